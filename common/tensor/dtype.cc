@@ -1,0 +1,28 @@
+#include "common/tensor/dtype.h"
+
+#include <algorithm>
+
+namespace moestro {
+
+uint8_t ToE4M3(float value) {
+  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return sign | 0x7f;
+  const float magnitude = std::fabs(value);
+  if (magnitude >= 448.0f) return sign | 0x7e;
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
+  // One unit of the last place: 2^(exponent-4) for normals, 2^-9 for subnormals.
+  const int unit = std::max(exponent - 4, -9);
+  const float steps = std::nearbyint(std::ldexp(magnitude, -unit));  // 0..16, ties to even
+  if (unit == -9 && steps < 8) return sign | static_cast<uint8_t>(steps);
+  int biased = unit + 10;
+  int mantissa = static_cast<int>(steps);
+  if (mantissa == 16) {
+    mantissa = 8;
+    ++biased;
+  }
+  const int code = (biased << 3) | (mantissa - 8);
+  return sign | static_cast<uint8_t>(std::min(code, 0x7e));
+}
+
+}  // namespace moestro

@@ -1,0 +1,48 @@
+// Element types of published weights, and exact scalar conversions. Vector forms live in common/kernels.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace moestro {
+
+// Values are stored in the weight segment: never renumber.
+enum class DType : uint32_t { kF32 = 0, kBF16 = 1, kF8E4M3 = 2 };
+
+constexpr int64_t DTypeBytes(DType type) { return type == DType::kF32 ? 4 : type == DType::kBF16 ? 2 : 1; }
+constexpr const char* DTypeName(DType type) {
+  return type == DType::kF32 ? "F32" : type == DType::kBF16 ? "BF16" : "F8_E4M3";
+}
+
+// Edge of the square weight block that shares one scale (FP8 checkpoints of the DeepSeek family), and the length of
+// one accumulator chain in every linear kernel, whatever the weights' type.
+inline constexpr int64_t kScaleBlock = 128;
+
+// BF16 is the upper half of an F32. Rounds to nearest even; NaN stays NaN (quieted).
+inline uint16_t ToBf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+inline float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// E4M3FN: bias 7, no infinities, 0x7F / 0xFF are NaN, subnormal step 2^-9, largest finite 448.
+inline float FromE4M3(uint8_t code) {
+  const int exponent = (code >> 3) & 15;
+  const int mantissa = code & 7;
+  float magnitude;
+  if (exponent == 15 && mantissa == 7) {
+    magnitude = std::bit_cast<float>(0x7fc00000u);
+  } else if (exponent == 0) {
+    magnitude = static_cast<float>(mantissa) * 0x1p-9f;
+  } else {
+    magnitude = std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  }
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+// Nearest even on the 3-bit mantissa, subnormals included; |value| > 448 saturates; NaN becomes 0x7F with its sign.
+uint8_t ToE4M3(float value);
+
+}  // namespace moestro
