@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include "services/weight_store/checkpoint/json.h"
+#include "services/weight_store/checkpoint/quoted.h"
+#include "tests/services/weight_store/checkpoint/checkpoint_test_util.h"
+
+namespace moestro::testing {
+namespace {
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(Printable, EscapesControlAndBrokenBytesAndKeepsUtf8) {
+  EXPECT_EQ(Printable(std::string_view("a\n\0b", 4)), "a\\n\\x00b");
+  EXPECT_EQ(Printable("\xe4\xb8\xad\xf0\x9f\x98\x80"), "\xe4\xb8\xad\xf0\x9f\x98\x80");
+  EXPECT_EQ(Printable("\xc0\xaf"), "\\xc0\\xaf");           // overlong
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
+  EXPECT_EQ(Printable("\xe4\xb8"), "\\xe4\\xb8");           // cut off
+}
+
+TEST(Printable, CutsLongNames) {
+  const std::string text = Printable(std::string(1000, 'x'));
+  EXPECT_EQ(text, std::string(160, 'x') + "...");
+}
+
+TEST(JsonDocument, RefusesWhatIsNotOneStrictObject) {
+  ExpectError(ParseJsonObject("", "f.json").status(), kInvalid, {"f.json", "not valid JSON"});
+  ExpectError(ParseJsonObject("{} x", "f.json").status(), kInvalid, {"f.json", "not valid JSON"});
+  ExpectError(ParseJsonObject("[1]", "f.json").status(), kInvalid, {"f.json", "not a JSON object"});
+  ExpectError(ParseJsonObject("{\"a\":\"\xff\"}", "f.json").status(), kInvalid, {"f.json", "not valid JSON"});
+  ExpectError(ParseJsonObject("{\"a\":1e999}", "f.json").status(), kInvalid, {"f.json", "not valid JSON"});
+  ExpectError(ParseJsonObject(std::string("{}\0x", 4), "f.json").status(), kInvalid, {"f.json", "NUL"});
+  ExpectError(ParseJsonObject(R"({"a":{"b":1,"b":2}})", "f.json").status(), kInvalid, {"f.json", "duplicate key 'b'"});
+  ExpectError(
+      ParseJsonObject("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", "f.json").status(),
+      kInvalid, {"f.json", "nested deeper"});
+  EXPECT_TRUE(ParseJsonObject(R"({"a":{"b":1},"c":{"b":1}})", "f.json").ok());
+}
+
+TEST(JsonFields, KeepsTheFirstProblem) {
+  const auto document = ParseJsonObject(R"({"a":1.5,"b":"x","big":18446744073709551615,"s":{"n":true}})", "f.json");
+  ASSERT_TRUE(document.ok());
+  absl::Status status;
+  JsonFields fields(*document, "f.json", &status);
+  EXPECT_EQ(fields.Int("big", 3, 10), 3);
+  ExpectError(status, kInvalid, {"f.json: big: 18446744073709551615 is out of range [3, 10]"});
+  EXPECT_EQ(fields.Int("a", 3, 10), 3);
+  ExpectError(status, kInvalid, {"big"});
+  status = absl::OkStatus();
+  fields.Sub("s").Number("n", 0, 1);
+  ExpectError(status, kInvalid, {"f.json: s: n: true is not a number"});
+  status = absl::OkStatus();
+  fields.Sub("b");
+  ExpectError(status, kInvalid, {"f.json: b: \"x\" is not an object"});
+}
+
+}  // namespace
+}  // namespace moestro::testing
