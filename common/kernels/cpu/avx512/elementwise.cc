@@ -1,0 +1,50 @@
+#include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/avx512/simd.h"
+
+namespace moestro::avx512 {
+
+static inline void StoreBf16(uint16_t* p, __mmask16 mask, __m512 value) {
+  _mm256_mask_storeu_epi16(p, mask, RoundToBf16(value));
+}
+
+void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out) {
+  for (int64_t expert = 0; expert < experts; ++expert) out[expert] = Dot(x, w + expert * hidden, hidden);
+}
+
+void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16) {
+  const __m512 mean = _mm512_set1_ps(Dot(x, x, n) / static_cast<float>(n) + eps);
+  const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_sqrt_ps(mean));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    const __m512 value = _mm512_mul_ps(_mm512_mul_ps(Load(x + i, mask), inverse), Load(weight + i, mask));
+    if (out != nullptr) _mm512_mask_storeu_ps(out + i, mask, value);
+    if (out_bf16 != nullptr) StoreBf16(out_bf16 + i, mask, value);
+  }
+}
+
+void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    const __m512 g = Load(gate + i, mask);
+    const __m512 denominator = _mm512_add_ps(one, Exp(_mm512_sub_ps(_mm512_setzero_ps(), g)));
+    StoreBf16(out + i, mask, _mm512_mul_ps(_mm512_div_ps(g, denominator), Load(up + i, mask)));
+  }
+}
+
+void ToBf16(const float* x, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    StoreBf16(out + i, mask, Load(x + i, mask));
+  }
+}
+
+void Axpy(float a, const float* x, int64_t n, float* y) {
+  const __m512 factor = _mm512_set1_ps(a);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    _mm512_mask_storeu_ps(y + i, mask, _mm512_fmadd_ps(factor, Load(x + i, mask), Load(y + i, mask)));
+  }
+}
+
+}  // namespace moestro::avx512

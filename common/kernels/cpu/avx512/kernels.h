@@ -1,0 +1,25 @@
+// Kernels for CPUs with AVX-512 F, BW, VL, DQ, VBMI and BF16 (Zen 4 and later, Cooper Lake and Sapphire Rapids and
+// later). Contracts: common/kernels/cpu/kernels.h. The sources of this folder are compiled with flags that the rest of
+// the program must not see: they include only intrinsics and plain data, and all they define besides these functions
+// has internal linkage, or the linker might keep an AVX-512 copy of a function that baseline code calls too.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cpu/attention_block.h"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::avx512 {
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end);
+void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
+void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
+void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);
+void ToBf16(const float* x, int64_t n, uint16_t* out);
+void Axpy(float a, const float* x, int64_t n, float* y);
+void AttendBf16(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride);
+void AttendF32(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
+               int64_t value_stride);
+
+}  // namespace moestro::avx512

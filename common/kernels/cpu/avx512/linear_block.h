@@ -1,0 +1,125 @@
+// The inner loops of Linear: one block of at most 128 inputs x 64 rows for a few tokens, all accumulators in registers.
+// Every variant feeds an output the same vdpbf16ps sequence in input order, then one fused multiply-add with the
+// block's scale: the bits of a row do not depend on the variant or on how many tokens share the call.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/avx512/fp8.h"
+
+namespace moestro::avx512 {
+
+constexpr int kVectors = 4;          // of 16 rows: a group
+constexpr int64_t kStepBytes = 256;  // one step of a group: 4 FP8 or 2 BF16 inputs
+constexpr int64_t kGroupRows = 64;
+// Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used.
+constexpr int64_t kPrefetchBytes = 8192;
+
+struct Block {
+  const uint8_t* weights;  // first tile of the block
+  int64_t quads;           // whole groups of 4 inputs
+  int64_t tail;            // 0..3 inputs after them: the weights are padded to 4, x is not
+  float scale;
+};
+
+// The inputs after the last whole 4 of each token, padded with zeros: x is never read past its end.
+template <int kTokens>
+struct Tail {
+  uint16_t x[kTokens][4];
+};
+template <int kTokens>
+static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t tail) {
+  Tail<kTokens> padded{};
+  for (int t = 0; t < kTokens; ++t) {
+    for (int64_t i = 0; i < tail; ++i) padded.x[t][i] = x[t * x_stride + i];
+  }
+  return padded;
+}
+
+[[gnu::always_inline]] static inline __m512i Pair(const uint16_t* x) {
+  int bits;
+  __builtin_memcpy(&bits, x, sizeof bits);
+  return _mm512_set1_epi32(bits);
+}
+[[gnu::always_inline]] static inline __m512 DotPairs(__m512 sum, __m512i w, __m512i x) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
+}
+[[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+}
+
+// FP8 tiles, expanded on the fly.
+struct Fp8Weights {
+  Fp8Expander expander = MakeFp8Expander();
+
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddQuad(const uint8_t* weights, int64_t quad, const uint16_t* x, int64_t x_stride,
+                                             __m512 (&sums)[kTokens][kVectors]) const {
+    const uint8_t* tiles = weights + quad * kStepBytes;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Prefetch(tiles + v * 64);
+      __m512i w01, w23;
+      Expand(expander, tiles + v * 64, &w01, &w23);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) {
+        sums[t][v] = DotPairs(sums[t][v], w01, Pair(x + t * x_stride));
+        sums[t][v] = DotPairs(sums[t][v], w23, Pair(x + t * x_stride + 2));
+      }
+    }
+  }
+};
+
+// BF16 tiles: published BF16 weights, or FP8 ones that were expanded into a panel.
+template <bool kPrefetch>
+struct Bf16Weights {
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddQuad(const uint8_t* weights, int64_t quad, const uint16_t* x, int64_t x_stride,
+                                             __m512 (&sums)[kTokens][kVectors]) const {
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; ++pair) {
+      const uint8_t* tiles = weights + (2 * quad + pair) * kStepBytes;
+      __m512i w[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        if (kPrefetch) Prefetch(tiles + v * 64);
+        w[v] = _mm512_loadu_si512(tiles + v * 64);
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) {
+        const __m512i inputs = Pair(x + t * x_stride + 2 * pair);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sums[t][v] = DotPairs(sums[t][v], w[v], inputs);
+      }
+    }
+  }
+};
+
+// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens; totals are 64-byte aligned.
+template <int kTokens, typename Weights>
+static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
+                            float* totals) {
+  __m512 sums[kTokens][kVectors];
+  for (int t = 0; t < kTokens; ++t) {
+    for (int v = 0; v < kVectors; ++v) sums[t][v] = _mm512_setzero_ps();
+  }
+#pragma GCC unroll 2
+  for (int64_t quad = 0; quad < block.quads; ++quad) {
+    weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
+  }
+  if (block.tail != 0) {
+    const Tail<kTokens> tail = PadTail<kTokens>(x + 4 * block.quads, x_stride, block.tail);
+    weights.template AddQuad<kTokens>(block.weights, block.quads, tail.x[0], 4, sums);
+  }
+  const __m512 scale = _mm512_set1_ps(block.scale);
+  for (int t = 0; t < kTokens; ++t) {
+    for (int v = 0; v < kVectors; ++v) {
+      float* total = totals + t * kGroupRows + v * 16;
+      _mm512_store_ps(total, _mm512_fmadd_ps(sums[t][v], scale, _mm512_load_ps(total)));
+    }
+  }
+}
+
+}  // namespace moestro::avx512

@@ -1,0 +1,58 @@
+// The CPU kernels as one table of functions per instruction set. Every implementation obeys the same numerics contract,
+// so that a token's bits never depend on batch size, chunk size, thread count or the role that computed it:
+//   - linear: one accumulator chain per output and 128-input block, in input order; the block's F32 sum times its scale
+//   is
+//     added (fused multiply-add) to the output's total, block after block.
+//   - a row's result depends on that row alone: never on how many rows share the call, nor on [row_begin, row_end).
+// Implementations of different ISAs may differ in the last bits (tolerances are derived in tests/common/kernels).
+// All functions are thread-safe and allocate nothing. Pointers may be unaligned unless said otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/kernels/cpu/attention_block.h"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro {
+
+struct CpuKernels {
+  std::string_view isa;  // "ref", "avx512"
+
+  // y[t * y_stride + n] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0, tokens).
+  // x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32; only columns [row_begin, row_end) are
+  // written. row_begin is a multiple of 64; row_end a multiple of 64 or W.rows.
+  void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+                 int64_t row_begin, int64_t row_end);
+
+  // out[e] = sum_h w[e, h] * x[h] in F32 for e in [0, experts): w is F32 [experts, hidden] row-major.
+  void (*router_logits)(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
+
+  // out = x / sqrt(mean(x^2) + eps) * weight, statistics in F32 (or wider). Either output may be null.
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
+
+  // out = bf16(silu(gate) * up)
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, uint16_t* out);
+
+  // out = bf16(x), nearest even
+  void (*to_bf16)(const float* x, int64_t n, uint16_t* out);
+
+  // y += a * x (fused multiply-add per element)
+  void (*axpy)(float a, const float* x, int64_t n, float* y);
+
+  // Keys and values in BF16: token t's key at keys + t * stride, its value at values + t * stride.
+  void (*attend_bf16)(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride);
+  // The same with F32 keys and values and separate strides.
+  void (*attend_f32)(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
+                     int64_t value_stride);
+};
+
+// Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so), slowest first. Never empty: "ref" is
+// always there.
+std::vector<const CpuKernels*> AvailableKernels();
+
+// Names of all tables compiled in, whether or not this CPU can run them, slowest first.
+std::vector<std::string_view> CompiledKernels();
+
+}  // namespace moestro

@@ -1,0 +1,32 @@
+// From row-major weights, as checkpoints publish them, to the layout of common/tensor/packed_matrix.h.
+#pragma once
+
+#include <cstdint>
+
+#include "common/tensor/dtype.h"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro {
+
+// Byte offset of element (row, col) in a packed matrix of `cols` columns; dtype kF8E4M3 or kBF16.
+constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t col) {
+  const int64_t group = row / kRowGroup * kRowGroup * PaddedCols(cols) * DTypeBytes(dtype);
+  const int64_t tile = row % kRowGroup / kTileRows;
+  const int64_t tile_row = row % kTileRows;
+  if (dtype == DType::kBF16) {
+    return group + (col / 2 * 4 + tile) * 64 + tile_row * 4 + col % 2 * 2;
+  }
+  const int64_t lane = tile_row / 4;  // of 16 bytes
+  return group + (col / 4 * 4 + tile) * 64 + lane * 16 + col % 4 / 2 * 8 + tile_row % 4 * 2 + col % 2;
+}
+
+// Packs one group: rows [0, rows_in_group) of `cols` elements each, row r at src + r * src_row_bytes, any alignment.
+// Writes all 64 * PaddedCols(cols) * DTypeBytes(dtype) bytes of dst_group; absent rows and columns become zeros.
+// dtype kF8E4M3 or kBF16; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
+void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
+              uint8_t* dst_group);
+
+// Whether one of n E4M3 codes is NaN (0x7F or 0xFF): no published weight is, so one means a damaged file.
+bool ContainsNanE4M3(const uint8_t* p, int64_t n);
+
+}  // namespace moestro

@@ -1,0 +1,50 @@
+#include <cmath>
+
+#include "common/kernels/cpu/ref/kernels.h"
+
+namespace moestro::ref {
+namespace {
+
+// One accumulator per lane, so that long sums lose less and the compiler may use vectors; lanes are added in order.
+constexpr int64_t kLanes = 16;
+
+float Dot(const float* a, const float* b, int64_t n) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] += a[i] * b[i];
+  float sum = 0;
+  for (float lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out) {
+  for (int64_t expert = 0; expert < experts; ++expert) out[expert] = Dot(w + expert * hidden, x, hidden);
+}
+
+void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16) {
+  const float inverse = 1.0f / std::sqrt(Dot(x, x, n) / static_cast<float>(n) + eps);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = x[i] * inverse * weight[i];
+    if (out != nullptr) out[i] = value;
+    if (out_bf16 != nullptr) out_bf16[i] = moestro::ToBf16(value);
+  }
+}
+
+void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = moestro::ToBf16(gate[i] / (1.0f + std::exp(-gate[i])) * up[i]);
+}
+
+void ToBf16(const float* x, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = moestro::ToBf16(x[i]);
+}
+
+void Axpy(float a, const float* x, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
+}
+
+}  // namespace moestro::ref

@@ -1,0 +1,81 @@
+// A table starts as a copy of the best one below it and overrides what its instruction set does better. To add an
+// instruction set: a folder, an object library with its flags, a Fill function and a line in kTiers.
+#include <array>
+#include <cstddef>
+
+#include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/kernels/cpu/ref/kernels.h"
+#include "common/platform/cpu/cpu_features.h"
+
+namespace moestro {
+namespace {
+
+struct Tier {
+  std::string_view isa;
+  bool (*usable)(const CpuFeatures& cpu);
+  void (*fill)(CpuKernels& table);
+};
+
+void FillRef(CpuKernels& table) {
+  table.linear = ref::Linear;
+  table.router_logits = ref::RouterLogits;
+  table.rms_norm = ref::RmsNorm;
+  table.silu_mul = ref::SiluMul;
+  table.to_bf16 = ref::ToBf16;
+  table.axpy = ref::Axpy;
+  table.attend_bf16 = ref::AttendBf16;
+  table.attend_f32 = ref::AttendF32;
+}
+
+void FillAvx512(CpuKernels& table) {
+  table.linear = avx512::Linear;
+  table.router_logits = avx512::RouterLogits;
+  table.rms_norm = avx512::RmsNorm;
+  table.silu_mul = avx512::SiluMul;
+  table.to_bf16 = avx512::ToBf16;
+  table.axpy = avx512::Axpy;
+  table.attend_bf16 = avx512::AttendBf16;
+  table.attend_f32 = avx512::AttendF32;
+}
+
+// Slowest first.
+constexpr std::array kTiers = {
+    Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
+    Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512 && cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512},
+};
+
+struct Tables {
+  std::array<CpuKernels, kTiers.size()> tables;
+  std::size_t count = 0;
+};
+
+Tables BuildTables() {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  Tables built;
+  for (const Tier& tier : kTiers) {
+    if (!tier.usable(cpu)) continue;
+    CpuKernels table = built.count == 0 ? CpuKernels{} : built.tables[built.count - 1];
+    table.isa = tier.isa;
+    tier.fill(table);
+    built.tables[built.count++] = table;
+  }
+  return built;
+}
+
+}  // namespace
+
+std::vector<const CpuKernels*> AvailableKernels() {
+  static const Tables built = BuildTables();
+  std::vector<const CpuKernels*> available;
+  for (std::size_t i = 0; i < built.count; ++i) available.push_back(&built.tables[i]);
+  return available;
+}
+
+std::vector<std::string_view> CompiledKernels() {
+  std::vector<std::string_view> names;
+  for (const Tier& tier : kTiers) names.push_back(tier.isa);
+  return names;
+}
+
+}  // namespace moestro

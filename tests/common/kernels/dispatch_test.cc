@@ -1,0 +1,64 @@
+#include "common/kernels/dispatch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace moestro {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SelectKernelsTest : public testing::Test {
+ protected:
+  void TearDown() override { unsetenv("MOESTRO_ISA"); }
+};
+
+TEST_F(SelectKernelsTest, BestAvailableByDefault) {
+  unsetenv("MOESTRO_ISA");
+  ASSERT_TRUE(SelectKernels().ok());
+  EXPECT_EQ(*SelectKernels(), AvailableKernels().back());
+  setenv("MOESTRO_ISA", "", 1);
+  EXPECT_EQ(*SelectKernels(), AvailableKernels().back());
+}
+
+TEST_F(SelectKernelsTest, EachAvailableOneCanBeForced) {
+  for (const CpuKernels* kernels : AvailableKernels()) {
+    setenv("MOESTRO_ISA", std::string(kernels->isa).c_str(), 1);
+    ASSERT_TRUE(SelectKernels().ok());
+    EXPECT_EQ(*SelectKernels(), kernels);
+  }
+}
+
+TEST_F(SelectKernelsTest, UnknownNameIsInvalidAndListsTheKnownOnes) {
+  setenv("MOESTRO_ISA", "avx1024", 1);
+  const auto selected = SelectKernels();
+  EXPECT_EQ(selected.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(selected.status().message()), HasSubstr("MOESTRO_ISA=avx1024"));
+  for (std::string_view isa : CompiledKernels()) {
+    EXPECT_THAT(std::string(selected.status().message()), HasSubstr(std::string(isa)));
+  }
+}
+
+TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
+  const auto chosen = ChooseKernels("avx512", {AvailableKernels().front()}, {"ref", "avx512"});
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=avx512"));
+}
+
+TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
+  const std::vector<const CpuKernels*> available = AvailableKernels();
+  ASSERT_FALSE(available.empty());
+  EXPECT_EQ(available.front()->isa, "ref");
+  for (const CpuKernels* kernels : available) {
+    EXPECT_THAT(CompiledKernels(), testing::Contains(kernels->isa));
+    EXPECT_TRUE(kernels->linear && kernels->router_logits && kernels->rms_norm && kernels->silu_mul &&
+                kernels->to_bf16 && kernels->axpy && kernels->attend_bf16 && kernels->attend_f32)
+        << kernels->isa;
+  }
+  for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,63 @@
+// What the kernel tests share: one test instance per compiled instruction set, random numbers, rounding bounds.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/kernels/cpu/kernels.h"
+#include "common/tensor/dtype.h"
+
+namespace moestro {
+
+// The table of that name, or null where this CPU lacks the instructions.
+inline const CpuKernels* FindKernels(std::string_view isa) {
+  for (const CpuKernels* kernels : AvailableKernels()) {
+    if (kernels->isa == isa) return kernels;
+  }
+  return nullptr;
+}
+
+// Runs for every instruction set that is compiled in; says SKIPPED where the CPU lacks it.
+class KernelTest : public testing::TestWithParam<std::string_view> {
+ protected:
+  void SetUp() override {
+    kernels_ = FindKernels(GetParam());
+    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks the instructions of " << GetParam();
+    ASSERT_EQ(kernels_->isa, GetParam());
+  }
+  const CpuKernels* kernels_ = nullptr;
+};
+
+inline std::string IsaName(const testing::TestParamInfo<std::string_view>& info) { return std::string(info.param); }
+
+#define MOE_INSTANTIATE_PER_ISA(suite) \
+  INSTANTIATE_TEST_SUITE_P(Isa, suite, testing::ValuesIn(CompiledKernels()), IsaName)
+
+// Rounding bounds after Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1: n roundings in a chain
+// change the result by at most Gamma(n) times the sum of the absolute terms.
+inline constexpr double kUnitF32 = 0x1p-24;  // half a unit of the last place, relative
+inline constexpr double kUnitBf16 = 0x1p-8;  // the same for BF16
+inline constexpr double kSmallestNormal = 0x1p-126;
+inline double Gamma(double n) { return n * kUnitF32 / (1 - n * kUnitF32); }
+
+inline std::vector<float> RandomFloats(int64_t n, uint32_t seed, float scale = 1.0f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+inline std::vector<uint16_t> RandomBf16(int64_t n, uint32_t seed, float scale = 1.0f) {
+  const std::vector<float> floats = RandomFloats(n, seed, scale);
+  std::vector<uint16_t> values;
+  for (float value : floats) values.push_back(ToBf16(value));
+  return values;
+}
+
+}  // namespace moestro

@@ -1,0 +1,273 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/kernels/cpu/pack.h"
+#include "tests/common/kernels/kernel_test.h"
+
+namespace moestro {
+namespace {
+
+struct alignas(kPackedAlignment) Line {
+  uint8_t bytes[kPackedAlignment];
+};
+
+// A random matrix: row-major values as doubles for the truth, packed for the kernels.
+struct Matrix {
+  std::vector<double> values;  // [rows, cols], scales applied
+  std::vector<Line> packed;
+  std::vector<float> scales;
+  PackedMatrix view;
+};
+
+Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>& row_major, std::vector<float> scales) {
+  Matrix m;
+  m.scales = std::move(scales);
+  m.packed.resize(static_cast<size_t>(PackedBytes(dtype, rows, cols) / kPackedAlignment));
+  uint8_t* packed = m.packed[0].bytes;
+  const int64_t row_bytes = cols * DTypeBytes(dtype);
+  for (int64_t row = 0; row < rows; row += kRowGroup) {
+    PackRows(dtype, row_major.data() + row * row_bytes, row_bytes, std::min(kRowGroup, rows - row), cols,
+             packed + row * PaddedCols(cols) * DTypeBytes(dtype));
+  }
+  m.view = {dtype, rows, cols, packed, dtype == DType::kF8E4M3 ? m.scales.data() : nullptr};
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      const size_t i = static_cast<size_t>(row * cols + col);
+      if (dtype == DType::kF8E4M3) {
+        const int64_t block = row / kScaleBlock * CeilDiv(cols, kScaleBlock) + col / kScaleBlock;
+        m.values.push_back(double{FromE4M3(row_major[i])} * m.scales[static_cast<size_t>(block)]);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, &row_major[2 * i], 2);
+        m.values.push_back(FromBf16(bits));
+      }
+    }
+  }
+  return m;
+}
+
+constexpr float kMaxScale = 0.02f;
+
+Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
+  std::mt19937 random(static_cast<uint32_t>(rows * 10007 + cols));
+  std::vector<uint8_t> row_major(static_cast<size_t>(rows * cols * DTypeBytes(dtype)));
+  std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
+  for (float& scale : scales) scale = kMaxScale * static_cast<float>(1 + random() % 64) / 64;
+  if (dtype == DType::kF8E4M3) {
+    for (uint8_t& code : row_major) {
+      do code = static_cast<uint8_t>(random());
+      while ((code & 0x7f) == 0x7f);
+    }
+  } else {
+    const std::vector<uint16_t> bf16 = RandomBf16(rows * cols, static_cast<uint32_t>(rows * 31 + cols));
+    std::memcpy(row_major.data(), bf16.data(), row_major.size());
+  }
+  return Pack(dtype, rows, cols, row_major, std::move(scales));
+}
+
+constexpr uint16_t kBf16Nan = 0x7fc0;
+constexpr float kUntouched = -12345.0f;
+
+// Activations [tokens, stride] whose numbers past `cols` are NaN, and which end with the last token's last number: a
+// kernel that reads past a row shows itself, by value or to the address sanitizer.
+struct Activations {
+  int64_t stride = 0;
+  std::vector<uint16_t> x;
+};
+Activations RandomActivations(int64_t tokens, int64_t cols) {
+  Activations a{cols + 5, RandomBf16((tokens - 1) * (cols + 5) + cols, static_cast<uint32_t>(cols))};
+  for (size_t i = 0; i < a.x.size(); ++i) {
+    if (static_cast<int64_t>(i) % a.stride >= cols) a.x[i] = kBf16Nan;
+  }
+  return a;
+}
+
+// Outputs [tokens, rows + 3]; the extra columns must stay untouched.
+std::vector<float> RunLinear(const CpuKernels& kernels, const PackedMatrix& w, const Activations& a, int64_t tokens,
+                             int64_t row_begin, int64_t row_end) {
+  std::vector<float> y(static_cast<size_t>(tokens * (w.rows + 3)), kUntouched);
+  kernels.linear(w, a.x.data(), a.stride, tokens, y.data(), w.rows + 3, row_begin, row_end);
+  return y;
+}
+bool SameBits(const float* a, const float* b, int64_t n) {
+  return std::memcmp(a, b, static_cast<size_t>(n) * sizeof(float)) == 0;
+}
+
+struct Truth {
+  std::vector<double> y;          // [tokens, rows]
+  std::vector<double> tolerance;  // [tokens, rows]
+};
+
+// The tolerance of one output. A product of two numbers with 8-bit mantissas is exact in F32, so within a block of n
+// inputs only the n additions round; each of the B blocks adds one fused multiply-add:
+//     |y - truth| <= Gamma(n + B) * sum |scale * w * x|.
+// vdpbf16ps also takes denormal operands for zero and flushes denormal sums: at most the smallest normal F32, times the
+// greatest |w| (448) for an operand, once per input and once per sum, times the scale.
+Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
+  const int64_t rows = m.view.rows, cols = m.view.cols;
+  const double roundings = static_cast<double>(std::min(cols, kScaleBlock) + CeilDiv(cols, kScaleBlock));
+  const double max_scale = m.view.scales == nullptr ? 1.0 : *std::max_element(m.scales.begin(), m.scales.end());
+  const double flushed = static_cast<double>(cols) * (448 + 2) * kSmallestNormal * max_scale;
+  Truth truth;
+  std::vector<double> x(static_cast<size_t>(cols));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < cols; ++i) x[static_cast<size_t>(i)] = FromBf16(a.x[static_cast<size_t>(t * a.stride + i)]);
+    for (int64_t row = 0; row < rows; ++row) {
+      const double* w = &m.values[static_cast<size_t>(row * cols)];
+      double sum = 0, magnitude = 0;
+      for (int64_t i = 0; i < cols; ++i) {
+        const double term = w[i] * x[static_cast<size_t>(i)];
+        sum += term;
+        magnitude += std::fabs(term);
+      }
+      truth.y.push_back(sum);
+      truth.tolerance.push_back(Gamma(roundings) * magnitude + flushed);
+    }
+  }
+  return truth;
+}
+
+class LinearTest : public KernelTest {
+ protected:
+  void CheckShape(DType dtype, int64_t rows, int64_t cols);
+  void CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens);
+};
+MOE_INSTANTIATE_PER_ISA(LinearTest);
+
+constexpr int64_t kMaxTokens = 33;
+
+void LinearTest::CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens) {
+  const Truth truth = ComputeTruth(m, a, tokens);
+  const int64_t rows = m.view.rows;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const size_t i = static_cast<size_t>(t * rows + row);
+      ASSERT_NEAR(y[static_cast<size_t>(t * (rows + 3) + row)], truth.y[i], truth.tolerance[i])
+          << "token " << t << " row " << row;
+    }
+    for (int64_t extra = rows; extra < rows + 3; ++extra) {
+      ASSERT_EQ(y[static_cast<size_t>(t * (rows + 3) + extra)], kUntouched) << "written past the last row";
+    }
+  }
+}
+
+void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
+  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "]");
+  const Matrix m = RandomMatrix(dtype, rows, cols);
+  const Activations a = RandomActivations(kMaxTokens, cols);
+  const std::vector<float> batch = RunLinear(*kernels_, m.view, a, kMaxTokens, 0, rows);
+  ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, batch, kMaxTokens));
+
+  for (int64_t tokens : {1, 2, 3, 7, 8, 9}) {
+    const std::vector<float> few = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
+    ASSERT_TRUE(SameBits(few.data(), batch.data(), tokens * (rows + 3))) << tokens << " tokens: other bits";
+  }
+  for (int64_t begin = 0; begin < rows; begin += kRowGroup) {
+    const int64_t end = std::min(rows, begin + kRowGroup);
+    const std::vector<float> part = RunLinear(*kernels_, m.view, a, 1, begin, end);
+    ASSERT_TRUE(SameBits(&part[static_cast<size_t>(begin)], &batch[static_cast<size_t>(begin)], end - begin));
+    ASSERT_EQ(std::count(part.begin(), part.end(), kUntouched), rows + 3 - (end - begin));
+  }
+}
+
+TEST_P(LinearTest, Fp8AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
+  for (int64_t rows : {1, 15, 16, 63, 64, 65, 128, 129, 576}) {
+    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 512, 1000}) {
+      ASSERT_NO_FATAL_FAILURE(CheckShape(DType::kF8E4M3, rows, cols));
+    }
+  }
+}
+
+TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
+  for (int64_t rows : {1, 15, 16, 63, 64, 65, 128, 129, 576}) {
+    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 512, 1000}) {
+      ASSERT_NO_FATAL_FAILURE(CheckShape(DType::kBF16, rows, cols));
+    }
+  }
+}
+
+// More tokens than any kernel keeps totals for at once.
+TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
+  for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    const Matrix m = RandomMatrix(dtype, 65, 131);
+    const Activations a = RandomActivations(601, 131);
+    const std::vector<float> batch = RunLinear(*kernels_, m.view, a, 601, 0, 65);
+    for (int64_t t : {0, 31, 32, 63, 64, 255, 263, 264, 265, 527, 528, 600}) {
+      std::vector<float> one(65);
+      kernels_->linear(m.view, a.x.data() + t * a.stride, a.stride, 1, one.data(), 65, 0, 65);
+      EXPECT_TRUE(SameBits(one.data(), &batch[static_cast<size_t>(t * 68)], 65)) << DTypeName(dtype) << " token " << t;
+    }
+  }
+}
+
+TEST_P(LinearTest, NoTokensWriteNothing) {
+  const Matrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
+  float y = kUntouched;
+  kernels_->linear(m.view, nullptr, 128, 0, &y, 64, 0, 64);
+  EXPECT_EQ(y, kUntouched);
+}
+
+// Row r holds code r in one column and zeros elsewhere: with activations of 1 each output is the code's exact value.
+TEST_P(LinearTest, AllFp8CodesAreExact) {
+  constexpr int64_t kCols = 132;
+  for (int64_t tokens : {1, 6, 40}) {
+    for (int64_t col : {0, 1, 2, 3, 126, 127, 128, 131}) {
+      std::vector<uint8_t> row_major(256 * kCols, 0);
+      for (int64_t row = 0; row < 256; ++row)
+        row_major[static_cast<size_t>(row * kCols + col)] = static_cast<uint8_t>(row);
+      const Matrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
+      const Activations a{kCols, std::vector<uint16_t>(static_cast<size_t>(tokens * kCols), ToBf16(1.0f))};
+      const std::vector<float> y = RunLinear(*kernels_, m.view, a, tokens, 0, 256);
+      for (int64_t i = 0; i < tokens * 256; ++i) {
+        const uint8_t code = static_cast<uint8_t>(i % 256);
+        const float got = y[static_cast<size_t>(i / 256 * 259 + i % 256)];
+        if ((code & 0x7f) == 0x7f) {
+          ASSERT_TRUE(std::isnan(got)) << "code " << int{code};
+        } else {
+          ASSERT_EQ(got, FromE4M3(code)) << "code " << int{code} << " column " << col;
+        }
+      }
+    }
+  }
+}
+
+// Activations down to the denormals of BF16: whatever is flushed stays within the derived bound.
+TEST_P(LinearTest, TinyActivations) {
+  const Matrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
+  Activations a{128, {}};
+  for (uint16_t i = 0; i < 128; ++i) a.x.push_back(static_cast<uint16_t>(i % 2 == 0 ? i : 0x8000 | (i * 3)));
+  ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, RunLinear(*kernels_, m.view, a, 1, 0, 64), 1));
+}
+
+TEST_P(LinearTest, InfinityAndNanActivationsReachTheOutput) {
+  const Matrix m = RandomMatrix(DType::kBF16, 16, 128);
+  Activations a = RandomActivations(1, 128);
+  a.x[77] = kBf16Nan;
+  for (float y : RunLinear(*kernels_, m.view, a, 1, 0, 16)) EXPECT_TRUE(std::isnan(y) || y == kUntouched);
+  a.x[77] = ToBf16(std::numeric_limits<float>::infinity());
+  for (float y : RunLinear(*kernels_, m.view, a, 1, 0, 16)) EXPECT_TRUE(std::isinf(y) || y == kUntouched);
+}
+
+// Two implementations that are each within the tolerance of the truth are within twice that of each other.
+TEST_P(LinearTest, AgreesWithTheReference) {
+  const Matrix m = RandomMatrix(DType::kF8E4M3, 129, 1000);
+  const Activations a = RandomActivations(3, 1000);
+  const Truth truth = ComputeTruth(m, a, 3);
+  const std::vector<float> y = RunLinear(*kernels_, m.view, a, 3, 0, 129);
+  const std::vector<float> reference = RunLinear(*FindKernels("ref"), m.view, a, 3, 0, 129);
+  for (size_t i = 0; i < truth.y.size(); ++i) {
+    const size_t at = i / 129 * 132 + i % 129;
+    EXPECT_NEAR(y[at], reference[at], 2 * truth.tolerance[i]);
+  }
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,71 @@
+#include "common/platform/cpu/cpu_features.h"
+
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+// A CPU with everything, on an operating system that saves everything.
+CpuidWords Everything() {
+  return {.leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
+}
+
+TEST(CpuFeatures, EverythingAndNothing) {
+  const CpuFeatures all = InterpretCpuid(Everything());
+  EXPECT_TRUE(all.avx2_fma && all.avx512 && all.avx512_vbmi && all.avx512_bf16);
+  const CpuFeatures none = InterpretCpuid({});
+  EXPECT_FALSE(none.avx2_fma || none.avx512 || none.avx512_vbmi || none.avx512_bf16);
+}
+
+TEST(CpuFeatures, OperatingSystemThatSavesNoZmm) {
+  CpuidWords words = Everything();
+  words.xcr0 = 0x7;  // x87, SSE, AVX
+  const CpuFeatures features = InterpretCpuid(words);
+  EXPECT_TRUE(features.avx2_fma);
+  EXPECT_FALSE(features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+}
+
+TEST(CpuFeatures, OperatingSystemThatSavesPartOfZmm) {
+  for (int missing : {1, 2, 5, 6, 7}) {
+    CpuidWords words = Everything();
+    words.xcr0 &= ~(uint64_t{1} << missing);
+    EXPECT_FALSE(InterpretCpuid(words).avx512) << "XCR0 bit " << missing;
+  }
+}
+
+TEST(CpuFeatures, WithoutOsXsaveNothingIsUsable) {
+  CpuidWords words = Everything();
+  words.leaf1_ecx &= ~(1u << 27);
+  const CpuFeatures features = InterpretCpuid(words);
+  EXPECT_FALSE(features.avx2_fma || features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+}
+
+TEST(CpuFeatures, EachAvx512SubsetIsRequired) {
+  for (int bit : {16, 17, 30, 31}) {  // F, DQ, BW, VL
+    CpuidWords words = Everything();
+    words.leaf7_ebx &= ~(1u << bit);
+    EXPECT_FALSE(InterpretCpuid(words).avx512) << "leaf 7 EBX bit " << bit;
+  }
+  CpuidWords no_vbmi = Everything();
+  no_vbmi.leaf7_ecx &= ~(1u << 1);
+  EXPECT_TRUE(InterpretCpuid(no_vbmi).avx512);
+  EXPECT_FALSE(InterpretCpuid(no_vbmi).avx512_vbmi);
+  CpuidWords no_bf16 = Everything();
+  no_bf16.leaf7_1_eax &= ~(1u << 5);
+  EXPECT_TRUE(InterpretCpuid(no_bf16).avx512);
+  EXPECT_FALSE(InterpretCpuid(no_bf16).avx512_bf16);
+}
+
+// The compiler's own detection, made by other people, must agree about this machine.
+TEST(CpuFeatures, AgreesWithTheCompiler) {
+  const CpuFeatures features = DetectCpuFeatures();
+  __builtin_cpu_init();
+  EXPECT_EQ(features.avx2_fma, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(features.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
+  EXPECT_EQ(features.avx512_vbmi, features.avx512 && __builtin_cpu_supports("avx512vbmi"));
+  EXPECT_EQ(features.avx512_bf16, features.avx512 && __builtin_cpu_supports("avx512bf16"));
+}
+
+}  // namespace
+}  // namespace moestro
