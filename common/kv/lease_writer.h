@@ -1,0 +1,66 @@
+// The writer's side of the KV pool: map it, take a lease's writer lock, fill pages, publish.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/kv/format.h"
+#include "common/kv/layout.h"
+#include "common/kv/pages.h"
+#include "common/platform/shared_memory.h"
+
+namespace moestro {
+
+class KvPoolMapping {  // thread-safe
+ public:
+  // NOT_FOUND (owner gone, or still creating it), FAILED_PRECONDITION (layout version, other weights), DATA_LOSS
+  // (header).
+  static absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Open(const std::string& name,
+                                                                   const std::string& fingerprint);
+  const KvGeometry& geometry() const { return geometry_; }
+  uint64_t epoch() const { return epoch_; }
+  LeaseSlot* slot(uint32_t index) const;  // null if out of range
+  uint8_t* pages_base() const { return memory_.data() + layout_.pages_offset; }
+  const std::string& name() const { return memory_.name(); }
+
+ private:
+  KvPoolMapping() = default;
+  // Copies of what was verified: nothing that another process can change is trusted twice.
+  KvGeometry geometry_;
+  KvLayout layout_;
+  uint64_t epoch_ = 0;
+  SharedMemory memory_;
+};
+
+// Holds the writer lock of one lease from Acquire to destruction. The lock belongs to a thread: the one that called
+// Acquire must destroy the object and outlive it; a thread that ends before counts as a dead writer. The other
+// functions may be called from any thread.
+class LeaseWriter {
+ public:
+  // `pages` are the sequence's pages in token order; their contents are whatever the last lease left there.
+  // ABORTED if the lease is no longer `lease_id` or is revoked; UNAVAILABLE if another writer holds it, which may also
+  // be a late one of the slot's previous lease that is about to let go; INVALID_ARGUMENT for a slot or page that is not
+  // in the pool, a page given twice, or no pages.
+  static absl::StatusOr<std::unique_ptr<LeaseWriter>> Acquire(std::shared_ptr<const KvPoolMapping> pool, uint32_t slot,
+                                                              uint64_t lease_id, std::vector<uint32_t> pages);
+  ~LeaseWriter();
+
+  KvPages pages() const;
+  int64_t valid_tokens() const;
+  // Every layer of the first `tokens` tokens, at most the capacity of pages(), is written. Release order.
+  void Publish(int64_t tokens);
+  // True when the owner wants the pages back: stop writing, drop this object.
+  bool revoked() const;
+
+ private:
+  LeaseWriter() = default;
+  std::shared_ptr<const KvPoolMapping> pool_;
+  LeaseSlot* slot_ = nullptr;
+  std::vector<uint32_t> pages_;
+};
+
+}  // namespace moestro

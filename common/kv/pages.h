@@ -1,0 +1,39 @@
+// A sequence's KV cache as the engine sees it: pages in token order inside one mapped pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/kv/format.h"
+
+namespace moestro {
+
+// Does not own anything; the pool's mapping and the page list must outlive it. Copyable.
+class KvPages {
+ public:
+  KvPages() = default;
+  // pages_base: address of page 0.
+  KvPages(const KvGeometry& geometry, uint8_t* pages_base, std::span<const uint32_t> pages)
+      : geometry_(geometry), base_(pages_base), pages_(pages) {}
+
+  // Tokens that fit.
+  int64_t capacity() const { return static_cast<int64_t>(pages_.size()) * geometry_.page_tokens; }
+  const KvGeometry& geometry() const { return geometry_; }
+
+  // BF16 [page_tokens, kv_dim] of one layer: the tokens from position block * page_tokens on.
+  uint16_t* Block(int64_t layer, int64_t block) const {
+    return reinterpret_cast<uint16_t*>(base_ + pages_[block] * geometry_.page_bytes()) +
+           layer * geometry_.page_tokens * geometry_.kv_dim;
+  }
+  // BF16 [kv_dim] of one token.
+  uint16_t* Token(int64_t layer, int64_t position) const {
+    return Block(layer, position / geometry_.page_tokens) + position % geometry_.page_tokens * geometry_.kv_dim;
+  }
+
+ private:
+  KvGeometry geometry_;
+  uint8_t* base_ = nullptr;
+  std::span<const uint32_t> pages_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,36 @@
+// How much memory a process really uses, and how it maps one shared object. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace moestro {
+
+// Resident bytes. The kernel counts a page as private while one process alone maps it, so pages of a shared-memory
+// object that nobody else has touched are private here.
+struct MemoryUse {
+  int64_t private_bytes = 0;
+  int64_t shared_bytes = 0;
+  int64_t rss_bytes = 0;
+};
+
+// pid 0: this process. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.
+absl::StatusOr<MemoryUse> ReadMemoryUse(int pid);
+
+struct MappingUse {
+  std::string permissions;  // "r--s": read-only, shared; with several mappings, what any of them allows
+  uint64_t inode = 0;       // two processes with the same inode share the same pages
+  int64_t rss_bytes = 0;
+  int64_t private_bytes = 0;  // see MemoryUse
+};
+
+// How `pid` (0: this process) maps the shared-memory object `shm_name`, unlinked meanwhile or not. NOT_FOUND if it does
+// not; errors as above.
+absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name);
+
+// Bytes of memory that the machine can still give without swapping.
+absl::StatusOr<int64_t> ReadAvailableMemory();
+
+}  // namespace moestro

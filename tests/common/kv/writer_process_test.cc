@@ -1,0 +1,159 @@
+// Owner and writers in different processes: who may die when, and what becomes of the pages.
+#include <signal.h>
+
+#include "tests/common/kv/kv_fixture.h"
+#include "tests/common/platform/child_process.h"
+
+namespace moestro {
+namespace {
+
+using testing::ChildProcess;
+using testing::ExpectPages;
+using testing::kEpoch;
+using testing::kFingerprint;
+using testing::KvPoolTest;
+using testing::SmallGeometry;
+
+// What a writer process can be told.
+enum Command : int64_t { kStop, kTellRevoked, kWriteAndPublish };
+
+class WriterProcessTest : public KvPoolTest {
+ protected:
+  // A process that opens the pool, acquires `lease`, reports the status code and then obeys commands.
+  std::unique_ptr<ChildProcess> StartWriter(const KvLease& lease) {
+    return std::make_unique<ChildProcess>([this, lease](const ChildProcess::Parent& parent) {
+      absl::StatusOr<std::unique_ptr<LeaseWriter>> writer = Acquire(Open(), lease);
+      parent.Send(static_cast<int64_t>(writer.status().code()));
+      if (!writer.ok()) return 1;
+      for (;;) {
+        switch (parent.Receive()) {
+          case kTellRevoked:
+            parent.Send((*writer)->revoked());
+            break;
+          case kWriteAndPublish:
+            *(*writer)->pages().Token(1, 4) = 0x4242;
+            (*writer)->Publish(5);
+            parent.Send(0);
+            break;
+          default:
+            return 0;
+        }
+      }
+    });
+  }
+
+  static int64_t Ask(const ChildProcess& writer, Command command) {
+    writer.Send(command);
+    return writer.Receive();
+  }
+};
+
+TEST_F(WriterProcessTest, WrittenInOneProcessReadInAnother) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve(5).value();
+  const auto writer = StartWriter(lease);
+  ASSERT_EQ(writer->Receive(), 0);
+  EXPECT_EQ(pool->ValidTokens(lease), 0);
+  EXPECT_EQ(Ask(*writer, kWriteAndPublish), 0);
+  EXPECT_EQ(pool->ValidTokens(lease), 5);
+  EXPECT_EQ(*pool->Pages(lease).Token(1, 4), 0x4242);
+}
+
+TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve(5).value();
+  const auto writer = StartWriter(lease);
+  ASSERT_EQ(writer->Receive(), 0);
+  EXPECT_EQ(Ask(*writer, kTellRevoked), 0);
+  pool->Release(lease);
+  EXPECT_EQ(Ask(*writer, kTellRevoked), 1);
+  pool->Sweep();
+  ExpectPages(*pool, 0, 2);
+  EXPECT_EQ(pool->Reserve(24).status().code(), absl::StatusCode::kResourceExhausted);
+  writer->Send(kStop);
+  EXPECT_EQ(writer->Wait(), 0);
+  ExpectPages(*pool, 0, 2);
+  pool->Sweep();
+  ExpectPages(*pool, 0, 0);
+}
+
+TEST_F(WriterProcessTest, StoppedWriterIsNotADeadOne) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve(5).value();
+  const auto writer = StartWriter(lease);
+  ASSERT_EQ(writer->Receive(), 0);
+  kill(writer->pid(), SIGSTOP);
+  pool->Release(lease);
+  pool->Sweep();
+  ExpectPages(*pool, 0, 2);
+  writer->Kill();
+  pool->Sweep();
+  ExpectPages(*pool, 0, 0);
+}
+
+TEST_F(WriterProcessTest, KilledWriterGivesPagesBackEveryTime) {
+  const auto pool = MakePool(6, 1);
+  for (int round = 0; round < 20; ++round) {
+    const KvLease lease = pool->Reserve(24).value();
+    const auto writer = StartWriter(lease);
+    ASSERT_EQ(writer->Receive(), 0);
+    const bool release_first = round % 2 == 0;
+    if (release_first) pool->Release(lease);
+    ExpectPages(*pool, release_first ? 0 : 6, release_first ? 6 : 0);
+    writer->Kill();
+    if (!release_first) pool->Release(lease);
+    pool->Sweep();
+    ExpectPages(*pool, 0, 0);
+  }
+}
+
+TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve(5).value();
+  const auto first = StartWriter(lease);
+  ASSERT_EQ(first->Receive(), 0);
+  ASSERT_EQ(Ask(*first, kWriteAndPublish), 0);
+  const auto second = StartWriter(lease);
+  EXPECT_EQ(second->Receive(), static_cast<int64_t>(absl::StatusCode::kUnavailable));
+  first->Kill();
+  const auto third = StartWriter(lease);
+  EXPECT_EQ(third->Receive(), 0);
+  EXPECT_EQ(pool->ValidTokens(lease), 5) << "what was published before stays";
+}
+
+TEST_F(WriterProcessTest, OldLeaseIsRefusedAfterTheSlotIsReused) {
+  const auto pool = MakePool(6, 1);
+  const KvLease old = pool->Reserve(5).value();
+  pool->Release(old);
+  const auto nobody = StartWriter(old);
+  EXPECT_EQ(nobody->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));
+  const KvLease lease = pool->Reserve(5).value();
+  ASSERT_EQ(lease.slot, old.slot);
+  const auto late = StartWriter(old);
+  EXPECT_EQ(late->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));
+  const auto writer = StartWriter(lease);
+  EXPECT_EQ(writer->Receive(), 0);
+}
+
+TEST_F(WriterProcessTest, PoolOfAKilledOwnerIsNotOpenedAndCanBeRemoved) {
+  ChildProcess owner([&](const ChildProcess::Parent& parent) {
+    const auto pool = MakePool(6, 3);
+    parent.Send(pool->geometry().page_count);
+    return parent.Sleep();
+  });
+  ASSERT_EQ(owner.Receive(), 6);
+  auto mapping = KvPoolMapping::Open(name_, kFingerprint);
+  ASSERT_TRUE(mapping.ok());
+  EXPECT_FALSE(SharedMemory::UnlinkIfUnused(name_).value());
+  owner.Kill();
+  ASSERT_EQ(SharedMemory::List(name_)->size(), 1u);
+  EXPECT_FALSE(SharedMemory::List(name_)->front().owner_alive);
+  EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KvPool::Create(name_, kEpoch + 1, kFingerprint, SmallGeometry(1, 1)).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  mapping = absl::UnknownError("dropped");
+  EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name_).value());
+}
+
+}  // namespace
+}  // namespace moestro
