@@ -22,8 +22,10 @@ void AddPermissions(const std::string& other, std::string& permissions) {
 
 absl::StatusOr<MemoryUse> ReadMemoryUse(int pid) {
   MOE_ASSIGN_OR_RETURN(const MemoryMapping total, ReadMappingTotals(pid));
-  return MemoryUse{
-      .private_bytes = total.private_bytes, .shared_bytes = total.shared_bytes, .rss_bytes = total.rss_bytes};
+  return MemoryUse{.private_bytes = total.private_bytes,
+                   .shared_bytes = total.shared_bytes,
+                   .rss_bytes = total.rss_bytes,
+                   .anonymous_bytes = total.anonymous_bytes};
 }
 
 absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name) {

@@ -14,6 +14,7 @@ struct MemoryUse {
   int64_t private_bytes = 0;
   int64_t shared_bytes = 0;
   int64_t rss_bytes = 0;
+  int64_t anonymous_bytes = 0;  // the process's own memory: neither files nor shared objects, whoever touched them
 };
 
 // pid 0: this process. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.

@@ -1,0 +1,33 @@
+// What every role of a node is told: where its sockets are, which node it belongs to, where its metrics go.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+struct NodeOptions {
+  std::string run_dir = "/tmp/moestro";  // holds the unix sockets of all roles
+  std::string instance = "default";      // names the shared-memory objects: one per node on a machine
+  std::string metrics_address;           // host:port of /metrics; empty = none
+  std::string log_level = "info";
+  int drain_seconds = 30;                // after SIGTERM, running requests may finish for so long
+};
+
+// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds and --config FILE (TOML, keys = long flag
+// names), and the usual --version.
+void AddNodeOptions(CLI::App& app, NodeOptions& options);
+
+// Creates run_dir if needed; INVALID_ARGUMENT names the flag that is wrong, among others when the socket paths would be
+// longer than the kernel allows (107 bytes).
+absl::Status ValidateNodeOptions(const NodeOptions& options);
+
+// "unix:<run_dir>/<role>.sock"
+std::string RoleAddress(const NodeOptions& options, const std::string& role);
+
+}  // namespace moestro

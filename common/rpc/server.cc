@@ -1,0 +1,68 @@
+#include "common/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <utility>
+
+#include "common/rpc/channel.h"
+#include "grpc/health/v1/health.pb.h"
+
+namespace moestro {
+
+struct RpcServer::Impl {
+  std::unique_ptr<grpc::Server> server;
+  std::vector<int> ports;
+};
+
+RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RpcServer::~RpcServer() { Drain(std::chrono::milliseconds(0)); }
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<std::string>& addresses,
+                                                            const std::vector<grpc::Service*>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // Links the health descriptors in, so that reflection can describe the service the library answers for.
+  grpc::health::v1::HealthCheckRequest::descriptor();
+
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  // Two servers on one port would each get some of the calls: refuse instead.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  auto impl = std::make_unique<Impl>();
+  impl->ports.resize(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &impl->ports[i]);
+  }
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  impl->server = builder.BuildAndStart();
+  std::string listed;
+  for (const std::string& address : addresses) listed += (listed.empty() ? "" : ", ") + address;
+  if (impl->server == nullptr) return absl::UnavailableError("cannot listen on " + listed + ": is it in use?");
+  std::unique_ptr<RpcServer> result(new RpcServer(std::move(impl)));
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const bool is_unix = addresses[i].starts_with("unix:");
+    if (is_unix) result->impl_->ports[i] = 0;
+    if (!is_unix && result->impl_->ports[i] == 0) return absl::UnavailableError("cannot listen on " + addresses[i]);
+  }
+  result->SetServing(false);
+  return result;
+}
+
+int RpcServer::port(size_t index) const { return impl_->ports.at(index); }
+
+void RpcServer::SetServing(bool serving) {
+  if (auto* health = impl_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+}
+
+void RpcServer::Drain(std::chrono::milliseconds grace) {
+  if (impl_->server == nullptr) return;
+  SetServing(false);
+  impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  impl_->server->Wait();
+  impl_->server.reset();
+}
+
+}  // namespace moestro

@@ -1,0 +1,84 @@
+#include "common/rpc/weight_client.h"
+
+#include <grpcpp/client_context.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/rpc/channel.h"
+#include "moestro/v1/weight_store.grpc.pb.h"
+
+namespace moestro {
+
+WeightClient::WeightClient(std::string address, std::string role) : address_(std::move(address)), role_(std::move(role)) {}
+
+WeightClient::~WeightClient() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  if (lease_.joinable()) lease_.join();
+}
+
+WeightClient::Result WeightClient::Attach(const std::function<bool()>& stop) {
+  lease_ = std::thread([this] { HoldLease(); });
+  std::unique_lock lock(mutex_);
+  while (!delivered_.wait_for(lock, std::chrono::milliseconds(100), [&] { return result_.has_value(); })) {
+    if (stop()) return absl::CancelledError("stopped while waiting for the weight store at " + address_);
+  }
+  return std::move(*result_);
+}
+
+void WeightClient::Deliver(Result result) {
+  std::lock_guard lock(mutex_);
+  attached_ = true;
+  result_ = std::move(result);
+  delivered_.notify_all();
+}
+
+void WeightClient::HoldLease() {
+  while (!stopping_) FollowStore();
+}
+
+void WeightClient::FollowStore() {
+  auto stub = v1::WeightStore::NewStub(ConnectPeer(address_));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    call_ = &context;
+  }
+  v1::AttachRequest request;
+  request.set_role(role_);
+  auto stream = stub->Attach(&context, request);
+  v1::AttachReply reply;
+  int64_t logged_percent = -1;
+  while (stream->Read(&reply)) {
+    if (reply.state() == v1::AttachReply::STATE_LOADING && reply.total_bytes() > 0) {
+      const int64_t percent = 100 * reply.loaded_bytes() / reply.total_bytes();
+      if (percent / 10 != logged_percent / 10) spdlog::info("weights are loading: {} %", percent);
+      logged_percent = percent;
+    } else if (reply.state() == v1::AttachReply::STATE_FAILED && !attached_) {
+      Deliver(absl::FailedPreconditionError("weight store: " + reply.error()));
+    } else if (reply.state() == v1::AttachReply::STATE_READY && !attached_) {
+      fingerprint_ = reply.fingerprint();
+      Deliver(WeightSegment::Open(reply.segment()));
+    } else if (reply.state() == v1::AttachReply::STATE_READY && reply.fingerprint() != fingerprint_) {
+      spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(), role_);
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    call_ = nullptr;
+  }
+  stream->Finish();
+  if (!stopping_) {
+    spdlog::warn("the weight store is gone; the mapped weights stay, waiting for it to come back");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace moestro

@@ -1,0 +1,67 @@
+#include "common/telemetry/metrics.h"
+
+#include <prometheus/exposer.h>
+#include <prometheus/registry.h>
+
+#include <exception>
+#include <utility>
+
+namespace moestro {
+
+struct MetricsRegistry::Impl {
+  std::string role;
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+MetricsRegistry::MetricsRegistry(const std::string& role) : impl_(std::make_unique<Impl>()) { impl_->role = role; }
+MetricsRegistry::~MetricsRegistry() = default;
+
+prometheus::Counter& MetricsRegistry::AddCounter(const std::string& name, const std::string& help, const Labels& labels) {
+  auto& family =
+      prometheus::BuildCounter().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+  return family.Add(labels);
+}
+
+prometheus::Gauge& MetricsRegistry::AddGauge(const std::string& name, const std::string& help, const Labels& labels) {
+  auto& family =
+      prometheus::BuildGauge().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+  return family.Add(labels);
+}
+
+prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name, const std::string& help,
+                                                     const std::vector<double>& bounds, const Labels& labels) {
+  auto& family =
+      prometheus::BuildHistogram().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+  return family.Add(labels, bounds);
+}
+
+absl::Status MetricsRegistry::Serve(const std::string& address) {
+  try {
+    impl_->exposer = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
+    impl_->exposer->RegisterCollectable(impl_->registry);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError("cannot serve /metrics on " + address + ": " + error.what() +
+                                  "; choose another --metrics-address");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<double> TimeToFirstTokenBuckets() {
+  return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1,
+          2.5,   5,     7.5,  10,   20,   30,   40,   80,  160,  640, 2560};
+}
+std::vector<double> InterTokenBuckets() {
+  return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+          0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+}
+std::vector<double> RequestSecondsBuckets() {
+  return {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+}
+std::vector<double> TokenCountBuckets() {
+  std::vector<double> bounds;
+  for (double bound = 1; bound <= 131072; bound *= 2) bounds.push_back(bound);
+  return bounds;
+}
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+// Prometheus metrics: one registry and one /metrics endpoint per process. Each process defines a struct of the families it
+// has, creates it in main and hands it to the logic; there are no global metrics.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace moestro {
+
+class MetricsRegistry {  // thread-safe; the metrics live as long as the registry
+ public:
+  // Every metric carries role="<role>" and, once known, model_name.
+  explicit MetricsRegistry(const std::string& role);
+  ~MetricsRegistry();
+
+  using Labels = std::map<std::string, std::string>;
+  // Names begin with moestro_ and end in the unit; they are there at zero from now on.
+  prometheus::Counter& AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Gauge& AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help, const std::vector<double>& bounds,
+                                      const Labels& labels = {});
+
+  // Serves http://<address>/metrics, address = host:port. UNAVAILABLE names the address if it cannot be bound.
+  absl::Status Serve(const std::string& address);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Bucket bounds in seconds. They follow vLLM's, plus the service-level targets: 30 s to the first token, 0.05 s between
+// tokens (a target can be read off a histogram only where it is a bound).
+std::vector<double> TimeToFirstTokenBuckets();
+std::vector<double> InterTokenBuckets();
+std::vector<double> RequestSecondsBuckets();
+// Powers of two from 1 to 131072.
+std::vector<double> TokenCountBuckets();
+
+}  // namespace moestro

@@ -1,0 +1,25 @@
+# What deploy/up, down, status and supervise share. Sourced, not run.
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+roles=(weight_store prefill decode router)  # in starting order
+default_run_dir="${TMPDIR:-/tmp}/moestro-$(id -u)"
+
+die() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+# Shared-memory names of a node are derived from its run directory, so that several nodes can live on one machine.
+instance_of() {
+  printf 'n%s' "$(realpath -m "$1" | sha256sum | cut -c1-10)"
+}
+
+# Prints the value of a key in the node's settings file.
+setting() {
+  sed -n "s/^$2=//p" "$1/node.env" 2>/dev/null
+}
+
+# True if process $1 is alive and is a moestro process of run directory $2.
+is_ours() {
+  [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -q -- "moestro.* $2\|supervise $2"
+}

@@ -1,0 +1,26 @@
+#include "services/decode/config.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/rpc/flag_check.h"
+#include "common/kv/format.h"
+
+namespace moestro {
+
+absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
+  MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", config.threads, 0, 1024));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-batch", config.max_batch, 1, 64));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
+  return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
+}
+
+int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes) {
+  constexpr int64_t kMostTokens = 65536;
+  const int64_t fitting = free_bytes / 4 / bytes_per_token;
+  return std::max(kPageTokens, std::min({2 * max_context_tokens, kMostTokens, fitting}));
+}
+
+}  // namespace moestro

@@ -1,0 +1,23 @@
+// What the decode role can be told.
+#pragma once
+
+#include "absl/status/status.h"
+#include "common/rpc/node_options.h"
+
+namespace moestro {
+
+struct DecodeConfig {
+  NodeOptions node;
+  int threads = 0;                  // 0 = one per hardware thread
+  int max_batch = 6;                // sequences in one step (the paper's Y)
+  int64_t kv_tokens = 0;            // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
+  int lease_timeout_seconds = 600;  // a reserved lease must be started within this
+};
+
+// INVALID_ARGUMENT names the flag.
+absl::Status ValidateDecodeConfig(const DecodeConfig& config);
+
+// Capacity when none is asked for: two full contexts, at most 64K tokens and a quarter of the free shared memory.
+int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes);
+
+}  // namespace moestro

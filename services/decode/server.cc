@@ -1,0 +1,114 @@
+#include "services/decode/server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/kernels/dispatch.h"
+#include "common/kv/pool.h"
+#include "common/model/engine.h"
+#include "common/platform/instance.h"
+#include "common/platform/process_memory.h"
+#include "common/platform/shared_memory.h"
+#include "common/platform/worker_pool.h"
+#include "common/rpc/process.h"
+#include "common/rpc/server.h"
+#include "common/rpc/weight_client.h"
+#include "common/telemetry/metrics.h"
+#include "services/decode/decode_loop.h"
+#include "services/decode/decode_rpc.h"
+#include "services/decode/metrics.h"
+
+namespace moestro {
+namespace {
+
+// One request holds one lease; more than this many can only be waiting for a place in the batch.
+constexpr int64_t kLeaseSlots = 256;
+
+// What a killed predecessor left behind. Its name is gone for good: writers that still have it mapped write into memory
+// that nobody reads.
+absl::Status RemoveDeadPools(const std::string& instance) {
+  MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv."));
+  for (const SharedMemory::Listing& object : found) {
+    if (object.owner_alive) {
+      return absl::UnavailableError("instance '" + instance + "' already has a decode process (it owns " + object.name +
+                                    "); choose another --instance");
+    }
+    spdlog::info("removing {} of a predecessor", object.name);
+    MOE_RETURN_IF_ERROR(SharedMemory::Unlink(object.name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, const WeightSegment& weights) {
+  MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance));
+  const ModelSpec& spec = weights.spec();
+  KvGeometry geometry;
+  geometry.num_layers = spec.num_layers;
+  geometry.kv_dim = spec.kv_dim();
+  geometry.lease_slots = kLeaseSlots;
+  MOE_ASSIGN_OR_RETURN(const int64_t free_bytes, SharedMemory::FreeBytes());
+  const int64_t bytes_per_token = geometry.page_bytes() / geometry.page_tokens;
+  const int64_t tokens = config.kv_tokens > 0
+                             ? config.kv_tokens
+                             : ChooseKvTokens(spec.max_position_embeddings, bytes_per_token, free_bytes);
+  geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
+  const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
+               static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
+  return KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry);
+}
+
+}  // namespace
+
+absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination) {
+  MOE_ASSIGN_OR_RETURN(const CpuKernels* kernels, SelectKernels());
+  MetricsRegistry registry("decode");
+  DecodeMetrics metrics(registry);
+  if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
+
+  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<DecodeLoop> loop;
+  DecodeRpc rpc{std::chrono::seconds(config.lease_timeout_seconds)};
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                       RpcServer::Start({RoleAddress(config.node, "decode")}, {&rpc}));
+
+  WeightClient weight_client(RoleAddress(config.node, "weight_store"), "decode");
+  const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };
+  absl::StatusOr<std::unique_ptr<const WeightSegment>> weights = weight_client.Attach(stop);
+  if (absl::IsCancelled(weights.status())) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(weights);
+  metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
+
+  const int threads = config.threads > 0 ? config.threads : static_cast<int>(std::thread::hardware_concurrency());
+  WorkerPool workers(threads);
+  Engine::Options options;
+  options.max_rows = config.max_batch;
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
+  MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
+  loop = std::make_unique<DecodeLoop>(*engine, *pool, metrics, config.max_batch);
+  rpc.Serve(pool.get(), loop.get());
+  server->SetServing(true);
+  spdlog::info("ready: {} kernels, {} threads, batch up to {}", kernels->isa, threads, config.max_batch);
+
+  // The clock tick: leases that nobody started, pages of dead writers, gauges.
+  constexpr std::chrono::milliseconds kTick(50);
+  while (!termination.WaitFor(kTick)) {
+    metrics.lease_timeouts.Increment(rpc.ExpireLeases());
+    pool->Sweep();
+    metrics.Update(pool->stats());
+    if (const auto memory = ReadMemoryUse(0); memory.ok()) {
+      metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+    }
+  }
+  spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
+  server->Drain(std::chrono::seconds(config.node.drain_seconds));
+  loop.reset();
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

@@ -1,0 +1,16 @@
+// The life cycle of the decode role: listen, attach the weights, create the KV pool, serve, drain.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "services/decode/config.h"
+
+namespace moestro {
+
+class TerminationSignal;
+
+// Runs until `termination`; the status says why it ended early. Removes the KV pool's shared memory when it returns.
+absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination);
+
+}  // namespace moestro

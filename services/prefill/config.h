@@ -1,0 +1,37 @@
+// What the prefill role can be told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/model/engine.h"
+#include "common/rpc/node_options.h"
+
+namespace moestro {
+
+// Which form of MLA a prompt is computed in. Un-absorbed is cheaper for long prompts; absorbed everywhere makes prefill and
+// decode, whole and chunked, fresh and resumed requests bit-identical.
+struct MlaFormPolicy {
+  std::string name = "auto";           // auto, absorbed, unabsorbed
+  int64_t unabsorbed_from_tokens = 1024;  // auto: shortest prompt that is computed un-absorbed
+
+  MlaForm ForPrompt(int64_t prompt_tokens) const {
+    if (name == "absorbed") return MlaForm::kAbsorbed;
+    if (name == "unabsorbed") return MlaForm::kUnabsorbed;
+    return prompt_tokens >= unabsorbed_from_tokens ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
+  }
+};
+
+struct PrefillConfig {
+  NodeOptions node;
+  int threads = 0;             // 0 = one per hardware thread
+  int chunk_tokens = 256;      // tokens of one forward pass
+  int queue_limit = 256;       // requests that may wait
+  MlaFormPolicy mla_form;
+};
+
+// INVALID_ARGUMENT names the flag.
+absl::Status ValidatePrefillConfig(const PrefillConfig& config);
+
+}  // namespace moestro

@@ -1,0 +1,152 @@
+#include "services/prefill/prefill_rpc.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/rpc/call_context.h"
+#include "common/rpc/status.h"
+
+namespace moestro {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+PrefillJob ToJob(const v1::PrefillRequest& request) {
+  PrefillJob job;
+  job.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
+  job.prompt_tokens = request.prompt_tokens();
+  const v1::Sampling& sampling = request.sampling();
+  job.sampling = {sampling.temperature(), sampling.top_p() == 0 ? 1.0f : sampling.top_p(), sampling.top_k(),
+                  sampling.seed()};
+  if (request.has_score()) job.score_top = static_cast<int32_t>(request.score().top());
+  return job;
+}
+
+// Scores go out in messages of this many positions: large enough to be cheap, small enough to show progress.
+constexpr int kScoresPerMessage = 64;
+
+// Writes events to the stream, and remembers when nobody listens any more.
+class EventWriter {
+ public:
+  explicit EventWriter(grpc::ServerWriter<v1::PrefillReply>& writer) : writer_(writer) {}
+
+  void Progress(int64_t done, int64_t total) {
+    v1::PrefillReply reply;
+    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(done));
+    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(total));
+    Write(reply);
+  }
+
+  void Score(ScoredToken scored) {
+    v1::PositionScore* score = scores_.mutable_scores()->add_scores();
+    score->set_id(scored.id);
+    if (scored.logprob) score->set_logprob(*scored.logprob);
+    for (const TokenLogprob& alternative : scored.top) {
+      v1::Token* top = score->add_top();
+      top->set_id(alternative.id);
+      top->set_logprob(alternative.logprob);
+    }
+    if (scores_.scores().scores_size() >= kScoresPerMessage) FlushScores();
+  }
+
+  void FlushScores() {
+    if (scores_.scores().scores_size() > 0) Write(scores_);
+    scores_.Clear();
+  }
+
+  void FirstToken(const SampledToken& token) {
+    v1::PrefillReply reply;
+    reply.mutable_first_token()->set_id(token.id);
+    reply.mutable_first_token()->set_logprob(token.logprob);
+    Write(reply);
+  }
+
+  absl::Status status() const { return open_ ? absl::OkStatus() : absl::CancelledError("the caller went away"); }
+
+ private:
+  void Write(const v1::PrefillReply& reply) { open_ = open_ && writer_.Write(reply); }
+
+  grpc::ServerWriter<v1::PrefillReply>& writer_;
+  v1::PrefillReply scores_;
+  bool open_ = true;
+};
+
+}  // namespace
+
+void PrefillRpc::Serve(PrefillRunner* runner, const std::string& fingerprint) {
+  fingerprint_ = fingerprint;
+  runner_ = runner;
+}
+
+grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::PrefillRequest* request,
+                             grpc::ServerWriter<v1::PrefillReply>* writer) {
+  metrics_.requests.Increment();
+  const absl::Status status = RunQueued(*context, *request, *writer);
+  if (!status.ok()) {
+    metrics_.failed.Increment();
+    spdlog::info("{}: {}", request->request_id(), status.ToString());
+  }
+  return ToGrpc(status);
+}
+
+absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::PrefillRequest& request,
+                                   grpc::ServerWriter<v1::PrefillReply>& writer) {
+  if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
+  const Clock::time_point arrived = Clock::now();
+  MOE_ASSIGN_OR_RETURN(const TurnQueue::Turn turn, queue_.Wait(queue_limit_, [&] { return CallStatus(context); }));
+  metrics_.queue_seconds.Observe(SecondsSince(arrived));
+  metrics_.running.Set(1);
+  const Clock::time_point start = Clock::now();
+  const absl::Status status = RunNow(context, request, writer);
+  metrics_.running.Set(0);
+  metrics_.seconds.Observe(SecondsSince(start));
+  return status;
+}
+
+absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillRequest& request,
+                                grpc::ServerWriter<v1::PrefillReply>& writer) {
+  MOE_ASSIGN_OR_RETURN(auto pool, Pool(request.lease().pool()));
+  MOE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LeaseWriter> lease,
+      LeaseWriter::Acquire(std::move(pool), request.lease().slot(), request.lease().id(),
+                           std::vector<uint32_t>(request.lease().pages().begin(), request.lease().pages().end())));
+  EventWriter events(writer);
+  int64_t computed = lease->valid_tokens();
+  const PrefillEvents handlers{
+      .on_progress =
+          [&](int64_t done, int64_t total) {
+            metrics_.tokens.Increment(static_cast<double>(std::max<int64_t>(0, done - computed)));
+            computed = done;
+            events.FlushScores();
+            events.Progress(done, total);
+          },
+      .on_score = [&](ScoredToken scored) { events.Score(std::move(scored)); },
+  };
+  const auto interrupted = [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(events.status());
+    return CallStatus(context);
+  };
+  MOE_ASSIGN_OR_RETURN(const std::optional<SampledToken> token,
+                       runner_.load()->Run(ToJob(request), *lease, interrupted, handlers));
+  if (token) events.FirstToken(*token);
+  events.FlushScores();
+  return events.status();
+}
+
+absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  if (pool_ != nullptr && pool_->name() == name) return pool_;
+  absl::StatusOr<std::shared_ptr<const KvPoolMapping>> opened = KvPoolMapping::Open(name, fingerprint_);
+  // The owner has gone since it granted the lease: the caller reserves anew from its successor.
+  if (absl::IsNotFound(opened.status())) return absl::AbortedError("the KV pool " + name + " is gone");
+  MOE_RETURN_IF_ERROR(opened);
+  pool_ = *opened;
+  return pool_;
+}
+
+}  // namespace moestro

@@ -1,0 +1,91 @@
+#include "services/prefill/prefill_runner.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace moestro {
+
+absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
+  const auto tokens = static_cast<int64_t>(job.token_ids.size());
+  if (tokens == 0) return absl::InvalidArgumentError("token_ids is empty");
+  if (tokens > engine_.spec().max_position_embeddings) {
+    return absl::InvalidArgumentError("the prompt has " + std::to_string(tokens) + " tokens, the model's context " +
+                                      std::to_string(engine_.spec().max_position_embeddings));
+  }
+  if (job.prompt_tokens < 1 || job.prompt_tokens > tokens) {
+    return absl::InvalidArgumentError("prompt_tokens must be 1 to the number of token_ids");
+  }
+  for (const int32_t id : job.token_ids) {
+    if (id < 0 || id >= engine_.spec().token_count) {
+      return absl::InvalidArgumentError("token id " + std::to_string(id) + " is not in the vocabulary");
+    }
+  }
+  if (job.score_top && (*job.score_top < 0 || *job.score_top > 100)) {
+    return absl::InvalidArgumentError("score.top must be 0 to 100");
+  }
+  return ValidateSamplingParams(job.sampling);
+}
+
+MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
+  if (position >= job.prompt_tokens) return MlaForm::kAbsorbed;
+  return form_.ForPrompt(job.prompt_tokens);
+}
+
+// Chunks have one form each, and at most max_rows tokens.
+int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
+  const auto tokens = static_cast<int64_t>(job.token_ids.size());
+  const int64_t end = std::min(begin + engine_.max_rows(), tokens);
+  return begin < job.prompt_tokens ? std::min(end, job.prompt_tokens) : end;
+}
+
+absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob& job, LeaseWriter& lease,
+                                                               absl::FunctionRef<absl::Status()> interrupted,
+                                                               const PrefillEvents& events) {
+  MOE_RETURN_IF_ERROR(Validate(job));
+  const auto total = static_cast<int64_t>(job.token_ids.size());
+  const bool scoring = job.score_top.has_value();
+  if (total > lease.pages().capacity()) {
+    return absl::InvalidArgumentError("the lease holds " + std::to_string(lease.pages().capacity()) + " tokens, not " +
+                                      std::to_string(total));
+  }
+  const auto revoked_or_interrupted = [&]() -> absl::Status {
+    if (lease.revoked()) return absl::AbortedError("the lease was revoked");
+    return interrupted();
+  };
+
+  absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
+  if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
+  // The last token is always computed: its logits are what a resumed request still needs.
+  int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
+  std::vector<EngineRow> rows;
+  while (begin < total) {
+    const int64_t end = ChunkEnd(job, begin);
+    rows.clear();
+    for (int64_t i = begin; i < end; ++i) {
+      const bool wants_logits = scoring ? i + 1 < total : i + 1 == total;
+      rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
+    }
+    const KvPages pages = lease.pages();
+    MOE_RETURN_IF_ERROR(engine_.Forward(
+        {rows, std::span(&pages, 1), FormAt(job, begin)}, revoked_or_interrupted,
+        [&](int64_t row, std::span<const float> logits) {
+          if (!scoring) {
+            sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
+            return;
+          }
+          const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
+          LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
+          if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
+        }));
+    if (end > lease.valid_tokens()) lease.Publish(end);
+    begin = end;
+    if (events.on_progress) events.on_progress(end, total);
+  }
+  if (scoring) return std::nullopt;
+  MOE_RETURN_IF_ERROR(sampled);
+  return *sampled;
+}
+
+}  // namespace moestro

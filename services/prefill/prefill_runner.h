@@ -1,0 +1,60 @@
+// Takes one prompt through the model in chunks, into a lease's pages. Not thread-safe: one prompt at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/kv/lease_writer.h"
+#include "common/model/engine.h"
+#include "common/model/sampler.h"
+#include "services/prefill/config.h"
+
+namespace moestro {
+
+struct PrefillJob {
+  std::vector<int32_t> token_ids;
+  // Tokens of the prompt; those after it were generated earlier and are computed in the absorbed form, as decode does.
+  int64_t prompt_tokens = 0;
+  SamplingParams sampling;
+  std::optional<int32_t> score_top;  // set: score all positions, with so many alternatives, instead of sampling
+};
+
+// The score of the token at one position; the first position of a text has no logprob.
+struct ScoredToken {
+  int32_t id = 0;
+  std::optional<float> logprob;
+  std::vector<TokenLogprob> top;
+};
+
+struct PrefillEvents {
+  std::function<void(int64_t done, int64_t total)> on_progress;  // after each chunk
+  std::function<void(ScoredToken)> on_score;                     // in position order
+};
+
+class PrefillRunner {
+ public:
+  PrefillRunner(Engine& engine, MlaFormPolicy form) : engine_(engine), form_(form) {}
+
+  // INVALID_ARGUMENT names what is wrong with the job.
+  absl::Status Validate(const PrefillJob& job) const;
+
+  // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next token
+  // (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one layer.
+  absl::StatusOr<std::optional<SampledToken>> Run(const PrefillJob& job, LeaseWriter& lease,
+                                                  absl::FunctionRef<absl::Status()> interrupted,
+                                                  const PrefillEvents& events);
+
+ private:
+  MlaForm FormAt(const PrefillJob& job, int64_t position) const;
+  int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
+
+  Engine& engine_;
+  const MlaFormPolicy form_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,64 @@
+#include "services/prefill/server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "common/base/status.h"
+#include "common/kernels/dispatch.h"
+#include "common/model/engine.h"
+#include "common/platform/process_memory.h"
+#include "common/platform/worker_pool.h"
+#include "common/rpc/process.h"
+#include "common/rpc/server.h"
+#include "common/rpc/weight_client.h"
+#include "common/telemetry/metrics.h"
+#include "services/prefill/metrics.h"
+#include "services/prefill/prefill_rpc.h"
+#include "services/prefill/prefill_runner.h"
+
+namespace moestro {
+
+absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& termination) {
+  MOE_ASSIGN_OR_RETURN(const CpuKernels* kernels, SelectKernels());
+  MetricsRegistry registry("prefill");
+  PrefillMetrics metrics(registry);
+  if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
+
+  PrefillRpc rpc(metrics, static_cast<size_t>(config.queue_limit));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                       RpcServer::Start({RoleAddress(config.node, "prefill")}, {&rpc}));
+
+  WeightClient weight_client(RoleAddress(config.node, "weight_store"), "prefill");
+  const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };
+  absl::StatusOr<std::unique_ptr<const WeightSegment>> weights = weight_client.Attach(stop);
+  if (absl::IsCancelled(weights.status())) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(weights);
+  metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
+
+  const int threads = config.threads > 0 ? config.threads : static_cast<int>(std::thread::hardware_concurrency());
+  WorkerPool workers(threads);
+  Engine::Options options;
+  options.max_rows = config.chunk_tokens;
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
+  PrefillRunner runner(*engine, config.mla_form);
+  rpc.Serve(&runner, (*weights)->header().fingerprint);
+  server->SetServing(true);
+  spdlog::info("ready: {} kernels, {} threads, chunks of {} tokens, MLA form {}", kernels->isa, threads,
+               config.chunk_tokens, config.mla_form.name);
+
+  constexpr std::chrono::milliseconds kTick(250);
+  while (!termination.WaitFor(kTick)) {
+    metrics.waiting.Set(static_cast<double>(rpc.waiting()));
+    if (const auto memory = ReadMemoryUse(0); memory.ok()) {
+      metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+    }
+  }
+  spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
+  server->Drain(std::chrono::seconds(config.node.drain_seconds));
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

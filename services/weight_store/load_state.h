@@ -1,0 +1,69 @@
+// How far the segment is, for everyone who waits for it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace moestro {
+
+class LoadState {
+ public:
+  enum class Phase { kLoading, kReady, kFailed };
+  struct Snapshot {
+    Phase phase = Phase::kLoading;
+    int64_t loaded_bytes = 0;
+    int64_t total_bytes = 0;
+    std::string segment;  // when ready
+    std::string error;    // when failed
+    bool closing = false; // the process is going: end all waits
+  };
+
+  Snapshot Get() const {
+    std::lock_guard lock(mutex_);
+    return snapshot_;
+  }
+  void Progress(int64_t loaded_bytes, int64_t total_bytes) {
+    std::lock_guard lock(mutex_);
+    snapshot_.loaded_bytes = loaded_bytes;
+    snapshot_.total_bytes = total_bytes;
+  }
+  void Ready(const std::string& segment, int64_t bytes) {
+    Change([&] {
+      snapshot_.phase = Phase::kReady;
+      snapshot_.segment = segment;
+      snapshot_.loaded_bytes = snapshot_.total_bytes = bytes;
+    });
+  }
+  void Failed(const std::string& error) {
+    Change([&] {
+      snapshot_.phase = Phase::kFailed;
+      snapshot_.error = error;
+    });
+  }
+  void Close() {
+    Change([&] { snapshot_.closing = true; });
+  }
+
+  // Sleeps until the phase changes or the process closes, at most `timeout`.
+  void WaitForChange(const Snapshot& seen, std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return snapshot_.phase != seen.phase || snapshot_.closing; });
+  }
+
+ private:
+  template <typename Update>
+  void Change(Update update) {
+    std::lock_guard lock(mutex_);
+    update();
+    changed_.notify_all();
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Snapshot snapshot_;  // guarded by mutex_
+};
+
+}  // namespace moestro

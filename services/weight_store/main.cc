@@ -1,0 +1,28 @@
+// moestro-weight-store: packs a checkpoint into the shared weight segment and publishes it.
+#include <CLI/CLI.hpp>
+
+#include "common/rpc/process.h"
+#include "common/telemetry/log.h"
+#include "services/weight_store/server.h"
+
+int main(int argc, char** argv) {
+  moestro::TerminationSignal termination;
+  moestro::StoreConfig config;
+  CLI::App app{
+      "moestro-weight-store: the weight store of a moestro node.\n"
+      "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and decode map\n"
+      "read-only, and keeps it. Started again after a crash it adopts the segment without reading the checkpoint."};
+  moestro::AddNodeOptions(app, config.node);
+  app.add_option("--model", config.model_dir, "Directory of the checkpoint: config.json, *.safetensors, tokenizer.json")
+      ->required();
+  app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
+  app.add_option("--threads", config.threads, "Packing threads; 0: one per hardware thread");
+  app.add_flag("--keep-segment", config.keep_segment, "On SIGTERM leave the segment in memory, for the next start to adopt");
+  CLI11_PARSE(app, argc, argv);
+  if (const auto status = moestro::InitLogging("weight_store", config.node.log_level); !status.ok()) {
+    return moestro::ReportFatal(status);
+  }
+  if (const auto status = moestro::ValidateStoreConfig(config); !status.ok()) return moestro::ReportFatal(status);
+  const auto status = moestro::RunWeightStoreServer(config, termination);
+  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+}

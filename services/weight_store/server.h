@@ -1,0 +1,15 @@
+// The life cycle of the weight store: validate, listen, load or adopt, publish, clean up.
+#pragma once
+
+#include "absl/status/status.h"
+#include "services/weight_store/store_config.h"
+
+namespace moestro {
+
+class TerminationSignal;
+
+// Runs until `termination`; the status says why it ended early (for a bad checkpoint: before it listens, or when the bad
+// tensor is read).
+absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& termination);
+
+}  // namespace moestro

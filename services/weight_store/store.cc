@@ -1,0 +1,136 @@
+#include "services/weight_store/store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/platform/bandwidth.h"
+#include "common/platform/instance.h"
+#include "common/platform/shared_memory.h"
+#include "services/weight_store/checkpoint/inventory.h"
+#include "services/weight_store/pack/packer.h"
+
+namespace moestro {
+namespace {
+
+constexpr double kGib = 1 << 30;
+
+// Below this a load is over before its rate means anything.
+constexpr int64_t kMeasuredLoadBytes = int64_t{256} << 20;
+
+// "moestro.<instance>.weights.<fingerprint>.<generation>" -> generation; 0 if there is none.
+uint64_t GenerationOf(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? 0 : std::strtoull(name.c_str() + dot + 1, nullptr, 10);
+}
+
+}  // namespace
+
+WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults, Plan plan)
+    : config_(std::move(config)),
+      checkpoint_(std::move(checkpoint)),
+      spec_(spec),
+      defaults_(std::move(defaults)),
+      plan_(std::move(plan)) {}
+
+absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig& config) {
+  MOE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(config.model_dir));
+  const CheckpointDocuments& documents = checkpoint.documents();
+  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
+  MOE_ASSIGN_OR_RETURN(GenerationDefaults defaults, ParseGenerationDefaults(documents, spec.vocab_size));
+  std::vector<std::string> warnings = checkpoint.warnings();
+  MOE_ASSIGN_OR_RETURN(const std::vector<InventoryItem> inventory, CheckInventory(checkpoint, spec, &warnings));
+  for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+  MOE_ASSIGN_OR_RETURN(Plan plan, MakePlan(inventory, spec));
+  spdlog::info("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
+               static_cast<double>(ParameterCount(spec)) / 1e9, static_cast<double>(checkpoint.total_bytes()) / kGib,
+               checkpoint.fingerprint());
+  return std::unique_ptr<WeightStore>(
+      new WeightStore(config, std::move(checkpoint), spec, std::move(defaults), std::move(plan)));
+}
+
+int64_t WeightStore::segment_bytes() const { return SegmentWriter::RequiredBytes(plan_.tensors); }
+
+// What a predecessor left: a READY segment of this checkpoint is adopted, everything else is removed.
+absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
+  MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(config_.node.instance) + "weights."));
+  for (const SharedMemory::Listing& object : found) {
+    next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
+    if (object.owner_alive) {
+      return absl::UnavailableError("instance '" + config_.node.instance + "' already has a weight store (it owns " +
+                                    object.name + "); choose another --instance");
+    }
+    if (writer_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted = SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
+      if (adopted.ok()) {
+        spdlog::info("adopted {}: {:.2f} GiB, nothing to load", object.name, static_cast<double>(object.bytes) / kGib);
+        writer_ = std::move(*adopted);
+        segment_name_ = object.name;
+        continue;
+      }
+      spdlog::info("{} cannot be adopted: {}", object.name, std::string(adopted.status().message()));
+    }
+    spdlog::info("removing {}", object.name);
+    MOE_RETURN_IF_ERROR(SharedMemory::Unlink(object.name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted) {
+  uint64_t generation = 1;
+  absl::Status status = AdoptOrRemoveOld(generation);
+  if (status.ok() && writer_ == nullptr) status = Pack(state, generation, interrupted);
+  if (status.ok()) {
+    state.Ready(segment_name_, segment_bytes());
+  } else {
+    Remove();
+    state.Failed(std::string(status.message()));
+  }
+  return status;
+}
+
+absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
+  const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
+  spdlog::info("packing {:.2f} GiB into shared memory {}", static_cast<double>(segment_bytes()) / kGib, name);
+  MOE_ASSIGN_OR_RETURN(writer_, SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors));
+  segment_name_ = name;
+  const auto start = std::chrono::steady_clock::now();
+  PackOptions options;
+  options.threads = threads;
+  options.progress = [&](int64_t done, int64_t total) { state.Progress(done, total); };
+  options.interrupt = [&] { return interrupted(); };
+  MOE_RETURN_IF_ERROR(PackCheckpoint(checkpoint_, plan_, *writer_, options));
+  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double rate = static_cast<double>(checkpoint_.total_bytes()) / load_seconds_;
+  spdlog::info("packed {:.2f} GiB in {:.2f} s: {:.2f} GB/s; {:.1f} % of the segment lies in huge pages",
+               static_cast<double>(segment_bytes()) / kGib, load_seconds_, rate / 1e9,
+               100.0 * static_cast<double>(huge_page_bytes()) / static_cast<double>(segment_bytes()));
+  if (checkpoint_.total_bytes() >= kMeasuredLoadBytes) {
+    const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
+    const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
+    if (copy.ok() && disk.ok()) {
+      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; the load ran at {:.2f} of the lower", *copy / 1e9,
+                   *disk / 1e9, rate / std::min(*copy, *disk));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WeightStore::Remove() {
+  if (segment_name_.empty() || (config_.keep_segment && writer_ != nullptr &&
+                                writer_->header().state.load() == static_cast<uint32_t>(SegmentState::kReady))) {
+    return;
+  }
+  if (const absl::Status status = SharedMemory::Unlink(segment_name_); !status.ok()) spdlog::warn("{}", status.ToString());
+  segment_name_.clear();
+}
+
+int64_t WeightStore::huge_page_bytes() const { return writer_ == nullptr ? 0 : writer_->memory().HugePageBytes(); }
+
+}  // namespace moestro

@@ -1,0 +1,55 @@
+// The weight store's logic: from a checkpoint directory to a READY segment, by packing it or by adopting what a predecessor
+// left.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/weights/segment_writer.h"
+#include "services/weight_store/checkpoint/checkpoint.h"
+#include "services/weight_store/checkpoint/config.h"
+#include "services/weight_store/load_state.h"
+#include "services/weight_store/pack/plan.h"
+#include "services/weight_store/store_config.h"
+
+namespace moestro {
+
+class WeightStore {
+ public:
+  // Opens and validates the checkpoint: config, tokenizer ids, every tensor's name, dtype and shape. Allocates nothing and
+  // reads no tensor data. Errors name file and tensor.
+  static absl::StatusOr<std::unique_ptr<WeightStore>> Open(const StoreConfig& config);
+
+  // Makes the segment READY and tells `state` so, or FAILED. Blocks; `interrupted` is asked while packing. Removes dead
+  // segments of this instance first.
+  absl::Status Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted);
+
+  // Removes the segment's name. No effect before Load, or with keep_segment.
+  void Remove();
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const ModelSpec& spec() const { return spec_; }
+  const GenerationDefaults& defaults() const { return defaults_; }
+  const StoreConfig& config() const { return config_; }
+  int64_t segment_bytes() const;
+  double load_seconds() const { return load_seconds_; }  // 0 if adopted
+  int64_t huge_page_bytes() const;
+
+ private:
+  WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults, Plan plan);
+  absl::Status AdoptOrRemoveOld(uint64_t& next_generation);
+  absl::Status Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted);
+
+  const StoreConfig config_;
+  const Checkpoint checkpoint_;
+  const ModelSpec spec_;
+  const GenerationDefaults defaults_;
+  const Plan plan_;
+  std::unique_ptr<SegmentWriter> writer_;
+  std::string segment_name_;
+  double load_seconds_ = 0;
+};
+
+}  // namespace moestro

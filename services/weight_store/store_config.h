@@ -1,0 +1,22 @@
+// What the weight store can be told.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/rpc/node_options.h"
+
+namespace moestro {
+
+struct StoreConfig {
+  NodeOptions node;
+  std::string model_dir;      // the checkpoint
+  std::string model_name;     // as clients see it; empty = the directory's name
+  int threads = 0;            // packing threads; 0 = one per hardware thread
+  bool keep_segment = false;  // leave the segment in shared memory on SIGTERM, for the next start to adopt
+};
+
+// INVALID_ARGUMENT names the flag. Fills in the model's name.
+absl::Status ValidateStoreConfig(StoreConfig& config);
+
+}  // namespace moestro

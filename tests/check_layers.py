@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Enforces the include rules: arrows between folders point one way, services never include each other, and gRPC,
+Prometheus and JSON stay out of the engine. Also: what each binary may link. Run by ctest; prints every violation."""
+
+import re
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+SOURCES = ("*.h", "*.cc")
+
+# What a folder of common/ may include, besides itself.
+MAY_INCLUDE = {
+    "base": set(),
+    "platform": {"base"},
+    "tensor": {"base"},
+    "kernels": {"base", "platform", "tensor"},
+    "weights": {"base", "platform", "tensor"},
+    "kv": {"base", "platform", "tensor"},
+    "model": {"base", "platform", "tensor", "kernels", "weights", "kv"},
+    "text": {"base"},
+    "telemetry": {"base"},
+    "rpc": {"base", "platform", "weights", "telemetry"},
+}
+ENGINE = {"base", "platform", "tensor", "kernels", "weights", "kv", "model"}
+NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
+# The command line links the weight store's libraries to look at checkpoints without a node, in this one file.
+INSPECT = "services/cli/inspect.cc"
+WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
+# The router holds no engine.
+ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s+([<"][^>"]+[>"])', path.read_text(errors="replace"), re.M)
+
+
+def problems():
+    for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"common/**/{pattern}")):
+        folder = path.relative_to(REPO / "common").parts[0]
+        for include in includes(path):
+            target = include.strip('<>"')
+            if target.startswith("services/"):
+                yield path, f"common/ includes {target}"
+            if target.startswith("common/"):
+                other = target.split("/")[1]
+                if other != folder and other not in MAY_INCLUDE[folder]:
+                    yield path, f"common/{folder} may not include common/{other}"
+            if folder in ENGINE and NOT_IN_ENGINE.match(include):
+                yield path, f"the engine may not include {include}"
+    for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"services/**/{pattern}")):
+        name = str(path.relative_to(REPO))
+        service = path.relative_to(REPO / "services").parts[0]
+        for include in includes(path):
+            target = include.strip('<>"')
+            if target.startswith("services/") and target.split("/")[1] != service:
+                if not (name == INSPECT and target.startswith(WEIGHT_STORE_LIBRARIES)):
+                    yield path, f"services/{service} includes {target}"
+            if service == "router" and target.startswith("common/") and target.split("/")[1] not in ROUTER_MAY_USE:
+                yield path, f"the router includes {target}"
+            adapter = name.endswith(("_rpc.cc", "_rpc.h")) or "/rpc/" in name or service == "cli" or name.endswith("server.cc")
+            if not adapter and re.match(r"[<\"](grpc|grpcpp|moestro/v1)/", include):
+                yield path, f"only adapters may include {include}"
+
+
+def main():
+    found = list(problems())
+    for path, what in found:
+        print(f"{path.relative_to(REPO)}: {what}")
+    if not any(REPO.glob("common/**/*.h")):
+        print("no sources found")
+        return 1
+    print(f"{len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

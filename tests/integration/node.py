@@ -1,0 +1,187 @@
+"""Runs the real binaries as one node and talks to it over gRPC."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import grpc
+
+ROLES = ("weight_store", "prefill", "decode", "router")
+START_SECONDS = 60
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, seconds, what):
+    """Polls until `condition()` is true; fails the test after `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Api:
+    """The generated messages and calls of proto/, compiled once a session."""
+
+    def __init__(self, modules):
+        self.__dict__.update(modules)
+
+
+class Node:
+    """Four processes in a run directory of their own. Use as a context manager."""
+
+    def __init__(self, api, bin_dir, model, flags=None):
+        self.api, self.bin, self.model = api, bin_dir, str(model)
+        self.flags = flags or {}
+        self.run_dir = tempfile.mkdtemp(prefix="moe-")
+        self.instance = "t" + os.path.basename(self.run_dir)[4:].replace("_", "-")
+        self.grpc_port = free_port()
+        self.metrics_port = {role: free_port() for role in ROLES}
+        self.processes = {}
+        self.channel = grpc.insecure_channel(
+            f"127.0.0.1:{self.grpc_port}",
+            options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.max_reconnect_backoff_ms", 200),
+                     ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50)],
+        )
+        self.stub = api.inference_grpc.InferenceStub(self.channel)
+
+    def __enter__(self):
+        for role in ROLES:
+            self.start(role)
+        self.wait_serving()
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+        self.stop()
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    # Processes -----------------------------------------------------------------------------------------------------
+
+    def command(self, role):
+        binary = os.path.join(self.bin, "moestro-" + role.replace("_", "-"))
+        command = [binary, "--run-dir", self.run_dir, "--instance", self.instance, "--drain-seconds", "5",
+                   "--metrics-address", f"127.0.0.1:{self.metrics_port[role]}"]
+        if role == "weight_store":
+            command += ["--model", self.model]
+        if role == "router":
+            command += ["--grpc-address", f"127.0.0.1:{self.grpc_port}"]
+        return command + self.flags.get(role, [])
+
+    def start(self, role):
+        with open(self.log_path(role), "ab") as log:
+            self.processes[role] = subprocess.Popen(self.command(role), stdout=log, stderr=log)
+
+    def log_path(self, role):
+        return os.path.join(self.run_dir, role + ".log")
+
+    def log(self, role):
+        with open(self.log_path(role), errors="replace") as log:
+            return log.read()
+
+    def pid(self, role):
+        return self.processes[role].pid
+
+    def kill(self, role):
+        self.processes[role].send_signal(signal.SIGKILL)
+        self.processes[role].wait()
+
+    def stop(self):
+        """SIGTERM in the order of deploy/supervise; every process must end by itself with exit code 0."""
+        codes = {}
+        for role in reversed(ROLES):
+            process = self.processes.get(role)
+            if process is None or process.poll() is not None:
+                continue
+            process.terminate()
+            try:
+                codes[role] = process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                codes[role] = "killed after 30 s"
+        bad = {role: code for role, code in codes.items() if code != 0}
+        assert not bad, f"bad exit codes {bad}: " + "".join(self.log(role)[-2000:] for role in bad)
+
+    # Health and metrics --------------------------------------------------------------------------------------------
+
+    def serving(self, role="router"):
+        target = f"127.0.0.1:{self.grpc_port}" if role == "router" else f"unix:{self.run_dir}/{role}.sock"
+        with grpc.insecure_channel(target) as channel:
+            try:
+                reply = self.api.health_grpc.HealthStub(channel).Check(
+                    self.api.health.HealthCheckRequest(), timeout=1)
+            except grpc.RpcError:
+                return False
+        return reply.status == self.api.health.HealthCheckResponse.SERVING
+
+    def wait_serving(self, role="router", seconds=START_SECONDS):
+        def alive_and_serving():
+            for name, process in self.processes.items():
+                assert process.poll() is None, f"{name} ended with {process.returncode}: {self.log(name)[-3000:]}"
+            return self.serving(role)
+        wait_until(alive_and_serving, seconds, f"{role} is serving")
+
+    def metrics(self, role):
+        """{name or name{labels}: value} of one role's /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port[role]}/metrics", timeout=5) as reply:
+            text = reply.read().decode()
+        return {m[1]: float(m[2]) for m in re.finditer(r"^([^#\s][^ ]*) (\S+)$", text, re.M)}
+
+    def metric(self, role, name):
+        """The sum of a metric over its labels."""
+        values = [v for k, v in self.metrics(role).items() if k.split("{")[0] == name]
+        assert values, f"{role} has no metric {name}"
+        return sum(values)
+
+    def wait_all_pages_free(self, seconds=5):
+        wait_until(lambda: self.metric("decode", "moestro_kv_pages_free") == self.metric("decode", "moestro_kv_pages")
+                   and self.metric("decode", "moestro_kv_pages") > 0, seconds, "all KV pages are free")
+
+    # Requests ------------------------------------------------------------------------------------------------------
+
+    def request(self, prompt, max_tokens=16, **fields):
+        message = self.api.inference.GenerateRequest(max_tokens=max_tokens, **fields)
+        if isinstance(prompt, str):
+            message.prompt = prompt
+        else:
+            message.token_ids.ids.extend(prompt)
+        return message
+
+    def generate(self, prompt, max_tokens=16, timeout=60, temperature=0.0, **fields):
+        """Runs a request to its end; gives (token ids, text, finished)."""
+        call = self.stub.Generate(self.request(prompt, max_tokens, temperature=temperature, **fields), timeout=timeout)
+        return collect(call)
+
+    def score(self, token_ids, top=0, timeout=60):
+        message = self.api.inference.ScoreRequest(top=top)
+        message.token_ids.ids.extend(token_ids)
+        return [s for reply in self.stub.Score(message, timeout=timeout) for s in reply.scores]
+
+    # Shared memory -------------------------------------------------------------------------------------------------
+
+    def shared_memory(self):
+        return sorted(name for name in os.listdir("/dev/shm") if name.startswith(f"moestro.{self.instance}."))
+
+
+def collect(call):
+    ids, text, finished = [], "", None
+    for reply in call:
+        if reply.HasField("tokens"):
+            ids += [token.id for token in reply.tokens.tokens]
+            text += reply.tokens.text
+        elif reply.HasField("finished"):
+            finished = reply.finished
+    return ids, text, finished

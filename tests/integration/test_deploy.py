@@ -1,0 +1,115 @@
+"""deploy/up, status and down, as a user runs them (on binaries that are built already)."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from node import free_port, wait_until
+
+
+def consecutive_free_ports():
+    while True:
+        port = free_port()
+        if port < 65000:
+            return port
+
+
+@pytest.fixture(scope="module")
+def deployed(repo, bin_dir, tiny_model, tmp_path_factory):
+    assert Path(bin_dir) == repo / "build/release/bin", "deploy/up uses build/release"
+    run_dir = tmp_path_factory.mktemp("deploy") / "node"
+    ports = [consecutive_free_ports(), consecutive_free_ports()]
+    up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+                         "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
+                        capture_output=True, text=True, timeout=120)
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield {"up": up, "run_dir": run_dir, "server": f"127.0.0.1:{ports[0]}"}
+    subprocess.run([repo / "deploy/down", "--run-dir", run_dir], timeout=120)
+
+
+def pid_of(deployed, role):
+    return int((deployed["run_dir"] / f"{role}.pid").read_text())
+
+
+def is_serving(cli, deployed):
+    return cli("health", "--server", deployed["server"], check=False).returncode == 0
+
+
+def moestro_shared_memory(deployed):
+    instance = [line for line in (deployed["run_dir"] / "node.env").read_text().splitlines()
+                if line.startswith("instance=")][0].split("=")[1]
+    return [name for name in os.listdir("/dev/shm") if name.startswith(f"moestro.{instance}.")]
+
+
+def test_up_prints_an_answer_and_where_things_are(deployed):
+    assert f"ready grpc={deployed['server']}" in deployed["up"].stdout
+    assert "logs" in deployed["up"].stdout and "metrics" in deployed["up"].stdout
+
+
+def test_generate_and_status(deployed, cli, repo):
+    answer = json.loads(cli("generate", "--server", deployed["server"], "--prompt", "Hello", "--max-tokens", 32,
+                            "--ignore-eos", "--json").stdout)
+    assert answer["usage"]["completion_tokens"] == 32
+    status = subprocess.run([repo / "deploy/status", "--run-dir", deployed["run_dir"]], capture_output=True, text=True)
+    assert status.returncode == 0 and all(role in status.stdout for role in ("router", "prefill", "decode", "weight_store"))
+
+
+def test_second_up_is_refused(deployed, repo):
+    again = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--run-dir", deployed["run_dir"]],
+                           capture_output=True, text=True, timeout=60)
+    assert again.returncode != 0 and "already runs" in again.stderr
+
+
+@pytest.mark.parametrize("role", ["decode", "prefill", "weight_store", "router"])
+def test_a_killed_role_is_started_again(deployed, cli, role):
+    old = pid_of(deployed, role)
+    os.kill(old, signal.SIGKILL)
+
+    def new_process_serves():
+        try:
+            return pid_of(deployed, role) != old and is_serving(cli, deployed)
+        except (FileNotFoundError, ValueError):
+            return False
+
+    # The second kill of a role within seconds is followed by a pause; the first is not.
+    wait_until(new_process_serves, 15, f"{role} is back")
+    assert cli("generate", "--server", deployed["server"], "--prompt", "Hi", "--max-tokens", 3).returncode == 0
+
+
+def test_down_leaves_nothing(deployed, repo):
+    names = moestro_shared_memory(deployed)
+    assert names
+    pids = [pid_of(deployed, role) for role in ("weight_store", "prefill", "decode", "router")]
+    down = subprocess.run([repo / "deploy/down", "--run-dir", deployed["run_dir"]], capture_output=True, text=True, timeout=120)
+    assert down.returncode == 0, down.stderr
+    assert not [name for name in os.listdir("/dev/shm") if name in names]
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    assert not list(deployed["run_dir"].glob("*.sock")) and not list(deployed["run_dir"].glob("*.pid"))
+    again = subprocess.run([repo / "deploy/down", "--run-dir", deployed["run_dir"]], capture_output=True, text=True, timeout=60)
+    assert again.returncode == 0
+
+
+def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp_path):
+    run_dir = tmp_path / "node"
+    subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+                    "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                   check=True, capture_output=True, timeout=120)
+    deployed = {"run_dir": run_dir}
+    names = moestro_shared_memory(deployed)
+    os.killpg(int((run_dir / "supervise.pid").read_text()), signal.SIGKILL)
+    time.sleep(0.1)
+    down = subprocess.run([repo / "deploy/down", "--run-dir", run_dir], capture_output=True, text=True, timeout=120)
+    assert down.returncode == 0, down.stderr
+    assert not [name for name in os.listdir("/dev/shm") if name in names]
+
+
+def test_up_says_what_is_wrong(repo, tmp_path):
+    for arguments, word in [(["--model", tmp_path], "config.json"), (["--grpc-port", "x"], "port"),
+                            (["--fast"], "--fast"), (["--run-dir"], "--run-dir")]:
+        result = subprocess.run([repo / "deploy/up", "--no-build", *arguments], capture_output=True, text=True, timeout=30)
+        assert result.returncode != 0 and word in result.stderr

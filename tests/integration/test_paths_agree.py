@@ -1,0 +1,49 @@
+"""With the absorbed form everywhere, the chunk size, the number of threads and the split over processes leave no trace in
+a single bit; the un-absorbed form gives the same greedy tokens."""
+
+import pytest
+
+PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
+
+
+def prompts(token_count):
+    """Token ids that look random but are the same everywhere."""
+    state, result = 12345, []
+    for length in PROMPT_LENGTHS:
+        ids = []
+        for _ in range(length):
+            state = (1103515245 * state + 12345) % 2**31
+            ids.append(10 + (state >> 8) % (token_count - 20))
+        result.append(ids)
+    return result
+
+
+def fingerprint(node):
+    """Greedy tokens and the exact log-probability of every prompt position."""
+    result = []
+    token_count = node.stub.GetModel(node.api.inference.GetModelRequest()).vocab_size
+    for ids in prompts(token_count):
+        tokens = node.generate(ids, 16, ignore_eos=True)[0]
+        scores = node.score(ids + tokens, top=4)
+        result.append((tokens, [s.logprob for s in scores], [[(t.id, t.logprob) for t in s.top] for s in scores]))
+    return result
+
+
+@pytest.fixture(scope="module")
+def reference(node):
+    return fingerprint(node)
+
+
+@pytest.mark.parametrize("chunk, threads", [(1, 1), (7, 2), (64, 1), (64, 2)])
+def test_absorbed_form_is_bit_identical(make_node, reference, chunk, threads):
+    flags = {"prefill": ["--mla-form", "absorbed", "--chunk-tokens", str(chunk), "--threads", str(threads)],
+             "decode": ["--threads", str(threads)]}
+    with make_node(flags) as other:
+        assert fingerprint(other) == reference
+
+
+def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, reference):
+    with make_node({"prefill": ["--mla-form", "unabsorbed"]}) as other:
+        for (tokens, logprobs, _), (tokens_ref, logprobs_ref, _) in zip(fingerprint(other), reference):
+            assert tokens == tokens_ref
+            assert logprobs[1:] == pytest.approx(logprobs_ref[1:], abs=0.25)

@@ -1,0 +1,141 @@
+"""kill -9 of each role during a request: an error or a correct continuation soon after the role is back, never wrong
+tokens, never a hang, no page or shared-memory object lost."""
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from node import wait_until
+
+BACK_SECONDS = 2.0   # a restarted role must serve again within this
+AFTER_SECONDS = 2.0  # after that a client must have its answer or its error within this
+
+
+class Request(threading.Thread):
+    """A streaming request; keeps what came and how it ended."""
+
+    def __init__(self, node, prompt, max_tokens):
+        super().__init__()
+        self.node, self.prompt, self.max_tokens = node, prompt, max_tokens
+        self.ids, self.finished, self.error = [], None, None
+        self.progressed = threading.Event()
+        self.last_event = None
+        self.start()
+
+    def run(self):
+        call = self.node.stub.Generate(
+            self.node.request(self.prompt, self.max_tokens, temperature=0.0, ignore_eos=True), timeout=90)
+        try:
+            for reply in call:
+                self.last_event = time.monotonic()
+                if reply.HasField("tokens"):
+                    self.ids += [t.id for t in reply.tokens.tokens]
+                    self.progressed.set()
+                elif reply.HasField("prefill"):
+                    self.progressed.set()
+                elif reply.HasField("finished"):
+                    self.finished = reply.finished
+        except grpc.RpcError as error:
+            self.error = error
+
+
+LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
+
+
+@pytest.fixture(scope="module")
+def expected(node):
+    return {"decode": node.generate([1, 50, 60, 70], 1500, ignore_eos=True, timeout=120)[0],
+            "prefill": node.generate(LONG_PROMPT, 20, ignore_eos=True, timeout=120)[0]}
+
+
+def restart(node, role):
+    killed = time.monotonic()
+    node.kill(role)
+    node.start(role)
+    wait_until(lambda: node.serving(role), 10, f"{role} serves again")
+    back = time.monotonic()
+    assert back - killed < BACK_SECONDS, f"{role} took {back - killed:.2f} s to serve again"
+    return back
+
+
+def finish(request, back, expected):
+    """The request has ended, with the right tokens or an error; gives whether it was answered."""
+    if request.error is None and request.finished is None:
+        # It goes on: it must move again soon, and then it may take the time that its tokens take.
+        before = request.last_event
+        wait_until(lambda: not request.is_alive() or request.last_event != before, AFTER_SECONDS + 1,
+                   "the request moves again")
+    request.join(timeout=90)
+    assert not request.is_alive(), "the request hangs"
+    assert request.ids == expected[:len(request.ids)], "wrong tokens"
+    if request.error is not None:
+        assert request.error.code() == grpc.StatusCode.UNAVAILABLE, request.error
+        return False
+    assert request.ids == expected and request.finished is not None
+    return True
+
+
+@pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
+def test_kill_while_decoding(node, expected, role):
+    request = Request(node, [1, 50, 60, 70], 1500)
+    request.progressed.wait(30)
+    back = restart(node, role)
+    assert finish(request, back, expected["decode"]), "the request can go on exactly, so it must"
+    node.wait_serving(seconds=5)
+    node.wait_all_pages_free()
+    assert "packing" not in node.log("weight_store").split("adopted")[-1] if role == "weight_store" else True
+
+
+@pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
+def test_kill_while_prefilling(node, expected, role):
+    request = Request(node, LONG_PROMPT, 20)
+    request.progressed.wait(30)
+    assert not request.ids, "the prompt is too short for this test: prefill is already over"
+    back = restart(node, role)
+    assert finish(request, back, expected["prefill"])
+    node.wait_serving(seconds=5)
+    node.wait_all_pages_free()
+
+
+def test_kill_router(node, expected):
+    request = Request(node, [1, 50, 60, 70], 1500)
+    request.progressed.wait(30)
+    back = restart(node, "router")
+    assert not finish(request, back, expected["decode"]), "its stream is gone with the router"
+    node.wait_serving(seconds=5)
+    node.wait_all_pages_free()
+    assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
+
+
+def test_restarted_store_adopts_without_reading(node):
+    node.kill("weight_store")
+    node.start("weight_store")
+    wait_until(lambda: node.serving("weight_store"), BACK_SECONDS, "the store serves again")
+    last_life = node.log("weight_store").rsplit("fingerprint", 1)[-1]
+    assert "adopted" in last_life and "packing" not in last_life
+    assert len([name for name in node.shared_memory() if ".weights." in name]) == 1
+
+
+def test_role_that_stays_away_is_an_error_not_a_hang(make_node, absorbed):
+    with make_node(dict(absorbed, router=["--recovery-seconds", "1"])) as other:
+        request = Request(other, [1, 50, 60, 70], 1500)
+        request.progressed.wait(30)
+        other.kill("decode")
+        request.join(timeout=10)
+        assert not request.is_alive() and request.error.code() == grpc.StatusCode.UNAVAILABLE
+        assert "decode" in request.error.details()
+        other.start("decode")
+        other.wait_serving(seconds=5)
+        assert len(other.generate("x", 4, ignore_eos=True)[0]) == 4
+
+
+def test_killed_node_leaves_nothing_behind(make_node, cli, absorbed):
+    with make_node(absorbed) as other:
+        other.generate("x", 4, ignore_eos=True)
+        for role in ("router", "prefill", "decode", "weight_store"):
+            other.kill(role)
+        assert other.shared_memory(), "kill -9 cannot clean up"
+        cli("segments", "prune", "--instance", other.instance)
+        assert not other.shared_memory()

@@ -1,0 +1,117 @@
+"""What every process offers besides its own service: health, reflection, metrics, an orderly end."""
+
+import os
+import subprocess
+import threading
+import time
+
+import grpc
+import pytest
+
+from node import ROLES, wait_until
+
+SERVICES = {"weight_store": "WeightStore", "prefill": "Prefill", "decode": "Decode", "router": "Inference"}
+
+
+def reflect(target, request):
+    """One raw message to the reflection service."""
+    with grpc.insecure_channel(target) as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        return next(call(iter([request]), timeout=5))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_health_and_reflection(node, role):
+    target = f"unix:{node.run_dir}/{role}.sock"
+    assert node.serving(role)
+    services = reflect(target, b"\x3a\x01*")  # list_services
+    assert f"moestro.v1.{SERVICES[role]}".encode() in services and b"grpc.health.v1.Health" in services
+    symbol = b"grpc.health.v1.Health"
+    described = reflect(target, b"\x22" + bytes([len(symbol)]) + symbol)  # file_containing_symbol
+    assert b"HealthCheckResponse" in described, "the health service can be listed but not described"
+    with grpc.insecure_channel(target) as channel:
+        health = node.api.health_grpc.HealthStub(channel)
+        reply = health.Check(node.api.health.HealthCheckRequest(service=f"moestro.v1.{SERVICES[role]}"), timeout=5)
+        assert reply.status == node.api.health.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.RpcError) as unknown:
+            health.Check(node.api.health.HealthCheckRequest(service="nobody"), timeout=5)
+        assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("role, names", [
+    ("weight_store", ["moestro_weights_segment_bytes", "moestro_weights_ready", "moestro_weights_attached"]),
+    ("prefill", ["moestro_prefill_tokens_total", "moestro_prefill_waiting"]),
+    ("decode", ["moestro_decode_tokens_total", "moestro_kv_usage_ratio", "moestro_kv_pages_free"]),
+    ("router", ["moestro_requests_running", "moestro_requests_waiting", "moestro_prompt_tokens_total"]),
+])
+def test_metrics_are_there(node, role, names):
+    for name in names:
+        assert node.metric(role, name) >= 0
+
+
+def test_metrics_move(node):
+    before = node.metric("router", "moestro_generation_tokens_total")
+    node.generate("count me", 7, ignore_eos=True)
+    assert node.metric("router", "moestro_generation_tokens_total") == before + 7
+    assert node.metric("weight_store", "moestro_weights_attached") >= 2
+
+
+def test_inside_is_unix_sockets_and_outside_is_loopback(node):
+    for role in ROLES:
+        assert os.path.exists(f"{node.run_dir}/{role}.sock")
+    listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True).stdout
+    pids = {str(node.pid(role)) for role in ROLES}
+    for line in listening.splitlines():
+        if any(f"pid={pid}," in line for pid in pids):
+            assert line.split()[3].startswith("127.0.0.1:"), f"open to the network: {line}"
+
+
+def test_sigterm_lets_a_running_request_finish(make_node, absorbed):
+    with make_node(absorbed) as other:
+        expected = other.generate([1, 5, 6], 600, ignore_eos=True)[0]
+        result = {}
+        started = threading.Event()
+
+        def run():
+            call = other.stub.Generate(other.request([1, 5, 6], 600, temperature=0.0, ignore_eos=True), timeout=60)
+            ids = []
+            for reply in call:
+                if reply.HasField("tokens"):
+                    ids += [t.id for t in reply.tokens.tokens]
+                    started.set()
+            result["ids"] = ids
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        started.wait(30)
+        other.processes["router"].terminate()
+        time.sleep(0.05)
+        assert not other.serving("router"), "a draining router must not look healthy"
+        thread.join(60)
+        assert result["ids"] == expected
+        assert other.processes["router"].wait(10) == 0
+
+
+def test_second_node_on_the_same_run_dir_is_refused(node):
+    duplicate = subprocess.run(node.command("decode")[:5] + ["--log-level", "error"], capture_output=True, text=True,
+                               timeout=30)
+    assert duplicate.returncode != 0
+    assert node.generate("still here", 2, ignore_eos=True)[0]
+
+
+def test_wrong_flags_are_usage_errors(bin_dir):
+    for binary, flags, word in [
+        ("moestro-decode", ["--max-batch", "0"], "--max-batch"),
+        ("moestro-prefill", ["--mla-form", "folded"], "--mla-form"),
+        ("moestro-weight-store", ["--model", "/nowhere"], "--model"),
+        ("moestro-decode", ["--run-dir", "/" + "x" * 200], "--run-dir"),
+        ("moestro-router", ["--log-level", "loud"], "--log-level"),
+    ]:
+        result = subprocess.run([f"{bin_dir}/{binary}", *flags], capture_output=True, text=True, timeout=30)
+        assert result.returncode == 2 and word in result.stderr, result.stderr
+
+
+def test_forced_absent_isa_is_a_start_up_error(bin_dir):
+    result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", "/tmp/moe-isa", "--instance", "isa"],
+                            env=dict(os.environ, MOESTRO_ISA="sse1"), capture_output=True, text=True, timeout=30)
+    assert result.returncode != 0 and "sse1" in result.stderr

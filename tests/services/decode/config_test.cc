@@ -1,0 +1,31 @@
+#include "services/decode/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/kv/format.h"
+
+namespace moestro {
+namespace {
+
+TEST(DecodeConfigTest, ErrorsNameTheFlag) {
+  DecodeConfig config;
+  config.node.run_dir = testing::TempDir() + "decode_config";
+  EXPECT_TRUE(ValidateDecodeConfig(config).ok());
+  config.max_batch = 0;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch 0"));
+  config.max_batch = 6;
+  config.node.run_dir = "/" + std::string(200, 'x');
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--run-dir"));
+}
+
+TEST(ChooseKvTokensTest, BoundedByContextMemoryAndCap) {
+  constexpr int64_t kPlenty = int64_t{1} << 50;
+  EXPECT_EQ(ChooseKvTokens(4096, 1000, kPlenty), 8192);
+  EXPECT_EQ(ChooseKvTokens(163840, 1000, kPlenty), 65536);
+  EXPECT_EQ(ChooseKvTokens(163840, 1000, 4000000), 1000);
+  EXPECT_EQ(ChooseKvTokens(163840, 1000, 0), kPageTokens);
+}
+
+}  // namespace
+}  // namespace moestro
