@@ -1,0 +1,56 @@
+#include "common/weights/checksum.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "common/weights/tensor_size.h"
+
+namespace moestro {
+namespace {
+
+std::span<const uint8_t> AsBytes(std::span<const uint64_t> words) {
+  return {reinterpret_cast<const uint8_t*>(words.data()), words.size_bytes()};
+}
+
+}  // namespace
+
+uint64_t BytesChecksum(std::span<const uint8_t> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales) {
+  std::vector<uint64_t> hashes(slices.begin(), slices.end());
+  if (!scales.empty()) hashes.push_back(BytesChecksum(scales));
+  return BytesChecksum(AsBytes(hashes));
+}
+
+uint64_t TensorChecksum(const TensorEntry& entry, const uint8_t* base) {
+  const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
+  std::vector<uint64_t> slices(ChecksumSlices(entry.rows));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * slice_bytes;
+    const int64_t bytes = std::min(slice_bytes, entry.data_bytes - begin);
+    slices[i] = BytesChecksum({base + entry.data_offset + begin, static_cast<size_t>(bytes)});
+  }
+  return CombineChecksums(slices, {base + entry.scale_offset, static_cast<size_t>(entry.scale_bytes)});
+}
+
+uint64_t DirectoryChecksum(std::span<const TensorEntry> directory) {
+  return BytesChecksum({reinterpret_cast<const uint8_t*>(directory.data()), directory.size_bytes()});
+}
+
+uint64_t HeaderChecksum(const SegmentHeader& header) {
+  std::array<uint8_t, sizeof(SegmentHeader)> bytes = {};
+  const auto* source = reinterpret_cast<const uint8_t*>(&header);
+  const auto copy = [&](size_t begin, size_t end) { std::memcpy(bytes.data() + begin, source + begin, end - begin); };
+  copy(0, offsetof(SegmentHeader, state));
+  copy(offsetof(SegmentHeader, generation), offsetof(SegmentHeader, loaded_bytes));
+  copy(offsetof(SegmentHeader, data_bytes), offsetof(SegmentHeader, header_checksum));
+  copy(offsetof(SegmentHeader, spec), sizeof(SegmentHeader));
+  return BytesChecksum(bytes);
+}
+
+}  // namespace moestro

@@ -1,0 +1,30 @@
+// The hashes of a weight segment. All are XXH3-64 with seed 0; lists of hashes are hashed as little-endian 64-bit
+// words.
+//
+// A tensor's hash is a hash of hashes, so that threads can pack parts of it in any order: its rows are cut into slices
+// of kChecksumRows (a packed tensor's last slice includes its padding rows, a row-major one's is short), and the
+// tensor's checksum is the hash of [hash of slice 0, hash of slice 1, ..., hash of the scales if it has scales].
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/weights/format.h"
+
+namespace moestro {
+
+constexpr int64_t ChecksumSlices(int64_t rows) { return (rows + kChecksumRows - 1) / kChecksumRows; }
+
+uint64_t BytesChecksum(std::span<const uint8_t> bytes);
+
+// `scales`: the bytes of the scales; empty if the tensor has none.
+uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales);
+
+// The checksum of the tensor that `entry` describes, read from the segment at `base`. REQUIRES: entry passed
+// VerifyEntry.
+uint64_t TensorChecksum(const TensorEntry& entry, const uint8_t* base);
+
+uint64_t DirectoryChecksum(std::span<const TensorEntry> directory);
+uint64_t HeaderChecksum(const SegmentHeader& header);
+
+}  // namespace moestro

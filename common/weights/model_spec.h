@@ -1,0 +1,58 @@
+// ModelSpec: everything the engine must know about a model, with the aliases of config.json already resolved.
+// It lies as it is in the weight segment's header, so it is plain data of fixed size: add fields only at the end of
+// `reserved`, and raise kSegmentLayoutVersion when a meaning changes.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace moestro {
+
+struct YarnSpec {
+  double factor = 1;            // context extension; 1 = no scaling
+  double beta_fast = 32;        // rotations above which a dimension keeps its frequency
+  double beta_slow = 1;         // rotations below which a dimension is fully interpolated
+  double mscale = 0;            // 0 = absent
+  double mscale_all_dim = 0;    // 0 = absent; otherwise enters the softmax scale squared
+  double attention_factor = 0;  // 0 = absent; otherwise overrides the cos/sin amplitude
+  int64_t original_max_position_embeddings = 0;
+  int64_t enabled = 0;
+};
+
+struct ModelSpec {
+  char family[32] = {};     // model_type: "deepseek_v3", "kimi_k2"
+  int64_t hidden_size = 0;  // H
+  int64_t num_layers = 0;   // L, without MTP layers
+  int64_t num_heads = 0;    // A
+  int64_t q_lora_rank = 0;
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+  int64_t v_head_dim = 0;
+  int64_t intermediate_size = 0;      // F_d, dense layers
+  int64_t moe_intermediate_size = 0;  // F_m, one routed expert
+  int64_t num_experts = 0;            // E
+  int64_t experts_per_token = 0;      // K
+  int64_t num_shared_experts = 0;     // one MLP of width num_shared_experts * F_m
+  int64_t first_dense_layers = 0;     // layers < this have a dense MLP
+  int64_t num_expert_groups = 1;
+  int64_t experts_topk_groups = 1;  // groups kept by the group step
+  int64_t norm_topk_prob = 1;
+  int64_t vocab_size = 0;   // rows of embedding and head
+  int64_t token_count = 0;  // ids >= this are padding rows: their logits are -inf
+  int64_t max_position_embeddings = 0;
+  double routed_scaling_factor = 1;
+  double rms_norm_eps = 1e-6;   // block norms
+  double lora_norm_eps = 1e-6;  // q_a / kv_a norms
+  double rope_theta = 10000;
+  YarnSpec yarn;
+  int64_t reserved[16] = {};
+
+  bool IsMoeLayer(int64_t layer) const { return layer >= first_dense_layers; }
+  int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  int64_t kv_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // numbers cached per token and layer
+  int64_t shared_intermediate_size() const { return num_shared_experts * moe_intermediate_size; }
+};
+static_assert(std::is_trivially_copyable_v<ModelSpec> && sizeof(ModelSpec) % 8 == 0);
+
+}  // namespace moestro

@@ -1,0 +1,88 @@
+// Writing a weight segment: plan its size, create it, let many threads fill it, publish it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/platform/shared_memory.h"
+#include "common/weights/format.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// One tensor to be stored. 1-D tensors have rows = 1. Allowed: BF16 or FP8 packed, BF16 or F32 row-major.
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::kF32;
+  TensorLayout layout = TensorLayout::kRowMajor;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  bool has_scales = false;  // F32 [ceil(rows/128), ceil(cols/128)]: always for FP8, never otherwise
+};
+
+// The owner of a segment. Life: Create -> fill data, scales and checksums -> Finish, or Fail. Destroying a writer that
+// did neither fails the segment, so that nobody waits for it for ever. `index` is a tensor's place in the plan, which
+// is its place in the directory.
+class SegmentWriter {
+ public:
+  // The size of a segment with these tensors, before anything is allocated; their order does not matter. The greatest
+  // int64_t if it has more bytes than that. REQUIRES: dimensions in 1..kMaxTensorDimension.
+  static int64_t RequiredBytes(std::span<const TensorPlan> plan);
+
+  // Creates the shared-memory object and writes header (state LOADING) and directory. INVALID_ARGUMENT if the plan is
+  // empty, not sorted by name (bytewise, no name twice), or holds a tensor that cannot be stored, or if the fingerprint
+  // is not 32 hex digits. Otherwise the errors of SharedMemory::Create.
+  static absl::StatusOr<std::unique_ptr<SegmentWriter>> Create(const std::string& name, uint64_t generation,
+                                                               const std::string& fingerprint, const ModelSpec& spec,
+                                                               std::span<const TensorPlan> plan);
+  // The same into the caller's memory, which outlives the writer: zeroed, on a 4096-byte boundary, `bytes` >=
+  // RequiredBytes.
+  static absl::StatusOr<std::unique_ptr<SegmentWriter>> CreateInMemory(uint8_t* memory, int64_t bytes,
+                                                                       uint64_t generation,
+                                                                       const std::string& fingerprint,
+                                                                       const ModelSpec& spec,
+                                                                       std::span<const TensorPlan> plan);
+  // Takes over a READY segment after a restart of its owner, verified as WeightSegment::Open does. The errors of
+  // WeightSegment::Open and SharedMemory::Adopt; FAILED_PRECONDITION also if it holds another checkpoint.
+  static absl::StatusOr<std::unique_ptr<SegmentWriter>> Adopt(const std::string& name, const std::string& fingerprint);
+
+  SegmentWriter(const SegmentWriter&) = delete;
+  SegmentWriter& operator=(const SegmentWriter&) = delete;
+  ~SegmentWriter();
+
+  const SegmentHeader& header() const { return *header_; }
+  std::span<const TensorEntry> directory() const { return directory_; }
+  const SharedMemory& memory() const { return memory_; }  // empty when the memory is the caller's
+
+  // Where tensor `index` goes. Zeros until written, so padding needs no writing.
+  uint8_t* data(size_t index) { return base_ + directory_[index].data_offset; }
+  float* scales(size_t index);  // null if it has none
+
+  void AddProgress(int64_t bytes);                    // thread-safe
+  void SetChecksum(size_t index, uint64_t checksum);  // thread-safe for different indices; see checksum.h
+
+  // Publishes the segment: checksums of directory and header, then state READY (release order). INTERNAL, and the
+  // segment stays LOADING, if a tensor has no checksum yet. Call once, after all writing threads are done.
+  absl::Status Finish();
+  // State FAILED. No effect on a READY segment. Thread-safe.
+  void Fail();
+
+ private:
+  SegmentWriter(uint8_t* base, std::span<TensorEntry> directory);
+  static std::unique_ptr<SegmentWriter> Write(uint8_t* base, uint64_t generation, const std::string& fingerprint,
+                                              const ModelSpec& spec, std::span<const TensorEntry> directory,
+                                              int64_t total_bytes);
+
+  SharedMemory memory_;  // empty when the memory is the caller's
+  uint8_t* base_;
+  SegmentHeader* header_;
+  std::span<TensorEntry> directory_;
+  std::vector<uint8_t> has_checksum_;  // bytes, not bits: threads set different elements
+};
+
+}  // namespace moestro

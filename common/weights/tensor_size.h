@@ -1,0 +1,33 @@
+// How many bytes a tensor takes in the weight segment. REQUIRES everywhere: 1 <= rows, cols <= kMaxTensorDimension.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/math.h"
+#include "common/tensor/packed_matrix.h"
+#include "common/weights/format.h"
+
+namespace moestro {
+
+constexpr int64_t TensorDataBytes(TensorLayout layout, DType dtype, int64_t rows, int64_t cols) {
+  return layout == TensorLayout::kPacked ? PackedBytes(dtype, rows, cols) : rows * cols * DTypeBytes(dtype);
+}
+
+// Bytes of kChecksumRows rows.
+constexpr int64_t TensorSliceBytes(TensorLayout layout, DType dtype, int64_t cols) {
+  return TensorDataBytes(layout, dtype, kChecksumRows, cols);
+}
+
+// F32 [ceil(rows/128), ceil(cols/128)]
+constexpr int64_t TensorScaleBytes(int64_t rows, int64_t cols) {
+  return CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock) * 4;
+}
+
+// FP8 exists packed and with scales only; F32 is never packed.
+constexpr bool IsStorable(TensorLayout layout, DType dtype, bool has_scales) {
+  if (dtype == DType::kF8E4M3) return layout == TensorLayout::kPacked && has_scales;
+  if (has_scales) return false;
+  return dtype == DType::kBF16 || layout == TensorLayout::kRowMajor;
+}
+
+}  // namespace moestro

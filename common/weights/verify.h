@@ -1,0 +1,19 @@
+// Checks of a segment's header and directory against the memory they lie in. Nothing in them is trusted: every offset
+// is range-checked before it is followed, so damaged bytes give an error and never a read outside the mapping.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/weights/format.h"
+
+namespace moestro {
+
+// The directory of the segment of `bytes` bytes at `data`, once all of it has been verified. UNAVAILABLE while it is
+// being written, FAILED_PRECONDITION for another layout version or a failed load, DATA_LOSS for anything that is
+// damaged. INVALID_ARGUMENT if `data` is not on a 4096-byte boundary.
+absl::StatusOr<std::span<const TensorEntry>> VerifySegment(const uint8_t* data, int64_t bytes);
+
+}  // namespace moestro

@@ -1,0 +1,40 @@
+#include "services/weight_store/pack/jobs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "common/weights/checksum.h"
+#include "common/weights/tensor_size.h"
+
+namespace moestro {
+namespace {
+
+// Small enough that threads share even one large tensor evenly and stop soon, large enough for the disk.
+constexpr int64_t kJobBytes = int64_t{4} << 20;
+
+}  // namespace
+
+std::vector<PackJob> MakeJobs(const Plan& plan) {
+  std::vector<size_t> order(plan.tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) {
+    const TensorSource& source = plan.sources[i];
+    return std::tuple(source.weight.shard, source.weight.info->file_offset, i);
+  });
+  std::vector<PackJob> jobs;
+  for (const size_t i : order) {
+    const TensorPlan& tensor = plan.tensors[i];
+    const int64_t tensor_bytes = TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
+    const int64_t slice_bytes = TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
+    const int64_t slices = ChecksumSlices(tensor.rows);
+    const int64_t step = std::max<int64_t>(1, kJobBytes / slice_bytes);
+    for (int64_t first = 0; first < slices; first += step) {
+      const int64_t count = std::min(step, slices - first);
+      jobs.push_back({i, first, count, std::min(tensor_bytes - first * slice_bytes, count * slice_bytes)});
+    }
+  }
+  return jobs;
+}
+
+}  // namespace moestro

@@ -1,0 +1,23 @@
+// A plan cut into pieces of work for threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "services/weight_store/pack/plan.h"
+
+namespace moestro {
+
+// Slices [first_slice, first_slice + slice_count) of one tensor: at most 4 MiB of the segment, or one slice if that is
+// larger.
+struct PackJob {
+  size_t tensor = 0;
+  int64_t first_slice = 0;
+  int64_t slice_count = 0;
+  int64_t bytes = 0;  // that it writes to the segment
+};
+
+// Covers every slice once, in the order in which the files hold the data: reading goes forward.
+std::vector<PackJob> MakeJobs(const Plan& plan);
+
+}  // namespace moestro

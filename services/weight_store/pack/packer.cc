@@ -1,0 +1,159 @@
+#include "services/weight_store/pack/packer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/checksum.h"
+#include "common/weights/tensor_size.h"
+#include "services/weight_store/pack/jobs.h"
+#include "services/weight_store/pack/slice_filler.h"
+
+namespace moestro {
+namespace {
+
+// How far in front of the reading threads the disk is asked for data: up to 32 MiB. Not tuned for any drive.
+constexpr int64_t kReadAheadJobs = 8;
+
+// Maps the pages of [begin, begin + bytes) in one call, just before they are written, instead of one fault a page. Only
+// a wish: kernels before 5.14 refuse it.
+void Prefault(uint8_t* begin, int64_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first_page = address / kTensorAlignment * kTensorAlignment;
+  madvise(reinterpret_cast<void*>(first_page), address + static_cast<uintptr_t>(bytes) - first_page,
+          MADV_POPULATE_WRITE);
+}
+
+// The state that all threads share.
+class Packer {
+ public:
+  Packer(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer, const PackOptions& options)
+      : checkpoint_(checkpoint), plan_(plan), writer_(writer), options_(options), jobs_(MakeJobs(plan)) {
+    MOE_CHECK(writer.directory().size() == plan.tensors.size());
+    slice_hashes_.resize(plan.tensors.size());
+    slices_left_ = std::vector<std::atomic<int64_t>>(plan.tensors.size());
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+      const int64_t slices = ChecksumSlices(plan.tensors[i].rows);
+      slice_hashes_[i].resize(static_cast<size_t>(slices));
+      slices_left_[i] = slices;
+    }
+  }
+
+  absl::Status Run() {
+    for (const SafetensorsFile& shard : checkpoint_.shards()) {
+      posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+    for (int64_t job = 0; job < kReadAheadJobs; ++job) ReadAhead(job);
+    WorkerPool pool(std::max(1, options_.threads));
+    pool.Run(pool.threads(), [&](int64_t, int) { Work(); });
+    MOE_RETURN_IF_ERROR(error_);
+    MOE_RETURN_IF_ERROR(writer_.Finish());
+    if (options_.progress) options_.progress(writer_.header().data_bytes, writer_.header().data_bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  // Takes jobs in order until none is left or one has failed.
+  void Work() {
+    SliceFiller filler(checkpoint_, plan_);
+    const bool is_caller = std::this_thread::get_id() == caller_;
+    while (!stop_.load(std::memory_order_relaxed)) {
+      const int64_t job = next_job_.fetch_add(1, std::memory_order_relaxed);
+      if (job >= static_cast<int64_t>(jobs_.size())) return;
+      ReadAhead(job + kReadAheadJobs);
+      absl::Status status = DoJob(jobs_[static_cast<size_t>(job)], filler);
+      if (status.ok() && is_caller) status = Report();
+      if (!status.ok()) Stop(job, std::move(status));
+    }
+  }
+
+  absl::Status DoJob(const PackJob& job, SliceFiller& filler) {
+    const TensorEntry& entry = writer_.directory()[job.tensor];
+    const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
+    if (job.first_slice == 0 && entry.scale_bytes > 0) {
+      MOE_RETURN_IF_ERROR(filler.FillScales(job.tensor, writer_.scales(job.tensor)));
+      writer_.AddProgress(entry.scale_bytes);
+    }
+    for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
+      uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
+      const int64_t bytes = std::min(slice_bytes, entry.data_bytes - slice * slice_bytes);
+      Prefault(dst, bytes);
+      MOE_RETURN_IF_ERROR(filler.Fill(job.tensor, slice, dst));
+      slice_hashes_[job.tensor][static_cast<size_t>(slice)] = BytesChecksum({dst, static_cast<size_t>(bytes)});
+    }
+    writer_.AddProgress(job.bytes);
+    const int64_t left = slices_left_[job.tensor].fetch_sub(job.slice_count, std::memory_order_acq_rel);
+    if (left == job.slice_count) FinishTensor(job.tensor);
+    return absl::OkStatus();
+  }
+
+  // By the thread that did the tensor's last job.
+  void FinishTensor(size_t tensor) {
+    const auto* scales = reinterpret_cast<const uint8_t*>(writer_.scales(tensor));
+    const std::span bytes(scales, static_cast<size_t>(writer_.directory()[tensor].scale_bytes));
+    writer_.SetChecksum(tensor, CombineChecksums(slice_hashes_[tensor], bytes));
+  }
+
+  void ReadAhead(int64_t index) {
+    if (index >= static_cast<int64_t>(jobs_.size())) return;
+    const PackJob& job = jobs_[static_cast<size_t>(index)];
+    const TensorRef& weight = plan_.sources[job.tensor].weight;
+    const int64_t slices = ChecksumSlices(plan_.tensors[job.tensor].rows);
+    const int64_t begin = weight.info->bytes / slices * job.first_slice;  // exact but for padding: it is only a hint
+    const int64_t bytes = std::min(weight.info->bytes - begin, job.bytes);
+    const int fd = checkpoint_.shards()[static_cast<size_t>(weight.shard)].fd();
+    posix_fadvise(fd, weight.info->file_offset + begin, bytes, POSIX_FADV_WILLNEED);
+  }
+
+  absl::Status Report() {
+    if (options_.progress) {
+      options_.progress(writer_.header().loaded_bytes.load(std::memory_order_relaxed), writer_.header().data_bytes);
+    }
+    return options_.interrupt ? options_.interrupt() : absl::OkStatus();
+  }
+
+  // Jobs start in order and run to their end, so the failed job of the lowest index is the same for any threads.
+  void Stop(int64_t job, absl::Status error) {
+    stop_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(error_mutex_);
+    if (job >= error_job_) return;
+    error_job_ = job;
+    error_ = std::move(error);
+  }
+
+  const Checkpoint& checkpoint_;
+  const Plan& plan_;
+  SegmentWriter& writer_;
+  const PackOptions& options_;
+  const std::vector<PackJob> jobs_;
+  const std::thread::id caller_ = std::this_thread::get_id();
+
+  std::atomic<int64_t> next_job_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::vector<uint64_t>> slice_hashes_;  // of each tensor
+  std::vector<std::atomic<int64_t>> slices_left_;    // of each tensor
+
+  std::mutex error_mutex_;
+  int64_t error_job_ = std::numeric_limits<int64_t>::max();
+  absl::Status error_;
+};
+
+}  // namespace
+
+absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
+                            const PackOptions& options) {
+  const absl::Status status = Packer(checkpoint, plan, writer, options).Run();
+  if (!status.ok()) writer.Fail();
+  return status;
+}
+
+}  // namespace moestro

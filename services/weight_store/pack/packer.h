@@ -1,0 +1,27 @@
+// Filling a weight segment from a checkpoint with several threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "services/weight_store/pack/plan.h"
+
+namespace moestro {
+
+struct PackOptions {
+  int threads = 1;
+  // Both may be empty; both are called by the thread that called PackCheckpoint, between pieces of at most 4 MiB.
+  std::function<void(int64_t done, int64_t total)> progress = {};  // bytes of the segment
+  std::function<absl::Status()> interrupt = {};                    // an error stops the work and becomes its result
+};
+
+// Fills and publishes the segment: on OK it is READY. Its bytes depend on the checkpoint alone, not on the threads.
+// `plan` was made from `checkpoint`, `writer` from plan.tensors. Memory beside the segment: one row group a thread.
+// On any error the segment is FAILED. DATA_LOSS names file and tensor: a file that became shorter, a NaN in FP8
+// weights, a scale that is negative or not finite, a norm, router weight or bias that is not finite. Other errors of
+// reading come from the system.
+absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
+                            const PackOptions& options);
+
+}  // namespace moestro

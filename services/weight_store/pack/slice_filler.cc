@@ -1,0 +1,153 @@
+#include "services/weight_store/pack/slice_filler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/kernels/cpu/pack.h"
+#include "services/weight_store/checkpoint/quoted.h"
+
+namespace moestro {
+namespace {
+
+using Kind = TensorSource::Kind;
+
+// dst[col * dst_rows + row] = src[row * cols + col] for an element type of the size of T.
+template <typename T>
+void Transpose(const uint8_t* src, int64_t src_cols, int64_t rows, int64_t cols, uint8_t* dst) {
+  for (int64_t col = 0; col < cols; ++col) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(dst + (col * rows + row) * int64_t{sizeof(T)}, src + (row * src_cols + col) * int64_t{sizeof(T)},
+                  sizeof(T));
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t* dst) {
+  const TensorPlan& plan = plan_.tensors[tensor];
+  const TensorSource& source = plan_.sources[tensor];
+  const int64_t row = slice * kChecksumRows;
+  const int64_t rows = std::min(kChecksumRows, plan.rows - row);
+  switch (source.kind) {
+    case Kind::kPack:
+      return Pack(plan, source.weight, row, rows, dst);
+    case Kind::kCopy: {
+      const int64_t row_bytes = plan.cols * DTypeBytes(plan.dtype);
+      return Read(source.weight, row * row_bytes, {dst, static_cast<size_t>(rows * row_bytes)});
+    }
+    case Kind::kWiden:
+      return Widen(plan, source.weight, row, rows, dst);
+    case Kind::kTransposeKeys:
+      return TransposeKeys(plan, source.weight, row, rows, dst);
+  }
+  return absl::InternalError("unknown kind of tensor source");
+}
+
+absl::Status SliceFiller::Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows,
+                               uint8_t* dst) {
+  const int64_t row_bytes = tensor.cols * DTypeBytes(tensor.dtype);
+  buffer_.resize(static_cast<size_t>(rows * row_bytes));
+  MOE_RETURN_IF_ERROR(Read(weight, row * row_bytes, buffer_));
+  if (tensor.dtype == DType::kF8E4M3 && ContainsNanE4M3(buffer_.data(), rows * row_bytes)) {
+    return Corrupt(weight, "has a NaN");
+  }
+  PackRows(tensor.dtype, buffer_.data(), row_bytes, rows, tensor.cols, dst);
+  return absl::OkStatus();
+}
+
+absl::Status SliceFiller::Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows,
+                                uint8_t* dst) {
+  const bool is_bf16 = weight.info->dtype == DType::kBF16;
+  const int64_t element = is_bf16 ? 2 : 4;
+  const int64_t count = rows * tensor.cols;
+  buffer_.resize(static_cast<size_t>(count * element));
+  MOE_RETURN_IF_ERROR(Read(weight, row * tensor.cols * element, buffer_));
+  for (int64_t i = 0; i < count; ++i) {
+    float value;
+    if (is_bf16) {
+      uint16_t bits;
+      std::memcpy(&bits, buffer_.data() + i * 2, 2);
+      value = FromBf16(bits);
+    } else {
+      std::memcpy(&value, buffer_.data() + i * 4, 4);
+    }
+    if (!std::isfinite(value)) return Corrupt(weight, "has a value that is not finite");
+    std::memcpy(dst + i * 4, &value, 4);
+  }
+  return absl::OkStatus();
+}
+
+// Output row h * kv_lora + l, column n is kv_b_proj[h * head_rows + n, l]. A slice may span heads. NaNs are found when
+// kv_b_proj itself is packed.
+absl::Status SliceFiller::TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows,
+                                        uint8_t* dst) {
+  const int64_t kv_lora = weight.info->shape[1];
+  const int64_t head_rows = weight.info->shape[0] / (tensor.rows / kv_lora);
+  const int64_t element = DTypeBytes(tensor.dtype);
+  const int64_t row_bytes = tensor.cols * element;
+  buffer_.resize(static_cast<size_t>(tensor.cols * kv_lora * element));
+  transposed_.resize(static_cast<size_t>(rows * row_bytes));
+  for (int64_t done = 0; done < rows;) {
+    const int64_t head = (row + done) / kv_lora;
+    const int64_t first = (row + done) % kv_lora;
+    const int64_t count = std::min(rows - done, kv_lora - first);
+    MOE_RETURN_IF_ERROR(Read(weight, head * head_rows * kv_lora * element, buffer_));
+    const uint8_t* src = buffer_.data() + first * element;
+    uint8_t* out = transposed_.data() + done * row_bytes;
+    if (element == 1) {
+      Transpose<uint8_t>(src, kv_lora, tensor.cols, count, out);
+    } else {
+      Transpose<uint16_t>(src, kv_lora, tensor.cols, count, out);
+    }
+    done += count;
+  }
+  PackRows(tensor.dtype, transposed_.data(), row_bytes, rows, tensor.cols, dst);
+  return absl::OkStatus();
+}
+
+absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
+  const TensorPlan& plan = plan_.tensors[tensor];
+  const TensorSource& source = plan_.sources[tensor];
+  const TensorRef& scale = source.scale.value();
+  std::vector<float> published(static_cast<size_t>(scale.info->bytes / 4));
+  MOE_RETURN_IF_ERROR(Read(scale, 0, {reinterpret_cast<uint8_t*>(published.data()), published.size() * 4}));
+  for (const float value : published) {
+    if (!std::isfinite(value) || std::signbit(value))
+      return Corrupt(scale, "has a scale that is negative or not finite");
+  }
+  if (source.kind != Kind::kTransposeKeys) {
+    std::ranges::copy(published, dst);
+    return absl::OkStatus();
+  }
+  // As TransposeKeys, in units of blocks: all of these dimensions are multiples of a block.
+  const int64_t lora_blocks = scale.info->shape[1];
+  const int64_t key_blocks = plan.cols / kScaleBlock;
+  const int64_t heads = plan.rows / kScaleBlock / lora_blocks;
+  const int64_t head_blocks = scale.info->shape[0] / heads;
+  for (int64_t head = 0; head < heads; ++head) {
+    const float* src = published.data() + head * head_blocks * lora_blocks;
+    for (int64_t l = 0; l < lora_blocks; ++l) {
+      for (int64_t n = 0; n < key_blocks; ++n) *dst++ = src[n * lora_blocks + l];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SliceFiller::Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
+  const SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  const absl::Status status = file.ReadAt(ref.info->file_offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
+  return Annotate(status, absl::StrCat("tensor ", Quoted(ref.info->name)));
+}
+
+absl::Status SliceFiller::Corrupt(const TensorRef& ref, const char* what) const {
+  const SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  return absl::DataLossError(absl::StrCat(file.path(), ": tensor ", Quoted(ref.info->name), " ", what,
+                                          ": the file is damaged, download it again"));
+}
+
+}  // namespace moestro

@@ -1,0 +1,41 @@
+// Reads one slice (kChecksumRows rows) of a tensor from the checkpoint and writes it to its place in the segment.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/weight_store/checkpoint/checkpoint.h"
+#include "services/weight_store/pack/plan.h"
+
+namespace moestro {
+
+// One per thread: it owns the buffers, which grow to the largest row group it has met.
+class SliceFiller {
+ public:
+  // Both outlive the filler.
+  SliceFiller(const Checkpoint& checkpoint, const Plan& plan) : checkpoint_(checkpoint), plan_(plan) {}
+
+  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included. DATA_LOSS names file and tensor: an
+  // FP8 NaN, a norm, router weight or bias that is not finite. Otherwise the errors of SafetensorsFile::ReadAt.
+  absl::Status Fill(size_t tensor, int64_t slice, uint8_t* dst);
+
+  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. DATA_LOSS if one is not finite or negative.
+  absl::Status FillScales(size_t tensor, float* dst);
+
+ private:
+  absl::Status Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows, uint8_t* dst);
+  absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows, uint8_t* dst);
+  absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows,
+                             uint8_t* dst);
+  absl::Status Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
+  absl::Status Corrupt(const TensorRef& ref, const char* what) const;
+
+  const Checkpoint& checkpoint_;
+  const Plan& plan_;
+  std::vector<uint8_t> buffer_;      // bytes as read
+  std::vector<uint8_t> transposed_;  // 64 rows of transposed keys
+};
+
+}  // namespace moestro

@@ -1,0 +1,134 @@
+// The bytes that FORMAT.md documents. A failure here means: raise kSegmentLayoutVersion and amend the document.
+#include "common/weights/format.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "common/weights/checksum.h"
+#include "tests/common/weights/small_segment.h"
+
+namespace moestro {
+namespace {
+
+TEST(SegmentFormat, HeaderOffsets) {
+  EXPECT_EQ(offsetof(SegmentHeader, magic), 0u);
+  EXPECT_EQ(offsetof(SegmentHeader, layout_version), 8u);
+  EXPECT_EQ(offsetof(SegmentHeader, state), 12u);
+  EXPECT_EQ(offsetof(SegmentHeader, generation), 16u);
+  EXPECT_EQ(offsetof(SegmentHeader, fingerprint), 24u);
+  EXPECT_EQ(offsetof(SegmentHeader, total_bytes), 64u);
+  EXPECT_EQ(offsetof(SegmentHeader, directory_offset), 72u);
+  EXPECT_EQ(offsetof(SegmentHeader, directory_count), 80u);
+  EXPECT_EQ(offsetof(SegmentHeader, data_offset), 88u);
+  EXPECT_EQ(offsetof(SegmentHeader, loaded_bytes), 96u);
+  EXPECT_EQ(offsetof(SegmentHeader, data_bytes), 104u);
+  EXPECT_EQ(offsetof(SegmentHeader, directory_checksum), 112u);
+  EXPECT_EQ(offsetof(SegmentHeader, header_checksum), 120u);
+  EXPECT_EQ(offsetof(SegmentHeader, spec), 128u);
+  EXPECT_EQ(sizeof(SegmentHeader), 544u);
+}
+
+TEST(SegmentFormat, EntryOffsets) {
+  EXPECT_EQ(offsetof(TensorEntry, name), 0u);
+  EXPECT_EQ(offsetof(TensorEntry, dtype), 112u);
+  EXPECT_EQ(offsetof(TensorEntry, layout), 116u);
+  EXPECT_EQ(offsetof(TensorEntry, rows), 120u);
+  EXPECT_EQ(offsetof(TensorEntry, cols), 128u);
+  EXPECT_EQ(offsetof(TensorEntry, data_offset), 136u);
+  EXPECT_EQ(offsetof(TensorEntry, data_bytes), 144u);
+  EXPECT_EQ(offsetof(TensorEntry, scale_offset), 152u);
+  EXPECT_EQ(offsetof(TensorEntry, scale_bytes), 160u);
+  EXPECT_EQ(offsetof(TensorEntry, checksum), 168u);
+  EXPECT_EQ(offsetof(TensorEntry, numa_domain), 176u);
+  EXPECT_EQ(offsetof(TensorEntry, reserved), 180u);
+}
+
+TEST(SegmentFormat, SpecOffsets) {
+  EXPECT_EQ(offsetof(ModelSpec, hidden_size), 32u);
+  EXPECT_EQ(offsetof(ModelSpec, num_layers), 40u);
+  EXPECT_EQ(offsetof(ModelSpec, num_heads), 48u);
+  EXPECT_EQ(offsetof(ModelSpec, q_lora_rank), 56u);
+  EXPECT_EQ(offsetof(ModelSpec, kv_lora_rank), 64u);
+  EXPECT_EQ(offsetof(ModelSpec, qk_nope_head_dim), 72u);
+  EXPECT_EQ(offsetof(ModelSpec, qk_rope_head_dim), 80u);
+  EXPECT_EQ(offsetof(ModelSpec, v_head_dim), 88u);
+  EXPECT_EQ(offsetof(ModelSpec, intermediate_size), 96u);
+  EXPECT_EQ(offsetof(ModelSpec, moe_intermediate_size), 104u);
+  EXPECT_EQ(offsetof(ModelSpec, num_experts), 112u);
+  EXPECT_EQ(offsetof(ModelSpec, experts_per_token), 120u);
+  EXPECT_EQ(offsetof(ModelSpec, num_shared_experts), 128u);
+  EXPECT_EQ(offsetof(ModelSpec, first_dense_layers), 136u);
+  EXPECT_EQ(offsetof(ModelSpec, num_expert_groups), 144u);
+  EXPECT_EQ(offsetof(ModelSpec, experts_topk_groups), 152u);
+  EXPECT_EQ(offsetof(ModelSpec, norm_topk_prob), 160u);
+  EXPECT_EQ(offsetof(ModelSpec, vocab_size), 168u);
+  EXPECT_EQ(offsetof(ModelSpec, token_count), 176u);
+  EXPECT_EQ(offsetof(ModelSpec, max_position_embeddings), 184u);
+  EXPECT_EQ(offsetof(ModelSpec, routed_scaling_factor), 192u);
+  EXPECT_EQ(offsetof(ModelSpec, rms_norm_eps), 200u);
+  EXPECT_EQ(offsetof(ModelSpec, lora_norm_eps), 208u);
+  EXPECT_EQ(offsetof(ModelSpec, rope_theta), 216u);
+  EXPECT_EQ(offsetof(ModelSpec, yarn), 224u);
+  EXPECT_EQ(offsetof(ModelSpec, reserved), 288u);
+  EXPECT_EQ(sizeof(ModelSpec), 416u);
+  EXPECT_EQ(offsetof(YarnSpec, original_max_position_embeddings), 48u);
+  EXPECT_EQ(offsetof(YarnSpec, enabled), 56u);
+}
+
+TEST(SegmentFormat, Numbers) {
+  EXPECT_EQ(std::memcmp(&kSegmentMagic, "MEOSTW01", 8), 0);
+  EXPECT_EQ(kSegmentLayoutVersion, 1u);
+  EXPECT_EQ(static_cast<int>(SegmentState::kLoading), 1);
+  EXPECT_EQ(static_cast<int>(SegmentState::kReady), 2);
+  EXPECT_EQ(static_cast<int>(SegmentState::kFailed), 3);
+  EXPECT_EQ(static_cast<int>(DType::kF32), 0);
+  EXPECT_EQ(static_cast<int>(DType::kBF16), 1);
+  EXPECT_EQ(static_cast<int>(DType::kF8E4M3), 2);
+  EXPECT_EQ(static_cast<int>(TensorLayout::kRowMajor), 0);
+  EXPECT_EQ(static_cast<int>(TensorLayout::kPacked), 1);
+}
+
+std::string Hex(const uint8_t* data, size_t bytes) {
+  return std::string(absl::BytesToHexString(std::string(reinterpret_cast<const char*>(data), bytes)));
+}
+
+// The expected values are printed by golden_segment.py, which shares the hash library but none of the code under test.
+TEST(SegmentFormat, GoldenBytes) {
+  const AlignedMemory memory = SmallSegment();
+  ASSERT_EQ(memory.size(), 49152);
+  EXPECT_EQ(Hex(memory.data(), 128),
+            "4d454f5354573031"
+            "01000000"
+            "02000000"
+            "0300000000000000"
+            "30303131323233333434353536363737383839396161626263636464656566660000000000000000"
+            "00c0000000000000"
+            "0010000000000000"
+            "0400000000000000"
+            "0020000000000000"
+            "3c68000000000000"
+            "3c68000000000000"
+            "d5628b3d2a33389b"
+            "2518a5994066cade");
+  const auto* fp8 = memory.data() + 4096 + 3 * 184;
+  EXPECT_EQ(Hex(fp8, 16), "6670385f7061636b6564000000000000");
+  EXPECT_EQ(Hex(fp8 + 112, 72),
+            "02000000"
+            "01000000"
+            "8200000000000000"
+            "8100000000000000"
+            "0050000000000000"
+            "0063000000000000"
+            "00b3000000000000"
+            "1000000000000000"
+            "a382024a76881b58"
+            "00000000"
+            "00000000");
+  EXPECT_EQ(BytesChecksum({memory.data(), static_cast<size_t>(memory.size())}), 0x76a1ecdac34bdcb3u);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,31 @@
+"""Prints the expected values of format_test.cc's GoldenBytes, built from the tables of FORMAT.md without the C++ code.
+
+Run: python3 tests/common/weights/golden_segment.py   (needs libxxhash, as the build does)
+"""
+import ctypes, struct
+x=ctypes.CDLL('libxxhash.so.0'); x.XXH3_64bits.restype=ctypes.c_uint64; x.XXH3_64bits.argtypes=[ctypes.c_char_p,ctypes.c_size_t]
+H=lambda b:x.XXH3_64bits(bytes(b),len(b))
+up=lambda n,a:-(-n//a)*a
+T=[("bf16_packed",1,1,3,6),("bf16_rows",1,0,70,2),("f32_rows",0,0,1,5),("fp8_packed",2,1,130,129)]
+eb=[4,2,1]
+seg=bytearray(49152); off=8192; dirb=b''; tot=0
+for t,(name,dt,lay,r,c) in enumerate(T):
+    sl=64*(up(c,4) if lay else c)*eb[dt]
+    n=(up(r,64)*up(c,4) if lay else r*c)*eb[dt]
+    d=bytes((i*7+t)%119 for i in range(n)); seg[off:off+n]=d
+    hs=[H(d[i:i+sl]) for i in range(0,n,sl)]
+    so=sb=0
+    if dt==2:
+        so=up(off+n,64); s=struct.pack('<%df'%(-(-r//128)*-(-c//128)),*range(1,1+(-(-r//128)*-(-c//128)))); sb=len(s); seg[so:so+sb]=s; hs.append(H(s))
+    dirb+=struct.pack('<112sIIqqqqqqQII',name.encode(),dt,lay,r,c,off,n,so,sb,H(struct.pack('<%dQ'%len(hs),*hs)),0,0)
+    tot+=n+sb; off=up(so+sb if so else off+n,4096)
+assert off==49152
+seg[4096:4096+len(dirb)]=dirb
+spec=bytearray(416); spec[:11]=b'deepseek_v3'
+def q(o,v): spec[o:o+8]=struct.pack('<q',v)
+def d(o,v): spec[o:o+8]=struct.pack('<d',v)
+q(32,6);q(40,1); q(144,1);q(152,1);q(160,1); d(192,1);d(200,1e-6);d(208,1e-6);d(216,50000)
+d(224,1);d(232,32);d(240,1)
+def header(state,loaded,hc): return struct.pack('<8sIIQ40sqqqqqqQQ',b'MEOSTW01',1,state,3,b'00112233445566778899aabbccddeeff',49152,4096,4,8192,loaded,tot,H(dirb),hc)+bytes(spec)
+h=header(2,tot,H(header(0,0,0))); seg[:len(h)]=h
+print(h[:128].hex()); e=dirb[3*184:]; print(e[:16].hex(), e[112:].hex()); print(hex(H(seg)))

@@ -1,0 +1,105 @@
+// Segments whose checksums are right but whose numbers lie: opening must refuse them all and read nothing outside.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "common/weights/checksum.h"
+#include "common/weights/segment.h"
+#include "tests/common/weights/small_segment.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+
+struct Attack {
+  const char* name;
+  std::function<void(SegmentHeader&, TensorEntry*)> mutate;
+};
+
+void PrintTo(const Attack& attack, std::ostream* out) { *out << attack.name; }
+
+std::vector<Attack> Attacks() {
+  return {
+      {"magic", [](auto& h, auto*) { h.magic ^= 1; }},
+      {"total_too_large", [](auto& h, auto*) { h.total_bytes += 4096; }},
+      {"total_max", [](auto& h, auto*) { h.total_bytes = kMax; }},
+      {"total_negative", [](auto& h, auto*) { h.total_bytes = -4096; }},
+      {"total_too_small", [](auto& h, auto*) { h.total_bytes = 8192; }},
+      {"directory_offset_zero", [](auto& h, auto*) { h.directory_offset = 0; }},
+      {"directory_offset_max", [](auto& h, auto*) { h.directory_offset = kMax - 4095; }},
+      {"directory_offset_unaligned", [](auto& h, auto*) { h.directory_offset += 1; }},
+      {"count_zero", [](auto& h, auto*) { h.directory_count = 0; }},
+      {"count_negative", [](auto& h, auto*) { h.directory_count = -1; }},
+      {"count_max", [](auto& h, auto*) { h.directory_count = kMax; }},
+      {"count_overflows_product", [](auto& h, auto*) { h.directory_count = kMax / 184 + 2; }},
+      {"count_up_to_the_end", [](auto& h, auto*) { h.directory_count = (h.total_bytes - 4096) / 184; }},
+      {"data_offset_inside_directory", [](auto& h, auto*) { h.data_offset = 4096; }},
+      {"data_offset_min", [](auto& h, auto*) { h.data_offset = kMin; }},
+      {"data_offset_past_end", [](auto& h, auto*) { h.data_offset = h.total_bytes + 4096; }},
+      {"data_bytes", [](auto& h, auto*) { h.data_bytes += 1; }},
+      {"fingerprint_without_end", [](auto& h, auto*) { std::memset(h.fingerprint, 'a', 40); }},
+      {"fingerprint_not_hex", [](auto& h, auto*) { h.fingerprint[0] = 'g'; }},
+      {"family_without_end", [](auto& h, auto*) { std::memset(h.spec.family, 'x', 32); }},
+      {"name_without_end", [](auto&, auto* e) { std::memset(e[3].name, 'z', kMaxTensorName); }},
+      {"name_empty", [](auto&, auto* e) { e[0].name[0] = 0; }},
+      {"name_twice", [](auto&, auto* e) { std::memcpy(e[1].name, e[0].name, kMaxTensorName); }},
+      {"names_unsorted", [](auto&, auto* e) { e[0].name[0] = 'z'; }},
+      {"dtype_unknown", [](auto&, auto* e) { e[0].dtype = static_cast<DType>(3); }},
+      {"dtype_of_other_size", [](auto&, auto* e) { e[1].dtype = DType::kF32; }},
+      {"layout_unknown", [](auto&, auto* e) { e[0].layout = static_cast<TensorLayout>(2); }},
+      {"f32_packed", [](auto&, auto* e) { e[2].layout = TensorLayout::kPacked; }},
+      {"fp8_row_major", [](auto&, auto* e) { e[3].layout = TensorLayout::kRowMajor; }},
+      {"fp8_without_scales", [](auto&, auto* e) { e[3].scale_offset = e[3].scale_bytes = 0; }},
+      {"bf16_with_scales", [](auto&, auto* e) { e[0].scale_offset = e[0].data_offset + 4032; }},
+      {"rows_zero", [](auto&, auto* e) { e[0].rows = 0; }},
+      {"rows_negative", [](auto&, auto* e) { e[0].rows = -64; }},
+      {"rows_and_cols_overflow", [](auto&, auto* e) { e[0].rows = e[0].cols = int64_t{1} << 32; }},
+      {"cols_max", [](auto&, auto* e) { e[0].cols = kMax; }},
+      {"rows_beyond_data", [](auto&, auto* e) { e[1].rows += 1; }},
+      {"tensor_data_offset_negative", [](auto&, auto* e) { e[0].data_offset = -4096; }},
+      {"tensor_data_offset_max", [](auto&, auto* e) { e[0].data_offset = kMax - 4095; }},
+      {"tensor_data_offset_unaligned", [](auto&, auto* e) { e[0].data_offset += 64; }},
+      {"tensor_data_in_directory", [](auto&, auto* e) { e[0].data_offset = 4096; }},
+      {"tensor_data_past_end", [](auto& h, auto* e) { e[3].data_offset = h.total_bytes - 4096; }},
+      {"tensors_overlap", [](auto&, auto* e) { e[1].data_offset = e[0].data_offset; }},
+      {"tensor_bytes_negative", [](auto&, auto* e) { e[0].data_bytes = -1; }},
+      {"tensor_bytes_max", [](auto&, auto* e) { e[0].data_bytes = kMax; }},
+      {"scale_offset_max", [](auto&, auto* e) { e[3].scale_offset = kMax - 63; }},
+      {"scale_offset_negative", [](auto&, auto* e) { e[3].scale_offset = -64; }},
+      {"scale_offset_unaligned", [](auto&, auto* e) { e[3].scale_offset += 4; }},
+      {"scales_in_data", [](auto&, auto* e) { e[3].scale_offset = e[3].data_offset; }},
+      {"scales_past_end", [](auto& h, auto* e) { e[3].scale_offset = h.total_bytes; }},
+      {"scale_bytes", [](auto&, auto* e) { e[3].scale_bytes += 4; }},
+  };
+}
+
+class SegmentAttack : public ::testing::TestWithParam<Attack> {};
+
+TEST_P(SegmentAttack, IsRefused) {
+  const AlignedMemory memory = SmallSegment();
+  auto& header = *reinterpret_cast<SegmentHeader*>(memory.data());
+  auto* entries = reinterpret_cast<TensorEntry*>(memory.data() + kDirectoryOffset);
+  GetParam().mutate(header, entries);
+  header.directory_checksum = DirectoryChecksum({entries, 4});
+  header.header_checksum = HeaderChecksum(header);
+  const auto segment = WeightSegment::FromMemory(memory.data(), memory.size());
+  EXPECT_EQ(segment.status().code(), absl::StatusCode::kDataLoss) << segment.status();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SegmentAttack, ::testing::ValuesIn(Attacks()),
+                         [](const auto& attack) { return attack.param.name; });
+
+// The attacks above are refused for what they change: with right checksums an unchanged segment opens.
+TEST(SegmentAttackControl, UnchangedSegmentOpens) {
+  const AlignedMemory memory = SmallSegment();
+  auto& header = *reinterpret_cast<SegmentHeader*>(memory.data());
+  header.header_checksum = HeaderChecksum(header);
+  EXPECT_TRUE(WeightSegment::FromMemory(memory.data(), memory.size()).ok());
+}
+
+}  // namespace
+}  // namespace moestro

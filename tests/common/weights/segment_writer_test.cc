@@ -1,0 +1,163 @@
+#include "common/weights/segment_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <limits>
+#include <thread>
+
+#include "common/weights/segment.h"
+#include "tests/common/weights/small_segment.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Status CreateStatus(std::vector<TensorPlan> plan, const std::string& fingerprint = kSmallFingerprint) {
+  const AlignedMemory memory(1 << 20);
+  return SegmentWriter::CreateInMemory(memory.data(), memory.size(), 1, fingerprint, SmallSpec(), plan).status();
+}
+
+TEST(SegmentWriter, RefusesPlansThatCannotBeStored) {
+  using enum TensorLayout;
+  const TensorPlan good = {"a", DType::kBF16, kPacked, 4, 4, false};
+  EXPECT_TRUE(CreateStatus({good}).ok());
+  const std::vector<std::vector<TensorPlan>> bad = {
+      {},
+      {good, good},
+      {{"b", DType::kBF16, kPacked, 4, 4, false}, good},
+      {{"", DType::kBF16, kPacked, 4, 4, false}},
+      {{std::string(112, 'a'), DType::kBF16, kPacked, 4, 4, false}},
+      {{std::string("a\0b", 3), DType::kBF16, kPacked, 4, 4, false}},
+      {{"a", DType::kBF16, kPacked, 0, 4, false}},
+      {{"a", DType::kBF16, kPacked, 4, -4, false}},
+      {{"a", DType::kBF16, kPacked, std::numeric_limits<int64_t>::max(), 4, false}},
+      {{"a", DType::kBF16, kPacked, 4, 4, true}},
+      {{"a", DType::kF8E4M3, kPacked, 4, 4, false}},
+      {{"a", DType::kF8E4M3, kRowMajor, 4, 4, true}},
+      {{"a", DType::kF32, kPacked, 4, 4, false}},
+  };
+  for (const auto& plan : bad) EXPECT_EQ(CreateStatus(plan).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CreateStatus({good}, "abc").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CreateStatus({good}, std::string(32, 'x')).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(CreateStatus({{std::string(111, 'a'), DType::kBF16, kPacked, 4, 4, false}}).ok());
+}
+
+TEST(SegmentWriter, RequiredBytesSaturates) {
+  const int64_t huge = kMaxTensorDimension;
+  const std::vector<TensorPlan> plan(64, {"a", DType::kF32, TensorLayout::kRowMajor, huge, huge, false});
+  EXPECT_EQ(SegmentWriter::RequiredBytes(plan), std::numeric_limits<int64_t>::max());
+}
+
+TEST(SegmentWriter, TooLittleMemoryIsRefused) {
+  const auto plan = SmallPlan();
+  const AlignedMemory memory(SegmentWriter::RequiredBytes(plan) + 4096);
+  const auto create = [&](int64_t skip, int64_t bytes) {
+    return SegmentWriter::CreateInMemory(memory.data() + skip, bytes, 1, kSmallFingerprint, SmallSpec(), plan)
+        .status()
+        .code();
+  };
+  EXPECT_EQ(create(0, memory.size() - 4097), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(create(64, memory.size() - 64), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(create(0, memory.size() - 4096), absl::StatusCode::kOk);
+}
+
+TEST(SegmentWriter, UnwrittenTensorIsNotPublished) {
+  const auto plan = SmallPlan();
+  const AlignedMemory memory(SegmentWriter::RequiredBytes(plan));
+  auto writer = SegmentWriter::CreateInMemory(memory.data(), memory.size(), 1, kSmallFingerprint, SmallSpec(), plan);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->SetChecksum(0, 1);
+  EXPECT_THAT(std::string((*writer)->Finish().message()), HasSubstr("bf16_rows"));
+  EXPECT_EQ((*writer)->header().state.load(), static_cast<uint32_t>(SegmentState::kLoading));
+  writer->reset();
+  const auto opened = WeightSegment::FromMemory(memory.data(), memory.size());
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition) << "a destroyed writer fails its segment";
+}
+
+TEST(SegmentWriter, FailDoesNotTouchAReadySegment) {
+  const auto plan = SmallPlan();
+  const AlignedMemory memory(SegmentWriter::RequiredBytes(plan));
+  auto writer = SegmentWriter::CreateInMemory(memory.data(), memory.size(), 1, kSmallFingerprint, SmallSpec(), plan);
+  ASSERT_TRUE(writer.ok());
+  FillSmallSegment(**writer);
+  ASSERT_TRUE((*writer)->Finish().ok());
+  (*writer)->Fail();
+  EXPECT_TRUE(WeightSegment::FromMemory(memory.data(), memory.size()).ok());
+}
+
+TEST(SegmentWriter, ThreadsMayReportProgressTogether) {
+  const auto plan = SmallPlan();
+  const AlignedMemory memory(SegmentWriter::RequiredBytes(plan));
+  auto writer = SegmentWriter::CreateInMemory(memory.data(), memory.size(), 1, kSmallFingerprint, SmallSpec(), plan);
+  ASSERT_TRUE(writer.ok());
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 1000; ++i) (*writer)->AddProgress(1);
+      (*writer)->SetChecksum(t, t);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ((*writer)->header().loaded_bytes.load(), 4000);
+  EXPECT_TRUE((*writer)->Finish().ok());
+}
+
+class SharedSegment : public ::testing::Test {
+ protected:
+  SharedSegment() : name_("moestro.test" + std::to_string(getpid()) + ".weights.segment_writer_test") {}
+  ~SharedSegment() override { SharedMemory::Unlink(name_).IgnoreError(); }
+
+  absl::StatusOr<std::unique_ptr<SegmentWriter>> Create() {
+    return SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan());
+  }
+  std::string name_;
+};
+
+TEST_F(SharedSegment, IsReadableOnceFinished) {
+  auto writer = Create();
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_EQ(WeightSegment::Open(name_).status().code(), absl::StatusCode::kUnavailable);
+  FillSmallSegment(**writer);
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const auto segment = WeightSegment::Open(name_);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  EXPECT_TRUE((*segment)->VerifyData().ok());
+  EXPECT_EQ((*segment)->memory().name(), name_);
+  EXPECT_EQ(Create().status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(SharedSegment, ReadySegmentIsAdoptedAfterItsOwner) {
+  {
+    auto writer = Create();
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    FillSmallSegment(**writer);
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+  const auto other = SegmentWriter::Adopt(name_, std::string(32, '0'));
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr(kSmallFingerprint));
+  auto adopted = SegmentWriter::Adopt(name_, kSmallFingerprint);
+  ASSERT_TRUE(adopted.ok()) << adopted.status();
+  EXPECT_EQ((*adopted)->directory().size(), 4u);
+  EXPECT_EQ((*adopted)->header().generation, 3u);
+  adopted->reset();
+  const auto segment = WeightSegment::Open(name_);
+  ASSERT_TRUE(segment.ok()) << "giving up an adopted segment leaves it ready: " << segment.status();
+  EXPECT_TRUE((*segment)->VerifyData().ok());
+}
+
+TEST_F(SharedSegment, UnfinishedSegmentIsNotAdopted) {
+  Create().IgnoreError();  // destroyed unfinished
+  EXPECT_EQ(SegmentWriter::Adopt(name_, kSmallFingerprint).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SharedSegment, AbsentSegmentIsNotFound) {
+  EXPECT_EQ(SegmentWriter::Adopt(name_, kSmallFingerprint).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(WeightSegment::Open(name_).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,138 @@
+// Every element of the segment against the checkpoint, one by one, through the documented layouts.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "common/kernels/cpu/pack.h"
+#include "tests/services/weight_store/pack/random_checkpoint.h"
+
+namespace moestro {
+namespace {
+
+template <typename T>
+T Load(const void* bytes, int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const uint8_t*>(bytes) + index * int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+
+// Element (row, col) as its bits, from `columns`-wide published data.
+uint32_t Bits(DType dtype, const std::string& data, int64_t columns, int64_t row, int64_t col) {
+  const int64_t index = row * columns + col;
+  return dtype == DType::kBF16 ? Load<uint16_t>(data.data(), index) : Load<uint8_t>(data.data(), index);
+}
+uint32_t PackedBits(const TensorView& view, int64_t row, int64_t col) {
+  const uint8_t* element = view.data + PackedOffset(view.dtype, view.cols, row, col);
+  return view.dtype == DType::kBF16 ? Load<uint16_t>(element, 0) : *element;
+}
+
+// Compares every element, padding included, with expected(row, col).
+template <typename Expected>
+void ExpectPacked(const TensorView& view, Expected expected) {
+  ASSERT_EQ(view.layout, TensorLayout::kPacked) << view.name;
+  int64_t wrong = 0;
+  for (int64_t row = 0; row < PaddedRows(view.rows); ++row) {
+    for (int64_t col = 0; col < PaddedCols(view.cols); ++col) {
+      const bool is_padding = row >= view.rows || col >= view.cols;
+      wrong += PackedBits(view, row, col) != (is_padding ? 0 : expected(row, col));
+    }
+  }
+  EXPECT_EQ(wrong, 0) << view.name;
+}
+
+void ExpectScales(const TensorView& view, const RandomCheckpoint::Tensor& published) {
+  ASSERT_EQ((view.rows + 127) / 128, published.shape[0]);
+  ASSERT_EQ((view.cols + 127) / 128, published.shape[1]);
+  EXPECT_EQ(std::memcmp(view.scales, published.data.data(), published.data.size()), 0) << view.name;
+}
+
+void ExpectWidened(const TensorView& view, const RandomCheckpoint::Tensor& published) {
+  EXPECT_EQ(view.dtype, DType::kF32) << view.name;
+  EXPECT_EQ(view.layout, TensorLayout::kRowMajor) << view.name;
+  ASSERT_EQ(view.bytes, view.rows * view.cols * 4);
+  for (int64_t i = 0; i < view.rows * view.cols; ++i) {
+    const float expected = published.dtype == "F32" ? Load<float>(published.data.data(), i)
+                                                    : FromBf16(Load<uint16_t>(published.data.data(), i));
+    ASSERT_EQ(Load<float>(view.data, i), expected) << view.name << " " << i;
+  }
+}
+
+void ExpectSameAsPublished(const WeightSegment& segment, const RandomCheckpoint& checkpoint,
+                           const ExpectedTensor& tensor) {
+  const auto view = segment.Find(tensor.name);
+  ASSERT_TRUE(view.ok()) << view.status();
+  const RandomCheckpoint::Tensor& published = checkpoint.tensors().at(tensor.name);
+  EXPECT_EQ(view->rows, tensor.shape.size() == 1 ? 1 : tensor.shape[0]);
+  EXPECT_EQ(view->cols, tensor.shape.back());
+  if (tensor.name == "model.embed_tokens.weight") {
+    EXPECT_EQ(view->layout, TensorLayout::kRowMajor);
+    EXPECT_EQ(view->dtype, DType::kBF16);
+    ASSERT_EQ(view->bytes, static_cast<int64_t>(published.data.size()));
+    EXPECT_EQ(std::memcmp(view->data, published.data.data(), published.data.size()), 0);
+  } else if (view->layout == TensorLayout::kPacked) {
+    EXPECT_STREQ(DTypeName(view->dtype), published.dtype.c_str());
+    ExpectPacked(*view,
+                 [&](int64_t row, int64_t col) { return Bits(view->dtype, published.data, view->cols, row, col); });
+    if (view->dtype == DType::kF8E4M3) ExpectScales(*view, checkpoint.tensors().at(tensor.name + "_scale_inv"));
+  } else {
+    ExpectWidened(*view, published);
+  }
+}
+
+void ExpectTransposedKeys(const WeightSegment& segment, const RandomCheckpoint& checkpoint, int64_t layer) {
+  const ModelSpec& spec = checkpoint.spec();
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.";
+  const auto view = segment.Find(prefix + "key_transposed");
+  ASSERT_TRUE(view.ok()) << view.status();
+  const int64_t lora = spec.kv_lora_rank, head_rows = spec.qk_nope_head_dim + spec.v_head_dim;
+  EXPECT_EQ(view->rows, spec.num_heads * lora);
+  EXPECT_EQ(view->cols, spec.qk_nope_head_dim);
+  const std::string& data = checkpoint.tensors().at(prefix + "weight").data;
+  ExpectPacked(*view, [&](int64_t row, int64_t col) {
+    return Bits(view->dtype, data, lora, row / lora * head_rows + col, row % lora);
+  });
+  if (view->dtype != DType::kF8E4M3) return;
+  const std::string& scales = checkpoint.tensors().at(prefix + "weight_scale_inv").data;
+  for (int64_t row = 0; row < view->rows; row += 128) {
+    for (int64_t col = 0; col < view->cols; col += 128) {
+      const int64_t published_row = row / lora * head_rows + col;
+      EXPECT_EQ(view->scales[row / 128 * (view->cols / 128) + col / 128],
+                Load<float>(scales.data(), published_row / 128 * (lora / 128) + row % lora / 128));
+    }
+  }
+}
+
+void ExpectFaithful(const ModelSpec& spec, bool fp8, int threads) {
+  RandomCheckpoint random(spec, fp8);
+  random.Write();
+  const Checkpoint checkpoint = random.Open();
+  const Packed packed = PackInMemory(checkpoint, spec, {.threads = threads});
+  ASSERT_TRUE(packed.status.ok()) << packed.status;
+  const auto segment = packed.Open();
+  const auto expected = ExpectedTensors(spec);
+  EXPECT_EQ(segment->directory().size(), expected.size() + static_cast<size_t>(spec.num_layers));
+  for (const ExpectedTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) ExpectTransposedKeys(*segment, random, layer);
+  EXPECT_EQ(std::memcmp(&segment->spec(), &spec, sizeof(spec)), 0);
+  const absl::Status verified = segment->VerifyData();
+  EXPECT_TRUE(verified.ok()) << verified;
+}
+
+TEST(PackContents, Bf16OfOddShapes) { ExpectFaithful(OddSpec(), false, 1); }
+TEST(PackContents, Bf16OfOddShapesByThreeThreads) { ExpectFaithful(OddSpec(), false, 3); }
+TEST(PackContents, Fp8WithEdgeBlocks) { ExpectFaithful(BlockSpec(), true, 2); }
+
+TEST(PackContents, Fp8WithSeveralKeyBlocksAHead) {
+  ModelSpec spec = BlockSpec();
+  spec.qk_nope_head_dim = 256;
+  spec.num_layers = 1;
+  ExpectFaithful(spec, true, 2);
+}
+
+TEST(PackContents, WorkedExampleOfTheFormatDocument) {
+  EXPECT_EQ(PackedOffset(DType::kF8E4M3, 129, 70, 6), 8732);
+  EXPECT_EQ(PackedOffset(DType::kBF16, 129, 70, 6), 17688);
+}
+
+}  // namespace
+}  // namespace moestro
