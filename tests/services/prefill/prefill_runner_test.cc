@@ -1,0 +1,148 @@
+#include "services/prefill/prefill_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/support/engine_node.h"
+
+namespace moestro {
+namespace {
+
+absl::Status Never() { return absl::OkStatus(); }
+
+std::vector<int32_t> Tokens(int count, int seed = 3) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), seed);
+  for (int32_t& id : ids) id = id * 7 % 50;
+  return ids;
+}
+
+class PrefillRunnerTest : public testing::Test {
+ protected:
+  static MlaFormPolicy Absorbed() { return {.name = "absorbed"}; }
+
+  PrefillJob Job(int tokens) const {
+    PrefillJob job;
+    job.token_ids = Tokens(tokens);
+    job.prompt_tokens = tokens;
+    return job;
+  }
+  SampledToken Run(PrefillRunner& runner, const PrefillJob& job, const KvLease& lease) {
+    const auto writer = node_.Writer(lease);
+    return **runner.Run(job, *writer, Never, {});
+  }
+
+  EngineNode node_{/*max_rows=*/16};
+  PrefillRunner runner_{node_.engine(), Absorbed()};
+};
+
+TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
+  const KvLease lease = *node_.pool().Reserve(100);
+  const auto writer = node_.Writer(lease);
+  std::vector<int64_t> done;
+  const PrefillEvents events{.on_progress = [&](int64_t tokens, int64_t total) {
+                               EXPECT_EQ(total, 40);
+                               EXPECT_EQ(node_.pool().ValidTokens(lease), tokens);
+                               done.push_back(tokens);
+                             },
+                             .on_score = {}};
+  const auto token = runner_.Run(Job(40), *writer, Never, events);
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_THAT(done, testing::ElementsAre(16, 32, 40));
+  EXPECT_TRUE(token->has_value());
+}
+
+TEST_F(PrefillRunnerTest, ResumedPromptGivesTheSameToken) {
+  const KvLease whole = *node_.pool().Reserve(100);
+  const SampledToken expected = Run(runner_, Job(40), whole);
+
+  const KvLease lease = *node_.pool().Reserve(100);
+  int layers = 0;
+  const auto stop_in_second_chunk = [&] {
+    return ++layers > node_.spec().num_layers ? absl::CancelledError("killed here") : absl::OkStatus();
+  };
+  {
+    const auto writer = node_.Writer(lease);
+    EXPECT_TRUE(absl::IsCancelled(runner_.Run(Job(40), *writer, stop_in_second_chunk, {}).status()));
+  }
+  EXPECT_EQ(node_.pool().ValidTokens(lease), 16);
+  const SampledToken resumed = Run(runner_, Job(40), lease);
+  EXPECT_EQ(resumed.id, expected.id);
+  EXPECT_EQ(resumed.logprob, expected.logprob);
+  // Everything is valid now: what is left to do is the last token's logits.
+  EXPECT_EQ(Run(runner_, Job(40), lease).logprob, expected.logprob);
+}
+
+TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
+  // A prompt in the un-absorbed form and tokens after it in the absorbed one, whatever the chunks.
+  PrefillJob job = Job(30);
+  job.prompt_tokens = 20;
+  job.sampling = {.temperature = 1, .top_p = 1, .top_k = 0, .seed = 5};
+  PrefillRunner unabsorbed(node_.engine(), {.name = "unabsorbed"});
+  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve(64));
+  PrefillJob prompt = job;
+  prompt.token_ids.resize(20);
+  const KvLease lease = *node_.pool().Reserve(64);
+  Run(unabsorbed, prompt, lease);
+  const SampledToken twice = Run(unabsorbed, job, lease);
+  EXPECT_EQ(once.id, twice.id);
+  EXPECT_EQ(once.logprob, twice.logprob);
+}
+
+TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
+  PrefillJob job = Job(40);
+  job.score_top = 2;
+  const KvLease lease = *node_.pool().Reserve(64);
+  const auto writer = node_.Writer(lease);
+  std::vector<ScoredToken> scores;
+  const PrefillEvents events{.on_progress = {}, .on_score = [&](ScoredToken score) { scores.push_back(score); }};
+  const auto token = runner_.Run(job, *writer, Never, events);
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_FALSE(token->has_value());
+  ASSERT_EQ(scores.size(), 40u);
+  EXPECT_FALSE(scores[0].logprob.has_value());
+  for (size_t i = 1; i < scores.size(); ++i) {
+    EXPECT_EQ(scores[i].id, job.token_ids[i]);
+    ASSERT_EQ(scores[i].top.size(), 2u);
+    EXPECT_LE(*scores[i].logprob, scores[i].top[0].logprob);
+  }
+}
+
+TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
+  const KvLease lease = *node_.pool().Reserve(64);
+  const auto writer = node_.Writer(lease);
+  const auto revoke = [&] {
+    node_.pool().Release(lease);
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(absl::IsAborted(runner_.Run(Job(40), *writer, revoke, {}).status()));
+}
+
+TEST_F(PrefillRunnerTest, BadJobsAreRefused) {
+  const KvLease lease = *node_.pool().Reserve(64);
+  const auto writer = node_.Writer(lease);
+  const auto message = [&](const PrefillJob& job) {
+    const auto result = runner_.Run(job, *writer, Never, {});
+    EXPECT_TRUE(absl::IsInvalidArgument(result.status()));
+    return std::string(result.status().message());
+  };
+  EXPECT_THAT(message(Job(0)), testing::HasSubstr("token_ids"));
+  EXPECT_THAT(message(Job(65)), testing::HasSubstr("lease"));
+  PrefillJob job = Job(4);
+  job.prompt_tokens = 5;
+  EXPECT_THAT(message(job), testing::HasSubstr("prompt_tokens"));
+  job = Job(4);
+  job.token_ids[2] = 1 << 30;
+  EXPECT_THAT(message(job), testing::HasSubstr("1073741824"));
+  job = Job(4);
+  job.score_top = 101;
+  EXPECT_THAT(message(job), testing::HasSubstr("score.top"));
+  job = Job(4);
+  job.sampling.temperature = -1;
+  EXPECT_THAT(message(job), testing::HasSubstr("temperature"));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,57 @@
+// An engine over a small synthetic model and a KV pool of its own: what prefill and decode logic run on.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/kernels/cpu/kernels.h"
+#include "common/kv/lease_writer.h"
+#include "common/kv/pool.h"
+#include "common/model/engine.h"
+#include "common/platform/worker_pool.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+
+inline constexpr char kTestFingerprint[] = "0123456789abcdef0123456789abcdef";
+
+class EngineNode {
+ public:
+  // `nan_token`: an id whose embedding is NaN, -1 for none.
+  explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1) {
+    SyntheticOptions options;
+    options.spec = SmallSpec();
+    options.nan_token = nan_token;
+    segment_ = MakeSyntheticSegment(options);
+    engine_ = Engine::Create(*segment_.segment, *AvailableKernels().back(), workers_, {.max_rows = max_rows}).value();
+    KvGeometry geometry;
+    geometry.num_layers = options.spec.num_layers;
+    geometry.kv_dim = options.spec.kv_dim();
+    geometry.page_count = 64;
+    geometry.lease_slots = 16;
+    static int pools = 0;
+    pool_ = KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
+                           kTestFingerprint, geometry)
+                .value();
+    mapping_ = KvPoolMapping::Open(pool_->name(), kTestFingerprint).value();
+  }
+
+  Engine& engine() { return *engine_; }
+  KvPool& pool() { return *pool_; }
+  const ModelSpec& spec() const { return segment_.segment->spec(); }
+  std::unique_ptr<LeaseWriter> Writer(const KvLease& lease) const {
+    return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages).value();
+  }
+
+ private:
+  SyntheticSegment segment_;
+  WorkerPool workers_{2};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<KvPool> pool_;
+  std::shared_ptr<const KvPoolMapping> mapping_;
+};
+
+}  // namespace moestro
