@@ -8,6 +8,7 @@ uint8_t ToE4M3(float value) {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   if (std::isnan(value)) return sign | 0x7f;
   const float magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
   if (magnitude >= 448.0f) return sign | 0x7e;
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
