@@ -1,0 +1,70 @@
+#include "common/model/attention.h"
+
+#include "common/model/linear.h"
+#include "common/model/rope.h"
+
+namespace moestro {
+namespace {
+
+// normed_narrow = input_norm(residual)
+void NormInput(EngineContext& context, const AttentionWeights& weights, int64_t rows) {
+  Activations& a = context.activations;
+  const int64_t hidden = context.spec.hidden_size;
+  context.pool.Run(rows, [&](int64_t row, int) {
+    context.kernels.rms_norm(a.residual.get() + row * hidden, weights.input_norm, hidden,
+                             static_cast<float>(context.spec.rms_norm_eps), nullptr,
+                             a.normed_narrow.get() + row * hidden);
+  });
+}
+
+// The row's cache entry: normalised latent, then the rotated key, which is not normalised.
+void StoreKv(EngineContext& context, const AttentionWeights& weights, int64_t row, uint16_t* entry) {
+  Activations& a = context.activations;
+  const ModelSpec& spec = context.spec;
+  float* latent = a.kv_a.get() + row * spec.kv_dim();
+  float* key = latent + spec.kv_lora_rank;
+  const int64_t pairs = spec.qk_rope_head_dim / 2;
+  context.kernels.rms_norm(latent, weights.kv_a_norm, spec.kv_lora_rank, static_cast<float>(spec.lora_norm_eps),
+                           nullptr, entry);
+  RotatePairs(a.cosine.get() + row * pairs, a.sine.get() + row * pairs, pairs, key);
+  context.kernels.to_bf16(key, spec.qk_rope_head_dim, entry + spec.kv_lora_rank);
+}
+
+// Fills kv_a, the pages, and the input of q_b.
+LinearInput ProjectDown(EngineContext& context, const AttentionWeights& weights, int64_t layer,
+                        const CheckedBatch& batch) {
+  Activations& a = context.activations;
+  const ModelSpec& spec = context.spec;
+  const LinearInput input{a.normed_narrow.get(), spec.hidden_size, batch.size()};
+  const bool has_q_a = spec.q_lora_rank > 0;
+  const LinearJob jobs[] = {{weights.kv_a, input, a.kv_a.get()}, {weights.q_a, input, a.q_a.get()}};
+  RunLinears(context, std::span(jobs, has_q_a ? 2 : 1));
+  context.pool.Run(batch.size(), [&](int64_t row, int) {
+    StoreKv(context, weights, row, batch.pages(row).Token(layer, batch.rows[row].position));
+    if (!has_q_a) return;
+    context.kernels.rms_norm(a.q_a.get() + row * spec.q_lora_rank, weights.q_a_norm, spec.q_lora_rank,
+                             static_cast<float>(spec.lora_norm_eps), nullptr,
+                             a.q_a_narrow.get() + row * spec.q_lora_rank);
+  });
+  return has_q_a ? LinearInput{a.q_a_narrow.get(), spec.q_lora_rank, batch.size()} : input;
+}
+
+}  // namespace
+
+void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+                  MlaForm form) {
+  Activations& a = context.activations;
+  NormInput(context, weights, batch.size());
+  const LinearInput query_input = ProjectDown(context, weights, layer, batch);
+  const LinearJob query_job[] = {{weights.q_b, query_input, a.q.get()}};
+  RunLinears(context, query_job);
+  if (form == MlaForm::kAbsorbed) {
+    AttendAbsorbed(context, weights, layer, batch);
+  } else {
+    AttendUnabsorbed(context, weights, layer, batch);
+  }
+  const int64_t width = context.spec.num_heads * context.spec.v_head_dim;
+  AddLinear(context, weights.o, {a.attended.get(), width, batch.size()}, a.residual.get());
+}
+
+}  // namespace moestro

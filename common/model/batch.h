@@ -1,0 +1,33 @@
+// The rows of one forward pass, checked.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// Rows [begin, end) belong to one sequence and stand at consecutive positions.
+struct SequenceRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct CheckedBatch {
+  std::span<const EngineRow> rows;
+  std::span<const KvPages> sequences;
+  std::vector<SequenceRun> runs;
+
+  int64_t size() const { return static_cast<int64_t>(rows.size()); }
+  const KvPages& pages(int64_t row) const { return sequences[rows[row].sequence]; }
+};
+
+// INVALID_ARGUMENT names the row and what is wrong with it.
+absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch);
+
+}  // namespace moestro

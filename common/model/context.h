@@ -1,0 +1,19 @@
+// What every stage of a forward pass works with.
+#pragma once
+
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/activations.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+struct EngineContext {
+  const ModelSpec& spec;
+  const CpuKernels& kernels;
+  WorkerPool& pool;
+  float softmax_scale;
+  Activations activations;
+};
+
+}  // namespace moestro

@@ -1,0 +1,67 @@
+// The forward pass of a DeepSeek-family model on the CPU, over a weight segment and KV pages.
+//
+// Batch invariance: a token's KV and logits depend on the tokens before it and the MLA form only: not on which other
+// rows share the call, the chunk size, the number of threads, or the process. Weights and KV are read where they lie.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/kv/pages.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/model_spec.h"
+#include "common/weights/segment.h"
+
+namespace moestro {
+
+// Both forms compute the same function; the last bits differ. Absorbed works on the 576 cached numbers directly (cheap
+// for few query rows), un-absorbed expands keys and values per head (cheap for many).
+enum class MlaForm { kAbsorbed, kUnabsorbed };
+
+struct EngineRow {
+  int32_t token = 0;
+  int32_t position = 0;
+  int32_t sequence = 0;  // index into ForwardBatch::sequences
+  bool wants_logits = false;
+};
+
+// Rows of one sequence are consecutive and in position order; everything before a sequence's first row is already in
+// its pages.
+struct ForwardBatch {
+  std::span<const EngineRow> rows;  // 1..Engine::max_rows()
+  std::span<const KvPages> sequences;
+  MlaForm form = MlaForm::kAbsorbed;
+};
+
+class Engine {  // one Forward at a time
+ public:
+  struct Options {
+    int64_t max_rows = 256;  // rows of one Forward; bounds the activation buffers, which are allocated once
+  };
+  // Binds every tensor now: NOT_FOUND / INVALID_ARGUMENT name what the segment lacks. Segment, kernels and pool must
+  // outlive the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const WeightSegment& segment, const CpuKernels& kernels,
+                                                        WorkerPool& pool, const Options& options);
+  ~Engine();
+
+  int64_t max_rows() const;
+  const ModelSpec& spec() const;
+
+  // Writes the rows' KV into their pages and calls on_logits(row index, F32 [vocab_size]; padding ids are -inf) for
+  // each row that wants logits, in row order. `interrupted` is asked before every layer; a status other than OK ends
+  // the call with that status (the rows' KV is then incomplete). INVALID_ARGUMENT for token ids or positions out of
+  // range, INTERNAL if a logit is NaN.
+  absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,41 @@
+// Rotary position embedding with YaRN context extension, over adjacent pairs (x[2i], x[2i + 1]) as the checkpoints of
+// the DeepSeek family store them. Angles are computed in double and rounded once, so that they are right at any
+// position.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// Radians per position of each of the qk_rope_head_dim / 2 pairs. With YaRN, pairs that turn more than beta_fast times
+// within the original context keep their frequency, those that turn less than beta_slow times are divided by the
+// factor, and those between are blended.
+std::vector<double> RopeFrequencies(const ModelSpec& spec);
+
+// What cos and sin are multiplied with: 1 unless YaRN's attention_factor or its mscale fields say otherwise.
+double RopeAmplitude(const ModelSpec& spec);
+
+// What attention scores are multiplied with: qk_head_dim^-1/2, times the square of YaRN's mscale_all_dim gain.
+double SoftmaxScale(const ModelSpec& spec);
+
+// Turns positions into the rotations of the pairs. Immutable, thread-safe.
+class Rope {
+ public:
+  explicit Rope(const ModelSpec& spec) : frequencies_(RopeFrequencies(spec)), amplitude_(RopeAmplitude(spec)) {}
+
+  int64_t pairs() const { return static_cast<int64_t>(frequencies_.size()); }
+  // Writes `pairs()` numbers each.
+  void Angles(int64_t position, float* cosine, float* sine) const;
+
+ private:
+  std::vector<double> frequencies_;
+  double amplitude_;
+};
+
+// In place: x[2i], x[2i + 1] for i in [0, pairs).
+void RotatePairs(const float* cosine, const float* sine, int64_t pairs, float* x);
+
+}  // namespace moestro

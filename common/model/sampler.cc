@@ -1,0 +1,166 @@
+#include "common/model/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace moestro {
+namespace {
+
+// SplitMix64's finaliser: every input bit changes every output bit with a probability close to one half.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Uniform in [0, 1) with 53 random bits. Counter-based: token `index` of the stream `seed`, whatever came before it.
+// The golden-ratio step keeps neighbouring seeds and indices apart (seed 0, index 0 included).
+double UniformAt(uint64_t seed, uint64_t index) {
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull;
+  const uint64_t bits = Mix(Mix(seed + kStep) + (index + 1) * kStep);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// log(sum(exp(logits))) in F64, in id order. REQUIRES a finite maximum.
+double LogSumExp(std::span<const float> logits, float maximum) {
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - maximum);
+  return maximum + std::log(sum);
+}
+
+bool MoreLikely(std::span<const float> logits, int32_t a, int32_t b) {
+  return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+// Tokens with finite logits from the most to the least likely (ties: lower id first), sorted only as far as asked for:
+// a vocabulary is large and a draw seldom looks beyond its first few tokens.
+class RankedTokens {
+ public:
+  explicit RankedTokens(std::span<const float> logits) : logits_(logits) {
+    for (size_t id = 0; id < logits.size(); ++id) {
+      if (std::isfinite(logits[id])) ids_.push_back(static_cast<int32_t>(id));
+    }
+  }
+
+  size_t size() const { return ids_.size(); }
+
+  // REQUIRES: rank < size().
+  int32_t At(size_t rank) {
+    while (rank >= sorted_) SortMore();
+    return ids_[rank];
+  }
+
+ private:
+  void SortMore() {
+    const size_t target = std::min(ids_.size(), std::max<size_t>(64, sorted_ * 8));
+    std::partial_sort(ids_.begin() + sorted_, ids_.begin() + target, ids_.end(),
+                      [this](int32_t a, int32_t b) { return MoreLikely(logits_, a, b); });
+    sorted_ = target;
+  }
+
+  std::span<const float> logits_;
+  std::vector<int32_t> ids_;
+  size_t sorted_ = 0;
+};
+
+// The temperature's distribution over the ranked tokens, cut by top_k and then by top_p of what top_k left.
+class Draw {
+ public:
+  Draw(std::span<const float> logits, float maximum, const SamplingParams& params)
+      : logits_(logits), maximum_(maximum), temperature_(params.temperature), ranked_(logits), kept_(ranked_.size()) {
+    if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept_) {
+      kept_ = params.top_k;
+      for (size_t rank = 0; rank < kept_; ++rank) mass_ += Weight(ranked_.At(rank));
+    } else {
+      for (size_t id = 0; id < logits.size(); ++id) mass_ += Weight(static_cast<int32_t>(id));
+    }
+    if (params.top_p < 1) CutTo(mass_ * static_cast<double>(params.top_p));
+  }
+
+  // The token at which the cumulated probability exceeds `uniform`, in order of rank.
+  int32_t Pick(double uniform) {
+    double cumulated = 0;
+    for (size_t rank = 0; rank + 1 < kept_; ++rank) {
+      const int32_t id = ranked_.At(rank);
+      cumulated += Weight(id);
+      if (cumulated > uniform * mass_) return id;
+    }
+    return ranked_.At(kept_ - 1);
+  }
+
+ private:
+  // Unnormalised probability; 0 for -inf.
+  double Weight(int32_t id) const { return std::exp((static_cast<double>(logits_[id]) - maximum_) / temperature_); }
+
+  void CutTo(double wanted) {
+    double cumulated = 0;
+    for (size_t rank = 0; rank < kept_; ++rank) {
+      cumulated += Weight(ranked_.At(rank));
+      if (cumulated >= wanted) {
+        kept_ = rank + 1;
+        break;
+      }
+    }
+    mass_ = cumulated;
+  }
+
+  std::span<const float> logits_;
+  double maximum_;
+  double temperature_;
+  RankedTokens ranked_;
+  size_t kept_;
+  double mass_ = 0;  // sum of the weights of the kept tokens
+};
+
+}  // namespace
+
+absl::Status ValidateSamplingParams(const SamplingParams& params) {
+  if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("temperature is ", params.temperature, "; it must be 0 (greedy) or a positive number"));
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("top_p is ", params.top_p, "; it must be greater than 0 and at most 1"));
+  }
+  if (params.top_k < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("top_k is ", params.top_k, "; it must be 0 (off) or positive"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params, uint64_t index) {
+  int32_t best = -1;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const float logit = logits[id];
+    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
+      return absl::InternalError(absl::StrCat("logit of token ", id, " is ", logit));
+    }
+    if (std::isfinite(logit) && (best < 0 || logit > logits[best])) best = static_cast<int32_t>(id);
+  }
+  if (best < 0) return absl::InternalError("no token has a finite logit");
+  const float maximum = logits[best];
+  const int32_t id = params.temperature == 0 ? best : Draw(logits, maximum, params).Pick(UniformAt(params.seed, index));
+  return SampledToken{id, static_cast<float>(logits[id] - LogSumExp(logits, maximum))};
+}
+
+LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top) {
+  MOE_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size());
+  const double normaliser = LogSumExp(logits, *std::ranges::max_element(logits));
+  const auto logprob = [&](int32_t token) { return static_cast<float>(logits[token] - normaliser); };
+  LogprobResult result;
+  result.logprob = logprob(id);
+  RankedTokens ranked(logits);
+  const size_t count = std::min<size_t>(std::max(top, 0), ranked.size());
+  for (size_t rank = 0; rank < count; ++rank) {
+    const int32_t token = ranked.At(rank);
+    result.top.push_back({token, logprob(token)});
+  }
+  return result;
+}
+
+}  // namespace moestro

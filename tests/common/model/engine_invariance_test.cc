@@ -1,0 +1,141 @@
+// The bits of a token's logits and KV depend on the tokens before it and the form of MLA only.
+#include <tuple>
+
+#include "common/model/engine.h"
+#include "gtest/gtest.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kTokens = 130;  // two page boundaries
+
+const SyntheticSegment& Model() {
+  static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
+  return model;
+}
+
+class EngineInvariance : public ::testing::TestWithParam<std::tuple<int, MlaForm>> {
+ protected:
+  const CpuKernels& kernels() const { return *AvailableKernels()[std::get<0>(GetParam())]; }
+  MlaForm form() const { return std::get<1>(GetParam()); }
+  std::unique_ptr<Engine> MakeEngine(WorkerPool& pool, int64_t max_rows = kTokens) const {
+    auto engine = Engine::Create(*Model().segment, kernels(), pool, {.max_rows = max_rows});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+  const std::vector<int32_t> tokens_ = RandomTokens(kTokens, SmallSpec().token_count, 7);
+};
+
+TEST_P(EngineInvariance, ChunkSize) {
+  WorkerPool pool(1);
+  const auto engine = MakeEngine(pool);
+  const TestSequence whole(SmallSpec(), kTokens);
+  const Logits expected = RunPrompt(*engine, whole, tokens_, kTokens, form());
+  ASSERT_EQ(expected.size(), static_cast<size_t>(kTokens));
+  for (const int64_t chunk : {1, 7, 64}) {
+    const TestSequence sequence(SmallSpec(), kTokens);
+    EXPECT_TRUE(SameBits(RunPrompt(*engine, sequence, tokens_, chunk, form()), expected)) << chunk;
+    EXPECT_EQ(sequence.Contents(kTokens), whole.Contents(kTokens)) << chunk;
+  }
+}
+
+TEST_P(EngineInvariance, Threads) {
+  WorkerPool one(1);
+  const TestSequence sequence(SmallSpec(), kTokens);
+  const Logits expected = RunPrompt(*MakeEngine(one), sequence, tokens_, kTokens, form());
+  for (const int threads : {2, 5}) {
+    for (const int64_t chunk : {7, 130}) {
+      WorkerPool pool(threads);
+      const TestSequence other(SmallSpec(), kTokens);
+      EXPECT_TRUE(SameBits(RunPrompt(*MakeEngine(pool), other, tokens_, chunk, form()), expected))
+          << threads << " threads, chunks of " << chunk;
+      EXPECT_EQ(other.Contents(kTokens), sequence.Contents(kTokens));
+    }
+  }
+}
+
+// Three sequences at different positions share every pass; each must come out as if it were alone.
+TEST_P(EngineInvariance, Batching) {
+  WorkerPool pool(2);
+  const auto engine = MakeEngine(pool);
+  const int64_t lengths[] = {100, 37, 66};
+  const int64_t chunks[] = {20, 1, 33};
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<Logits> expected;
+  std::vector<TestSequence> sequences;
+  std::vector<KvPages> pages;
+  for (int i = 0; i < 3; ++i) {
+    prompts.push_back(RandomTokens(lengths[i], SmallSpec().token_count, 100 + i));
+    const TestSequence alone(SmallSpec(), lengths[i]);
+    expected.push_back(RunPrompt(*engine, alone, prompts[i], lengths[i], form()));
+    sequences.emplace_back(SmallSpec(), lengths[i]);
+    pages.push_back(sequences[i].pages());
+  }
+  std::vector<Logits> actual(3);
+  for (int step = 0; step < 37; ++step) {
+    std::vector<EngineRow> rows;
+    for (int32_t i = 2; i >= 0; --i) {
+      const int64_t begin = step * chunks[i];
+      const int64_t end = std::min(begin + chunks[i], lengths[i]);
+      if (begin >= end) continue;
+      const auto part = std::span(prompts[i]).subspan(begin, end - begin);
+      for (const EngineRow& row : MakeRows(part, begin, i)) rows.push_back(row);
+    }
+    const Logits logits = Forward(*engine, rows, pages, form());
+    ASSERT_EQ(logits.size(), rows.size());
+    for (size_t row = 0; row < rows.size(); ++row) actual[rows[row].sequence].push_back(logits[row]);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(SameBits(actual[i], expected[i])) << i;
+}
+
+TEST_P(EngineInvariance, RowsWithoutLogits) {
+  WorkerPool pool(1);
+  const auto engine = MakeEngine(pool);
+  const TestSequence sequence(SmallSpec(), kTokens);
+  const Logits expected = RunPrompt(*engine, sequence, tokens_, kTokens, form());
+  std::vector<EngineRow> rows = MakeRows(tokens_, 0);
+  for (EngineRow& row : rows) row.wants_logits = row.position % 5 == 3;
+  const KvPages pages[] = {sequence.pages()};
+  std::vector<int64_t> seen;
+  const absl::Status status =
+      engine->Forward({rows, pages, form()}, NeverInterrupted, [&](int64_t row, std::span<const float> logits) {
+        seen.push_back(row);
+        EXPECT_TRUE(SameBits({{logits.begin(), logits.end()}}, {expected[row]})) << row;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_EQ(seen.size(), 26u);  // more than one batch of logits
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int64_t>(5 * i + 3));
+}
+
+// With many heads and few rows, one task of absorbed attention takes several heads; how many depends on the threads.
+TEST_P(EngineInvariance, ManyHeads) {
+  ModelSpec spec = SmallSpec();
+  spec.num_layers = spec.first_dense_layers = 1;
+  spec.num_heads = 13;
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
+  Logits expected;
+  for (const auto& [threads, chunk] : {std::pair(1, 64), std::pair(1, 1), std::pair(2, 1), std::pair(1, 5)}) {
+    WorkerPool pool(threads);
+    const auto engine = Engine::Create(*model.segment, kernels(), pool, {.max_rows = 64});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const TestSequence sequence(spec, 70);
+    const Logits logits = RunPrompt(**engine, sequence, std::span(tokens_).first(70), chunk, form());
+    if (expected.empty()) expected = logits;
+    EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, chunks of " << chunk;
+  }
+}
+
+std::string Name(const ::testing::TestParamInfo<std::tuple<int, MlaForm>>& info) {
+  return std::string(AvailableKernels()[std::get<0>(info.param)]->isa) +
+         (std::get<1>(info.param) == MlaForm::kAbsorbed ? "_absorbed" : "_unabsorbed");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, EngineInvariance,
+                         ::testing::Combine(::testing::Range(0, static_cast<int>(AvailableKernels().size())),
+                                            ::testing::Values(MlaForm::kAbsorbed, MlaForm::kUnabsorbed)),
+                         Name);
+
+}  // namespace
+}  // namespace moestro

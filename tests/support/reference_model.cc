@@ -1,0 +1,279 @@
+#include "tests/support/reference_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <numeric>
+
+#include "common/base/check.h"
+#include "common/kernels/cpu/pack.h"
+#include "common/tensor/dtype.h"
+
+namespace moestro {
+namespace {
+
+double Element(const TensorView& view, int64_t row, int64_t col) {
+  const bool packed = view.layout == TensorLayout::kPacked;
+  const uint8_t* at = view.data + (packed ? PackedOffset(view.dtype, view.cols, row, col)
+                                          : (row * view.cols + col) * DTypeBytes(view.dtype));
+  if (view.dtype == DType::kF8E4M3) {
+    const int64_t blocks = (view.cols + kScaleBlock - 1) / kScaleBlock;
+    return static_cast<double>(FromE4M3(*at)) * view.scales[row / kScaleBlock * blocks + col / kScaleBlock];
+  }
+  if (view.dtype == DType::kBF16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof bits);
+    return FromBf16(bits);
+  }
+  float value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// Indices of the `count` largest values, larger first, lower index first on ties.
+std::vector<size_t> Largest(const std::vector<double>& values, int64_t count) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+  order.resize(count);
+  return order;
+}
+
+// Distance between the last value that is among the `count` largest and the first that is not.
+double Margin(std::vector<double> values, int64_t count) {
+  if (count >= static_cast<int64_t>(values.size())) return std::numeric_limits<double>::infinity();
+  std::sort(values.begin(), values.end(), std::greater<>());
+  return values[count - 1] - values[count];
+}
+
+}  // namespace
+
+ReferenceModel::ReferenceModel(const WeightSegment& segment) : spec_(segment.spec()) {
+  for (const TensorEntry& entry : segment.directory()) {
+    const TensorView view = segment.View(entry);
+    Matrix matrix{view.rows, view.cols, {}};
+    matrix.values.reserve(view.rows * view.cols);
+    for (int64_t row = 0; row < view.rows; ++row) {
+      for (int64_t col = 0; col < view.cols; ++col) matrix.values.push_back(Element(view, row, col));
+    }
+    tensors_.emplace(std::string(view.name), std::move(matrix));
+  }
+}
+
+const ReferenceModel::Matrix& ReferenceModel::Tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  MOE_CHECK(found != tensors_.end());
+  return found->second;
+}
+
+const ReferenceModel::Matrix& ReferenceModel::LayerTensor(int64_t layer, const std::string& suffix) const {
+  return Tensor("model.layers." + std::to_string(layer) + "." + suffix);
+}
+
+double ReferenceModel::Rounded(double value) const {
+  return rounding_ == Rounding::kNone ? value : FromBf16(ToBf16(static_cast<float>(value)));
+}
+
+ReferenceModel::Vector ReferenceModel::Rounded(Vector values) const {
+  for (double& value : values) value = Rounded(value);
+  return values;
+}
+
+ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vector& x) const {
+  const Matrix& w = Tensor(name);
+  const Vector input = Rounded(x);
+  Vector y(w.rows, 0);
+  for (int64_t n = 0; n < w.rows; ++n) {
+    for (int64_t k = 0; k < w.cols; ++k) y[n] += w.at(n, k) * input[k];
+  }
+  return y;
+}
+
+ReferenceModel::Vector ReferenceModel::Norm(const std::string& name, const Vector& x, double eps) const {
+  const Matrix& w = Tensor(name);
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  const double scale = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+  Vector y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * w.values[i];
+  return y;
+}
+
+ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position) const {
+  const YarnSpec& yarn = spec_.yarn;
+  const double d = static_cast<double>(x.size());
+  const auto gain = [&](double m) { return yarn.factor <= 1 ? 1 : 0.1 * m * std::log(yarn.factor) + 1; };
+  const auto pair_of = [&](double beta) {
+    const double original = static_cast<double>(yarn.original_max_position_embeddings);
+    return d * std::log(original / (beta * 2 * std::numbers::pi)) / (2 * std::log(spec_.rope_theta));
+  };
+  const double low = std::max(std::floor(pair_of(yarn.beta_fast)), 0.0);
+  double high = std::min(std::ceil(pair_of(yarn.beta_slow)), d - 1);
+  if (low == high) high += 0.001;
+  double amplitude = 1;
+  if (yarn.enabled != 0) {
+    if (yarn.attention_factor != 0) {
+      amplitude = yarn.attention_factor;
+    } else {
+      amplitude =
+          yarn.mscale != 0 && yarn.mscale_all_dim != 0 ? gain(yarn.mscale) / gain(yarn.mscale_all_dim) : gain(1);
+    }
+  }
+  Vector y(x.size());
+  for (size_t i = 0; i < x.size() / 2; ++i) {
+    double theta = std::pow(spec_.rope_theta, -2.0 * static_cast<double>(i) / d);
+    if (yarn.enabled != 0) {
+      const double gamma = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+      theta = theta * (1 - gamma) + theta / yarn.factor * gamma;
+    }
+    const double angle = static_cast<double>(position) * theta;
+    y[2 * i] = amplitude * (x[2 * i] * std::cos(angle) - x[2 * i + 1] * std::sin(angle));
+    y[2 * i + 1] = amplitude * (x[2 * i] * std::sin(angle) + x[2 * i + 1] * std::cos(angle));
+  }
+  return y;
+}
+
+double ReferenceModel::SoftmaxScale() const {
+  double scale = std::pow(static_cast<double>(spec_.qk_nope_head_dim + spec_.qk_rope_head_dim), -0.5);
+  if (spec_.yarn.enabled != 0 && spec_.yarn.mscale_all_dim != 0 && spec_.yarn.factor > 1) {
+    scale *= std::pow(0.1 * spec_.yarn.mscale_all_dim * std::log(spec_.yarn.factor) + 1, 2);
+  }
+  return scale;
+}
+
+ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
+                                                  const std::vector<CachedToken>& cache) const {
+  const Matrix& kv_b = LayerTensor(layer, "self_attn.kv_b_proj.weight");
+  const int64_t first_key = head * (spec_.qk_nope_head_dim + spec_.v_head_dim);
+  const int64_t first_value = first_key + spec_.qk_nope_head_dim;
+  // Scores go over the latent: sum_n q[n] * (W[n] . c) = (sum_n q[n] * W[n]) . c.
+  Vector latent_query(spec_.kv_lora_rank, 0);
+  for (int64_t n = 0; n < spec_.qk_nope_head_dim; ++n) {
+    const double q = rounding_ == Rounding::kAbsorbed ? Rounded(nope[n]) : nope[n];
+    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent_query[c] += q * kv_b.at(first_key + n, c);
+  }
+  Vector scores;
+  for (const CachedToken& token : cache) {
+    double score = std::inner_product(latent_query.begin(), latent_query.end(), token.latent.begin(), 0.0);
+    score += std::inner_product(rope.begin(), rope.end(), token.rotated_key.begin(), 0.0);
+    scores.push_back(score * SoftmaxScale());
+  }
+  const double maximum = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - maximum);
+  Vector latent(spec_.kv_lora_rank, 0);
+  for (size_t t = 0; t < cache.size(); ++t) {
+    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent[c] += scores[t] / sum * cache[t].latent[c];
+  }
+  if (rounding_ == Rounding::kAbsorbed) latent = Rounded(latent);
+  Vector values(spec_.v_head_dim, 0);
+  for (int64_t n = 0; n < spec_.v_head_dim; ++n) {
+    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) values[n] += kv_b.at(first_value + n, c) * latent[c];
+  }
+  return values;
+}
+
+ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position, const Vector& x,
+                                                 std::vector<CachedToken>& cache) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
+  Vector q;
+  if (spec_.q_lora_rank == 0) {
+    q = Linear(prefix + "q_proj.weight", x);
+  } else {
+    const Vector q_a =
+        Norm(prefix + "q_a_layernorm.weight", Linear(prefix + "q_a_proj.weight", x), spec_.lora_norm_eps);
+    q = Linear(prefix + "q_b_proj.weight", q_a);
+  }
+  const Vector kv = Linear(prefix + "kv_a_proj_with_mqa.weight", x);
+  const auto split = kv.begin() + spec_.kv_lora_rank;
+  cache.push_back({Rounded(Norm(prefix + "kv_a_layernorm.weight", Vector(kv.begin(), split), spec_.lora_norm_eps)),
+                   Rounded(Rotate(Vector(split, kv.end()), position))});
+  Vector heads;
+  const int64_t width = spec_.qk_nope_head_dim + spec_.qk_rope_head_dim;
+  for (int64_t head = 0; head < spec_.num_heads; ++head) {
+    const auto begin = q.begin() + head * width;
+    const auto middle = begin + spec_.qk_nope_head_dim;
+    const Vector values =
+        AttendHead(layer, head, Vector(begin, middle), Rotate(Vector(middle, begin + width), position), cache);
+    heads.insert(heads.end(), values.begin(), values.end());
+  }
+  return Linear(prefix + "o_proj.weight", heads);
+}
+
+ReferenceModel::Vector ReferenceModel::Mlp(const std::string& prefix, const Vector& x) const {
+  Vector gated = Linear(prefix + "gate_proj.weight", x);
+  const Vector up = Linear(prefix + "up_proj.weight", x);
+  for (size_t i = 0; i < gated.size(); ++i) gated[i] *= Sigmoid(gated[i]) * up[i];
+  return Linear(prefix + "down_proj.weight", gated);
+}
+
+ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& x, double* margin) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
+  if (layer < spec_.first_dense_layers) return Mlp(prefix, x);
+  const Matrix& gate = Tensor(prefix + "gate.weight");
+  const Matrix& bias = Tensor(prefix + "gate.e_score_correction_bias");
+  Vector scores, biased;
+  for (int64_t e = 0; e < spec_.num_experts; ++e) {
+    double logit = 0;
+    for (int64_t h = 0; h < spec_.hidden_size; ++h) logit += gate.at(e, h) * x[h];
+    scores.push_back(Sigmoid(logit));
+    biased.push_back(scores.back() + bias.values[e]);
+  }
+  const int64_t groups = spec_.num_expert_groups;
+  const int64_t size = spec_.num_experts / groups;
+  Vector group_scores;
+  for (int64_t g = 0; g < groups; ++g) {
+    Vector group(biased.begin() + g * size, biased.begin() + (g + 1) * size);
+    std::sort(group.begin(), group.end(), std::greater<>());
+    group_scores.push_back(size > 1 ? group[0] + group[1] : group[0]);
+  }
+  *margin = std::min(*margin, Margin(group_scores, spec_.experts_topk_groups));
+  Vector eligible(biased.size(), -std::numeric_limits<double>::infinity());
+  for (const size_t g : Largest(group_scores, spec_.experts_topk_groups)) {
+    std::copy_n(biased.begin() + g * size, size, eligible.begin() + g * size);
+  }
+  *margin = std::min(*margin, Margin(eligible, spec_.experts_per_token));
+  const std::vector<size_t> chosen = Largest(eligible, spec_.experts_per_token);
+  double sum = 0;
+  for (const size_t e : chosen) sum += scores[e];
+  Vector y(spec_.hidden_size, 0);
+  for (const size_t e : chosen) {
+    const double weight = scores[e] / (spec_.norm_topk_prob != 0 ? sum : 1) * spec_.routed_scaling_factor;
+    const Vector expert = Mlp(prefix + "experts." + std::to_string(e) + ".", x);
+    for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += weight * expert[h];
+  }
+  if (spec_.num_shared_experts == 0) return y;
+  const Vector shared = Mlp(prefix + "shared_experts.", x);
+  for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += shared[h];
+  return y;
+}
+
+ReferenceModel::Result ReferenceModel::Run(std::span<const int32_t> tokens, Rounding rounding) {
+  rounding_ = rounding;
+  const auto add = [](Vector& sum, const Vector& x) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
+  };
+  const Matrix& embedding = Tensor("model.embed_tokens.weight");
+  std::vector<std::vector<CachedToken>> caches(spec_.num_layers);
+  Result result;
+  for (size_t position = 0; position < tokens.size(); ++position) {
+    const auto row = embedding.values.begin() + tokens[position] * spec_.hidden_size;
+    Vector h(row, row + spec_.hidden_size);
+    double margin = std::numeric_limits<double>::infinity();
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      add(h, Attention(layer, static_cast<int64_t>(position),
+                       Norm(prefix + "input_layernorm.weight", h, spec_.rms_norm_eps), caches[layer]));
+      add(h, FeedForward(layer, Norm(prefix + "post_attention_layernorm.weight", h, spec_.rms_norm_eps), &margin));
+    }
+    result.logits.push_back(Linear("lm_head.weight", Norm("model.norm.weight", h, spec_.rms_norm_eps)));
+    result.router_margin.push_back(margin);
+  }
+  return result;
+}
+
+}  // namespace moestro

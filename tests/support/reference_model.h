@@ -1,0 +1,65 @@
+// DeepSeek-V3 as its formulas read: double precision, one token at a time, no blocks, no packing, no shared code with
+// the engine. Slow; for small models.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/weights/segment.h"
+
+namespace moestro {
+
+class ReferenceModel {
+ public:
+  // Where activations are rounded to BF16. kNone: nowhere. The others repeat the engine's roundings for that form of
+  // MLA: the input of every linear layer and the cached vectors.
+  enum class Rounding { kNone, kAbsorbed, kUnabsorbed };
+
+  struct Result {
+    std::vector<std::vector<double>> logits;  // [token][vocab_size], padding ids included
+    // Per token, over all MoE layers: how far the biased scores were from another choice of groups or experts.
+    std::vector<double> router_margin;
+  };
+
+  // Dequantises all tensors of the segment. REQUIRES: a complete and valid segment.
+  explicit ReferenceModel(const WeightSegment& segment);
+
+  Result Run(std::span<const int32_t> tokens, Rounding rounding);
+
+ private:
+  struct Matrix {
+    int64_t rows = 0;
+    int64_t cols = 0;
+    std::vector<double> values;
+    double at(int64_t row, int64_t col) const { return values[row * cols + col]; }
+  };
+  using Vector = std::vector<double>;
+
+  struct CachedToken {
+    Vector latent;
+    Vector rotated_key;
+  };
+
+  const Matrix& Tensor(const std::string& name) const;
+  const Matrix& LayerTensor(int64_t layer, const std::string& suffix) const;
+  Vector Linear(const std::string& name, const Vector& x) const;
+  Vector Norm(const std::string& name, const Vector& x, double eps) const;
+  Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
+  Vector AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
+                    const std::vector<CachedToken>& cache) const;
+  Vector Mlp(const std::string& prefix, const Vector& x) const;
+  Vector FeedForward(int64_t layer, const Vector& x, double* margin) const;
+  Vector Rotate(const Vector& x, int64_t position) const;
+  double SoftmaxScale() const;
+  double Rounded(double value) const;
+  Vector Rounded(Vector values) const;
+
+  ModelSpec spec_;
+  std::map<std::string, Matrix, std::less<>> tensors_;
+  Rounding rounding_ = Rounding::kNone;  // of the current Run
+};
+
+}  // namespace moestro

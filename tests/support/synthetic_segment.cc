@@ -1,0 +1,269 @@
+#include "tests/support/synthetic_segment.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/kernels/cpu/pack.h"
+#include "common/weights/checksum.h"
+#include "common/weights/segment_writer.h"
+
+namespace moestro {
+namespace {
+
+// Row-major codes of a linear layer, so that the transposed copy is made of the same numbers.
+struct Codes {
+  std::vector<uint16_t> values;  // BF16 bits or E4M3 codes
+  std::vector<float> scales;
+};
+
+const std::string kTransposed = "kv_b_proj.key_transposed";
+const std::string kKvB = "kv_b_proj.weight";
+
+class Builder {
+ public:
+  explicit Builder(const SyntheticOptions& options) : options_(options), spec_(options.spec), random_(options.seed) {
+    std::normal_distribution<double> normal;
+    for (double& value : normals_) value = normal(random_);
+  }
+
+  SyntheticSegment Build() {
+    Describe();
+    std::vector<TensorPlan> plan;
+    for (const auto& [name, tensor] : tensors_) {
+      if (!options_.omitted.contains(name)) plan.push_back(tensor);
+    }
+    SyntheticSegment result;
+    result.memory = AlignedMemory(SegmentWriter::RequiredBytes(plan));
+    auto writer =
+        SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1, std::string(32, '0'), spec_, plan);
+    MOE_CHECK(writer.ok());
+    for (size_t i = 0; i < plan.size(); ++i) {
+      Fill(plan[i], (*writer)->data(i), (*writer)->scales(i));
+      (*writer)->SetChecksum(i, TensorChecksum((*writer)->directory()[i], result.memory.data()));
+    }
+    MOE_CHECK((*writer)->Finish().ok());
+    auto segment = WeightSegment::FromMemory(result.memory.data(), result.memory.size());
+    MOE_CHECK(segment.ok());
+    result.segment = std::move(*segment);
+    return result;
+  }
+
+ private:
+  void Add(const std::string& name, DType dtype, TensorLayout layout, int64_t rows, int64_t cols) {
+    tensors_[name] = {name, dtype, layout, rows, cols, dtype == DType::kF8E4M3};
+  }
+  void Linear(const std::string& name, int64_t rows, int64_t cols) {
+    Add(name, options_.fp8 ? DType::kF8E4M3 : DType::kBF16, TensorLayout::kPacked, rows, cols);
+  }
+  void Floats(const std::string& name, int64_t rows, int64_t cols) {
+    Add(name, DType::kF32, TensorLayout::kRowMajor, rows, cols);
+  }
+  void Mlp(const std::string& prefix, int64_t width) {
+    Linear(prefix + "gate_proj.weight", width, spec_.hidden_size);
+    Linear(prefix + "up_proj.weight", width, spec_.hidden_size);
+    Linear(prefix + "down_proj.weight", spec_.hidden_size, width);
+  }
+
+  void Describe() {
+    Add("model.embed_tokens.weight", DType::kBF16, TensorLayout::kRowMajor, spec_.vocab_size, spec_.hidden_size);
+    Floats("model.norm.weight", 1, spec_.hidden_size);
+    Add("lm_head.weight", DType::kBF16, TensorLayout::kPacked, spec_.vocab_size, spec_.hidden_size);
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      DescribeAttention(prefix);
+      if (spec_.IsMoeLayer(layer)) {
+        DescribeMoe(prefix + "mlp.");
+      } else {
+        Mlp(prefix + "mlp.", spec_.intermediate_size);
+      }
+    }
+  }
+
+  void DescribeAttention(const std::string& prefix) {
+    const int64_t queries = spec_.num_heads * spec_.qk_head_dim();
+    const std::string attention = prefix + "self_attn.";
+    Floats(prefix + "input_layernorm.weight", 1, spec_.hidden_size);
+    Floats(prefix + "post_attention_layernorm.weight", 1, spec_.hidden_size);
+    if (spec_.q_lora_rank == 0) {
+      Linear(attention + "q_proj.weight", queries, spec_.hidden_size);
+    } else {
+      Linear(attention + "q_a_proj.weight", spec_.q_lora_rank, spec_.hidden_size);
+      Floats(attention + "q_a_layernorm.weight", 1, spec_.q_lora_rank);
+      Linear(attention + "q_b_proj.weight", queries, spec_.q_lora_rank);
+    }
+    Linear(attention + "kv_a_proj_with_mqa.weight", spec_.kv_dim(), spec_.hidden_size);
+    Floats(attention + "kv_a_layernorm.weight", 1, spec_.kv_lora_rank);
+    Linear(attention + "kv_b_proj.weight", spec_.num_heads * (spec_.qk_nope_head_dim + spec_.v_head_dim),
+           spec_.kv_lora_rank);
+    Linear(attention + "kv_b_proj.key_transposed", spec_.num_heads * spec_.kv_lora_rank, spec_.qk_nope_head_dim);
+    Linear(attention + "o_proj.weight", spec_.hidden_size, spec_.num_heads * spec_.v_head_dim);
+  }
+
+  void DescribeMoe(const std::string& prefix) {
+    Floats(prefix + "gate.weight", spec_.num_experts, spec_.hidden_size);
+    Floats(prefix + "gate.e_score_correction_bias", 1, spec_.num_experts);
+    for (int64_t e = 0; e < spec_.num_experts; ++e) {
+      Mlp(prefix + "experts." + std::to_string(e) + ".", spec_.moe_intermediate_size);
+    }
+    if (spec_.num_shared_experts > 0) Mlp(prefix + "shared_experts.", spec_.shared_intermediate_size());
+  }
+
+  double Normal(double deviation) { return deviation * normals_[random_() % normals_.size()]; }
+
+  // Deviation such that unit inputs give outputs of deviation 1 (3.5 for the head: distinct logits).
+  static double Deviation(const TensorPlan& tensor) {
+    if (tensor.name == "model.embed_tokens.weight") return 1;
+    return (tensor.name == "lm_head.weight" ? 3.5 : 1) / std::sqrt(static_cast<double>(tensor.cols));
+  }
+
+  void Fill(const TensorPlan& tensor, uint8_t* data, float* scales) {
+    if (tensor.layout == TensorLayout::kPacked) {
+      if (tensor.name.ends_with(kTransposed)) {
+        MakeKvB(tensor.name.substr(0, tensor.name.size() - kTransposed.size()) + kKvB);
+        Pack(tensor, TransposedKeys(), data, scales);
+      } else if (tensor.name.ends_with(kKvB)) {
+        MakeKvB(tensor.name);
+        Pack(tensor, kv_b_, data, scales);
+      } else {
+        Pack(tensor, Random(tensor), data, scales);
+      }
+    } else if (tensor.dtype == DType::kBF16) {
+      FillEmbedding(tensor, data);
+    } else {
+      FillFloats(tensor, reinterpret_cast<float*>(data));
+    }
+  }
+
+  // The matrix and its transposed key half are made of the same codes; the directory has them side by side.
+  void MakeKvB(const std::string& name) {
+    if (name != kv_b_name_) kv_b_ = Random(tensors_.at(name));
+    kv_b_name_ = name;
+  }
+
+  void FillEmbedding(const TensorPlan& tensor, uint8_t* data) {
+    const Codes codes = Random(tensor);
+    std::memcpy(data, codes.values.data(), codes.values.size() * sizeof(uint16_t));
+    if (options_.nan_token >= 0) {
+      const std::vector<uint16_t> nan(tensor.cols, 0x7fc0);
+      std::memcpy(data + options_.nan_token * tensor.cols * 2, nan.data(), nan.size() * sizeof(uint16_t));
+    }
+  }
+
+  void FillFloats(const TensorPlan& tensor, float* values) {
+    const int64_t count = tensor.rows * tensor.cols;
+    const bool bias = tensor.name.ends_with("e_score_correction_bias");
+    const bool router = tensor.name.ends_with("mlp.gate.weight");
+    for (int64_t i = 0; i < count; ++i) {
+      if (bias) {
+        // Distinct multiples of 3 for up to 8 experts, shuffled; scores lie between 0 and 1.
+        values[i] = static_cast<float>(options_.decisive_biases ? 3 * (5 * i % 8) : Normal(0.1));
+      } else {
+        values[i] = static_cast<float>(router ? Normal(1.5 * Deviation(tensor)) : 1 + Normal(0.1));
+      }
+    }
+  }
+
+  Codes Random(const TensorPlan& tensor) {
+    Codes codes;
+    const double deviation = Deviation(tensor);
+    const int64_t blocks = CeilDiv(tensor.cols, kScaleBlock);
+    if (tensor.has_scales) {
+      // Codes then have a deviation of about 16, which uses most of the format's range; blocks differ.
+      std::uniform_real_distribution<double> spread(0.75, 1.25);
+      codes.scales.resize(CeilDiv(tensor.rows, kScaleBlock) * blocks);
+      for (float& scale : codes.scales) scale = static_cast<float>(deviation / 16 * spread(random_));
+    }
+    for (int64_t i = 0; i < tensor.rows * tensor.cols; ++i) {
+      codes.values.push_back(tensor.has_scales ? ToE4M3(static_cast<float>(Normal(16)))
+                                               : ToBf16(static_cast<float>(Normal(deviation))));
+    }
+    return codes;
+  }
+
+  // [heads * kv_lora_rank, qk_nope_head_dim] from the first qk_nope_head_dim rows of each head of kv_b_proj.
+  Codes TransposedKeys() const {
+    const int64_t nope = spec_.qk_nope_head_dim;
+    const int64_t latent = spec_.kv_lora_rank;
+    const int64_t head_rows = nope + spec_.v_head_dim;
+    Codes codes;
+    for (int64_t row = 0; row < spec_.num_heads * latent; ++row) {
+      for (int64_t col = 0; col < nope; ++col) {
+        codes.values.push_back(kv_b_.values[(row / latent * head_rows + col) * latent + row % latent]);
+      }
+    }
+    if (kv_b_.scales.empty()) return codes;
+    const int64_t source_blocks = latent / kScaleBlock;
+    for (int64_t row = 0; row < spec_.num_heads * source_blocks; ++row) {
+      for (int64_t col = 0; col < nope / kScaleBlock; ++col) {
+        const int64_t source_row = row / source_blocks * (head_rows / kScaleBlock) + col;
+        codes.scales.push_back(kv_b_.scales[source_row * source_blocks + row % source_blocks]);
+      }
+    }
+    return codes;
+  }
+
+  static void Pack(const TensorPlan& tensor, const Codes& codes, uint8_t* data, float* scales) {
+    for (int64_t row = 0; row < tensor.rows; ++row) {
+      for (int64_t col = 0; col < tensor.cols; ++col) {
+        std::memcpy(data + PackedOffset(tensor.dtype, tensor.cols, row, col), &codes.values[row * tensor.cols + col],
+                    DTypeBytes(tensor.dtype));
+      }
+    }
+    std::copy(codes.scales.begin(), codes.scales.end(), scales);
+  }
+
+  const SyntheticOptions& options_;
+  const ModelSpec& spec_;
+  std::mt19937_64 random_;
+  std::array<double, 65536> normals_;  // a draw from these is faster than a new one
+  std::map<std::string, TensorPlan> tensors_;
+  std::string kv_b_name_;
+  Codes kv_b_;  // of the tensor kv_b_name_
+};
+
+}  // namespace
+
+SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options) {
+  return std::make_unique<Builder>(options)->Build();  // too large for the stack
+}
+
+ModelSpec SmallSpec() {
+  ModelSpec spec;
+  std::strcpy(spec.family, "deepseek_v3");
+  spec.hidden_size = 160;
+  spec.num_layers = 3;
+  spec.num_heads = 3;
+  spec.q_lora_rank = 96;
+  spec.kv_lora_rank = 128;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 32;
+  spec.v_head_dim = 128;
+  spec.intermediate_size = 200;
+  spec.moe_intermediate_size = 72;
+  spec.num_experts = 8;
+  spec.experts_per_token = 3;
+  spec.num_shared_experts = 1;
+  spec.first_dense_layers = 1;
+  spec.num_expert_groups = 4;
+  spec.experts_topk_groups = 2;
+  spec.vocab_size = 210;
+  spec.token_count = 200;
+  spec.max_position_embeddings = 4096;
+  spec.routed_scaling_factor = 2.5;
+  spec.rope_theta = 10000;
+  spec.yarn.enabled = 1;
+  spec.yarn.factor = 40;
+  spec.yarn.mscale = 1;
+  spec.yarn.mscale_all_dim = 1;
+  spec.yarn.original_max_position_embeddings = 128;
+  return spec;
+}
+
+}  // namespace moestro
