@@ -19,9 +19,12 @@ struct NodeOptions {
   int drain_seconds = 30;                // after SIGTERM, running requests may finish for so long
 };
 
-// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds and --config FILE (TOML, keys = long flag
-// names), and the usual --version.
-void AddNodeOptions(CLI::App& app, NodeOptions& options);
+// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds, the usual --version, and --config FILE: TOML
+// whose section [<role>] holds any of the role's options.
+void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options);
+
+// Parses the command line. False: the process ends now with `exit_code` (help and version were printed, or what is wrong).
+bool ParseCommandLine(CLI::App& app, int argc, char** argv, int& exit_code);
 
 // Creates run_dir if needed; INVALID_ARGUMENT names the flag that is wrong, among others when the socket paths would be
 // longer than the kernel allows (107 bytes).

@@ -14,13 +14,14 @@ namespace moestro {
 struct RpcServer::Impl {
   std::unique_ptr<grpc::Server> server;
   std::vector<int> ports;
+  std::vector<std::string> names;  // of the services
 };
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RpcServer::~RpcServer() { Drain(std::chrono::milliseconds(0)); }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<std::string>& addresses,
-                                                            const std::vector<grpc::Service*>& services) {
+                                                            const std::vector<NamedService>& services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   // Links the health descriptors in, so that reflection can describe the service the library answers for.
@@ -36,7 +37,10 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   for (size_t i = 0; i < addresses.size(); ++i) {
     builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &impl->ports[i]);
   }
-  for (grpc::Service* service : services) builder.RegisterService(service);
+  for (const NamedService& service : services) {
+    builder.RegisterService(service.service);
+    impl->names.push_back(service.name);
+  }
   impl->server = builder.BuildAndStart();
   std::string listed;
   for (const std::string& address : addresses) listed += (listed.empty() ? "" : ", ") + address;
@@ -54,7 +58,10 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
 int RpcServer::port(size_t index) const { return impl_->ports.at(index); }
 
 void RpcServer::SetServing(bool serving) {
-  if (auto* health = impl_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+  auto* health = impl_->server->GetHealthCheckService();
+  if (health == nullptr) return;
+  health->SetServingStatus(serving);  // ""
+  for (const std::string& name : impl_->names) health->SetServingStatus(name, serving);
 }
 
 void RpcServer::Drain(std::chrono::milliseconds grace) {

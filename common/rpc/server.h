@@ -15,12 +15,18 @@ class Service;
 
 namespace moestro {
 
+// A service and the full name that health checks and reflection know it by ("moestro.v1.Decode").
+struct NamedService {
+  const char* name;
+  grpc::Service* service;
+};
+
 class RpcServer {
  public:
   // addresses: "unix:/path" or "host:port" (port 0 = any). The services must outlive the server. Health starts as
   // NOT_SERVING. UNAVAILABLE names the address that cannot be bound.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::vector<std::string>& addresses,
-                                                          const std::vector<grpc::Service*>& services);
+                                                          const std::vector<NamedService>& services);
   ~RpcServer();
 
   // Port of the i-th address; 0 for unix sockets.

@@ -29,7 +29,6 @@ bool IsPeerGone(const absl::Status& status) {
   static constexpr const char* kBroken[] = {"Stream removed",   "Socket closed", "RST_STREAM",
                                             "Connection reset", "Broken pipe",   "Cancelling all calls"};
   const std::string message(status.message());
-  const std::string message(status.message());
   return std::ranges::any_of(kBroken, [&](const char* text) { return message.find(text) != std::string::npos; });
 }
 

@@ -12,14 +12,14 @@ int main(int argc, char** argv) {
       "moestro-decode: the decode role of a moestro node.\n"
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
       "MOESTRO_ISA=ref|avx512 in the environment forces the kernels."};
-  moestro::AddNodeOptions(app, config.node);
+  moestro::AddNodeOptions(app, "decode", config.node);
   app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
   app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");
   app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
                  "Pages that a request has reserved come back after this long if it is not started");
-  CLI11_PARSE(app, argc, argv);
+  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("decode", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
   }

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
       "moestro-prefill: the prefill role of a moestro node.\n"
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
       "MOESTRO_ISA=ref|avx512 in the environment forces the kernels."};
-  moestro::AddNodeOptions(app, config.node);
+  moestro::AddNodeOptions(app, "prefill", config.node);
   app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; more are refused");
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
                  "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts (faster)");
   app.add_option("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
                  "With --mla-form auto: shortest prompt that is computed un-absorbed");
-  CLI11_PARSE(app, argc, argv);
+  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("prefill", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
   }

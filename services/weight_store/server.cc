@@ -82,7 +82,7 @@ absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& 
   LoadState state;
   WeightStoreRpc rpc(Describe(*store), state, metrics);
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                       RpcServer::Start({RoleAddress(config.node, "weight_store")}, {&rpc}));
+                       RpcServer::Start({RoleAddress(config.node, "weight_store")}, {{v1::WeightStore::service_full_name(), &rpc}}));
 
   std::atomic<bool> terminated{false};
   std::atomic<bool> load_done{false};

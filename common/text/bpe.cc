@@ -1,0 +1,82 @@
+#include "common/text/bpe.h"
+
+#include <functional>
+#include <queue>
+
+#include "common/text/concat.h"
+
+namespace moestro {
+namespace {
+
+uint64_t PairKey(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+// A doubly linked list in an array: the token that starts at byte i, while there is one.
+struct Symbol {
+  int32_t id;
+  int32_t previous;  // -1: none
+  int32_t next;      // -1: none
+};
+
+constexpr int32_t kAbsorbed = -2;  // the id of a symbol that became part of its left neighbour
+
+}  // namespace
+
+Bpe::Bpe(const std::array<int32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges) : byte_ids_(byte_ids) {
+  rules_.reserve(merges.size());
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const BpeMerge& merge = merges[rank];
+    rules_[PairKey(merge.left, merge.right)] = {static_cast<uint32_t>(rank), merge.result};
+  }
+}
+
+const Bpe::Rule* Bpe::Find(int32_t left, int32_t right) const {
+  const auto found = rules_.find(PairKey(left, right));
+  return found == rules_.end() ? nullptr : &found->second;
+}
+
+absl::Status Bpe::Encode(std::string_view piece, std::vector<int32_t>* ids) const {
+  if (static_cast<int64_t>(piece.size()) > kMaxPieceBytes) {
+    return absl::InvalidArgumentError(Concat("a piece of ", piece.size(), " bytes is too long to tokenize"));
+  }
+  const auto count = static_cast<int32_t>(piece.size());
+  std::vector<Symbol> symbols(count);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<unsigned char>(piece[i]);
+    if (byte_ids_[byte] == kNoToken) {
+      return absl::InvalidArgumentError(Concat("the vocabulary has no token for byte ", int{byte}));
+    }
+    symbols[i] = {byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : -1};
+  }
+
+  // Candidates as rank << 32 | position of the left symbol: the smallest is the next merge. A candidate is stale when
+  // its pair has changed since; then the pair at that position no longer has that rank.
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> candidates;
+  const auto rule_at = [&](int32_t i) -> const Rule* {
+    return i >= 0 && symbols[i].next >= 0 ? Find(symbols[i].id, symbols[symbols[i].next].id) : nullptr;
+  };
+  const auto add_candidate = [&](int32_t i) {
+    if (const Rule* rule = rule_at(i)) candidates.push(uint64_t{rule->rank} << 32 | static_cast<uint32_t>(i));
+  };
+  for (int32_t i = 0; i < count; ++i) add_candidate(i);
+  while (!candidates.empty()) {
+    const auto rank = static_cast<uint32_t>(candidates.top() >> 32);
+    const auto i = static_cast<int32_t>(candidates.top());
+    candidates.pop();
+    const Rule* rule = rule_at(i);
+    if (rule == nullptr || rule->rank != rank) continue;
+    Symbol& left = symbols[i];
+    Symbol& right = symbols[left.next];
+    left.id = rule->result;
+    left.next = right.next;
+    if (right.next >= 0) symbols[right.next].previous = i;
+    right = {kAbsorbed, -1, -1};
+    add_candidate(left.previous);
+    add_candidate(i);
+  }
+  for (int32_t i = 0; i >= 0 && i < count; i = symbols[i].next) ids->push_back(symbols[i].id);
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

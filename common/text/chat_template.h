@@ -1,0 +1,47 @@
+// Conversations to prompt text, by the template that a model was published with.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace moestro {
+
+struct ChatMessage {
+  std::string role;     // "system", "user", "assistant", ...
+  std::string content;  // UTF-8
+};
+
+// A Jinja template, run by an interpreter for the part of Jinja that chat templates use, with trim_blocks and
+// lstrip_blocks on and no autoescape. Immutable and thread-safe.
+class ChatTemplate {
+ public:
+  // INVALID_ARGUMENT with the line for a syntax error or a construct that is not supported.
+  static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Parse(std::string_view jinja_source);
+  ~ChatTemplate();
+
+  struct Options {
+    bool add_generation_prompt = true;  // end with the start of an assistant turn
+    std::string bos_token;
+    std::string eos_token;
+    std::map<std::string, bool> flags;  // further variables, such as {"enable_thinking", false}
+  };
+
+  // The prompt. The template writes BOS itself: encode the result with add_special_tokens off.
+  // INVALID_ARGUMENT if a text is not UTF-8, if the template refuses the messages with raise_exception() (the message
+  // of the error ends in its text), or for an error in the template. RESOURCE_EXHAUSTED if rendering needs more time,
+  // memory or nesting than the limits of jinja/limits.h allow.
+  absl::StatusOr<std::string> Render(std::span<const ChatMessage> messages, const Options& options) const;
+
+ private:
+  struct Program;
+  explicit ChatTemplate(std::unique_ptr<const Program> program);
+
+  std::unique_ptr<const Program> program_;
+};
+
+}  // namespace moestro

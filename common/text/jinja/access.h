@@ -1,0 +1,35 @@
+// Members of values: attributes, items, slices and what a loop runs over.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/jinja/limits.h"
+#include "common/text/jinja/value.h"
+
+namespace moestro::jinja {
+
+// object.name: the value under that key, undefined if there is none. INVALID_ARGUMENT if `object` is undefined.
+absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name);
+
+// object[index]: an item of a list or string (negative from the end) or the value under a key; undefined if there is
+// none. INVALID_ARGUMENT if `object` is undefined.
+absl::StatusOr<Value> GetItem(const Value& object, const Value& index, Budget& budget);
+
+// object[start:stop:step] of a list or string; undefined or none where left out.
+absl::StatusOr<Value> GetSlice(const Value& object, const Value& start, const Value& stop, const Value& step,
+                               Budget& budget);
+
+// The items of a list, the code points of a string, the keys of a dict, nothing for undefined.
+// INVALID_ARGUMENT for what cannot be iterated.
+absl::StatusOr<std::vector<Value>> Items(const Value& value, Budget& budget);
+
+// Number of items; empty for what has none. Undefined has 0.
+std::optional<int64_t> Length(const Value& value);
+
+// Keys and values of a dict as a list of pairs.
+absl::StatusOr<Value> DictItems(const Dict& dict, Budget& budget);
+
+}  // namespace moestro::jinja

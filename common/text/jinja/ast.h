@@ -1,0 +1,145 @@
+// A parsed template. Immutable, so that one template can be rendered by many threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/text/jinja/value.h"
+
+namespace moestro::jinja {
+
+struct Expression;
+using ExpressionPointer = std::unique_ptr<const Expression>;
+struct Function;
+
+struct Arguments {
+  std::vector<ExpressionPointer> positional;
+  std::vector<std::pair<std::string, ExpressionPointer>> named;
+};
+
+enum class UnaryOperator { kNegate, kPlus, kNot };
+enum class BinaryOperator { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower, kConcatenate };
+enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+
+struct LiteralNode {
+  Value value;
+};
+struct NameNode {
+  std::string name;
+};
+struct ListNode {
+  std::vector<ExpressionPointer> items;
+};
+struct DictNode {
+  std::vector<std::pair<ExpressionPointer, ExpressionPointer>> items;
+};
+struct AttributeNode {  // object.name
+  ExpressionPointer object;
+  std::string name;
+};
+struct ItemNode {  // object[index]
+  ExpressionPointer object;
+  ExpressionPointer index;
+};
+struct SliceNode {  // object[start:stop:step]; null where left out
+  ExpressionPointer object;
+  ExpressionPointer start;
+  ExpressionPointer stop;
+  ExpressionPointer step;
+};
+struct CallNode {  // callee(arguments); a callee that is an AttributeNode may be a method
+  ExpressionPointer callee;
+  Arguments arguments;
+};
+struct FilterNode {  // value | filter(arguments)
+  ExpressionPointer value;
+  const Function* filter;
+  Arguments arguments;
+};
+struct TestNode {  // value is test(arguments)
+  ExpressionPointer value;
+  const Function* test;
+  Arguments arguments;
+};
+struct UnaryNode {
+  UnaryOperator op;
+  ExpressionPointer operand;
+};
+struct BinaryNode {
+  BinaryOperator op;
+  ExpressionPointer left;
+  ExpressionPointer right;
+};
+struct CompareNode {  // a < b < c holds if both comparisons do; b is evaluated once
+  ExpressionPointer first;
+  std::vector<std::pair<Comparison, ExpressionPointer>> rest;
+};
+struct LogicalNode {  // the value of the operand that decides
+  bool is_and;
+  ExpressionPointer left;
+  ExpressionPointer right;
+};
+struct ConditionalNode {  // then if condition else otherwise; a null otherwise is undefined
+  ExpressionPointer condition;
+  ExpressionPointer then;
+  ExpressionPointer otherwise;
+};
+
+struct Expression {
+  int line;
+  int depth;  // 1 + the greatest depth of the operands
+  std::variant<LiteralNode, NameNode, ListNode, DictNode, AttributeNode, ItemNode, SliceNode, CallNode, FilterNode,
+               TestNode, UnaryNode, BinaryNode, CompareNode, LogicalNode, ConditionalNode>
+      node;
+};
+
+struct Statement;
+using Body = std::vector<Statement>;
+
+struct TextNode {
+  std::string text;
+};
+struct OutputNode {
+  ExpressionPointer value;
+};
+struct IfNode {
+  std::vector<std::pair<ExpressionPointer, Body>> branches;
+  Body otherwise;
+};
+// A name, several names that unpack a list, or an attribute of a namespace.
+struct Target {
+  std::vector<std::string> names;
+  std::string attribute;  // not empty: names[0] is the namespace
+};
+struct ForNode {
+  Target target;
+  ExpressionPointer iterable;
+  ExpressionPointer filter;  // null: all items
+  Body body;
+  Body otherwise;  // if no item passed
+};
+struct SetNode {
+  Target target;
+  ExpressionPointer value;
+};
+struct SetBlockNode {
+  Target target;
+  Body body;
+};
+struct MacroNode {
+  std::string name;
+  std::vector<std::pair<std::string, ExpressionPointer>> parameters;  // null default: undefined
+  Body body;
+};
+struct BreakNode {};
+struct ContinueNode {};
+
+struct Statement {
+  int line;
+  std::variant<TextNode, OutputNode, IfNode, ForNode, SetNode, SetBlockNode, MacroNode, BreakNode, ContinueNode> node;
+};
+
+}  // namespace moestro::jinja

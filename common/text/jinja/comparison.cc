@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <compare>
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/jinja/operators.h"
+
+namespace moestro::jinja {
+namespace {
+
+constexpr int64_t kComparisonCost = 16;
+
+// Recursion is bounded by kMaxValueDepth.
+absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget);
+
+absl::StatusOr<bool> EqualLists(const List& left, const List& right, Budget& budget) {
+  if (left.items.size() != right.items.size()) return false;
+  for (size_t i = 0; i < left.items.size(); ++i) {
+    MOE_ASSIGN_OR_RETURN(const bool equal, Equal(left.items[i], right.items[i], budget));
+    if (!equal) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<bool> EqualDicts(const Dict& left, const Dict& right, Budget& budget) {
+  if (left.items.size() != right.items.size()) return false;
+  for (const auto& [key, value] : left.items) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(right.items.size() + key.size())));
+    const Value* other = right.Find(key);
+    if (other == nullptr) return false;
+    MOE_ASSIGN_OR_RETURN(const bool equal, Equal(value, *other, budget));
+    if (!equal) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget) {
+  MOE_RETURN_IF_ERROR(budget.Charge(kComparisonCost));
+  if (left.IsIntegral() && right.IsIntegral()) return left.Integral() == right.Integral();
+  if (left.IsNumber() && right.IsNumber()) return left.Number() == right.Number();
+  if (left.AsString() != nullptr && right.AsString() != nullptr) {
+    MOE_RETURN_IF_ERROR(
+        budget.Charge(static_cast<int64_t>(std::min(left.AsString()->size(), right.AsString()->size()))));
+    return *left.AsString() == *right.AsString();
+  }
+  if (left.AsList() != nullptr && right.AsList() != nullptr) return EqualLists(*left.AsList(), *right.AsList(), budget);
+  if (left.AsDict() != nullptr && right.AsDict() != nullptr) return EqualDicts(*left.AsDict(), *right.AsDict(), budget);
+  if (left.AsNamespace() != nullptr) return left.AsNamespace() == right.AsNamespace();
+  if (left.AsMacro() != nullptr) return left.AsMacro() == right.AsMacro();
+  return (left.IsUndefined() && right.IsUndefined()) || (left.IsNone() && right.IsNone());
+}
+
+absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget) {
+  if (const std::string* text = container.AsString()) {
+    if (item.AsString() == nullptr) {
+      return absl::InvalidArgumentError(Concat("'in' a string needs a string, not ", item.TypeName()));
+    }
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text->size())));
+    return text->find(*item.AsString()) != std::string::npos;
+  }
+  if (const List* list = container.AsList()) {
+    for (const Value& candidate : list->items) {
+      MOE_ASSIGN_OR_RETURN(const bool equal, Equal(candidate, item, budget));
+      if (equal) return true;
+    }
+    return false;
+  }
+  if (const Dict* dict = container.AsDict()) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(dict->items.size())));
+    return item.AsString() != nullptr && dict->Find(*item.AsString()) != nullptr;
+  }
+  if (container.IsUndefined()) return false;
+  return absl::InvalidArgumentError(Concat("'in' does not take ", container.TypeName()));
+}
+
+absl::StatusOr<std::partial_ordering> Order(const Value& left, const Value& right, Budget& budget) {
+  if (left.IsIntegral() && right.IsIntegral()) {
+    return std::partial_ordering(left.Integral() <=> right.Integral());
+  }
+  if (left.IsNumber() && right.IsNumber()) return left.Number() <=> right.Number();
+  if (left.AsString() != nullptr && right.AsString() != nullptr) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(left.AsString()->size())));
+    // The byte order of UTF-8 is the order of its code points.
+    return std::partial_ordering(*left.AsString() <=> *right.AsString());
+  }
+  return absl::InvalidArgumentError(Concat("cannot order ", left.TypeName(), " and ", right.TypeName()));
+}
+
+}  // namespace
+
+absl::StatusOr<bool> Compare(Comparison comparison, const Value& left, const Value& right, Budget& budget) {
+  if (comparison == Comparison::kIn) return Contains(right, left, budget);
+  if (comparison == Comparison::kNotIn) {
+    MOE_ASSIGN_OR_RETURN(const bool contained, Contains(right, left, budget));
+    return !contained;
+  }
+  if (comparison == Comparison::kEqual) return Equal(left, right, budget);
+  if (comparison == Comparison::kNotEqual) {
+    MOE_ASSIGN_OR_RETURN(const bool equal, Equal(left, right, budget));
+    return !equal;
+  }
+  MOE_ASSIGN_OR_RETURN(const std::partial_ordering order, Order(left, right, budget));
+  switch (comparison) {
+    case Comparison::kLess:
+      return order < 0;
+    case Comparison::kLessEqual:
+      return order <= 0;
+    case Comparison::kGreater:
+      return order > 0;
+    default:
+      return order >= 0;
+  }
+}
+
+}  // namespace moestro::jinja

@@ -1,0 +1,97 @@
+// Renders a parsed template.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/text/jinja/ast.h"
+#include "common/text/jinja/limits.h"
+#include "common/text/jinja/value.h"
+
+namespace moestro::jinja {
+
+using Variables = std::map<std::string, Value>;
+
+// One rendering. Use once; not thread-safe. The template must outlive it.
+class Evaluator {
+ public:
+  explicit Evaluator(Variables variables);
+
+  // INVALID_ARGUMENT with the line for an error in the template or for raise_exception(), whose message it carries;
+  // RESOURCE_EXHAUSTED at one of the limits in limits.h.
+  absl::StatusOr<std::string> Render(const Body& body);
+
+ private:
+  struct Scope {
+    Variables variables;
+    const Scope* parent;
+  };
+  struct CallArguments {
+    std::vector<Value> positional;
+    std::vector<std::pair<std::string, Value>> named;
+  };
+  enum class Flow { kNormal, kBreak, kContinue };
+
+  // Statements.
+  absl::StatusOr<Flow> Execute(const Body& body);
+  absl::StatusOr<Flow> Execute(const TextNode& node, int line);
+  absl::StatusOr<Flow> Execute(const OutputNode& node, int line);
+  absl::StatusOr<Flow> Execute(const IfNode& node, int line);
+  absl::StatusOr<Flow> Execute(const ForNode& node, int line);
+  absl::StatusOr<Flow> Execute(const SetNode& node, int line);
+  absl::StatusOr<Flow> Execute(const SetBlockNode& node, int line);
+  absl::StatusOr<Flow> Execute(const MacroNode& node, int line);
+  absl::StatusOr<Flow> Execute(const BreakNode& node, int line);
+  absl::StatusOr<Flow> Execute(const ContinueNode& node, int line);
+  absl::StatusOr<std::vector<Value>> LoopItems(const ForNode& node, int line);
+  absl::StatusOr<Flow> RunLoop(const ForNode& node, const std::vector<Value>& items, int line);
+  absl::StatusOr<Value> LoopVariable(const std::vector<Value>& items, size_t index);
+  absl::Status Assign(const Target& target, const Value& value, int line);
+  absl::Status Emit(std::string_view text, int line);
+  // Renders into a string of its own, in a scope of its own.
+  absl::StatusOr<std::string> Capture(const Body& body);
+
+  // Expressions.
+  absl::StatusOr<Value> Evaluate(const Expression& expression);
+  absl::StatusOr<Value> EvaluateOptional(const ExpressionPointer& expression);
+  absl::StatusOr<Value> Evaluate(const LiteralNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const NameNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const ListNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const DictNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const AttributeNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const ItemNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const SliceNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const CallNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const FilterNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const TestNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const UnaryNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const BinaryNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const CompareNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const LogicalNode& node, int line);
+  absl::StatusOr<Value> Evaluate(const ConditionalNode& node, int line);
+
+  // Calls.
+  absl::StatusOr<CallArguments> EvaluateArguments(const Arguments& arguments);
+  absl::StatusOr<Value> CallFunction(const Function& function, const Value& self, const Arguments& arguments, int line);
+  absl::StatusOr<Value> CallValue(const Value& callee, const CallNode& node, int line);
+  absl::StatusOr<Value> CallMacro(const MacroNode& macro, CallArguments arguments, int line);
+  absl::StatusOr<Value> CallBuiltin(Builtin builtin, CallArguments arguments);
+  absl::StatusOr<Value> MakeRange(const CallArguments& arguments);
+
+  Budget budget_;
+  int depth_ = 0;
+  int64_t iterations_ = 0;
+  Scope globals_;
+  Scope* scope_ = &globals_;
+  std::string output_;
+  std::string* sink_ = &output_;
+  std::vector<std::unique_ptr<Namespace>> namespaces_;
+};
+
+}  // namespace moestro::jinja

@@ -1,0 +1,20 @@
+// Errors of a rendering with the line they come from.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace moestro::jinja {
+
+// Adds "template line N" to an error that has no line yet. OK stays OK.
+absl::Status AtLine(const absl::Status& status, int line);
+template <typename T>
+absl::StatusOr<T> AtLine(absl::StatusOr<T> result, int line) {
+  if (result.ok()) return result;
+  return AtLine(result.status(), line);
+}
+
+// RESOURCE_EXHAUSTED: evaluation is nested over its limit.
+absl::Status TooDeep(int line);
+
+}  // namespace moestro::jinja

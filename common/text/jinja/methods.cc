@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/jinja/access.h"
+#include "common/text/jinja/functions.h"
+#include "common/text/jinja/strings.h"
+
+namespace moestro::jinja {
+namespace {
+
+using Result = absl::StatusOr<Value>;
+using Args = std::span<const Value>;
+
+int64_t Size(const std::string& text) { return static_cast<int64_t>(text.size()); }
+
+template <Side side>
+Result Strip(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  if (args[0].IsUndefined() || args[0].IsNone()) {
+    MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
+    return Value(StripSpace(text, side));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::string* characters, StringArgument(args[0], "chars"));
+  // Every code point that goes is looked up in all of `characters`.
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(text)));
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(text) * std::min<int64_t>(Size(*characters), 1 << 20)));
+  return Value(StripCharacters(text, *characters, side));
+}
+
+template <Side side>
+Result Split(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_ASSIGN_OR_RETURN(const int64_t limit, IntegerArgument(args[1], -1, "maxsplit"));
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
+  std::vector<std::string_view> parts;
+  if (args[0].IsUndefined() || args[0].IsNone()) {
+    if (side == Side::kRight && limit >= 0) return absl::InvalidArgumentError("needs a separator");
+    parts = SplitSpace(text, limit);
+  } else {
+    MOE_ASSIGN_OR_RETURN(const std::string* separator, StringArgument(args[0], "sep"));
+    if (separator->empty()) return absl::InvalidArgumentError("empty separator");
+    parts = SplitAt(text, *separator, limit, side);
+  }
+  // A value, and a string with its own allocation.
+  constexpr int64_t kPartCost = 2 * sizeof(Value) + sizeof(std::string);
+  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(parts.size()) * kPartCost));
+  return Value::MakeList(std::vector<Value>(parts.begin(), parts.end()));
+}
+
+// str.startswith and str.endswith take a string or a list of them.
+template <bool at_start>
+Result HasAffix(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  const auto matches = [&](const std::string& affix) {
+    return at_start ? text.starts_with(affix) : text.ends_with(affix);
+  };
+  if (const List* list = args[0].AsList()) {
+    for (const Value& item : list->items) {
+      MOE_ASSIGN_OR_RETURN(const std::string* affix, StringArgument(item, "affix"));
+      MOE_RETURN_IF_ERROR(budget.Charge(Size(*affix) + 1));
+      if (matches(*affix)) return Value(true);
+    }
+    return Value(false);
+  }
+  MOE_ASSIGN_OR_RETURN(const std::string* affix, StringArgument(args[0], "affix"));
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(*affix)));
+  return Value(matches(*affix));
+}
+
+Result ReplaceMethod(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_ASSIGN_OR_RETURN(const std::string* from, StringArgument(args[0], "old"));
+  MOE_ASSIGN_OR_RETURN(const std::string* to, StringArgument(args[1], "new"));
+  MOE_ASSIGN_OR_RETURN(const int64_t limit, IntegerArgument(args[2], -1, "count"));
+  if (from->empty()) return absl::InvalidArgumentError("replacing the empty string is not supported");
+  // At most one `to` for each place where `from` fits.
+  int64_t most = 0;
+  if (__builtin_mul_overflow(Size(text) / Size(*from), Size(*to), &most)) most = kMaxWork;
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
+  MOE_RETURN_IF_ERROR(budget.Charge(text.find(*from) == std::string::npos ? 0 : most));
+  return Value(Replace(text, *from, *to, limit));
+}
+
+Result UpperMethod(const Value& self, Args, Budget& budget) {
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(*self.AsString())));
+  return Value(Upper(*self.AsString()));
+}
+
+Result LowerMethod(const Value& self, Args, Budget& budget) {
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(*self.AsString())));
+  return Value(Lower(*self.AsString()));
+}
+
+Result CapitalizeMethod(const Value& self, Args, Budget& budget) {
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(*self.AsString())));
+  return Value(Capitalize(*self.AsString()));
+}
+
+Result FindInText(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const std::string* part, StringArgument(args[0], "sub"));
+  const std::string& text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
+  const size_t at = text.find(*part);
+  return at == std::string::npos ? Value(int64_t{-1}) : Value(CodePointCount(std::string_view(text).substr(0, at)));
+}
+
+Result Get(const Value& self, Args args, Budget& budget) {
+  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(self.AsDict()->items.size())));
+  const std::string* key = args[0].AsString();
+  const Value* value = key == nullptr ? nullptr : self.AsDict()->Find(*key);
+  if (value != nullptr) return *value;
+  return args[1].IsUndefined() ? Value(Value::None{}) : args[1];
+}
+
+Result Keys(const Value& self, Args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(std::vector<Value> keys, Items(self, budget));
+  return Value::MakeList(std::move(keys));
+}
+
+Result Values(const Value& self, Args, Budget& budget) {
+  std::vector<Value> values;
+  for (const auto& [key, value] : self.AsDict()->items) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(sizeof(Value))));
+    values.push_back(value);
+  }
+  return Value::MakeList(std::move(values));
+}
+
+Result DictItemsMethod(const Value& self, Args, Budget& budget) { return DictItems(*self.AsDict(), budget); }
+
+constexpr Function kTextMethods[] = {
+    {"capitalize", {}, CapitalizeMethod},
+    {"endswith", {"suffix"}, HasAffix<false>},
+    {"find", {"sub"}, FindInText},
+    {"lower", {}, LowerMethod},
+    {"lstrip", {"chars"}, Strip<Side::kLeft>},
+    {"replace", {"old", "new", "count"}, ReplaceMethod},
+    {"rsplit", {"sep", "maxsplit"}, Split<Side::kRight>},
+    {"rstrip", {"chars"}, Strip<Side::kRight>},
+    {"split", {"sep", "maxsplit"}, Split<Side::kLeft>},
+    {"startswith", {"prefix"}, HasAffix<true>},
+    {"strip", {"chars"}, Strip<Side::kBoth>},
+    {"upper", {}, UpperMethod},
+};
+
+constexpr Function kDictMethods[] = {
+    {"get", {"key", "default"}, Get},
+    {"items", {}, DictItemsMethod},
+    {"keys", {}, Keys},
+    {"values", {}, Values},
+};
+
+const Function* FindIn(std::span<const Function> methods, std::string_view name) {
+  for (const Function& method : methods) {
+    if (method.name == name) return &method;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Function* FindMethod(const Value& self, std::string_view name) {
+  if (self.AsString() != nullptr) return FindIn(kTextMethods, name);
+  if (self.AsDict() != nullptr) return FindIn(kDictMethods, name);
+  return nullptr;
+}
+
+}  // namespace moestro::jinja

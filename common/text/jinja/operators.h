@@ -1,0 +1,16 @@
+// Python's operators on values. INVALID_ARGUMENT for types or numbers an operator does not take; all charge the budget
+// for what they read and make.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/text/jinja/ast.h"
+#include "common/text/jinja/limits.h"
+#include "common/text/jinja/value.h"
+
+namespace moestro::jinja {
+
+absl::StatusOr<Value> ApplyUnary(UnaryOperator op, const Value& operand);
+absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Value& right, Budget& budget);
+absl::StatusOr<bool> Compare(Comparison comparison, const Value& left, const Value& right, Budget& budget);
+
+}  // namespace moestro::jinja

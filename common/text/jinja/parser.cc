@@ -1,0 +1,191 @@
+#include "common/text/jinja/parser.h"
+
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/jinja/expression_parser.h"
+#include "common/text/jinja/limits.h"
+#include "common/text/jinja/token_stream.h"
+
+namespace moestro::jinja {
+namespace {
+
+using Kind = Token::Kind;
+
+class StatementParser {
+ public:
+  explicit StatementParser(std::vector<Token> tokens) : tokens_(std::move(tokens)), expressions_(&tokens_) {}
+
+  absl::StatusOr<Body> ParseTemplate() {
+    MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
+    if (tokens_.Is(Kind::kEnd)) return body;
+    return TemplateError(tokens_.line(), Concat("tag '", tokens_.PeekSecond().text, "' ends nothing"));
+  }
+
+ private:
+  // Up to a tag that ends or divides a block, which is not taken, or the end of the template.
+  absl::StatusOr<Body> ParseBody() {
+    if (++nesting_ > kMaxNesting) return TemplateError(tokens_.line(), Concat("tags are nested over ", kMaxNesting));
+    Body body;
+    while (!tokens_.Is(Kind::kEnd) && !IsEnd()) {
+      MOE_ASSIGN_OR_RETURN(Statement statement, ParseStatement());
+      body.push_back(std::move(statement));
+    }
+    --nesting_;
+    return body;
+  }
+
+  bool IsEnd() const {
+    if (!tokens_.Is(Kind::kBlockBegin)) return false;
+    const std::string& name = tokens_.PeekSecond().text;
+    return name.starts_with("end") || name == "elif" || name == "else";
+  }
+
+  absl::Status EndTag() { return tokens_.Expect(Kind::kBlockEnd, "'%}'"); }
+
+  // "{% name %}"
+  absl::Status ExpectTag(std::string_view name) {
+    if (!tokens_.Is(Kind::kBlockBegin)) return tokens_.Unexpected(Concat("'{% ", name, " %}'"));
+    tokens_.Next();
+    if (!tokens_.SkipName(name)) return tokens_.Unexpected(Concat("'", name, "'"));
+    return EndTag();
+  }
+
+  absl::StatusOr<Statement> ParseStatement() {
+    const int line = tokens_.line();
+    if (tokens_.Is(Kind::kData)) return Statement{line, TextNode{tokens_.Next().text}};
+    if (tokens_.Skip(Kind::kVariableBegin)) {
+      MOE_ASSIGN_OR_RETURN(ExpressionPointer value, expressions_.ParseTuple());
+      MOE_RETURN_IF_ERROR(tokens_.Expect(Kind::kVariableEnd, "'}}'"));
+      return Statement{line, OutputNode{std::move(value)}};
+    }
+    tokens_.Next();  // "{%"
+    MOE_ASSIGN_OR_RETURN(const std::string tag, tokens_.ExpectName("the name of a tag"));
+    if (tag == "if") return ParseIf(line);
+    if (tag == "for") return ParseFor(line);
+    if (tag == "set") return ParseSet(line);
+    if (tag == "macro") return ParseMacro(line);
+    if (tag == "break" || tag == "continue") return ParseJump(line, tag);
+    return TemplateError(line, Concat("tag '", tag, "' is not supported"));
+  }
+
+  // After "if".
+  absl::StatusOr<Statement> ParseIf(int line) {
+    IfNode node;
+    while (true) {
+      MOE_ASSIGN_OR_RETURN(ExpressionPointer condition, expressions_.Parse());
+      MOE_RETURN_IF_ERROR(EndTag());
+      MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
+      node.branches.emplace_back(std::move(condition), std::move(body));
+      if (!IsTag("elif")) break;
+      tokens_.Next();
+      tokens_.Next();
+    }
+    MOE_ASSIGN_OR_RETURN(node.otherwise, ParseElse());
+    MOE_RETURN_IF_ERROR(ExpectTag("endif"));
+    return Statement{line, std::move(node)};
+  }
+
+  bool IsTag(std::string_view name) const { return tokens_.Is(Kind::kBlockBegin) && tokens_.PeekSecond().text == name; }
+
+  absl::StatusOr<Body> ParseElse() {
+    if (!IsTag("else")) return Body{};
+    MOE_RETURN_IF_ERROR(ExpectTag("else"));
+    return ParseBody();
+  }
+
+  // "a", "a, b" or "(a, b)"
+  absl::StatusOr<Target> ParseNames() {
+    Target target;
+    const bool parenthesized = tokens_.SkipOperator("(");
+    do {
+      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a variable"));
+      target.names.push_back(std::move(name));
+    } while (tokens_.SkipOperator(","));
+    if (parenthesized) MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+    return target;
+  }
+
+  absl::StatusOr<Statement> ParseFor(int line) {
+    ForNode node;
+    MOE_ASSIGN_OR_RETURN(node.target, ParseNames());
+    if (!tokens_.SkipName("in")) return tokens_.Unexpected("'in'");
+    MOE_ASSIGN_OR_RETURN(node.iterable, expressions_.ParseWithoutConditional());
+    if (tokens_.SkipName("if")) {
+      MOE_ASSIGN_OR_RETURN(node.filter, expressions_.Parse());
+    }
+    if (tokens_.IsName("recursive")) return TemplateError(line, "recursive loops are not supported");
+    MOE_RETURN_IF_ERROR(EndTag());
+    ++loops_;
+    MOE_ASSIGN_OR_RETURN(node.body, ParseBody());
+    --loops_;
+    MOE_ASSIGN_OR_RETURN(node.otherwise, ParseElse());
+    MOE_RETURN_IF_ERROR(ExpectTag("endfor"));
+    return Statement{line, std::move(node)};
+  }
+
+  absl::StatusOr<Statement> ParseSet(int line) {
+    MOE_ASSIGN_OR_RETURN(Target target, ParseNames());
+    if (target.names.size() == 1 && tokens_.SkipOperator(".")) {
+      MOE_ASSIGN_OR_RETURN(target.attribute, tokens_.ExpectName("the name of an attribute"));
+    }
+    if (tokens_.SkipOperator("=")) {
+      MOE_ASSIGN_OR_RETURN(ExpressionPointer value, expressions_.ParseTuple());
+      MOE_RETURN_IF_ERROR(EndTag());
+      return Statement{line, SetNode{std::move(target), std::move(value)}};
+    }
+    if (tokens_.IsOperator("|")) return TemplateError(line, "filters on a set block are not supported");
+    if (target.names.size() > 1) return tokens_.Unexpected("'='");
+    MOE_RETURN_IF_ERROR(EndTag());
+    MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
+    MOE_RETURN_IF_ERROR(ExpectTag("endset"));
+    return Statement{line, SetBlockNode{std::move(target), std::move(body)}};
+  }
+
+  // A macro sees the variables of the template, not those of a loop or macro around it, so it must not stand in one.
+  absl::StatusOr<Statement> ParseMacro(int line) {
+    if (loops_ > 0 || in_macro_) return TemplateError(line, "a macro inside a loop or macro is not supported");
+    MacroNode macro;
+    MOE_ASSIGN_OR_RETURN(macro.name, tokens_.ExpectName("the name of a macro"));
+    MOE_RETURN_IF_ERROR(tokens_.ExpectOperator("("));
+    while (!tokens_.IsOperator(")")) {
+      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a parameter"));
+      ExpressionPointer fallback;
+      if (tokens_.SkipOperator("=")) {
+        MOE_ASSIGN_OR_RETURN(fallback, expressions_.Parse());
+      }
+      macro.parameters.emplace_back(std::move(name), std::move(fallback));
+      if (!tokens_.SkipOperator(",")) break;
+    }
+    MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+    MOE_RETURN_IF_ERROR(EndTag());
+    in_macro_ = true;
+    MOE_ASSIGN_OR_RETURN(macro.body, ParseBody());
+    in_macro_ = false;
+    MOE_RETURN_IF_ERROR(ExpectTag("endmacro"));
+    return Statement{line, std::move(macro)};
+  }
+
+  absl::StatusOr<Statement> ParseJump(int line, std::string_view tag) {
+    if (loops_ == 0) return TemplateError(line, Concat("'", tag, "' outside of a loop"));
+    MOE_RETURN_IF_ERROR(EndTag());
+    if (tag == "break") return Statement{line, BreakNode{}};
+    return Statement{line, ContinueNode{}};
+  }
+
+  TokenStream tokens_;
+  ExpressionParser expressions_;
+  int nesting_ = 0;
+  int loops_ = 0;  // around the current statement
+  bool in_macro_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Body> Parse(std::string_view source) {
+  MOE_ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(source));
+  return StatementParser(std::move(tokens)).ParseTemplate();
+}
+
+}  // namespace moestro::jinja

@@ -1,0 +1,15 @@
+// Parses a whole template.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/text/jinja/ast.h"
+
+namespace moestro::jinja {
+
+// INVALID_ARGUMENT with the line for anything that is not in the supported subset of Jinja: {{ }}, if, for (with
+// filter, else, break, continue), set (values, blocks, namespace attributes), macro at the top level, raw, comments.
+absl::StatusOr<Body> Parse(std::string_view source);
+
+}  // namespace moestro::jinja

@@ -1,0 +1,22 @@
+// A value that is put back.
+#pragma once
+
+#include <utility>
+
+namespace moestro::jinja {
+
+// Sets a variable while it lives.
+template <typename T>
+class Scoped {
+ public:
+  Scoped(T* variable, T value) : variable_(*variable), saved_(std::exchange(*variable, value)) {}
+  ~Scoped() { variable_ = saved_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& variable_;
+  T saved_;
+};
+
+}  // namespace moestro::jinja

@@ -1,0 +1,37 @@
+// Python's operations on text. Positions and lengths count code points; all text is valid UTF-8. Case is mapped for
+// ASCII only: role names and tags are ASCII, and a full mapping would need a Unicode table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moestro::jinja {
+
+// str.isspace(): White_Space and U+001C..U+001F.
+bool IsPythonSpace(char32_t code_point);
+
+enum class Side { kLeft, kRight, kBoth };
+// str.strip() and its siblings, of white space or of the code points in `characters`.
+std::string_view StripSpace(std::string_view text, Side side);
+std::string_view StripCharacters(std::string_view text, std::string_view characters, Side side);
+
+int64_t CodePointCount(std::string_view text);
+// Byte offset of each code point, and text.size() at the end.
+std::vector<size_t> CodePointOffsets(std::string_view text);
+
+// str.split(): at runs of white space, without empty parts. `limit` < 0: no limit of splits.
+std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit);
+// str.split(separator) and str.rsplit(separator); the separator is not empty.
+std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit, Side side);
+
+// Replaces up to `limit` occurrences from the left, all if `limit` < 0; `from` is not empty.
+std::string Replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit);
+
+std::string Upper(std::string_view text);
+std::string Lower(std::string_view text);
+// First letter upper case, the rest lower.
+std::string Capitalize(std::string_view text);
+
+}  // namespace moestro::jinja

@@ -1,0 +1,99 @@
+#include "common/base/status.h"
+#include "common/text/concat.h"
+#include "common/text/jinja/access.h"
+#include "common/text/jinja/functions.h"
+#include "common/text/jinja/operators.h"
+
+namespace moestro::jinja {
+namespace {
+
+using Result = absl::StatusOr<Value>;
+using Args = std::span<const Value>;
+
+template <Comparison comparison>
+Result CompareTest(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const bool holds, Compare(comparison, self, args[0], budget));
+  return Value(holds);
+}
+
+Result DefinedTest(const Value& self, Args, Budget&) { return Value(!self.IsUndefined()); }
+Result UndefinedTest(const Value& self, Args, Budget&) { return Value(self.IsUndefined()); }
+Result NoneTest(const Value& self, Args, Budget&) { return Value(self.IsNone()); }
+Result StringTest(const Value& self, Args, Budget&) { return Value(self.AsString() != nullptr); }
+Result NumberTest(const Value& self, Args, Budget&) { return Value(self.IsNumber()); }
+Result IntegerTest(const Value& self, Args, Budget&) { return Value(self.AsInt() != nullptr); }
+Result FloatTest(const Value& self, Args, Budget&) { return Value(self.AsFloat() != nullptr); }
+Result BooleanTest(const Value& self, Args, Budget&) { return Value(self.AsBool() != nullptr); }
+Result MappingTest(const Value& self, Args, Budget&) { return Value(self.AsDict() != nullptr); }
+Result TrueTest(const Value& self, Args, Budget&) { return Value(self.AsBool() != nullptr && *self.AsBool()); }
+Result FalseTest(const Value& self, Args, Budget&) { return Value(self.AsBool() != nullptr && !*self.AsBool()); }
+Result CallableTest(const Value& self, Args, Budget&) {
+  return Value(self.AsMacro() != nullptr || self.AsBuiltin() != nullptr);
+}
+
+// Strings, lists and dicts, and undefined: whatever has a length and can be iterated.
+Result IterableTest(const Value& self, Args, Budget&) {
+  return Value(self.IsUndefined() || self.AsString() != nullptr || self.AsList() != nullptr ||
+               self.AsDict() != nullptr);
+}
+
+absl::StatusOr<int64_t> IntegerSelf(const Value& self) {
+  if (self.IsIntegral()) return self.Integral();
+  return absl::InvalidArgumentError(Concat("needs an integer, not ", self.TypeName()));
+}
+
+Result OddTest(const Value& self, Args, Budget&) {
+  MOE_ASSIGN_OR_RETURN(const int64_t number, IntegerSelf(self));
+  return Value(number % 2 != 0);
+}
+
+Result EvenTest(const Value& self, Args, Budget&) {
+  MOE_ASSIGN_OR_RETURN(const int64_t number, IntegerSelf(self));
+  return Value(number % 2 == 0);
+}
+
+Result DivisibleByTest(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const Value remainder, ApplyBinary(BinaryOperator::kModulo, self, args[0], budget));
+  return Value(!remainder.IsTrue());
+}
+
+constexpr Function kTests[] = {
+    {"boolean", {}, BooleanTest},
+    {"callable", {}, CallableTest},
+    {"defined", {}, DefinedTest},
+    {"divisibleby", {"num"}, DivisibleByTest},
+    {"eq", {"other"}, CompareTest<Comparison::kEqual>},
+    {"equalto", {"other"}, CompareTest<Comparison::kEqual>},
+    {"==", {"other"}, CompareTest<Comparison::kEqual>},
+    {"even", {}, EvenTest},
+    {"false", {}, FalseTest},
+    {"float", {}, FloatTest},
+    {"ge", {"other"}, CompareTest<Comparison::kGreaterEqual>},
+    {"gt", {"other"}, CompareTest<Comparison::kGreater>},
+    {"in", {"seq"}, CompareTest<Comparison::kIn>},
+    {"integer", {}, IntegerTest},
+    {"iterable", {}, IterableTest},
+    {"le", {"other"}, CompareTest<Comparison::kLessEqual>},
+    {"lt", {"other"}, CompareTest<Comparison::kLess>},
+    {"mapping", {}, MappingTest},
+    {"ne", {"other"}, CompareTest<Comparison::kNotEqual>},
+    {"!=", {"other"}, CompareTest<Comparison::kNotEqual>},
+    {"none", {}, NoneTest},
+    {"number", {}, NumberTest},
+    {"odd", {}, OddTest},
+    {"sequence", {}, IterableTest},
+    {"string", {}, StringTest},
+    {"true", {}, TrueTest},
+    {"undefined", {}, UndefinedTest},
+};
+
+}  // namespace
+
+const Function* FindTest(std::string_view name) {
+  for (const Function& test : kTests) {
+    if (test.name == name) return &test;
+  }
+  return nullptr;
+}
+
+}  // namespace moestro::jinja

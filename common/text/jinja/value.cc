@@ -1,0 +1,75 @@
+#include "common/text/jinja/value.h"
+
+#include <algorithm>
+
+#include "common/text/concat.h"
+#include "common/text/jinja/limits.h"
+
+namespace moestro::jinja {
+namespace {
+
+int Depth(const Value& value) {
+  if (const List* list = value.AsList()) return list->depth;
+  if (const Dict* dict = value.AsDict()) return dict->depth;
+  return 0;
+}
+
+absl::Status CheckDepth(int depth) {
+  if (depth <= kMaxValueDepth) return absl::OkStatus();
+  return absl::ResourceExhaustedError(Concat("lists are nested more than ", kMaxValueDepth, " deep"));
+}
+
+}  // namespace
+
+// Not inline: GCC 12 with sanitizers takes the unused part of the variant for a mistake.
+Value::Value() = default;
+
+absl::StatusOr<Value> Value::MakeList(std::vector<Value> items) {
+  int depth = 1;
+  for (const Value& item : items) depth = std::max(depth, 1 + Depth(item));
+  if (absl::Status status = CheckDepth(depth); !status.ok()) return status;
+  Value value;
+  value.data_ = std::make_shared<const List>(List{std::move(items), depth});
+  return value;
+}
+
+absl::StatusOr<Value> Value::MakeDict(std::vector<std::pair<std::string, Value>> items) {
+  Dict dict{{}, 1};
+  for (auto& [key, item] : items) {
+    dict.depth = std::max(dict.depth, 1 + Depth(item));
+    const auto same = std::find_if(dict.items.begin(), dict.items.end(), [&](const auto& e) { return e.first == key; });
+    if (same != dict.items.end()) {
+      same->second = std::move(item);
+    } else {
+      dict.items.emplace_back(std::move(key), std::move(item));
+    }
+  }
+  if (absl::Status status = CheckDepth(dict.depth); !status.ok()) return status;
+  Value value;
+  value.data_ = std::make_shared<const Dict>(std::move(dict));
+  return value;
+}
+
+const Value* Dict::Find(std::string_view key) const {
+  for (const auto& [name, value] : items) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+bool Value::IsTrue() const {
+  if (IsUndefined() || IsNone()) return false;
+  if (IsNumber()) return Number() != 0;
+  if (const std::string* text = AsString()) return !text->empty();
+  if (const List* list = AsList()) return !list->items.empty();
+  if (const Dict* dict = AsDict()) return !dict->items.empty();
+  return true;
+}
+
+std::string_view Value::TypeName() const {
+  constexpr std::string_view kNames[] = {"undefined", "none", "boolean",   "integer", "float",   "string",
+                                         "list",      "dict", "namespace", "macro",   "function"};
+  return kNames[data_.index()];
+}
+
+}  // namespace moestro::jinja

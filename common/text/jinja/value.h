@@ -1,0 +1,111 @@
+// The values of a template: what Python has, as far as templates need it. All are immutable but namespaces.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace moestro::jinja {
+
+class Value;
+struct MacroNode;
+struct List;
+struct Dict;
+
+// The one mutable value, made by namespace(). Owned by the rendering, so that cycles cannot leak.
+using Namespace = std::map<std::string, Value>;
+
+// A function that is called by its name.
+enum class Builtin { kNamespace, kRange, kRaiseException, kDict };
+
+// Cheap to copy. Default-constructed: undefined.
+class Value {
+ public:
+  struct Undefined {};
+  struct None {};
+  using String = std::shared_ptr<const std::string>;
+  using ListPointer = std::shared_ptr<const List>;
+  using DictPointer = std::shared_ptr<const Dict>;
+
+  Value();
+  Value(None none) : data_(none) {}                // NOLINT: values convert from what they hold
+  Value(bool value) : data_(value) {}              // NOLINT
+  Value(int64_t value) : data_(value) {}           // NOLINT
+  Value(double value) : data_(value) {}            // NOLINT
+  Value(Builtin builtin) : data_(builtin) {}       // NOLINT
+  Value(Namespace* space) : data_(space) {}        // NOLINT
+  Value(const MacroNode* macro) : data_(macro) {}  // NOLINT
+  Value(std::string text) : data_(std::make_shared<const std::string>(std::move(text))) {}  // NOLINT
+  Value(std::string_view text) : Value(std::string(text)) {}                                // NOLINT
+  Value(const char* text) : Value(std::string(text)) {}                                     // NOLINT
+
+  // RESOURCE_EXHAUSTED if the nesting of the members is at its limit.
+  static absl::StatusOr<Value> MakeList(std::vector<Value> items);
+  // A key that comes twice keeps its place and gets the later value.
+  static absl::StatusOr<Value> MakeDict(std::vector<std::pair<std::string, Value>> items);
+
+  bool IsUndefined() const { return Is<Undefined>(); }
+  bool IsNone() const { return Is<None>(); }
+  // Null if the value is of another type.
+  const bool* AsBool() const { return std::get_if<bool>(&data_); }
+  const int64_t* AsInt() const { return std::get_if<int64_t>(&data_); }
+  const double* AsFloat() const { return std::get_if<double>(&data_); }
+  const std::string* AsString() const { return Pointee<String>(); }
+  const List* AsList() const { return Pointee<ListPointer>(); }
+  const Dict* AsDict() const { return Pointee<DictPointer>(); }
+  Namespace* AsNamespace() const { return Is<Namespace*>() ? std::get<Namespace*>(data_) : nullptr; }
+  const MacroNode* AsMacro() const { return Is<const MacroNode*>() ? std::get<const MacroNode*>(data_) : nullptr; }
+  const Builtin* AsBuiltin() const { return std::get_if<Builtin>(&data_); }
+  // Integers and booleans, which count as 0 and 1.
+  bool IsIntegral() const { return Is<bool>() || Is<int64_t>(); }
+  int64_t Integral() const {
+    return Is<bool>() ? static_cast<int64_t>(std::get<bool>(data_)) : std::get<int64_t>(data_);
+  }
+  bool IsNumber() const { return IsIntegral() || Is<double>(); }
+  double Number() const { return Is<double>() ? std::get<double>(data_) : static_cast<double>(Integral()); }
+
+  // Python's truth: false for undefined, none, false, zero and anything empty.
+  bool IsTrue() const;
+  // Name of the type for messages: "string", "list", ...
+  std::string_view TypeName() const;
+
+ private:
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<T>(data_);
+  }
+  template <typename Pointer>
+  const typename Pointer::element_type* Pointee() const {
+    const Pointer* pointer = std::get_if<Pointer>(&data_);
+    return pointer == nullptr ? nullptr : pointer->get();
+  }
+
+  std::variant<Undefined, None, bool, int64_t, double, String, ListPointer, DictPointer, Namespace*, const MacroNode*,
+               Builtin>
+      data_;
+};
+
+// Tuples are lists too.
+struct List {
+  std::vector<Value> items;
+  int depth;  // 1 + the greatest depth of the items
+};
+
+// In insertion order. Dicts come from messages and literals, so they are small.
+struct Dict {
+  std::vector<std::pair<std::string, Value>> items;
+  int depth;
+
+  // Null if there is no such key.
+  const Value* Find(std::string_view key) const;
+};
+
+}  // namespace moestro::jinja

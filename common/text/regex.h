@@ -1,0 +1,32 @@
+// A regular expression that cuts text into pieces.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/text/pcre2_code.h"
+
+namespace moestro {
+
+// Immutable and thread-safe.
+class Regex {
+ public:
+  // `pattern` is in Oniguruma's syntax (see oniguruma.h for what is supported).
+  static absl::StatusOr<Regex> Compile(std::string_view pattern);
+
+  // Cuts each text into its matches and the gaps between them, in order and without empty pieces: nothing is dropped,
+  // and the pieces point into the texts. No match looks across two texts. The texts must be valid UTF-8.
+  // RESOURCE_EXHAUSTED where the matcher reaches its limits.
+  absl::StatusOr<std::vector<std::string_view>> SplitIsolated(std::span<const std::string_view> texts) const;
+
+ private:
+  explicit Regex(Pcre2Code code) : code_(std::move(code)) {}
+
+  Pcre2Code code_;
+};
+
+}  // namespace moestro

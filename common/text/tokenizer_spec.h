@@ -1,0 +1,30 @@
+// What a tokenizer.json says, checked and free of JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/text/added_tokens.h"
+#include "common/text/bpe.h"
+
+namespace moestro {
+
+struct TokenizerSpec {
+  absl::flat_hash_map<std::string, int32_t> vocabulary;  // by byte-level spelling; ids are unique
+  std::vector<BpeMerge> merges;                          // by rank
+  bool ignore_merges = false;                            // a piece that is a token is not merged from its bytes
+  std::vector<AddedToken> added_tokens;                  // ids agree with the vocabulary where both have the text
+  std::vector<std::string> split_patterns;               // Oniguruma, in the order of application
+  std::vector<int32_t> prefix;                           // what the post-processor puts before the text
+  std::vector<int32_t> suffix;                           // and after it
+};
+
+// Reads a byte-level BPE tokenizer.json. INVALID_ARGUMENT for a malformed file, UNIMPLEMENTED for a well-formed one of
+// another kind; both name the field.
+absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json);
+
+}  // namespace moestro

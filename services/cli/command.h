@@ -1,0 +1,31 @@
+// The subcommands of `moestro`: each file adds its own.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+struct Command {
+  CLI::App* app;                      // parsed: this is the command to run
+  std::function<absl::Status()> run;  // prints its result on stdout; the error becomes one line on stderr
+};
+
+// Each adds its flags to `app` and itself to `commands`.
+void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands);
+void AddChatCommand(CLI::App& app, std::vector<Command>& commands);
+void AddScoreCommand(CLI::App& app, std::vector<Command>& commands);
+void AddTextCommands(CLI::App& app, std::vector<Command>& commands);  // tokenize, detokenize
+void AddModelCommand(CLI::App& app, std::vector<Command>& commands);
+void AddHealthCommand(CLI::App& app, std::vector<Command>& commands);
+void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
+void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
+void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
+
+}  // namespace moestro

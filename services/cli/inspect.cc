@@ -1,0 +1,135 @@
+// The only file of the command line that looks into another service: the weight store's libraries know checkpoints.
+#include "services/cli/inspect.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "common/base/status.h"
+#include "common/platform/instance.h"
+#include "common/platform/shared_memory.h"
+#include "services/weight_store/checkpoint/checkpoint.h"
+#include "services/weight_store/checkpoint/config.h"
+#include "services/weight_store/checkpoint/inventory.h"
+#include "services/weight_store/pack/plan.h"
+
+namespace moestro {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* KindOf(const ExpectedTensor& tensor) {
+  switch (tensor.kind) {
+    case ExpectedTensor::Kind::kNorm:
+      return "norms";
+    case ExpectedTensor::Kind::kEmbedding:
+      return "embedding and head";
+    case ExpectedTensor::Kind::kRouter:
+    case ExpectedTensor::Kind::kBias:
+      return "routers";
+    case ExpectedTensor::Kind::kLinear:
+      break;
+  }
+  if (absl::StrContains(tensor.name, ".mlp.experts.")) return "routed experts";
+  if (absl::StrContains(tensor.name, ".mlp.shared_experts.")) return "shared experts";
+  return absl::StrContains(tensor.name, ".self_attn.") ? "attention" : "dense feed-forward";
+}
+
+int64_t Elements(const ExpectedTensor& tensor) {
+  int64_t elements = 1;
+  for (const int64_t dimension : tensor.shape) elements *= dimension;
+  return elements;
+}
+
+Json ParametersJson(const ModelSpec& spec) {
+  Json kinds = Json::object();
+  for (const ExpectedTensor& tensor : ExpectedTensors(spec)) {
+    const char* kind = KindOf(tensor);
+    kinds[kind] = kinds.value(kind, int64_t{0}) + Elements(tensor);
+  }
+  return kinds;
+}
+
+Json BytesJson(const std::vector<InventoryItem>& inventory) {
+  Json kinds = Json::object();
+  for (const InventoryItem& item : inventory) {
+    const char* kind = KindOf(item.expected);
+    const int64_t bytes = item.weight.info->bytes + (item.scale ? item.scale->info->bytes : 0);
+    kinds[kind] = kinds.value(kind, int64_t{0}) + bytes;
+  }
+  return kinds;
+}
+
+absl::Status AddSegmentNeed(const ModelSpec& spec, bool fp8, Json& json) {
+  MOE_ASSIGN_OR_RETURN(const int64_t need, SegmentBytesFor(spec, fp8));
+  MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
+  json["segment_bytes"] = need;
+  json["free_shared_memory_bytes"] = free;
+  json["fits"] = need <= free;
+  return absl::OkStatus();
+}
+
+Json Head(const ModelSpec& spec, bool fp8) {
+  Json json;
+  json["family"] = spec.family;
+  json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
+  json["parameters"] = ParameterCount(spec);
+  json["shapes"] = ShapesJson(spec);
+  json["parameters_by_kind"] = ParametersJson(spec);
+  return json;
+}
+
+absl::StatusOr<Json> InspectConfig(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string config(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad()) return absl::NotFoundError("cannot read " + path);
+  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config, /*tokenizer_json=*/""));
+  // ParseModelSpec has accepted it: the only quantisation there is, is FP8.
+  const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
+  const bool fp8 =
+      document.is_object() && document.contains("quantization_config") && !document["quantization_config"].is_null();
+  Json json = Head(spec, fp8);
+  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
+  return json;
+}
+
+// The objects of the instance that hold this checkpoint.
+absl::StatusOr<Json> LoadedAs(const std::string& instance, const std::string& fingerprint) {
+  std::string prefix = WeightSegmentName(instance, fingerprint, 0);
+  prefix.pop_back();  // the generation
+  MOE_ASSIGN_OR_RETURN(const std::vector<SharedMemory::Listing> listings, SharedMemory::List(prefix));
+  Json names = Json::array();
+  for (const SharedMemory::Listing& listing : listings) names.push_back(listing.name);
+  return names;
+}
+
+absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string& instance) {
+  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  const CheckpointDocuments& documents = checkpoint.documents();
+  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
+  std::vector<std::string> warnings = checkpoint.warnings();
+  MOE_ASSIGN_OR_RETURN(const std::vector<InventoryItem> inventory, CheckInventory(checkpoint, spec, &warnings));
+  bool fp8 = false;
+  for (const InventoryItem& item : inventory) fp8 |= item.scale.has_value();
+  Json json = Head(spec, fp8);
+  json["files"] = checkpoint.shards().size();
+  json["checkpoint_bytes"] = checkpoint.total_bytes();
+  json["bytes_by_kind"] = BytesJson(inventory);
+  json["fingerprint"] = checkpoint.fingerprint();
+  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
+  MOE_ASSIGN_OR_RETURN(json["loaded_as"], LoadedAs(instance, checkpoint.fingerprint()));
+  json["warnings"] = warnings;
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> InspectCheckpoint(const std::string& path, const std::string& instance) {
+  MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(instance), "--instance"));
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) ? InspectDirectory(path, instance) : InspectConfig(path);
+}
+
+}  // namespace moestro

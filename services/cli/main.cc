@@ -1,0 +1,43 @@
+// moestro: the command line of a node.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/rpc/process.h"
+#include "services/cli/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "moestro: talk to a running node, and look at checkpoints and shared memory.\n"
+      "Results go to stdout, progress and summaries to stderr.\n"
+      "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available."};
+  app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+
+  std::vector<moestro::Command> commands;
+  moestro::AddGenerateCommand(app, commands);
+  moestro::AddChatCommand(app, commands);
+  moestro::AddScoreCommand(app, commands);
+  moestro::AddTextCommands(app, commands);
+  moestro::AddModelCommand(app, commands);
+  moestro::AddHealthCommand(app, commands);
+  moestro::AddInspectCommand(app, commands);
+  moestro::AddSegmentsCommands(app, commands);
+  moestro::AddMakeModelCommand(app, commands);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? moestro::kExitOk : moestro::kExitUsage;
+  }
+  for (const moestro::Command& command : commands) {
+    if (!command.app->parsed()) continue;
+    const absl::Status status = command.run();
+    std::fflush(stdout);
+    if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
+    return moestro::ExitCode(status);
+  }
+  return moestro::kExitUsage;
+}

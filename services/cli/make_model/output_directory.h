@@ -1,0 +1,38 @@
+// All-or-nothing output: a checkpoint is written beside its place and moved there when it is complete.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace moestro {
+
+// RESOURCE_EXHAUSTED if the file system of `directory` (which must exist) cannot take `bytes` more.
+absl::Status CheckFreeSpace(const std::filesystem::path& directory, int64_t bytes);
+
+class OutputDirectory {
+ public:
+  // Checks that `target` may be written, makes sure of `bytes` of free space, and creates an empty "<target>.partial",
+  // locked against other runs. Removes what a killed run left there. Errors: see MakeModel.
+  static absl::StatusOr<OutputDirectory> Open(const std::filesystem::path& target, bool force, int64_t bytes);
+  // Removes the partial directory unless Commit succeeded.
+  ~OutputDirectory();
+  OutputDirectory(OutputDirectory&& other) noexcept;
+  OutputDirectory& operator=(OutputDirectory&&) = delete;
+
+  // Where to write.
+  const std::filesystem::path& path() const { return partial_; }
+  // Puts the written files in `target`'s place. A replaced checkpoint is swapped out in one step and removed.
+  absl::Status Commit();
+
+ private:
+  OutputDirectory(std::filesystem::path target, std::filesystem::path partial, int lock_fd);
+
+  std::filesystem::path target_;
+  std::filesystem::path partial_;
+  int lock_fd_ = -1;
+};
+
+}  // namespace moestro

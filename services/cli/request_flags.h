@@ -1,0 +1,44 @@
+// Flags that several commands share, and what they become in a request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+namespace v1 {
+class GenerateRequest;
+}
+
+struct SamplingFlags {
+  uint32_t max_tokens = 0;
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+  std::vector<int32_t> stop_ids;
+  bool ignore_eos = false;
+};
+void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
+
+// A text or token ids: exactly one of three flags.
+struct TextFlags {
+  std::optional<std::string> text;
+  std::string file;  // "-" = stdin
+  std::vector<int32_t> token_ids;
+};
+// `text_flag` and `file_flag`: their names ("--prompt", "--prompt-file").
+void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag);
+// The text of the first two. NOT_FOUND names a file that cannot be read.
+absl::StatusOr<std::string> ReadText(const TextFlags& flags);
+
+}  // namespace moestro

@@ -1,0 +1,138 @@
+#include "services/router/chat_encoder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kReasoningMarks[] = {"<think>", "</think>"};
+
+// Bytes of the UTF-8 character that begins with `lead`. The texts have been validated or will be.
+size_t CharacterBytes(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+std::vector<AddedToken> ParseAddedTokens(std::string_view tokenizer_json) {
+  const nlohmann::json document = nlohmann::json::parse(tokenizer_json, nullptr, /*allow_exceptions=*/false);
+  std::vector<AddedToken> tokens;
+  if (!document.is_object() || !document.contains("added_tokens")) return tokens;
+  for (const nlohmann::json& entry : document["added_tokens"]) {
+    AddedToken token;
+    token.id = entry.value("id", 0);
+    token.content = entry.value("content", "");
+    token.single_word = entry.value("single_word", false);
+    token.lstrip = entry.value("lstrip", false);
+    token.rstrip = entry.value("rstrip", false);
+    // A token of one character cannot be guarded; it stays plain text everywhere.
+    const bool guardable = !token.content.empty() && token.content.size() > CharacterBytes(token.content[0]);
+    if (guardable) tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+// A code point of a private plane that is in none of the texts, as UTF-8.
+std::string UnusedCharacter(std::span<const ChatMessage> messages, const ChatTemplate::Options& options) {
+  for (unsigned code = 0xF0000;; ++code) {
+    const std::string character = {static_cast<char>(0xF0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 0x3F)),
+                                   static_cast<char>(0x80 | (code >> 6 & 0x3F)),
+                                   static_cast<char>(0x80 | (code & 0x3F))};
+    const auto uses = [&](const std::string& text) { return text.find(character) != std::string::npos; };
+    if (uses(options.bos_token) || uses(options.eos_token)) continue;
+    if (std::ranges::none_of(messages, [&](const ChatMessage& message) { return uses(message.content); })) {
+      return character;
+    }
+  }
+}
+
+absl::Status CheckRoles(std::span<const ChatMessage> messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    if (role != "system" && role != "user" && role != "assistant") {
+      return absl::InvalidArgumentError(absl::StrCat("chat.messages[", i, "].role: must be system, user or assistant"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, std::vector<AddedToken> added,
+                         std::unique_ptr<const ChatTemplate> chat_template, ChatTemplate::Options options)
+    : tokenizer_(tokenizer), matcher_(added), template_(std::move(chat_template)), options_(std::move(options)) {
+  for (const AddedToken& token : added) {
+    // Runs of white space are no control tokens, and guards among them would keep templates from trimming.
+    if (absl::ascii_isspace(static_cast<unsigned char>(token.content[0]))) continue;
+    first_characters_.push_back(token.content.substr(0, CharacterBytes(token.content[0])));
+  }
+  std::ranges::sort(first_characters_);
+  first_characters_.erase(std::unique(first_characters_.begin(), first_characters_.end()), first_characters_.end());
+}
+
+absl::StatusOr<std::unique_ptr<const ChatEncoder>> ChatEncoder::Create(const Tokenizer& tokenizer,
+                                                                       std::string_view tokenizer_json,
+                                                                       const std::string& chat_template,
+                                                                       const std::string& bos_token,
+                                                                       const std::string& eos_token) {
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<const ChatTemplate> parsed, ChatTemplate::Parse(chat_template));
+  ChatTemplate::Options options;
+  options.bos_token = bos_token;
+  options.eos_token = eos_token;
+  return std::unique_ptr<const ChatEncoder>(
+      new ChatEncoder(tokenizer, ParseAddedTokens(tokenizer_json), std::move(parsed), std::move(options)));
+}
+
+std::string ChatEncoder::Guard(const ChatMessage& message, std::string_view guard) const {
+  const std::string_view content = message.content;
+  std::string guarded;
+  for (size_t i = 0; i < content.size();) {
+    const std::string_view rest = content.substr(i);
+    const auto* mark = std::ranges::find_if(kReasoningMarks, [&](std::string_view m) { return rest.starts_with(m); });
+    if (message.role == "assistant" && mark != std::end(kReasoningMarks)) {
+      guarded += *mark;
+      i += mark->size();
+      continue;
+    }
+    const std::string_view character = rest.substr(0, CharacterBytes(rest[0]));
+    guarded += character;
+    if (std::ranges::binary_search(first_characters_, character)) guarded += guard;
+    i += character.size();
+  }
+  return guarded;
+}
+
+absl::StatusOr<std::vector<int32_t>> ChatEncoder::Encode(std::span<const ChatMessage> messages) const {
+  MOE_RETURN_IF_ERROR(CheckRoles(messages));
+  const std::string guard = UnusedCharacter(messages, options_);
+  std::vector<ChatMessage> guarded;
+  for (const ChatMessage& message : messages) guarded.push_back({message.role, Guard(message, guard)});
+  MOE_ASSIGN_OR_RETURN(const std::string rendered, template_->Render(guarded, options_));
+  return Tokenize(rendered, guard);
+}
+
+absl::StatusOr<std::vector<int32_t>> ChatEncoder::Tokenize(const std::string& rendered,
+                                                           const std::string& guard) const {
+  std::vector<AddedTokenMatcher::Segment> segments;
+  matcher_.Split(rendered, &segments);
+  std::vector<int32_t> ids;
+  for (const AddedTokenMatcher::Segment& segment : segments) {
+    if (segment.id != AddedTokenMatcher::kPlainText) {
+      ids.push_back(segment.id);
+      continue;
+    }
+    const std::string plain = absl::StrReplaceAll(std::string(segment.text), {{guard, ""}});
+    MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> piece,
+                         tokenizer_.Encode(plain, {.add_special_tokens = false, .parse_special_tokens = false}));
+    ids.insert(ids.end(), piece.begin(), piece.end());
+  }
+  return ids;
+}
+
+}  // namespace moestro

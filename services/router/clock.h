@@ -1,0 +1,27 @@
+// Time as the request logic sees it, so that tests can run its waits without waiting.
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace moestro {
+
+class Clock {  // thread-safe
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::steady_clock::duration;
+
+  virtual ~Clock() = default;
+  virtual TimePoint Now() = 0;
+  virtual void SleepFor(Duration duration) = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() override { return std::chrono::steady_clock::now(); }
+  void SleepFor(Duration duration) override { std::this_thread::sleep_for(duration); }
+};
+
+inline double Seconds(Clock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace moestro

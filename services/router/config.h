@@ -1,0 +1,22 @@
+// What the router can be told.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/rpc/node_options.h"
+
+namespace moestro {
+
+struct RouterConfig {
+  NodeOptions node;
+  std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback unless asked otherwise
+  int default_max_tokens = 1024;                 // for requests that set no max_tokens
+  int queue_limit = 256;                         // requests that may wait for KV pages
+  int recovery_seconds = 10;                     // how long requests wait for a role that has died
+};
+
+// INVALID_ARGUMENT names the flag.
+absl::Status ValidateRouterConfig(const RouterConfig& config);
+
+}  // namespace moestro

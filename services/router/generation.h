@@ -1,0 +1,59 @@
+// One generation from admission to its last token, exact across the death of roles: what has been emitted is kept, and
+// a new attempt prefills prompt and emitted tokens, then samples the next one under its old index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/router/request_life.h"
+#include "services/router/types.h"
+
+namespace moestro {
+
+// What the client gets to see. An error (CANCELLED: the client is gone) ends the request.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  virtual absl::Status OnAdmitted() = 0;  // once, before anything else
+  virtual absl::Status OnPrefill(uint32_t done, uint32_t total) = 0;
+  virtual absl::Status OnToken(const GeneratedToken& token) = 0;
+};
+
+class Generation {
+ public:
+  // All must outlive this object.
+  Generation(const GenerateJob& job, const RouterEnvironment& environment, const CallPeers& call, GenerationSink& sink);
+
+  // Runs to the end; call once.
+  absl::Status Run();
+
+  // Valid after Run, also when it failed.
+  RequestSummary Summary() const;
+
+ private:
+  absl::Status Attempt();
+  absl::Status Admit();
+  absl::Status Prefill();
+  absl::Status Decode();
+  absl::Status Emit(const GeneratedToken& token);
+  void NoteFirstToken();
+
+  uint32_t emitted() const { return static_cast<uint32_t>(tokens_.size() - job_.prompt.size()); }
+
+  const GenerateJob& job_;
+  const RouterEnvironment environment_;
+  PrefillPeer& prefill_;
+  GenerationSink& sink_;
+  RequestLife life_;
+  std::vector<int32_t> tokens_;  // the prompt, then what was emitted
+  GeneratedToken last_;          // the last emitted token
+  std::optional<FinishReason> reason_;
+  bool announced_ = false;
+  uint32_t cached_tokens_ = 0;
+  std::optional<double> first_token_seconds_;
+  Clock::TimePoint last_token_at_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,35 @@
+// moestro-router: the front door of a node.
+#include <CLI/CLI.hpp>
+
+#include "common/rpc/process.h"
+#include "common/telemetry/log.h"
+#include "services/router/server.h"
+
+int main(int argc, char** argv) {
+  moestro::TerminationSignal termination;
+  moestro::RouterConfig config;
+  CLI::App app{
+      "moestro-router: the front door of a moestro node.\n"
+      "Serves the gRPC API (moestro.v1.Inference, health, reflection) on --grpc-address and on a unix socket in "
+      "--run-dir.\n"
+      "Tokenizes, queues, has prefill and decode do the work, streams the answer, and goes on exactly where it was "
+      "when one\n"
+      "of them dies and comes back. Holds no weights; learns the model from the weight store.\n"
+      "Prints 'moestro-router ready grpc=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
+      "Exit codes: 0 drained after SIGTERM, 1 failed, 2 a flag is wrong, 3 an address is taken."};
+  moestro::AddNodeOptions(app, "router", config.node);
+  app.add_option("--grpc-address", config.grpc_address,
+                 "HOST:PORT of the client API; there is no authentication: stay on loopback or put a proxy in front");
+  app.add_option("--default-max-tokens", config.default_max_tokens,
+                 "Tokens to generate when a request sets no max_tokens");
+  app.add_option("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; more are refused");
+  app.add_option("--recovery-seconds", config.recovery_seconds,
+                 "How long requests wait for a role that has died before they fail");
+  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
+  if (const auto status = moestro::InitLogging("router", config.node.log_level); !status.ok()) {
+    return moestro::ReportFatal(status);
+  }
+  if (const auto status = moestro::ValidateRouterConfig(config); !status.ok()) return moestro::ReportFatal(status);
+  const auto status = moestro::RunRouterServer(config, termination);
+  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+}

@@ -1,0 +1,69 @@
+#include "services/router/metrics.h"
+
+#include "absl/strings/ascii.h"
+
+namespace moestro {
+namespace {
+
+// A finish reason, or the canonical error code in lower case.
+std::string Outcome(RequestKind kind, const absl::Status& status, FinishReason reason) {
+  if (!status.ok()) return absl::AsciiStrToLower(absl::StatusCodeToString(status.code()));
+  if (kind == RequestKind::kScore) return "scored";
+  return reason == FinishReason::kStop ? "stop" : "length";
+}
+
+// Codes that a request can end with; any other is counted as "internal".
+constexpr const char* kErrorOutcomes[] = {"cancelled",          "invalid_argument",    "deadline_exceeded", "aborted",
+                                          "resource_exhausted", "failed_precondition", "unavailable",       "internal"};
+
+prometheus::Counter& RequestCounter(MetricsRegistry& registry, const std::string& method, const std::string& outcome) {
+  return registry.AddCounter("moestro_requests_total", "Requests that have ended, by finish reason or error code",
+                             {{"method", method}, {"finish_reason", outcome}});
+}
+
+prometheus::Gauge& RoleUp(MetricsRegistry& registry, const std::string& peer) {
+  return registry.AddGauge("moestro_role_up", "1 while the role answers as serving", {{"peer", peer}});
+}
+
+}  // namespace
+
+RouterMetrics::RouterMetrics(MetricsRegistry& registry)
+    : running(registry.AddGauge("moestro_requests_running", "Requests that hold KV pages")),
+      waiting(registry.AddGauge("moestro_requests_waiting", "Requests that wait for KV pages")),
+      prompt_tokens(registry.AddCounter("moestro_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      generation_tokens(registry.AddCounter("moestro_generation_tokens_total", "Tokens generated")),
+      resumed(registry.AddCounter("moestro_request_resumed_total",
+                                  "Times a request went on after a role had died or its pages were lost")),
+      time_to_first_token(registry.AddHistogram("moestro_time_to_first_token_seconds",
+                                                "From arrival to the first token", TimeToFirstTokenBuckets())),
+      inter_token_latency(registry.AddHistogram("moestro_inter_token_latency_seconds",
+                                                "Between two tokens of a request", InterTokenBuckets())),
+      request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",
+                                            RequestSecondsBuckets())),
+      queue_seconds(registry.AddHistogram("moestro_request_queue_seconds", "From arrival until KV pages were granted",
+                                          RequestSecondsBuckets())),
+      request_prompt_tokens(
+          registry.AddHistogram("moestro_request_prompt_tokens", "Prompt tokens of a request", TokenCountBuckets())),
+      request_generation_tokens(registry.AddHistogram("moestro_request_generation_tokens",
+                                                      "Tokens generated for a request", TokenCountBuckets())),
+      role_up{&RoleUp(registry, "prefill"), &RoleUp(registry, "decode")},
+      weight_store_up(RoleUp(registry, "weight_store")) {
+  for (const char* outcome : kErrorOutcomes) {
+    requests_[0][outcome] = &RequestCounter(registry, "generate", outcome);
+    requests_[1][outcome] = &RequestCounter(registry, "score", outcome);
+  }
+  for (const char* outcome : {"stop", "length"}) requests_[0][outcome] = &RequestCounter(registry, "generate", outcome);
+  requests_[1]["scored"] = &RequestCounter(registry, "score", "scored");
+}
+
+void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary) {
+  const Outcomes& outcomes = requests_[static_cast<size_t>(kind)];
+  const auto found = outcomes.find(Outcome(kind, status, summary.reason));
+  (found != outcomes.end() ? found : outcomes.find("internal"))->second->Increment();
+  if (!status.ok()) return;
+  request_seconds.Observe(summary.total_seconds);
+  request_prompt_tokens.Observe(summary.prompt_tokens);
+  if (kind == RequestKind::kGenerate) request_generation_tokens.Observe(summary.completion_tokens);
+}
+
+}  // namespace moestro

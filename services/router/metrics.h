@@ -1,0 +1,54 @@
+// Every metric family of the router, at zero from the start. Created once in the server and injected.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/telemetry/metrics.h"
+#include "services/router/roles.h"
+#include "services/router/types.h"
+
+namespace moestro {
+
+enum class RequestKind { kGenerate = 0, kScore = 1 };
+
+struct RouterMetrics {
+  explicit RouterMetrics(MetricsRegistry& registry);  // the registry must outlive this
+
+  // Counts a request that has ended; one that succeeded also with what it took.
+  void CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary);
+
+  prometheus::Gauge& running;
+  prometheus::Gauge& waiting;
+  prometheus::Counter& prompt_tokens;
+  prometheus::Counter& generation_tokens;
+  prometheus::Counter& resumed;
+  prometheus::Histogram& time_to_first_token;
+  prometheus::Histogram& inter_token_latency;
+  prometheus::Histogram& request_seconds;
+  prometheus::Histogram& queue_seconds;
+  prometheus::Histogram& request_prompt_tokens;
+  prometheus::Histogram& request_generation_tokens;
+  std::array<prometheus::Gauge*, kServingRoles.size()> role_up;
+  prometheus::Gauge& weight_store_up;
+
+ private:
+  using Outcomes = std::map<std::string, prometheus::Counter*>;  // by finish reason or error code
+  std::array<Outcomes, 2> requests_;                             // by RequestKind
+};
+
+// Adds one to a gauge for as long as it lives.
+class GaugeHold {
+ public:
+  explicit GaugeHold(prometheus::Gauge& gauge) : gauge_(gauge) { gauge_.Increment(); }
+  ~GaugeHold() { gauge_.Decrement(); }
+  GaugeHold(const GaugeHold&) = delete;
+  GaugeHold& operator=(const GaugeHold&) = delete;
+
+ private:
+  prometheus::Gauge& gauge_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,76 @@
+#include "services/router/model_text.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/detokenizer.h"
+#include "common/text/tokenizer.h"
+#include "services/router/chat_encoder.h"
+
+namespace moestro {
+namespace {
+
+class DetokenizingStream final : public TextStream {
+ public:
+  explicit DetokenizingStream(const Tokenizer& tokenizer) : detokenizer_(tokenizer, /*skip_special=*/true) {}
+  std::string Push(int32_t id) override { return detokenizer_.Push(id); }
+  std::string Flush() override { return detokenizer_.Flush(); }
+
+ private:
+  IncrementalDetokenizer detokenizer_;
+};
+
+}  // namespace
+
+struct ModelText::Impl {
+  std::unique_ptr<const Tokenizer> tokenizer;
+  absl::StatusOr<std::unique_ptr<const ChatEncoder>> chat =
+      absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
+};
+
+ModelText::ModelText(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ModelText::~ModelText() = default;
+
+absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source& source) {
+  auto impl = std::make_unique<Impl>();
+  // The API promises BOS for plain text. Where tokenizer.json adds it already this changes nothing.
+  TokenizerConfig config;
+  config.bos_token = source.bos_token;
+  config.eos_token = source.eos_token;
+  config.add_bos_token = !source.bos_token.empty();
+  MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
+  if (!source.chat_template.empty()) {
+    impl->chat = ChatEncoder::Create(*impl->tokenizer, source.tokenizer_json, source.chat_template, source.bos_token,
+                                     source.eos_token);
+    if (!impl->chat.ok()) {
+      impl->chat = absl::FailedPreconditionError(
+          absl::StrCat("this model's chat template cannot be used: ", std::string(impl->chat.status().message())));
+    }
+  }
+  return std::unique_ptr<const ModelText>(new ModelText(std::move(impl)));
+}
+
+absl::StatusOr<std::vector<int32_t>> ModelText::Encode(std::string_view text, bool plain) const {
+  return impl_->tokenizer->Encode(text, {.add_special_tokens = !plain, .parse_special_tokens = false});
+}
+
+absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(std::span<const ChatMessage> messages) const {
+  MOE_RETURN_IF_ERROR(impl_->chat);
+  return (*impl_->chat)->Encode(messages);
+}
+
+std::string ModelText::Decode(std::span<const int32_t> ids, bool keep_special_tokens) const {
+  return impl_->tokenizer->Decode(ids, /*skip_special=*/!keep_special_tokens);
+}
+
+std::string ModelText::Piece(int32_t id) const { return Decode(std::span(&id, 1), /*keep_special_tokens=*/true); }
+
+std::unique_ptr<TextStream> ModelText::NewStream() const {
+  return std::make_unique<DetokenizingStream>(*impl_->tokenizer);
+}
+
+bool ModelText::has_chat_template() const { return impl_->chat.ok(); }
+int32_t ModelText::token_count() const { return impl_->tokenizer->size(); }
+
+}  // namespace moestro

@@ -1,0 +1,75 @@
+// Prefill and decode as the request logic sees them. One set of peers serves one request and is used by one thread; the
+// calls it makes end when the client's call ends. UNAVAILABLE always means: the role is gone or restarting.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "services/router/types.h"
+
+namespace moestro {
+
+struct PrefillJob {
+  std::string request_id;
+  std::span<const int32_t> tokens;  // the prompt, then what was generated before a role died
+  uint32_t prompt_tokens = 0;       // the prompt alone
+  PageLease lease;
+  Sampling sampling;
+};
+
+using PrefillProgressFn = absl::FunctionRef<absl::Status(uint32_t done, uint32_t total)>;
+using ScoresFn = absl::FunctionRef<absl::Status(std::vector<ScoredPosition> scores)>;
+
+class PrefillPeer {
+ public:
+  virtual ~PrefillPeer() = default;
+
+  // Fills the lease's pages from their first token that is not valid yet and samples the token that follows. ABORTED:
+  // the lease was revoked. An error of `progress` ends the call and is returned.
+  virtual absl::StatusOr<GeneratedToken> Run(const PrefillJob& job, PrefillProgressFn progress) = 0;
+
+  // Scores all tokens instead; `scores` gets them in position order.
+  virtual absl::Status Score(const PrefillJob& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) = 0;
+};
+
+struct Reservation {
+  PageLease lease;
+  uint32_t cached_tokens = 0;
+};
+
+struct DecodeStart {
+  GeneratedToken token;     // the first to be fed in
+  uint32_t position = 0;    // of `token` = valid tokens in the pages
+  uint32_t index = 0;       // of `token` among the generated ones
+  uint32_t max_tokens = 0;  // still to be generated after it
+  Sampling sampling;
+  std::vector<int32_t> stop_ids;
+};
+
+using DecodeEvent = std::variant<GeneratedToken, FinishReason>;
+
+// A lease on decode's pages. Destroying it ends the call, whatever state it is in, and so gives the pages back.
+class DecodeSession {
+ public:
+  virtual ~DecodeSession() = default;
+
+  // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never. After an error the session is of no more use.
+  virtual absl::StatusOr<Reservation> Reserve(const std::string& request_id, uint32_t tokens) = 0;
+  virtual absl::Status Start(const DecodeStart& start) = 0;
+  // After Start; a FinishReason is the last event.
+  virtual absl::StatusOr<DecodeEvent> Next() = 0;
+};
+
+class DecodePeer {
+ public:
+  virtual ~DecodePeer() = default;
+  virtual std::unique_ptr<DecodeSession> OpenSession() = 0;
+};
+
+}  // namespace moestro

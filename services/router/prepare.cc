@@ -1,0 +1,110 @@
+#include "services/router/prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// As far as published models and their clients go; beyond it sampling is next to uniform.
+constexpr float kMaxTemperature = 2;
+constexpr uint32_t kMaxScoreAlternatives = 100;
+
+absl::Status OutOfRange(const char* field, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": must be ", allowed));
+}
+
+struct Tokenizing {
+  const ServedModel& model;
+
+  absl::StatusOr<std::vector<int32_t>> operator()(std::monostate) const {
+    return absl::InvalidArgumentError("input: set a prompt, token_ids or a chat");
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const PlainText& input) const {
+    if (input.text.empty()) return absl::InvalidArgumentError("prompt: is empty");
+    return model.text->Encode(input.text, /*plain=*/false);
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
+    MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
+    return ids;
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const ChatMessages& messages) const {
+    if (messages.empty()) return absl::InvalidArgumentError("chat.messages: is empty");
+    return model.text->EncodeChat(messages);
+  }
+};
+
+absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const ServedModel& model) {
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, std::visit(Tokenizing{model}, input));
+  if (tokens.empty()) return absl::InvalidArgumentError("input: has no tokens");
+  if (tokens.size() > model.max_context_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input: has ", tokens.size(), " tokens, the model's context holds ", model.max_context_tokens));
+  }
+  return tokens;
+}
+
+absl::StatusOr<Sampling> PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
+  const Sampling sampling{.temperature = input.temperature.value_or(model.default_temperature),
+                          .top_p = input.top_p.value_or(model.default_top_p),
+                          .top_k = input.top_k.value_or(model.default_top_k),
+                          .seed = input.seed.value_or(seed)};
+  // Written so that NaN fails.
+  if (!(sampling.temperature >= 0 && sampling.temperature <= kMaxTemperature)) {
+    return OutOfRange("temperature", absl::StrCat("0 to ", kMaxTemperature));
+  }
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
+  if (sampling.top_k < 0) return OutOfRange("top_k", "0 or more");
+  return sampling;
+}
+
+absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
+                                          const PrepareLimits& limits) {
+  const auto room = static_cast<uint32_t>(model.max_context_tokens - prompt);
+  if (room == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("input: fills the model's context of ", model.max_context_tokens,
+                                                   " tokens, so that none can be generated"));
+  }
+  if (asked == 0) return std::min(room, limits.default_max_tokens);
+  if (asked > room) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
+                                                   " more exceed the model's context of ", model.max_context_tokens));
+  }
+  return asked;
+}
+
+}  // namespace
+
+absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field) {
+  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
+  if (bad == ids.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
+}
+
+absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
+                                            const PrepareLimits& limits, std::string request_id, uint64_t seed) {
+  GenerateJob job{.request_id = std::move(request_id), .prompt = {}, .max_tokens = 0, .sampling = {}, .stop_ids = {}};
+  MOE_ASSIGN_OR_RETURN(job.sampling, PrepareSampling(input, model, seed));
+  MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));
+  MOE_ASSIGN_OR_RETURN(job.prompt, Tokenize(input.prompt, model));
+  MOE_ASSIGN_OR_RETURN(job.max_tokens, PrepareMaxTokens(input.max_tokens, job.prompt.size(), model, limits));
+  job.stop_ids = input.stop_ids;
+  if (!input.ignore_eos) job.stop_ids.insert(job.stop_ids.end(), model.stop_ids.begin(), model.stop_ids.end());
+  std::ranges::sort(job.stop_ids);
+  job.stop_ids.erase(std::unique(job.stop_ids.begin(), job.stop_ids.end()), job.stop_ids.end());
+  return job;
+}
+
+absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id) {
+  if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
+  ScoreJob job{.request_id = std::move(request_id), .tokens = {}, .top = input.top};
+  MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model));
+  return job;
+}
+
+}  // namespace moestro

@@ -1,0 +1,29 @@
+// From what a client asks to a job: checked, tokenized, with defaults filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/router/api_types.h"
+#include "services/router/served_model.h"
+#include "services/router/types.h"
+
+namespace moestro {
+
+struct PrepareLimits {
+  uint32_t default_max_tokens = 1024;  // for requests that set none
+};
+
+// `seed` is for a request that has none, so that every attempt at it draws the same tokens. INVALID_ARGUMENT names the
+// field.
+absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
+                                            const PrepareLimits& limits, std::string request_id, uint64_t seed);
+
+absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id);
+
+// Ids of [0, token_count). `field` begins the message.
+absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field);
+
+}  // namespace moestro

@@ -1,0 +1,87 @@
+// What generating and scoring have in common: getting pages at decode, and going on after a role has died.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/router/admission.h"
+#include "services/router/clock.h"
+#include "services/router/metrics.h"
+#include "services/router/peers.h"
+#include "services/router/roles.h"
+
+namespace moestro {
+
+// What all requests of the process share.
+struct RouterEnvironment {
+  RoleMonitor& roles;
+  AdmissionQueue& queue;
+  RouterMetrics& metrics;
+  Clock& clock;
+};
+
+// What belongs to one call of a client.
+struct CallPeers {
+  PrefillPeer& prefill;
+  DecodePeer& decode;
+  // OK while the client waits, else CANCELLED or DEADLINE_EXCEEDED.
+  std::function<absl::Status()> check;
+};
+
+// Used by one thread. The pages go back to decode when this object ends.
+class RequestLife {
+ public:
+  // Failures of roles that one request survives.
+  static constexpr int kMaxRecoveries = 5;
+  // How often a waiting request looks whether it is its turn, and the first of them whether pages are free.
+  static constexpr std::chrono::milliseconds kAdmissionInterval{20};
+
+  RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id);
+
+  // Waits in line until decode grants pages for `tokens` tokens. RESOURCE_EXHAUSTED when the line is full,
+  // INVALID_ARGUMENT when the pool could never hold that many.
+  absl::Status AcquirePages(uint32_t tokens);
+  void ReleasePages();
+  bool has_pages() const { return session_ != nullptr; }
+  DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
+  const Reservation& reservation() const { return reservation_; }
+
+  // Notes that a call to `role` failed with `status`, and returns it.
+  absl::Status Failed(Role role, const absl::Status& status);
+
+  // After an attempt that ended with `failure`: OK if another may begin now. If the pages are lost they have been
+  // released. Waits for a role that went away. Returns the failure if it is not one that another attempt could mend.
+  absl::Status Recover(const absl::Status& failure);
+
+  // Arrival is when this object was made.
+  double SecondsSinceArrival() const { return Seconds(environment_.clock.Now() - arrived_at_); }
+  double queue_seconds() const { return queue_seconds_; }  // until the first pages were granted
+  uint32_t resumed() const { return resumed_; }            // recoveries of work that was under way
+  absl::Status Check() const { return call_.check(); }
+  const std::string& request_id() const { return request_id_; }
+
+ private:
+  absl::Status TryAcquire(uint32_t tokens);
+  absl::StatusOr<AdmissionQueue::Place> LineUp();
+
+  const RouterEnvironment environment_;
+  const CallPeers call_;
+  const std::string request_id_;
+  const uint64_t arrival_;
+  const Clock::TimePoint arrived_at_;
+  bool lined_up_ = false;
+  bool admitted_ = false;
+  double queue_seconds_ = 0;
+  std::unique_ptr<DecodeSession> session_;
+  Reservation reservation_;
+  std::unique_ptr<GaugeHold> running_;
+  std::optional<Role> failed_role_;
+  int recoveries_ = 0;
+  uint32_t resumed_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,70 @@
+#include "services/router/roles.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+
+namespace moestro {
+
+const char* RoleName(Role role) { return role == Role::kPrefill ? "prefill" : "decode"; }
+
+RoleMonitor::RoleMonitor(Ping ping, Clock& clock, Clock::Duration recovery)
+    : ping_(std::move(ping)), clock_(clock), recovery_(recovery) {
+  for (State& state : states_) state.down_since = clock_.Now();
+}
+
+bool RoleMonitor::Poll() {
+  bool all_up = true;
+  for (const Role role : kServingRoles) all_up &= Probe(role);
+  return all_up;
+}
+
+bool RoleMonitor::IsUp(Role role) const {
+  std::lock_guard lock(mutex_);
+  return state(role).up;
+}
+
+void RoleMonitor::ReportDown(Role role) {
+  std::lock_guard lock(mutex_);
+  State& entry = state(role);
+  const Clock::TimePoint now = clock_.Now();
+  if (entry.up) entry.down_since = now;
+  entry.up = false;
+  entry.pinged_at = now;  // What it would say right now is stale: a dying process may still answer.
+}
+
+bool RoleMonitor::Probe(Role role) {
+  State& entry = state(role);
+  std::lock_guard ping_lock(entry.ping_mutex);
+  {
+    std::lock_guard lock(mutex_);
+    if (entry.pinged_at && clock_.Now() - *entry.pinged_at < kMinPingInterval) return entry.up;
+  }
+  const bool answered = ping_(role);
+  std::lock_guard lock(mutex_);
+  entry.pinged_at = clock_.Now();
+  if (entry.up && !answered) entry.down_since = clock_.Now();
+  entry.up = answered;
+  return answered;
+}
+
+absl::Status RoleMonitor::WaitUntilUp(Role role, absl::FunctionRef<absl::Status()> check) {
+  while (!Probe(role)) {
+    MOE_RETURN_IF_ERROR(check());
+    Clock::Duration away;
+    {
+      std::lock_guard lock(mutex_);
+      away = clock_.Now() - state(role).down_since;
+    }
+    if (away >= recovery_) {
+      return absl::UnavailableError(
+          absl::StrFormat("%s has not answered for %.0f seconds: is it running?", RoleName(role), Seconds(away)));
+    }
+    clock_.SleepFor(kMinPingInterval);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

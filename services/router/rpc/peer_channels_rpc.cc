@@ -1,0 +1,49 @@
+#include <grpcpp/client_context.h>
+
+#include <array>
+#include <chrono>
+
+#include "common/rpc/channel.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "services/router/rpc/decode_peer.h"
+#include "services/router/rpc/peer_channels.h"
+#include "services/router/rpc/prefill_peer.h"
+
+namespace moestro {
+
+struct PeerChannels::Impl {
+  Impl(const std::string& prefill_address, const std::string& decode_address)
+      : prefill_channel(ConnectPeer(prefill_address)),
+        decode_channel(ConnectPeer(decode_address)),
+        prefill(v1::Prefill::NewStub(prefill_channel)),
+        decode(v1::Decode::NewStub(decode_channel)),
+        health{grpc::health::v1::Health::NewStub(prefill_channel), grpc::health::v1::Health::NewStub(decode_channel)} {}
+
+  std::shared_ptr<grpc::Channel> prefill_channel;
+  std::shared_ptr<grpc::Channel> decode_channel;
+  std::unique_ptr<v1::Prefill::Stub> prefill;
+  std::unique_ptr<v1::Decode::Stub> decode;
+  std::array<std::unique_ptr<grpc::health::v1::Health::Stub>, kServingRoles.size()> health;  // by Role
+};
+
+PeerChannels::PeerChannels(const std::string& prefill_address, const std::string& decode_address)
+    : impl_(std::make_unique<Impl>(prefill_address, decode_address)) {}
+PeerChannels::~PeerChannels() = default;
+
+std::unique_ptr<PrefillPeer> PeerChannels::Prefill(const grpc::ServerContext& call) {
+  return std::make_unique<RpcPrefillPeer>(*impl_->prefill, call);
+}
+
+std::unique_ptr<DecodePeer> PeerChannels::Decode(const grpc::ServerContext& call) {
+  return std::make_unique<RpcDecodePeer>(*impl_->decode, call);
+}
+
+bool PeerChannels::Ping(Role role) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  grpc::health::v1::HealthCheckResponse reply;
+  const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, {}, &reply);
+  return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+}
+
+}  // namespace moestro

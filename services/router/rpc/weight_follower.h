@@ -1,0 +1,47 @@
+// Learns the model from the weight store and follows its load: Describe, then the Attach stream, which is the router's
+// lease too. A store that comes back with the same checkpoint changes nothing; with another one the router takes that
+// over.
+#pragma once
+
+#include <prometheus/gauge.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "services/router/served_model.h"
+
+namespace grpc {
+class ClientContext;
+}
+
+namespace moestro {
+
+class WeightFollower {
+ public:
+  // Begins at once, in a thread of its own. `up` is 1 while the stream is open. Both must outlive this object.
+  WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up);
+  ~WeightFollower();  // ends the lease
+
+ private:
+  struct Rpc;
+
+  void Loop();
+  bool Describe();                              // false: try again later
+  void Attach();                                // until the stream ends
+  bool Register(grpc::ClientContext* context);  // false when stopping; nullptr after a call
+  void Pause();
+
+  ModelBoard& board_;
+  prometheus::Gauge& up_;
+  const std::unique_ptr<Rpc> rpc_;
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  grpc::ClientContext* call_ = nullptr;  // the call in flight; guarded by mutex_
+  std::string unusable_;  // fingerprint of a model whose texts cannot be handled; used by the thread only
+  std::thread thread_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,125 @@
+#include <grpcpp/client_context.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/channel.h"
+#include "moestro/v1/weight_store.grpc.pb.h"
+#include "services/router/rpc/weight_follower.h"
+
+namespace moestro {
+namespace {
+
+absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeReply& reply) {
+  auto model = std::make_shared<ServedModel>();
+  model->name = reply.model_name();
+  model->family = reply.family();
+  model->fingerprint = reply.fingerprint();
+  model->max_context_tokens = reply.max_context_tokens();
+  model->vocab_size = reply.vocab_size();
+  model->segment_bytes = reply.segment_bytes();
+  model->stop_ids.assign(reply.stop_ids().begin(), reply.stop_ids().end());
+  model->default_temperature = reply.default_temperature();
+  model->default_top_p = reply.default_top_p() > 0 ? reply.default_top_p() : 1;
+  model->default_top_k = reply.default_top_k();
+  MOE_ASSIGN_OR_RETURN(model->text, ModelText::Create({.tokenizer_json = reply.tokenizer_json(),
+                                                       .chat_template = reply.chat_template(),
+                                                       .bos_token = reply.bos_token(),
+                                                       .eos_token = reply.eos_token()}));
+  return model;
+}
+
+std::string DescribeProblem(const grpc::Status& status) {
+  if (status.error_message().starts_with("failed to connect"))
+    return "the weight store does not answer: is it running?";
+  return "weight store: " + status.error_message();
+}
+
+}  // namespace
+
+struct WeightFollower::Rpc {
+  explicit Rpc(const std::string& address) : stub(v1::WeightStore::NewStub(ConnectPeer(address))) {}
+  std::unique_ptr<v1::WeightStore::Stub> stub;
+};
+
+WeightFollower::WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up)
+    : board_(board), up_(up), rpc_(std::make_unique<Rpc>(address)), thread_([this] { Loop(); }) {}
+
+WeightFollower::~WeightFollower() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  thread_.join();
+}
+
+void WeightFollower::Loop() {
+  while (!stopping_) {
+    if (Describe()) Attach();
+    Pause();
+  }
+}
+
+void WeightFollower::Pause() {
+  if (!stopping_) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+bool WeightFollower::Register(grpc::ClientContext* context) {
+  std::lock_guard lock(mutex_);
+  call_ = context;
+  return !stopping_;
+}
+
+bool WeightFollower::Describe() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  v1::DescribeReply reply;
+  if (!Register(&context)) return false;
+  const grpc::Status status = rpc_->stub->Describe(&context, {}, &reply);
+  Register(nullptr);
+  if (!status.ok()) {
+    board_.SetProblem(DescribeProblem(status));
+    return false;
+  }
+  if (reply.fingerprint() == board_.fingerprint()) return true;
+  if (reply.fingerprint() == unusable_) return false;
+  absl::StatusOr<ModelBoard::ModelPtr> model = MakeModel(reply);
+  if (!model.ok()) {
+    board_.SetProblem(std::string(model.status().message()));
+    spdlog::error("model {}: {}", reply.model_name(), std::string(model.status().message()));
+    unusable_ = reply.fingerprint();
+    return false;
+  }
+  spdlog::info("model {} ({}), context {} tokens", reply.model_name(), reply.family(), reply.max_context_tokens());
+  board_.SetModel(*std::move(model));
+  return true;
+}
+
+void WeightFollower::Attach() {
+  grpc::ClientContext context;
+  if (!Register(&context)) return;
+  v1::AttachRequest request;
+  request.set_role("router");
+  const auto stream = rpc_->stub->Attach(&context, request);
+  v1::AttachReply reply;
+  while (stream->Read(&reply)) {
+    up_.Set(1);
+    if (reply.fingerprint() != board_.fingerprint()) {
+      context.TryCancel();  // The store was replaced between the two calls: ask again what it serves.
+      break;
+    }
+    if (reply.state() == v1::AttachReply::STATE_READY) board_.SetReady();
+    if (reply.state() == v1::AttachReply::STATE_LOADING) board_.SetProgress(reply.loaded_bytes(), reply.total_bytes());
+    if (reply.state() == v1::AttachReply::STATE_FAILED)
+      board_.SetProblem("the weights failed to load: " + reply.error());
+  }
+  const grpc::Status status = stream->Finish();
+  Register(nullptr);
+  up_.Set(0);
+  if (!stopping_) spdlog::warn("the weight store is away ({}); waiting for it to come back", status.error_message());
+}
+
+}  // namespace moestro

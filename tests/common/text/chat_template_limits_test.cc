@@ -1,0 +1,108 @@
+#include <string>
+#include <vector>
+
+#include "common/text/chat_template.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace moestro {
+namespace {
+
+std::string Repeat(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+absl::StatusOr<std::string> Render(const std::string& source, const std::vector<ChatMessage>& messages) {
+  const auto chat_template = ChatTemplate::Parse(source);
+  if (!chat_template.ok()) return chat_template.status();
+  return (*chat_template)->Render(messages, {});
+}
+
+TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
+  const std::string loop = "{% for i in range(1000) %}";
+  const std::string end = "{% endfor %}";
+  for (const std::string& source : std::vector<std::string>{
+           // Time.
+           Repeat("{% for i in range(100) %}", 8) + Repeat(end, 8),
+           "{{ range(100000000000)|list }}",
+           "{{ range(9223372036854775807)|length }}",
+           // Memory.
+           "{% set ns = namespace(s='x') %}" + loop + "{% set ns.s = ns.s ~ ns.s %}" + end,
+           "{% set ns = namespace(s=[1]) %}" + loop + "{% set ns.s = ns.s + ns.s %}" + end,
+           "{{ 'x' * 9223372036854775807 }}",
+           "{{ [none] * 1000000000 }}",
+           "{% set a = 'x' * 100000 %}{{ a|replace('x', a) }}",
+           "{% set a = 'x' * 10000000 %}" + loop + "{{ a|list }}" + end,
+           loop + loop + "{% set x %}{{ 'y' * 1000 }}{% endset %}" + end + end,
+           "{% set ns = namespace(s=[1]) %}" + Repeat("{% set ns.s = [ns.s, ns.s] %}", 60) + "{{ ns.s }}",
+           "{% set ns = namespace(s=[1], t=[1]) %}" +
+               Repeat("{% set ns.s = [ns.s, ns.s] %}{% set ns.t = [ns.t, ns.t] %}", 60) + "{{ ns.s == ns.t }}",
+           // Output.
+           "{% set a = 'x' * 40000000 %}{{ a }}",
+           loop + "{{ 'x' * 40000 }}" + end,
+           // The stack.
+           "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+           "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{% if 1 %}{{ a() ~ 1 }}{% endif %}{% endmacro %}{{ "
+           "a() }}",
+           "{% set ns = namespace(l=[]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+           "{% set ns = namespace(l={}) %}{% for i in range(100000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}",
+       }) {
+    const absl::Status status = Render(source, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << source.substr(0, 200) << status;
+  }
+}
+
+TEST(ChatTemplateLimitsTest, ParsingIsBounded) {
+  constexpr int kMany = 100000;
+  for (const std::string& source : std::vector<std::string>{
+           "{{ " + Repeat("(", kMany),
+           "{{ " + Repeat("[", kMany),
+           "{{ " + Repeat("{'a':", kMany),
+           "{{ " + Repeat("not ", kMany) + "1 }}",
+           "{{ " + Repeat("-", kMany) + "1 }}",
+           "{{ 1" + Repeat(" + 1", kMany) + " }}",
+           "{{ 1" + Repeat(" or 1", kMany) + " }}",
+           "{{ x" + Repeat(".a", kMany) + " }}",
+           "{{ x" + Repeat("|trim", kMany) + " }}",
+           "{{ x" + Repeat("()", kMany) + " }}",
+           "{{ 1" + Repeat(" if 1 else 1", kMany) + " }}",
+           "{{ 1" + Repeat(" is defined", kMany) + " }}",
+           Repeat("{% if 1 %}", kMany),
+           Repeat("{% for i in x %}", kMany),
+           Repeat("{% set x %}", kMany),
+       }) {
+    EXPECT_EQ(ChatTemplate::Parse(source).status().code(), absl::StatusCode::kInvalidArgument) << source.substr(0, 50);
+  }
+}
+
+// A namespace may hold itself; printing and freeing it must end.
+TEST(ChatTemplateLimitsTest, CyclesAreHarmless) {
+  const auto text = Render("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}{{ ns.self == [ns] }}", {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, "[<namespace>]True");
+}
+
+TEST(ChatTemplateLimitsTest, LongConversationsStayWithinTheLimits) {
+  const std::string content = Repeat("Some words, 一些文字 😀. ", 200);
+  std::vector<ChatMessage> messages(2000, {"user", content});
+  const auto text = Render(
+      "{% for m in messages %}<{{ m.role }}>{{ m['content']|trim }}{% if not loop.last %}\n{% endif %}"
+      "{% endfor %}",
+      messages);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_GT(text->size(), 2000 * (content.size() - 2));
+}
+
+// 400 levels of evaluation are enough for real recursion.
+TEST(ChatTemplateLimitsTest, ModerateRecursionWorks) {
+  const auto text = Render(
+      "{% macro m(n) %}{% if n > 0 %}{% for i in [1] %}{{ m(n - 1) }}{% endfor %}{% endif %}.{% endmacro %}{{ m(30) }}",
+      {});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, std::string(31, '.'));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,270 @@
+// The commands end to end: parsed flags, a fake router over a real socket, and what is printed.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "common/platform/instance.h"
+#include "common/platform/shared_memory.h"
+#include "common/rpc/server.h"
+#include "moestro/v1/inference.grpc.pb.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// Answers every prompt with "ok" and an incomplete character, and remembers what it was asked.
+class FakeRouter final : public v1::Inference::Service {
+ public:
+  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateReply>* writer) override {
+    {
+      std::lock_guard lock(mutex_);
+      requests_.push_back(*request);
+    }
+    v1::GenerateReply reply;
+    reply.mutable_started()->set_request_id("r1");
+    writer->Write(reply);
+    for (int i = 0; i < 2; ++i) {
+      v1::Token& token = *reply.mutable_tokens()->add_tokens();
+      token.set_id(10 + i);
+      token.set_logprob(-0.25f);
+      reply.mutable_tokens()->set_text(i == 0 ? "ok" : "\xEF\xBF\xBD");
+      writer->Write(reply);
+      reply.Clear();
+    }
+    reply.mutable_finished()->set_reason(v1::FINISH_REASON_STOP);
+    reply.mutable_finished()->mutable_usage()->set_prompt_tokens(3);
+    reply.mutable_finished()->mutable_usage()->set_completion_tokens(2);
+    reply.mutable_finished()->set_time_to_first_token_seconds(0.5);
+    reply.mutable_finished()->set_total_seconds(1);
+    writer->Write(reply);
+    return grpc::Status::OK;
+  }
+  grpc::Status Score(grpc::ServerContext*, const v1::ScoreRequest* request,
+                     grpc::ServerWriter<v1::ScoreReply>* writer) override {
+    v1::ScoreReply reply;
+    for (int i = 0; i < request->token_ids().ids_size(); ++i) {
+      v1::PositionScore& score = *reply.add_scores();
+      score.set_id(request->token_ids().ids(i));
+      if (i > 0) score.set_logprob(-1.5f);
+      for (uint32_t j = 0; i > 0 && j < request->top(); ++j) score.add_top()->set_id(7);
+    }
+    writer->Write(reply);
+    return grpc::Status::OK;
+  }
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest*, v1::TokenizeReply* reply) override {
+    reply->add_ids(4);
+    reply->add_pieces("a\n");
+    return grpc::Status::OK;
+  }
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeReply* reply) override {
+    for (const int32_t id : request->ids()) reply->set_text(reply->text() + "<" + std::to_string(id) + ">");
+    return grpc::Status::OK;
+  }
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*, v1::GetModelReply*) override {
+    return {grpc::StatusCode::UNAVAILABLE, "model is loading: 42 %"};
+  }
+
+  std::vector<v1::GenerateRequest> requests() {
+    std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<v1::GenerateRequest> requests_;
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest() : directory_(::testing::TempDir() + "cli_" + std::to_string(getpid())) {
+    std::filesystem::create_directories(directory_);
+    server_ = *RpcServer::Start({address()}, {{v1::Inference::service_full_name(), &router_}});
+  }
+  ~CliTest() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  std::string address() const { return "unix:" + directory_ + "/router.sock"; }
+
+  struct Result {
+    absl::Status status;
+    std::string out;
+    std::string err;
+  };
+
+  // Runs `moestro <arguments>`; those that talk to the router get its address.
+  Result Run(std::vector<std::string> arguments, bool with_server = true) {
+    CLI::App app;
+    app.require_subcommand(1);
+    std::vector<Command> commands;
+    AddGenerateCommand(app, commands);
+    AddChatCommand(app, commands);
+    AddScoreCommand(app, commands);
+    AddTextCommands(app, commands);
+    AddModelCommand(app, commands);
+    AddInspectCommand(app, commands);
+    AddSegmentsCommands(app, commands);
+    AddMakeModelCommand(app, commands);
+    if (with_server) arguments.insert(arguments.end(), {"--server", address()});
+    std::reverse(arguments.begin(), arguments.end());  // how CLI11 wants a vector
+    Result result;
+    try {
+      app.parse(arguments);
+    } catch (const CLI::ParseError& error) {
+      result.status = absl::InvalidArgumentError(error.what());
+      return result;
+    }
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    for (const Command& command : commands) {
+      if (command.app->parsed()) result.status = command.run();
+    }
+    result.out = ::testing::internal::GetCapturedStdout();
+    result.err = ::testing::internal::GetCapturedStderr();
+    return result;
+  }
+
+  const std::string directory_;
+  FakeRouter router_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
+  const Result result = Run({"generate", "--prompt", "hello", "--max-tokens", "5", "--temperature", "0"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.out, "ok\xEF\xBF\xBD\n");
+  EXPECT_THAT(result.err, HasSubstr("3 prompt + 2 tokens (stop), first after 0.500 s, 2.0 tok/s"));
+  const v1::GenerateRequest request = router_.requests().at(0);
+  EXPECT_EQ(request.prompt(), "hello");
+  EXPECT_EQ(request.max_tokens(), 5u);
+  EXPECT_TRUE(request.has_temperature());
+  EXPECT_FALSE(request.has_top_p());
+  EXPECT_FALSE(request.has_seed());
+}
+
+TEST_F(CliTest, GenerateJson) {
+  const Result result = Run({"generate", "--token-ids", "1,2,3", "--json", "--seed", "7", "--stop-id", "4,5"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json answer = json::parse(result.out);
+  EXPECT_EQ(answer["token_ids"], json({10, 11}));
+  EXPECT_EQ(answer["logprobs"].size(), 2u);
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(answer["request_id"], "r1");
+  EXPECT_EQ(answer["timings"]["tokens_per_second"], 2.0);
+  EXPECT_EQ(router_.requests().at(0).token_ids().ids_size(), 3);
+  EXPECT_EQ(router_.requests().at(0).stop_ids_size(), 2);
+  EXPECT_EQ(router_.requests().at(0).seed(), 7u);
+}
+
+TEST_F(CliTest, GenerateReadsAFile) {
+  std::ofstream(directory_ + "/prompt.txt") << "line 1\nline 2\n";
+  ASSERT_TRUE(Run({"generate", "--prompt-file", directory_ + "/prompt.txt"}).status.ok());
+  EXPECT_EQ(router_.requests().at(0).prompt(), "line 1\nline 2\n");
+  EXPECT_TRUE(absl::IsNotFound(Run({"generate", "--prompt-file", directory_ + "/absent"}).status));
+}
+
+TEST_F(CliTest, ExactlyOneInput) {
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate"}).status));
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate", "--prompt", "a", "--token-ids", "1"}).status));
+}
+
+TEST_F(CliTest, ScorePrintsALineForEachPosition) {
+  const Result result = Run({"score", "--token-ids", "5,6", "--top", "2"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const size_t newline = result.out.find('\n');
+  const json first = json::parse(result.out.substr(0, newline));
+  const json second = json::parse(result.out.substr(newline + 1));
+  EXPECT_EQ(first["text"], "<5>");
+  EXPECT_TRUE(first["logprob"].is_null());
+  EXPECT_EQ(second["logprob"], -1.5);
+  EXPECT_EQ(second["top"].size(), 2u);
+  EXPECT_EQ(second["top"][0]["text"], "<7>");
+  EXPECT_EQ(json::parse(Run({"score", "--token-ids", "5,6", "--json"}).out)["sum_logprob"], -1.5);
+}
+
+TEST_F(CliTest, TokenizeShowsWhiteSpace) {
+  EXPECT_EQ(Run({"tokenize", "a\n"}).out, "4\t\"a\\n\"\n");
+  EXPECT_EQ(Run({"detokenize", "1,2"}).out, "<1><2>\n");
+}
+
+TEST_F(CliTest, ErrorsSayWhatToDo) {
+  const absl::Status loading = Run({"model"}).status;
+  EXPECT_TRUE(absl::IsUnavailable(loading));
+  EXPECT_THAT(std::string(loading.message()), HasSubstr("model is loading: 42 %"));
+  const absl::Status absent =
+      Run({"model", "--server", "unix:" + directory_ + "/absent.sock"}, /*with_server=*/false).status;
+  EXPECT_TRUE(absl::IsUnavailable(absent));
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("cannot reach unix:"));
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("deploy/status"));
+}
+
+TEST_F(CliTest, SegmentsListAndPrune) {
+  const std::string instance = "cli-test-" + std::to_string(getpid());
+  const std::string dead = KvPoolName(instance, 1);
+  const std::string alive = KvPoolName(instance, 2);
+  { ASSERT_TRUE(SharedMemory::Create(dead, 4096).ok()); }
+  {
+    const auto owner = SharedMemory::Create(alive, 8192);
+    ASSERT_TRUE(owner.ok()) << owner.status();
+    const json list = json::parse(Run({"segments", "list", "--instance", instance, "--json"}, false).out);
+    ASSERT_EQ(list.size(), 2u);
+    EXPECT_EQ(list[0]["name"], dead);
+    EXPECT_EQ(list[0]["owner_alive"], false);
+    EXPECT_EQ(list[1]["owner_alive"], true);
+    EXPECT_EQ(list[1]["bytes"], 8192);
+    const Result prune = Run({"segments", "prune", "--instance", instance}, false);
+    EXPECT_EQ(prune.out, "removed " + dead + " (4.00 KiB)\n1 removed, 4.00 KiB freed\n");
+    EXPECT_EQ(json::parse(Run({"segments", "list", "--instance", instance, "--json"}, false).out).size(), 1u);
+  }
+  ASSERT_TRUE(SharedMemory::Unlink(alive).ok());
+}
+
+TEST_F(CliTest, MakesAModelAndInspectsIt) {
+  const std::string out = directory_ + "/tiny";
+  const Result made = Run({"make-model", "--preset", "tiny", "--out", out}, false);
+  ASSERT_TRUE(made.status.ok()) << made.status;
+  EXPECT_THAT(made.out, HasSubstr("of fp8 tensors in"));
+  const Result inspected = Run({"inspect", out, "--json"}, false);
+  ASSERT_TRUE(inspected.status.ok()) << inspected.status;
+  const json found = json::parse(inspected.out);
+  EXPECT_EQ(found["family"], "deepseek_v3");
+  EXPECT_GT(found["parameters"], 1000000);
+  EXPECT_GT(found["segment_bytes"], found["bytes_by_kind"]["routed experts"]);
+  const json alone = json::parse(Run({"inspect", out + "/config.json", "--json"}, false).out);
+  EXPECT_EQ(alone["parameters"], found["parameters"]);
+  EXPECT_EQ(alone["segment_bytes"], found["segment_bytes"]);
+  EXPECT_THAT(Run({"inspect", out}, false).out, HasSubstr("parameters_by_kind:\n"));
+  EXPECT_TRUE(absl::IsAlreadyExists(Run({"make-model", "--out", out}, false).status));
+}
+
+TEST_F(CliTest, InspectNeedsSomethingToInspect) {
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"inspect"}, false).status));
+  EXPECT_TRUE(absl::IsNotFound(Run({"inspect", directory_ + "/absent"}, false).status));
+  EXPECT_TRUE(absl::IsNotFound(Run({"inspect", "--segment", "moestro.absent"}, false).status));
+}
+
+TEST(OutputTest, HumanNumbers) {
+  EXPECT_EQ(HumanBytes(37), "37 B");
+  EXPECT_EQ(HumanBytes(int64_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(HumanCount(671026419200), "671.026 B");
+  EXPECT_EQ(HumanCount(28300000), "28.3 M");
+  EXPECT_EQ(HumanCount(12), "12");
+}
+
+}  // namespace
+}  // namespace moestro

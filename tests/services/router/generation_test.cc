@@ -1,0 +1,303 @@
+#include "services/router/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/client_metric.h>
+
+#include "tests/services/router/fake_node.h"
+
+namespace moestro {
+namespace {
+
+using testing::FakeNode;
+using Fault = FakeNode::Fault;
+using ::testing::HasSubstr;
+
+class RecordingSink final : public GenerationSink {
+ public:
+  absl::Status OnAdmitted() override {
+    ++admitted;
+    return absl::OkStatus();
+  }
+  absl::Status OnPrefill(uint32_t done, uint32_t total) override {
+    EXPECT_LE(done, total);
+    return absl::OkStatus();
+  }
+  absl::Status OnToken(const GeneratedToken& token) override {
+    if (fails) return absl::CancelledError("the client went away");
+    EXPECT_FLOAT_EQ(token.logprob, -0.5f * static_cast<float>(ids.size()));
+    ids.push_back(token.id);
+    return absl::OkStatus();
+  }
+  int admitted = 0;
+  bool fails = false;
+  std::vector<int32_t> ids;
+};
+
+GenerateJob Job(uint32_t max_tokens = 6) {
+  return {.request_id = "id", .prompt = {5, 6, 7}, .max_tokens = max_tokens, .sampling = {.seed = 11}, .stop_ids = {}};
+}
+
+// What Job(max_tokens) gives on a node where nothing goes wrong.
+std::vector<int32_t> Expected(uint32_t max_tokens, uint64_t seed = 11) {
+  std::vector<int32_t> tokens = Job().prompt;
+  for (uint32_t i = 0; i < max_tokens; ++i) tokens.push_back(FakeNode::Model(tokens, {.seed = seed}, i).id);
+  return {tokens.begin() + 3, tokens.end()};
+}
+
+struct Result {
+  absl::Status status;
+  RequestSummary summary;
+  std::vector<int32_t> ids;
+};
+
+Result RunJob(FakeNode& node, const GenerateJob& job) {
+  RecordingSink sink;
+  Generation generation(job, node.Environment(), node.Call(), sink);
+  Result result;
+  result.status = generation.Run();
+  result.summary = generation.Summary();
+  result.ids = sink.ids;
+  EXPECT_LE(sink.admitted, 1);
+  return result;
+}
+
+TEST(GenerationTest, GeneratesUntilLength) {
+  FakeNode node;
+  node.cached_tokens = 2;
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(result.summary.reason, FinishReason::kLength);
+  EXPECT_EQ(result.summary.prompt_tokens, 3u);
+  EXPECT_EQ(result.summary.completion_tokens, 6u);
+  EXPECT_EQ(result.summary.cached_tokens, 2u);
+  EXPECT_EQ(result.summary.resumed, 0u);
+  EXPECT_EQ(node.leases(), 0u);
+  EXPECT_EQ(node.metrics.prompt_tokens.Value(), 3);
+  EXPECT_EQ(node.metrics.generation_tokens.Value(), 6);
+  EXPECT_EQ(node.metrics.running.Value(), 0);
+  EXPECT_EQ(node.metrics.waiting.Value(), 0);
+  EXPECT_EQ(node.metrics.time_to_first_token.Collect().histogram.sample_count, 1u);
+  EXPECT_EQ(node.metrics.inter_token_latency.Collect().histogram.sample_count, 5u);
+}
+
+TEST(GenerationTest, StopsAtStopIdWithoutEmittingIt) {
+  FakeNode node;
+  GenerateJob job = Job();
+  job.stop_ids = {Expected(6)[3]};
+  const Result result = RunJob(node, job);
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(result.ids, Expected(3));
+  EXPECT_EQ(result.summary.reason, FinishReason::kStop);
+}
+
+TEST(GenerationTest, FirstTokenMayBeTheStop) {
+  FakeNode node;
+  GenerateJob job = Job();
+  job.stop_ids = {Expected(1)[0]};
+  const Result result = RunJob(node, job);
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_TRUE(result.ids.empty());
+  EXPECT_EQ(result.summary.reason, FinishReason::kStop);
+  EXPECT_EQ(node.decode_starts, 0);
+}
+
+TEST(GenerationTest, OneTokenNeedsNoDecode) {
+  FakeNode node;
+  const Result result = RunJob(node, Job(1));
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(result.ids, Expected(1));
+  EXPECT_EQ(result.summary.reason, FinishReason::kLength);
+  EXPECT_EQ(node.decode_starts, 0);
+  EXPECT_EQ(node.leases(), 0u);
+}
+
+TEST(GenerationTest, SeedDecidesTheTokens) {
+  GenerateJob job = Job();
+  FakeNode first, second, third;
+  EXPECT_EQ(RunJob(first, job).ids, RunJob(second, job).ids);
+  job.sampling.seed = 12;
+  EXPECT_EQ(RunJob(third, job).ids, Expected(6, 12));
+  EXPECT_NE(Expected(6, 12), Expected(6, 11));
+}
+
+int StepsOfCleanRun() {
+  FakeNode node;
+  RunJob(node, Job());
+  return node.steps;
+}
+
+// Every fault before every step of a request: the tokens are those of the run in which nothing happened.
+class SingleFaultTest : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(SingleFaultTest, RequestGoesOnExactly) {
+  int resumed = 0;
+  for (int step = 1; step <= StepsOfCleanRun(); ++step) {
+    SCOPED_TRACE(step);
+    FakeNode node;
+    node.faults[step] = GetParam();
+    const Result result = RunJob(node, Job());
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.ids, Expected(6));
+    EXPECT_EQ(result.summary.completion_tokens, 6u);
+    EXPECT_LE(result.summary.resumed, 2u);
+    EXPECT_EQ(node.metrics.resumed.Value(), result.summary.resumed);
+    EXPECT_EQ(node.leases(), 0u);
+    EXPECT_EQ(node.metrics.running.Value(), 0);
+    resumed += static_cast<int>(result.summary.resumed);
+  }
+  EXPECT_GT(resumed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, SingleFaultTest,
+                         ::testing::Values(Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie,
+                                           Fault::kLeaseRevoked, Fault::kPrefillDrains));
+
+TEST(GenerationTest, PrefillResumesFromTheTokensItHadFinished) {
+  FakeNode node;
+  node.faults[4] = Fault::kPrefillDies;  // Reserve, Run, first token done, second token done and then gone
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(node.prefill_runs, 2);
+  EXPECT_EQ(node.prefilled_tokens, 3);
+  EXPECT_EQ(result.summary.resumed, 1u);
+}
+
+TEST(GenerationTest, TwoFaultsInOneRequest) {
+  for (int first = 2; first <= StepsOfCleanRun(); ++first) {
+    FakeNode node;
+    node.faults[first] = Fault::kDecodeDies;
+    node.faults[first + 4] = Fault::kPrefillDies;
+    const Result result = RunJob(node, Job());
+    ASSERT_TRUE(result.status.ok()) << first << " " << result.status;
+    EXPECT_EQ(result.ids, Expected(6)) << first;
+  }
+}
+
+TEST(GenerationTest, RoleThatNeverComesBackIsNamed) {
+  for (const Fault fault : {Fault::kPrefillDies, Fault::kDecodeDies}) {
+    FakeNode node;
+    node.downtime = std::chrono::hours(5);
+    node.faults[3] = fault;
+    const auto before = node.clock.Now();
+    const Result result = RunJob(node, Job());
+    EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
+    EXPECT_THAT(std::string(result.status.message()), HasSubstr(fault == Fault::kPrefillDies ? "prefill" : "decode"));
+    EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(10));
+    EXPECT_LE(node.clock.Now() - before, std::chrono::seconds(11));
+    EXPECT_EQ(node.leases(), 0u);
+  }
+}
+
+TEST(GenerationTest, RoleLongGoneFailsAtOnce) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.Kill(Role::kDecode);
+  node.roles.ReportDown(Role::kDecode);
+  node.clock.SleepFor(std::chrono::seconds(60));
+  const auto before = node.clock.Now();
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status));
+  EXPECT_LT(node.clock.Now() - before, std::chrono::seconds(1));
+}
+
+TEST(GenerationTest, RecoveriesAreBounded) {
+  FakeNode node;
+  node.downtime = std::chrono::milliseconds(60);
+  for (int step = 2; step < 200; ++step) node.faults[step] = Fault::kPrefillDies;
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status));
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("gave up after 5"));
+}
+
+TEST(GenerationTest, ClientThatLeavesEndsTheRequestAtAnyStep) {
+  for (int step = 1; step < StepsOfCleanRun(); ++step) {
+    FakeNode node;
+    node.faults[step] = Fault::kClientLeaves;
+    const Result result = RunJob(node, Job());
+    EXPECT_TRUE(absl::IsCancelled(result.status)) << step << " " << result.status;
+    EXPECT_EQ(result.summary.resumed, 0u) << step;
+    EXPECT_EQ(node.leases(), 0u) << step;
+  }
+}
+
+TEST(GenerationTest, ClientThatLeavesDuringRecoveryEndsTheRequest) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.faults[3] = Fault::kDecodeDies;
+  node.clock.on_sleep = [&] { node.client_here = false; };
+  EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
+}
+
+TEST(GenerationTest, ReplyThatCannotBeSentEndsTheRequest) {
+  FakeNode node;
+  const GenerateJob job = Job();
+  RecordingSink sink;
+  sink.fails = true;
+  Generation generation(job, node.Environment(), node.Call(), sink);
+  EXPECT_TRUE(absl::IsCancelled(generation.Run()));
+  EXPECT_EQ(node.prefill_runs, 1);
+}
+
+TEST(GenerationTest, WaitsForPages) {
+  FakeNode node;
+  node.capacity = 10;
+  std::unique_ptr<DecodeSession> other = node.OpenSession();
+  ASSERT_TRUE(other->Reserve("other", 5).ok());
+  const auto before = node.clock.Now();
+  node.clock.on_sleep = [&] {
+    EXPECT_EQ(node.metrics.waiting.Value(), 1);
+    EXPECT_EQ(node.metrics.running.Value(), 0);
+    if (node.clock.Now() - before > std::chrono::seconds(2)) other.reset();
+  };
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_GE(result.summary.queue_seconds, 2.0);
+  EXPECT_LT(result.summary.queue_seconds, 2.2);
+  EXPECT_GE(result.summary.time_to_first_token_seconds, result.summary.queue_seconds);
+}
+
+TEST(GenerationTest, CancelledWhileQueued) {
+  FakeNode node;
+  node.capacity = 10;
+  const std::unique_ptr<DecodeSession> other = node.OpenSession();
+  ASSERT_TRUE(other->Reserve("other", 5).ok());
+  node.clock.on_sleep = [&] { node.client_here = false; };
+  EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
+  EXPECT_EQ(node.queue.size(), 0u);
+}
+
+TEST(GenerationTest, NeverFittingGoesToTheClient) {
+  FakeNode node;
+  node.capacity = 5;
+  EXPECT_TRUE(absl::IsInvalidArgument(RunJob(node, Job()).status));
+}
+
+TEST(GenerationTest, WaitsItsTurnBehindEarlierRequests) {
+  FakeNode node;
+  auto earlier = std::make_unique<AdmissionQueue::Place>(*node.queue.Enter(node.queue.NextArrival()));
+  const auto before = node.clock.Now();
+  node.clock.on_sleep = [&] {
+    EXPECT_EQ(node.steps, 0);
+    if (node.clock.Now() - before > std::chrono::seconds(1)) {
+      earlier.reset();
+      node.clock.on_sleep = nullptr;
+    }
+  };
+  EXPECT_TRUE(RunJob(node, Job()).status.ok());
+  EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(1));
+}
+
+TEST(GenerationTest, FullQueueRefuses) {
+  FakeNode node;
+  std::vector<AdmissionQueue::Place> places;
+  for (int i = 0; i < 4; ++i) places.push_back(*node.queue.Enter(node.queue.NextArrival()));
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsResourceExhausted(result.status));
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("queue full"));
+}
+
+}  // namespace
+}  // namespace moestro

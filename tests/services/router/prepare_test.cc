@@ -1,0 +1,117 @@
+#include "services/router/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/services/router/tiny_tokenizer.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kBos;
+using testing::kHi;
+
+ServedModel Model() {
+  ServedModel model;
+  model.max_context_tokens = 20;
+  model.stop_ids = {5, 3};
+  model.default_temperature = 0.6f;
+  model.default_top_p = 0.95f;
+  model.default_top_k = 7;
+  model.text = *ModelText::Create(
+      {.tokenizer_json = testing::TinyTokenizerJson(), .chat_template = "", .bos_token = "<|bos|>", .eos_token = ""});
+  return model;
+}
+
+absl::StatusOr<GenerateJob> Prepare(const GenerateInput& input, uint32_t default_max_tokens = 8) {
+  return PrepareGenerate(input, Model(), {.default_max_tokens = default_max_tokens}, "id", /*seed=*/99);
+}
+
+GenerateInput Prompt(const char* text = "hi") {
+  GenerateInput input;
+  input.prompt = PlainText{text};
+  return input;
+}
+
+TEST(PrepareTest, FillsInDefaults) {
+  const auto job = Prepare(Prompt());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->prompt, ElementsAre(kBos, kHi));
+  EXPECT_EQ(job->max_tokens, 8u);
+  EXPECT_FLOAT_EQ(job->sampling.temperature, 0.6f);
+  EXPECT_FLOAT_EQ(job->sampling.top_p, 0.95f);
+  EXPECT_EQ(job->sampling.top_k, 7);
+  EXPECT_EQ(job->sampling.seed, 99u);
+  EXPECT_THAT(job->stop_ids, ElementsAre(3, 5));
+}
+
+TEST(PrepareTest, TheClientsWishesWin) {
+  GenerateInput input = Prompt();
+  input.temperature = 0;
+  input.top_p = 1;
+  input.top_k = 0;
+  input.seed = 4;
+  input.stop_ids = {9, 5};
+  input.max_tokens = 18;
+  auto job = Prepare(input);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.temperature, 0);
+  EXPECT_EQ(job->sampling.top_p, 1);
+  EXPECT_EQ(job->sampling.top_k, 0);
+  EXPECT_EQ(job->sampling.seed, 4u);
+  EXPECT_EQ(job->max_tokens, 18u);
+  EXPECT_THAT(job->stop_ids, ElementsAre(3, 5, 9));
+  input.ignore_eos = true;
+  job = Prepare(input);
+  EXPECT_THAT(job->stop_ids, ElementsAre(5, 9));
+}
+
+TEST(PrepareTest, NoMaxTokensMeansWhatTheContextLeaves) { EXPECT_EQ(Prepare(Prompt(), 1024)->max_tokens, 18u); }
+
+TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::pair<const char*, std::function<void(GenerateInput&)>> cases[] = {
+      {"temperature", [](auto& in) { in.temperature = -0.1f; }},
+      {"temperature", [](auto& in) { in.temperature = 2.1f; }},
+      {"temperature", [&](auto& in) { in.temperature = nan; }},
+      {"temperature", [](auto& in) { in.temperature = INFINITY; }},
+      {"top_p", [](auto& in) { in.top_p = 0; }},
+      {"top_p", [](auto& in) { in.top_p = 1.1f; }},
+      {"top_p", [&](auto& in) { in.top_p = nan; }},
+      {"top_k", [](auto& in) { in.top_k = -1; }},
+      {"max_tokens", [](auto& in) { in.max_tokens = 19; }},
+      {"max_tokens", [](auto& in) { in.max_tokens = 0xFFFFFFFF; }},
+      {"stop_ids", [](auto& in) { in.stop_ids = {-1}; }},
+      {"stop_ids", [](auto& in) { in.stop_ids = {testing::kTokenCount}; }},
+      {"token_ids", [](auto& in) { in.prompt = TokenList{testing::kTokenCount}; }},
+      {"input", [](auto& in) { in.prompt = TokenList{}; }},
+      {"input", [](auto& in) { in.prompt = std::monostate(); }},
+      {"prompt", [](auto& in) { in.prompt = PlainText{""}; }},
+      {"chat.messages", [](auto& in) { in.prompt = ChatMessages{}; }},
+      {"input", [](auto& in) { in.prompt = TokenList(20, 1); }},
+      {"input", [](auto& in) { in.prompt = TokenList(21, 1); }},
+  };
+  for (const auto& [field, spoil] : cases) {
+    GenerateInput input = Prompt();
+    spoil(input);
+    const absl::Status status = Prepare(input).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << field << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  }
+}
+
+TEST(PrepareTest, ScoreFillsTheContext) {
+  const ServedModel model = Model();
+  EXPECT_TRUE(PrepareScore({.text = TokenList(20, 1), .top = 100}, model, "id").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(21, 1), .top = 0}, model, "id").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(2, 1), .top = 101}, model, "id").status()));
+}
+
+}  // namespace
+}  // namespace moestro

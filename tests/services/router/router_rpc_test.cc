@@ -1,0 +1,386 @@
+// The router's adapters over real gRPC on unix sockets, against small fakes of the other roles.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "moestro/v1/decode.grpc.pb.h"
+#include "moestro/v1/inference.grpc.pb.h"
+#include "moestro/v1/prefill.grpc.pb.h"
+#include "moestro/v1/weight_store.grpc.pb.h"
+#include "services/router/request_runner.h"
+#include "services/router/rpc/inference_service.h"
+#include "services/router/rpc/peer_channels.h"
+#include "services/router/rpc/weight_follower.h"
+#include "tests/services/router/tiny_tokenizer.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The fakes' model: a lower-case letter that depends on all tokens before it.
+int32_t NextToken(const std::vector<int32_t>& tokens) {
+  int64_t sum = 0;
+  for (const int32_t token : tokens) sum = sum * 31 + token;
+  return static_cast<int32_t>('a' + sum % 26);
+}
+
+std::string ExpectedText(std::vector<int32_t> tokens, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    tokens.push_back(NextToken(tokens));
+    text += static_cast<char>(tokens.back());
+  }
+  return text;
+}
+
+// What prefill and decode share in place of the KV pool.
+struct FakePool {
+  std::mutex mutex;
+  std::map<uint64_t, std::vector<int32_t>> leases;
+  uint64_t last_id = 0;
+  std::atomic<int> sessions{0};
+};
+
+class FakePrefill final : public v1::Prefill::Service {
+ public:
+  explicit FakePrefill(FakePool& pool) : pool_(pool) {}
+  grpc::Status Run(grpc::ServerContext*, const v1::PrefillRequest* request,
+                   grpc::ServerWriter<v1::PrefillReply>* writer) override {
+    const std::vector<int32_t> tokens(request->token_ids().begin(), request->token_ids().end());
+    {
+      std::lock_guard lock(pool_.mutex);
+      const auto lease = pool_.leases.find(request->lease().id());
+      if (lease == pool_.leases.end()) return grpc::Status(grpc::StatusCode::ABORTED, "the lease was revoked");
+      lease->second = tokens;
+    }
+    v1::PrefillReply reply;
+    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(tokens.size()));
+    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(tokens.size()));
+    writer->Write(reply);
+    if (request->has_score()) {
+      for (const int32_t token : tokens) reply.mutable_scores()->add_scores()->set_id(token);
+    } else {
+      reply.mutable_first_token()->set_id(NextToken(tokens));
+    }
+    writer->Write(reply);
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakePool& pool_;
+};
+
+class FakeDecode final : public v1::Decode::Service {
+ public:
+  explicit FakeDecode(FakePool& pool) : pool_(pool) {}
+  grpc::Status Session(grpc::ServerContext* context,
+                       grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override {
+    ++pool_.sessions;
+    const grpc::Status status = Run(*context, *stream);
+    --pool_.sessions;
+    return status;
+  }
+
+ private:
+  grpc::Status Run(grpc::ServerContext& context,
+                   grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream) {
+    v1::SessionRequest request;
+    if (!stream.Read(&request)) return grpc::Status::CANCELLED;
+    if (request.reserve().tokens() > 100000) return {grpc::StatusCode::INVALID_ARGUMENT, "never fits"};
+    uint64_t id = 0;
+    {
+      std::lock_guard lock(pool_.mutex);
+      id = ++pool_.last_id;
+      pool_.leases[id];
+    }
+    v1::SessionReply reply;
+    reply.mutable_reserved()->mutable_lease()->set_id(id);
+    stream.Write(reply);
+    grpc::Status status = grpc::Status::CANCELLED;
+    if (stream.Read(&request)) status = Generate(context, stream, request.start(), id);
+    std::lock_guard lock(pool_.mutex);
+    pool_.leases.erase(id);
+    return status;
+  }
+
+  grpc::Status Generate(grpc::ServerContext& context,
+                        grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream,
+                        const v1::SessionRequest::Start& start, uint64_t id) {
+    std::vector<int32_t> tokens;
+    {
+      std::lock_guard lock(pool_.mutex);
+      tokens = pool_.leases[id];
+    }
+    tokens.push_back(start.token());
+    v1::SessionReply reply;
+    for (uint32_t i = 0; i < start.max_tokens(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (context.IsCancelled()) return grpc::Status::CANCELLED;
+      tokens.push_back(NextToken(tokens));
+      reply.mutable_token()->set_id(tokens.back());
+      stream.Write(reply);
+    }
+    reply.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+    stream.Write(reply);
+    return grpc::Status::OK;
+  }
+
+  FakePool& pool_;
+};
+
+class FakeStore final : public v1::WeightStore::Service {
+ public:
+  explicit FakeStore(std::string fingerprint) : fingerprint_(std::move(fingerprint)) {}
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeReply* reply) override {
+    reply->set_model_name("tiny");
+    reply->set_fingerprint(fingerprint_);
+    reply->set_max_context_tokens(1000);
+    reply->set_tokenizer_json(testing::TinyTokenizerJson());
+    return grpc::Status::OK;
+  }
+  grpc::Status Attach(grpc::ServerContext* context, const v1::AttachRequest* request,
+                      grpc::ServerWriter<v1::AttachReply>* writer) override {
+    EXPECT_EQ(request->role(), "router");
+    v1::AttachReply reply;
+    reply.set_fingerprint(fingerprint_);
+    reply.set_state(v1::AttachReply::STATE_LOADING);
+    reply.set_loaded_bytes(1);
+    reply.set_total_bytes(4);
+    writer->Write(reply);
+    while (!ready && !context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    reply.set_state(v1::AttachReply::STATE_READY);
+    writer->Write(reply);
+    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return grpc::Status::OK;
+  }
+  std::atomic<bool> ready{false};
+
+ private:
+  const std::string fingerprint_;
+};
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return condition();
+}
+
+class RouterRpcTest : public ::testing::Test {
+ protected:
+  RouterRpcTest()
+      : directory_(::testing::TempDir() + "router_rpc_" + std::to_string(getpid())),
+        prefill_(pool_),
+        decode_(pool_),
+        registry_("router"),
+        metrics_(registry_),
+        peers_(Address("prefill"), Address("decode")),
+        roles_([this](Role role) { return peers_.Ping(role); }, clock_, std::chrono::seconds(10)),
+        queue_(16),
+        runner_(board_, {roles_, queue_, metrics_, clock_}, {}, [this] { return ++random_; }),
+        service_(MakeInferenceService(runner_, board_, peers_)) {
+    spdlog::set_level(spdlog::level::off);
+    std::filesystem::create_directories(directory_);
+    prefill_server_ = StartRole("prefill", prefill_);
+    decode_server_ = StartRole("decode", decode_);
+    router_server_ = StartRole("router", *service_);
+    client_ = v1::Inference::NewStub(ConnectPeer(Address("router")));
+    auto model = std::make_shared<ServedModel>();
+    model->name = "tiny";
+    model->max_context_tokens = 1000;
+    model->text = *ModelText::Create(
+        {.tokenizer_json = testing::TinyTokenizerJson(), .chat_template = "", .bos_token = "<|bos|>", .eos_token = ""});
+    board_.SetModel(std::move(model));
+    board_.SetReady();
+  }
+  ~RouterRpcTest() override {
+    router_server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  std::string Address(const std::string& role) const { return "unix:" + directory_ + "/" + role + ".sock"; }
+
+  std::unique_ptr<RpcServer> StartRole(const std::string& role, grpc::Service& service) {
+    auto server = RpcServer::Start({Address(role)}, {{role.c_str(), &service}});
+    EXPECT_TRUE(server.ok()) << server.status();
+    (*server)->SetServing(true);
+    return *std::move(server);
+  }
+
+  static v1::GenerateRequest Request(uint32_t max_tokens) {
+    v1::GenerateRequest request;
+    request.mutable_token_ids()->add_ids('x');
+    request.mutable_token_ids()->add_ids('y');
+    request.set_max_tokens(max_tokens);
+    return request;
+  }
+
+  // `on_text` may break things while the answer comes.
+  grpc::Status Generate(const v1::GenerateRequest& request, std::string& text, v1::GenerateReply::Finished& finished,
+                        const std::function<void(grpc::ClientContext&)>& on_text = nullptr,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    const auto reader = client_->Generate(&context, request);
+    v1::GenerateReply reply;
+    while (reader->Read(&reply)) {
+      if (reply.has_tokens()) {
+        text += reply.tokens().text();
+        if (on_text) on_text(context);
+      }
+      if (reply.has_finished()) finished = reply.finished();
+    }
+    return reader->Finish();
+  }
+
+  const std::string directory_;
+  FakePool pool_;
+  FakePrefill prefill_;
+  FakeDecode decode_;
+  SteadyClock clock_;
+  MetricsRegistry registry_;
+  RouterMetrics metrics_;
+  ModelBoard board_;
+  PeerChannels peers_;
+  RoleMonitor roles_;
+  AdmissionQueue queue_;
+  std::atomic<uint64_t> random_{0};
+  RequestRunner runner_;
+  std::shared_ptr<grpc::Service> service_;
+  std::unique_ptr<RpcServer> prefill_server_;
+  std::unique_ptr<RpcServer> decode_server_;
+  std::unique_ptr<RpcServer> router_server_;
+  std::unique_ptr<v1::Inference::Stub> client_;
+};
+
+TEST_F(RouterRpcTest, Generates) {
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(20), text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y'}, 20));
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(finished.usage().prompt_tokens(), 2u);
+  EXPECT_EQ(finished.usage().completion_tokens(), 20u);
+  EXPECT_GT(finished.time_to_first_token_seconds(), 0);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
+TEST_F(RouterRpcTest, GoesOnWhenDecodeIsReplaced) {
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  bool replaced = false;
+  const grpc::Status status = Generate(Request(60), text, finished, [&](grpc::ClientContext&) {
+    if (text.size() < 10 || replaced) return;
+    replaced = true;
+    decode_server_.reset();
+    decode_server_ = StartRole("decode", decode_);
+  });
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y'}, 60));
+  EXPECT_GE(finished.resumed(), 1u);
+}
+
+TEST_F(RouterRpcTest, WaitsForPrefillThatIsAway) {
+  prefill_server_.reset();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    prefill_server_ = StartRole("prefill", prefill_);
+  });
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(5), text, finished);
+  later.join();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y'}, 5));
+}
+
+TEST_F(RouterRpcTest, CancellingEndsTheSession) {
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status =
+      Generate(Request(900), text, finished, [](grpc::ClientContext& context) { context.TryCancel(); });
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return metrics_.running.Value() == 0; }));
+}
+
+TEST_F(RouterRpcTest, DeadlineEndsTheSession) {
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(900), text, finished, nullptr, std::chrono::milliseconds(200));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
+TEST_F(RouterRpcTest, ScoresTokenizesAndDescribes) {
+  grpc::ClientContext score_context, tokenize_context, detokenize_context, model_context;
+  v1::ScoreRequest score;
+  score.set_text("hi!");
+  const auto reader = client_->Score(&score_context, score);
+  v1::ScoreReply scores;
+  int positions = 0;
+  while (reader->Read(&scores)) positions += scores.scores_size();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(positions, 3);
+
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("hi!");
+  v1::TokenizeReply ids;
+  ASSERT_TRUE(client_->Tokenize(&tokenize_context, tokenize, &ids).ok());
+  EXPECT_THAT(ids.ids(), ::testing::ElementsAre(testing::kBos, testing::kHi, '!'));
+  EXPECT_THAT(ids.pieces(), ::testing::ElementsAre("<|bos|>", "hi", "!"));
+
+  v1::DetokenizeRequest detokenize;
+  detokenize.add_ids(testing::kBos);
+  detokenize.add_ids(testing::kHi);
+  v1::DetokenizeReply text;
+  ASSERT_TRUE(client_->Detokenize(&detokenize_context, detokenize, &text).ok());
+  EXPECT_EQ(text.text(), "hi");
+
+  v1::GetModelReply model;
+  ASSERT_TRUE(client_->GetModel(&model_context, {}, &model).ok());
+  EXPECT_EQ(model.name(), "tiny");
+}
+
+TEST_F(RouterRpcTest, SaysHowFarTheModelIs) {
+  board_.SetModel(*board_.Ready());
+  board_.SetProgress(1, 4);
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(5), text, finished);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "model is loading: 25 %");
+}
+
+TEST_F(RouterRpcTest, FollowsTheWeightStore) {
+  ModelBoard board;
+  auto store = std::make_unique<FakeStore>("a");
+  std::unique_ptr<RpcServer> server = StartRole("weight_store", *store);
+  WeightFollower follower(Address("weight_store"), board, metrics_.weight_store_up);
+  EXPECT_TRUE(Eventually([&] { return board.fingerprint() == "a"; }));
+  EXPECT_TRUE(Eventually([&] { return board.Ready().status().message() == "model is loading: 25 %"; }));
+  store->ready = true;
+  EXPECT_TRUE(Eventually([&] { return board.Ready().ok(); }));
+  EXPECT_EQ(metrics_.weight_store_up.Value(), 1);
+
+  server.reset();
+  EXPECT_TRUE(Eventually([&] { return metrics_.weight_store_up.Value() == 0; }));
+  EXPECT_TRUE(board.Ready().ok());
+  FakeStore other("b");
+  other.ready = true;
+  server = StartRole("weight_store", other);
+  EXPECT_TRUE(Eventually([&] { return board.fingerprint() == "b" && board.Ready().ok(); }));
+}
+
+}  // namespace
+}  // namespace moestro

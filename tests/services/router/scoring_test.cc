@@ -1,0 +1,68 @@
+#include "services/router/scoring.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/services/router/fake_node.h"
+
+namespace moestro {
+namespace {
+
+using testing::FakeNode;
+using Fault = FakeNode::Fault;
+
+const ScoreJob kJob{.request_id = "id", .tokens = {3, 1, 4, 1, 5}, .top = 2};
+
+std::vector<ScoredPosition> RunScoring(FakeNode& node, absl::Status& status) {
+  std::vector<ScoredPosition> all;
+  Scoring scoring(kJob, node.Environment(), node.Call(), [&](std::vector<ScoredPosition> scores) {
+    all.insert(all.end(), scores.begin(), scores.end());
+    return absl::OkStatus();
+  });
+  status = scoring.Run();
+  EXPECT_EQ(scoring.Summary().prompt_tokens, 5u);
+  return all;
+}
+
+void ExpectAllPositions(const std::vector<ScoredPosition>& scores) {
+  ASSERT_EQ(scores.size(), kJob.tokens.size());
+  for (size_t i = 0; i < scores.size(); ++i) {
+    EXPECT_EQ(scores[i].id, kJob.tokens[i]);
+    EXPECT_EQ(scores[i].logprob.has_value(), i > 0);
+    EXPECT_FLOAT_EQ(scores[i].logprob.value_or(0), -1.0f * static_cast<float>(i));
+  }
+}
+
+TEST(ScoringTest, EveryPositionOnce) {
+  FakeNode node;
+  absl::Status status;
+  const auto scores = RunScoring(node, status);
+  ASSERT_TRUE(status.ok()) << status;
+  ExpectAllPositions(scores);
+  EXPECT_EQ(scores[1].top.size(), 2u);
+  EXPECT_EQ(node.leases(), 0u);
+}
+
+TEST(ScoringTest, EveryPositionOnceWhateverDies) {
+  for (const Fault fault : {Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie}) {
+    for (int step = 1; step <= 6; ++step) {
+      FakeNode node;
+      node.faults[step] = fault;
+      absl::Status status;
+      const auto scores = RunScoring(node, status);
+      ASSERT_TRUE(status.ok()) << step << " " << status;
+      ExpectAllPositions(scores);
+      EXPECT_EQ(node.leases(), 0u);
+    }
+  }
+}
+
+TEST(ScoringTest, ClientThatLeavesEndsIt) {
+  FakeNode node;
+  node.faults[3] = Fault::kClientLeaves;
+  absl::Status status;
+  RunScoring(node, status);
+  EXPECT_TRUE(absl::IsCancelled(status));
+}
+
+}  // namespace
+}  // namespace moestro
