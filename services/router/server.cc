@@ -54,7 +54,7 @@ class Router {
     if (!config_.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry_.Serve(config_.node.metrics_address));
     MOE_ASSIGN_OR_RETURN(
         const std::unique_ptr<RpcServer> server,
-        RpcServer::Start({config_.grpc_address, RoleAddress(config_.node, "router")}, {{v1::Inference::service_full_name(), service_.get()}}));
+        RpcServer::Start({config_.grpc_address, RoleAddress(config_.node, "router")}, {{kInferenceServiceName, service_.get()}}));
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
     std::printf("moestro-router ready grpc=%s\n", ListeningAddress(config_.grpc_address, server->port(0)).c_str());
     std::fflush(stdout);

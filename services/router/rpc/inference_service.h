@@ -13,6 +13,9 @@ class Service;
 
 namespace moestro {
 
+// As health checks and reflection know it.
+inline constexpr char kInferenceServiceName[] = "moestro.v1.Inference";
+
 // All must outlive the service.
 std::shared_ptr<grpc::Service> MakeInferenceService(RequestRunner& runner, const ModelBoard& board,
                                                     PeerChannels& peers);
