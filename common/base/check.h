@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define MOE_CHECK(condition)                                                                      \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]] {                                                              \
+#define MOE_CHECK(condition)                                                                             \
+  do {                                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                                     \
       std::fprintf(stderr, "%s:%d: internal error: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                               \
-    }                                                                                             \
+      std::abort();                                                                                      \
+    }                                                                                                    \
   } while (false)

@@ -31,10 +31,9 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& pref
 #define MOE_CONCAT_INNER(a, b) a##b
 #define MOE_CONCAT(a, b) MOE_CONCAT_INNER(a, b)
 
-#define MOE_RETURN_IF_ERROR(expression)                                                        \
-  do {                                                                                         \
-    if (absl::Status moe_status = ::moestro::internal::ToStatus(expression); !moe_status.ok()) \
-      return moe_status;                                                                       \
+#define MOE_RETURN_IF_ERROR(expression)                                                                           \
+  do {                                                                                                            \
+    if (absl::Status moe_status = ::moestro::internal::ToStatus(expression); !moe_status.ok()) return moe_status; \
   } while (false)
 
 // MOE_ASSIGN_OR_RETURN(auto value, Compute());

@@ -11,7 +11,8 @@ namespace moestro {
 // 128K token ids and their scores fit well.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// A channel that finds a restarted peer within a fraction of a second (short reconnect back-off): the roles share a machine.
+// A channel that finds a restarted peer within a fraction of a second (short reconnect back-off): the roles share a
+// machine.
 std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address);
 
 }  // namespace moestro

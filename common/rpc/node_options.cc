@@ -23,7 +23,8 @@ class SectionConfig : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
     const auto is_other = [&](const CLI::ConfigItem& item) {
-      const bool is_bracket = item.name == "++" || item.name == "--";  // how the library marks begin and end of a section
+      const bool is_bracket =
+          item.name == "++" || item.name == "--";  // how the library marks begin and end of a section
       return is_bracket || item.parents != std::vector<std::string>{section_};
     };
     std::erase_if(found, is_other);
@@ -37,7 +38,6 @@ class SectionConfig : public CLI::ConfigTOML {
 
 }  // namespace
 
-
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options) {
   app.option_defaults()->always_capture_default();
   app.add_option("--run-dir", options.run_dir, "Directory of the node's unix sockets; the same for all roles");
@@ -46,7 +46,8 @@ void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options
   app.add_option("--log-level", options.log_level, "trace, debug, info, warn, error or off");
   app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may go on after SIGTERM")
       ->check(CLI::Range(0, 86400));
-  app.set_config("--config", "", "TOML file; its section [" + role + "] holds any of these options, without the dashes");
+  app.set_config("--config", "",
+                 "TOML file; its section [" + role + "] holds any of these options, without the dashes");
   app.config_formatter(std::make_shared<SectionConfig>(role));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);

@@ -16,14 +16,15 @@ struct NodeOptions {
   std::string instance = "default";      // names the shared-memory objects: one per node on a machine
   std::string metrics_address;           // host:port of /metrics; empty = none
   std::string log_level = "info";
-  int drain_seconds = 30;                // after SIGTERM, running requests may finish for so long
+  int drain_seconds = 30;  // after SIGTERM, running requests may finish for so long
 };
 
-// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds, the usual --version, and --config FILE: TOML
-// whose section [<role>] holds any of the role's options.
+// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds, the usual --version, and --config FILE:
+// TOML whose section [<role>] holds any of the role's options.
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options);
 
-// Parses the command line. False: the process ends now with `exit_code` (help and version were printed, or what is wrong).
+// Parses the command line. False: the process ends now with `exit_code` (help and version were printed, or what is
+// wrong).
 bool ParseCommandLine(CLI::App& app, int argc, char** argv, int& exit_code);
 
 // Creates run_dir if needed; INVALID_ARGUMENT names the flag that is wrong, among others when the socket paths would be

@@ -1,9 +1,8 @@
 // The life of a process between its start and SIGTERM.
 #pragma once
 
-#include <csignal>
-
 #include <chrono>
+#include <csignal>
 
 #include "absl/status/status.h"
 
@@ -11,12 +10,12 @@ namespace moestro {
 
 // Exit codes of every binary.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;  // it ran and failed
-inline constexpr int kExitUsage = 2;    // a flag or an input is wrong
+inline constexpr int kExitFailure = 1;      // it ran and failed
+inline constexpr int kExitUsage = 2;        // a flag or an input is wrong
 inline constexpr int kExitUnavailable = 3;  // something it needs is not there (a peer, memory, a port)
 
-// Create it first thing in main, before any thread: SIGTERM and SIGINT are blocked in all threads and collected here, and
-// SIGPIPE is ignored.
+// Create it first thing in main, before any thread: SIGTERM and SIGINT are blocked in all threads and collected here,
+// and SIGPIPE is ignored.
 class TerminationSignal {
  public:
   TerminationSignal();
@@ -28,8 +27,8 @@ class TerminationSignal {
   bool arrived_ = false;
 };
 
-// kExitUsage for INVALID_ARGUMENT and NOT_FOUND, kExitUnavailable for UNAVAILABLE and RESOURCE_EXHAUSTED, kExitOk for OK,
-// kExitFailure otherwise.
+// kExitUsage for INVALID_ARGUMENT and NOT_FOUND, kExitUnavailable for UNAVAILABLE and RESOURCE_EXHAUSTED, kExitOk for
+// OK, kExitFailure otherwise.
 int ExitCode(const absl::Status& status);
 
 // Logs the error and gives its exit code.

@@ -11,7 +11,8 @@
 
 namespace moestro {
 
-WeightClient::WeightClient(std::string address, std::string role) : address_(std::move(address)), role_(std::move(role)) {}
+WeightClient::WeightClient(std::string address, std::string role)
+    : address_(std::move(address)), role_(std::move(role)) {}
 
 WeightClient::~WeightClient() {
   {
@@ -67,7 +68,8 @@ void WeightClient::FollowStore() {
       fingerprint_ = reply.fingerprint();
       Deliver(WeightSegment::Open(reply.segment()));
     } else if (reply.state() == v1::AttachReply::STATE_READY && reply.fingerprint() != fingerprint_) {
-      spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(), role_);
+      spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(),
+                    role_);
     }
   }
   {

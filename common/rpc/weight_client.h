@@ -1,6 +1,6 @@
-// How prefill and decode come to the weights: follow the weight store's Attach stream until the segment is READY, map it,
-// and keep the stream open as the attach lease. The mapping outlives the store: when the store dies, work goes on, and the
-// lease is taken again from its successor.
+// How prefill and decode come to the weights: follow the weight store's Attach stream until the segment is READY, map
+// it, and keep the stream open as the attach lease. The mapping outlives the store: when the store dies, work goes on,
+// and the lease is taken again from its successor.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ class WeightClient {
  private:
   using Result = absl::StatusOr<std::unique_ptr<const WeightSegment>>;
 
-  void HoldLease();     // the lease thread: one Attach call after another until the destructor
-  void FollowStore();   // one Attach call, until it ends
+  void HoldLease();    // the lease thread: one Attach call after another until the destructor
+  void FollowStore();  // one Attach call, until it ends
   void Deliver(Result result);
 
   const std::string address_;
@@ -43,10 +43,10 @@ class WeightClient {
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable delivered_;
-  std::optional<Result> result_;          // guarded by mutex_; what Attach returns
-  bool attached_ = false;                 // used by the lease thread only
-  std::string fingerprint_;               // of the attached segment; used by the lease thread only
-  grpc::ClientContext* call_ = nullptr;   // the call in flight; guarded by mutex_
+  std::optional<Result> result_;         // guarded by mutex_; what Attach returns
+  bool attached_ = false;                // used by the lease thread only
+  std::string fingerprint_;              // of the attached segment; used by the lease thread only
+  grpc::ClientContext* call_ = nullptr;  // the call in flight; guarded by mutex_
   std::thread lease_;
 };
 

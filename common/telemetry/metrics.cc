@@ -17,7 +17,8 @@ struct MetricsRegistry::Impl {
 MetricsRegistry::MetricsRegistry(const std::string& role) : impl_(std::make_unique<Impl>()) { impl_->role = role; }
 MetricsRegistry::~MetricsRegistry() = default;
 
-prometheus::Counter& MetricsRegistry::AddCounter(const std::string& name, const std::string& help, const Labels& labels) {
+prometheus::Counter& MetricsRegistry::AddCounter(const std::string& name, const std::string& help,
+                                                 const Labels& labels) {
   auto& family =
       prometheus::BuildCounter().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
   return family.Add(labels);

@@ -1,5 +1,5 @@
-// Prometheus metrics: one registry and one /metrics endpoint per process. Each process defines a struct of the families it
-// has, creates it in main and hands it to the logic; there are no global metrics.
+// Prometheus metrics: one registry and one /metrics endpoint per process. Each process defines a struct of the families
+// it has, creates it in main and hands it to the logic; there are no global metrics.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -25,8 +25,8 @@ class MetricsRegistry {  // thread-safe; the metrics live as long as the registr
   // Names begin with moestro_ and end in the unit; they are there at zero from now on.
   prometheus::Counter& AddCounter(const std::string& name, const std::string& help, const Labels& labels = {});
   prometheus::Gauge& AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
-  prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help, const std::vector<double>& bounds,
-                                      const Labels& labels = {});
+  prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help,
+                                      const std::vector<double>& bounds, const Labels& labels = {});
 
   // Serves http://<address>/metrics, address = host:port. UNAVAILABLE names the address if it cannot be bound.
   absl::Status Serve(const std::string& address);

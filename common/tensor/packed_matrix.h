@@ -1,9 +1,10 @@
-// The packed layout of a linear layer's weights [rows = outputs, cols = inputs], as it lies in the weight segment and as
-// every kernel reads it. Plain data only: per-ISA sources include this header.
+// The packed layout of a linear layer's weights [rows = outputs, cols = inputs], as it lies in the weight segment and
+// as every kernel reads it. Plain data only: per-ISA sources include this header.
 //
-// Rows come in groups of 64 (the last group is padded with zero rows), columns are padded with zeros to a multiple of 4.
-// For every 4 inputs a group holds 4 tiles of 16 rows x 4 inputs side by side:
-//   FP8 (E4M3): [rows/64][cols/4][4 tiles][64 bytes]. Inside each 16-byte lane of a tile (4 rows r0..r3 x 4 inputs i0..i3):
+// Rows come in groups of 64 (the last group is padded with zero rows), columns are padded with zeros to a multiple
+// of 4. For every 4 inputs a group holds 4 tiles of 16 rows x 4 inputs side by side:
+//   FP8 (E4M3): [rows/64][cols/4][4 tiles][64 bytes]. Inside each 16-byte lane of a tile (4 rows r0..r3 x 4 inputs
+//   i0..i3):
 //       r0i0 r0i1 r1i0 r1i1 r2i0 r2i1 r3i0 r3i1 | r0i2 r0i3 r1i2 r1i3 r2i2 r2i3 r3i2 r3i3
 //     so that unpacklo / unpackhi of the expanded low and high bytes are 16 rows x inputs (0,1) and (2,3) in BF16.
 //   BF16: [rows/64][cols/2][4 tiles][16 rows][2 inputs], 64 bytes a tile: the operand order of vdpbf16ps.
@@ -16,16 +17,16 @@
 
 namespace moestro {
 
-inline constexpr int64_t kRowGroup = 64;   // rows that are packed together
-inline constexpr int64_t kTileRows = 16;   // rows of one 64-byte tile
+inline constexpr int64_t kRowGroup = 64;         // rows that are packed together
+inline constexpr int64_t kTileRows = 16;         // rows of one 64-byte tile
 inline constexpr int64_t kPackedAlignment = 64;  // bytes; `data` is always aligned so
 
 struct PackedMatrix {
-  DType dtype = DType::kF8E4M3;    // kF8E4M3 or kBF16
+  DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
   int64_t rows = 0;
   int64_t cols = 0;
-  const uint8_t* data = nullptr;   // PackedBytes(dtype, rows, cols) bytes
-  const float* scales = nullptr;   // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
+  const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
+  const float* scales = nullptr;  // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
 };
 
 constexpr int64_t PaddedRows(int64_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }

@@ -26,7 +26,8 @@ absl::Status CheckHealth(const HealthFlags& flags) {
   constexpr double kDefaultSeconds = 2;  // a health check that hangs is an answer too
   const double seconds = flags.server.timeout_seconds > 0 ? flags.server.timeout_seconds : kDefaultSeconds;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(flags.service);
   grpc::health::v1::HealthCheckResponse reply;
@@ -44,7 +45,8 @@ absl::Status CheckHealth(const HealthFlags& flags) {
 
 void AddHealthCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<HealthFlags>();
-  CLI::App* command = app.add_subcommand("health", "Whether the node (or one role: --server unix:RUN_DIR/ROLE.sock) serves");
+  CLI::App* command =
+      app.add_subcommand("health", "Whether the node (or one role: --server unix:RUN_DIR/ROLE.sock) serves");
   AddServerFlags(*command, flags->server);
   command->add_option("--service", flags->service, "gRPC service to ask for; empty: the whole process");
   commands.push_back({command, [flags] { return CheckHealth(*flags); }});

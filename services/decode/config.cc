@@ -4,8 +4,8 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "common/rpc/flag_check.h"
 #include "common/kv/format.h"
+#include "common/rpc/flag_check.h"
 
 namespace moestro {
 

@@ -92,7 +92,8 @@ void DecodeLoop::Admit(std::unique_lock<std::mutex>& lock) {
 }
 
 void DecodeLoop::DropFinished() {
-  if (std::erase_if(running_, [](const auto& sequence) { return sequence->done || sequence->stream->cancelled(); }) > 0) {
+  if (std::erase_if(running_, [](const auto& sequence) { return sequence->done || sequence->stream->cancelled(); }) >
+      0) {
     metrics_.batch_size.Set(static_cast<double>(running_.size()));
     changed_.notify_all();
   }
@@ -129,10 +130,10 @@ absl::Status DecodeLoop::Forward(const Batch& batch) {
         std::all_of(batch.begin(), batch.end(), [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
   };
-  MOE_RETURN_IF_ERROR(engine_.Forward({rows, pages, MlaForm::kAbsorbed}, interrupted,
-                                      [&](int64_t row, std::span<const float> values) {
-                                        logits[static_cast<size_t>(row)].assign(values.begin(), values.end());
-                                      }));
+  MOE_RETURN_IF_ERROR(
+      engine_.Forward({rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
+        logits[static_cast<size_t>(row)].assign(values.begin(), values.end());
+      }));
   for (size_t i = 0; i < batch.size(); ++i) Accept(*batch[i], logits[i]);
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Continuous batching: one thread, one forward pass a step over up to max_batch sequences. Sequences join and leave between
-// steps; a sequence's tokens do not depend on its neighbours (the engine is batch-invariant).
+// Continuous batching: one thread, one forward pass a step over up to max_batch sequences. Sequences join and leave
+// between steps; a sequence's tokens do not depend on its neighbours (the engine is batch-invariant).
 #pragma once
 
 #include <condition_variable>
@@ -23,8 +23,8 @@ struct DecodeJob {
   const KvLease* lease = nullptr;  // outlives the job: see DecodeLoop::Remove
   int32_t token = 0;               // to be fed at `position`
   int64_t position = 0;
-  uint64_t index = 0;              // of `token` among the request's generated tokens
-  int64_t max_tokens = 0;          // still to be generated
+  uint64_t index = 0;      // of `token` among the request's generated tokens
+  int64_t max_tokens = 0;  // still to be generated
   SamplingParams sampling;
   std::vector<int32_t> stop_ids;
 };

@@ -92,9 +92,8 @@ absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, To
       reply.mutable_token()->set_id(token->id);
       reply.mutable_token()->set_logprob(token->logprob);
     } else {
-      reply.mutable_finished()->set_reason(std::get<StopReason>(*event) == StopReason::kStopId
-                                               ? v1::FINISH_REASON_STOP
-                                               : v1::FINISH_REASON_LENGTH);
+      reply.mutable_finished()->set_reason(
+          std::get<StopReason>(*event) == StopReason::kStopId ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
     }
     if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
     if (reply.has_finished()) return absl::OkStatus();

@@ -36,8 +36,8 @@ class LeaseWatch {
     bool watched_ = false;
   };
 
-  // Calls `expire` of every entry whose deadline is not after `now`, once; gives how many. The entry stays until its owner
-  // ends it.
+  // Calls `expire` of every entry whose deadline is not after `now`, once; gives how many. The entry stays until its
+  // owner ends it.
   int Expire(Clock::time_point now) {
     std::lock_guard lock(mutex_);
     int expired = 0;

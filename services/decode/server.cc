@@ -74,8 +74,9 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<DecodeLoop> loop;
   DecodeRpc rpc{std::chrono::seconds(config.lease_timeout_seconds)};
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                       RpcServer::Start({RoleAddress(config.node, "decode")}, {{v1::Decode::service_full_name(), &rpc}}));
+  MOE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RpcServer> server,
+      RpcServer::Start({RoleAddress(config.node, "decode")}, {{v1::Decode::service_full_name(), &rpc}}));
 
   WeightClient weight_client(RoleAddress(config.node, "weight_store"), "decode");
   const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };

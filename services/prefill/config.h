@@ -10,10 +10,10 @@
 
 namespace moestro {
 
-// Which form of MLA a prompt is computed in. Un-absorbed is cheaper for long prompts; absorbed everywhere makes prefill and
-// decode, whole and chunked, fresh and resumed requests bit-identical.
+// Which form of MLA a prompt is computed in. Un-absorbed is cheaper for long prompts; absorbed everywhere makes prefill
+// and decode, whole and chunked, fresh and resumed requests bit-identical.
 struct MlaFormPolicy {
-  std::string name = "auto";           // auto, absorbed, unabsorbed
+  std::string name = "auto";              // auto, absorbed, unabsorbed
   int64_t unabsorbed_from_tokens = 1024;  // auto: shortest prompt that is computed un-absorbed
 
   MlaForm ForPrompt(int64_t prompt_tokens) const {
@@ -25,9 +25,9 @@ struct MlaFormPolicy {
 
 struct PrefillConfig {
   NodeOptions node;
-  int threads = 0;             // 0 = one per hardware thread
-  int chunk_tokens = 256;      // tokens of one forward pass
-  int queue_limit = 256;       // requests that may wait
+  int threads = 0;         // 0 = one per hardware thread
+  int chunk_tokens = 256;  // tokens of one forward pass
+  int queue_limit = 256;   // requests that may wait
   MlaFormPolicy mla_form;
 };
 

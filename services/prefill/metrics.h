@@ -9,7 +9,8 @@ struct PrefillMetrics {
   explicit PrefillMetrics(MetricsRegistry& registry)
       : tokens(registry.AddCounter("moestro_prefill_tokens_total", "Prompt tokens computed")),
         requests(registry.AddCounter("moestro_prefill_requests_total", "Prompts that were run, however they ended")),
-        failed(registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were given up")),
+        failed(
+            registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were given up")),
         seconds(registry.AddHistogram("moestro_prefill_seconds", "Time to compute a prompt, without waiting",
                                       TimeToFirstTokenBuckets())),
         queue_seconds(registry.AddHistogram("moestro_prefill_queue_seconds", "Time a prompt waited for its turn",
@@ -17,7 +18,8 @@ struct PrefillMetrics {
         running(registry.AddGauge("moestro_prefill_running", "Prompts being computed, 0 or 1")),
         waiting(registry.AddGauge("moestro_prefill_waiting", "Prompts that wait for their turn")),
         weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
-        private_bytes(registry.AddGauge("moestro_process_private_bytes", "Memory of the process itself: neither files nor shared memory")) {}
+        private_bytes(registry.AddGauge("moestro_process_private_bytes",
+                                        "Memory of the process itself: neither files nor shared memory")) {}
 
   prometheus::Counter& tokens;
   prometheus::Counter& requests;

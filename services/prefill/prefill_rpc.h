@@ -18,8 +18,8 @@ class PrefillRpc final : public v1::Prefill::Service {
  public:
   PrefillRpc(PrefillMetrics& metrics, size_t queue_limit) : metrics_(metrics), queue_limit_(queue_limit) {}
 
-  // Until this is called every Run is refused as UNAVAILABLE. `runner` must outlive the RPC server; `fingerprint` is that of
-  // the weights it computes with.
+  // Until this is called every Run is refused as UNAVAILABLE. `runner` must outlive the RPC server; `fingerprint` is
+  // that of the weights it computes with.
   void Serve(PrefillRunner* runner, const std::string& fingerprint);
 
   grpc::Status Run(grpc::ServerContext* context, const v1::PrefillRequest* request,
@@ -39,9 +39,9 @@ class PrefillRpc final : public v1::Prefill::Service {
   const size_t queue_limit_;
   TurnQueue queue_;
   std::atomic<PrefillRunner*> runner_{nullptr};
-  std::string fingerprint_;                     // written before runner_ is
+  std::string fingerprint_;  // written before runner_ is
   std::mutex mutex_;
-  std::shared_ptr<const KvPoolMapping> pool_;   // guarded by mutex_
+  std::shared_ptr<const KvPoolMapping> pool_;  // guarded by mutex_
 };
 
 }  // namespace moestro

@@ -68,17 +68,18 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
       rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
     }
     const KvPages pages = lease.pages();
-    MOE_RETURN_IF_ERROR(engine_.Forward(
-        {rows, std::span(&pages, 1), FormAt(job, begin)}, revoked_or_interrupted,
-        [&](int64_t row, std::span<const float> logits) {
-          if (!scoring) {
-            sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
-            return;
-          }
-          const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
-          LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
-          if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
-        }));
+    MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), FormAt(job, begin)}, revoked_or_interrupted,
+                                        [&](int64_t row, std::span<const float> logits) {
+                                          if (!scoring) {
+                                            sampled = Sample(logits, job.sampling,
+                                                             static_cast<uint64_t>(total - job.prompt_tokens));
+                                            return;
+                                          }
+                                          const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
+                                          LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
+                                          if (events.on_score)
+                                            events.on_score({next, result.logprob, std::move(result.top)});
+                                        }));
     if (end > lease.valid_tokens()) lease.Publish(end);
     begin = end;
     if (events.on_progress) events.on_progress(end, total);

@@ -43,8 +43,9 @@ class PrefillRunner {
   // INVALID_ARGUMENT names what is wrong with the job.
   absl::Status Validate(const PrefillJob& job) const;
 
-  // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next token
-  // (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one layer.
+  // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next
+  // token (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one
+  // layer.
   absl::StatusOr<std::optional<SampledToken>> Run(const PrefillJob& job, LeaseWriter& lease,
                                                   absl::FunctionRef<absl::Status()> interrupted,
                                                   const PrefillEvents& events);

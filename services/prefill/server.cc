@@ -28,8 +28,9 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
 
   PrefillRpc rpc(metrics, static_cast<size_t>(config.queue_limit));
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                       RpcServer::Start({RoleAddress(config.node, "prefill")}, {{v1::Prefill::service_full_name(), &rpc}}));
+  MOE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RpcServer> server,
+      RpcServer::Start({RoleAddress(config.node, "prefill")}, {{v1::Prefill::service_full_name(), &rpc}}));
 
   WeightClient weight_client(RoleAddress(config.node, "weight_store"), "prefill");
   const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };

@@ -52,9 +52,9 @@ class Router {
 
   absl::Status Run(TerminationSignal& termination) {
     if (!config_.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry_.Serve(config_.node.metrics_address));
-    MOE_ASSIGN_OR_RETURN(
-        const std::unique_ptr<RpcServer> server,
-        RpcServer::Start({config_.grpc_address, RoleAddress(config_.node, "router")}, {{kInferenceServiceName, service_.get()}}));
+    MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                         RpcServer::Start({config_.grpc_address, RoleAddress(config_.node, "router")},
+                                          {{kInferenceServiceName, service_.get()}}));
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
     std::printf("moestro-router ready grpc=%s\n", ListeningAddress(config_.grpc_address, server->port(0)).c_str());
     std::fflush(stdout);

@@ -16,9 +16,9 @@ class LoadState {
     Phase phase = Phase::kLoading;
     int64_t loaded_bytes = 0;
     int64_t total_bytes = 0;
-    std::string segment;  // when ready
-    std::string error;    // when failed
-    bool closing = false; // the process is going: end all waits
+    std::string segment;   // when ready
+    std::string error;     // when failed
+    bool closing = false;  // the process is going: end all waits
   };
 
   Snapshot Get() const {

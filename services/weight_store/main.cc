@@ -10,14 +10,16 @@ int main(int argc, char** argv) {
   moestro::StoreConfig config;
   CLI::App app{
       "moestro-weight-store: the weight store of a moestro node.\n"
-      "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and decode map\n"
+      "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and "
+      "decode map\n"
       "read-only, and keeps it. Started again after a crash it adopts the segment without reading the checkpoint."};
   moestro::AddNodeOptions(app, "weight_store", config.node);
   app.add_option("--model", config.model_dir, "Directory of the checkpoint: config.json, *.safetensors, tokenizer.json")
       ->required();
   app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
   app.add_option("--threads", config.threads, "Packing threads; 0: one per hardware thread");
-  app.add_flag("--keep-segment", config.keep_segment, "On SIGTERM leave the segment in memory, for the next start to adopt");
+  app.add_flag("--keep-segment", config.keep_segment,
+               "On SIGTERM leave the segment in memory, for the next start to adopt");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("weight_store", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);

@@ -46,7 +46,8 @@ class ProgressLog {
  public:
   void Tell(const LoadState::Snapshot& snapshot) {
     const auto now = std::chrono::steady_clock::now();
-    if (snapshot.phase != LoadState::Phase::kLoading || snapshot.total_bytes == 0 || now - told_ < std::chrono::seconds(2)) {
+    if (snapshot.phase != LoadState::Phase::kLoading || snapshot.total_bytes == 0 ||
+        now - told_ < std::chrono::seconds(2)) {
       return;
     }
     told_ = now;
@@ -61,9 +62,9 @@ class ProgressLog {
 
 void UpdateMetrics(const WeightStore& store, const LoadState::Snapshot& snapshot, StoreMetrics& metrics) {
   const bool ready = snapshot.phase == LoadState::Phase::kReady;
-  metrics.load_ratio.Set(snapshot.total_bytes == 0 ? 0
-                                                   : static_cast<double>(snapshot.loaded_bytes) /
-                                                         static_cast<double>(snapshot.total_bytes));
+  metrics.load_ratio.Set(snapshot.total_bytes == 0
+                             ? 0
+                             : static_cast<double>(snapshot.loaded_bytes) / static_cast<double>(snapshot.total_bytes));
   metrics.ready.Set(ready ? 1 : 0);
   metrics.segment_bytes.Set(ready ? static_cast<double>(store.segment_bytes()) : 0);
   metrics.load_seconds.Set(ready ? store.load_seconds() : 0);
@@ -81,16 +82,16 @@ absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& 
   if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
   LoadState state;
   WeightStoreRpc rpc(Describe(*store), state, metrics);
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                       RpcServer::Start({RoleAddress(config.node, "weight_store")}, {{v1::WeightStore::service_full_name(), &rpc}}));
+  MOE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RpcServer> server,
+      RpcServer::Start({RoleAddress(config.node, "weight_store")}, {{v1::WeightStore::service_full_name(), &rpc}}));
 
   std::atomic<bool> terminated{false};
   std::atomic<bool> load_done{false};
   absl::Status load_status;
   std::thread loader([&] {
-    load_status = store->Load(state, [&] {
-      return terminated ? absl::CancelledError("terminated while loading") : absl::OkStatus();
-    });
+    load_status = store->Load(
+        state, [&] { return terminated ? absl::CancelledError("terminated while loading") : absl::OkStatus(); });
     load_done = true;
   });
 

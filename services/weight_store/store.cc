@@ -31,7 +31,8 @@ uint64_t GenerationOf(const std::string& name) {
 
 }  // namespace
 
-WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults, Plan plan)
+WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults,
+                         Plan plan)
     : config_(std::move(config)),
       checkpoint_(std::move(checkpoint)),
       spec_(spec),
@@ -66,7 +67,8 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
                                     object.name + "); choose another --instance");
     }
     if (writer_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted = SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
+      absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted =
+          SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
       if (adopted.ok()) {
         spdlog::info("adopted {}: {:.2f} GiB, nothing to load", object.name, static_cast<double>(object.bytes) / kGib);
         writer_ = std::move(*adopted);
@@ -98,7 +100,8 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(std::thread::hardware_concurrency());
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
   spdlog::info("packing {:.2f} GiB into shared memory {}", static_cast<double>(segment_bytes()) / kGib, name);
-  MOE_ASSIGN_OR_RETURN(writer_, SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors));
+  MOE_ASSIGN_OR_RETURN(writer_,
+                       SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors));
   segment_name_ = name;
   const auto start = std::chrono::steady_clock::now();
   PackOptions options;
@@ -115,8 +118,8 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
     const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
     const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
     if (copy.ok() && disk.ok()) {
-      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; the load ran at {:.2f} of the lower", *copy / 1e9,
-                   *disk / 1e9, rate / std::min(*copy, *disk));
+      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; the load ran at {:.2f} of the lower",
+                   *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk));
     }
   }
   return absl::OkStatus();
@@ -127,7 +130,8 @@ void WeightStore::Remove() {
                                 writer_->header().state.load() == static_cast<uint32_t>(SegmentState::kReady))) {
     return;
   }
-  if (const absl::Status status = SharedMemory::Unlink(segment_name_); !status.ok()) spdlog::warn("{}", status.ToString());
+  if (const absl::Status status = SharedMemory::Unlink(segment_name_); !status.ok())
+    spdlog::warn("{}", status.ToString());
   segment_name_.clear();
 }
 

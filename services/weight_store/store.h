@@ -1,5 +1,5 @@
-// The weight store's logic: from a checkpoint directory to a READY segment, by packing it or by adopting what a predecessor
-// left.
+// The weight store's logic: from a checkpoint directory to a READY segment, by packing it or by adopting what a
+// predecessor left.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace moestro {
 
 class WeightStore {
  public:
-  // Opens and validates the checkpoint: config, tokenizer ids, every tensor's name, dtype and shape. Allocates nothing and
-  // reads no tensor data. Errors name file and tensor.
+  // Opens and validates the checkpoint: config, tokenizer ids, every tensor's name, dtype and shape. Allocates nothing
+  // and reads no tensor data. Errors name file and tensor.
   static absl::StatusOr<std::unique_ptr<WeightStore>> Open(const StoreConfig& config);
 
   // Makes the segment READY and tells `state` so, or FAILED. Blocks; `interrupted` is asked while packing. Removes dead

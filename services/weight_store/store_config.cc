@@ -14,7 +14,8 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   std::error_code error;
   const std::filesystem::path directory = std::filesystem::canonical(config.model_dir, error);
   if (error || !std::filesystem::is_directory(directory, error)) {
-    return absl::InvalidArgumentError("--model " + config.model_dir + ": not a directory; give the one that holds config.json");
+    return absl::InvalidArgumentError("--model " + config.model_dir +
+                                      ": not a directory; give the one that holds config.json");
   }
   config.model_dir = directory.string();
   if (config.model_name.empty()) config.model_name = directory.filename().string();

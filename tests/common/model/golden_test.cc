@@ -109,7 +109,8 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
   for (size_t t = 0; t < comparison.ratios.size(); ++t) {
     const bool is_outside = comparison.ratios[t] > 1;
     const bool is_certain = RoutingIsCertain(spec, golden.positions[t].router_margin);
-    // What starts a deviation must be another choice of experts; after that, later positions attend to it.
+    // What starts a deviation must be another choice of experts; later positions attend to it, so that they may be
+    // outside too, however certain their own choice is.
     const bool is_first = is_outside && outside == 0;
     EXPECT_FALSE(is_first && is_certain) << "position " << t << ": " << comparison.ratios[t];
     outside += is_outside;
@@ -124,7 +125,6 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
       golden.prompt.size(), median, measured_median, std::ranges::max(comparison.ratios), outside,
       comparison.expected_flips, certain, certain_outside);
   EXPECT_LE(outside, 1 + 2 * comparison.expected_flips);  // as many again may attend to those
-  EXPECT_LE(certain_outside, certain / 10);
   // The largest of 80 Gaussian errors has its median at 2.6 deviations.
   EXPECT_LT(median, 2.6 / kSigmas);
   // Transformers' hooks round at fewer places, but their deviation is the largest over the whole vocabulary.

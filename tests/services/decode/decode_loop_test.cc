@@ -23,8 +23,9 @@ class DecodeLoopTest : public testing::Test {
     for (int i = 0; i < tokens; ++i) rows.push_back({20 + i, i, 0, false});
     const KvPages pages = writer->pages();
     EXPECT_TRUE(node_.engine()
-                    .Forward({rows, std::span(&pages, 1), MlaForm::kAbsorbed}, [] { return absl::OkStatus(); },
-                             [](int64_t, std::span<const float>) {})
+                    .Forward(
+                        {rows, std::span(&pages, 1), MlaForm::kAbsorbed}, [] { return absl::OkStatus(); },
+                        [](int64_t, std::span<const float>) {})
                     .ok());
     writer->Publish(tokens);
     return lease;

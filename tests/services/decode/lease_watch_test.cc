@@ -23,7 +23,9 @@ TEST(LeaseWatchTest, StartedAndEndedLeasesAreLeftAlone) {
   int expired = 0;
   LeaseWatch::Entry started(watch, At(1), [&] { ++expired; });
   started.Started();
-  { const LeaseWatch::Entry ended(watch, At(1), [&] { ++expired; }); }
+  {
+    const LeaseWatch::Entry ended(watch, At(1), [&] { ++expired; });
+  }
   EXPECT_EQ(watch.Expire(At(100)), 0);
   EXPECT_EQ(expired, 0);
 }

@@ -42,11 +42,12 @@ TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
   const KvLease lease = *node_.pool().Reserve(100);
   const auto writer = node_.Writer(lease);
   std::vector<int64_t> done;
-  const PrefillEvents events{.on_progress = [&](int64_t tokens, int64_t total) {
-                               EXPECT_EQ(total, 40);
-                               EXPECT_EQ(node_.pool().ValidTokens(lease), tokens);
-                               done.push_back(tokens);
-                             },
+  const PrefillEvents events{.on_progress =
+                                 [&](int64_t tokens, int64_t total) {
+                                   EXPECT_EQ(total, 40);
+                                   EXPECT_EQ(node_.pool().ValidTokens(lease), tokens);
+                                   done.push_back(tokens);
+                                 },
                              .on_score = {}};
   const auto token = runner_.Run(Job(40), *writer, Never, events);
   ASSERT_TRUE(token.ok()) << token.status();
