@@ -127,7 +127,9 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
   EXPECT_LE(outside, 1 + 2 * comparison.expected_flips);  // as many again may attend to those
   // In the longest prompt some 20 flips are expected, and most of its positions attend to one: there this says nothing.
   constexpr size_t kShortPrompt = 100;
-  if (golden.prompt.size() < kShortPrompt) EXPECT_LE(certain_outside, certain / 10);
+  if (golden.prompt.size() < kShortPrompt) {
+    EXPECT_LE(certain_outside, certain / 10);
+  }
   // The largest of 80 Gaussian errors has its median at 2.6 deviations.
   EXPECT_LT(median, 2.6 / kSigmas);
   // Transformers' hooks round at fewer places, but their deviation is the largest over the whole vocabulary.
