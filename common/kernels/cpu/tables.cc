@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cpu/ref/kernels.h"
 #include "common/platform/cpu/cpu_features.h"
@@ -29,7 +30,6 @@ void FillRef(CpuKernels& table) {
 }
 
 void FillAvx512(CpuKernels& table) {
-  table.linear = avx512::Linear;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
   table.silu_mul = avx512::SiluMul;
@@ -39,10 +39,15 @@ void FillAvx512(CpuKernels& table) {
   table.attend_f32 = avx512::AttendF32;
 }
 
+void FillAvx512Bf16(CpuKernels& table) {
+  FillAvx512(table);
+  table.linear = avx512_bf16::Linear;
+}
+
 // Slowest first.
 constexpr std::array kTiers = {
     Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
-    Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512 && cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512},
+    Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512Bf16},
 };
 
 struct Tables {

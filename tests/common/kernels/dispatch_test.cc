@@ -42,9 +42,9 @@ TEST_F(SelectKernelsTest, UnknownNameIsInvalidAndListsTheKnownOnes) {
 }
 
 TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
-  const auto chosen = ChooseKernels("avx512", {AvailableKernels().front()}, {"ref", "avx512"});
+  const auto chosen = ChooseKernels("avx512_bf16", {AvailableKernels().front()}, {"ref", "avx512_bf16"});
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=avx512"));
+  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=avx512_bf16"));
 }
 
 TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {

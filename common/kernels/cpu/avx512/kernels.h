@@ -1,18 +1,13 @@
-// Kernels for CPUs with AVX-512 F, BW, VL, DQ, VBMI and BF16 (Zen 4 and later, Cooper Lake and Sapphire Rapids and
-// later). Contracts: common/kernels/cpu/kernels.h. The sources of this folder are compiled with flags that the rest of
-// the program must not see: they include only intrinsics and plain data, and all they define besides these functions
-// has internal linkage, or the linker might keep an AVX-512 copy of a function that baseline code calls too.
+// Kernels for CPUs with AVX-512 F, BW, VL and DQ (Skylake-SP and later, Zen 4 and later). Contracts:
+// common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 
 #include <cstdint>
 
 #include "common/kernels/cpu/attention_block.h"
-#include "common/tensor/packed_matrix.h"
 
 namespace moestro::avx512 {
 
-void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
-            int64_t row_begin, int64_t row_end);
 void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);

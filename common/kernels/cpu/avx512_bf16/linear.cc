@@ -1,9 +1,9 @@
 // Group by group of 64 rows, block by block of 128 inputs, a few tokens at a time (linear_block.h). FP8 weights are
 // expanded on the fly for few tokens; for more, a block is expanded once into a 16 KiB BF16 panel and used for all.
-#include "common/kernels/cpu/avx512/kernels.h"
-#include "common/kernels/cpu/avx512/linear_block.h"
+#include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/avx512_bf16/linear_block.h"
 
-namespace moestro::avx512 {
+namespace moestro::avx512_bf16 {
 
 static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
 
@@ -121,4 +121,4 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
   }
 }
 
-}  // namespace moestro::avx512
+}  // namespace moestro::avx512_bf16
