@@ -1,0 +1,61 @@
+#include "common/kernels/cpu/linear_f32.h"
+
+#include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/avx512/simd.h"
+
+namespace moestro::avx512 {
+namespace {
+
+struct Isa {
+  using Vector = __m512;
+  static constexpr int64_t kLanes = avx512::kLanes;
+
+  // 6 tokens x 4 vectors leave 8 of 32 registers for weights and inputs.
+  static constexpr int VectorsAtOnce(int) { return 4; }
+
+  [[gnu::always_inline]] static inline Vector Zero() { return _mm512_setzero_ps(); }
+  [[gnu::always_inline]] static inline Vector Broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  [[gnu::always_inline]] static inline Vector Fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline Vector Load(const float* p) { return _mm512_load_ps(p); }
+  [[gnu::always_inline]] static inline void Store(float* p, Vector v) { _mm512_store_ps(p, v); }
+  [[gnu::always_inline]] static inline void StoreFirst(float* p, int64_t n, Vector v) {
+    _mm512_mask_storeu_ps(p, FirstLanes(n), v);
+  }
+  [[gnu::always_inline]] static inline Vector FromF16(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Even(const uint8_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Odd(const uint8_t* p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi32(-0x10000)));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16(const uint16_t* p) { return avx512::Load(p); }
+
+  static inline bool ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+    const __m512i inputs01_then_23 = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i f16_bits = _mm512_set1_epi16(static_cast<int16_t>(0xbf80));
+    const __m512i nan = _mm512_set1_epi8(0x7f);
+    __m512i greatest = _mm512_setzero_si512();
+    for (int64_t tile = 0; tile < 4 * quads; ++tile, tiles += 64, panel += 128) {
+      linear_f32::Prefetch(tiles);
+      const __m512i codes = _mm512_permutexvar_epi64(inputs01_then_23, _mm512_load_si512(tiles));
+      greatest = _mm512_max_epu8(greatest, _mm512_and_si512(codes, nan));
+      // The arithmetic shift leaves the sign where it is and makes a second one, which the mask removes.
+      const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(codes, 8), 1);
+      const __m512i odd = _mm512_srai_epi16(codes, 1);
+      _mm512_store_si512(panel, _mm512_and_si512(even, f16_bits));
+      _mm512_store_si512(panel + 64, _mm512_and_si512(odd, f16_bits));
+    }
+    return _mm512_cmpeq_epi8_mask(greatest, nan) != 0;
+  }
+};
+
+}  // namespace
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end) {
+  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end);
+}
+
+}  // namespace moestro::avx512
