@@ -3,20 +3,20 @@
 // numbers, which one conversion turns into F32 as it is loaded; BF16 weights are converted as they are loaded. Every
 // output sees the same fused multiply-adds in input order, whatever the number of tokens.
 //
-// E4M3 as F16: the code's 7 lower bits are moved to where F16 has 4 bits of exponent and 3 of mantissa. That is the code's
-// value times 2^-8, the difference of the biases, subnormals included; the block's scale takes up the 2^8. NaN has no such
-// form and is patched in; no published weight is one, so a block is searched for it only if its expansion saw one.
+// E4M3 as F16: the code's 7 lower bits are moved to where F16 has 4 bits of exponent and 3 of mantissa. That is the
+// code's value times 2^-8, the difference of the biases, subnormals included; the block's scale takes up the 2^8. NaN
+// has no such form and is patched in; no published weight is one, so a block is searched only if its expansion saw one.
 //
 // `Isa` is a struct of static functions, all inlined, with internal linkage (see avx512/linear.cc and avx2/linear.cc):
-//   Vector, kLanes              F32 numbers, one row a lane
-//   VectorsAtOnce(tokens)       how many vectors of rows have their sums in registers beside each other: 4 or a divisor
-//                               of 64 / kLanes
-//   Zero() Broadcast(p) Fma(a, b, c) Load(p) Store(p, v)    p is aligned to the vector
-//   StoreFirst(p, n, v)         the first n of kLanes lanes, p unaligned
-//   FromF16(p)                  kLanes aligned F16 numbers
-//   FromBf16Even(p) FromBf16Odd(p)   the numbers 0, 2, 4.. or 1, 3, 5.. of 2 kLanes aligned BF16 numbers
-//   FromBf16(p)                 kLanes BF16 numbers, p unaligned
-//   ExpandPanel(tiles, quads, panel)  see PanelWeights; returns whether one of the codes is NaN
+//   Vector, kLanes                     kLanes F32 numbers, one row each
+//   VectorsAtOnce(tokens)              vectors of rows whose sums are in registers together; a divisor of 64 / kLanes
+//   Zero, Broadcast(p), Fma(a, b, c)   Fma is a * b + c, rounded once
+//   Load(p), Store(p, v)               p is aligned to the vector
+//   StoreFirst(p, n, v)                only the first n lanes are written, p unaligned
+//   FromF16(p)                         kLanes F16 numbers, p aligned to them
+//   FromBf16(p)                        kLanes BF16 numbers, p unaligned
+//   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 numbers, p aligned to them
+//   ExpandPanel(tiles, quads, panel)   FP8 tiles to the panel that PanelWeights reads; whether one of the codes is NaN
 #pragma once
 
 #include <immintrin.h>
@@ -30,7 +30,7 @@ namespace moestro::linear_f32 {
 constexpr int64_t kStepBytes = 256;       // one step of a group: 4 FP8 or 2 BF16 inputs
 constexpr int64_t kPanelStepBytes = 512;  // 4 F16 inputs of a group
 constexpr float kPanelScale = 0x1p8f;     // a code's value over its F16
-// Tokens of a register block: as many as leave registers for a weight and an input.
+// Tokens of a register block: each F32 that a weight was converted to is used so many times.
 constexpr int64_t kBlockTokens = 6;
 // Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
@@ -49,7 +49,7 @@ struct Scratch {
   alignas(64) float x[kBlockTokens * kScaleBlock];
 };
 
-// Weight sources: 4 inputs (a quad) at a time, Get(quad, input, v) is input 0..3 of the quad for the v-th vector of rows.
+// Weight sources: Get(quad, input, v) is input 0..3 of a quad (4 inputs) for the v-th vector of rows.
 
 // F16 panel: [quads][64 / kLanes vectors of rows][inputs 0, 2, 1, 3][kLanes rows], as the halves of packed words fall.
 template <typename Isa>
@@ -78,8 +78,8 @@ struct Bf16Weights {
   }
 };
 
-// totals[t][r] += scale * (chain of row r and token t over 4 * quads inputs) for the rows of kVectors vectors from `first`
-// on; x is F32 [kTokens][kScaleBlock].
+// totals[t][r] += scale * (chain of row r and token t over 4 * quads inputs) for the rows of kVectors vectors from
+// `first` on; x is F32 [kTokens][kScaleBlock].
 template <typename Isa, int kTokens, int kVectors, typename Weights>
 [[gnu::always_inline]] static inline void AddRows(const Weights& weights, int first, int64_t quads, const float* x,
                                                   float scale, float* totals) {
@@ -91,14 +91,27 @@ template <typename Isa, int kTokens, int kVectors, typename Weights>
     if (first == 0) weights.PrefetchQuad(quad);
 #pragma GCC unroll 4
     for (int input = 0; input < 4; ++input) {
-      typename Isa::Vector w[kVectors];
+      const float* inputs = x + 4 * quad + input;
+      if constexpr (kTokens < kVectors) {  // all tokens' inputs in registers, one vector of weights at a time
+        typename Isa::Vector values[kTokens];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) w[v] = weights.Get(quad, input, first + v);
+        for (int t = 0; t < kTokens; ++t) values[t] = Isa::Broadcast(inputs + t * kScaleBlock);
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        const typename Isa::Vector value = Isa::Broadcast(x + t * kScaleBlock + 4 * quad + input);
+        for (int v = 0; v < kVectors; ++v) {
+          const typename Isa::Vector w = weights.Get(quad, input, first + v);
 #pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) sums[t][v] = Isa::Fma(w[v], value, sums[t][v]);
+          for (int t = 0; t < kTokens; ++t) sums[t][v] = Isa::Fma(w, values[t], sums[t][v]);
+        }
+      } else {  // all weights in registers, one token at a time
+        typename Isa::Vector w[kVectors];
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) w[v] = weights.Get(quad, input, first + v);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const typename Isa::Vector value = Isa::Broadcast(inputs + t * kScaleBlock);
+#pragma GCC unroll 8
+          for (int v = 0; v < kVectors; ++v) sums[t][v] = Isa::Fma(w[v], value, sums[t][v]);
+        }
       }
     }
   }

@@ -1,7 +1,7 @@
-#include "common/kernels/cpu/linear_f32.h"
-
+// A policy for the loops of common/kernels/cpu/linear_f32.h.
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx2/simd.h"
+#include "common/kernels/cpu/linear_f32.h"
 
 namespace moestro::avx2 {
 namespace {
@@ -10,7 +10,7 @@ struct Isa {
   using Vector = __m256;
   static constexpr int64_t kLanes = avx2::kLanes;
 
-  // At most 12 sums, so that weights and an input fit beside them in 16 registers; at least 8, because a core starts two
+  // At most 12 sums, so that weights and inputs fit beside them in 16 registers; at least 8, because a core starts two
   // fused multiply-adds a cycle and each takes four.
   static constexpr int VectorsAtOnce(int tokens) { return tokens == 1 ? 8 : tokens <= 3 ? 4 : 2; }
 

@@ -1,7 +1,7 @@
-#include "common/kernels/cpu/linear_f32.h"
-
+// A policy for the loops of common/kernels/cpu/linear_f32.h.
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/linear_f32.h"
 
 namespace moestro::avx512 {
 namespace {
