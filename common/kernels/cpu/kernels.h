@@ -18,7 +18,7 @@
 namespace moestro {
 
 struct CpuKernels {
-  std::string_view isa;  // "ref", "avx512"
+  std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16"
 
   // y[t * y_stride + n] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0, tokens).
   // x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32; only columns [row_begin, row_end) are

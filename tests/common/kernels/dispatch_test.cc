@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace moestro {
@@ -42,9 +43,26 @@ TEST_F(SelectKernelsTest, UnknownNameIsInvalidAndListsTheKnownOnes) {
 }
 
 TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
-  const auto chosen = ChooseKernels("avx512", {AvailableKernels().front()}, {"ref", "avx512"});
-  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=avx512"));
+  for (std::string_view isa : CompiledKernels()) {
+    if (isa == "ref") continue;
+    const auto chosen = ChooseKernels(isa, {AvailableKernels().front()}, CompiledKernels());
+    EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=" + std::string(isa) + ": this CPU"));
+  }
+}
+
+TEST(CompiledKernels, SlowestFirst) {
+  EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16"));
+}
+
+// What a CPU can run is compiled in, in the same order.
+TEST(AvailableKernels, SlowestFirst) {
+  const std::vector<std::string_view> compiled = CompiledKernels();
+  auto next = compiled.begin();
+  for (const CpuKernels* kernels : AvailableKernels()) {
+    next = std::find(next, compiled.end(), kernels->isa);
+    ASSERT_NE(next, compiled.end()) << kernels->isa;
+  }
 }
 
 TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {

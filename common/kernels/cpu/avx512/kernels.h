@@ -1,7 +1,5 @@
-// Kernels for CPUs with AVX-512 F, BW, VL, DQ, VBMI and BF16 (Zen 4 and later, Cooper Lake and Sapphire Rapids and
-// later). Contracts: common/kernels/cpu/kernels.h. The sources of this folder are compiled with flags that the rest of
-// the program must not see: they include only intrinsics and plain data, and all they define besides these functions
-// has internal linkage, or the linker might keep an AVX-512 copy of a function that baseline code calls too.
+// Kernels for CPUs with AVX-512 F, BW, VL and DQ (Skylake-SP and later, Zen 4 and later). Contracts:
+// common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 
 #include <cstdint>
