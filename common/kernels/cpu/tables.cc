@@ -26,8 +26,10 @@ void FillRef(CpuKernels& table) {
   table.silu_mul = ref::SiluMul;
   table.to_bf16 = ref::ToBf16;
   table.axpy = ref::Axpy;
-  table.attend_bf16 = ref::AttendBf16;
-  table.attend_f32 = ref::AttendF32;
+  table.axpby = ref::Axpby;
+  table.pack_keys = ref::PackKeys;
+  table.pack_values = ref::PackValues;
+  table.softmax_block = ref::SoftmaxBlock;
 }
 
 void FillAvx2(CpuKernels& table) {
@@ -46,8 +48,10 @@ void FillAvx512(CpuKernels& table) {
   table.silu_mul = avx512::SiluMul;
   table.to_bf16 = avx512::ToBf16;
   table.axpy = avx512::Axpy;
-  table.attend_bf16 = avx512::AttendBf16;
-  table.attend_f32 = avx512::AttendF32;
+  table.axpby = avx512::Axpby;
+  table.pack_keys = avx512::PackKeys;
+  table.pack_values = avx512::PackValues;
+  table.softmax_block = avx512::SoftmaxBlock;
 }
 
 void FillAvx512Bf16(CpuKernels& table) { table.linear = avx512_bf16::Linear; }
