@@ -39,6 +39,10 @@ void FillAvx2(CpuKernels& table) {
   table.silu_mul = avx2::SiluMul;
   table.to_bf16 = avx2::ToBf16;
   table.axpy = avx2::Axpy;
+  table.axpby = avx2::Axpby;
+  table.pack_keys = avx2::PackKeys;
+  table.pack_values = avx2::PackValues;
+  table.softmax_block = avx2::SoftmaxBlock;
 }
 
 void FillAvx512(CpuKernels& table) {

@@ -37,4 +37,13 @@ void Axpy(float a, const float* x, int64_t n, float* y) {
   }
 }
 
+void Axpby(float a, const float* x, float b, int64_t n, float* y) {
+  const __m256 x_factor = _mm256_set1_ps(a);
+  const __m256 y_factor = _mm256_set1_ps(b);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __m256 scaled = _mm256_mul_ps(y_factor, LoadFirst(y + i, n - i));
+    StoreFirst(y + i, n - i, _mm256_fmadd_ps(x_factor, LoadFirst(x + i, n - i), scaled));
+  }
+}
+
 }  // namespace moestro::avx2

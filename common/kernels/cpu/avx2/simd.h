@@ -17,9 +17,11 @@ static inline __m256i FirstLanes(int64_t n) {
 
 // 8 numbers as F32. LoadFirst reads only the first n; the other lanes are zero.
 static inline __m256 Load(const float* p) { return _mm256_loadu_ps(p); }
+static inline __m256 Widen(__m128i bf16) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bf16), 16));
+}
 static inline __m256 Load(const uint16_t* bf16) {
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bf16));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  return Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bf16)));
 }
 static inline __m256 LoadFirst(const float* p, int64_t n) {
   return n >= kLanes ? Load(p) : _mm256_maskload_ps(p, FirstLanes(n));
