@@ -3,6 +3,7 @@
 
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/activations.h"
+#include "common/model/moe_progress.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
@@ -14,6 +15,7 @@ struct EngineContext {
   WorkerPool& pool;
   float softmax_scale;
   Activations activations;
+  MoeProgress moe_progress{spec};
 };
 
 }  // namespace moestro
