@@ -52,8 +52,8 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {
     metrics.waiting.Set(static_cast<double>(rpc.waiting()));
-    if (const auto memory = ReadMemoryUse(0); memory.ok()) {
-      metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+    if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
+      metrics.private_bytes.Set(static_cast<double>(*bytes));
     }
   }
   spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
