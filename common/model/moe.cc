@@ -14,8 +14,8 @@ namespace {
 //   gather    a routed row each: copies it next to the other rows of its expert
 //   gate, up  an expert and one of the domain's row groups each, experts in ascending id, the dense MLP or shared
 //             expert last: 64 outputs of silu(gate x) * up x, for all rows of the expert
-//   down      one of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order of
-//             the sum is fixed, and waits before each until all domains have its gate and up
+//   down      one of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order
+//             of the sum is fixed, and waits before each until all domains have its gate and up
 // By the time a worker comes to the first down task, most experts are done: only the last ones are waited for.
 class MoeLayer {
  public:

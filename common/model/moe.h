@@ -16,9 +16,9 @@ enum class MoeSync {
   kGlobal,     // all for all, between two runs: what per-expert waits are measured against, and good for nothing else
 };
 
-// residual[row] += sum over the row's experts, in ascending id, of weight * expert(x[row]), then + always(x[row]), where
-// x is context.activations.normed_narrow and residual context.activations.residual, both [rows, hidden]. The bits do not
-// depend on rows that share the call, threads, domains or `sync`.
+// residual[row] += sum over the row's experts, in ascending id, of weight * expert(x[row]), then + always(x[row]),
+// where x is context.activations.normed_narrow and residual context.activations.residual, both [rows, hidden]. The bits
+// do not depend on rows that share the call, threads, domains or `sync`.
 // choices: [rows, experts_per_token], each row's in ascending id; empty in a dense layer. 1 <= rows <= max_rows.
 void RunMoe(EngineContext& context, const FeedForwardWeights& weights, int64_t rows,
             std::span<const ExpertChoice> choices, MoeSync sync = MoeSync::kPerExpert);

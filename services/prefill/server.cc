@@ -45,7 +45,8 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   PrefillRunner runner(*engine, config.mla_form);
   rpc.Serve(&runner, (*weights)->header().fingerprint);
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, MLA form {}",
+  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, "
+               "MLA form {}",
                kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
                config.mla_form.name);
 
