@@ -19,13 +19,13 @@ namespace {
 // By the time a worker comes to the first down task, most experts are done: only the last ones are waited for.
 class MoeLayer {
  public:
-  MoeLayer(EngineContext& context, const FeedForwardWeights& weights, int64_t rows,
+  MoeLayer(const MoeContext& context, const FeedForwardWeights& weights, int64_t rows,
            std::span<const ExpertChoice> choices)
       : context_(context),
         spec_(context.spec),
         kernels_(context.kernels),
         a_(context.activations),
-        progress_(context.moe_progress),
+        progress_(context.progress),
         weights_(weights),
         rows_(rows),
         domains_(context.pool.domains()) {
@@ -171,7 +171,7 @@ class MoeLayer {
     }
   }
 
-  EngineContext& context_;
+  const MoeContext& context_;
   const ModelSpec& spec_;
   const CpuKernels& kernels_;
   Activations& a_;
@@ -185,7 +185,7 @@ class MoeLayer {
 
 }  // namespace
 
-void RunMoe(EngineContext& context, const FeedForwardWeights& weights, int64_t rows,
+void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, int64_t rows,
             std::span<const ExpertChoice> choices, MoeSync sync) {
   MoeLayer(context, weights, rows, choices).Run(sync);
 }
