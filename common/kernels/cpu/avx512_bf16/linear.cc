@@ -18,66 +18,78 @@ static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 struct Scratch {
   alignas(64) float totals[kBatchTokens * kGroupRows];
-  alignas(64) uint8_t panel[kScaleBlock * kRowGroup * 2];
+  alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
 
 // One block for any number of tokens, in register blocks of about equal size (8 tokens are 4 + 4, not 6 + 2: the fewer
 // tokens share an expanded tile, the dearer it is).
-template <typename Weights>
+template <typename Weights, typename SideWork>
 static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, const Totals& totals) {
+                                  int64_t tokens, const Totals& totals, SideWork side) {
   const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
   const int64_t size = (tokens + register_blocks - 1) / register_blocks;
   for (int64_t t = 0; t < tokens; t += size) {
     const uint16_t* xt = x + t * x_stride;
     const Totals total{totals.data + t * totals.stride, totals.stride, totals.first};
+    side.Refill((tokens - t + size - 1) / size);
     switch (Min(size, tokens - t)) {
       case 1:
-        AddBlock<1>(weights, block, xt, x_stride, total);
+        AddBlock<1>(weights, block, xt, x_stride, total, side);
         break;
       case 2:
-        AddBlock<2>(weights, block, xt, x_stride, total);
+        AddBlock<2>(weights, block, xt, x_stride, total, side);
         break;
       case 3:
-        AddBlock<3>(weights, block, xt, x_stride, total);
+        AddBlock<3>(weights, block, xt, x_stride, total, side);
         break;
       case 4:
-        AddBlock<4>(weights, block, xt, x_stride, total);
+        AddBlock<4>(weights, block, xt, x_stride, total, side);
         break;
       case 5:
-        AddBlock<5>(weights, block, xt, x_stride, total);
+        AddBlock<5>(weights, block, xt, x_stride, total, side);
         break;
       default:
         static_assert(kBlockTokens == 6);
-        AddBlock<6>(weights, block, xt, x_stride, total);
+        AddBlock<6>(weights, block, xt, x_stride, total, side);
         break;
     }
   }
 }
 
-static inline void ExpandPanel(const Fp8Weights& weights, const uint8_t* tiles, int64_t quads, uint8_t* panel) {
-  for (int64_t quad = 0; quad < quads; ++quad, tiles += kStepBytes, panel += 2 * kStepBytes) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64 + kPrefetchBytes);
-      __m512i w01, w23;
-      Expand(weights.expander, tiles + v * 64, &w01, &w23);
-      _mm512_store_si512(panel + v * 64, w01);
-      _mm512_store_si512(panel + kStepBytes + v * 64, w23);
-    }
-  }
-}
+// Expands FP8 tiles into a BF16 panel, one tile a step.
+class PanelExpansion {
+ public:
+  PanelExpansion(const uint8_t* tiles, int64_t quads, uint8_t* panel)
+      : tile_(tiles), panel_(panel), left_(quads * kVectors) {}
 
-static inline void AddFp8Block(const Fp8Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, const Totals& totals, uint8_t* panel_room) {
-  if (tokens <= kDirectTokens) {
-    AddBlockTokens(weights, block, x, x_stride, tokens, totals);
-    return;
+  // Spreads what is left over that many blocks of steps.
+  [[gnu::always_inline]] inline void Refill(int64_t blocks) { steps_ = (left_ + blocks - 1) / blocks; }
+
+  [[gnu::always_inline]] inline bool Step() {
+    if (steps_ == 0) return false;
+    --steps_;
+    --left_;
+    Prefetch(tile_ + kPrefetchBytes);
+    __m512i w01, w23;
+    Expand(MakeFp8Expander(), tile_, &w01, &w23);
+    _mm512_store_si512(panel_, w01);
+    _mm512_store_si512(panel_ + kStepBytes, w23);
+    tile_ += 64;
+    panel_ += left_ % kVectors == 0 ? kStepBytes + 64 : 64;
+    return true;
   }
-  ExpandPanel(weights, block.weights, block.quads + (block.tail != 0), panel_room);
-  Block panel = block;
-  panel.weights = panel_room;
-  AddBlockTokens(Bf16Weights<false>(), panel, x, x_stride, tokens, totals);
+
+ private:
+  const uint8_t* tile_;
+  uint8_t* panel_;
+  int64_t left_;
+  int64_t steps_ = 0;
+};
+
+static inline void ExpandNow(PanelExpansion expansion) {
+  expansion.Refill(1);
+  while (expansion.Step()) {
+  }
 }
 
 static inline int64_t PrefetchDistance(const PackedMatrix& w) {
@@ -96,15 +108,29 @@ static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, con
   // so that they evict each other from the cache.
   const bool direct = blocks == 1 && row_end - row >= kGroupRows;
   Totals totals = direct ? Totals{y + row, y_stride, true} : Totals{scratch.totals, kGroupRows, true};
-  for (int64_t b = 0; b < blocks; ++b) {
+  const auto block_at = [&](int64_t b) {
     const int64_t col = b * kScaleBlock;
     const int64_t cols = Min(kScaleBlock, w.cols - col);
-    Block block{group + col * column_bytes, cols / 4, cols % 4, 1.0f};
-    if (is_fp8) {
-      block.scale = w.scales[row / kScaleBlock * blocks + b];
-      AddFp8Block(fp8, block, x + col, x_stride, tokens, totals, scratch.panel);
+    return Block{group + col * column_bytes, cols / 4, cols % 4,
+                 is_fp8 ? w.scales[row / kScaleBlock * blocks + b] : 1.0f};
+  };
+  const auto expansion_of = [&](int64_t b) {
+    if (b == blocks) return PanelExpansion(nullptr, 0, nullptr);
+    const Block block = block_at(b);
+    return PanelExpansion(block.weights, block.quads + (block.tail != 0), scratch.panels[b % 2]);
+  };
+  const bool expand = is_fp8 && tokens > kDirectTokens;
+  if (expand) ExpandNow(expansion_of(0));
+  for (int64_t b = 0; b < blocks; ++b) {
+    Block block = block_at(b);
+    const uint16_t* xb = x + b * kScaleBlock;
+    if (expand) {
+      block.weights = scratch.panels[b % 2];
+      AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals, expansion_of(b + 1));
+    } else if (is_fp8) {
+      AddBlockTokens(fp8, block, xb, x_stride, tokens, totals, NoSideWork());
     } else {
-      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, x + col, x_stride, tokens, totals);
+      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, xb, x_stride, tokens, totals, NoSideWork());
     }
     totals.first = false;
   }

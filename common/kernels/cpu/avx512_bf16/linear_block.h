@@ -50,6 +50,9 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
+// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead on its own.
+[[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
+
 // FP8 tiles, expanded on the fly.
 struct Fp8Weights {
   Fp8Expander expander = MakeFp8Expander();
@@ -83,6 +86,7 @@ struct Bf16Weights {
 #pragma GCC unroll 2
     for (int pair = 0; pair < 2; ++pair) {
       const uint8_t* tiles = weights + (2 * quad + pair) * kStepBytes;
+      KeepOrder();
       __m512i w[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
@@ -106,16 +110,27 @@ struct Totals {
   bool first;  // nothing there yet: start from 0
 };
 
-// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens.
-template <int kTokens, typename Weights>
+// Nothing to do beside a block.
+struct NoSideWork {
+  [[gnu::always_inline]] inline void Refill(int64_t) {}
+  [[gnu::always_inline]] inline bool Step() { return false; }
+};
+
+// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens. side.Step() is called once for each 4
+// inputs until it says that there is no more: work for other execution ports, which hides behind the dot products.
+template <int kTokens, typename Weights, typename SideWork>
 static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                            const Totals& totals) {
+                            const Totals& totals, SideWork& side) {
   __m512 sums[kTokens][kVectors];
   for (int t = 0; t < kTokens; ++t) {
     for (int v = 0; v < kVectors; ++v) sums[t][v] = _mm512_setzero_ps();
   }
+  int64_t quad = 0;
+  for (; quad < block.quads && side.Step(); ++quad) {
+    weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
+  }
 #pragma GCC unroll 2
-  for (int64_t quad = 0; quad < block.quads; ++quad) {
+  for (; quad < block.quads; ++quad) {
     weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
   }
   if (block.tail != 0) {
