@@ -26,6 +26,8 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
       q_a_narrow(max_rows * spec.q_lora_rank),
       q(max_rows * spec.num_heads * spec.qk_head_dim()),
       kv_a(max_rows * spec.kv_dim()),
+      queries(spec.num_heads * std::max(max_rows * spec.qk_head_dim(), kAbsorbedRows * spec.kv_dim())),
+      latents(kAbsorbedRows * spec.num_heads * spec.kv_lora_rank),
       attended(max_rows * spec.num_heads * spec.v_head_dim),
       router_logits(max_rows * spec.num_experts),
       choices(max_rows * spec.experts_per_token),

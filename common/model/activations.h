@@ -3,65 +3,37 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/kv/format.h"
+#include "common/model/buffer.h"
 #include "common/model/router.h"
 #include "common/tensor/packed_matrix.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro {
 
-// Zeroed, on a 64-byte boundary so that no vector load straddles a cache line.
-template <typename T>
-class Buffer {
- public:
-  explicit Buffer(int64_t count) : data_(static_cast<T*>(::operator new[](Bytes(count), kAlignment))) {
-    std::memset(static_cast<void*>(data_.get()), 0, Bytes(count));
-  }
-  T* get() const { return data_.get(); }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  static size_t Bytes(int64_t count) { return static_cast<size_t>(count) * sizeof(T); }
-  struct Free {
-    void operator()(T* data) const { ::operator delete[](data, kAlignment); }
-  };
-  std::unique_ptr<T, Free> data_;
-};
-
-// (row, head) pairs that one task of absorbed attention works on. Their queries and sums (about 4.5 KB each at the
-// published geometry) and one KV block (74 KB) fit a core's L2 cache together.
-inline constexpr int64_t kQueriesPerTile = 32;
+// Rows whose absorbed queries and attended latents are held at once (at the published geometry 280 KB a row).
+inline constexpr int64_t kAbsorbedRows = 32;
 
 // What one worker needs for itself.
 struct WorkerScratch {
   WorkerScratch(const ModelSpec& spec, int64_t max_rows)
       : group_a(max_rows * kRowGroup),
         group_b(max_rows * kRowGroup),
-        query(kQueriesPerTile * spec.kv_dim()),
-        latent_sum(kQueriesPerTile * spec.kv_lora_rank),
-        narrow(kQueriesPerTile * std::max(spec.qk_nope_head_dim, spec.kv_lora_rank)),
-        expanded(kPageTokens * (spec.qk_nope_head_dim + spec.v_head_dim)),
+        head(std::max(kAbsorbedRows * std::max(spec.kv_lora_rank, spec.v_head_dim),
+                      kPageTokens * (spec.qk_nope_head_dim + spec.v_head_dim))),
+        head_narrow(kAbsorbedRows * spec.qk_nope_head_dim),
         keys(kPageTokens * spec.qk_head_dim()),
-        value_sum(std::max(max_rows, kQueriesPerTile) * spec.v_head_dim),
-        max_score(std::max(max_rows, kQueriesPerTile)),
-        sum(std::max(max_rows, kQueriesPerTile)) {}
+        values(kPageTokens * spec.v_head_dim) {}
 
-  Buffer<float> group_a;     // [R, 64]: one row group's outputs
-  Buffer<float> group_b;     // [R, 64]
-  Buffer<float> query;       // [tile, kv_dim]
-  Buffer<float> latent_sum;  // [tile, kv_lora_rank]
-  Buffer<uint16_t> narrow;   // [tile, max(qk_nope_head_dim, kv_lora_rank)]
-  Buffer<float> expanded;    // [page_tokens, qk_nope_head_dim + v_head_dim]: one head's keys and values of a KV block
-  Buffer<float> keys;        // [page_tokens, qk_head_dim]
-  Buffer<float> value_sum;   // [max(R, tile), v_head_dim]
-  Buffer<float> max_score;   // [max(R, tile)]
-  Buffer<float> sum;         // [max(R, tile)]
+  Buffer<float> group_a;         // [R, 64]: one row group's outputs
+  Buffer<float> group_b;         // [R, 64]
+  Buffer<float> head;            // one head's absorbed queries or values [rows, dim], or a KV block's expansion
+  Buffer<uint16_t> head_narrow;  // [rows, qk_nope_head_dim]
+  Buffer<uint16_t> keys;         // [page_tokens, qk_head_dim]: one head's keys of a KV block
+  Buffer<uint16_t> values;       // [page_tokens, v_head_dim]
 };
 
 struct Activations {
@@ -76,6 +48,8 @@ struct Activations {
   Buffer<uint16_t> q_a_narrow;           // [R, q_lora_rank]
   Buffer<float> q;                       // [R, A, qk_head_dim]
   Buffer<float> kv_a;                    // [R, kv_dim]
+  Buffer<uint16_t> queries;              // [A, R, qk_head_dim], or absorbed [kAbsorbedRows, A, kv_dim]
+  Buffer<uint16_t> latents;              // [kAbsorbedRows, A, kv_lora_rank]: attended, absorbed form
   Buffer<uint16_t> attended;             // [R, A, v_head_dim]
   Buffer<float> router_logits;           // [R, num_experts]
   std::vector<ExpertChoice> choices;     // [R, experts_per_token]

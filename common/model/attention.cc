@@ -51,6 +51,24 @@ LinearInput ProjectDown(EngineContext& context, const AttentionWeights& weights,
 
 }  // namespace
 
+static_assert(kPageTokens == kAttentionBlock, "a page holds one KV block of every layer");
+
+AttentionShape AbsorbedShape(const ModelSpec& spec) {
+  return {.heads = spec.num_heads,
+          .kv_heads = 1,
+          .key_dim = spec.kv_dim(),
+          .value_dim = spec.kv_lora_rank,
+          .scale = static_cast<float>(SoftmaxScale(spec))};
+}
+
+AttentionShape UnabsorbedShape(const ModelSpec& spec) {
+  return {.heads = spec.num_heads,
+          .kv_heads = spec.num_heads,
+          .key_dim = spec.qk_head_dim(),
+          .value_dim = spec.v_head_dim,
+          .scale = static_cast<float>(SoftmaxScale(spec))};
+}
+
 void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                   MlaForm form) {
   Activations& a = context.activations;

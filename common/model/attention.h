@@ -6,6 +6,7 @@
 #include "common/model/batch.h"
 #include "common/model/binding.h"
 #include "common/model/context.h"
+#include "common/model/rope.h"
 
 namespace moestro {
 
@@ -14,7 +15,10 @@ namespace moestro {
 void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                   MlaForm form);
 
-// Both read `q` (rotating and scaling it in place or into scratch) and the pages, and write `attended`.
+AttentionShape AbsorbedShape(const ModelSpec& spec);
+AttentionShape UnabsorbedShape(const ModelSpec& spec);
+
+// Both read `q`, rotating it in place, and the pages, and write `attended`.
 //
 // Absorbed: queries are taken into the latent space, where the cached vectors are keys and values of every head at
 // once.
@@ -23,10 +27,11 @@ void AttendAbsorbed(EngineContext& context, const AttentionWeights& weights, int
 void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer,
                       const CheckedBatch& batch);
 
-// Tokens of KV block `block` that a row at `position` sees; 0 or less when the block lies beyond it.
-inline int64_t VisibleTokens(int64_t position, int64_t block) {
-  const int64_t visible = position + 1 - block * kPageTokens;
-  return visible < kPageTokens ? visible : kPageTokens;
+// Rotates the qk_rope_head_dim numbers of one head's query to the row's position.
+inline void RotateQuery(const EngineContext& context, int64_t row, float* query) {
+  const int64_t pairs = context.spec.qk_rope_head_dim / 2;
+  RotatePairs(context.activations.cosine.get() + row * pairs, context.activations.sine.get() + row * pairs, pairs,
+              query);
 }
 
 }  // namespace moestro

@@ -3,6 +3,7 @@
 
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/activations.h"
+#include "common/model/flash_attention.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
@@ -12,8 +13,9 @@ struct EngineContext {
   const ModelSpec& spec;
   const CpuKernels& kernels;
   WorkerPool& pool;
-  float softmax_scale;
   Activations activations;
+  FlashAttention absorbed_attention;
+  FlashAttention unabsorbed_attention;
 };
 
 }  // namespace moestro

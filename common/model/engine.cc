@@ -24,8 +24,12 @@ struct Engine::Impl {
       : max_rows(rows),
         weights(std::move(bound)),
         rope(segment.spec()),
-        context{segment.spec(), kernels, pool, static_cast<float>(SoftmaxScale(segment.spec())),
-                Activations(segment.spec(), rows, pool.threads())} {}
+        context{.spec = segment.spec(),
+                .kernels = kernels,
+                .pool = pool,
+                .activations = Activations(segment.spec(), rows, pool.threads()),
+                .absorbed_attention = FlashAttention(kernels, pool, AbsorbedShape(segment.spec())),
+                .unabsorbed_attention = FlashAttention(kernels, pool, UnabsorbedShape(segment.spec()))} {}
 
   void Embed(const CheckedBatch& batch);
   absl::Status RunLayer(const CheckedBatch& batch, int64_t layer, MlaForm form);

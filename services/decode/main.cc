@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "moestro-decode: the decode role of a moestro node.\n"
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
-      "MOESTRO_ISA=ref|avx512 in the environment forces the kernels."};
+      "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "decode", config.node);
   app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
   app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step");

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "moestro-prefill: the prefill role of a moestro node.\n"
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
-      "MOESTRO_ISA=ref|avx512 in the environment forces the kernels."};
+      "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "prefill", config.node);
   app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");

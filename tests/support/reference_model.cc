@@ -145,36 +145,63 @@ double ReferenceModel::SoftmaxScale() const {
   return scale;
 }
 
+// Softmax weights, not divided by their sum. Rounded ones are exp(score - greatest so far), where "so far" ends with
+// the token's block of 64: what an online softmax rounds.
+ReferenceModel::Vector ReferenceModel::SoftmaxWeights(const Vector& scores) const {
+  constexpr size_t kBlock = 64;
+  const double last_maximum = *std::max_element(scores.begin(), scores.end());
+  Vector weights;
+  for (size_t t = 0; t < scores.size(); ++t) {
+    const size_t end = std::min(scores.size(), (t / kBlock + 1) * kBlock);
+    const double maximum = *std::max_element(scores.begin(), scores.begin() + static_cast<int64_t>(end));
+    weights.push_back(Rounded(std::exp(scores[t] - maximum)) * std::exp(maximum - last_maximum));
+  }
+  return weights;
+}
+
+// Scores over the latent: sum_n q[n] * (W[n] . c) = (sum_n q[n] * W[n]) . c, and the same for values. Which side is
+// summed first matters only for the roundings.
 ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
                                                   const std::vector<CachedToken>& cache) const {
   const Matrix& kv_b = LayerTensor(layer, "self_attn.kv_b_proj.weight");
   const int64_t first_key = head * (spec_.qk_nope_head_dim + spec_.v_head_dim);
   const int64_t first_value = first_key + spec_.qk_nope_head_dim;
-  // Scores go over the latent: sum_n q[n] * (W[n] . c) = (sum_n q[n] * W[n]) . c.
+  const auto up = [&](int64_t first, int64_t rows, const Vector& latent) {
+    Vector result(rows, 0);
+    for (int64_t n = 0; n < rows; ++n) {
+      for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) result[n] += kv_b.at(first + n, c) * latent[c];
+    }
+    return result;
+  };
+  const auto dot = [](const Vector& x, const Vector& y) {
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+  };
+  const bool absorbed = rounding_ != Rounding::kUnabsorbed;
+  const Vector narrow = Rounded(nope);
   Vector latent_query(spec_.kv_lora_rank, 0);
   for (int64_t n = 0; n < spec_.qk_nope_head_dim; ++n) {
-    const double q = rounding_ == Rounding::kAbsorbed ? Rounded(nope[n]) : nope[n];
-    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent_query[c] += q * kv_b.at(first_key + n, c);
+    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent_query[c] += narrow[n] * kv_b.at(first_key + n, c);
   }
+  latent_query = Rounded(latent_query);
   Vector scores;
   for (const CachedToken& token : cache) {
-    double score = std::inner_product(latent_query.begin(), latent_query.end(), token.latent.begin(), 0.0);
-    score += std::inner_product(rope.begin(), rope.end(), token.rotated_key.begin(), 0.0);
-    scores.push_back(score * SoftmaxScale());
+    const double score = absorbed ? dot(latent_query, token.latent)
+                                  : dot(narrow, Rounded(up(first_key, spec_.qk_nope_head_dim, token.latent)));
+    scores.push_back((score + dot(Rounded(rope), token.rotated_key)) * SoftmaxScale());
   }
-  const double maximum = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (double& score : scores) sum += score = std::exp(score - maximum);
+  const Vector weights = SoftmaxWeights(scores);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   Vector latent(spec_.kv_lora_rank, 0);
-  for (size_t t = 0; t < cache.size(); ++t) {
-    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent[c] += scores[t] / sum * cache[t].latent[c];
-  }
-  if (rounding_ == Rounding::kAbsorbed) latent = Rounded(latent);
   Vector values(spec_.v_head_dim, 0);
-  for (int64_t n = 0; n < spec_.v_head_dim; ++n) {
-    for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) values[n] += kv_b.at(first_value + n, c) * latent[c];
+  for (size_t t = 0; t < cache.size(); ++t) {
+    if (absorbed) {
+      for (int64_t c = 0; c < spec_.kv_lora_rank; ++c) latent[c] += weights[t] / sum * cache[t].latent[c];
+    } else {
+      const Vector value = Rounded(up(first_value, spec_.v_head_dim, cache[t].latent));
+      for (int64_t n = 0; n < spec_.v_head_dim; ++n) values[n] += weights[t] / sum * value[n];
+    }
   }
-  return values;
+  return absorbed ? up(first_value, spec_.v_head_dim, Rounded(latent)) : values;
 }
 
 ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position, const Vector& x,

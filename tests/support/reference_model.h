@@ -15,7 +15,7 @@ namespace moestro {
 class ReferenceModel {
  public:
   // Where activations are rounded to BF16. kNone: nowhere. The others repeat the engine's roundings for that form of
-  // MLA: the input of every linear layer and the cached vectors.
+  // MLA: the input of every linear layer, the cached vectors, queries, softmax weights, expanded keys and values.
   enum class Rounding { kNone, kAbsorbed, kUnabsorbed };
 
   struct Result {
@@ -48,6 +48,7 @@ class ReferenceModel {
   Vector Linear(const std::string& name, const Vector& x) const;
   Vector Norm(const std::string& name, const Vector& x, double eps) const;
   Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
+  Vector SoftmaxWeights(const Vector& scores) const;
   Vector AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
                     const std::vector<CachedToken>& cache) const;
   Vector Mlp(const std::string& prefix, const Vector& x) const;

@@ -18,7 +18,7 @@
 namespace moestro {
 
 struct CpuKernels {
-  std::string_view isa;  // "ref", "avx512"
+  std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16"
 
   // y[t * y_stride + n] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0, tokens).
   // x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32; only columns [row_begin, row_end) are
@@ -41,11 +41,23 @@ struct CpuKernels {
   // y += a * x (fused multiply-add per element)
   void (*axpy)(float a, const float* x, int64_t n, float* y);
 
-  // Keys and values in BF16: token t's key at keys + t * stride, its value at values + t * stride.
-  void (*attend_bf16)(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride);
-  // The same with F32 keys and values and separate strides.
-  void (*attend_f32)(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
-                     int64_t value_stride);
+  // y = a * x + b * y (b * y rounded, then a fused multiply-add, per element)
+  void (*axpby)(float a, const float* x, float b, int64_t n, float* y);
+
+  // Attention works on KV blocks of up to kAttentionBlock tokens. A block is packed once into two BF16 matrices of the
+  // layout in packed_matrix.h and then used by many queries (heads that share it, rows that see it): scores are
+  // linear(keys, queries), sums of values linear(values, weights).
+  //
+  // `keys` becomes the packed matrix [tokens rows, dim columns] of the vectors at kv + t * stride; BF16, dim numbers
+  // each.
+  void (*pack_keys)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
+  // `values` becomes its transpose: the packed matrix [dim rows, tokens columns].
+  void (*pack_values)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
+  // One query's step of the online softmax: s = scale * scores[t] for t in [0, tokens), tokens <= kAttentionBlock.
+  // weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, kAttentionBlock). state.max_score becomes the new
+  // maximum; state.sum is multiplied by the returned factor exp(old - new maximum), by which the caller must multiply
+  // what it has summed so far, and the weights, as rounded, are added to it.
+  float (*softmax_block)(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
 };
 
 // Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so), slowest first. Never empty: "ref" is

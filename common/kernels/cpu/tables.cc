@@ -3,7 +3,9 @@
 #include <array>
 #include <cstddef>
 
+#include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cpu/ref/kernels.h"
 #include "common/platform/cpu/cpu_features.h"
@@ -24,8 +26,23 @@ void FillRef(CpuKernels& table) {
   table.silu_mul = ref::SiluMul;
   table.to_bf16 = ref::ToBf16;
   table.axpy = ref::Axpy;
-  table.attend_bf16 = ref::AttendBf16;
-  table.attend_f32 = ref::AttendF32;
+  table.axpby = ref::Axpby;
+  table.pack_keys = ref::PackKeys;
+  table.pack_values = ref::PackValues;
+  table.softmax_block = ref::SoftmaxBlock;
+}
+
+void FillAvx2(CpuKernels& table) {
+  table.linear = avx2::Linear;
+  table.router_logits = avx2::RouterLogits;
+  table.rms_norm = avx2::RmsNorm;
+  table.silu_mul = avx2::SiluMul;
+  table.to_bf16 = avx2::ToBf16;
+  table.axpy = avx2::Axpy;
+  table.axpby = avx2::Axpby;
+  table.pack_keys = avx2::PackKeys;
+  table.pack_values = avx2::PackValues;
+  table.softmax_block = avx2::SoftmaxBlock;
 }
 
 void FillAvx512(CpuKernels& table) {
@@ -35,14 +52,20 @@ void FillAvx512(CpuKernels& table) {
   table.silu_mul = avx512::SiluMul;
   table.to_bf16 = avx512::ToBf16;
   table.axpy = avx512::Axpy;
-  table.attend_bf16 = avx512::AttendBf16;
-  table.attend_f32 = avx512::AttendF32;
+  table.axpby = avx512::Axpby;
+  table.pack_keys = avx512::PackKeys;
+  table.pack_values = avx512::PackValues;
+  table.softmax_block = avx512::SoftmaxBlock;
 }
+
+void FillAvx512Bf16(CpuKernels& table) { table.linear = avx512_bf16::Linear; }
 
 // Slowest first.
 constexpr std::array kTiers = {
     Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
-    Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512 && cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512},
+    Tier{"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, FillAvx2},
+    Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, FillAvx512},
+    Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512Bf16},
 };
 
 struct Tables {

@@ -10,6 +10,7 @@ constexpr bool Bit(uint64_t word, int bit) { return (word >> bit & 1) != 0; }
 // Bit positions from the CPUID description in the Intel SDM, volume 2A.
 constexpr int kFma = 12;         // leaf 1 ECX
 constexpr int kOsXsave = 27;     // leaf 1 ECX: XGETBV may be used
+constexpr int kF16c = 29;        // leaf 1 ECX
 constexpr int kAvx2 = 5;         // leaf 7 EBX
 constexpr int kAvx512F = 16;     // leaf 7 EBX
 constexpr int kAvx512Dq = 17;    // leaf 7 EBX
@@ -49,7 +50,7 @@ CpuFeatures InterpretCpuid(const CpuidWords& words) {
   const bool xsave = Bit(words.leaf1_ecx, kOsXsave);
   const bool saves_ymm = xsave && (words.xcr0 & kYmm) == kYmm;
   const bool saves_zmm = xsave && (words.xcr0 & kZmm) == kZmm;
-  features.avx2_fma = saves_ymm && fma && Bit(words.leaf7_ebx, kAvx2);
+  features.avx2 = saves_ymm && fma && Bit(words.leaf1_ecx, kF16c) && Bit(words.leaf7_ebx, kAvx2);
   features.avx512 = saves_zmm && fma && Bit(words.leaf7_ebx, kAvx512F) && Bit(words.leaf7_ebx, kAvx512Bw) &&
                     Bit(words.leaf7_ebx, kAvx512Vl) && Bit(words.leaf7_ebx, kAvx512Dq);
   features.avx512_vbmi = features.avx512 && Bit(words.leaf7_ecx, kAvx512Vbmi);

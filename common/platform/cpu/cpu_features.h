@@ -16,7 +16,7 @@ struct CpuidWords {
 
 // A flag is true only when the CPU has the instructions and the operating system saves the registers they use.
 struct CpuFeatures {
-  bool avx2_fma = false;     // AVX2 and FMA
+  bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // AVX-512 F, BW, VL and DQ, and FMA
   bool avx512_vbmi = false;  // byte permutes across 64 bytes
   bool avx512_bf16 = false;  // vdpbf16ps

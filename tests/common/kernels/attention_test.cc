@@ -3,184 +3,152 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "common/kernels/cpu/pack.h"
 #include "tests/common/kernels/kernel_test.h"
 
 namespace moestro {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr uint16_t kNan = 0x7fc0;
 
-// Keys and values of one head in BF16, token t at t * stride: key_dim numbers of key, then value_dim of value, then a
-// gap of NaN that no kernel may read.
-struct Sequence {
-  int64_t key_dim, value_dim, stride;
-  std::vector<float> query;
-  std::vector<uint16_t> kv;
-
-  Sequence(int64_t tokens, int64_t keys, int64_t values, float query_scale)
-      : key_dim(keys), value_dim(values), stride(keys + values + 3), query(RandomFloats(keys, 11, query_scale)) {
-    kv = RandomBf16((tokens - 1) * stride + keys + values, 12);
-    for (size_t i = 0; i < kv.size(); ++i) {
-      if (static_cast<int64_t>(i) % stride >= keys + values) kv[i] = 0x7fc0;
-    }
-  }
-  double Key(int64_t t, int64_t i) const { return FromBf16(kv[static_cast<size_t>(t * stride + i)]); }
-  double Value(int64_t t, int64_t i) const { return FromBf16(kv[static_cast<size_t>(t * stride + key_dim + i)]); }
-};
-
-struct Result {
-  float max_score = -kInfinity;
-  float sum = 0;
-  std::vector<float> out;
-
-  bool operator==(const Result& other) const = default;
-};
-
-// Tokens [0, tokens) in blocks of block_size; the last one may be shorter.
-template <typename T, typename Attend>
-Result Run(const Sequence& s, const std::vector<T>& kv, int64_t tokens, int64_t block_size, Attend attend) {
-  Result r;
-  r.out.assign(static_cast<size_t>(s.value_dim), 0.0f);
-  for (int64_t t = 0; t < tokens; t += block_size) {
-    const AttentionBlock block{s.query.data(), s.key_dim, s.value_dim, std::min(block_size, tokens - t),
-                               &r.max_score,   &r.sum,    r.out.data()};
-    attend(block, kv.data() + t * s.stride, kv.data() + t * s.stride + s.key_dim, s.stride);
-  }
-  return r;
-}
-Result RunBf16(const CpuKernels& kernels, const Sequence& s, int64_t tokens, int64_t block_size) {
-  return Run(s, s.kv, tokens, block_size, kernels.attend_bf16);
-}
-Result RunF32(const CpuKernels& kernels, const Sequence& s, int64_t tokens, int64_t block_size) {
-  std::vector<float> kv;
-  for (uint16_t bits : s.kv) kv.push_back(FromBf16(bits));
-  return Run(s, kv, tokens, block_size,
-             [&](const AttentionBlock& block, const float* keys, const float* values, int64_t stride) {
-               kernels.attend_f32(block, keys, stride, values, stride);
-             });
-}
-
-class AttentionTest : public KernelTest {
- protected:
-  void CheckAgainstDouble(const Sequence& s, int64_t tokens, int64_t block_size);
-};
+class AttentionTest : public KernelTest {};
 MOE_INSTANTIATE_PER_ISA(AttentionTest);
 
-// Derivation. Let A be the greatest sum |q k| of a token.
-//   score:  key_dim products and additions: off by Gamma(key_dim + 1) A; minus the maximum: 2 A more units.
-//   weight: relatively off by that difference and by the exponential (2 units of the last place = 4 roundings).
-//   Each later block rescales: another difference of scores (2 A units), exponential and product.
-//   out and sum: one product and one addition per token.
-// With d the sum of these, numerator and denominator are off by d relatively (expm1 for great d), hence
-//   |out - truth| <= 2 expm1(d) * sum p|v| / sum p, and one more rounding for the division.
-void AttentionTest::CheckAgainstDouble(const Sequence& s, int64_t tokens, int64_t block_size) {
-  SCOPED_TRACE(testing::Message() << "key " << s.key_dim << " value " << s.value_dim << " tokens " << tokens
-                                  << " block " << block_size);
-  std::vector<double> weights;
-  double greatest = -std::numeric_limits<double>::infinity(), magnitude = 0;
-  for (int64_t t = 0; t < tokens; ++t) {
-    double score = 0, absolute = 0;
-    for (int64_t i = 0; i < s.key_dim; ++i) {
-      score += s.query[static_cast<size_t>(i)] * s.Key(t, i);
-      absolute += std::fabs(s.query[static_cast<size_t>(i)] * s.Key(t, i));
-    }
-    weights.push_back(score);
-    greatest = std::max(greatest, score);
-    magnitude = std::max(magnitude, absolute);
-  }
-  double sum = 0;
-  for (double& weight : weights) sum += weight = std::exp(weight - greatest);
+// Vectors at a stride, with a gap of NaN behind each that no kernel may read.
+struct Vectors {
+  int64_t tokens, dim, stride;
+  std::vector<uint16_t> numbers;
 
-  const double blocks = std::ceil(static_cast<double>(tokens) / static_cast<double>(block_size));
-  const double off = Gamma(static_cast<double>(s.key_dim) + 1) * magnitude +
-                     (1 + blocks) * (2 * magnitude * kUnitF32 + Gamma(5)) + Gamma(2 * static_cast<double>(tokens));
-  const Result r = RunBf16(*kernels_, s, tokens, block_size);
-  EXPECT_NEAR(r.max_score, greatest, Gamma(static_cast<double>(s.key_dim) + 1) * magnitude);
-  for (int64_t c = 0; c < s.value_dim; ++c) {
-    double out = 0, absolute = 0;
-    for (int64_t t = 0; t < tokens; ++t) {
-      out += weights[static_cast<size_t>(t)] * s.Value(t, c);
-      absolute += weights[static_cast<size_t>(t)] * std::fabs(s.Value(t, c));
+  Vectors(int64_t t, int64_t d, int64_t gap) : tokens(t), dim(d), stride(d + gap), numbers(RandomBf16(t * stride, 12)) {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (static_cast<int64_t>(i) % stride >= dim) numbers[i] = kNan;
     }
-    ASSERT_NEAR(r.out[static_cast<size_t>(c)] / r.sum, out / sum, (2 * std::expm1(off) + kUnitF32) * absolute / sum)
-        << "column " << c;
+    numbers.resize(static_cast<size_t>((tokens - 1) * stride + dim));  // a sanitizer sees a read past the last one
   }
-}
+  uint16_t at(int64_t t, int64_t i) const {
+    return t < tokens && i < dim ? numbers[static_cast<size_t>(t * stride + i)] : 0;
+  }
+};
 
-TEST_P(AttentionTest, SeveralBlocksAndMaskedTailsAgainstDouble) {
-  for (int64_t key_dim : {1, 4, 63, 64, 130, 192, 576}) {
-    for (int64_t value_dim : {1, 15, 16, 17, 128, 130, 512}) {
-      const Sequence s(77, key_dim, value_dim, 1.0f / std::sqrt(static_cast<float>(key_dim)));
-      for (int64_t tokens : {1, 15, 16, 17, 32, 33, 77}) ASSERT_NO_FATAL_FAILURE(CheckAgainstDouble(s, tokens, 32));
+constexpr uint8_t kCanary = 0xa5;
+
+// Every element lies where common/kernels/cpu/pack.h says, padding is zero, nothing else is written.
+template <typename Element>
+void ExpectPacked(const std::vector<uint8_t>& packed, int64_t rows, int64_t cols, Element element) {
+  const int64_t bytes = PackedBytes(DType::kBF16, rows, cols);
+  for (int64_t row = 0; row < PaddedRows(rows); ++row) {
+    for (int64_t col = 0; col < PaddedCols(cols); ++col) {
+      const auto offset = static_cast<size_t>(PackedOffset(DType::kBF16, cols, row, col));
+      ASSERT_EQ(packed[offset] | packed[offset + 1] << 8, element(row, col)) << "row " << row << ", column " << col;
     }
   }
+  for (auto i = static_cast<size_t>(bytes); i < packed.size(); ++i) ASSERT_EQ(packed[i], kCanary);
 }
 
-TEST_P(AttentionTest, GreatestBlock) {
-  const Sequence s(2 * kMaxAttentionBlock + 9, 64, 64, 0.2f);
-  for (int64_t tokens : {kMaxAttentionBlock, 2 * kMaxAttentionBlock, 2 * kMaxAttentionBlock + 9}) {
-    ASSERT_NO_FATAL_FAILURE(CheckAgainstDouble(s, tokens, kMaxAttentionBlock));
-  }
+std::vector<uint8_t> Room(int64_t rows, int64_t cols) {
+  return std::vector<uint8_t>(static_cast<size_t>(PackedBytes(DType::kBF16, rows, cols)) + 64, kCanary);
 }
 
-// Scores of hundreds to thousands: e^score alone would overflow.
-TEST_P(AttentionTest, LargeScores) {
-  for (float scale : {100.0f, 1000.0f}) {
-    const Sequence s(50, 4, 20, scale);
-    for (int64_t tokens : {1, 16, 17, 50}) ASSERT_NO_FATAL_FAILURE(CheckAgainstDouble(s, tokens, 16));
-  }
-}
-
-TEST_P(AttentionTest, F32KeysAndValuesGiveTheBitsOfEqualBf16Ones) {
-  const Sequence s(70, 130, 130, 0.1f);
-  for (int64_t tokens : {1, 17, 64, 70}) EXPECT_EQ(RunF32(*kernels_, s, tokens, 32), RunBf16(*kernels_, s, tokens, 32));
-}
-
-// The bits depend on the row and the block boundaries only: not on addresses, nor on what follows the visible tokens.
-TEST_P(AttentionTest, SameBitsWhereverTheDataLies) {
-  const Sequence s(70, 67, 45, 0.1f);
-  const Result expected = RunBf16(*kernels_, s, 53, 32);
-  for (size_t shift : {1, 3, 8, 31}) {
-    Sequence moved = s;
-    moved.kv.insert(moved.kv.begin(), shift, 0x7fc0);
-    for (size_t i = shift + static_cast<size_t>(53 * s.stride); i < moved.kv.size(); ++i) moved.kv[i] = 0x7fc0;
-    Result r;
-    std::vector<float> out(static_cast<size_t>(s.value_dim) + shift, 0.0f);
-    for (int64_t t = 0; t < 53; t += 32) {
-      const AttentionBlock block{s.query.data(), s.key_dim, s.value_dim,       std::min<int64_t>(32, 53 - t),
-                                 &r.max_score,   &r.sum,    out.data() + shift};
-      const uint16_t* keys = moved.kv.data() + shift + t * s.stride;
-      kernels_->attend_bf16(block, keys, keys + s.key_dim, s.stride);
+TEST_P(AttentionTest, PacksKeysAndValues) {
+  for (int64_t dim : {1, 2, 15, 31, 32, 33, 63, 64, 65, 96, 97, 128, 130, 192, 512, 576}) {
+    for (int64_t tokens : {1, 2, 3, 15, 16, 17, 31, 33, 63, 64}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens of " << dim);
+      const Vectors kv(tokens, dim, 3);
+      std::vector<uint8_t> keys = Room(tokens, dim);
+      kernels_->pack_keys(kv.numbers.data(), kv.stride, tokens, dim, keys.data());
+      ASSERT_NO_FATAL_FAILURE(ExpectPacked(keys, tokens, dim, [&](int64_t t, int64_t i) { return kv.at(t, i); }));
+      std::vector<uint8_t> values = Room(dim, tokens);
+      kernels_->pack_values(kv.numbers.data(), kv.stride, tokens, dim, values.data());
+      ASSERT_NO_FATAL_FAILURE(ExpectPacked(values, dim, tokens, [&](int64_t i, int64_t t) { return kv.at(t, i); }));
     }
-    r.out.assign(out.begin() + static_cast<int64_t>(shift), out.end());
-    EXPECT_EQ(r, expected) << "shift " << shift;
   }
 }
 
-TEST_P(AttentionTest, NanKeyMakesNanOutput) {
-  Sequence s(20, 16, 16, 0.1f);
-  s.kv[static_cast<size_t>(7 * s.stride + 3)] = 0x7fc0;
-  const Result r = RunBf16(*kernels_, s, 20, 32);
-  EXPECT_TRUE(std::isnan(r.sum));
-  for (float value : r.out) EXPECT_TRUE(std::isnan(value));
+// Derivation. A scaled score is off by one rounding, its difference to the maximum by one more of at most twice the
+// greatest magnitude A; the exponential by two units of the last place (4 roundings); then comes one rounding to BF16.
+// Below the normal numbers, two steps of the BF16 denormals. The sum is that of the rounded weights.
+TEST_P(AttentionTest, SoftmaxAgainstDouble) {
+  for (float spread : {0.1f, 3.0f, 40.0f, 1000.0f}) {
+    for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << spread);
+      std::vector<float> scores = RandomFloats(tokens, static_cast<uint32_t>(tokens), spread);
+      constexpr float kScale = 0.73f;
+      for (float old_max : {-kInfinity, -2 * spread, 0.0f, 5 * spread}) {
+        SoftmaxState state{old_max, old_max == -kInfinity ? 0.0f : 1.5f};
+        std::vector<uint16_t> weights(kAttentionBlock, kNan);
+        const float rescale = kernels_->softmax_block(scores.data(), tokens, kScale, &state, weights.data());
+
+        double greatest = old_max, magnitude = old_max == -kInfinity ? 0 : std::fabs(double{old_max});
+        for (float score : scores) {
+          greatest = std::max(greatest, double{score} * kScale);
+          magnitude = std::max(magnitude, std::fabs(double{score} * kScale));
+        }
+        const double off = 4 * magnitude * kUnitF32 + Gamma(4);
+        EXPECT_NEAR(state.max_score, greatest, kUnitF32 * magnitude);
+        double sum = 0;
+        for (int64_t t = 0; t < kAttentionBlock; ++t) {
+          const double weight = FromBf16(weights[static_cast<size_t>(t)]);
+          const double truth = t < tokens ? std::exp(double{scores[static_cast<size_t>(t)]} * kScale - greatest) : 0;
+          ASSERT_NEAR(weight, truth, (std::expm1(off) + kUnitBf16 * (1 + std::expm1(off))) * truth + 2 * 0x1p-133)
+              << "token " << t;
+          sum += weight;
+        }
+        const double factor = old_max == -kInfinity ? 0 : std::exp(old_max - greatest);
+        EXPECT_NEAR(rescale, factor, std::expm1(off) * factor + 2 * 0x1p-149);
+        const double before = old_max == -kInfinity ? 0 : 1.5;
+        EXPECT_NEAR(state.sum, before * rescale + sum,
+                    Gamma(static_cast<double>(tokens) + 2) * (before * rescale + sum));
+      }
+    }
+  }
 }
 
-// One token of score x against a maximum of 0 leaves exactly e^x in `sum`: the exponential on its own. Two units of the
-// last place are 4 roundings; below the normal numbers, two steps of the denormals.
+// Tokens beyond the visible ones are not read, and addresses do not matter.
+TEST_P(AttentionTest, SoftmaxReadsVisibleTokensOnly) {
+  const std::vector<float> scores = RandomFloats(kAttentionBlock, 7, 2.0f);
+  for (int64_t tokens : {1, 15, 16, 17, 63}) {
+    SoftmaxState expected_state{-kInfinity, 0};
+    std::vector<uint16_t> expected(kAttentionBlock);
+    kernels_->softmax_block(scores.data(), tokens, 0.5f, &expected_state, expected.data());
+    for (size_t shift : {1, 3, 7}) {
+      std::vector<float> moved(shift, std::nanf(""));
+      moved.insert(moved.end(), scores.begin(), scores.begin() + tokens);
+      SoftmaxState state{-kInfinity, 0};
+      std::vector<uint16_t> weights(kAttentionBlock + shift);
+      kernels_->softmax_block(moved.data() + shift, tokens, 0.5f, &state, weights.data() + shift);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), weights.begin() + static_cast<int64_t>(shift)));
+      EXPECT_EQ(state.max_score, expected_state.max_score);
+      EXPECT_EQ(state.sum, expected_state.sum);
+    }
+  }
+}
+
+TEST_P(AttentionTest, NanScoreMakesNanSum) {
+  std::vector<float> scores = RandomFloats(20, 3);
+  scores[7] = std::nanf("");
+  SoftmaxState state{-kInfinity, 0};
+  std::vector<uint16_t> weights(kAttentionBlock);
+  kernels_->softmax_block(scores.data(), 20, 1.0f, &state, weights.data());
+  EXPECT_TRUE(std::isnan(state.sum));
+}
+
+// A new maximum of 0 leaves exactly e^(old maximum) as the factor: the exponential on its own. Two units of the last
+// place are 4 roundings; below the normal numbers, two steps of the denormals.
 TEST_P(AttentionTest, ExponentialWithinTwoUnitsOfTheLastPlace) {
-  const float one = 1.0f;
+  const float zero = 0;
+  std::vector<uint16_t> weights(kAttentionBlock);
   for (int i = 0; i <= 120000; ++i) {
     const float x = static_cast<float>(-i) * 1e-3f;
-    float max_score = 0, sum = 0, out = 0;
-    kernels_->attend_f32({&x, 1, 1, 1, &max_score, &sum, &out}, &one, 1, &one, 1);
+    SoftmaxState state{x, 1};
+    const float factor = kernels_->softmax_block(&zero, 1, 1.0f, &state, weights.data());
     const double truth = std::exp(double{x});
-    ASSERT_NEAR(sum, truth, 4 * kUnitF32 * truth + 2 * 0x1p-149) << "e^" << x;
-    ASSERT_EQ(max_score, 0.0f);
-    ASSERT_EQ(out, sum);
+    ASSERT_NEAR(factor, truth, 4 * kUnitF32 * truth + 2 * 0x1p-149) << "e^" << x;
+    ASSERT_EQ(state.max_score, 0.0f);
+    ASSERT_EQ(state.sum, factor + 1);
   }
 }
 

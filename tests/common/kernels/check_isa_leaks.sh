@@ -1,41 +1,52 @@
 #!/bin/sh
-# check_isa_leaks.sh OBJDUMP NM --baseline OBJECT... --isa OBJECT...
-# Fails if a baseline object uses AVX registers (it would crash on a CPU without them), or if an object of an instruction
-# set defines a weak function (the linker might keep that copy of an inline function for baseline code too).
+# check_isa_leaks.sh OBJDUMP NM --baseline OBJECT... {--isa FORBIDDEN OBJECT...}...
+# Fails if a baseline object uses AVX registers (it would crash on a CPU without them), if an object of an instruction
+# set uses what the extended regular expression FORBIDDEN finds in its disassembly (a set above its own), or if it
+# defines a weak function (the linker might keep that copy of an inline function for baseline code too).
 set -eu
 objdump=$1
 nm=$2
 shift 2
 
+avx='%[yz]mm[0-9]'
 mode=
+forbidden=
 baseline=0
 isa=0
 failed=0
-for argument in "$@"; do
-  case $argument in
-    --baseline | --isa)
-      mode=$argument
+
+count() { "$objdump" -d --no-show-raw-insn "$1" | grep -c -E "$2" || true; }
+fail() {
+  echo "FAIL: $1"
+  failed=1
+}
+
+while [ $# -gt 0 ]; do
+  object=$1
+  shift
+  case $object in
+    --baseline)
+      mode=baseline
+      continue
+      ;;
+    --isa)
+      mode=isa
+      forbidden=$1
+      shift
       continue
       ;;
   esac
-  uses_avx=$("$objdump" -d --no-show-raw-insn "$argument" | grep -c -E '%[yz]mm[0-9]' || true)
-  if [ "$mode" = --baseline ]; then
+  uses_avx=$(count "$object" "$avx")
+  if [ "$mode" = baseline ]; then
     baseline=$((baseline + 1))
-    if [ "$uses_avx" -ne 0 ]; then
-      echo "FAIL: $argument: $uses_avx instructions with AVX registers in a baseline object"
-      failed=1
-    fi
+    [ "$uses_avx" -eq 0 ] || fail "$object: $uses_avx instructions with AVX registers in a baseline object"
   else
     isa=$((isa + 1))
-    weak=$("$nm" -C "$argument" | grep ' W ' || true)
-    if [ -n "$weak" ]; then
-      echo "FAIL: $argument: weak functions: $weak"
-      failed=1
-    fi
-    if [ "$uses_avx" -eq 0 ]; then
-      echo "FAIL: $argument: no AVX registers: the disassembly shows nothing, or the flags are missing"
-      failed=1
-    fi
+    weak=$("$nm" -C "$object" | grep ' W ' || true)
+    [ -z "$weak" ] || fail "$object: weak functions: $weak"
+    [ "$uses_avx" -ne 0 ] || fail "$object: no AVX registers: the disassembly shows nothing, or the flags are missing"
+    above=$(count "$object" "$forbidden")
+    [ "$above" -eq 0 ] || fail "$object: $above instructions of another instruction set: $forbidden"
   fi
 done
 

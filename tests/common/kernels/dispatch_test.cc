@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace moestro {
@@ -42,9 +43,26 @@ TEST_F(SelectKernelsTest, UnknownNameIsInvalidAndListsTheKnownOnes) {
 }
 
 TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
-  const auto chosen = ChooseKernels("avx512", {AvailableKernels().front()}, {"ref", "avx512"});
-  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=avx512"));
+  for (std::string_view isa : CompiledKernels()) {
+    if (isa == "ref") continue;
+    const auto chosen = ChooseKernels(isa, {AvailableKernels().front()}, CompiledKernels());
+    EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("MOESTRO_ISA=" + std::string(isa) + ": this CPU"));
+  }
+}
+
+TEST(CompiledKernels, SlowestFirst) {
+  EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16"));
+}
+
+// What a CPU can run is compiled in, in the same order.
+TEST(AvailableKernels, SlowestFirst) {
+  const std::vector<std::string_view> compiled = CompiledKernels();
+  auto next = compiled.begin();
+  for (const CpuKernels* kernels : AvailableKernels()) {
+    next = std::find(next, compiled.end(), kernels->isa);
+    ASSERT_NE(next, compiled.end()) << kernels->isa;
+  }
 }
 
 TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
@@ -54,7 +72,8 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
   for (const CpuKernels* kernels : available) {
     EXPECT_THAT(CompiledKernels(), testing::Contains(kernels->isa));
     EXPECT_TRUE(kernels->linear && kernels->router_logits && kernels->rms_norm && kernels->silu_mul &&
-                kernels->to_bf16 && kernels->axpy && kernels->attend_bf16 && kernels->attend_f32)
+                kernels->to_bf16 && kernels->axpy && kernels->axpby && kernels->pack_keys && kernels->pack_values &&
+                kernels->softmax_block)
         << kernels->isa;
   }
   for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);

@@ -118,6 +118,19 @@ TEST_P(ElementwiseTest, ToBf16IsTheScalarConversion) {
   }
 }
 
+TEST_P(ElementwiseTest, AxpbyRoundsTwice) {
+  for (int64_t n : {1, 15, 16, 17, 100}) {
+    const std::vector<float> x = RandomFloats(n, 31), before = RandomFloats(n, 32);
+    std::vector<float> y = before;
+    kernels_->axpby(0.3f, x.data(), 0.7f, n, y.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const float scaled = 0.7f * before[at];
+      EXPECT_EQ(y[at], std::fma(0.3f, x[at], scaled)) << "element " << i << " of " << n;
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, AxpyRoundsOnce) {
   for (int64_t n : kSizes) {
     const std::vector<float> x = RandomFloats(n, 8);

@@ -110,7 +110,8 @@ struct Truth {
 // inputs only the n additions round; each of the B blocks adds one fused multiply-add:
 //     |y - truth| <= Gamma(n + B) * sum |scale * w * x|.
 // vdpbf16ps also takes denormal operands for zero and flushes denormal sums: at most the smallest normal F32, times the
-// greatest |w| (448) for an operand, once per input and once per sum, times the scale.
+// greatest |w| (448) for an operand, once per input and once per sum, times the scale. Kernels that hold weights times
+// 2^-8 round denormal sums to multiples of 2^-149, 2^-141 once rescaled: less than that.
 Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
   const int64_t rows = m.view.rows, cols = m.view.cols;
   const double roundings = static_cast<double>(std::min(cols, kScaleBlock) + CeilDiv(cols, kScaleBlock));

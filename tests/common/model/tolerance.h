@@ -16,9 +16,10 @@
 
 namespace moestro {
 
-// In the longest chain of one layer: input of q_a and kv_a; input of q_b; cached latent; cached rotated key; q_nope,
-// sum of latents and input of o (the first two in absorbed form only); input of gate and up; input of down.
-inline constexpr int kRoundingsPerLayer = 9;
+// In the longest chain of one layer, which is that of the absorbed form: input of q_a and kv_a; input of q_b; cached
+// latent; cached rotated key; q_nope; absorbed query; softmax weights; sum of latents; input of o; input of gate and
+// up; input of down.
+inline constexpr int kRoundingsPerLayer = 11;
 
 // Root mean square of the logits' deviation over that of the logits.
 inline double RelativeDeviation(const ModelSpec& spec) {

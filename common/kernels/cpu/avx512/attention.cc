@@ -3,74 +3,123 @@
 
 namespace moestro::avx512 {
 
-static_assert(kMaxAttentionBlock % kLanes == 0, "padded scores must fit");
+constexpr int64_t kStepBytes = 256;  // of a packed BF16 matrix: 2 columns x 64 rows
+constexpr int64_t kTileBytes = 64;   // of these: 16 rows
+constexpr int64_t kTiles = 4;
 
-// out[c] = out[c] * rescale + sum_t weights[t] * values[t][c] for 16 * kVectors columns, whose accumulators stay in
-// registers over all tokens. Only lanes of `mask` of each vector are touched.
-template <int kVectors, typename T>
-static inline void AddValues(const float* weights, int64_t tokens, float rescale, const T* values, int64_t stride,
-                             __mmask16 mask, float* out) {
-  __m512 sums[kVectors];
+static inline __mmask32 FirstWords(int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : static_cast<__mmask32>((1u << n) - 1);
+}
+
+// rows[r] holds 16 pairs of row r; pairs[p] becomes pair p of 16 rows: a transpose of 32-bit units.
+static inline void Transpose(const __m512i (&rows)[16], __m512i (&pairs)[16]) {
+  __m512i a[16], b[16];
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) sums[v] = _mm512_mul_ps(Load(out + v * kLanes, mask), _mm512_set1_ps(rescale));
-  for (int64_t t = 0; t < tokens; ++t) {
-    const __m512 weight = _mm512_set1_ps(weights[t]);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      sums[v] = _mm512_fmadd_ps(weight, Load(values + t * stride + v * kLanes, mask), sums[v]);
+  for (int i = 0; i < 8; ++i) {  // 2 x 2
+    a[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+    a[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // 4 x 4 inside each lane: b[4 i + c] holds column c of rows 4 i .. 4 i + 3
+    b[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+    b[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+    b[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+    b[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {  // lane l of b[4 i + c] is column 4 l + c of rows 4 i .. 4 i + 3: a transpose of lanes
+    const __m512i low02 = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);
+    const __m512i low13 = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd);
+    const __m512i high02 = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
+    const __m512i high13 = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0xdd);
+    pairs[c] = _mm512_shuffle_i32x4(low02, high02, 0x88);
+    pairs[4 + c] = _mm512_shuffle_i32x4(low13, high13, 0x88);
+    pairs[8 + c] = _mm512_shuffle_i32x4(low02, high02, 0xdd);
+    pairs[12 + c] = _mm512_shuffle_i32x4(low13, high13, 0xdd);
+  }
+}
+
+void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
+  const int64_t pairs = PaddedCols(dim) / 2;
+  for (int64_t i = 0; i < dim; i += 32) {
+    const __mmask32 mask = FirstWords(dim - i);
+    const int64_t pairs_here = pairs - i / 2 < 16 ? pairs - i / 2 : 16;
+    uint8_t* out = keys + i / 2 * kStepBytes;
+    for (int64_t tile = 0; tile < kTiles; ++tile) {
+      __m512i rows[16], columns[16];
+#pragma GCC unroll 16
+      for (int r = 0; r < 16; ++r) {
+        const int64_t t = tile * 16 + r;
+        rows[r] = _mm512_maskz_loadu_epi16(t < tokens ? mask : 0, kv + t * stride + i);
+      }
+      Transpose(rows, columns);
+      if (pairs_here == 16) {
+#pragma GCC unroll 16
+        for (int p = 0; p < 16; ++p) _mm512_storeu_si512(out + p * kStepBytes + tile * kTileBytes, columns[p]);
+      } else {
+        for (int64_t p = 0; p < pairs_here; ++p) {
+          _mm512_storeu_si512(out + p * kStepBytes + tile * kTileBytes, columns[p]);
+        }
+      }
     }
   }
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) _mm512_mask_storeu_ps(out + v * kLanes, mask, sums[v]);
 }
 
-// Scores become weights exp(score - new_max) in place; returns their sum: 16 lanes, each in token order, then the
-// lanes.
-static inline float Softmax(float* scores, int64_t tokens, float new_max) {
-  __m512 sum = _mm512_setzero_ps();
-  for (int64_t t = 0; t < tokens; t += kLanes) {
-    const __mmask16 mask = FirstLanes(tokens - t);
-    const __m512 shifted = _mm512_sub_ps(Load(scores + t, mask), _mm512_set1_ps(new_max));
-    const __m512 weights = _mm512_maskz_mov_ps(mask, Exp(shifted));
-    _mm512_mask_storeu_ps(scores + t, mask, weights);
-    sum = _mm512_add_ps(sum, weights);
-  }
-  return _mm512_reduce_add_ps(sum);
-}
-
-// Online softmax: scores of the block, its maximum, rescale what was summed before, add the block in token order.
-template <typename T>
-static inline void Attend(const AttentionBlock& block, const T* keys, int64_t key_stride, const T* values,
-                          int64_t value_stride) {
-  alignas(64) float weights[kMaxAttentionBlock];
-  float new_max = *block.max_score;
-  for (int64_t t = 0; t < block.tokens; ++t) {
-    weights[t] = Dot(block.query, keys + t * key_stride, block.key_dim);
-    if (weights[t] > new_max) new_max = weights[t];
-  }
-  const float rescale = _mm512_cvtss_f32(Exp(_mm512_set1_ps(*block.max_score - new_max)));
-  *block.max_score = new_max;
-  *block.sum = *block.sum * rescale + Softmax(weights, block.tokens, new_max);
-
-  constexpr int kVectors = 8;  // accumulators enough to hide the latency of a fused multiply-add
-  constexpr __mmask16 kAll = 0xffff;
-  int64_t c = 0;
-  for (; c + kVectors * kLanes <= block.value_dim; c += kVectors * kLanes) {
-    AddValues<kVectors>(weights, block.tokens, rescale, values + c, value_stride, kAll, block.out + c);
-  }
-  for (; c < block.value_dim; c += kLanes) {
-    AddValues<1>(weights, block.tokens, rescale, values + c, value_stride, FirstLanes(block.value_dim - c),
-                 block.out + c);
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
+  alignas(64) static constexpr uint16_t kFirst[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i first = _mm512_load_si512(kFirst);
+  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  const int64_t columns = PaddedCols(tokens);
+  for (int64_t t = 0; t < columns; t += 2) {
+    for (int64_t i = 0; i < dim; i += 32) {
+      const __mmask32 mask = FirstWords(dim - i);
+      const uint16_t* source = kv + t * stride + i;
+      const __m512i even = _mm512_maskz_loadu_epi16(t < tokens ? mask : 0, source);
+      const __m512i odd = _mm512_maskz_loadu_epi16(t + 1 < tokens ? mask : 0, source + stride);
+      uint8_t* out = values + i / kRowGroup * kRowGroup * columns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
+      _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, first, odd));
+      _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, second, odd));
+    }
+    if ((dim - 1) % kRowGroup < 32) {  // rows that pad the last group
+      uint8_t* out = values + dim / kRowGroup * kRowGroup * columns * 2 + t / 2 * kStepBytes + 2 * kTileBytes;
+      _mm512_storeu_si512(out, _mm512_setzero_si512());
+      _mm512_storeu_si512(out + kTileBytes, _mm512_setzero_si512());
+    }
   }
 }
 
-void AttendBf16(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride) {
-  Attend(block, keys, stride, values, stride);
-}
-
-void AttendF32(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
-               int64_t value_stride) {
-  Attend(block, keys, key_stride, values, value_stride);
+float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights) {
+  constexpr int kVectors = kAttentionBlock / kLanes;
+  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
+  const __m512 factor = _mm512_set1_ps(scale);
+  __m512 scaled[kVectors];
+  __m512 greatest = lowest;
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const __mmask16 mask = FirstLanes(tokens - v * kLanes);
+    scaled[v] = _mm512_mask_mul_ps(lowest, mask, Load(scores + v * kLanes, mask), factor);
+    greatest = _mm512_max_ps(greatest, scaled[v]);
+  }
+  const float old_max = state->max_score;
+  const float block_max = _mm512_reduce_max_ps(greatest);
+  const float new_max = block_max > old_max ? block_max : old_max;
+  const __m512 shift = _mm512_set1_ps(new_max);
+  __m512 sums[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const __mmask16 mask = FirstLanes(tokens - v * kLanes);
+    const __m512 weight = _mm512_maskz_mov_ps(mask, Exp(_mm512_sub_ps(scaled[v], shift)));
+    const __m256i rounded = RoundToBf16(weight);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + v * kLanes), rounded);
+    sums[v] = Widen(rounded);
+  }
+  const float sum =
+      _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+  const float rescale = _mm512_cvtss_f32(Exp(_mm512_set1_ps(old_max - new_max)));
+  state->max_score = new_max;
+  state->sum = __builtin_fmaf(state->sum, rescale, sum);
+  return rescale;
 }
 
 }  // namespace moestro::avx512

@@ -47,4 +47,14 @@ void Axpy(float a, const float* x, int64_t n, float* y) {
   }
 }
 
+void Axpby(float a, const float* x, float b, int64_t n, float* y) {
+  const __m512 x_factor = _mm512_set1_ps(a);
+  const __m512 y_factor = _mm512_set1_ps(b);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    const __m512 scaled = _mm512_mul_ps(y_factor, Load(y + i, mask));
+    _mm512_mask_storeu_ps(y + i, mask, _mm512_fmadd_ps(x_factor, Load(x + i, mask), scaled));
+  }
+}
+
 }  // namespace moestro::avx512

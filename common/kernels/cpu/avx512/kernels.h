@@ -1,7 +1,5 @@
-// Kernels for CPUs with AVX-512 F, BW, VL, DQ, VBMI and BF16 (Zen 4 and later, Cooper Lake and Sapphire Rapids and
-// later). Contracts: common/kernels/cpu/kernels.h. The sources of this folder are compiled with flags that the rest of
-// the program must not see: they include only intrinsics and plain data, and all they define besides these functions
-// has internal linkage, or the linker might keep an AVX-512 copy of a function that baseline code calls too.
+// Kernels for CPUs with AVX-512 F, BW, VL and DQ (Skylake-SP and later, Zen 4 and later). Contracts:
+// common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +16,9 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);
 void ToBf16(const float* x, int64_t n, uint16_t* out);
 void Axpy(float a, const float* x, int64_t n, float* y);
-void AttendBf16(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride);
-void AttendF32(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
-               int64_t value_stride);
+void Axpby(float a, const float* x, float b, int64_t n, float* y);
+void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
+float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
 
 }  // namespace moestro::avx512

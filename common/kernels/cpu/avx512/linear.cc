@@ -1,124 +1,61 @@
-// Group by group of 64 rows, block by block of 128 inputs, a few tokens at a time (linear_block.h). FP8 weights are
-// expanded on the fly for few tokens; for more, a block is expanded once into a 16 KiB BF16 panel and used for all.
+// A policy for the loops of common/kernels/cpu/linear_f32.h.
 #include "common/kernels/cpu/avx512/kernels.h"
-#include "common/kernels/cpu/avx512/linear_block.h"
+#include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/linear_f32.h"
 
 namespace moestro::avx512 {
+namespace {
 
-static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
+struct Isa {
+  using Vector = __m512;
+  static constexpr int64_t kLanes = avx512::kLanes;
 
-// Tokens of a register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
-constexpr int64_t kBlockTokens = 6;
-// Up to here expanding FP8 weights anew for every register block is cheaper than writing and reading back a panel.
-constexpr int64_t kDirectTokens = 32;
-// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
-constexpr int64_t kBatchTokens = 44 * kBlockTokens;
+  // 6 tokens x 4 vectors leave 8 of 32 registers for weights and inputs.
+  static constexpr int VectorsAtOnce(int) { return 4; }
 
-static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+  [[gnu::always_inline]] static inline Vector Zero() { return _mm512_setzero_ps(); }
+  [[gnu::always_inline]] static inline Vector Broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  [[gnu::always_inline]] static inline Vector Fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline Vector Load(const float* p) { return _mm512_load_ps(p); }
+  [[gnu::always_inline]] static inline void Store(float* p, Vector v) { _mm512_store_ps(p, v); }
+  [[gnu::always_inline]] static inline void StoreFirst(float* p, int64_t n, Vector v) {
+    _mm512_mask_storeu_ps(p, FirstLanes(n), v);
+  }
+  [[gnu::always_inline]] static inline Vector FromF16(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Even(const uint8_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_load_si512(p), 16));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Odd(const uint8_t* p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi32(-0x10000)));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16(const uint16_t* p) { return avx512::Load(p); }
 
-struct Scratch {
-  alignas(64) float totals[kBatchTokens * kGroupRows];
-  alignas(64) uint8_t panel[kScaleBlock * kRowGroup * 2];
+  static inline bool ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+    const __m512i inputs01_then_23 = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i f16_bits = _mm512_set1_epi16(static_cast<int16_t>(0xbf80));
+    const __m512i nan = _mm512_set1_epi8(0x7f);
+    __m512i greatest = _mm512_setzero_si512();
+    for (int64_t tile = 0; tile < 4 * quads; ++tile, tiles += 64, panel += 128) {
+      linear_f32::Prefetch(tiles);
+      const __m512i codes = _mm512_permutexvar_epi64(inputs01_then_23, _mm512_load_si512(tiles));
+      greatest = _mm512_max_epu8(greatest, _mm512_and_si512(codes, nan));
+      // The arithmetic shift leaves the sign where it is and makes a second one, which the mask removes.
+      const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(codes, 8), 1);
+      const __m512i odd = _mm512_srai_epi16(codes, 1);
+      _mm512_store_si512(panel, _mm512_and_si512(even, f16_bits));
+      _mm512_store_si512(panel + 64, _mm512_and_si512(odd, f16_bits));
+    }
+    return _mm512_cmpeq_epi8_mask(greatest, nan) != 0;
+  }
 };
 
-// One block for any number of tokens, in register blocks of about equal size (8 tokens are 4 + 4, not 6 + 2: the fewer
-// tokens share an expanded tile, the dearer it is).
-template <typename Weights>
-static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, float* totals) {
-  const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-  const int64_t size = (tokens + register_blocks - 1) / register_blocks;
-  for (int64_t t = 0; t < tokens; t += size) {
-    const uint16_t* xt = x + t * x_stride;
-    float* total = totals + t * kGroupRows;
-    switch (Min(size, tokens - t)) {
-      case 1:
-        AddBlock<1>(weights, block, xt, x_stride, total);
-        break;
-      case 2:
-        AddBlock<2>(weights, block, xt, x_stride, total);
-        break;
-      case 3:
-        AddBlock<3>(weights, block, xt, x_stride, total);
-        break;
-      case 4:
-        AddBlock<4>(weights, block, xt, x_stride, total);
-        break;
-      case 5:
-        AddBlock<5>(weights, block, xt, x_stride, total);
-        break;
-      default:
-        static_assert(kBlockTokens == 6);
-        AddBlock<6>(weights, block, xt, x_stride, total);
-        break;
-    }
-  }
-}
-
-static inline void ExpandPanel(const Fp8Weights& weights, const uint8_t* tiles, int64_t quads, uint8_t* panel) {
-  for (int64_t quad = 0; quad < quads; ++quad, tiles += kStepBytes, panel += 2 * kStepBytes) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64);
-      __m512i w01, w23;
-      Expand(weights.expander, tiles + v * 64, &w01, &w23);
-      _mm512_store_si512(panel + v * 64, w01);
-      _mm512_store_si512(panel + kStepBytes + v * 64, w23);
-    }
-  }
-}
-
-static inline void AddFp8Block(const Fp8Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, Scratch& scratch) {
-  if (tokens <= kDirectTokens) {
-    AddBlockTokens(weights, block, x, x_stride, tokens, scratch.totals);
-    return;
-  }
-  ExpandPanel(weights, block.weights, block.quads + (block.tail != 0), scratch.panel);
-  Block panel = block;
-  panel.weights = scratch.panel;
-  AddBlockTokens(Bf16Weights<false>(), panel, x, x_stride, tokens, scratch.totals);
-}
-
-// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
-static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, float* y, int64_t y_stride, int64_t row, int64_t row_end,
-                               Scratch& scratch) {
-  const bool is_fp8 = w.dtype == DType::kF8E4M3;
-  const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
-  const uint8_t* group = w.data + row / kRowGroup * ((w.cols + 3) / 4 * 4) * column_bytes;
-  const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
-  for (int64_t i = 0; i < tokens * kGroupRows; i += 16) _mm512_store_ps(scratch.totals + i, _mm512_setzero_ps());
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t col = b * kScaleBlock;
-    const int64_t cols = Min(kScaleBlock, w.cols - col);
-    Block block{group + col * column_bytes, cols / 4, cols % 4, 1.0f};
-    if (is_fp8) {
-      block.scale = w.scales[row / kScaleBlock * blocks + b];
-      AddFp8Block(fp8, block, x + col, x_stride, tokens, scratch);
-    } else {
-      AddBlockTokens(Bf16Weights<true>(), block, x + col, x_stride, tokens, scratch.totals);
-    }
-  }
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t r = 0; r < Min(kGroupRows, row_end - row); r += 16) {
-      const int64_t lanes = Min(16, row_end - row - r);
-      _mm512_mask_storeu_ps(y + t * y_stride + row + r, static_cast<__mmask16>((1u << lanes) - 1),
-                            _mm512_load_ps(scratch.totals + t * kGroupRows + r));
-    }
-  }
-}
+}  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  const Fp8Weights fp8;
-  Scratch scratch;
-  for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
-    for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      LinearGroup(w, fp8, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, row,
-                  row_end, scratch);
-    }
-  }
+  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end);
 }
 
 }  // namespace moestro::avx512

@@ -1,49 +1,48 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/kernels/cpu/ref/kernels.h"
 
 namespace moestro::ref {
 namespace {
 
-float ToFloat(float value) { return value; }
-float ToFloat(uint16_t bf16) { return FromBf16(bf16); }
-
-// Online softmax: scores of the block, its maximum, rescale what was summed before, add the block in token order.
-template <typename T>
-void Attend(const AttentionBlock& block, const T* keys, int64_t key_stride, const T* values, int64_t value_stride) {
-  float weights[kMaxAttentionBlock];
-  float new_max = *block.max_score;
-  for (int64_t t = 0; t < block.tokens; ++t) {
-    const T* key = keys + t * key_stride;
-    float score = 0;
-    for (int64_t i = 0; i < block.key_dim; ++i) score += block.query[i] * ToFloat(key[i]);
-    weights[t] = score;
-    new_max = std::max(new_max, score);
-  }
-
-  const float rescale = std::exp(*block.max_score - new_max);
-  *block.max_score = new_max;
-  *block.sum *= rescale;
-  for (int64_t i = 0; i < block.value_dim; ++i) block.out[i] *= rescale;
-
-  for (int64_t t = 0; t < block.tokens; ++t) {
-    const T* value = values + t * value_stride;
-    weights[t] = std::exp(weights[t] - new_max);
-    *block.sum += weights[t];
-    for (int64_t i = 0; i < block.value_dim; ++i) block.out[i] += weights[t] * ToFloat(value[i]);
-  }
+// Where element (row, col) of a packed BF16 matrix of `cols` columns lies, in numbers.
+int64_t PackedIndex(int64_t cols, int64_t row, int64_t col) {
+  return row / kRowGroup * kRowGroup * PaddedCols(cols) + col / 2 * kRowGroup * 2 + row % kRowGroup * 2 + col % 2;
 }
 
 }  // namespace
 
-void AttendBf16(const AttentionBlock& block, const uint16_t* keys, const uint16_t* values, int64_t stride) {
-  Attend(block, keys, stride, values, stride);
+void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
+  auto* out = reinterpret_cast<uint16_t*>(keys);
+  std::memset(keys, 0, static_cast<size_t>(PackedBytes(DType::kBF16, tokens, dim)));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < dim; ++i) out[PackedIndex(dim, t, i)] = kv[t * stride + i];
+  }
 }
 
-void AttendF32(const AttentionBlock& block, const float* keys, int64_t key_stride, const float* values,
-               int64_t value_stride) {
-  Attend(block, keys, key_stride, values, value_stride);
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
+  auto* out = reinterpret_cast<uint16_t*>(values);
+  std::memset(values, 0, static_cast<size_t>(PackedBytes(DType::kBF16, dim, tokens)));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < dim; ++i) out[PackedIndex(tokens, i, t)] = kv[t * stride + i];
+  }
+}
+
+float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights) {
+  float new_max = state->max_score;
+  for (int64_t t = 0; t < tokens; ++t) new_max = std::max(new_max, scale * scores[t]);
+  const float rescale = std::exp(state->max_score - new_max);
+  float sum = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    weights[t] = moestro::ToBf16(std::exp(scale * scores[t] - new_max));
+    sum += FromBf16(weights[t]);
+  }
+  std::fill(weights + tokens, weights + kAttentionBlock, uint16_t{0});
+  state->max_score = new_max;
+  state->sum = std::fma(state->sum, rescale, sum);
+  return rescale;
 }
 
 }  // namespace moestro::ref

@@ -47,4 +47,8 @@ void Axpy(float a, const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
 }
 
+void Axpby(float a, const float* x, float b, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], b * y[i]);
+}
+
 }  // namespace moestro::ref

@@ -12,16 +12,16 @@ CpuidWords Everything() {
 
 TEST(CpuFeatures, EverythingAndNothing) {
   const CpuFeatures all = InterpretCpuid(Everything());
-  EXPECT_TRUE(all.avx2_fma && all.avx512 && all.avx512_vbmi && all.avx512_bf16);
+  EXPECT_TRUE(all.avx2 && all.avx512 && all.avx512_vbmi && all.avx512_bf16);
   const CpuFeatures none = InterpretCpuid({});
-  EXPECT_FALSE(none.avx2_fma || none.avx512 || none.avx512_vbmi || none.avx512_bf16);
+  EXPECT_FALSE(none.avx2 || none.avx512 || none.avx512_vbmi || none.avx512_bf16);
 }
 
 TEST(CpuFeatures, OperatingSystemThatSavesNoZmm) {
   CpuidWords words = Everything();
   words.xcr0 = 0x7;  // x87, SSE, AVX
   const CpuFeatures features = InterpretCpuid(words);
-  EXPECT_TRUE(features.avx2_fma);
+  EXPECT_TRUE(features.avx2);
   EXPECT_FALSE(features.avx512 || features.avx512_vbmi || features.avx512_bf16);
 }
 
@@ -37,7 +37,23 @@ TEST(CpuFeatures, WithoutOsXsaveNothingIsUsable) {
   CpuidWords words = Everything();
   words.leaf1_ecx &= ~(1u << 27);
   const CpuFeatures features = InterpretCpuid(words);
-  EXPECT_FALSE(features.avx2_fma || features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+  EXPECT_FALSE(features.avx2 || features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+}
+
+TEST(CpuFeatures, EachPartOfAvx2IsRequired) {
+  for (int bit : {12, 29}) {  // FMA, F16C
+    CpuidWords words = Everything();
+    words.leaf1_ecx &= ~(1u << bit);
+    EXPECT_FALSE(InterpretCpuid(words).avx2) << "leaf 1 ECX bit " << bit;
+  }
+  CpuidWords no_avx2 = Everything();
+  no_avx2.leaf7_ebx &= ~(1u << 5);
+  EXPECT_FALSE(InterpretCpuid(no_avx2).avx2);
+  for (int missing : {1, 2}) {  // SSE, AVX state
+    CpuidWords words = Everything();
+    words.xcr0 &= ~(uint64_t{1} << missing);
+    EXPECT_FALSE(InterpretCpuid(words).avx2) << "XCR0 bit " << missing;
+  }
 }
 
 TEST(CpuFeatures, EachAvx512SubsetIsRequired) {
@@ -60,7 +76,8 @@ TEST(CpuFeatures, EachAvx512SubsetIsRequired) {
 TEST(CpuFeatures, AgreesWithTheCompiler) {
   const CpuFeatures features = DetectCpuFeatures();
   __builtin_cpu_init();
-  EXPECT_EQ(features.avx2_fma, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(features.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                               __builtin_cpu_supports("f16c"));
   EXPECT_EQ(features.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
   EXPECT_EQ(features.avx512_vbmi, features.avx512 && __builtin_cpu_supports("avx512vbmi"));

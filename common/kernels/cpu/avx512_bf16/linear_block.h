@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "common/kernels/cpu/avx512/fp8.h"
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
 
-namespace moestro::avx512 {
+namespace moestro::avx512_bf16 {
 
 constexpr int kVectors = 4;          // of 16 rows: a group
 constexpr int64_t kStepBytes = 256;  // one step of a group: 4 FP8 or 2 BF16 inputs
@@ -122,4 +122,4 @@ static inline void AddBlock(const Weights& weights, const Block& block, const ui
   }
 }
 
-}  // namespace moestro::avx512
+}  // namespace moestro::avx512_bf16

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace moestro::avx512 {
+namespace moestro::avx512_bf16 {
 
 struct Fp8Tables {
   alignas(64) uint8_t low[128];
@@ -63,4 +63,4 @@ static inline void Expand(const Fp8Expander& e, const uint8_t* tile, __m512i* in
   *inputs23 = _mm512_unpackhi_epi8(low, high);
 }
 
-}  // namespace moestro::avx512
+}  // namespace moestro::avx512_bf16

@@ -1,0 +1,24 @@
+// Kernels for CPUs with AVX2, FMA and F16C (Haswell and later, Zen and later). Contracts: common/kernels/cpu/kernels.h;
+// rules for the sources: common/kernels/README.md.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cpu/attention_block.h"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::avx2 {
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end);
+void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
+void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
+void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);
+void ToBf16(const float* x, int64_t n, uint16_t* out);
+void Axpy(float a, const float* x, int64_t n, float* y);
+void Axpby(float a, const float* x, float b, int64_t n, float* y);
+void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
+float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
+
+}  // namespace moestro::avx2

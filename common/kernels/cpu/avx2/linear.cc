@@ -1,0 +1,63 @@
+// A policy for the loops of common/kernels/cpu/linear_f32.h.
+#include "common/kernels/cpu/avx2/kernels.h"
+#include "common/kernels/cpu/avx2/simd.h"
+#include "common/kernels/cpu/linear_f32.h"
+
+namespace moestro::avx2 {
+namespace {
+
+struct Isa {
+  using Vector = __m256;
+  static constexpr int64_t kLanes = avx2::kLanes;
+
+  // At most 12 sums, so that weights and inputs fit beside them in 16 registers; at least 8, because a core starts two
+  // fused multiply-adds a cycle and each takes four.
+  static constexpr int VectorsAtOnce(int tokens) { return tokens == 1 ? 8 : tokens <= 3 ? 4 : 2; }
+
+  [[gnu::always_inline]] static inline Vector Zero() { return _mm256_setzero_ps(); }
+  [[gnu::always_inline]] static inline Vector Broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  [[gnu::always_inline]] static inline Vector Fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline Vector Load(const float* p) { return _mm256_load_ps(p); }
+  [[gnu::always_inline]] static inline void Store(float* p, Vector v) { _mm256_store_ps(p, v); }
+  [[gnu::always_inline]] static inline void StoreFirst(float* p, int64_t n, Vector v) { avx2::StoreFirst(p, n, v); }
+  [[gnu::always_inline]] static inline Vector FromF16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  [[gnu::always_inline]] static inline __m256i Pairs(const uint8_t* p) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Even(const uint8_t* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(Pairs(p), 16));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16Odd(const uint8_t* p) {
+    return _mm256_castsi256_ps(_mm256_and_si256(Pairs(p), _mm256_set1_epi32(-0x10000)));
+  }
+  [[gnu::always_inline]] static inline Vector FromBf16(const uint16_t* p) { return avx2::Load(p); }
+
+  static inline bool ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+    const __m256i f16_bits = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
+    const __m256i nan = _mm256_set1_epi8(0x7f);
+    __m256i greatest = _mm256_setzero_si256();
+    for (int64_t half_tile = 0; half_tile < 8 * quads; ++half_tile, tiles += 32, panel += 64) {
+      if (half_tile % 2 == 0) linear_f32::Prefetch(tiles);
+      // Inputs 0 and 1 of 8 rows, then inputs 2 and 3.
+      const __m256i codes = _mm256_permute4x64_epi64(Pairs(tiles), _MM_SHUFFLE(3, 1, 2, 0));
+      greatest = _mm256_max_epu8(greatest, _mm256_and_si256(codes, nan));
+      // The arithmetic shift leaves the sign where it is and makes a second one, which the mask removes.
+      const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 1);
+      const __m256i odd = _mm256_srai_epi16(codes, 1);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(panel), _mm256_and_si256(even, f16_bits));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(panel + 32), _mm256_and_si256(odd, f16_bits));
+    }
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(greatest, nan)) != 0;
+  }
+};
+
+}  // namespace
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end) {
+  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end);
+}
+
+}  // namespace moestro::avx2

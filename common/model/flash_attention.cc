@@ -1,0 +1,267 @@
+#include "common/model/flash_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/model/buffer.h"
+
+namespace moestro {
+namespace {
+
+// Blocks of one partial result: long enough that merging (one pass over the sums) costs nothing beside 16 passes over
+// packed keys and values, short enough that 4K tokens already make work for four threads.
+constexpr int64_t kSplitBlocks = 16;
+// Sums of a task's queries, in F32 numbers: 256 KiB, which with a packed block (140 KB for MLA) fits a core's L2 cache.
+constexpr int64_t kTaskSums = 64 * 1024;
+constexpr int64_t kMaxTaskQueries = 512;
+// Fewer queries than this use a packed block too little; no task is cut smaller for the sake of parallelism.
+constexpr int64_t kMinTaskQueries = 16;
+// Queries whose scores and new sums are computed together: their scratch stays in L1 and L2.
+constexpr int64_t kTileQueries = 32;
+// Tasks per thread that even out unequal ones.
+constexpr int64_t kTasksPerThread = 2;
+
+constexpr SoftmaxState kEmpty{-std::numeric_limits<float>::infinity(), 0};
+
+// The sums of some queries over some blocks: value sums [queries, value_dim] still to be divided by state.sum.
+struct Partial {
+  Partial(int64_t queries, int64_t value_dim) : sums(queries * value_dim), states(queries) {}
+  Buffer<float> sums;
+  std::vector<SoftmaxState> states;
+};
+
+struct Scratch {
+  Scratch(const AttentionShape& shape, int64_t queries)
+      : total(queries, shape.value_dim),
+        part(queries, shape.value_dim),
+        keys(PackedBytes(DType::kBF16, kAttentionBlock, shape.key_dim)),
+        values(PackedBytes(DType::kBF16, shape.value_dim, kAttentionBlock)),
+        scores(kTileQueries * kAttentionBlock),
+        weights(kTileQueries * kAttentionBlock),
+        block_sums(kTileQueries * shape.value_dim) {}
+
+  Partial total;
+  Partial part;
+  Buffer<uint8_t> keys;
+  Buffer<uint8_t> values;
+  Buffer<float> scores;      // [tile, block]
+  Buffer<uint16_t> weights;  // [tile, block]
+  Buffer<float> block_sums;  // [tile, value_dim]
+};
+
+// What one task computes: `heads` heads of one group for `rows` rows of one run. Either all heads of the group or one
+// row, so that its queries lie one behind the other: query i is row i / heads, head i % heads.
+struct Unit {
+  int64_t run = 0;
+  int64_t row = 0;  // of the batch
+  int64_t rows = 0;
+  int64_t kv_head = 0;
+  int64_t head = 0;  // in the group
+  int64_t heads = 0;
+  int64_t position = 0;  // of the first row
+
+  int64_t queries() const { return rows * heads; }
+  int64_t last_position() const { return position + rows - 1; }
+  int64_t blocks() const { return last_position() / kAttentionBlock + 1; }
+  int64_t splits() const { return CeilDiv(blocks(), kSplitBlocks); }
+};
+
+int64_t QueryLimit(const AttentionShape& shape) {
+  return std::clamp<int64_t>(kTaskSums / shape.value_dim, kMinTaskQueries, kMaxTaskQueries);
+}
+
+}  // namespace
+
+class FlashAttention::Impl {
+ public:
+  Impl(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
+      : kernels_(kernels), pool_(pool), shape_(shape) {
+    MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
+    for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, QueryLimit(shape));
+    for (int64_t i = 0; i < 3 * wanted_tasks(); ++i) shared_.emplace_back(QueryLimit(shape), shape.value_dim);
+  }
+
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out) {
+    queries_ = queries;
+    out_ = out;
+    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
+    MakeUnits(runs);
+    const auto count = static_cast<int64_t>(units_.size());
+    if (count >= wanted_tasks() || MaxSplits() <= 1) {
+      pool_.Run(count, [&](int64_t i, int worker) { AttendAll(units_[i], source, worker); });
+    } else {
+      RunInWaves(source);
+    }
+  }
+
+ private:
+  int64_t wanted_tasks() const { return kTasksPerThread * pool_.threads(); }
+
+  int64_t MaxSplits() const {
+    int64_t splits = 0;
+    for (const Unit& unit : units_) splits = std::max(splits, unit.splits());
+    return splits;
+  }
+
+  // As many queries per unit as fit, but rather fewer than too few units for all workers.
+  void MakeUnits(std::span<const QueryRun> runs) {
+    for (int64_t limit = QueryLimit(shape_);; limit /= 2) {
+      MakeUnits(runs, limit);
+      const int64_t tasks = static_cast<int64_t>(units_.size()) * MaxSplits();
+      if (tasks >= wanted_tasks() || limit / 2 < kMinTaskQueries) return;
+    }
+  }
+
+  void MakeUnits(std::span<const QueryRun> runs, int64_t limit) {
+    units_.clear();
+    const int64_t heads = std::min(shape_.group(), limit);
+    const int64_t rows = heads < shape_.group() ? 1 : limit / heads;
+    for (size_t run = 0; run < runs.size(); ++run) {
+      for (int64_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+        for (int64_t row = 0; row < runs[run].rows; row += rows) {
+          for (int64_t head = 0; head < shape_.group(); head += heads) {
+            units_.push_back({.run = static_cast<int64_t>(run),
+                              .row = runs[run].begin + row,
+                              .rows = std::min(rows, runs[run].rows - row),
+                              .kv_head = kv_head,
+                              .head = head,
+                              .heads = std::min(heads, shape_.group() - head),
+                              .position = runs[run].position + row});
+          }
+        }
+      }
+    }
+  }
+
+  // One task per unit, its splits one after the other.
+  void AttendAll(const Unit& unit, BlockSource source, int worker) {
+    Scratch& scratch = scratch_[worker];
+    AttendSplit(unit, 0, source, worker, scratch.total);
+    for (int64_t split = 1; split < unit.splits(); ++split) {
+      AttendSplit(unit, split, source, worker, scratch.part);
+      Merge(unit, scratch.part, scratch.total);
+    }
+    Finish(unit, scratch.total);
+  }
+
+  // Few units of many splits: a wave of splits at once, then its merge. shared_ holds one total per unit, then the
+  // wave's partial results.
+  void RunInWaves(BlockSource source) {
+    const auto count = static_cast<int64_t>(units_.size());
+    const int64_t width = CeilDiv(wanted_tasks(), count);
+    const int64_t splits = MaxSplits();
+    MOE_CHECK(count * width <= static_cast<int64_t>(shared_.size()) - count);
+    const auto partial = [&](int64_t unit, int64_t i) -> Partial& { return shared_[count + unit * width + i]; };
+    for (int64_t begin = 0; begin < splits; begin += width) {
+      const int64_t end = std::min(splits, begin + width);
+      pool_.Run(count * (end - begin), [&](int64_t task, int worker) {
+        const int64_t unit = task / (end - begin);
+        const int64_t split = begin + task % (end - begin);
+        if (split >= units_[unit].splits()) return;
+        AttendSplit(units_[unit], split, source, worker, split == 0 ? shared_[unit] : partial(unit, split - begin));
+      });
+      pool_.Run(count, [&](int64_t unit, int) {
+        const int64_t last = units_[unit].splits();
+        for (int64_t split = std::max<int64_t>(1, begin); split < std::min(end, last); ++split) {
+          Merge(units_[unit], partial(unit, split - begin), shared_[unit]);
+        }
+        if (begin < last && last <= end) Finish(units_[unit], shared_[unit]);
+      });
+    }
+  }
+
+  void AttendSplit(const Unit& unit, int64_t split, BlockSource source, int worker, Partial& part) {
+    std::fill_n(part.sums.get(), unit.queries() * shape_.value_dim, 0.0f);
+    std::fill_n(part.states.begin(), unit.queries(), kEmpty);
+    const int64_t end = std::min(unit.blocks(), (split + 1) * kSplitBlocks);
+    for (int64_t block = split * kSplitBlocks; block < end; ++block) {
+      const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
+      const KvBlock kv = source({unit.run, unit.kv_head, block, tokens, worker});
+      AddBlock(unit, block, tokens, kv, scratch_[worker], part);
+    }
+  }
+
+  void AddBlock(const Unit& unit, int64_t block, int64_t tokens, const KvBlock& kv, Scratch& scratch, Partial& part) {
+    kernels_.pack_keys(kv.keys, kv.key_stride, tokens, shape_.key_dim, scratch.keys.get());
+    kernels_.pack_values(kv.values, kv.value_stride, tokens, shape_.value_dim, scratch.values.get());
+    // Rows that stand before the block see nothing of it.
+    const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
+    for (int64_t q = blind_rows * unit.heads; q < unit.queries(); q += kTileQueries) {
+      AddTile(unit, block, tokens, q, std::min(kTileQueries, unit.queries() - q), scratch, part);
+    }
+  }
+
+  void AddTile(const Unit& unit, int64_t block, int64_t tokens, int64_t begin, int64_t count, Scratch& scratch,
+               Partial& part) {
+    const uint16_t* queries =
+        queries_ + ((unit.kv_head * rows_ + unit.row) * shape_.group() + unit.head + begin) * shape_.key_dim;
+    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, scratch.keys.get(), nullptr}, queries, shape_.key_dim, count,
+                    scratch.scores.get(), kAttentionBlock, 0, tokens);
+    float rescale[kTileQueries];
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = unit.position + (begin + i) / unit.heads;
+      const int64_t visible = std::min(tokens, row + 1 - block * kAttentionBlock);
+      rescale[i] = kernels_.softmax_block(scratch.scores.get() + i * kAttentionBlock, visible, shape_.scale,
+                                          &part.states[begin + i], scratch.weights.get() + i * kAttentionBlock);
+    }
+    kernels_.linear({DType::kBF16, shape_.value_dim, tokens, scratch.values.get(), nullptr}, scratch.weights.get(),
+                    kAttentionBlock, count, scratch.block_sums.get(), shape_.value_dim, 0, shape_.value_dim);
+    for (int64_t i = 0; i < count; ++i) {
+      kernels_.axpby(1.0f, scratch.block_sums.get() + i * shape_.value_dim, rescale[i], shape_.value_dim,
+                     part.sums.get() + (begin + i) * shape_.value_dim);
+    }
+  }
+
+  // total += part, brought to the greater of both maxima. A query that stands before the part's tokens has an empty
+  // one.
+  void Merge(const Unit& unit, const Partial& part, Partial& total) {
+    for (int64_t i = 0; i < unit.queries(); ++i) {
+      const SoftmaxState& from = part.states[i];
+      SoftmaxState& to = total.states[i];
+      if (from.sum == 0) continue;
+      const float max_score = std::max(from.max_score, to.max_score);
+      const float from_factor = std::exp(from.max_score - max_score);
+      const float to_factor = std::exp(to.max_score - max_score);
+      to = {max_score, std::fma(from.sum, from_factor, to.sum * to_factor)};
+      kernels_.axpby(from_factor, part.sums.get() + i * shape_.value_dim, to_factor, shape_.value_dim,
+                     total.sums.get() + i * shape_.value_dim);
+    }
+  }
+
+  void Finish(const Unit& unit, Partial& total) {
+    for (int64_t i = 0; i < unit.queries(); ++i) {
+      float* sums = total.sums.get() + i * shape_.value_dim;
+      const float sum = total.states[i].sum;
+      for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;
+      const int64_t head = unit.kv_head * shape_.group() + unit.head + i % unit.heads;
+      kernels_.to_bf16(sums, shape_.value_dim,
+                       out_ + ((unit.row + i / unit.heads) * shape_.heads + head) * shape_.value_dim);
+    }
+  }
+
+  const CpuKernels& kernels_;
+  WorkerPool& pool_;
+  AttentionShape shape_;
+  std::vector<Scratch> scratch_;
+  std::vector<Partial> shared_;
+
+  // Of the current run.
+  const uint16_t* queries_ = nullptr;
+  uint16_t* out_ = nullptr;
+  int64_t rows_ = 0;
+  std::vector<Unit> units_;
+};
+
+FlashAttention::FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
+    : impl_(std::make_unique<Impl>(kernels, pool, shape)) {}
+FlashAttention::~FlashAttention() = default;
+
+void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out) {
+  impl_->Run(runs, queries, source, out);
+}
+
+}  // namespace moestro

@@ -1,0 +1,76 @@
+// Causal attention of many queries over paged keys and values, for every form of it: grouped queries (GQA), absorbed
+// MLA (all heads are one group over the latent vectors) and un-absorbed MLA (every head its own group).
+//
+// Flash attention: KV blocks of kAttentionBlock tokens, each packed once and used by all queries that share it (the
+// heads of a group, folded, and neighbouring rows), with an online softmax. Flash decoding: every kSplitBlocks blocks
+// start a new partial result, and partial results are merged in order; so one long sequence keeps all workers busy.
+//
+// Both boundaries are fixed positions of the sequence, and a query's arithmetic does not depend on which queries share
+// a task: its bits are the same for any batch, chunk and number of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/platform/worker_pool.h"
+
+namespace moestro {
+
+struct AttentionShape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // divides heads; head h reads the keys and values of kv_head h / (heads / kv_heads)
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  float scale = 0;  // of scores
+
+  int64_t group() const { return heads / kv_heads; }
+};
+
+// Rows [begin, begin + rows) of the batch belong to one sequence and stand at consecutive positions from `position` on.
+// Each sees all positions up to its own.
+struct QueryRun {
+  int64_t begin = 0;
+  int64_t rows = 0;
+  int64_t position = 0;
+};
+
+// BF16; token t of the block has its key at keys + t * key_stride and its value at values + t * value_stride.
+struct KvBlock {
+  const uint16_t* keys = nullptr;
+  int64_t key_stride = 0;
+  const uint16_t* values = nullptr;
+  int64_t value_stride = 0;
+};
+
+class FlashAttention {
+ public:
+  // The first `tokens` tokens of a run's KV block `block` (positions from block * kAttentionBlock on) for one kv_head.
+  // The result must stay valid until the same worker asks again. Called on the workers, concurrently.
+  struct BlockRequest {
+    int64_t run = 0;  // index into the runs
+    int64_t kv_head = 0;
+    int64_t block = 0;
+    int64_t tokens = 0;
+    int worker = 0;
+  };
+  using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;
+
+  // Memory: for every worker and its share of partial results about 10 * 256 KiB, whatever the batch.
+  FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape);
+  ~FlashAttention();
+  FlashAttention(const FlashAttention&) = delete;
+  FlashAttention& operator=(const FlashAttention&) = delete;
+
+  // queries: BF16 [kv_heads, rows, group, key_dim] where `rows` are all rows of the runs; out: BF16 [rows, heads,
+  // value_dim]. Runs lie one behind the other from row 0 on. Not reentrant.
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro
