@@ -4,6 +4,7 @@
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/activations.h"
 #include "common/model/flash_attention.h"
+#include "common/model/moe_progress.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
@@ -16,6 +17,7 @@ struct EngineContext {
   Activations activations;
   FlashAttention absorbed_attention;
   FlashAttention unabsorbed_attention;
+  MoeProgress moe_progress{spec};
 };
 
 }  // namespace moestro

@@ -130,6 +130,7 @@ const ModelSpec& Engine::spec() const { return impl_->context.spec; }
 absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   MOE_ASSIGN_OR_RETURN(const CheckedBatch checked, CheckBatch(spec(), max_rows(), batch));
+  const ScopedAffinity pinned = impl_->context.pool.PinCaller();
   impl_->Embed(checked);
   for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
     MOE_RETURN_IF_ERROR(interrupted());

@@ -1,142 +1,116 @@
 #include "common/model/feed_forward.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
+#include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/model/expert_plan.h"
-#include "common/model/linear.h"
+#include "common/model/moe.h"
+#include "common/tensor/packed_matrix.h"
 
 namespace moestro {
 namespace {
 
-class FeedForward {
+// Experts whose router logits one task computes: 115 KB of weights at the published geometry. One row alone gives
+// enough tasks for 64 workers (reading 7.3 MB of weights would keep one worker as long as all of them an expert), and
+// with many rows a task's weights stay in the core's cache.
+constexpr int64_t kScoredTogether = 4;
+
+// x = norm(residual), then the choice of experts, in one run of tasks in this order in every domain:
+//   norm    a row each
+//   score   the logits of some experts for all rows
+//   choose  a row each
+class NormAndRoute {
  public:
-  FeedForward(EngineContext& context, const FeedForwardWeights& weights, int64_t rows)
+  NormAndRoute(EngineContext& context, const FeedForwardWeights& weights, int64_t rows)
       : context_(context),
         spec_(context.spec),
         kernels_(context.kernels),
         a_(context.activations),
+        progress_(context.moe_progress),
         weights_(weights),
-        rows_(rows) {}
+        rows_(rows),
+        routes_(!weights.experts.empty()),
+        domains_(context.pool.domains()) {}
 
-  absl::Status Run() {
-    NormAndRoute();
-    if (!weights_.experts.empty()) {
-      for (int64_t row = 0; row < rows_; ++row) MOE_RETURN_IF_ERROR(a_.row_status[row]);
-      plan_ = PlanExperts(std::span(a_.choices).first(rows_ * spec_.experts_per_token), spec_.experts_per_token,
-                          spec_.num_experts);
-      Gather();
-    }
-    GateAndUp();
-    Down();
-    return absl::OkStatus();
+  void Run() {
+    progress_.normed.Reset(rows_);
+    int64_t score_tasks = 0;
+    for (int domain = 0; domain < domains_; ++domain) score_tasks += ScoreTasks(domain);
+    progress_.scored.Reset(score_tasks);
+    context_.pool.RunPerDomain(
+        [this](int domain) { return RowsOf(domain).size() * (routes_ ? 2 : 1) + ScoreTasks(domain); },
+        [this](int domain, int64_t task, int) {
+          const IndexRange rows = RowsOf(domain);
+          if (task < rows.size()) return Norm(rows.begin + task);
+          task -= rows.size();
+          if (task < ScoreTasks(domain)) return Score(domain, task);
+          Choose(rows.begin + task - ScoreTasks(domain));
+        });
   }
 
  private:
-  void NormAndRoute() {
+  IndexRange RowsOf(int domain) const { return EvenPart(rows_, domain, domains_); }
+
+  // Of the domain: those whose 64-row slices of the router lie in its memory.
+  IndexRange ExpertsOf(int domain) const {
+    if (!routes_) return {};
+    const IndexRange slices = EvenPart(CeilDiv(spec_.num_experts, kRowGroup), domain, domains_);
+    return {std::min(slices.begin * kRowGroup, spec_.num_experts), std::min(slices.end * kRowGroup, spec_.num_experts)};
+  }
+  int64_t ScoreTasks(int domain) const { return CeilDiv(ExpertsOf(domain).size(), kScoredTogether); }
+
+  void Norm(int64_t row) {
     const int64_t hidden = spec_.hidden_size;
-    context_.pool.Run(rows_, [&](int64_t row, int) {
-      kernels_.rms_norm(a_.residual.get() + row * hidden, weights_.norm, hidden, static_cast<float>(spec_.rms_norm_eps),
-                        a_.normed.get() + row * hidden, a_.normed_narrow.get() + row * hidden);
-      if (!weights_.experts.empty()) Route(row);
-    });
+    kernels_.rms_norm(a_.residual.get() + row * hidden, weights_.norm, hidden, static_cast<float>(spec_.rms_norm_eps),
+                      a_.normed.get() + row * hidden, a_.normed_narrow.get() + row * hidden);
+    progress_.normed.Arrive();
   }
 
   // Reads the F32 form of the input: a choice between experts is not continuous in it.
-  void Route(int64_t row) {
-    float* logits = a_.router_logits.get() + row * spec_.num_experts;
-    kernels_.router_logits(weights_.router, spec_.num_experts, spec_.hidden_size,
-                           a_.normed.get() + row * spec_.hidden_size, logits);
-    a_.row_status[row] =
-        ChooseExperts(spec_, std::span(logits, spec_.num_experts), std::span(weights_.bias, spec_.num_experts),
-                      std::span(a_.choices).subspan(row * spec_.experts_per_token, spec_.experts_per_token));
-  }
-
-  void Gather() {
-    const int64_t hidden = spec_.hidden_size;
-    context_.pool.Run(static_cast<int64_t>(plan_.routed.size()), [&](int64_t i, int) {
-      std::memcpy(a_.gathered.get() + i * hidden, a_.normed_narrow.get() + plan_.routed[i].row * hidden,
-                  hidden * sizeof(uint16_t));
-    });
-  }
-
-  LinearInput GatheredRows(const ExpertRows& rows) const {
-    return {a_.gathered.get() + rows.begin * spec_.hidden_size, spec_.hidden_size, rows.count};
-  }
-  LinearInput AllRows() const { return {a_.normed_narrow.get(), spec_.hidden_size, rows_}; }
-  uint16_t* RoutedGated(const ExpertRows& rows) const {
-    return a_.routed_gated.get() + rows.begin * spec_.moe_intermediate_size;
-  }
-
-  // gated = silu(gate x) * up x, one task per expert and row group; the dense MLP or shared expert comes last.
-  void GateAndUp() {
-    const int64_t groups = CeilGroups(spec_.moe_intermediate_size);
-    const int64_t routed_tasks = static_cast<int64_t>(plan_.experts.size()) * groups;
-    context_.pool.Run(routed_tasks + CeilGroups(weights_.always.gate.rows), [&](int64_t task, int worker) {
-      WorkerScratch& scratch = a_.workers[worker];
-      if (task >= routed_tasks) {
-        GatedGroup(weights_.always, AllRows(), task - routed_tasks, scratch, a_.always_gated.get());
-        return;
-      }
-      const ExpertRows& rows = plan_.experts[task / groups];
-      GatedGroup(weights_.experts[rows.expert], GatheredRows(rows), task % groups, scratch, RoutedGated(rows));
-    });
-  }
-
-  static int64_t CeilGroups(int64_t rows) { return PaddedRows(rows) / kRowGroup; }
-
-  void GatedGroup(const MlpWeights& mlp, const LinearInput& input, int64_t group, WorkerScratch& scratch,
-                  uint16_t* gated) {
-    LinearGroup(kernels_, mlp.gate, input, group, scratch.group_a.get());
-    LinearGroup(kernels_, mlp.up, input, group, scratch.group_b.get());
-    for (int64_t i = 0; i < input.rows; ++i) {
-      kernels_.silu_mul(scratch.group_a.get() + i * kRowGroup, scratch.group_b.get() + i * kRowGroup,
-                        GroupWidth(mlp.gate, group), gated + i * mlp.gate.rows + group * kRowGroup);
+  void Score(int domain, int64_t task) {
+    progress_.normed.Wait();
+    const int64_t begin = ExpertsOf(domain).begin + task * kScoredTogether;
+    const int64_t count = std::min(kScoredTogether, ExpertsOf(domain).end - begin);
+    for (int64_t row = 0; row < rows_; ++row) {
+      kernels_.router_logits(weights_.router + begin * spec_.hidden_size, count, spec_.hidden_size,
+                             a_.normed.get() + row * spec_.hidden_size,
+                             a_.router_logits.get() + row * spec_.num_experts + begin);
     }
+    progress_.scored.Arrive();
   }
 
-  // One task owns 64 numbers of every row's sum, so the order of the experts is fixed without any further barrier.
-  void Down() {
-    context_.pool.Run(CeilGroups(spec_.hidden_size), [&](int64_t group, int worker) {
-      const int64_t width = std::min(kRowGroup, spec_.hidden_size - group * kRowGroup);
-      const WorkerScratch& scratch = a_.workers[worker];
-      float* output = scratch.group_a.get();
-      float* sum = scratch.group_b.get();
-      std::fill_n(sum, rows_ * kRowGroup, 0.0f);
-      for (const ExpertRows& rows : plan_.experts) {
-        LinearGroup(kernels_, weights_.experts[rows.expert].down,
-                    {RoutedGated(rows), spec_.moe_intermediate_size, rows.count}, group, output);
-        for (int64_t i = 0; i < rows.count; ++i) {
-          const RoutedRow& routed = plan_.routed[rows.begin + i];
-          kernels_.axpy(routed.weight, output + i * kRowGroup, width, sum + routed.row * kRowGroup);
-        }
-      }
-      if (weights_.always.gate.rows > 0) {
-        LinearGroup(kernels_, weights_.always.down, {a_.always_gated.get(), weights_.always.gate.rows, rows_}, group,
-                    output);
-        kernels_.axpy(1.0f, output, rows_ * kRowGroup, sum);
-      }
-      for (int64_t row = 0; row < rows_; ++row) {
-        kernels_.axpy(1.0f, sum + row * kRowGroup, width,
-                      a_.residual.get() + row * spec_.hidden_size + group * kRowGroup);
-      }
-    });
+  void Choose(int64_t row) {
+    progress_.scored.Wait();
+    a_.row_status[row] =
+        ChooseExperts(spec_, std::span(a_.router_logits.get() + row * spec_.num_experts, spec_.num_experts),
+                      std::span(weights_.bias, spec_.num_experts),
+                      std::span(a_.choices).subspan(row * spec_.experts_per_token, spec_.experts_per_token));
   }
 
   EngineContext& context_;
   const ModelSpec& spec_;
   const CpuKernels& kernels_;
   Activations& a_;
+  MoeProgress& progress_;
   const FeedForwardWeights& weights_;
   int64_t rows_;
-  ExpertPlan plan_;
+  bool routes_;
+  int domains_;
 };
 
 }  // namespace
 
 absl::Status RunFeedForward(EngineContext& context, const FeedForwardWeights& weights, int64_t rows) {
-  return FeedForward(context, weights, rows).Run();
+  NormAndRoute(context, weights, rows).Run();
+  const Activations& a = context.activations;
+  std::span<const ExpertChoice> choices;
+  if (!weights.experts.empty()) {
+    for (int64_t row = 0; row < rows; ++row) MOE_RETURN_IF_ERROR(a.row_status[row]);
+    choices = std::span(a.choices).first(rows * context.spec.experts_per_token);
+  }
+  RunMoe(context, weights, rows, choices);
+  return absl::OkStatus();
 }
 
 }  // namespace moestro

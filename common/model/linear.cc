@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/math.h"
+
 namespace moestro {
 
 int64_t GroupWidth(const PackedMatrix& weights, int64_t group) {
@@ -17,11 +19,18 @@ void LinearGroup(const CpuKernels& kernels, const PackedMatrix& weights, const L
 }
 
 void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
-  int64_t groups = 0;
-  for (const LinearJob& job : jobs) groups += RowGroups(job.weights);
-  context.pool.Run(groups, [&](int64_t group, int) {
+  const auto groups_of = [&](const LinearJob& job, int domain) {
+    return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
+  };
+  const auto count = [&](int domain) {
+    int64_t groups = 0;
+    for (const LinearJob& job : jobs) groups += groups_of(job, domain).size();
+    return groups;
+  };
+  context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const LinearJob* job = jobs.data();
-    for (; group >= RowGroups(job->weights); ++job) group -= RowGroups(job->weights);
+    for (; task >= groups_of(*job, domain).size(); ++job) task -= groups_of(*job, domain).size();
+    const int64_t group = groups_of(*job, domain).begin + task;
     const int64_t begin = group * kRowGroup;
     context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output,
                            job->weights.rows, begin, begin + GroupWidth(job->weights, group));
@@ -29,7 +38,10 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
 }
 
 void AddLinear(EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
-  context.pool.Run(RowGroups(weights), [&](int64_t group, int worker) {
+  const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
+  const auto count = [&](int domain) { return groups(domain).size(); };
+  context.pool.RunPerDomain(count, [&](int domain, int64_t task, int worker) {
+    const int64_t group = groups(domain).begin + task;
     float* output = context.activations.workers[worker].group_a.get();
     LinearGroup(context.kernels, weights, input, group, output);
     for (int64_t row = 0; row < input.rows; ++row) {

@@ -1,4 +1,5 @@
-// Linear layers spread over the worker pool by groups of 64 output rows. How they are spread never shows in the result.
+// Linear layers spread over the worker pool by groups of 64 output rows; each NUMA domain computes the groups that are
+// its own (EvenPart), where the weight store has placed them. How they are spread never shows in the result.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// One Run is published as a ticket: a 64-bit word of (run number, chunks not yet taken). Whoever lowers the second half
-// by a compare-and-swap owns a chunk. The run number makes a late worker harmless: its compare-and-swap on an old
-// ticket fails, so Run need not wait for workers that are still waking up, only for the chunks.
+// One run is published as tickets: 64-bit words of (run number, indices not yet taken), one for the indices that all
+// workers share and one for each domain's own. Whoever lowers the second half by a compare-and-swap owns the indices in
+// between. The run number makes a late worker harmless: its compare-and-swap on an old ticket fails, so a run need not
+// wait for workers that are still waking up, only for the indices.
 #include "common/platform/worker_pool.h"
 
 #include <algorithm>
@@ -22,8 +23,10 @@ using Clock = std::chrono::steady_clock;
 // going to sleep and waking costs about as much.
 constexpr auto kSpin = std::chrono::microseconds(40);
 constexpr int kPausesPerClockRead = 32;
-// Chunks per thread: enough to even out unequal work, few enough that taking one costs nothing.
-constexpr int64_t kChunksPerThread = 8;
+// Guided self-scheduling: a worker takes its fair share of what is left, divided by this. Large runs begin with large
+// pieces, which take few steps, and all end with single indices, so that the workers finish within one index of each
+// other. Greater values bear indices of more unequal cost.
+constexpr int64_t kShareDivisor = 4;
 constexpr size_t kCacheLine = 64;
 
 inline void Pause() { __builtin_ia32_pause(); }
@@ -43,64 +46,114 @@ uint32_t WaitWhileEqual(const std::atomic<uint32_t>& word, uint32_t old, bool ma
   return word.load(std::memory_order_acquire);
 }
 
+using Work = absl::FunctionRef<void(int domain, int64_t index, int worker)>;
+
+// Indices that one group of workers takes from.
+struct Queue {
+  int domain = 0;
+  uint32_t share_divisor = 1;  // kShareDivisor times the workers of the group
+  uint32_t count = 0;          // of the current run; constant from the ticket's publication until the run's end
+  alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // run number << 32 | indices not yet taken
+
+  void Publish(uint32_t run, uint32_t indices) {
+    count = indices;
+    ticket.store(uint64_t{run} << 32 | indices, std::memory_order_release);
+  }
+};
+
 }  // namespace
 
 struct WorkerPool::State {
-  using Work = absl::FunctionRef<void(int64_t index, int worker)>;
-
-  // Of the current run; constant from the ticket's publication until the last chunk is done.
-  const Work* work = nullptr;
-  int64_t count = 0;
-  int64_t chunk_size = 0;
-  uint32_t chunks = 0;
-
-  alignas(kCacheLine) std::atomic<uint64_t> ticket{0};         // run number << 32 | chunks not yet taken
-  alignas(kCacheLine) std::atomic<uint32_t> chunks_left{0};    // chunks not yet done; Run returns at 0
+  const Work* work = nullptr;  // of the current run
+  Queue shared;                // what Run hands out
+  std::vector<Queue> queues;   // what RunPerDomain hands out, by domain
+  alignas(kCacheLine) std::atomic<uint32_t> indices_left{0};   // not yet reported as done; the run ends at 0
   alignas(kCacheLine) std::atomic<uint32_t> published_run{0};  // what idle workers wait on
   std::atomic<bool> stop{false};
 
   bool may_spin = false;
+  int worker_count = 1;
+  std::vector<int> caller_cpus;  // empty: not pinned
   std::vector<std::thread> threads;
 
-  // Takes and does chunks until none is left.
-  void Drain(int worker);
-  void DoChunk(int64_t chunk, int worker);
-  void WorkerLoop(int worker);
+  // Takes and does indices until none is left. Returns how many it did: the run cannot end before these are reported.
+  uint32_t Drain(Queue& queue, int worker) {
+    uint32_t done = 0;
+    uint64_t seen = queue.ticket.load(std::memory_order_acquire);
+    while (true) {
+      const auto untaken = static_cast<uint32_t>(seen);
+      if (untaken == 0) return done;
+      const uint32_t taken = std::max<uint32_t>(1, untaken / queue.share_divisor);
+      if (!queue.ticket.compare_exchange_weak(seen, seen - taken, std::memory_order_acquire)) continue;
+      // From here on the run cannot end, so its fields may be read.
+      const int64_t begin = int64_t{queue.count} - untaken;
+      for (int64_t index = begin; index < begin + taken; ++index) (*work)(queue.domain, index, worker);
+      done += taken;
+      seen = queue.ticket.load(std::memory_order_acquire);
+    }
+  }
+
+  void DrainAndReport(int domain, int worker) {
+    const uint32_t done = Drain(shared, worker) + Drain(queues[static_cast<size_t>(domain)], worker);
+    if (done > 0 && indices_left.fetch_sub(done, std::memory_order_acq_rel) == done) indices_left.notify_one();
+  }
+
+  void WorkerLoop(int domain, int worker) {
+    uint32_t run = 0;
+    while (true) {
+      run = WaitWhileEqual(published_run, run, may_spin);
+      if (stop.load(std::memory_order_acquire)) return;
+      DrainAndReport(domain, worker);
+    }
+  }
+
+  // Hands out a run of `total` indices, which publish(run number) puts into the queues, and returns when all are done.
+  void RunAll(int64_t total, const Work& new_work, absl::FunctionRef<void(uint32_t run)> publish) {
+    MOE_CHECK(total <= std::numeric_limits<uint32_t>::max());
+    work = &new_work;
+    indices_left.store(static_cast<uint32_t>(total), std::memory_order_relaxed);
+    const uint32_t run = published_run.load(std::memory_order_relaxed) + 1;
+    publish(run);
+    published_run.store(run, std::memory_order_release);
+    published_run.notify_all();
+
+    DrainAndReport(0, 0);
+    for (uint32_t left = indices_left.load(std::memory_order_acquire); left != 0;) {
+      left = WaitWhileEqual(indices_left, left, may_spin);
+    }
+  }
 };
 
-void WorkerPool::State::DoChunk(int64_t chunk, int worker) {
-  const int64_t end = std::min(count, (chunk + 1) * chunk_size);
-  for (int64_t index = chunk * chunk_size; index < end; ++index) (*work)(index, worker);
-}
+// Workers are pinned to the CPUs of their domain, all of them, not each to one: prefill and decode keep a pool each on
+// the same CPUs, and when both compute at once (or anything else runs) a worker bound to one CPU waits for whoever shares
+// it while others are free, and every run waits for that worker. What pinning is for is the memory: that a worker reads
+// its own node's. Inside a node the weights stream through whichever core. So one domain needs no pinning at all.
+WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) {
+  MOE_CHECK(options.threads >= 1);
+  MOE_CHECK(options.domains >= 1 && options.domains <= options.threads);
+  State& state = *state_;
+  state.worker_count = options.threads;
+  state.may_spin = AllowedCpus().size() > 1;
+  state.shared.share_divisor = static_cast<uint32_t>(kShareDivisor * options.threads);
+  state.queues = std::vector<Queue>(static_cast<size_t>(options.domains));
+  std::vector<NumaDomain> domains(static_cast<size_t>(options.domains));
+  if (options.pin && options.domains > 1) domains = MakeNumaDomains(ReadNumaNodes(), options.domains);
 
-void WorkerPool::State::Drain(int worker) {
-  uint64_t seen = ticket.load(std::memory_order_acquire);
-  while (true) {
-    const uint32_t untaken = static_cast<uint32_t>(seen);
-    if (untaken == 0) return;
-    if (!ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acquire)) continue;
-    // From here the run cannot end before this chunk is done: its fields may be read.
-    DoChunk(chunks - untaken, worker);
-    if (chunks_left.fetch_sub(1, std::memory_order_acq_rel) == 1) chunks_left.notify_one();
-    seen = ticket.load(std::memory_order_acquire);
-  }
-}
-
-void WorkerPool::State::WorkerLoop(int worker) {
-  uint32_t run = 0;
-  while (true) {
-    run = WaitWhileEqual(published_run, run, may_spin);
-    if (stop.load(std::memory_order_acquire)) return;
-    Drain(worker);
-  }
-}
-
-WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>()) {
-  MOE_CHECK(threads >= 1);
-  state_->may_spin = std::thread::hardware_concurrency() > 1;
-  state_->threads.reserve(static_cast<size_t>(threads - 1));
-  for (int worker = 1; worker < threads; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] { state->WorkerLoop(worker); });
+  state.threads.reserve(static_cast<size_t>(options.threads - 1));
+  for (int domain = 0; domain < options.domains; ++domain) {
+    const IndexRange workers = EvenPart(options.threads, domain, options.domains);
+    Queue& queue = state.queues[static_cast<size_t>(domain)];
+    queue.domain = domain;
+    queue.share_divisor = static_cast<uint32_t>(kShareDivisor * workers.size());
+    std::vector<int>& cpus = domains[static_cast<size_t>(domain)].cpus;
+    if (workers.size() > static_cast<int64_t>(cpus.size())) cpus.clear();
+    if (domain == 0) state.caller_cpus = cpus;
+    for (auto worker = std::max<int64_t>(1, workers.begin); worker < workers.end; ++worker) {
+      state.threads.emplace_back([&state, cpus, domain, worker] {
+        const ScopedAffinity pinned(cpus);
+        state.WorkerLoop(domain, static_cast<int>(worker));
+      });
+    }
   }
 }
 
@@ -111,31 +164,33 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-int WorkerPool::threads() const { return static_cast<int>(state_->threads.size()) + 1; }
+int WorkerPool::threads() const { return state_->worker_count; }
+int WorkerPool::domains() const { return static_cast<int>(state_->queues.size()); }
+int WorkerPool::DomainOf(int worker) const { return static_cast<int>(EvenPartOf(worker, threads(), domains())); }
+ScopedAffinity WorkerPool::PinCaller() const { return ScopedAffinity(state_->caller_cpus); }
 
 void WorkerPool::Run(int64_t count, absl::FunctionRef<void(int64_t index, int worker)> work) {
   State& state = *state_;
-  if (count <= 1 || state.threads.empty()) {
+  if (count <= 1 || state.worker_count == 1) {
     for (int64_t index = 0; index < count; ++index) work(index, 0);
     return;
   }
-  state.work = &work;
-  state.count = count;
-  state.chunk_size = std::max<int64_t>(1, count / (threads() * kChunksPerThread));
-  const int64_t chunks = CeilDiv(count, state.chunk_size);
-  MOE_CHECK(chunks <= std::numeric_limits<uint32_t>::max());
-  state.chunks = static_cast<uint32_t>(chunks);
-  state.chunks_left.store(state.chunks, std::memory_order_relaxed);
+  const auto in_any_domain = [work](int, int64_t index, int worker) { work(index, worker); };
+  state.RunAll(count, in_any_domain, [&](uint32_t run) { state.shared.Publish(run, static_cast<uint32_t>(count)); });
+}
 
-  const uint32_t run = state.published_run.load(std::memory_order_relaxed) + 1;
-  state.ticket.store(uint64_t{run} << 32 | state.chunks, std::memory_order_release);
-  state.published_run.store(run, std::memory_order_release);
-  state.published_run.notify_all();
-
-  state.Drain(0);
-  for (uint32_t left = state.chunks_left.load(std::memory_order_acquire); left != 0;) {
-    left = WaitWhileEqual(state.chunks_left, left, state.may_spin);
+void WorkerPool::RunPerDomain(absl::FunctionRef<int64_t(int domain)> count,
+                              absl::FunctionRef<void(int domain, int64_t index, int worker)> work) {
+  State& state = *state_;
+  int64_t total = 0;
+  for (int domain = 0; domain < domains(); ++domain) total += count(domain);
+  if (state.worker_count == 1 || total == 0) {
+    for (int64_t index = 0; index < total; ++index) work(0, index, 0);
+    return;
   }
+  state.RunAll(total, work, [&](uint32_t run) {
+    for (Queue& queue : state.queues) queue.Publish(run, static_cast<uint32_t>(count(queue.domain)));
+  });
 }
 
 }  // namespace moestro

@@ -37,9 +37,9 @@ struct TensorEntry {
   int64_t data_bytes;
   int64_t scale_offset;  // 0 = no scales
   int64_t scale_bytes;
-  uint64_t checksum;     // XXH3-64 of a list of hashes: of every 64 rows of the data, then of the scales (checksum.h)
-  uint32_t numa_domain;  // 0 in this version
-  uint32_t reserved;     // 0
+  uint64_t checksum;      // XXH3-64 of a list of hashes: of every 64 rows of the data, then of the scales (checksum.h)
+  uint32_t numa_domains;  // that its rows were placed in when they were written; 0 = anywhere
+  uint32_t reserved;      // 0
 };
 static_assert(sizeof(TensorEntry) == 184 && std::is_trivially_copyable_v<TensorEntry>);
 

@@ -43,6 +43,8 @@ class WeightSegment {  // immutable, thread-safe
   const SegmentHeader& header() const { return *header_; }
   const ModelSpec& spec() const { return header_->spec; }
   std::span<const TensorEntry> directory() const { return directory_; }
+  // NUMA domains that the weights were placed in when they were written; 0 = anywhere. Says how fast, never what.
+  int numa_domains() const { return static_cast<int>(directory_.front().numa_domains); }
   const SharedMemory& memory() const { return memory_; }
 
   // NOT_FOUND names the tensor. O(log n).

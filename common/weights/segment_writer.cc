@@ -189,6 +189,10 @@ void SegmentWriter::SetChecksum(size_t index, uint64_t checksum) {
   has_checksum_[index] = 1;
 }
 
+void SegmentWriter::SetNumaDomains(size_t index, int domains) {
+  directory_[index].numa_domains = static_cast<uint32_t>(domains);
+}
+
 absl::Status SegmentWriter::Finish() {
   for (size_t i = 0; i < directory_.size(); ++i) {
     if (!has_checksum_[i]) return absl::InternalError(absl::StrCat(directory_[i].name, ": was never written"));

@@ -65,6 +65,7 @@ class SegmentWriter {
 
   void AddProgress(int64_t bytes);                    // thread-safe
   void SetChecksum(size_t index, uint64_t checksum);  // thread-safe for different indices; see checksum.h
+  void SetNumaDomains(size_t index, int domains);     // the same; 0 unless set
 
   // Publishes the segment: checksums of directory and header, then state READY (release order). INTERNAL, and the
   // segment stays LOADING, if a tensor has no checksum yet. Call once, after all writing threads are done.

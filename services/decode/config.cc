@@ -11,7 +11,7 @@ namespace moestro {
 
 absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", config.threads, 0, 1024));
+  MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--max-batch", config.max_batch, 1, 64));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);

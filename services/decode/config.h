@@ -2,13 +2,14 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "common/rpc/cpu_options.h"
 #include "common/rpc/node_options.h"
 
 namespace moestro {
 
 struct DecodeConfig {
   NodeOptions node;
-  int threads = 0;                  // 0 = one per hardware thread
+  CpuOptions cpu;
   int max_batch = 6;                // sequences in one step (the paper's Y)
   int64_t kv_tokens = 0;            // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
   int lease_timeout_seconds = 600;  // a reserved lease must be started within this

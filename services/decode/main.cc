@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
       "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "decode", config.node);
-  app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
+  moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");

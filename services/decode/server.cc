@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <string>
-#include <thread>
 
 #include "common/base/math.h"
 #include "common/base/status.h"
@@ -85,8 +84,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   MOE_RETURN_IF_ERROR(weights);
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
-  const int threads = config.threads > 0 ? config.threads : static_cast<int>(std::thread::hardware_concurrency());
-  WorkerPool workers(threads);
+  WorkerPool workers(PoolOptions(config.cpu));
   Engine::Options options;
   options.max_rows = config.max_batch;
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
@@ -94,7 +92,8 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   loop = std::make_unique<DecodeLoop>(*engine, *pool, metrics, config.max_batch);
   rpc.Serve(pool.get(), loop.get());
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads, batch up to {}", kernels->isa, threads, config.max_batch);
+  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), batch up to {}", kernels->isa,
+               workers.threads(), workers.domains(), (*weights)->numa_domains(), config.max_batch);
 
   // The clock tick: leases that nobody started, pages of dead writers, gauges.
   constexpr std::chrono::milliseconds kTick(50);

@@ -7,7 +7,7 @@ namespace moestro {
 
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
-  MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", config.threads, 0, 1024));
+  MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--chunk-tokens", config.chunk_tokens, 1, 512));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 0, 1 << 20));
   MOE_RETURN_IF_ERROR(

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "common/model/engine.h"
+#include "common/rpc/cpu_options.h"
 #include "common/rpc/node_options.h"
 
 namespace moestro {
@@ -25,7 +26,7 @@ struct MlaFormPolicy {
 
 struct PrefillConfig {
   NodeOptions node;
-  int threads = 0;         // 0 = one per hardware thread
+  CpuOptions cpu;
   int chunk_tokens = 256;  // tokens of one forward pass
   int queue_limit = 256;   // requests that may wait
   MlaFormPolicy mla_form;

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
       "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "prefill", config.node);
-  app.add_option("--threads", config.threads, "Worker threads; 0: one per hardware thread");
+  moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; more are refused");
   app.add_option("--mla-form", config.mla_form.name,

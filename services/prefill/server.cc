@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <memory>
-#include <thread>
 
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
@@ -39,16 +38,16 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   MOE_RETURN_IF_ERROR(weights);
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
-  const int threads = config.threads > 0 ? config.threads : static_cast<int>(std::thread::hardware_concurrency());
-  WorkerPool workers(threads);
+  WorkerPool workers(PoolOptions(config.cpu));
   Engine::Options options;
   options.max_rows = config.chunk_tokens;
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
   PrefillRunner runner(*engine, config.mla_form);
   rpc.Serve(&runner, (*weights)->header().fingerprint);
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads, chunks of {} tokens, MLA form {}", kernels->isa, threads,
-               config.chunk_tokens, config.mla_form.name);
+  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, MLA form {}",
+               kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
+               config.mla_form.name);
 
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {

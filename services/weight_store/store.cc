@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/platform/bandwidth.h"
 #include "common/platform/instance.h"
+#include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
 #include "services/weight_store/checkpoint/inventory.h"
 #include "services/weight_store/pack/packer.h"
@@ -27,6 +27,20 @@ constexpr int64_t kMeasuredLoadBytes = int64_t{256} << 20;
 uint64_t GenerationOf(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? 0 : std::strtoull(name.c_str() + dot + 1, nullptr, 10);
+}
+
+// Empty where there is only one node, or where the system does not let anyone choose.
+std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
+  const std::vector<NumaNode> nodes = ReadNumaNodes();
+  const int domains = wanted > 0 ? wanted : static_cast<int>(nodes.size());
+  if (nodes.size() == 1 || static_cast<size_t>(domains) > nodes.size()) return {};
+  std::vector<NumaDomain> result = MakeNumaDomains(nodes, domains);
+  const absl::Status allowed = PlaceNewPagesIn(result.front());
+  PlaceNewPagesIn({}).IgnoreError();
+  if (allowed.ok()) return result;
+  spdlog::warn("weights cannot be placed by NUMA node ({}): half of the reads or more will cross sockets; a container needs "
+               "the capability SYS_NICE", std::string(allowed.message()));
+  return {};
 }
 
 }  // namespace
@@ -97,7 +111,7 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
 }
 
 absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
-  const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(AllowedCpus().size());
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
   spdlog::info("packing {:.2f} GiB into shared memory {}", static_cast<double>(segment_bytes()) / kGib, name);
   MOE_ASSIGN_OR_RETURN(writer_,
@@ -106,6 +120,8 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   const auto start = std::chrono::steady_clock::now();
   PackOptions options;
   options.threads = threads;
+  options.domains = DomainsToPlaceIn(config_.numa_domains);
+  if (!options.domains.empty()) spdlog::info("placing weights in {} NUMA domains", options.domains.size());
   options.progress = [&](int64_t done, int64_t total) { state.Progress(done, total); };
   options.interrupt = [&] { return interrupted(); };
   MOE_RETURN_IF_ERROR(PackCheckpoint(checkpoint_, plan_, *writer_, options));

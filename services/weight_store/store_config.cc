@@ -11,6 +11,7 @@ namespace moestro {
 absl::Status ValidateStoreConfig(StoreConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", config.threads, 0, 1024));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--numa-domains", config.numa_domains, 0, 1024));
   std::error_code error;
   const std::filesystem::path directory = std::filesystem::canonical(config.model_dir, error);
   if (error || !std::filesystem::is_directory(directory, error)) {

@@ -12,7 +12,8 @@ struct StoreConfig {
   NodeOptions node;
   std::string model_dir;      // the checkpoint
   std::string model_name;     // as clients see it; empty = the directory's name
-  int threads = 0;            // packing threads; 0 = one per hardware thread
+  int threads = 0;            // packing threads; 0 = one per CPU that the process may use
+  int numa_domains = 0;       // for which the weights are placed in memory; 0 = one per NUMA node
   bool keep_segment = false;  // leave the segment in shared memory on SIGTERM, for the next start to adopt
 };
 

@@ -41,16 +41,17 @@ TEST_P(EngineInvariance, ChunkSize) {
   }
 }
 
-TEST_P(EngineInvariance, Threads) {
+TEST_P(EngineInvariance, ThreadsAndDomains) {
   WorkerPool one(1);
   const TestSequence sequence(SmallSpec(), kTokens);
   const Logits expected = RunPrompt(*MakeEngine(one), sequence, tokens_, kTokens, form());
-  for (const int threads : {2, 5}) {
+  for (const auto& [threads, domains] : {std::pair(2, 1), std::pair(5, 1), std::pair(2, 2), std::pair(5, 2),
+                                         std::pair(3, 3)}) {
     for (const int64_t chunk : {7, 130}) {
-      WorkerPool pool(threads);
+      WorkerPool pool({.threads = threads, .domains = domains});
       const TestSequence other(SmallSpec(), kTokens);
       EXPECT_TRUE(SameBits(RunPrompt(*MakeEngine(pool), other, tokens_, chunk, form()), expected))
-          << threads << " threads, chunks of " << chunk;
+          << threads << " threads, " << domains << " domains, chunks of " << chunk;
       EXPECT_EQ(other.Contents(kTokens), sequence.Contents(kTokens));
     }
   }

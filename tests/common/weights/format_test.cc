@@ -42,7 +42,7 @@ TEST(SegmentFormat, EntryOffsets) {
   EXPECT_EQ(offsetof(TensorEntry, scale_offset), 152u);
   EXPECT_EQ(offsetof(TensorEntry, scale_bytes), 160u);
   EXPECT_EQ(offsetof(TensorEntry, checksum), 168u);
-  EXPECT_EQ(offsetof(TensorEntry, numa_domain), 176u);
+  EXPECT_EQ(offsetof(TensorEntry, numa_domains), 176u);
   EXPECT_EQ(offsetof(TensorEntry, reserved), 180u);
 }
 

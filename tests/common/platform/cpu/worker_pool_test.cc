@@ -6,8 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "common/base/math.h"
+#include "common/platform/countdown.h"
+#include "common/platform/numa.h"
 
 namespace moestro {
 namespace {
@@ -16,6 +21,163 @@ double ProcessCpuSeconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Every combination of domains and threads that a pool can have here.
+std::vector<WorkerPool::Options> Shapes() {
+  std::vector<WorkerPool::Options> shapes;
+  for (int domains = 1; domains <= 3; ++domains) {
+    for (int threads = domains; threads <= 5; ++threads) shapes.push_back({.threads = threads, .domains = domains});
+  }
+  return shapes;
+}
+
+std::string ShapeName(const testing::TestParamInfo<WorkerPool::Options>& info) {
+  return std::to_string(info.param.threads) + "threads" + std::to_string(info.param.domains) + "domains";
+}
+
+class WorkerPoolShapes : public testing::TestWithParam<WorkerPool::Options> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, WorkerPoolShapes, testing::ValuesIn(Shapes()), ShapeName);
+
+TEST_P(WorkerPoolShapes, WorkersAreSplitEvenlyOverDomains) {
+  const WorkerPool pool(GetParam());
+  ASSERT_EQ(pool.threads(), GetParam().threads);
+  ASSERT_EQ(pool.domains(), GetParam().domains);
+  std::vector<int> workers(static_cast<size_t>(pool.domains()));
+  for (int worker = 0; worker < pool.threads(); ++worker) ++workers[static_cast<size_t>(pool.DomainOf(worker))];
+  EXPECT_EQ(pool.DomainOf(0), 0);
+  for (const int count : workers) {
+    EXPECT_GE(count, pool.threads() / pool.domains());
+    EXPECT_LE(count, pool.threads() / pool.domains() + 1);
+  }
+}
+
+TEST_P(WorkerPoolShapes, RunsEveryIndexExactlyOnce) {
+  WorkerPool pool(GetParam());
+  for (const int64_t count : {0, 1, 2, 3, 7, 16, 17, 100, 10000}) {
+    std::vector<std::atomic<int>> hits(static_cast<size_t>(count));
+    pool.Run(count, [&](int64_t index, int worker) {
+      hits[static_cast<size_t>(index)].fetch_add(worker < GetParam().threads ? 1 : 100, std::memory_order_relaxed);
+    });
+    for (size_t i = 0; i < hits.size(); ++i) ASSERT_EQ(hits[i].load(), 1) << "index " << i << " of " << count;
+  }
+}
+
+TEST_P(WorkerPoolShapes, DomainsDoAllTheirIndicesAndNoOthers) {
+  WorkerPool pool(GetParam());
+  const auto domains = static_cast<size_t>(pool.domains());
+  for (const int64_t count : {0, 1, 2, 3, 7, 16, 17, 100, 10000}) {
+    const auto count_of = [&](int domain) { return domain == 1 ? count / 3 : count; };  // unequal work
+    std::vector<std::vector<std::atomic<int>>> hits(domains);
+    for (size_t d = 0; d < domains; ++d) {
+      hits[d] = std::vector<std::atomic<int>>(static_cast<size_t>(count_of(static_cast<int>(d))));
+    }
+    std::atomic<int> strangers{0};
+    pool.RunPerDomain(count_of, [&](int domain, int64_t index, int worker) {
+      hits[static_cast<size_t>(domain)][static_cast<size_t>(index)].fetch_add(1, std::memory_order_relaxed);
+      if (pool.DomainOf(worker) != domain) strangers.fetch_add(1, std::memory_order_relaxed);
+    });
+    for (size_t d = 0; d < domains; ++d) {
+      for (size_t i = 0; i < hits[d].size(); ++i) ASSERT_EQ(hits[d][i].load(), 1) << d << ", " << i << " of " << count;
+    }
+    EXPECT_EQ(strangers.load(), 0);
+  }
+}
+
+// Both kinds of run in turn, some after a pause in which workers fall asleep: late workers must do no harm. Plain
+// writes: the thread sanitizer watches.
+TEST_P(WorkerPoolShapes, BothKindsOfRunsInTurn) {
+  WorkerPool pool(GetParam());
+  std::vector<int64_t> numbers(40, 0);
+  int64_t expected = 0;
+  for (int round = 0; round < 3000; ++round) {
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (round % 3 == 0) {
+      pool.Run(40, [&](int64_t i, int) { numbers[static_cast<size_t>(i)] += 1; });
+      ++expected;
+      continue;
+    }
+    const auto part = [&](int domain) { return EvenPart(40, domain, pool.domains()); };
+    pool.RunPerDomain([&](int domain) { return part(domain).size(); },
+                      [&](int domain, int64_t i, int) { numbers[static_cast<size_t>(part(domain).begin + i)] += 2; });
+    expected += 2;
+  }
+  for (const int64_t number : numbers) ASSERT_EQ(number, expected);
+}
+
+// The second phase of every domain reads what the first phase of all domains wrote, within one run.
+TEST_P(WorkerPoolShapes, LaterIndicesMayWaitForEarlierOnes) {
+  WorkerPool pool(GetParam());
+  constexpr int64_t kTasks = 23;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int64_t> first(static_cast<size_t>(kTasks), 0);
+    std::vector<int64_t> second(static_cast<size_t>(kTasks), 0);
+    Countdown written;
+    written.Reset(kTasks);
+    const auto part = [&](int domain) { return EvenPart(kTasks, domain, pool.domains()); };
+    pool.RunPerDomain([&](int domain) { return 2 * part(domain).size(); },
+                      [&](int domain, int64_t index, int) {
+                        const IndexRange mine = part(domain);
+                        if (index < mine.size()) {
+                          first[static_cast<size_t>(mine.begin + index)] = mine.begin + index + 1;
+                          written.Arrive();
+                          return;
+                        }
+                        written.Wait();
+                        int64_t& sum = second[static_cast<size_t>(mine.begin + index - mine.size())];
+                        for (const int64_t value : first) sum += value;
+                      });
+    for (const int64_t sum : second) ASSERT_EQ(sum, kTasks * (kTasks + 1) / 2);
+  }
+}
+
+// Affinity of each worker during a run, by worker.
+std::vector<std::vector<int>> CpusOfWorkers(WorkerPool& pool) {
+  std::vector<std::vector<int>> cpus(static_cast<size_t>(pool.threads()));
+  std::atomic<int> arrived{0};
+  const auto workers_of = [&](int domain) { return EvenPart(pool.threads(), domain, pool.domains()).size(); };
+  pool.RunPerDomain(workers_of, [&](int, int64_t, int worker) {
+    cpus[static_cast<size_t>(worker)] = AllowedCpus();
+    arrived.fetch_add(1);
+    while (arrived.load() < pool.threads()) std::this_thread::yield();  // so that every worker takes one
+  });
+  return cpus;
+}
+
+TEST(WorkerPoolPinning, WorkersStayOnTheCpusOfTheirDomain) {
+  const std::vector<int> allowed = AllowedCpus();
+  if (allowed.size() < 2) GTEST_SKIP() << "needs two CPUs";
+  const std::vector<NumaDomain> domains = MakeNumaDomains(ReadNumaNodes(), 2);
+  WorkerPool pool({.threads = 2, .domains = 2});
+  const std::vector<std::vector<int>> cpus = CpusOfWorkers(pool);
+  EXPECT_EQ(cpus[0], allowed) << "the caller is not pinned";
+  EXPECT_EQ(cpus[1], domains[1].cpus);
+  {
+    const ScopedAffinity pinned = pool.PinCaller();
+    EXPECT_EQ(AllowedCpus(), domains[0].cpus);
+  }
+  EXPECT_EQ(AllowedCpus(), allowed);
+}
+
+TEST(WorkerPoolPinning, RespectsTheAffinityOfTheProcess) {
+  const std::vector<int> allowed = AllowedCpus();
+  const int last[] = {allowed.back()};
+  const ScopedAffinity narrowed(last);
+  WorkerPool pool({.threads = 2, .domains = 2});
+  for (const std::vector<int>& cpus : CpusOfWorkers(pool)) EXPECT_EQ(cpus, std::vector<int>{allowed.back()});
+}
+
+TEST(WorkerPoolPinning, NotPinnedWithOneDomainOrMoreThreadsThanCpusOrOnDemand) {
+  const std::vector<int> allowed = AllowedCpus();
+  const int many = 2 * static_cast<int>(allowed.size());
+  for (const WorkerPool::Options& options : {WorkerPool::Options{.threads = 2},
+                                             WorkerPool::Options{.threads = 2 * many, .domains = 2},
+                                             WorkerPool::Options{.threads = 2, .domains = 2, .pin = false}}) {
+    WorkerPool pool(options);
+    for (const std::vector<int>& cpus : CpusOfWorkers(pool)) EXPECT_EQ(cpus, allowed);
+    const ScopedAffinity pinned = pool.PinCaller();
+    EXPECT_EQ(AllowedCpus(), allowed);
+  }
 }
 
 class WorkerPoolThreads : public testing::TestWithParam<int> {};

@@ -1,0 +1,40 @@
+"""A node that has nothing to do leaves the CPU alone: workers sleep, nobody polls."""
+
+import os
+import time
+from pathlib import Path
+
+from node import ROLES
+
+IDLE_SECONDS = 3
+MOST = 0.01  # of one CPU, per process
+
+
+def cpu_seconds(pid):
+    """User and system time of a process with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # from field 3, the state, on
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_idle_processes_use_no_cpu(node):
+    tokens, _, _ = node.generate("Hello", 8, ignore_eos=True)
+    assert len(tokens) == 8
+    node.wait_all_pages_free()
+    time.sleep(0.2)  # the request's last sounds
+    begin = time.monotonic()
+    before = {role: cpu_seconds(node.pid(role)) for role in ROLES}
+    time.sleep(IDLE_SECONDS)
+    elapsed = time.monotonic() - begin
+    used = {role: (cpu_seconds(node.pid(role)) - before[role]) / elapsed for role in ROLES}
+    print({role: f"{100 * share:.2f} %" for role, share in used.items()})
+    assert all(share < MOST for share in used.values()), used
+
+
+def test_two_numa_domains_give_the_same_tokens(node, make_node, absorbed):
+    two = ["--threads", "2", "--numa-domains", "2"]
+    flags = {"weight_store": ["--numa-domains", "2"], "prefill": absorbed["prefill"] + two, "decode": two}
+    prompt = "The quick brown fox jumps over the lazy dog"
+    with make_node(flags) as split:
+        ours, _, _ = split.generate(prompt, 24, ignore_eos=True)
+        assert "2 NUMA domains" in split.log("decode")
+    assert ours == node.generate(prompt, 24, ignore_eos=True)[0]
