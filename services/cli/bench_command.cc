@@ -78,6 +78,14 @@ void AddBenchCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--threads", flags->options.threads, "Worker threads; 0: all cores")->check(CLI::Range(0, 4096));
   command->add_option("--rounds", flags->options.rounds, "Rounds of each benchmark; 0: the preset's")
       ->check(CLI::Range(0, 10000));
+  command
+      ->add_option("--experts", flags->options.experts,
+                   "Experts of the MoE layer, at most; 0: the preset's, or what half of the available memory holds")
+      ->check(CLI::Range(0, 4096));
+  command
+      ->add_option("--memory", flags->options.model_bytes,
+                   "Size of the end-to-end model, for example 8GiB; 0: the preset's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   command->add_option("--json", flags->json_file, "File for the JSON; empty: stdout");
   command->add_option("--out", flags->out_dir, "Directory for bench.md and bench.html; empty: neither");
   commands.push_back({command, [flags] { return Bench(*flags); }});

@@ -52,6 +52,9 @@ void AddCeilingBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmar
 void AddGemvBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddTable1Benchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddMoeLayerBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddAttentionBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddEndToEndBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 
 // Titles and explanations of the sections, in the order of the report, without rows.
 std::vector<Section> ReportSections();

@@ -23,23 +23,6 @@ namespace {
 constexpr int64_t kPatternBytes = int64_t{8} << 20;
 constexpr int64_t kCacheLine = 64;
 
-std::vector<uint8_t> MakePattern(DType dtype) {
-  const RandomWords words(0, "bench pattern");
-  const MagnitudeTable& table = Fp8Magnitudes();
-  std::vector<uint8_t> pattern(kPatternBytes);
-  const int64_t width = DTypeBytes(dtype);
-  for (int64_t i = 0; i < kPatternBytes / width; ++i) {
-    const uint8_t code = Fp8Code(table, static_cast<uint16_t>(words[i / 4] >> (16 * (i % 4))));
-    if (dtype == DType::kF8E4M3) {
-      pattern[i] = code;
-    } else {
-      const uint16_t value = ToBf16(FromE4M3(code) / static_cast<float>(kCodeStdDev));
-      std::memcpy(&pattern[i * width], &value, sizeof value);
-    }
-  }
-  return pattern;
-}
-
 }  // namespace
 
 HugeBuffer::HugeBuffer(HugeBuffer&& other) noexcept
@@ -83,16 +66,30 @@ PageUse ReadPageUse() {
   return use;
 }
 
-void FillWeights(WorkerPool& pool, DType dtype, uint8_t* data, int64_t bytes) {
-  const std::vector<uint8_t> pattern = MakePattern(dtype);
+WeightPattern::WeightPattern(DType dtype, double deviation) : pattern_(kPatternBytes) {
+  const RandomWords words(0, "bench pattern");
+  const MagnitudeTable& table = Fp8Magnitudes();
+  const int64_t width = DTypeBytes(dtype);
+  for (int64_t i = 0; i < kPatternBytes / width; ++i) {
+    const uint8_t code = Fp8Code(table, static_cast<uint16_t>(words[i / 4] >> (16 * (i % 4))));
+    if (dtype == DType::kF8E4M3) {
+      pattern_[i] = code;
+    } else {
+      const uint16_t value = ToBf16(FromE4M3(code) * static_cast<float>(deviation / kCodeStdDev));
+      std::memcpy(&pattern_[i * width], &value, sizeof value);
+    }
+  }
+}
+
+void WeightPattern::Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const {
   pool.Run(CeilDiv(bytes, kPatternBytes), [&](int64_t chunk, int) {
     uint8_t* const to = data + chunk * kPatternBytes;
     const int64_t size = std::min(kPatternBytes, bytes - chunk * kPatternBytes);
     const auto lines = static_cast<uint64_t>(kPatternBytes / kCacheLine);
     const auto offset = static_cast<int64_t>(MixBits(static_cast<uint64_t>(chunk)) % lines) * kCacheLine;
     const int64_t first = std::min(size, kPatternBytes - offset);
-    std::memcpy(to, pattern.data() + offset, first);
-    std::memcpy(to + first, pattern.data(), size - first);
+    std::memcpy(to, pattern_.data() + offset, first);
+    std::memcpy(to + first, pattern_.data(), size - first);
   });
 }
 
@@ -122,7 +119,7 @@ absl::Status WeightPool::Prepare(DType dtype) {
     MOE_ASSIGN_OR_RETURN(buffer_, HugeBuffer::Allocate(bytes_));
   }
   dtype_ = dtype;
-  FillWeights(pool_, dtype, buffer_.data(), bytes_);
+  WeightPattern(dtype).Fill(pool_, buffer_.data(), bytes_);
   return absl::OkStatus();
 }
 

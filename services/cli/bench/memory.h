@@ -37,11 +37,19 @@ struct PageUse {
 PageUse ReadPageUse();
 
 // Pseudo-random weights, the same in every run: E4M3 codes of a normal distribution (no NaN), or BF16 numbers of
-// deviation 1. A pattern of 8 MiB is repeated at shifting offsets, as fast as memory takes it. dtype kF8E4M3 or kBF16;
-// data on a 64-byte boundary.
-void FillWeights(WorkerPool& pool, DType dtype, uint8_t* data, int64_t bytes);
+// deviation `deviation`. A pattern of 8 MiB is repeated at shifting offsets, as fast as memory takes it.
+class WeightPattern {  // immutable, thread-safe
+ public:
+  // dtype: kF8E4M3 (then deviation is without effect) or kBF16.
+  explicit WeightPattern(DType dtype, double deviation = 1);
+  // data on a 64-byte boundary.
+  void Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const;
 
-// Scales for FillWeights' codes: multiplied by them the weights have deviation `deviation`, block by block somewhat
+ private:
+  std::vector<uint8_t> pattern_;
+};
+
+// Scales for WeightPattern's codes: multiplied by them the weights have deviation `deviation`, block by block somewhat
 // more or less.
 std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation);
 

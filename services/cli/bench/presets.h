@@ -22,6 +22,24 @@ struct TokenTarget {
   double target = 0;  // of the dot-product rate
 };
 
+// One MoE layer: `experts` routed experts of three matrices hidden x width each, and one more that every token takes.
+struct MoeSizes {
+  int64_t hidden = 0;
+  int64_t width = 0;
+  int64_t experts = 0;  // at most; fewer if they would take more than half of the available memory
+  int64_t experts_per_token = 0;
+  std::vector<TokenTarget> decode;  // target of read bandwidth; 0: none
+  std::vector<int64_t> prefill;     // tokens
+};
+
+// A model for the whole engine. What its spec leaves open: experts, by memory.
+struct ModelSizes {
+  ModelSpec spec;            // num_experts: at most
+  int64_t memory_bytes = 0;  // of weights, about
+  int64_t prefill_tokens = 0;
+  int64_t decode_context = 0;  // tokens before the one that is decoded
+};
+
 struct Preset {
   std::string name;
   int64_t pool_bytes = 0;  // walked over so that weights come from DRAM
@@ -31,6 +49,9 @@ struct Preset {
   std::chrono::milliseconds library_settle;  // how long idle threads of a BLAS library may spin after a call
   Shape gemm;
   std::vector<TokenTarget> gemm_tokens;
+  int64_t attention_tokens = 0;  // of context
+  MoeSizes moe;
+  ModelSizes model;
 };
 
 // DeepSeek-V3's shapes. l2_bytes, l3_bytes: 0 if unknown.

@@ -19,10 +19,14 @@ constexpr RoundTimer::Options kQuickTiming = {.rounds = 3, .min_sample_seconds =
 // Choosing how to read needs no more than a look.
 constexpr int kCalibrationRounds = 3;
 
-absl::StatusOr<Preset> FindPreset(const std::string& name, const Machine& machine) {
-  if (name == "layer") return LayerPreset(machine.l2_bytes, machine.l3_bytes);
-  if (name == "quick") return QuickPreset();
-  return absl::InvalidArgumentError(absl::StrCat("--preset \"", name, "\" is unknown; use layer or quick"));
+absl::StatusOr<Preset> FindPreset(const BenchOptions& options, const Machine& machine) {
+  if (options.preset != "layer" && options.preset != "quick") {
+    return absl::InvalidArgumentError(absl::StrCat("--preset \"", options.preset, "\" is unknown; use layer or quick"));
+  }
+  Preset preset = options.preset == "layer" ? LayerPreset(machine.l2_bytes, machine.l3_bytes) : QuickPreset();
+  if (options.experts > 0) preset.moe.experts = options.experts;
+  if (options.model_bytes > 0) preset.model.memory_bytes = options.model_bytes;
+  return preset;
 }
 
 absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::string& filter) {
@@ -31,6 +35,9 @@ absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::s
   AddGemvBenchmarks(preset, benchmarks);
   AddTable1Benchmarks(preset, benchmarks);
   AddGemmBenchmarks(preset, benchmarks);
+  AddAttentionBenchmarks(preset, benchmarks);
+  AddMoeLayerBenchmarks(preset, benchmarks);
+  AddEndToEndBenchmarks(preset, benchmarks);
   std::erase_if(benchmarks, [&](const Benchmark& b) { return b.id().find(filter) == std::string::npos; });
   if (benchmarks.empty()) {
     return absl::InvalidArgumentError(
@@ -58,7 +65,7 @@ void Append(Findings found, Findings* all) {
 }  // namespace
 
 absl::StatusOr<std::vector<Benchmark>> SelectBenchmarks(const BenchOptions& options) {
-  MOE_ASSIGN_OR_RETURN(const Preset preset, FindPreset(options.preset, DescribeMachine()));
+  MOE_ASSIGN_OR_RETURN(const Preset preset, FindPreset(options, DescribeMachine()));
   return Select(preset, options.filter);
 }
 
@@ -67,7 +74,7 @@ absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
   Report report;
   report.machine = DescribeMachine();
   report.sections = ReportSections();
-  MOE_ASSIGN_OR_RETURN(const Preset preset, FindPreset(options.preset, report.machine));
+  MOE_ASSIGN_OR_RETURN(const Preset preset, FindPreset(options, report.machine));
   MOE_ASSIGN_OR_RETURN(std::vector<Benchmark> benchmarks, Select(preset, options.filter));
 
   RoundTimer::Options timing = options.preset == "quick" ? kQuickTiming : kLayerTiming;

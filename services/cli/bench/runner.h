@@ -16,6 +16,8 @@ struct BenchOptions {
   int threads = 0;               // 0: every core that the process may run on
   int rounds = 0;                // 0: the preset's
   std::string filter;            // part of a benchmark's id; empty: all
+  int64_t experts = 0;           // of the MoE layer, at most; 0: the preset's
+  int64_t model_bytes = 0;       // of the end-to-end model, about; 0: the preset's
 };
 
 // Those that options.filter leaves, in the order in which they run. INVALID_ARGUMENT if it leaves none, or if the

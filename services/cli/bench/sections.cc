@@ -19,6 +19,18 @@ std::vector<Section> ReportSections() {
        "Several tokens through linear layers, all threads. The ratio is to chains of the dot-product instruction on "
        "all "
        "threads."},
+      {"moe-layer", "One MoE layer of DeepSeek-V3",
+       "FP8 experts in DRAM, random different ones for every token and every repetition, all threads. Decode is "
+       "compared "
+       "with plain reading, prefill with the dot-product rate, which few tokens an expert cannot reach: it is then "
+       "bound "
+       "by reading."},
+      {"attention", "Attention of one decoded token",
+       "All threads, one sequence after another so that keys and values come from DRAM."},
+      {"end-to-end", "The engine",
+       "Forward passes of a random model of DeepSeek-V3's geometry, larger than the caches, in anonymous memory with "
+       "the "
+       "layout that the weight store writes."},
   };
 }
 

@@ -34,7 +34,7 @@ struct Problem {
         codes(HugeBuffer::Allocate(shape.rows * shape.cols)),
         packed(HugeBuffer::Allocate(PackedBytes(DType::kF8E4M3, shape.rows, shape.cols))) {
     if (!codes.ok() || !packed.ok()) return;
-    FillWeights(pool, DType::kF8E4M3, codes->data(), codes->size());
+    WeightPattern(DType::kF8E4M3).Fill(pool, codes->data(), codes->size());
     scales = MakeScales(shape.rows, shape.cols, 1 / std::sqrt(static_cast<double>(shape.cols)));
     input = MakeInputs(shape.cols);
     for (const uint16_t x : input) wide_input.push_back(FromBf16(x));

@@ -9,7 +9,7 @@ namespace moestro::bench {
 inline const Probes& SelectProbes(const CpuFeatures& cpu) {
   if (cpu.avx512_bf16) return kProbesAvx512Bf16;
   if (cpu.avx512) return kProbesAvx512;
-  if (cpu.avx2_fma) return kProbesAvx2;
+  if (cpu.avx2) return kProbesAvx2;
   return kProbesSse2;
 }
 
