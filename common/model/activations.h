@@ -26,7 +26,9 @@ struct WorkerScratch {
                       kPageTokens * (spec.qk_nope_head_dim + spec.v_head_dim))),
         head_narrow(kAbsorbedRows * spec.qk_nope_head_dim),
         keys(kPageTokens * spec.qk_head_dim()),
-        values(kPageTokens * spec.v_head_dim) {}
+        values(kPageTokens * spec.v_head_dim),
+        packed_keys(PackedBytes(DType::kBF16, kPageTokens, std::max(spec.kv_dim(), spec.qk_head_dim()))),
+        packed_values(PackedBytes(DType::kBF16, std::max(spec.kv_lora_rank, spec.v_head_dim), kPageTokens)) {}
 
   Buffer<float> group_a;         // [R, 64]: one row group's outputs
   Buffer<float> group_b;         // [R, 64]
@@ -34,6 +36,8 @@ struct WorkerScratch {
   Buffer<uint16_t> head_narrow;  // [rows, qk_nope_head_dim]
   Buffer<uint16_t> keys;         // [page_tokens, qk_head_dim]: one head's keys of a KV block
   Buffer<uint16_t> values;       // [page_tokens, v_head_dim]
+  Buffer<uint8_t> packed_keys;   // of a KV block, as FlashAttention wants them
+  Buffer<uint8_t> packed_values;
 };
 
 struct Activations {

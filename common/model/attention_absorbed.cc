@@ -63,8 +63,15 @@ class AbsorbedRows {
     context_.absorbed_attention.Run(
         runs, a_.queries.get(),
         [&](const FlashAttention::BlockRequest& request) {
-          const uint16_t* cached = pages[request.run]->Block(layer_, request.block);
-          return KvBlock{cached, spec_.kv_dim(), cached, spec_.kv_dim()};
+          const KvPages& cache = *pages[request.run];
+          const uint16_t* cached = cache.Block(layer_, request.block);
+          WorkerScratch& scratch = a_.workers[request.worker];
+          context_.kernels.pack_keys(cached, spec_.kv_dim(), request.tokens, spec_.kv_dim(), scratch.packed_keys.get());
+          context_.kernels.pack_values(cached, spec_.kv_dim(), request.tokens, spec_.kv_lora_rank,
+                                       scratch.packed_values.get());
+          const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
+          return KvBlock{scratch.packed_keys.get(), scratch.packed_values.get(),
+                         reinterpret_cast<const uint8_t*>(next)};
         },
         a_.latents.get());
   }

@@ -20,7 +20,8 @@ void NarrowQueries(EngineContext& context, int64_t rows) {
   });
 }
 
-// One head's keys [key_up latent ; rotated key] and values value_up latent of a KV block, in the worker's scratch.
+// One head's keys [key_up latent ; rotated key] and values value_up latent of a KV block, packed in the worker's
+// scratch.
 KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, const uint16_t* cached, int64_t head,
                     int64_t tokens, WorkerScratch& scratch) {
   const ModelSpec& spec = context.spec;
@@ -36,7 +37,11 @@ KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, con
     std::copy_n(cached + t * spec.kv_dim() + spec.kv_lora_rank, spec.qk_rope_head_dim, key + nope);
     context.kernels.to_bf16(expanded + nope, spec.v_head_dim, scratch.values.get() + t * spec.v_head_dim);
   }
-  return {scratch.keys.get(), spec.qk_head_dim(), scratch.values.get(), spec.v_head_dim};
+  context.kernels.pack_keys(scratch.keys.get(), spec.qk_head_dim(), tokens, spec.qk_head_dim(),
+                            scratch.packed_keys.get());
+  context.kernels.pack_values(scratch.values.get(), spec.v_head_dim, tokens, spec.v_head_dim,
+                              scratch.packed_values.get());
+  return {scratch.packed_keys.get(), scratch.packed_values.get(), nullptr};
 }
 
 }  // namespace

@@ -109,7 +109,8 @@ absl::Status RunFeedForward(EngineContext& context, const FeedForwardWeights& we
     for (int64_t row = 0; row < rows; ++row) MOE_RETURN_IF_ERROR(a.row_status[row]);
     choices = std::span(a.choices).first(rows * context.spec.experts_per_token);
   }
-  RunMoe(context, weights, rows, choices);
+  RunMoe({context.spec, context.kernels, context.pool, context.activations, context.moe_progress}, weights, rows,
+         choices);
   return absl::OkStatus();
 }
 

@@ -13,15 +13,15 @@ namespace moestro {
 namespace {
 
 // Blocks of one partial result: long enough that merging (one pass over the sums) costs nothing beside 16 passes over
-// packed keys and values, short enough that 4K tokens already make work for four threads.
+// keys and values, short enough that 4K tokens already make work for four threads.
 constexpr int64_t kSplitBlocks = 16;
-// Sums of a task's queries, in F32 numbers: 256 KiB, which with a packed block (140 KB for MLA) fits a core's L2 cache.
+// Sums of a task's queries, in F32 numbers: 256 KiB, which with a block (140 KB for MLA) fits a core's L2 cache.
 constexpr int64_t kTaskSums = 64 * 1024;
 constexpr int64_t kMaxTaskQueries = 512;
 // Fewer queries than this use a packed block too little; no task is cut smaller for the sake of parallelism.
 constexpr int64_t kMinTaskQueries = 16;
 // Queries whose scores and new sums are computed together: their scratch stays in L1 and L2.
-constexpr int64_t kTileQueries = 32;
+constexpr int64_t kTileQueries = 64;
 // Tasks per thread that even out unequal ones.
 constexpr int64_t kTasksPerThread = 2;
 
@@ -38,33 +38,32 @@ struct Scratch {
   Scratch(const AttentionShape& shape, int64_t queries)
       : total(queries, shape.value_dim),
         part(queries, shape.value_dim),
-        keys(PackedBytes(DType::kBF16, kAttentionBlock, shape.key_dim)),
-        values(PackedBytes(DType::kBF16, shape.value_dim, kAttentionBlock)),
         scores(kTileQueries * kAttentionBlock),
         weights(kTileQueries * kAttentionBlock),
         block_sums(kTileQueries * shape.value_dim) {}
 
   Partial total;
   Partial part;
-  Buffer<uint8_t> keys;
-  Buffer<uint8_t> values;
   Buffer<float> scores;      // [tile, block]
   Buffer<uint16_t> weights;  // [tile, block]
   Buffer<float> block_sums;  // [tile, value_dim]
 };
 
-// What one task computes: `heads` heads of one group for `rows` rows of one run. Either all heads of the group or one
-// row, so that its queries lie one behind the other: query i is row i / heads, head i % heads.
+// What one task computes: some rows of one run for some heads. It has several kv_heads only if it has their whole
+// groups for all rows of the run, and several rows only with whole groups; so the queries of a kv_head lie one behind
+// the other. Query i: kv_head i / (rows * heads), then row, then head.
 struct Unit {
   int64_t run = 0;
   int64_t row = 0;  // of the batch
   int64_t rows = 0;
   int64_t kv_head = 0;
+  int64_t kv_heads = 0;
   int64_t head = 0;  // in the group
   int64_t heads = 0;
   int64_t position = 0;  // of the first row
 
-  int64_t queries() const { return rows * heads; }
+  int64_t queries_per_kv_head() const { return rows * heads; }
+  int64_t queries() const { return kv_heads * rows * heads; }
   int64_t last_position() const { return position + rows - 1; }
   int64_t blocks() const { return last_position() / kAttentionBlock + 1; }
   int64_t splits() const { return CeilDiv(blocks(), kSplitBlocks); }
@@ -116,18 +115,23 @@ class FlashAttention::Impl {
     }
   }
 
+  // Whole groups before several rows before several kv_heads: that is how much a packed block is used. Several kv_heads
+  // in a task read memory in the order in which it lies.
   void MakeUnits(std::span<const QueryRun> runs, int64_t limit) {
     units_.clear();
     const int64_t heads = std::min(shape_.group(), limit);
-    const int64_t rows = heads < shape_.group() ? 1 : limit / heads;
     for (size_t run = 0; run < runs.size(); ++run) {
-      for (int64_t kv_head = 0; kv_head < shape_.kv_heads; ++kv_head) {
+      const int64_t rows = heads < shape_.group() ? 1 : std::min(runs[run].rows, limit / heads);
+      const int64_t kv_heads =
+          rows < runs[run].rows ? 1 : std::clamp<int64_t>(limit / (heads * rows), 1, shape_.kv_heads);
+      for (int64_t kv_head = 0; kv_head < shape_.kv_heads; kv_head += kv_heads) {
         for (int64_t row = 0; row < runs[run].rows; row += rows) {
           for (int64_t head = 0; head < shape_.group(); head += heads) {
             units_.push_back({.run = static_cast<int64_t>(run),
                               .row = runs[run].begin + row,
                               .rows = std::min(rows, runs[run].rows - row),
                               .kv_head = kv_head,
+                              .kv_heads = std::min(kv_heads, shape_.kv_heads - kv_head),
                               .head = head,
                               .heads = std::min(heads, shape_.group() - head),
                               .position = runs[run].position + row});
@@ -179,36 +183,47 @@ class FlashAttention::Impl {
     std::fill_n(part.states.begin(), unit.queries(), kEmpty);
     const int64_t end = std::min(unit.blocks(), (split + 1) * kSplitBlocks);
     for (int64_t block = split * kSplitBlocks; block < end; ++block) {
-      const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
-      const KvBlock kv = source({unit.run, unit.kv_head, block, tokens, worker});
-      AddBlock(unit, block, tokens, kv, scratch_[worker], part);
+      for (int64_t k = 0; k < unit.kv_heads; ++k) AddBlock(unit, block, k, block + 1 == end, source, worker, part);
     }
   }
 
-  void AddBlock(const Unit& unit, int64_t block, int64_t tokens, const KvBlock& kv, Scratch& scratch, Partial& part) {
-    kernels_.pack_keys(kv.keys, kv.key_stride, tokens, shape_.key_dim, scratch.keys.get());
-    kernels_.pack_values(kv.values, kv.value_stride, tokens, shape_.value_dim, scratch.values.get());
+  // One block of the unit's k-th kv_head.
+  void AddBlock(const Unit& unit, int64_t block, int64_t k, bool last, BlockSource source, int worker, Partial& part) {
+    const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
+    const KvBlock kv = source({.run = unit.run,
+                               .block = block,
+                               .kv_head = unit.kv_head + k,
+                               .tokens = tokens,
+                               .more = !last && k + 1 == unit.kv_heads,
+                               .worker = worker});
     // Rows that stand before the block see nothing of it.
     const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
-    for (int64_t q = blind_rows * unit.heads; q < unit.queries(); q += kTileQueries) {
-      AddTile(unit, block, tokens, q, std::min(kTileQueries, unit.queries() - q), scratch, part);
+    const int64_t end = (k + 1) * unit.queries_per_kv_head();
+    for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
+      AddTile(unit, block, tokens, q, std::min(kTileQueries, end - q), kv, scratch_[worker], part);
     }
   }
 
-  void AddTile(const Unit& unit, int64_t block, int64_t tokens, int64_t begin, int64_t count, Scratch& scratch,
-               Partial& part) {
+  // Query i's row in the unit.
+  static int64_t RowOf(const Unit& unit, int64_t i) { return i % unit.queries_per_kv_head() / unit.heads; }
+
+  // Queries [begin, begin + count), of one kv_head.
+  void AddTile(const Unit& unit, int64_t block, int64_t tokens, int64_t begin, int64_t count, const KvBlock& kv,
+               Scratch& scratch, Partial& part) {
+    const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
+    const int64_t in_head = begin % unit.queries_per_kv_head();
     const uint16_t* queries =
-        queries_ + ((unit.kv_head * rows_ + unit.row) * shape_.group() + unit.head + begin) * shape_.key_dim;
-    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, scratch.keys.get(), nullptr}, queries, shape_.key_dim, count,
-                    scratch.scores.get(), kAttentionBlock, 0, tokens);
+        queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head + in_head) * shape_.key_dim;
+    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, kv.keys, nullptr, kv.prefetch}, queries, shape_.key_dim,
+                    count, scratch.scores.get(), kAttentionBlock, 0, tokens);
     float rescale[kTileQueries];
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = unit.position + (begin + i) / unit.heads;
+      const int64_t row = unit.position + RowOf(unit, begin + i);
       const int64_t visible = std::min(tokens, row + 1 - block * kAttentionBlock);
       rescale[i] = kernels_.softmax_block(scratch.scores.get() + i * kAttentionBlock, visible, shape_.scale,
                                           &part.states[begin + i], scratch.weights.get() + i * kAttentionBlock);
     }
-    kernels_.linear({DType::kBF16, shape_.value_dim, tokens, scratch.values.get(), nullptr}, scratch.weights.get(),
+    kernels_.linear({DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr}, scratch.weights.get(),
                     kAttentionBlock, count, scratch.block_sums.get(), shape_.value_dim, 0, shape_.value_dim);
     for (int64_t i = 0; i < count; ++i) {
       kernels_.axpby(1.0f, scratch.block_sums.get() + i * shape_.value_dim, rescale[i], shape_.value_dim,
@@ -237,9 +252,10 @@ class FlashAttention::Impl {
       float* sums = total.sums.get() + i * shape_.value_dim;
       const float sum = total.states[i].sum;
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;
-      const int64_t head = unit.kv_head * shape_.group() + unit.head + i % unit.heads;
+      const int64_t kv_head = unit.kv_head + i / unit.queries_per_kv_head();
+      const int64_t head = kv_head * shape_.group() + unit.head + i % unit.heads;
       kernels_.to_bf16(sums, shape_.value_dim,
-                       out_ + ((unit.row + i / unit.heads) * shape_.heads + head) * shape_.value_dim);
+                       out_ + ((unit.row + RowOf(unit, i)) * shape_.heads + head) * shape_.value_dim);
     }
   }
 

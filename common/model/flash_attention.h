@@ -37,23 +37,25 @@ struct QueryRun {
   int64_t position = 0;
 };
 
-// BF16; token t of the block has its key at keys + t * key_stride and its value at values + t * value_stride.
+// A KV block as packed BF16 matrices (packed_matrix.h), 64-byte aligned: keys [kAttentionBlock, key_dim], values
+// transposed [value_dim, kAttentionBlock]. Tokens beyond the visible ones may be anything finite. A cache of grouped
+// keys and values stores its blocks so and they are used where they lie; MLA packs blocks from its latent vectors.
 struct KvBlock {
-  const uint16_t* keys = nullptr;
-  int64_t key_stride = 0;
-  const uint16_t* values = nullptr;
-  int64_t value_stride = 0;
+  const uint8_t* keys = nullptr;
+  const uint8_t* values = nullptr;
+  const uint8_t* prefetch = nullptr;  // hint: memory that the next block will be made from; null if it is what follows
 };
 
 class FlashAttention {
  public:
-  // The first `tokens` tokens of a run's KV block `block` (positions from block * kAttentionBlock on) for one kv_head.
-  // The result must stay valid until the same worker asks again. Called on the workers, concurrently.
+  // A run's KV block `block` (positions from block * kAttentionBlock on, `tokens` of them needed) for one kv_head. The
+  // result must stay valid until the same worker asks again. Called on the workers, concurrently.
   struct BlockRequest {
     int64_t run = 0;  // index into the runs
-    int64_t kv_head = 0;
     int64_t block = 0;
+    int64_t kv_head = 0;
     int64_t tokens = 0;
+    bool more = false;  // whether this worker will ask for the run's next block next
     int worker = 0;
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;

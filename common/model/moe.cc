@@ -14,18 +14,18 @@ namespace {
 //   gather    a routed row each: copies it next to the other rows of its expert
 //   gate, up  an expert and one of the domain's row groups each, experts in ascending id, the dense MLP or shared
 //             expert last: 64 outputs of silu(gate x) * up x, for all rows of the expert
-//   down      one of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order of
-//             the sum is fixed, and waits before each until all domains have its gate and up
+//   down      one of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order
+//             of the sum is fixed, and waits before each until all domains have its gate and up
 // By the time a worker comes to the first down task, most experts are done: only the last ones are waited for.
 class MoeLayer {
  public:
-  MoeLayer(EngineContext& context, const FeedForwardWeights& weights, int64_t rows,
+  MoeLayer(const MoeContext& context, const FeedForwardWeights& weights, int64_t rows,
            std::span<const ExpertChoice> choices)
       : context_(context),
         spec_(context.spec),
         kernels_(context.kernels),
         a_(context.activations),
-        progress_(context.moe_progress),
+        progress_(context.progress),
         weights_(weights),
         rows_(rows),
         domains_(context.pool.domains()) {
@@ -171,7 +171,7 @@ class MoeLayer {
     }
   }
 
-  EngineContext& context_;
+  const MoeContext& context_;
   const ModelSpec& spec_;
   const CpuKernels& kernels_;
   Activations& a_;
@@ -185,7 +185,7 @@ class MoeLayer {
 
 }  // namespace
 
-void RunMoe(EngineContext& context, const FeedForwardWeights& weights, int64_t rows,
+void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, int64_t rows,
             std::span<const ExpertChoice> choices, MoeSync sync) {
   MoeLayer(context, weights, rows, choices).Run(sync);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,14 +19,24 @@ void AddPermissions(const std::string& other, std::string& permissions) {
   }
 }
 
+// The number of KiB behind `key` in a file of lines "Key:   123 kB".
+absl::StatusOr<int64_t> ReadKibibytes(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    int64_t kib = 0;
+    if (std::istringstream(line.substr(key.size())) >> kib) return kib * 1024;
+  }
+  return absl::UnavailableError(absl::StrCat(path, " has no ", key));
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryUse> ReadMemoryUse(int pid) {
   MOE_ASSIGN_OR_RETURN(const MemoryMapping total, ReadMappingTotals(pid));
   return MemoryUse{.private_bytes = total.private_bytes,
                    .shared_bytes = total.shared_bytes,
-                   .rss_bytes = total.rss_bytes,
-                   .anonymous_bytes = total.anonymous_bytes};
+                   .rss_bytes = total.rss_bytes};
 }
 
 absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name) {
@@ -45,14 +56,8 @@ absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name) {
   return use;
 }
 
-absl::StatusOr<int64_t> ReadAvailableMemory() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  std::string unit;
-  for (int64_t kib = 0; meminfo >> key >> kib && std::getline(meminfo, unit);) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return absl::UnavailableError("/proc/meminfo has no MemAvailable");
-}
+absl::StatusOr<int64_t> ReadAnonymousBytes() { return ReadKibibytes("/proc/self/status", "RssAnon:"); }
+
+absl::StatusOr<int64_t> ReadAvailableMemory() { return ReadKibibytes("/proc/meminfo", "MemAvailable:"); }
 
 }  // namespace moestro

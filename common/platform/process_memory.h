@@ -14,11 +14,15 @@ struct MemoryUse {
   int64_t private_bytes = 0;
   int64_t shared_bytes = 0;
   int64_t rss_bytes = 0;
-  int64_t anonymous_bytes = 0;  // the process's own memory: neither files nor shared objects, whoever touched them
 };
 
-// pid 0: this process. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.
+// pid 0: this process. The kernel walks every mapped page for it, which takes seconds with a large model mapped: not
+// for repeated use. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.
 absl::StatusOr<MemoryUse> ReadMemoryUse(int pid);
+
+// Resident bytes of this process's own memory: neither files nor shared objects, whoever touched them. Cheap: the
+// kernel counts them as it goes.
+absl::StatusOr<int64_t> ReadAnonymousBytes();
 
 struct MappingUse {
   std::string permissions;  // "r--s": read-only, shared; with several mappings, what any of them allows

@@ -45,7 +45,6 @@ void AddCounter(absl::string_view line, MemoryMapping& mapping) {
   if (key == "Rss:") mapping.rss_bytes += bytes;
   if (key == "Shared_Clean:" || key == "Shared_Dirty:") mapping.shared_bytes += bytes;
   if (key == "Private_Clean:" || key == "Private_Dirty:") mapping.private_bytes += bytes;
-  if (key == "Anonymous:") mapping.anonymous_bytes += bytes;
   if (key == "ShmemPmdMapped:") mapping.huge_bytes += bytes;
 }
 
@@ -81,7 +80,6 @@ absl::StatusOr<MemoryMapping> ReadMappingTotals(int pid) {
     total.rss_bytes += mapping.rss_bytes;
     total.shared_bytes += mapping.shared_bytes;
     total.private_bytes += mapping.private_bytes;
-    total.anonymous_bytes += mapping.anonymous_bytes;
     total.huge_bytes += mapping.huge_bytes;
   }
   return total;

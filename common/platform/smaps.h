@@ -18,7 +18,6 @@ struct MemoryMapping {
   int64_t rss_bytes = 0;
   int64_t shared_bytes = 0;     // resident pages that more than one process maps
   int64_t private_bytes = 0;    // resident pages that only this process maps
-  int64_t anonymous_bytes = 0;  // resident pages that belong to no file and no shared object
   int64_t huge_bytes = 0;       // of shared memory, mapped with huge pages
 };
 

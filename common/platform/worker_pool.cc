@@ -125,9 +125,9 @@ struct WorkerPool::State {
 };
 
 // Workers are pinned to the CPUs of their domain, all of them, not each to one: prefill and decode keep a pool each on
-// the same CPUs, and when both compute at once (or anything else runs) a worker bound to one CPU waits for whoever shares
-// it while others are free, and every run waits for that worker. What pinning is for is the memory: that a worker reads
-// its own node's. Inside a node the weights stream through whichever core. So one domain needs no pinning at all.
+// the same CPUs, and when both compute at once (or anything else runs) a worker bound to one CPU waits for whoever
+// shares it while others are free, and every run waits for that worker. What pinning is for is the memory: that a
+// worker reads its own node's. Inside a node the weights stream through whichever core. So one domain needs no pinning.
 WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) {
   MOE_CHECK(options.threads >= 1);
   MOE_CHECK(options.domains >= 1 && options.domains <= options.threads);

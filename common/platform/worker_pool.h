@@ -14,8 +14,8 @@ class WorkerPool {
   struct Options {
     int threads = 1;  // 1 or more; counts the calling thread of Run: a pool of 1 starts none
     int domains = 1;  // 1..threads: groups of workers, of sizes that differ by at most one (EvenPart)
-    // Keep each domain's workers on the CPUs of that domain (MakeNumaDomains). Not done for one domain, nor for a domain
-    // with more workers than CPUs.
+    // Keep each domain's workers on the CPUs of that domain (MakeNumaDomains). Not done for one domain, nor for a
+    // domain with more workers than CPUs.
     bool pin = true;
   };
   explicit WorkerPool(const Options& options);

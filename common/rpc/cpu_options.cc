@@ -28,9 +28,9 @@ absl::Status ValidateCpuOptions(const CpuOptions& options) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", options.threads, 0, 1024));
   if (options.numa_domains == 0) return absl::OkStatus();
   if (options.numa_domains >= 1 && options.numa_domains <= Threads(options)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--numa-domains ", options.numa_domains, ": must be 1 to ",
-                                                 Threads(options), ", the number of --threads, since each domain needs ",
-                                                 "a thread; 0 chooses"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--numa-domains ", options.numa_domains, ": must be 1 to ", Threads(options),
+                   ", the number of --threads, since each domain needs a thread; 0 chooses"));
 }
 
 WorkerPool::Options PoolOptions(const CpuOptions& options) {

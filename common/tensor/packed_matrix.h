@@ -27,6 +27,9 @@ struct PackedMatrix {
   int64_t cols = 0;
   const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
   const float* scales = nullptr;  // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
+  // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a matrix
+  // that is in the cache itself. Null: fetch ahead in the matrix.
+  const uint8_t* prefetch = nullptr;
 };
 
 constexpr int64_t PaddedRows(int64_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }

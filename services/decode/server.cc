@@ -101,8 +101,8 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
     metrics.lease_timeouts.Increment(rpc.ExpireLeases());
     pool->Sweep();
     metrics.Update(pool->stats());
-    if (const auto memory = ReadMemoryUse(0); memory.ok()) {
-      metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+    if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
+      metrics.private_bytes.Set(static_cast<double>(*bytes));
     }
   }
   spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);

@@ -45,15 +45,16 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   PrefillRunner runner(*engine, config.mla_form);
   rpc.Serve(&runner, (*weights)->header().fingerprint);
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, MLA form {}",
+  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, "
+               "MLA form {}",
                kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
                config.mla_form.name);
 
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {
     metrics.waiting.Set(static_cast<double>(rpc.waiting()));
-    if (const auto memory = ReadMemoryUse(0); memory.ok()) {
-      metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+    if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
+      metrics.private_bytes.Set(static_cast<double>(*bytes));
     }
   }
   spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);

@@ -19,8 +19,8 @@ int main(int argc, char** argv) {
   app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
   app.add_option("--threads", config.threads, "Packing threads; 0: one per CPU that the process may use");
   app.add_option("--numa-domains", config.numa_domains,
-                 "Parts of the machine that weights are placed in, each near the CPUs that compute on it; 0: one per NUMA "
-                 "node. The same for all roles of a node");
+                 "Parts of the machine that weights are placed in, each near the CPUs that compute on it; 0: one per "
+                 "NUMA node. The same for all roles of a node");
   app.add_flag("--keep-segment", config.keep_segment,
                "On SIGTERM leave the segment in memory, for the next start to adopt");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;

@@ -68,8 +68,8 @@ void UpdateMetrics(const WeightStore& store, const LoadState::Snapshot& snapshot
   metrics.ready.Set(ready ? 1 : 0);
   metrics.segment_bytes.Set(ready ? static_cast<double>(store.segment_bytes()) : 0);
   metrics.load_seconds.Set(ready ? store.load_seconds() : 0);
-  if (const auto memory = ReadMemoryUse(0); memory.ok()) {
-    metrics.private_bytes.Set(static_cast<double>(memory->anonymous_bytes));
+  if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
+    metrics.private_bytes.Set(static_cast<double>(*bytes));
   }
 }
 

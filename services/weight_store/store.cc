@@ -38,8 +38,9 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   const absl::Status allowed = PlaceNewPagesIn(result.front());
   PlaceNewPagesIn({}).IgnoreError();
   if (allowed.ok()) return result;
-  spdlog::warn("weights cannot be placed by NUMA node ({}): half of the reads or more will cross sockets; a container needs "
-               "the capability SYS_NICE", std::string(allowed.message()));
+  spdlog::warn("weights cannot be placed by NUMA node ({}): half of the reads or more will cross nodes; a container "
+               "needs the capability SYS_NICE",
+               std::string(allowed.message()));
   return {};
 }
 

@@ -44,14 +44,12 @@ struct CpuKernels {
   // y = a * x + b * y (b * y rounded, then a fused multiply-add, per element)
   void (*axpby)(float a, const float* x, float b, int64_t n, float* y);
 
-  // Attention works on KV blocks of up to kAttentionBlock tokens. A block is packed once into two BF16 matrices of the
-  // layout in packed_matrix.h and then used by many queries (heads that share it, rows that see it): scores are
-  // linear(keys, queries), sums of values linear(values, weights).
-  //
-  // `keys` becomes the packed matrix [tokens rows, dim columns] of the vectors at kv + t * stride; BF16, dim numbers
-  // each.
+  // Attention works on KV blocks of kAttentionBlock tokens, packed as two BF16 matrices of the layout in
+  // packed_matrix.h and used by many queries (heads that share it, rows that see it): scores are linear(keys, queries),
+  // sums of values linear(values, weights). From the vectors at kv + t * stride, t in [0, tokens), BF16, dim numbers
+  // each: `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; absent tokens are zero rows.
   void (*pack_keys)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
-  // `values` becomes its transpose: the packed matrix [dim rows, tokens columns].
+  // `values` becomes its transpose, the packed matrix [dim rows, kAttentionBlock columns].
   void (*pack_values)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
   // One query's step of the online softmax: s = scale * scores[t] for t in [0, tokens), tokens <= kAttentionBlock.
   // weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, kAttentionBlock). state.max_score becomes the new

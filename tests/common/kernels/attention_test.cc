@@ -58,12 +58,14 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
     for (int64_t tokens : {1, 2, 3, 15, 16, 17, 31, 33, 63, 64}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens of " << dim);
       const Vectors kv(tokens, dim, 3);
-      std::vector<uint8_t> keys = Room(tokens, dim);
+      std::vector<uint8_t> keys = Room(kAttentionBlock, dim);
       kernels_->pack_keys(kv.numbers.data(), kv.stride, tokens, dim, keys.data());
-      ASSERT_NO_FATAL_FAILURE(ExpectPacked(keys, tokens, dim, [&](int64_t t, int64_t i) { return kv.at(t, i); }));
-      std::vector<uint8_t> values = Room(dim, tokens);
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectPacked(keys, kAttentionBlock, dim, [&](int64_t t, int64_t i) { return kv.at(t, i); }));
+      std::vector<uint8_t> values = Room(dim, kAttentionBlock);
       kernels_->pack_values(kv.numbers.data(), kv.stride, tokens, dim, values.data());
-      ASSERT_NO_FATAL_FAILURE(ExpectPacked(values, dim, tokens, [&](int64_t i, int64_t t) { return kv.at(t, i); }));
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectPacked(values, dim, kAttentionBlock, [&](int64_t i, int64_t t) { return kv.at(t, i); }));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "common/model/buffer.h"
 #include "common/tensor/dtype.h"
 
 namespace moestro {
@@ -75,13 +76,24 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
     }
   }
   std::vector<uint16_t> out(static_cast<size_t>(count * c.shape.heads * c.shape.value_dim));
+  std::vector<Buffer<uint8_t>> keys, values;  // of each worker
+  for (int i = 0; i < threads; ++i) {
+    keys.emplace_back(PackedBytes(DType::kBF16, kAttentionBlock, c.shape.key_dim));
+    values.emplace_back(PackedBytes(DType::kBF16, c.shape.value_dim, kAttentionBlock));
+  }
   attention.Run(
       runs, queries.data(),
       [&](const FlashAttention::BlockRequest& request) {
         const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
         const int64_t token = request.block * kAttentionBlock;
-        return KvBlock{c.Key(sequence, request.kv_head, token), c.width(), c.Value(sequence, request.kv_head, token),
-                       c.width()};
+        uint8_t* packed_keys = keys[static_cast<size_t>(request.worker)].get();
+        uint8_t* packed_values = values[static_cast<size_t>(request.worker)].get();
+        // As a cache holds them: more tokens than are visible.
+        const int64_t tokens = std::min(kAttentionBlock, c.context - token);
+        kernels.pack_keys(c.Key(sequence, request.kv_head, token), c.width(), tokens, c.shape.key_dim, packed_keys);
+        kernels.pack_values(c.Value(sequence, request.kv_head, token), c.width(), tokens, c.shape.value_dim,
+                            packed_values);
+        return KvBlock{packed_keys, packed_values};
       },
       out.data());
   std::vector<std::vector<uint16_t>> result;

@@ -32,7 +32,9 @@ std::vector<float> Result(const WorkerPool::Options& options, MoeSync sync, int6
   static const ModelWeights weights = BindWeights(*model.segment).value();
   const ModelSpec& spec = model.segment->spec();
   WorkerPool pool(options);
-  EngineContext context{spec, *AvailableKernels().back(), pool, 1.0f, Activations(spec, kRows, pool.threads())};
+  Activations activations(spec, kRows, pool.threads());
+  MoeProgress progress(spec);
+  const MoeContext context{spec, *AvailableKernels().back(), pool, activations, progress};
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   std::vector<float> x(kRows * spec.hidden_size);

@@ -29,11 +29,13 @@ TEST(ProcessMemoryTest, TouchedMemoryIsPrivate) {
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   const MemoryUse before = ReadMemoryUse(0).value();
+  const int64_t anonymous_before = ReadAnonymousBytes().value();
   std::memset(memory, 1, kBytes);
   const MemoryUse after = ReadMemoryUse(getpid()).value();
   // A little slack: other pages of the process come and go meanwhile.
   EXPECT_GT(after.private_bytes - before.private_bytes, kBytes - (1 << 20));
   EXPECT_GT(after.rss_bytes - before.rss_bytes, kBytes - (1 << 20));
+  EXPECT_GT(ReadAnonymousBytes().value() - anonymous_before, kBytes - (1 << 20));
   EXPECT_EQ(after.rss_bytes, after.private_bytes + after.shared_bytes);
   munmap(memory, kBytes);
 }

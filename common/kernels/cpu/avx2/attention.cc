@@ -57,15 +57,15 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
 }
 
 void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
-  const int64_t columns = PaddedCols(tokens);
-  for (int64_t t = 0; t < columns; t += 2) {
+  constexpr int64_t kColumns = kAttentionBlock;
+  for (int64_t t = 0; t < kColumns; t += 2) {
     for (int64_t i = 0; i < PaddedRows(dim); i += kWords) {
       const uint16_t* source = kv + t * stride + i;
       const __m256i even = LoadWords(source, t < tokens ? dim - i : 0);
       const __m256i odd = LoadWords(source + stride, t + 1 < tokens ? dim - i : 0);
       const __m256i low = _mm256_unpacklo_epi16(even, odd);   // rows 0..3 and 8..11
       const __m256i high = _mm256_unpackhi_epi16(even, odd);  // rows 4..7 and 12..15
-      uint8_t* out = values + i / kRowGroup * kRowGroup * columns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
+      uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
       StoreInts(out, _mm256_permute2x128_si256(low, high, 0x20));
       StoreInts(out + 32, _mm256_permute2x128_si256(low, high, 0x31));
     }

@@ -39,13 +39,14 @@ static inline void Transpose(const __m512i (&rows)[16], __m512i (&pairs)[16]) {
   }
 }
 
+// Tile by tile, so that memory is read in the order in which it lies.
 void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
   const int64_t pairs = PaddedCols(dim) / 2;
-  for (int64_t i = 0; i < dim; i += 32) {
-    const __mmask32 mask = FirstWords(dim - i);
-    const int64_t pairs_here = pairs - i / 2 < 16 ? pairs - i / 2 : 16;
-    uint8_t* out = keys + i / 2 * kStepBytes;
-    for (int64_t tile = 0; tile < kTiles; ++tile) {
+  for (int64_t tile = 0; tile < kTiles; ++tile) {
+    for (int64_t i = 0; i < dim; i += 32) {
+      const __mmask32 mask = FirstWords(dim - i);
+      const int64_t pairs_here = pairs - i / 2 < 16 ? pairs - i / 2 : 16;
+      uint8_t* out = keys + i / 2 * kStepBytes + tile * kTileBytes;
       __m512i rows[16], columns[16];
 #pragma GCC unroll 16
       for (int r = 0; r < 16; ++r) {
@@ -55,11 +56,9 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
       Transpose(rows, columns);
       if (pairs_here == 16) {
 #pragma GCC unroll 16
-        for (int p = 0; p < 16; ++p) _mm512_storeu_si512(out + p * kStepBytes + tile * kTileBytes, columns[p]);
+        for (int p = 0; p < 16; ++p) _mm512_storeu_si512(out + p * kStepBytes, columns[p]);
       } else {
-        for (int64_t p = 0; p < pairs_here; ++p) {
-          _mm512_storeu_si512(out + p * kStepBytes + tile * kTileBytes, columns[p]);
-        }
+        for (int64_t p = 0; p < pairs_here; ++p) _mm512_storeu_si512(out + p * kStepBytes, columns[p]);
       }
     }
   }
@@ -70,19 +69,19 @@ void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim,
                                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m512i first = _mm512_load_si512(kFirst);
   const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
-  const int64_t columns = PaddedCols(tokens);
-  for (int64_t t = 0; t < columns; t += 2) {
+  constexpr int64_t kColumns = kAttentionBlock;
+  for (int64_t t = 0; t < kColumns; t += 2) {
     for (int64_t i = 0; i < dim; i += 32) {
       const __mmask32 mask = FirstWords(dim - i);
       const uint16_t* source = kv + t * stride + i;
       const __m512i even = _mm512_maskz_loadu_epi16(t < tokens ? mask : 0, source);
       const __m512i odd = _mm512_maskz_loadu_epi16(t + 1 < tokens ? mask : 0, source + stride);
-      uint8_t* out = values + i / kRowGroup * kRowGroup * columns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
+      uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, first, odd));
       _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, second, odd));
     }
     if ((dim - 1) % kRowGroup < 32) {  // rows that pad the last group
-      uint8_t* out = values + dim / kRowGroup * kRowGroup * columns * 2 + t / 2 * kStepBytes + 2 * kTileBytes;
+      uint8_t* out = values + dim / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + 2 * kTileBytes;
       _mm512_storeu_si512(out, _mm512_setzero_si512());
       _mm512_storeu_si512(out + kTileBytes, _mm512_setzero_si512());
     }

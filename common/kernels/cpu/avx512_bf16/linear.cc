@@ -25,12 +25,12 @@ struct Scratch {
 // tokens share an expanded tile, the dearer it is).
 template <typename Weights>
 static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, float* totals) {
+                                  int64_t tokens, const Totals& totals) {
   const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
   const int64_t size = (tokens + register_blocks - 1) / register_blocks;
   for (int64_t t = 0; t < tokens; t += size) {
     const uint16_t* xt = x + t * x_stride;
-    float* total = totals + t * kGroupRows;
+    const Totals total{totals.data + t * totals.stride, totals.stride, totals.first};
     switch (Min(size, tokens - t)) {
       case 1:
         AddBlock<1>(weights, block, xt, x_stride, total);
@@ -59,7 +59,7 @@ static inline void ExpandPanel(const Fp8Weights& weights, const uint8_t* tiles, 
   for (int64_t quad = 0; quad < quads; ++quad, tiles += kStepBytes, panel += 2 * kStepBytes) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64);
+      Prefetch(tiles + v * 64 + kPrefetchBytes);
       __m512i w01, w23;
       Expand(weights.expander, tiles + v * 64, &w01, &w23);
       _mm512_store_si512(panel + v * 64, w01);
@@ -69,15 +69,19 @@ static inline void ExpandPanel(const Fp8Weights& weights, const uint8_t* tiles, 
 }
 
 static inline void AddFp8Block(const Fp8Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, Scratch& scratch) {
+                               int64_t tokens, const Totals& totals, uint8_t* panel_room) {
   if (tokens <= kDirectTokens) {
-    AddBlockTokens(weights, block, x, x_stride, tokens, scratch.totals);
+    AddBlockTokens(weights, block, x, x_stride, tokens, totals);
     return;
   }
-  ExpandPanel(weights, block.weights, block.quads + (block.tail != 0), scratch.panel);
+  ExpandPanel(weights, block.weights, block.quads + (block.tail != 0), panel_room);
   Block panel = block;
-  panel.weights = scratch.panel;
-  AddBlockTokens(Bf16Weights<false>(), panel, x, x_stride, tokens, scratch.totals);
+  panel.weights = panel_room;
+  AddBlockTokens(Bf16Weights<false>(), panel, x, x_stride, tokens, totals);
+}
+
+static inline int64_t PrefetchDistance(const PackedMatrix& w) {
+  return w.prefetch == nullptr ? kPrefetchBytes : w.prefetch - w.data;
 }
 
 // The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
@@ -88,18 +92,23 @@ static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, con
   const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
   const uint8_t* group = w.data + row / kRowGroup * ((w.cols + 3) / 4 * 4) * column_bytes;
   const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
-  for (int64_t i = 0; i < tokens * kGroupRows; i += 16) _mm512_store_ps(scratch.totals + i, _mm512_setzero_ps());
+  // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may lie
+  // so that they evict each other from the cache.
+  const bool direct = blocks == 1 && row_end - row >= kGroupRows;
+  Totals totals = direct ? Totals{y + row, y_stride, true} : Totals{scratch.totals, kGroupRows, true};
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t col = b * kScaleBlock;
     const int64_t cols = Min(kScaleBlock, w.cols - col);
     Block block{group + col * column_bytes, cols / 4, cols % 4, 1.0f};
     if (is_fp8) {
       block.scale = w.scales[row / kScaleBlock * blocks + b];
-      AddFp8Block(fp8, block, x + col, x_stride, tokens, scratch);
+      AddFp8Block(fp8, block, x + col, x_stride, tokens, totals, scratch.panel);
     } else {
-      AddBlockTokens(Bf16Weights<true>(), block, x + col, x_stride, tokens, scratch.totals);
+      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, x + col, x_stride, tokens, totals);
     }
+    totals.first = false;
   }
+  if (direct) return;
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < Min(kGroupRows, row_end - row); r += 16) {
       const int64_t lanes = Min(16, row_end - row - r);

@@ -47,7 +47,7 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
 }
 [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
 // FP8 tiles, expanded on the fly.
@@ -60,7 +60,7 @@ struct Fp8Weights {
     const uint8_t* tiles = weights + quad * kStepBytes;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64);
+      Prefetch(tiles + v * 64 + kPrefetchBytes);
       __m512i w01, w23;
       Expand(expander, tiles + v * 64, &w01, &w23);
 #pragma GCC unroll 8
@@ -75,6 +75,8 @@ struct Fp8Weights {
 // BF16 tiles: published BF16 weights, or FP8 ones that were expanded into a panel.
 template <bool kPrefetch>
 struct Bf16Weights {
+  int64_t prefetch = kPrefetchBytes;  // from the bytes in use to those to fetch
+
   template <int kTokens>
   [[gnu::always_inline]] inline void AddQuad(const uint8_t* weights, int64_t quad, const uint16_t* x, int64_t x_stride,
                                              __m512 (&sums)[kTokens][kVectors]) const {
@@ -84,7 +86,7 @@ struct Bf16Weights {
       __m512i w[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        if (kPrefetch) Prefetch(tiles + v * 64);
+        if (kPrefetch) Prefetch(tiles + v * 64 + prefetch);
         w[v] = _mm512_loadu_si512(tiles + v * 64);
       }
 #pragma GCC unroll 8
@@ -97,10 +99,17 @@ struct Bf16Weights {
   }
 };
 
-// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens; totals are 64-byte aligned.
+// Where the sums of a group's 64 rows go: token t's at data + t * stride, any alignment.
+struct Totals {
+  float* data;
+  int64_t stride;
+  bool first;  // nothing there yet: start from 0
+};
+
+// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens.
 template <int kTokens, typename Weights>
 static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                            float* totals) {
+                            const Totals& totals) {
   __m512 sums[kTokens][kVectors];
   for (int t = 0; t < kTokens; ++t) {
     for (int v = 0; v < kVectors; ++v) sums[t][v] = _mm512_setzero_ps();
@@ -116,8 +125,9 @@ static inline void AddBlock(const Weights& weights, const Block& block, const ui
   const __m512 scale = _mm512_set1_ps(block.scale);
   for (int t = 0; t < kTokens; ++t) {
     for (int v = 0; v < kVectors; ++v) {
-      float* total = totals + t * kGroupRows + v * 16;
-      _mm512_store_ps(total, _mm512_fmadd_ps(sums[t][v], scale, _mm512_load_ps(total)));
+      float* total = totals.data + t * totals.stride + v * 16;
+      const __m512 before = totals.first ? _mm512_setzero_ps() : _mm512_loadu_ps(total);
+      _mm512_storeu_ps(total, _mm512_fmadd_ps(sums[t][v], scale, before));
     }
   }
 }

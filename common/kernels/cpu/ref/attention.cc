@@ -16,7 +16,7 @@ int64_t PackedIndex(int64_t cols, int64_t row, int64_t col) {
 
 void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
   auto* out = reinterpret_cast<uint16_t*>(keys);
-  std::memset(keys, 0, static_cast<size_t>(PackedBytes(DType::kBF16, tokens, dim)));
+  std::memset(keys, 0, static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, dim)));
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < dim; ++i) out[PackedIndex(dim, t, i)] = kv[t * stride + i];
   }
@@ -24,9 +24,9 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
 
 void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
   auto* out = reinterpret_cast<uint16_t*>(values);
-  std::memset(values, 0, static_cast<size_t>(PackedBytes(DType::kBF16, dim, tokens)));
+  std::memset(values, 0, static_cast<size_t>(PackedBytes(DType::kBF16, dim, kAttentionBlock)));
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t i = 0; i < dim; ++i) out[PackedIndex(tokens, i, t)] = kv[t * stride + i];
+    for (int64_t i = 0; i < dim; ++i) out[PackedIndex(kAttentionBlock, i, t)] = kv[t * stride + i];
   }
 }
 
