@@ -52,6 +52,7 @@ void AddCeilingBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmar
 void AddGemvBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddTable1Benchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddElementwiseBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddMoeLayerBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddAttentionBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddEndToEndBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
-#include "common/model/attention.h"
 #include "common/model/moe.h"
 #include "common/platform/process_memory.h"
 #include "services/cli/bench/benchmark.h"
@@ -18,7 +17,7 @@
 namespace moestro::bench {
 namespace {
 
-// The engine's context wants a whole model; only what RunMoe uses has its true size.
+// Activations want a whole model; only what RunMoe uses has its true size.
 ModelSpec LayerSpec(const MoeSizes& sizes, int64_t experts) {
   ModelSpec spec;
   spec.hidden_size = sizes.hidden;
@@ -76,16 +75,13 @@ class Layer {
         gate_scales_(MakeScales(sizes_.width, sizes_.hidden, 1 / std::sqrt(static_cast<double>(sizes_.hidden)))),
         down_scales_(MakeScales(sizes_.hidden, sizes_.width, 1 / std::sqrt(static_cast<double>(sizes_.width)))),
         choices_(max_rows_ * spec_.experts_per_token),
-        context_{.spec = spec_,
-                 .kernels = context.kernels,
-                 .pool = context.pool,
-                 .activations = Activations(spec_, max_rows_, context.pool.threads()),
-                 .absorbed_attention = FlashAttention(context.kernels, context.pool, AbsorbedShape(spec_)),
-                 .unabsorbed_attention = FlashAttention(context.kernels, context.pool, UnabsorbedShape(spec_))} {
+        activations_(spec_, max_rows_, context.pool.threads()),
+        progress_(spec_),
+        context_{spec_, context.kernels, context.pool, activations_, progress_} {
     for (int64_t expert = 0; expert < experts; ++expert) weights_.experts.push_back(Mlp(expert));
     weights_.always = Mlp(experts);
     const std::vector<uint16_t> inputs = MakeInputs(max_rows_ * spec_.hidden_size);
-    std::ranges::copy(inputs, context_.activations.normed_narrow.get());
+    std::ranges::copy(inputs, activations_.normed_narrow.get());
   }
 
   static int64_t MaxRows(const MoeSizes& sizes) {
@@ -130,7 +126,9 @@ class Layer {
   RandomWords random_{3, "bench routing"};
   uint64_t draws_ = 0;
   FeedForwardWeights weights_;
-  EngineContext context_;
+  Activations activations_;
+  MoeProgress progress_;
+  MoeContext context_;
 };
 
 // Made by the first benchmark that needs it, freed with the last.

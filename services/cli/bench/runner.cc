@@ -35,6 +35,7 @@ absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::s
   AddGemvBenchmarks(preset, benchmarks);
   AddTable1Benchmarks(preset, benchmarks);
   AddGemmBenchmarks(preset, benchmarks);
+  AddElementwiseBenchmarks(preset, benchmarks);
   AddAttentionBenchmarks(preset, benchmarks);
   AddMoeLayerBenchmarks(preset, benchmarks);
   AddEndToEndBenchmarks(preset, benchmarks);

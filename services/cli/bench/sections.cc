@@ -19,6 +19,9 @@ std::vector<Section> ReportSections() {
        "Several tokens through linear layers, all threads. The ratio is to chains of the dot-product instruction on "
        "all "
        "threads."},
+      {"elementwise", "The other kernels",
+       "All threads, inputs streamed from DRAM, outputs kept in cache: bytes read a second to plain reading. A kernel "
+       "near 1 never holds up a layer; in the engine most of their inputs come from a cache."},
       {"moe-layer", "One MoE layer of DeepSeek-V3",
        "FP8 experts in DRAM, random different ones for every token and every repetition, all threads. Decode is "
        "compared "

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SECTIONS = ["ceilings", "gemv", "table1", "gemm", "moe-layer", "attention", "end-to-end"]
+SECTIONS = ["ceilings", "gemv", "table1", "gemm", "elementwise", "moe-layer", "attention", "end-to-end"]
 
 
 def check_summary(summary):
