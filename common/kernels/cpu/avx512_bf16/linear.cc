@@ -9,8 +9,6 @@ static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the
 
 // Tokens of a register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
 constexpr int64_t kBlockTokens = 6;
-// Up to here expanding FP8 weights anew for every register block is cheaper than writing and reading back a panel.
-constexpr int64_t kDirectTokens = 32;
 // Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 
@@ -56,37 +54,86 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
   }
 }
 
-// Expands FP8 tiles into a BF16 panel, one tile a step.
+constexpr int64_t kSteps = kScaleBlock / 4;  // of a register block, but for the last inputs of a row
+
+// The shares of side work of the register blocks that read one block: evenly spread, memory and the execution ports
+// that dot products leave idle are busy all the time.
+class Shares {
+ public:
+  Shares(int64_t units, int64_t units_per_step) : left_(units), per_step_(units_per_step) {}
+
+  // Before each register block: how many are still to come, this one included.
+  [[gnu::always_inline]] inline void Refill(int64_t blocks) {
+    const int64_t here = Min(left_, (left_ + blocks * per_step_ - 1) / (blocks * per_step_) * per_step_);
+    left_ -= here;
+    steps_ = (here + per_step_ - 1) / per_step_;
+  }
+  // Whether this register block has a step to do, which is taken.
+  [[gnu::always_inline]] inline bool Take() { return steps_-- > 0; }
+
+ private:
+  int64_t left_;
+  int64_t per_step_;
+  int64_t steps_ = 0;
+};
+
+// Expands FP8 tiles, whole steps of them, into a BF16 panel: that of the next block, while this one is used.
+template <int kTilesPerStep>
 class PanelExpansion {
  public:
   PanelExpansion(const uint8_t* tiles, int64_t quads, uint8_t* panel)
-      : tile_(tiles), panel_(panel), left_(quads * kVectors) {}
+      : shares_(quads * kVectors, kTilesPerStep), tile_(tiles), panel_(panel) {}
 
-  // Spreads what is left over that many blocks of steps.
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { steps_ = (left_ + blocks - 1) / blocks; }
-
+  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
   [[gnu::always_inline]] inline bool Step() {
-    if (steps_ == 0) return false;
-    --steps_;
-    --left_;
-    Prefetch(tile_ + kPrefetchBytes);
-    __m512i w01, w23;
-    Expand(MakeFp8Expander(), tile_, &w01, &w23);
-    _mm512_store_si512(panel_, w01);
-    _mm512_store_si512(panel_ + kStepBytes, w23);
-    tile_ += 64;
-    panel_ += left_ % kVectors == 0 ? kStepBytes + 64 : 64;
+    if (!shares_.Take()) return false;
+#pragma GCC unroll 4
+    for (int i = 0; i < kTilesPerStep; ++i) {
+      Prefetch(tile_ + i * 64 + kPrefetchBytes);
+      __m512i w01, w23;
+      Expand(MakeFp8Expander(), tile_ + i * 64, &w01, &w23);
+      _mm512_store_si512(panel_ + i * 64, w01);
+      _mm512_store_si512(panel_ + i * 64 + kStepBytes, w23);
+    }
+    tile_ += kTilesPerStep * 64;
+    panel_ += kTilesPerStep * 64;
+    column_ += kTilesPerStep;
+    if (column_ == kVectors) {
+      column_ = 0;
+      panel_ += kStepBytes;
+    }
     return true;
   }
 
  private:
+  static_assert(kVectors % kTilesPerStep == 0);
+  Shares shares_;
   const uint8_t* tile_;
   uint8_t* panel_;
-  int64_t left_;
-  int64_t steps_ = 0;
+  int column_ = 0;
 };
 
-static inline void ExpandNow(PanelExpansion expansion) {
+// Fetches the next block.
+class BlockPrefetch {
+ public:
+  BlockPrefetch(const uint8_t* block, int64_t bytes) : shares_(bytes / 64, kLinesPerStep), next_(block) {}
+
+  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
+  [[gnu::always_inline]] inline bool Step() {
+    if (!shares_.Take()) return false;
+#pragma GCC unroll 4
+    for (int i = 0; i < kLinesPerStep; ++i) Prefetch(next_ + i * 64);
+    next_ += kLinesPerStep * 64;
+    return true;
+  }
+
+ private:
+  static constexpr int kLinesPerStep = 4;
+  Shares shares_;
+  const uint8_t* next_;
+};
+
+static inline void ExpandNow(PanelExpansion<kVectors> expansion) {
   expansion.Refill(1);
   while (expansion.Step()) {
   }
@@ -114,21 +161,35 @@ static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, con
     return Block{group + col * column_bytes, cols / 4, cols % 4,
                  is_fp8 ? w.scales[row / kScaleBlock * blocks + b] : 1.0f};
   };
-  const auto expansion_of = [&](int64_t b) {
-    if (b == blocks) return PanelExpansion(nullptr, 0, nullptr);
-    const Block block = block_at(b);
-    return PanelExpansion(block.weights, block.quads + (block.tail != 0), scratch.panels[b % 2]);
+  // One register block reads the weights once and expands them on the fly; of several, none has to expand and fetch
+  // everything.
+  const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+  const bool several = register_blocks > 1;
+  const auto panel = [&](int64_t b) { return scratch.panels[b % 2]; };
+  const auto quads_to_expand = [&](int64_t b) {
+    return b == blocks ? 0 : (Min(kScaleBlock, w.cols - b * kScaleBlock) + 3) / 4;
   };
-  const bool expand = is_fp8 && tokens > kDirectTokens;
-  if (expand) ExpandNow(expansion_of(0));
+  const auto tiles = [&](int64_t b) { return group + b * kScaleBlock * column_bytes; };
+  if (is_fp8 && several) ExpandNow({tiles(0), quads_to_expand(0), panel(0)});
   for (int64_t b = 0; b < blocks; ++b) {
     Block block = block_at(b);
     const uint16_t* xb = x + b * kScaleBlock;
-    if (expand) {
-      block.weights = scratch.panels[b % 2];
-      AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals, expansion_of(b + 1));
+    if (is_fp8 && several) {
+      block.weights = panel(b);
+      const int64_t next = b + 1;
+      if (register_blocks * kSteps >= kScaleBlock) {
+        AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
+                       PanelExpansion<1>(tiles(next), quads_to_expand(next), panel(next)));
+      } else {
+        AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
+                       PanelExpansion<2>(tiles(next), quads_to_expand(next), panel(next)));
+      }
     } else if (is_fp8) {
       AddBlockTokens(fp8, block, xb, x_stride, tokens, totals, NoSideWork());
+    } else if (several) {
+      const int64_t distance = w.prefetch == nullptr ? kScaleBlock * column_bytes : w.prefetch - w.data;
+      AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
+                     BlockPrefetch(block.weights + distance, (block.quads + (block.tail != 0)) * 2 * kStepBytes));
     } else {
       AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, xb, x_stride, tokens, totals, NoSideWork());
     }

@@ -116,19 +116,24 @@ struct NoSideWork {
   [[gnu::always_inline]] inline bool Step() { return false; }
 };
 
-// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens. side.Step() is called once for each 4
-// inputs until it says that there is no more: work for other execution ports, which hides behind the dot products.
+// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens. side.Step() is called once for each
+// 4 inputs until it says that there is no more: work for other execution ports, which hides behind the dot products.
 template <int kTokens, typename Weights, typename SideWork>
 static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                            const Totals& totals, SideWork& side) {
+                            const Totals& totals, SideWork& side_work) {
+  // The loops over sums are unrolled by force: an array that is indexed by a variable is kept in memory.
   __m512 sums[kTokens][kVectors];
+#pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sums[t][v] = _mm512_setzero_ps();
   }
+  SideWork side = side_work;  // in registers, whatever it writes to
   int64_t quad = 0;
   for (; quad < block.quads && side.Step(); ++quad) {
     weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
   }
+  side_work = side;
 #pragma GCC unroll 2
   for (; quad < block.quads; ++quad) {
     weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
@@ -138,7 +143,9 @@ static inline void AddBlock(const Weights& weights, const Block& block, const ui
     weights.template AddQuad<kTokens>(block.weights, block.quads, tail.x[0], 4, sums);
   }
   const __m512 scale = _mm512_set1_ps(block.scale);
+#pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       float* total = totals.data + t * totals.stride + v * 16;
       const __m512 before = totals.first ? _mm512_setzero_ps() : _mm512_loadu_ps(total);
