@@ -2,6 +2,7 @@
 // expanded on the fly for few tokens; for more, a block is expanded once into a 16 KiB BF16 panel and used for all.
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/kernels/cpu/avx512_bf16/side_work.h"
 
 namespace moestro::avx512_bf16 {
 
@@ -12,10 +13,12 @@ constexpr int64_t kBlockTokens = 6;
 // Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 
-static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+// Row groups that use a block of inputs one after the other, so that many tokens' inputs are read from memory once for
+// all of them.
+constexpr int64_t kPassGroups = 4;
 
 struct Scratch {
-  alignas(64) float totals[kBatchTokens * kGroupRows];
+  alignas(64) float totals[kPassGroups][kBatchTokens * kGroupRows];
   alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
 
@@ -54,165 +57,104 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
   }
 }
 
-constexpr int64_t kSteps = kScaleBlock / 4;  // of a register block, but for the last inputs of a row
-
-// The shares of side work of the register blocks that read one block: evenly spread, memory and the execution ports
-// that dot products leave idle are busy all the time.
-class Shares {
+// At most kPassGroups row groups for at most kBatchTokens tokens.
+class Pass {
  public:
-  Shares(int64_t units, int64_t units_per_step) : left_(units), per_step_(units_per_step) {}
+  Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
+      : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
-  // Before each register block: how many are still to come, this one included.
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) {
-    const int64_t here = Min(left_, (left_ + blocks * per_step_ - 1) / (blocks * per_step_) * per_step_);
-    left_ -= here;
-    steps_ = (here + per_step_ - 1) / per_step_;
-  }
-  // Whether this register block has a step to do, which is taken.
-  [[gnu::always_inline]] inline bool Take() { return steps_-- > 0; }
-
- private:
-  int64_t left_;
-  int64_t per_step_;
-  int64_t steps_ = 0;
-};
-
-// Expands FP8 tiles, whole steps of them, into a BF16 panel: that of the next block, while this one is used.
-template <int kTilesPerStep>
-class PanelExpansion {
- public:
-  PanelExpansion(const uint8_t* tiles, int64_t quads, uint8_t* panel)
-      : shares_(quads * kVectors, kTilesPerStep), tile_(tiles), panel_(panel) {}
-
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
-  [[gnu::always_inline]] inline bool Step() {
-    if (!shares_.Take()) return false;
-#pragma GCC unroll 4
-    for (int i = 0; i < kTilesPerStep; ++i) {
-      Prefetch(tile_ + i * 64 + kPrefetchBytes);
-      __m512i w01, w23;
-      Expand(MakeFp8Expander(), tile_ + i * 64, &w01, &w23);
-      _mm512_store_si512(panel_ + i * 64, w01);
-      _mm512_store_si512(panel_ + i * 64 + kStepBytes, w23);
-    }
-    tile_ += kTilesPerStep * 64;
-    panel_ += kTilesPerStep * 64;
-    column_ += kTilesPerStep;
-    if (column_ == kVectors) {
-      column_ = 0;
-      panel_ += kStepBytes;
-    }
-    return true;
-  }
-
- private:
-  static_assert(kVectors % kTilesPerStep == 0);
-  Shares shares_;
-  const uint8_t* tile_;
-  uint8_t* panel_;
-  int column_ = 0;
-};
-
-// Fetches the next block.
-class BlockPrefetch {
- public:
-  BlockPrefetch(const uint8_t* block, int64_t bytes) : shares_(bytes / 64, kLinesPerStep), next_(block) {}
-
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
-  [[gnu::always_inline]] inline bool Step() {
-    if (!shares_.Take()) return false;
-#pragma GCC unroll 4
-    for (int i = 0; i < kLinesPerStep; ++i) Prefetch(next_ + i * 64);
-    next_ += kLinesPerStep * 64;
-    return true;
-  }
-
- private:
-  static constexpr int kLinesPerStep = 4;
-  Shares shares_;
-  const uint8_t* next_;
-};
-
-static inline void ExpandNow(PanelExpansion<kVectors> expansion) {
-  expansion.Refill(1);
-  while (expansion.Step()) {
-  }
-}
-
-static inline int64_t PrefetchDistance(const PackedMatrix& w) {
-  return w.prefetch == nullptr ? kPrefetchBytes : w.prefetch - w.data;
-}
-
-// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
-static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, float* y, int64_t y_stride, int64_t row, int64_t row_end,
-                               Scratch& scratch) {
-  const bool is_fp8 = w.dtype == DType::kF8E4M3;
-  const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
-  const uint8_t* group = w.data + row / kRowGroup * ((w.cols + 3) / 4 * 4) * column_bytes;
-  const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
-  // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may lie
-  // so that they evict each other from the cache.
-  const bool direct = blocks == 1 && row_end - row >= kGroupRows;
-  Totals totals = direct ? Totals{y + row, y_stride, true} : Totals{scratch.totals, kGroupRows, true};
-  const auto block_at = [&](int64_t b) {
-    const int64_t col = b * kScaleBlock;
-    const int64_t cols = Min(kScaleBlock, w.cols - col);
-    return Block{group + col * column_bytes, cols / 4, cols % 4,
-                 is_fp8 ? w.scales[row / kScaleBlock * blocks + b] : 1.0f};
-  };
-  // One register block reads the weights once and expands them on the fly; of several, none has to expand and fetch
-  // everything.
-  const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-  const bool several = register_blocks > 1;
-  const auto panel = [&](int64_t b) { return scratch.panels[b % 2]; };
-  const auto quads_to_expand = [&](int64_t b) {
-    return b == blocks ? 0 : (Min(kScaleBlock, w.cols - b * kScaleBlock) + 3) / 4;
-  };
-  const auto tiles = [&](int64_t b) { return group + b * kScaleBlock * column_bytes; };
-  if (is_fp8 && several) ExpandNow({tiles(0), quads_to_expand(0), panel(0)});
-  for (int64_t b = 0; b < blocks; ++b) {
-    Block block = block_at(b);
-    const uint16_t* xb = x + b * kScaleBlock;
-    if (is_fp8 && several) {
-      block.weights = panel(b);
-      const int64_t next = b + 1;
-      if (register_blocks * kSteps >= kScaleBlock) {
-        AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
-                       PanelExpansion<1>(tiles(next), quads_to_expand(next), panel(next)));
-      } else {
-        AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
-                       PanelExpansion<2>(tiles(next), quads_to_expand(next), panel(next)));
+  void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride) {
+    // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
+    // lie so that they evict each other from the cache.
+    const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0;
+    const auto totals = [&](int64_t g, int64_t b) {
+      return direct ? Totals{y + row_ + g * kGroupRows, y_stride, true}
+                    : Totals{scratch_.totals[g], kGroupRows, b == 0};
+    };
+    // One register block reads the weights once and expands them on the fly.
+    const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+    if (is_fp8_ && register_blocks > 1) ExpandNow({Weights(0, 0), Quads(0), scratch_.panels[0]});
+    for (int64_t b = 0; b < blocks_; ++b) {
+      for (int64_t g = 0; g < groups_; ++g) {
+        AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
-    } else if (is_fp8) {
-      AddBlockTokens(fp8, block, xb, x_stride, tokens, totals, NoSideWork());
-    } else if (several) {
-      const int64_t distance = w.prefetch == nullptr ? kScaleBlock * column_bytes : w.prefetch - w.data;
-      AddBlockTokens(Bf16Weights<false>(), block, xb, x_stride, tokens, totals,
-                     BlockPrefetch(block.weights + distance, (block.quads + (block.tail != 0)) * 2 * kStepBytes));
+    }
+    if (!direct) Store(tokens, y + row_, y_stride);
+  }
+
+ private:
+  static constexpr int64_t Groups(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows; }
+
+  // Group g's tiles of block b.
+  const uint8_t* Weights(int64_t b, int64_t g) const {
+    return w_.data + (row_ + g * kGroupRows) * column_bytes_ * PaddedCols(w_.cols) +
+           b * kScaleBlock * kGroupRows * column_bytes_;
+  }
+  int64_t Cols(int64_t b) const { return Min(kScaleBlock, w_.cols - b * kScaleBlock); }
+  int64_t Quads(int64_t b) const { return (Cols(b) + 3) / 4; }
+
+  void AddBlockOfGroup(int64_t b, int64_t g, const uint16_t* x, int64_t x_stride, int64_t tokens,
+                       int64_t register_blocks, const Totals& totals) {
+    Block block{Weights(b, g), Cols(b) / 4, Cols(b) % 4, 1.0f};
+    if (is_fp8_) block.scale = w_.scales[(row_ + g * kGroupRows) / kScaleBlock * blocks_ + b];
+    if (is_fp8_ && register_blocks > 1) {
+      const int64_t step = b * groups_ + g;
+      block.weights = scratch_.panels[step % 2];
+      const bool last_group = g + 1 == groups_;
+      const int64_t next_b = last_group ? b + 1 : b;
+      const uint8_t* next = Weights(next_b, last_group ? 0 : g + 1);
+      const int64_t next_quads = next_b == blocks_ ? 0 : Quads(next_b);
+      uint8_t* next_panel = scratch_.panels[(step + 1) % 2];
+      if (register_blocks * kSteps >= kScaleBlock) {
+        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                       PanelExpansion<1>(next, next_quads, next_panel));
+      } else {
+        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                       PanelExpansion<2>(next, next_quads, next_panel));
+      }
+    } else if (is_fp8_) {
+      AddBlockTokens(fp8_, block, x, x_stride, tokens, totals, NoSideWork());
+    } else if (register_blocks > 1) {
+      const int64_t distance = w_.prefetch == nullptr ? kScaleBlock * kRowGroup * column_bytes_ : w_.prefetch - w_.data;
+      AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                     BlockPrefetch(block.weights + distance, Quads(b) * 2 * kStepBytes));
     } else {
-      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, xb, x_stride, tokens, totals, NoSideWork());
-    }
-    totals.first = false;
-  }
-  if (direct) return;
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t r = 0; r < Min(kGroupRows, row_end - row); r += 16) {
-      const int64_t lanes = Min(16, row_end - row - r);
-      _mm512_mask_storeu_ps(y + t * y_stride + row + r, static_cast<__mmask16>((1u << lanes) - 1),
-                            _mm512_load_ps(scratch.totals + t * kGroupRows + r));
+      const int64_t distance = w_.prefetch == nullptr ? kPrefetchBytes : w_.prefetch - w_.data;
+      AddBlockTokens(Bf16Weights<true>{distance}, block, x, x_stride, tokens, totals, NoSideWork());
     }
   }
-}
+
+  void Store(int64_t tokens, float* y, int64_t y_stride) const {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t r = 0; r < rows_; r += 16) {
+        const int64_t lanes = Min(16, rows_ - r);
+        const float* totals = scratch_.totals[r / kGroupRows] + t * kGroupRows + r % kGroupRows;
+        _mm512_mask_storeu_ps(y + t * y_stride + r, static_cast<__mmask16>((1u << lanes) - 1), _mm512_load_ps(totals));
+      }
+    }
+  }
+
+  const PackedMatrix& w_;
+  const Fp8Weights& fp8_;
+  Scratch& scratch_;
+  int64_t row_;
+  int64_t rows_;
+  int64_t groups_ = Groups(rows_);
+  int64_t blocks_ = (w_.cols + kScaleBlock - 1) / kScaleBlock;
+  bool is_fp8_ = w_.dtype == DType::kF8E4M3;
+  int64_t column_bytes_ = is_fp8_ ? 1 : 2;
+};
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
   const Fp8Weights fp8;
   Scratch scratch;
-  for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
+  // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
+  const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;
+  for (int64_t row = row_begin; row < row_end; row += pass_rows) {
+    Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      LinearGroup(w, fp8, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, row,
-                  row_end, scratch);
+      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride);
     }
   }
 }
