@@ -55,6 +55,7 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
         break;
     }
   }
+  Finish(side);
 }
 
 // At most kPassGroups row groups for at most kBatchTokens tokens.
@@ -73,7 +74,9 @@ class Pass {
     };
     // One register block reads the weights once and expands them on the fly.
     const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-    if (is_fp8_ && register_blocks > 1) ExpandNow({Weights(0, 0), Quads(0), scratch_.panels[0]});
+    if (is_fp8_ && register_blocks > 1) {
+      Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
+    }
     for (int64_t b = 0; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));

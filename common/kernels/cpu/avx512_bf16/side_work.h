@@ -18,21 +18,22 @@ constexpr int64_t kSteps = kScaleBlock / 4;  // of a register block, but for the
 // that dot products leave idle are busy all the time.
 class Shares {
  public:
-  Shares(int64_t units, int64_t units_per_step) : left_(units), per_step_(units_per_step) {}
+  // Units are done in steps of `units_per_step`.
+  Shares(int64_t units, int64_t units_per_step) : left_((units + units_per_step - 1) / units_per_step) {}
 
   // Before each register block: how many are still to come, this one included.
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) {
-    const int64_t here = Min(left_, (left_ + blocks * per_step_ - 1) / (blocks * per_step_) * per_step_);
-    left_ -= here;
-    steps_ = (here + per_step_ - 1) / per_step_;
-  }
+  [[gnu::always_inline]] inline void Refill(int64_t blocks) { here_ = (left_ + blocks - 1) / blocks; }
   // Whether this register block has a step to do, which is taken.
-  [[gnu::always_inline]] inline bool Take() { return steps_-- > 0; }
+  [[gnu::always_inline]] inline bool Take() {
+    if (here_ == 0) return false;
+    --here_;
+    --left_;
+    return true;
+  }
 
  private:
-  int64_t left_;
-  int64_t per_step_;
-  int64_t steps_ = 0;
+  int64_t left_;  // steps
+  int64_t here_ = 0;
 };
 
 // Expands FP8 tiles, whole steps of them, into a BF16 panel: that of the next block, while this one is used.
@@ -91,9 +92,11 @@ class BlockPrefetch {
   const uint8_t* next_;
 };
 
-static inline void ExpandNow(PanelExpansion<kVectors> expansion) {
-  expansion.Refill(1);
-  while (expansion.Step()) {
+// Does what is left: short blocks do not have steps enough.
+template <typename SideWork>
+static inline void Finish(SideWork side) {
+  side.Refill(1);
+  while (side.Step()) {
   }
 }
 
