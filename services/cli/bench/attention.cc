@@ -47,7 +47,7 @@ class Decode {
         [&](const FlashAttention::BlockRequest& request) {
           return Block(request, sequence + request.block * block_bytes_);
         },
-        out_.data());
+        out_.data(), shape_.heads * shape_.value_dim);
   }
 
  protected:
