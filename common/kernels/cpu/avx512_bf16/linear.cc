@@ -61,7 +61,7 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
 // At most kPassGroups row groups for at most kBatchTokens tokens.
 class Pass {
  public:
-  Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
+  Pass(const PackedMatrix& w, const Fp8Weights<true>& fp8, Scratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
   void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride) {
@@ -77,7 +77,13 @@ class Pass {
     if (is_fp8_ && register_blocks > 1) {
       Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
     }
-    for (int64_t b = 0; b < blocks_; ++b) {
+    int64_t b = 0;
+    if (is_fp8_ && tokens == 1) {
+      for (; b + 1 < blocks_ && Cols(b + 1) == kScaleBlock; b += 2) {
+        AddTwoBlocks({fp8_.expander}, BlockOf(b, 0), BlockOf(b + 1, 0), x + b * kScaleBlock, totals(0, b));
+      }
+    }
+    for (; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
@@ -96,10 +102,18 @@ class Pass {
   int64_t Cols(int64_t b) const { return Min(kScaleBlock, w_.cols - b * kScaleBlock); }
   int64_t Quads(int64_t b) const { return (Cols(b) + 3) / 4; }
 
-  void AddBlockOfGroup(int64_t b, int64_t g, const uint16_t* x, int64_t x_stride, int64_t tokens,
-                       int64_t register_blocks, const Totals& totals) {
+  Block BlockOf(int64_t b, int64_t g) const {
     Block block{Weights(b, g), Cols(b) / 4, Cols(b) % 4, 1.0f};
     if (is_fp8_) block.scale = w_.scales[(row_ + g * kGroupRows) / kScaleBlock * blocks_ + b];
+    return block;
+  }
+  int64_t PrefetchDistance(int64_t in_matrix) const {
+    return w_.prefetch == nullptr ? in_matrix : w_.prefetch - w_.data;
+  }
+
+  void AddBlockOfGroup(int64_t b, int64_t g, const uint16_t* x, int64_t x_stride, int64_t tokens,
+                       int64_t register_blocks, const Totals& totals) {
+    Block block = BlockOf(b, g);
     if (is_fp8_ && register_blocks > 1) {
       const int64_t step = b * groups_ + g;
       block.weights = scratch_.panels[step % 2];
@@ -122,8 +136,8 @@ class Pass {
       AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
                      BlockPrefetch(block.weights + distance, Quads(b) * 2 * kStepBytes));
     } else {
-      const int64_t distance = w_.prefetch == nullptr ? kPrefetchBytes : w_.prefetch - w_.data;
-      AddBlockTokens(Bf16Weights<true>{distance}, block, x, x_stride, tokens, totals, NoSideWork());
+      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals,
+                     NoSideWork());
     }
   }
 
@@ -138,7 +152,7 @@ class Pass {
   }
 
   const PackedMatrix& w_;
-  const Fp8Weights& fp8_;
+  const Fp8Weights<true>& fp8_;
   Scratch& scratch_;
   int64_t row_;
   int64_t rows_;
@@ -150,7 +164,7 @@ class Pass {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  const Fp8Weights fp8;
+  const Fp8Weights<true> fp8;
   Scratch scratch;
   // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
   const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;
