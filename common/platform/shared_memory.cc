@@ -31,9 +31,9 @@ namespace bip = boost::interprocess;
 constexpr char kShmDirectory[] = "/dev/shm";
 constexpr off_t kOwnerByte = 0;
 constexpr off_t kUserByte = 1;
-// fallocate gives back what it got when a signal interrupts it. A slice takes a few ms, so periodic signals cannot stop
-// it.
-constexpr int64_t kReserveSlice = int64_t{16} << 20;
+// Of a complete object; while it is being reserved, its owner may "execute" it as well: a mark that a crash leaves.
+constexpr mode_t kComplete = S_IRUSR | S_IWUSR;
+constexpr mode_t kReserving = kComplete | S_IXUSR;
 
 absl::Status ValidateName(const std::string& name) {
   if (name.empty() || name == "." || name == ".." || name.size() > NAME_MAX || name.find('/') != std::string::npos ||
@@ -66,7 +66,7 @@ absl::StatusOr<int> OpenDescriptor(const std::string& name, OpenFunction open) {
 
 absl::StatusOr<int> CreateDescriptor(const std::string& name) {
   return OpenDescriptor(name, [&] {
-    return bip::shared_memory_object(bip::create_only, name.c_str(), bip::read_write, bip::permissions(0600));
+    return bip::shared_memory_object(bip::create_only, name.c_str(), bip::read_write, bip::permissions(kReserving));
   });
 }
 
@@ -143,26 +143,25 @@ absl::Status CheckMemory(const std::string& name, int64_t bytes) {
       name, GiB(bytes), GiB(available)));
 }
 
-// The size becomes visible only when all of it is there: whoever opens the object earlier sees an empty one.
-absl::Status Reserve(int fd, const std::string& name, int64_t bytes) {
+absl::Status CheckRoom(const std::string& name, int64_t bytes) {
   MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
   if (bytes > free) return NoSpace(name, bytes, free);
-  MOE_RETURN_IF_ERROR(CheckMemory(name, bytes));
-  for (int64_t offset = 0; offset < bytes; offset += kReserveSlice) {
-    int rc;
-    do {
-      rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, std::min(kReserveSlice, bytes - offset));
-    } while (rc != 0 && errno == EINTR);
-    if (rc != 0 && (errno == ENOSPC || errno == ENOMEM || errno == EFBIG)) return NoSpace(name, bytes, free);
-    if (rc != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot reserve ", bytes, " bytes"));
-  }
-  if (ftruncate(fd, bytes) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its size"));
+  return CheckMemory(name, bytes);
+}
+
+// Until the end of it, whoever opens the object finds it incomplete.
+absl::Status Reserve(int fd, const std::string& name, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
+  const absl::Status status = ReserveMemory(fd, data, bytes, options);
+  if (absl::IsResourceExhausted(status)) return NoSpace(name, bytes, free);
+  MOE_RETURN_IF_ERROR(status);
+  if (fchmod(fd, kComplete) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its permissions"));
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> CompleteSize(int fd, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
-  if (info.st_size == 0) {
+  if (info.st_size == 0 || (info.st_mode & S_IXUSR) != 0) {
     return absl::NotFoundError(
         absl::StrCat("shared memory ", name, " is not complete: its owner is still creating it"));
   }
@@ -183,7 +182,7 @@ absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
   const absl::Cleanup close_fd = [fd] { close(fd); };
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(name);
-  SharedMemory::Listing listing{.name = name, .bytes = info.st_size};
+  SharedMemory::Listing listing{.name = name, .bytes = (info.st_mode & S_IXUSR) != 0 ? 0 : info.st_size};
   MOE_ASSIGN_OR_RETURN(listing.owner_alive, IsLocked(fd, kOwnerByte));
   MOE_ASSIGN_OR_RETURN(listing.attached, IsLocked(fd, kUserByte));
   return listing;
@@ -209,15 +208,18 @@ SharedMemory::~SharedMemory() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64_t bytes) {
+absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64_t bytes,
+                                                  const ReserveOptions& reserve) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("shared memory ", name, " of ", bytes, " bytes"));
   MOE_ASSIGN_OR_RETURN(const int fd, CreateDescriptor(name));
   SharedMemory memory(name, fd, nullptr, bytes);
   // Before anything slow: until it is locked, the new object looks abandoned.
   MOE_RETURN_IF_ERROR(TakeOwnerLock(fd, name));
   absl::Cleanup unlink = [&] { shm_unlink(name.c_str()); };
-  MOE_RETURN_IF_ERROR(Reserve(fd, name, bytes));
+  MOE_RETURN_IF_ERROR(CheckRoom(name, bytes));
+  if (ftruncate(fd, bytes) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its size"));
   MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, bytes, PROT_READ | PROT_WRITE));
+  MOE_RETURN_IF_ERROR(Reserve(fd, name, memory.data_, bytes, reserve));
   std::move(unlink).Cancel();
   return memory;
 }

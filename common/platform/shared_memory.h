@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/platform/reserve.h"
 
 namespace moestro {
 
@@ -21,8 +22,9 @@ class SharedMemory {
  public:
   // Creates `name` (without the leading slash), reserves all of `bytes` now (RESOURCE_EXHAUSTED with what is needed,
   // what is free and the remedy, never SIGBUS later), maps it writable, asks for huge pages, takes the owner lock. On
-  // failure the name is gone again. ALREADY_EXISTS if the name is taken. The bytes are zero.
-  static absl::StatusOr<SharedMemory> Create(const std::string& name, int64_t bytes);
+  // failure the name and the memory are gone again. ALREADY_EXISTS if the name is taken. The bytes are zero.
+  static absl::StatusOr<SharedMemory> Create(const std::string& name, int64_t bytes,
+                                             const ReserveOptions& reserve = {});
   // Takes over an existing object as its owner, mapped writable. NOT_FOUND; FAILED_PRECONDITION if another owner lives.
   // An object whose creation never finished is NOT_FOUND; UnlinkIfUnused removes it.
   static absl::StatusOr<SharedMemory> Adopt(const std::string& name);

@@ -1,6 +1,9 @@
 #include "common/weights/checksum.h"
 
+#define XXH_STATIC_LINKING_ONLY  // for the definition of XXH3_state_t
 #include <xxhash.h>
+// Replaces the functions above by those that choose the instruction set when they run.
+#include <xxh_x86dispatch.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +23,24 @@ std::span<const uint8_t> AsBytes(std::span<const uint64_t> words) {
 }  // namespace
 
 uint64_t BytesChecksum(std::span<const uint8_t> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+struct ChecksumStream::State {
+  XXH3_state_t hash;
+};
+
+ChecksumStream::ChecksumStream() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->hash); }
+
+ChecksumStream::~ChecksumStream() = default;
+
+void ChecksumStream::Append(std::span<const uint8_t> bytes) {
+  XXH3_64bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+uint64_t ChecksumStream::Finish() {
+  const uint64_t result = XXH3_64bits_digest(&state_->hash);
+  XXH3_64bits_reset(&state_->hash);
+  return result;
+}
 
 uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales) {
   std::vector<uint64_t> hashes(slices.begin(), slices.end());

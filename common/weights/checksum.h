@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "common/weights/format.h"
@@ -16,6 +17,23 @@ namespace moestro {
 constexpr int64_t ChecksumSlices(int64_t rows) { return (rows + kChecksumRows - 1) / kChecksumRows; }
 
 uint64_t BytesChecksum(std::span<const uint8_t> bytes);
+
+// BytesChecksum of bytes that come in parts. Not thread-safe.
+class ChecksumStream {
+ public:
+  ChecksumStream();
+  ~ChecksumStream();
+  ChecksumStream(const ChecksumStream&) = delete;
+  ChecksumStream& operator=(const ChecksumStream&) = delete;
+
+  void Append(std::span<const uint8_t> bytes);
+  // The checksum of everything appended since the last Finish; begins anew.
+  uint64_t Finish();
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
 
 // `scales`: the bytes of the scales; empty if the tensor has none.
 uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales);

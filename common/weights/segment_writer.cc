@@ -100,6 +100,23 @@ std::vector<TensorEntry> LayOut(std::span<const TensorPlan> plan) {
   return directory;
 }
 
+// Scales and directory lie anywhere.
+std::vector<MemoryStretch> PlaceTensors(std::span<const TensorEntry> directory, std::span<const NumaDomain> domains) {
+  std::vector<MemoryStretch> stretches;
+  if (domains.empty()) return stretches;
+  for (const TensorEntry& entry : directory) {
+    stretches.push_back({entry.data_offset, nullptr});
+    const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
+    for (size_t domain = 0; domain < domains.size(); ++domain) {
+      const IndexRange slices = EvenPart(ChecksumSlices(entry.rows), static_cast<int64_t>(domain),
+                                         static_cast<int64_t>(domains.size()));
+      const int64_t end = std::min(slices.end * slice_bytes, entry.data_bytes);
+      stretches.push_back({entry.data_offset + end, &domains[domain]});
+    }
+  }
+  return stretches;
+}
+
 }  // namespace
 
 int64_t SegmentWriter::RequiredBytes(std::span<const TensorPlan> plan) {
@@ -108,14 +125,16 @@ int64_t SegmentWriter::RequiredBytes(std::span<const TensorPlan> plan) {
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(const std::string& name, uint64_t generation,
-                                                                     const std::string& fingerprint,
-                                                                     const ModelSpec& spec,
-                                                                     std::span<const TensorPlan> plan) {
+absl::StatusOr<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(
+    const std::string& name, uint64_t generation, const std::string& fingerprint, const ModelSpec& spec,
+    std::span<const TensorPlan> plan, const SegmentMemoryOptions& options) {
   MOE_RETURN_IF_ERROR(ValidatePlan(fingerprint, plan));
   const int64_t bytes = RequiredBytes(plan);
-  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, bytes));
-  auto writer = Write(memory.data(), generation, fingerprint, spec, LayOut(plan), bytes);
+  std::vector<TensorEntry> directory = LayOut(plan);
+  for (TensorEntry& entry : directory) entry.numa_domains = static_cast<uint32_t>(options.domains.size());
+  const ReserveOptions reserve{options.threads, PlaceTensors(directory, options.domains), options.watch};
+  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(name, bytes, reserve));
+  auto writer = Write(memory.data(), generation, fingerprint, spec, directory, bytes);
   writer->memory_ = std::move(memory);
   return writer;
 }
@@ -187,10 +206,6 @@ void SegmentWriter::AddProgress(int64_t bytes) { header_->loaded_bytes.fetch_add
 void SegmentWriter::SetChecksum(size_t index, uint64_t checksum) {
   directory_[index].checksum = checksum;
   has_checksum_[index] = 1;
-}
-
-void SegmentWriter::SetNumaDomains(size_t index, int domains) {
-  directory_[index].numa_domains = static_cast<uint32_t>(domains);
 }
 
 absl::Status SegmentWriter::Finish() {

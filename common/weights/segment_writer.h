@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
 #include "common/weights/format.h"
 #include "common/weights/model_spec.h"
@@ -25,6 +27,15 @@ struct TensorPlan {
   bool has_scales = false;  // F32 [ceil(rows/128), ceil(cols/128)]: always for FP8, never otherwise
 };
 
+struct SegmentMemoryOptions {
+  int threads = 0;  // that reserve the memory; 0: one per CPU that the calling thread may use
+  // Where the tensors' memory is to lie: slice s of S slices of 64 rows in domain EvenPartOf(s, S, domains), which is
+  // the one that computes it. Boundaries fall on pages. Only a wish: it is recorded as numa_domains, so ask first
+  // whether the system allows it. Empty: anywhere.
+  std::vector<NumaDomain> domains = {};
+  std::function<absl::Status(int64_t bytes)> watch = {};  // as ReserveOptions::watch
+};
+
 // The owner of a segment. Life: Create -> fill data, scales and checksums -> Finish, or Fail. Destroying a writer that
 // did neither fails the segment, so that nobody waits for it for ever. `index` is a tensor's place in the plan, which
 // is its place in the directory.
@@ -39,7 +50,8 @@ class SegmentWriter {
   // is not 32 hex digits. Otherwise the errors of SharedMemory::Create.
   static absl::StatusOr<std::unique_ptr<SegmentWriter>> Create(const std::string& name, uint64_t generation,
                                                                const std::string& fingerprint, const ModelSpec& spec,
-                                                               std::span<const TensorPlan> plan);
+                                                               std::span<const TensorPlan> plan,
+                                                               const SegmentMemoryOptions& memory = {});
   // The same into the caller's memory, which outlives the writer: zeroed, on a 4096-byte boundary, `bytes` >=
   // RequiredBytes.
   static absl::StatusOr<std::unique_ptr<SegmentWriter>> CreateInMemory(uint8_t* memory, int64_t bytes,
@@ -65,7 +77,6 @@ class SegmentWriter {
 
   void AddProgress(int64_t bytes);                    // thread-safe
   void SetChecksum(size_t index, uint64_t checksum);  // thread-safe for different indices; see checksum.h
-  void SetNumaDomains(size_t index, int domains);     // the same; 0 unless set
 
   // Publishes the segment: checksums of directory and header, then state READY (release order). INTERNAL, and the
   // segment stays LOADING, if a tensor has no checksum yet. Call once, after all writing threads are done.

@@ -14,6 +14,8 @@ class LoadState {
   enum class Phase { kLoading, kReady, kFailed };
   struct Snapshot {
     Phase phase = Phase::kLoading;
+    int64_t reserved_bytes = 0;  // of the segment's memory: comes before loading
+    int64_t segment_bytes = 0;   // to be reserved
     int64_t loaded_bytes = 0;
     int64_t total_bytes = 0;
     std::string segment;   // when ready
@@ -24,6 +26,11 @@ class LoadState {
   Snapshot Get() const {
     std::lock_guard lock(mutex_);
     return snapshot_;
+  }
+  void Reserved(int64_t reserved_bytes, int64_t segment_bytes) {
+    std::lock_guard lock(mutex_);
+    snapshot_.reserved_bytes = reserved_bytes;
+    snapshot_.segment_bytes = segment_bytes;
   }
   void Progress(int64_t loaded_bytes, int64_t total_bytes) {
     std::lock_guard lock(mutex_);

@@ -46,17 +46,22 @@ class ProgressLog {
  public:
   void Tell(const LoadState::Snapshot& snapshot) {
     const auto now = std::chrono::steady_clock::now();
-    if (snapshot.phase != LoadState::Phase::kLoading || snapshot.total_bytes == 0 ||
-        now - told_ < std::chrono::seconds(2)) {
-      return;
-    }
+    if (snapshot.phase != LoadState::Phase::kLoading || now - told_ < std::chrono::seconds(2)) return;
     told_ = now;
-    constexpr double kGib = 1 << 30;
-    spdlog::info("loading: {:.1f} of {:.1f} GiB ({} %)", static_cast<double>(snapshot.loaded_bytes) / kGib,
-                 static_cast<double>(snapshot.total_bytes) / kGib, 100 * snapshot.loaded_bytes / snapshot.total_bytes);
+    if (snapshot.total_bytes > 0) {
+      Tell("loading", snapshot.loaded_bytes, snapshot.total_bytes);
+    } else if (snapshot.segment_bytes > 0) {
+      Tell("reserving memory", snapshot.reserved_bytes, snapshot.segment_bytes);
+    }
   }
 
  private:
+  static void Tell(const char* what, int64_t done, int64_t total) {
+    constexpr double kGib = 1 << 30;
+    spdlog::info("{}: {:.1f} of {:.1f} GiB ({} %)", what, static_cast<double>(done) / kGib,
+                 static_cast<double>(total) / kGib, 100 * done / total);
+  }
+
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 

@@ -23,6 +23,14 @@ constexpr double kGib = 1 << 30;
 // Below this a load is over before its rate means anything.
 constexpr int64_t kMeasuredLoadBytes = int64_t{256} << 20;
 
+class Stopwatch {
+ public:
+  double Seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 // "moestro.<instance>.weights.<fingerprint>.<generation>" -> generation; 0 if there is none.
 uint64_t GenerationOf(const std::string& name) {
   const size_t dot = name.rfind('.');
@@ -114,29 +122,40 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
 absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted) {
   const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(AllowedCpus().size());
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
-  spdlog::info("packing {:.2f} GiB into shared memory {}", static_cast<double>(segment_bytes()) / kGib, name);
-  MOE_ASSIGN_OR_RETURN(writer_,
-                       SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors));
+  spdlog::info("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
+  SegmentMemoryOptions memory;
+  memory.threads = threads;
+  memory.domains = DomainsToPlaceIn(config_.numa_domains);
+  if (!memory.domains.empty()) spdlog::info("placing weights in {} NUMA domains", memory.domains.size());
+  memory.watch = [&](int64_t bytes) {
+    state.Reserved(bytes, segment_bytes());
+    return interrupted();
+  };
+  const Stopwatch watch;
+  MOE_ASSIGN_OR_RETURN(
+      writer_, SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors, memory));
   segment_name_ = name;
-  const auto start = std::chrono::steady_clock::now();
+  const double reserve_seconds = watch.Seconds();
   PackOptions options;
   options.threads = threads;
-  options.domains = DomainsToPlaceIn(config_.numa_domains);
-  if (!options.domains.empty()) spdlog::info("placing weights in {} NUMA domains", options.domains.size());
   options.progress = [&](int64_t done, int64_t total) { state.Progress(done, total); };
   options.interrupt = [&] { return interrupted(); };
   MOE_RETURN_IF_ERROR(PackCheckpoint(checkpoint_, plan_, *writer_, options));
-  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double rate = static_cast<double>(checkpoint_.total_bytes()) / load_seconds_;
-  spdlog::info("packed {:.2f} GiB in {:.2f} s: {:.2f} GB/s; {:.1f} % of the segment lies in huge pages",
-               static_cast<double>(segment_bytes()) / kGib, load_seconds_, rate / 1e9,
-               100.0 * static_cast<double>(huge_page_bytes()) / static_cast<double>(segment_bytes()));
+  load_seconds_ = watch.Seconds();
+  const double pack_seconds = load_seconds_ - reserve_seconds;
+  const double rate = static_cast<double>(checkpoint_.total_bytes()) / pack_seconds;
+  spdlog::info(
+      "loaded {:.2f} GiB in {:.2f} s: {:.2f} s to reserve memory, {:.2f} s to pack at {:.2f} GB/s; {:.1f} % of "
+      "the segment lies in huge pages",
+      static_cast<double>(segment_bytes()) / kGib, load_seconds_, reserve_seconds, pack_seconds, rate / 1e9,
+      100.0 * static_cast<double>(huge_page_bytes()) / static_cast<double>(segment_bytes()));
   if (checkpoint_.total_bytes() >= kMeasuredLoadBytes) {
     const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
     const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
     if (copy.ok() && disk.ok()) {
-      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; the load ran at {:.2f} of the lower",
-                   *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk));
+      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; packing ran at {:.2f} of the lower, "
+                   "{:.2f} of the copy bandwidth",
+                   *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk), rate / *copy);
     }
   }
   return absl::OkStatus();

@@ -86,7 +86,7 @@ def test_kill_while_decoding(node, expected, role):
     node.wait_serving(seconds=5)
     node.wait_all_pages_free()
     if role == "weight_store":
-        assert "packing" not in node.log("weight_store").split("adopted")[-1]
+        assert "reserving" not in node.log("weight_store").split("adopted")[-1]
 
 
 @pytest.mark.parametrize("role", ["decode", "prefill", "weight_store"])
@@ -115,7 +115,7 @@ def test_restarted_store_adopts_without_reading(node):
     node.start("weight_store")
     wait_until(lambda: node.serving("weight_store"), BACK_SECONDS, "the store serves again")
     last_life = node.log("weight_store").rsplit("fingerprint", 1)[-1]
-    assert "adopted" in last_life and "packing" not in last_life
+    assert "adopted" in last_life and "reserving" not in last_life
     assert len([name for name in node.shared_memory() if ".weights." in name]) == 1
 
 

@@ -1,7 +1,6 @@
 #include "services/weight_store/pack/packer.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/checksum.h"
@@ -25,36 +23,6 @@ namespace {
 
 // How far in front of the reading threads the disk is asked for data: up to 32 MiB. Not tuned for any drive.
 constexpr int64_t kReadAheadJobs = 8;
-
-// Maps the pages of [begin, begin + bytes) in one call, just before they are written, instead of one fault a page. Only
-// a wish: kernels before 5.14 refuse it.
-void Prefault(uint8_t* begin, int64_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(begin);
-  const uintptr_t first_page = address / kTensorAlignment * kTensorAlignment;
-  madvise(reinterpret_cast<void*>(first_page), address + static_cast<uintptr_t>(bytes) - first_page,
-          MADV_POPULATE_WRITE);
-}
-
-// Where new pages of the thread that made it come from. Afterwards the system chooses again.
-class PagePlacement {
- public:
-  explicit PagePlacement(std::span<const NumaDomain> domains) : domains_(domains) {}
-  ~PagePlacement() {
-    if (current_ >= 0) PlaceNewPagesIn({}).IgnoreError();
-  }
-  // For slice `slice` of a tensor's `slices`. Only a wish: the store has asked before whether the system allows it.
-  void Choose(int64_t slice, int64_t slices) {
-    if (domains_.empty()) return;
-    const int64_t domain = EvenPartOf(slice, slices, static_cast<int64_t>(domains_.size()));
-    if (domain == current_) return;
-    PlaceNewPagesIn(domains_[static_cast<size_t>(domain)]).IgnoreError();
-    current_ = domain;
-  }
-
- private:
-  std::span<const NumaDomain> domains_;
-  int64_t current_ = -1;
-};
 
 // The state that all threads share.
 class Packer {
@@ -88,21 +56,19 @@ class Packer {
   // Takes jobs in order until none is left or one has failed.
   void Work() {
     SliceFiller filler(checkpoint_, plan_);
-    PagePlacement placement(options_.domains);
     const bool is_caller = std::this_thread::get_id() == caller_;
     while (!stop_.load(std::memory_order_relaxed)) {
       const int64_t job = next_job_.fetch_add(1, std::memory_order_relaxed);
       if (job >= static_cast<int64_t>(jobs_.size())) return;
       ReadAhead(job + kReadAheadJobs);
-      absl::Status status = DoJob(jobs_[static_cast<size_t>(job)], filler, placement);
+      absl::Status status = DoJob(jobs_[static_cast<size_t>(job)], filler);
       if (status.ok() && is_caller) status = Report();
       if (!status.ok()) Stop(job, std::move(status));
     }
   }
 
-  absl::Status DoJob(const PackJob& job, SliceFiller& filler, PagePlacement& placement) {
+  absl::Status DoJob(const PackJob& job, SliceFiller& filler) {
     const TensorEntry& entry = writer_.directory()[job.tensor];
-    const int64_t slices = ChecksumSlices(entry.rows);
     const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
     if (job.first_slice == 0 && entry.scale_bytes > 0) {
       MOE_RETURN_IF_ERROR(filler.FillScales(job.tensor, writer_.scales(job.tensor)));
@@ -110,11 +76,8 @@ class Packer {
     }
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
-      const int64_t bytes = std::min(slice_bytes, entry.data_bytes - slice * slice_bytes);
-      placement.Choose(slice, slices);
-      Prefault(dst, bytes);
-      MOE_RETURN_IF_ERROR(filler.Fill(job.tensor, slice, dst));
-      slice_hashes_[job.tensor][static_cast<size_t>(slice)] = BytesChecksum({dst, static_cast<size_t>(bytes)});
+      MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
+                           filler.Fill(job.tensor, slice, dst));
     }
     writer_.AddProgress(job.bytes);
     const int64_t left = slices_left_[job.tensor].fetch_sub(job.slice_count, std::memory_order_acq_rel);
@@ -126,7 +89,6 @@ class Packer {
   void FinishTensor(size_t tensor) {
     const auto* scales = reinterpret_cast<const uint8_t*>(writer_.scales(tensor));
     const std::span bytes(scales, static_cast<size_t>(writer_.directory()[tensor].scale_bytes));
-    writer_.SetNumaDomains(tensor, static_cast<int>(options_.domains.size()));
     writer_.SetChecksum(tensor, CombineChecksums(slice_hashes_[tensor], bytes));
   }
 

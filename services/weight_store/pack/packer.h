@@ -3,27 +3,20 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "common/platform/numa.h"
 #include "services/weight_store/pack/plan.h"
 
 namespace moestro {
 
 struct PackOptions {
   int threads = 1;
-  // Where the tensors' memory is to lie: slice s of S slices of 64 rows in domain EvenPartOf(s, S, domains), which is
-  // the one that computes it. Boundaries fall on pages, so with huge pages they may be off by up to 2 MiB. Empty:
-  // anywhere.
-  std::vector<NumaDomain> domains = {};
   // Both may be empty; both are called by the thread that called PackCheckpoint, between pieces of at most 4 MiB.
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes of the segment
   std::function<absl::Status()> interrupt = {};                    // an error stops the work and becomes its result
 };
 
-// Fills and publishes the segment: on OK it is READY. Its bytes depend on the checkpoint and the
-// number of domains alone, not on the threads.
+// Fills and publishes the segment: on OK it is READY. Its bytes do not depend on the threads.
 // `plan` was made from `checkpoint`, `writer` from plan.tensors. Memory beside the segment: one row group a thread.
 // On any error the segment is FAILED. DATA_LOSS names file and tensor: a file that became shorter, a NaN in FP8
 // weights, a scale that is negative or not finite, a norm, router weight or bias that is not finite. Other errors of

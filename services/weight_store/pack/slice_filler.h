@@ -6,29 +6,37 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/weights/checksum.h"
 #include "services/weight_store/checkpoint/checkpoint.h"
 #include "services/weight_store/pack/plan.h"
 
 namespace moestro {
 
-// One per thread: it owns the buffers, which grow to the largest row group it has met.
+// The segment's memory is met once, by a plain copy: whatever is done with the bytes is done in chunks that stay in the
+// core's cache. One per thread: it owns the buffers, which grow to the largest row group it has met.
 class SliceFiller {
  public:
   // Both outlive the filler.
   SliceFiller(const Checkpoint& checkpoint, const Plan& plan) : checkpoint_(checkpoint), plan_(plan) {}
 
-  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included. DATA_LOSS names file and tensor: an
-  // FP8 NaN, a norm, router weight or bias that is not finite. Otherwise the errors of SafetensorsFile::ReadAt.
-  absl::Status Fill(size_t tensor, int64_t slice, uint8_t* dst);
+  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included, and returns their checksum.
+  // DATA_LOSS names file and tensor: an FP8 NaN, a norm, router weight or bias that is not finite. Otherwise the errors
+  // of SafetensorsFile::ReadAt. After an error the bytes at dst mean nothing.
+  absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst);
 
   // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. DATA_LOSS if one is not finite or negative.
   absl::Status FillScales(size_t tensor, float* dst);
 
  private:
-  absl::Status Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows, uint8_t* dst);
-  absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows, uint8_t* dst);
-  absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows,
-                             uint8_t* dst);
+  absl::Status FillFrom(const TensorPlan& tensor, const TensorSource& source, int64_t row, int64_t rows);
+  absl::Status Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status Copy(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
+  // Packs `rows` rows at src. An FP8 NaN: DATA_LOSS that names `weight`.
+  absl::Status PackFrom(const uint8_t* src, const TensorPlan& tensor, const TensorRef& weight, int64_t rows);
+  void Append(std::span<const uint8_t> bytes);
   absl::Status Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
   absl::Status Corrupt(const TensorRef& ref, const char* what) const;
 
@@ -36,6 +44,9 @@ class SliceFiller {
   const Plan& plan_;
   std::vector<uint8_t> buffer_;      // bytes as read
   std::vector<uint8_t> transposed_;  // 64 rows of transposed keys
+  std::vector<uint8_t> chunk_;       // what goes to the segment next
+  ChecksumStream checksum_;          // of the slice
+  uint8_t* dst_ = nullptr;           // where the slice goes on
 };
 
 }  // namespace moestro

@@ -221,5 +221,43 @@ TEST(SharedMemoryTest, UnfinishedObjectIsNotOpenedButCanBeRemoved) {
   EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).value());
 }
 
+TEST(SharedMemoryTest, ObjectBeingReservedIsNotOpened) {
+  const TestName name("reserving");
+  int calls = 0;
+  const auto watch = [&](int64_t bytes) {
+    ++calls;
+    EXPECT_EQ(bytes, 5000);
+    EXPECT_EQ(SharedMemory::OpenReadOnly(name).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(Find(name).bytes, 0);
+    EXPECT_TRUE(Find(name).owner_alive);
+    return absl::OkStatus();
+  };
+  const auto memory = SharedMemory::Create(name, 5000, {.watch = watch});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(Find(name).bytes, 5000);
+  EXPECT_TRUE(SharedMemory::OpenReadOnly(name).ok());
+}
+
+TEST(SharedMemoryTest, InterruptedReservationLeavesNothing) {
+  const TestName name("interrupted");
+  const auto watch = [](int64_t) { return absl::CancelledError("enough"); };
+  EXPECT_EQ(SharedMemory::Create(name, 5000, {.watch = watch}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(Find(name).name.empty());
+}
+
+TEST(SharedMemoryTest, ObjectWhoseOwnerDiedReservingCanOnlyBeRemoved) {
+  const TestName name("half");
+  ChildProcess child([&](const ChildProcess::Parent&) {
+    const auto watch = [](int64_t) -> absl::Status { _exit(0); };
+    return SharedMemory::Create(name, 1 << 20, {.threads = 1, .watch = watch}).ok() ? 1 : 2;
+  });
+  child.Wait();
+  EXPECT_EQ(SharedMemory::OpenReadOnly(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SharedMemory::Adopt(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Find(name).bytes, 0);
+  EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).value());
+}
+
 }  // namespace
 }  // namespace moestro

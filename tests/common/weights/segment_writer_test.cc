@@ -129,6 +129,26 @@ TEST_F(SharedSegment, IsReadableOnceFinished) {
   EXPECT_EQ(Create().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
+// This machine may have one node only: both domains are put there, and everything is as it would be with two.
+TEST_F(SharedSegment, PlacementIsRecorded) {
+  const NumaDomain here{AllowedCpus(), {ReadNumaNodes().front().id}};
+  auto writer =
+      SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan(), {.domains = {here, here}});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  FillSmallSegment(**writer);
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const auto segment = WeightSegment::Open(name_);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  EXPECT_EQ((*segment)->numa_domains(), 2);
+}
+
+TEST_F(SharedSegment, InterruptedReservationLeavesNothing) {
+  const SegmentMemoryOptions options{.threads = 1, .watch = [](int64_t) { return absl::CancelledError("enough"); }};
+  const auto writer = SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan(), options);
+  EXPECT_EQ(writer.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(SharedMemory::List(name_)->empty());
+}
+
 TEST_F(SharedSegment, ReadySegmentIsAdoptedAfterItsOwner) {
   {
     auto writer = Create();

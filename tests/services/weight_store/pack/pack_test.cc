@@ -1,11 +1,9 @@
 #include <gtest/gtest.h>
-#include <numaif.h>
 
 #include <cstring>
 #include <filesystem>
 #include <limits>
 
-#include "common/platform/numa.h"
 #include "common/weights/segment.h"
 #include "common/weights/tensor_size.h"
 #include "services/weight_store/pack/jobs.h"
@@ -47,24 +45,6 @@ TEST(Pack, BytesDoNotDependOnThreads) {
     ASSERT_TRUE(more.status.ok()) << more.status;
     ASSERT_EQ(one.memory.size(), more.memory.size());
     EXPECT_EQ(std::memcmp(one.memory.data(), more.memory.data(), static_cast<size_t>(one.memory.size())), 0);
-  }
-}
-
-// This machine may have one node only: both domains are put there, and everything is as it would be with two.
-TEST(Pack, PlacementIsRecordedAndEndsWithThePacking) {
-  const NumaDomain here{AllowedCpus(), {ReadNumaNodes().front().id}};
-  RandomCheckpoint random(BlockSpec(), true);
-  random.Write();
-  const Checkpoint checkpoint = random.Open();
-  const Packed packed = PackInMemory(checkpoint, random.spec(), {.threads = 2, .domains = {here, here}});
-  ASSERT_TRUE(packed.status.ok()) << packed.status;
-  const auto segment = WeightSegment::FromMemory(packed.memory.data(), packed.memory.size());
-  ASSERT_TRUE(segment.ok()) << segment.status();
-  EXPECT_EQ((*segment)->numa_domains(), 2);
-  EXPECT_TRUE((*segment)->VerifyData().ok());
-  int policy = -1;
-  if (get_mempolicy(&policy, nullptr, 0, nullptr, 0) == 0) {
-    EXPECT_EQ(policy, MPOL_DEFAULT);
   }
 }
 
