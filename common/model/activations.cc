@@ -28,13 +28,13 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
       kv_a(max_rows * spec.kv_dim()),
       queries(spec.num_heads * std::max(max_rows * spec.qk_head_dim(), kAbsorbedRows * spec.kv_dim())),
       latents(kAbsorbedRows * spec.num_heads * spec.kv_lora_rank),
-      attended(max_rows * spec.num_heads * spec.v_head_dim),
+      attended(max_rows * RowStride(spec.num_heads * spec.v_head_dim)),
       router_logits(max_rows * spec.num_experts),
       choices(max_rows * spec.experts_per_token),
       row_status(max_rows),
       gathered(max_rows * spec.experts_per_token * spec.hidden_size),
-      routed_gated(max_rows * spec.experts_per_token * spec.moe_intermediate_size),
-      always_gated(max_rows * AlwaysWidth(spec)),
+      routed_gated(max_rows * spec.experts_per_token * RowStride(spec.moe_intermediate_size)),
+      always_gated(max_rows * RowStride(AlwaysWidth(spec))),
       logits(kLogitRows * spec.vocab_size),
       workers(MakeWorkers(spec, max_rows, threads)) {}
 

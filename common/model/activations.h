@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/math.h"
 #include "common/kv/format.h"
 #include "common/model/buffer.h"
 #include "common/model/router.h"
@@ -17,11 +18,22 @@ namespace moestro {
 // Rows whose absorbed queries and attended latents are held at once (at the published geometry 280 KB a row).
 inline constexpr int64_t kAbsorbedRows = 32;
 
+// Numbers from one row of a BF16 linear input to the next: an odd number of cache lines. Rows a multiple of many lines
+// apart (16384 numbers of attention output are 512 lines) would share so few sets of the caches that they evict each
+// other.
+constexpr int64_t RowStride(int64_t width) {
+  constexpr int64_t kLine = 32;
+  return (CeilDiv(width, kLine) / 2 * 2 + 1) * kLine;
+}
+
+// Row groups of a linear that one task computes at most (TaskGroups in linear.h).
+inline constexpr int64_t kMaxTaskGroups = 4;
+
 // What one worker needs for itself.
 struct WorkerScratch {
   WorkerScratch(const ModelSpec& spec, int64_t max_rows)
-      : group_a(max_rows * kRowGroup),
-        group_b(max_rows * kRowGroup),
+      : group_a(max_rows * kMaxTaskGroups * kRowGroup),
+        group_b(max_rows * kMaxTaskGroups * kRowGroup),
         head(std::max(kAbsorbedRows * std::max(spec.kv_lora_rank, spec.v_head_dim),
                       kPageTokens * (spec.qk_nope_head_dim + spec.v_head_dim))),
         head_narrow(kAbsorbedRows * spec.qk_nope_head_dim),
@@ -30,8 +42,8 @@ struct WorkerScratch {
         packed_keys(PackedBytes(DType::kBF16, kPageTokens, std::max(spec.kv_dim(), spec.qk_head_dim()))),
         packed_values(PackedBytes(DType::kBF16, std::max(spec.kv_lora_rank, spec.v_head_dim), kPageTokens)) {}
 
-  Buffer<float> group_a;         // [R, 64]: one row group's outputs
-  Buffer<float> group_b;         // [R, 64]
+  Buffer<float> group_a;         // [R, 4 * 64]: one task's outputs
+  Buffer<float> group_b;         // [R, 4 * 64]
   Buffer<float> head;            // one head's absorbed queries or values [rows, dim], or a KV block's expansion
   Buffer<uint16_t> head_narrow;  // [rows, qk_nope_head_dim]
   Buffer<uint16_t> keys;         // [page_tokens, qk_head_dim]: one head's keys of a KV block
@@ -54,13 +66,13 @@ struct Activations {
   Buffer<float> kv_a;                    // [R, kv_dim]
   Buffer<uint16_t> queries;              // [A, R, qk_head_dim], or absorbed [kAbsorbedRows, A, kv_dim]
   Buffer<uint16_t> latents;              // [kAbsorbedRows, A, kv_lora_rank]: attended, absorbed form
-  Buffer<uint16_t> attended;             // [R, A, v_head_dim]
+  Buffer<uint16_t> attended;             // [R, RowStride(A * v_head_dim)]
   Buffer<float> router_logits;           // [R, num_experts]
   std::vector<ExpertChoice> choices;     // [R, experts_per_token]
   std::vector<absl::Status> row_status;  // [R]: of routing
   Buffer<uint16_t> gathered;             // [R * experts_per_token, H]: rows of normed_narrow, by expert
-  Buffer<uint16_t> routed_gated;         // [R * experts_per_token, moe_intermediate_size]
-  Buffer<uint16_t> always_gated;         // [R, width of the dense MLP or the shared expert]
+  Buffer<uint16_t> routed_gated;         // [R * experts_per_token, RowStride(moe_intermediate_size)]
+  Buffer<uint16_t> always_gated;         // [R, RowStride(width)] of the dense MLP or the shared expert
   Buffer<float> logits;                  // [kLogitRows, vocab_size]
   std::vector<WorkerScratch> workers;
 };

@@ -82,7 +82,7 @@ void RunAttention(EngineContext& context, const AttentionWeights& weights, int64
     AttendUnabsorbed(context, weights, layer, batch);
   }
   const int64_t width = context.spec.num_heads * context.spec.v_head_dim;
-  AddLinear(context, weights.o, {a.attended.get(), width, batch.size()}, a.residual.get());
+  AddLinear(context, weights.o, {a.attended.get(), RowStride(width), batch.size()}, a.residual.get());
 }
 
 }  // namespace moestro

@@ -73,7 +73,7 @@ class AbsorbedRows {
           return KvBlock{scratch.packed_keys.get(), scratch.packed_values.get(),
                          reinterpret_cast<const uint8_t*>(next)};
         },
-        a_.latents.get());
+        a_.latents.get(), spec_.num_heads * spec_.kv_lora_rank);
   }
 
   // attended = value_up latents
@@ -86,7 +86,7 @@ class AbsorbedRows {
                             values - first, width, first, first + width);
     for (int64_t i = 0; i < rows_; ++i) {
       context_.kernels.to_bf16(values + i * width, width,
-                               a_.attended.get() + ((begin_ + i) * spec_.num_heads + head) * width);
+                               a_.attended.get() + (begin_ + i) * RowStride(spec_.num_heads * width) + head * width);
     }
   }
 

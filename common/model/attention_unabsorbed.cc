@@ -60,7 +60,7 @@ void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, i
         const uint16_t* cached = batch.pages(runs[request.run].begin).Block(layer, request.block);
         return ExpandBlock(context, weights, cached, request.kv_head, request.tokens, a.workers[request.worker]);
       },
-      a.attended.get());
+      a.attended.get(), RowStride(context.spec.num_heads * context.spec.v_head_dim));
 }
 
 }  // namespace moestro

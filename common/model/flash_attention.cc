@@ -84,7 +84,9 @@ class FlashAttention::Impl {
     for (int64_t i = 0; i < 3 * wanted_tasks(); ++i) shared_.emplace_back(QueryLimit(shape), shape.value_dim);
   }
 
-  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out) {
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
+           int64_t out_stride) {
+    out_stride_ = out_stride;
     queries_ = queries;
     out_ = out;
     rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
@@ -255,7 +257,7 @@ class FlashAttention::Impl {
       const int64_t kv_head = unit.kv_head + i / unit.queries_per_kv_head();
       const int64_t head = kv_head * shape_.group() + unit.head + i % unit.heads;
       kernels_.to_bf16(sums, shape_.value_dim,
-                       out_ + ((unit.row + RowOf(unit, i)) * shape_.heads + head) * shape_.value_dim);
+                       out_ + (unit.row + RowOf(unit, i)) * out_stride_ + head * shape_.value_dim);
     }
   }
 
@@ -268,6 +270,7 @@ class FlashAttention::Impl {
   // Of the current run.
   const uint16_t* queries_ = nullptr;
   uint16_t* out_ = nullptr;
+  int64_t out_stride_ = 0;
   int64_t rows_ = 0;
   std::vector<Unit> units_;
 };
@@ -276,8 +279,9 @@ FlashAttention::FlashAttention(const CpuKernels& kernels, WorkerPool& pool, cons
     : impl_(std::make_unique<Impl>(kernels, pool, shape)) {}
 FlashAttention::~FlashAttention() = default;
 
-void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out) {
-  impl_->Run(runs, queries, source, out);
+void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
+                         int64_t out_stride) {
+  impl_->Run(runs, queries, source, out, out_stride);
 }
 
 }  // namespace moestro

@@ -67,8 +67,9 @@ class FlashAttention {
   FlashAttention& operator=(const FlashAttention&) = delete;
 
   // queries: BF16 [kv_heads, rows, group, key_dim] where `rows` are all rows of the runs; out: BF16 [rows, heads,
-  // value_dim]. Runs lie one behind the other from row 0 on. Not reentrant.
-  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out);
+  // value_dim], row r at out + r * out_stride. Runs lie one behind the other from row 0 on. Not reentrant.
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
+           int64_t out_stride);
 
  private:
   class Impl;

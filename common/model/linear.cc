@@ -6,47 +6,58 @@
 
 namespace moestro {
 
-int64_t GroupWidth(const PackedMatrix& weights, int64_t group) {
-  return std::min(kRowGroup, weights.rows - group * kRowGroup);
+int64_t TaskGroups(int64_t rows, int64_t groups, int threads) {
+  constexpr int64_t kManyRows = 64;       // with fewer, their inputs stay in the cache from one group to the next
+  constexpr int64_t kTasksPerThread = 8;  // enough that the last ones end at about the same time
+  return rows < kManyRows ? 1 : std::clamp<int64_t>(groups / (kTasksPerThread * threads), 1, kMaxTaskGroups);
 }
 
-void LinearGroup(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, int64_t group,
-                 float* output) {
-  const int64_t begin = group * kRowGroup;
+IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups) {
+  const int64_t begin = groups.begin + task * task_groups;
+  const int64_t end = std::min(begin + task_groups, groups.end);
+  return {begin * kRowGroup, std::min(end * kRowGroup, rows)};
+}
+
+void LinearRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
+                float* output) {
   // The kernel indexes its output by the row of the weights.
-  kernels.linear(weights, input.x, input.stride, input.rows, output - begin, kRowGroup, begin,
-                 begin + GroupWidth(weights, group));
+  kernels.linear(weights, input.x, input.stride, input.rows, output - rows.begin, rows.size(), rows.begin, rows.end);
 }
 
 void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
   const auto groups_of = [&](const LinearJob& job, int domain) {
     return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
   };
+  const auto task_groups = [&](const LinearJob& job) {
+    return TaskGroups(job.input.rows, RowGroups(job.weights), context.pool.threads());
+  };
+  const auto tasks_of = [&](const LinearJob& job, int domain) {
+    return CeilDiv(groups_of(job, domain).size(), task_groups(job));
+  };
   const auto count = [&](int domain) {
-    int64_t groups = 0;
-    for (const LinearJob& job : jobs) groups += groups_of(job, domain).size();
-    return groups;
+    int64_t tasks = 0;
+    for (const LinearJob& job : jobs) tasks += tasks_of(job, domain);
+    return tasks;
   };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const LinearJob* job = jobs.data();
-    for (; task >= groups_of(*job, domain).size(); ++job) task -= groups_of(*job, domain).size();
-    const int64_t group = groups_of(*job, domain).begin + task;
-    const int64_t begin = group * kRowGroup;
+    for (; task >= tasks_of(*job, domain); ++job) task -= tasks_of(*job, domain);
+    const IndexRange rows = TaskRows(job->weights.rows, groups_of(*job, domain), task, task_groups(*job));
     context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output,
-                           job->weights.rows, begin, begin + GroupWidth(job->weights, group));
+                           job->weights.rows, rows.begin, rows.end);
   });
 }
 
 void AddLinear(EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
-  const auto count = [&](int domain) { return groups(domain).size(); };
+  const int64_t task_groups = TaskGroups(input.rows, RowGroups(weights), context.pool.threads());
+  const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int worker) {
-    const int64_t group = groups(domain).begin + task;
+    const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);
     float* output = context.activations.workers[worker].group_a.get();
-    LinearGroup(context.kernels, weights, input, group, output);
-    for (int64_t row = 0; row < input.rows; ++row) {
-      context.kernels.axpy(1.0f, output + row * kRowGroup, GroupWidth(weights, group),
-                           residual + row * weights.rows + group * kRowGroup);
+    LinearRows(context.kernels, weights, input, rows, output);
+    for (int64_t i = 0; i < input.rows; ++i) {
+      context.kernels.axpy(1.0f, output + i * rows.size(), rows.size(), residual + i * weights.rows + rows.begin);
     }
   });
 }

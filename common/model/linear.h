@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "common/base/math.h"
 #include "common/model/context.h"
 #include "common/tensor/packed_matrix.h"
 
@@ -25,12 +26,17 @@ struct LinearJob {
 
 inline int64_t RowGroups(const PackedMatrix& weights) { return PaddedRows(weights.rows) / kRowGroup; }
 
-// Outputs in row group `group` (64, fewer in the last).
-int64_t GroupWidth(const PackedMatrix& weights, int64_t group);
+// How many neighbouring row groups a task computes, of `groups` that `threads` share: several where many rows read the
+// same inputs (they are then read from memory once for all of them), but never so many that workers are left without.
+int64_t TaskGroups(int64_t rows, int64_t groups, int threads);
 
-// Outputs of one row group, F32 [input.rows, 64]. Runs on the calling thread.
-void LinearGroup(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, int64_t group,
-                 float* output);
+// Which of `rows` outputs task number `task` computes, if tasks of `task_groups` row groups each cover `groups`.
+IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups);
+
+// Outputs `rows` of the matrix (they begin with a row group), F32 [input.rows, rows.size()]. Runs on the calling
+// thread.
+void LinearRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
+                float* output);
 
 // All jobs at once, so that small matrices do not leave workers idle.
 void RunLinears(EngineContext& context, std::span<const LinearJob> jobs);

@@ -12,9 +12,9 @@ namespace {
 
 // Every domain has tasks of its own, in this order:
 //   gather    a routed row each: copies it next to the other rows of its expert
-//   gate, up  an expert and one of the domain's row groups each, experts in ascending id, the dense MLP or shared
-//             expert last: 64 outputs of silu(gate x) * up x, for all rows of the expert
-//   down      one of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order
+//   gate, up  an expert and some of the domain's row groups each, experts in ascending id, the dense MLP or shared
+//             expert last: their outputs of silu(gate x) * up x, for all rows of the expert
+//   down      some of the domain's groups of hidden numbers each: walks the experts in ascending id, so that the order
 //             of the sum is fixed, and waits before each until all domains have its gate and up
 // By the time a worker comes to the first down task, most experts are done: only the last ones are waited for.
 class MoeLayer {
@@ -30,16 +30,19 @@ class MoeLayer {
         rows_(rows),
         domains_(context.pool.domains()) {
     if (!choices.empty()) plan_ = PlanExperts(choices, spec_.experts_per_token, spec_.num_experts);
+    const int64_t gate_groups =
+        static_cast<int64_t>(plan_.experts.size()) * PaddedRows(spec_.moe_intermediate_size) / kRowGroup +
+        RowGroups(weights.always.gate);
+    gate_groups_ = TaskGroups(rows_, gate_groups, context.pool.threads());
+    down_groups_ = TaskGroups(rows_, PaddedRows(spec_.hidden_size) / kRowGroup, context.pool.threads());
   }
 
   void Run(MoeSync sync) {
     Reset();
     const auto before_down = [this](int domain) { return GatherTasks(domain).size() + GateTasks(domain); };
-    const auto down = [this](int domain) { return DownGroups(domain).size(); };
+    const auto down = [this](int domain) { return DownTasks(domain); };
     const auto do_before_down = [this](int domain, int64_t task, int worker) { GatherOrGate(domain, task, worker); };
-    const auto do_down = [this](int domain, int64_t task, int worker) {
-      Down(DownGroups(domain).begin + task, a_.workers[worker]);
-    };
+    const auto do_down = [this](int domain, int64_t task, int worker) { Down(domain, task, a_.workers[worker]); };
     if (sync == MoeSync::kGlobal) {
       context_.pool.RunPerDomain(before_down, do_before_down);
       context_.pool.RunPerDomain(down, do_down);
@@ -63,9 +66,9 @@ class MoeLayer {
       const bool direct = LiesTogether(plan_.experts[i]);
       gathers_ = gathers_ || !direct;
       progress_.experts[i].gathered.Reset(direct ? 0 : plan_.experts[i].count);
-      progress_.experts[i].gated.Reset(RowGroups(weights_.experts[plan_.experts[i].expert].gate));
+      progress_.experts[i].gated.Reset(AllTasks(&MoeLayer::ExpertTasks));
     }
-    progress_.always_gated.Reset(RowGroups(weights_.always.gate));
+    progress_.always_gated.Reset(AllTasks(&MoeLayer::AlwaysTasks));
   }
 
   // Whether the expert's rows are neighbours in the batch: always so with one row. They are read where they lie.
@@ -83,8 +86,17 @@ class MoeLayer {
   IndexRange DownGroups(int domain) const {
     return EvenPart(PaddedRows(spec_.hidden_size) / kRowGroup, domain, domains_);
   }
+
+  int64_t ExpertTasks(int domain) const { return CeilDiv(ExpertGroups(domain).size(), gate_groups_); }
+  int64_t AlwaysTasks(int domain) const { return CeilDiv(AlwaysGroups(domain).size(), gate_groups_); }
+  int64_t DownTasks(int domain) const { return CeilDiv(DownGroups(domain).size(), down_groups_); }
   int64_t GateTasks(int domain) const {
-    return static_cast<int64_t>(plan_.experts.size()) * ExpertGroups(domain).size() + AlwaysGroups(domain).size();
+    return static_cast<int64_t>(plan_.experts.size()) * ExpertTasks(domain) + AlwaysTasks(domain);
+  }
+  int64_t AllTasks(int64_t (MoeLayer::*tasks)(int) const) const {
+    int64_t sum = 0;
+    for (int domain = 0; domain < domains_; ++domain) sum += (this->*tasks)(domain);
+    return sum;
   }
 
   void GatherOrGate(int domain, int64_t task, int worker) {
@@ -112,62 +124,63 @@ class MoeLayer {
                             : a_.gathered.get() + expert.begin * spec_.hidden_size;
     return {x, spec_.hidden_size, expert.count};
   }
-  uint16_t* GatedOf(const ExpertRows& expert) const {
-    return a_.routed_gated.get() + expert.begin * spec_.moe_intermediate_size;
-  }
+  int64_t GatedStride() const { return RowStride(spec_.moe_intermediate_size); }
+  uint16_t* GatedOf(const ExpertRows& expert) const { return a_.routed_gated.get() + expert.begin * GatedStride(); }
+  int64_t AlwaysStride() const { return RowStride(weights_.always.gate.rows); }
 
   void Gate(int domain, int64_t task, WorkerScratch& scratch) {
-    const IndexRange groups = ExpertGroups(domain);
-    const int64_t routed_tasks = static_cast<int64_t>(plan_.experts.size()) * groups.size();
+    const int64_t expert_tasks = ExpertTasks(domain);
+    const int64_t routed_tasks = static_cast<int64_t>(plan_.experts.size()) * expert_tasks;
     if (task >= routed_tasks) {
       const LinearInput input{a_.normed_narrow.get(), spec_.hidden_size, rows_};
-      GateGroup(weights_.always, input, AlwaysGroups(domain).begin + task - routed_tasks, scratch,
-                a_.always_gated.get());
+      const IndexRange rows =
+          TaskRows(weights_.always.gate.rows, AlwaysGroups(domain), task - routed_tasks, gate_groups_);
+      GateRows(weights_.always, input, rows, scratch, a_.always_gated.get(), AlwaysStride());
       progress_.always_gated.Arrive();
       return;
     }
-    const int64_t i = task / groups.size();
+    const int64_t i = task / expert_tasks;
     const ExpertRows& expert = plan_.experts[i];
+    const MlpWeights& mlp = weights_.experts[expert.expert];
     progress_.experts[i].gathered.Wait();
-    GateGroup(weights_.experts[expert.expert], InputOf(expert), groups.begin + task % groups.size(), scratch,
-              GatedOf(expert));
+    const IndexRange rows = TaskRows(mlp.gate.rows, ExpertGroups(domain), task % expert_tasks, gate_groups_);
+    GateRows(mlp, InputOf(expert), rows, scratch, GatedOf(expert), GatedStride());
     progress_.experts[i].gated.Arrive();
   }
 
-  void GateGroup(const MlpWeights& mlp, const LinearInput& input, int64_t group, WorkerScratch& scratch,
-                 uint16_t* gated) {
-    LinearGroup(kernels_, mlp.gate, input, group, scratch.group_a.get());
-    LinearGroup(kernels_, mlp.up, input, group, scratch.group_b.get());
+  void GateRows(const MlpWeights& mlp, const LinearInput& input, IndexRange rows, WorkerScratch& scratch,
+                uint16_t* gated, int64_t gated_stride) {
+    LinearRows(kernels_, mlp.gate, input, rows, scratch.group_a.get());
+    LinearRows(kernels_, mlp.up, input, rows, scratch.group_b.get());
     for (int64_t i = 0; i < input.rows; ++i) {
-      kernels_.silu_mul(scratch.group_a.get() + i * kRowGroup, scratch.group_b.get() + i * kRowGroup,
-                        GroupWidth(mlp.gate, group), gated + i * mlp.gate.rows + group * kRowGroup);
+      kernels_.silu_mul(scratch.group_a.get() + i * rows.size(), scratch.group_b.get() + i * rows.size(), rows.size(),
+                        gated + i * gated_stride + rows.begin);
     }
   }
 
-  void Down(int64_t group, WorkerScratch& scratch) {
-    const int64_t width = std::min(kRowGroup, spec_.hidden_size - group * kRowGroup);
+  void Down(int domain, int64_t task, WorkerScratch& scratch) {
+    const IndexRange rows = TaskRows(spec_.hidden_size, DownGroups(domain), task, down_groups_);
     float* output = scratch.group_a.get();
     float* sum = scratch.group_b.get();
-    std::fill_n(sum, rows_ * kRowGroup, 0.0f);
+    std::fill_n(sum, rows_ * rows.size(), 0.0f);
     for (size_t i = 0; i < plan_.experts.size(); ++i) {
       const ExpertRows& expert = plan_.experts[i];
       progress_.experts[i].gated.Wait();
-      LinearGroup(kernels_, weights_.experts[expert.expert].down,
-                  {GatedOf(expert), spec_.moe_intermediate_size, expert.count}, group, output);
+      LinearRows(kernels_, weights_.experts[expert.expert].down, {GatedOf(expert), GatedStride(), expert.count}, rows,
+                 output);
       for (int64_t row = 0; row < expert.count; ++row) {
         const RoutedRow& routed = plan_.routed[expert.begin + row];
-        kernels_.axpy(routed.weight, output + row * kRowGroup, width, sum + routed.row * kRowGroup);
+        kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sum + routed.row * rows.size());
       }
     }
     if (weights_.always.gate.rows > 0) {
       progress_.always_gated.Wait();
-      LinearGroup(kernels_, weights_.always.down, {a_.always_gated.get(), weights_.always.gate.rows, rows_}, group,
-                  output);
-      kernels_.axpy(1.0f, output, rows_ * kRowGroup, sum);
+      LinearRows(kernels_, weights_.always.down, {a_.always_gated.get(), AlwaysStride(), rows_}, rows, output);
+      kernels_.axpy(1.0f, output, rows_ * rows.size(), sum);
     }
     for (int64_t row = 0; row < rows_; ++row) {
-      kernels_.axpy(1.0f, sum + row * kRowGroup, width,
-                    a_.residual.get() + row * spec_.hidden_size + group * kRowGroup);
+      kernels_.axpy(1.0f, sum + row * rows.size(), rows.size(),
+                    a_.residual.get() + row * spec_.hidden_size + rows.begin);
     }
   }
 
@@ -180,7 +193,9 @@ class MoeLayer {
   int64_t rows_;
   int domains_;
   ExpertPlan plan_;
-  bool gathers_ = false;  // whether any expert's rows do not lie together
+  int64_t gate_groups_ = 1;  // row groups of a gate and up task
+  int64_t down_groups_ = 1;  // and of a down task
+  bool gathers_ = false;     // whether any expert's rows do not lie together
 };
 
 }  // namespace

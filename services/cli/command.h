@@ -27,5 +27,6 @@ void AddHealthCommand(CLI::App& app, std::vector<Command>& commands);
 void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
+void AddBenchCommand(CLI::App& app, std::vector<Command>& commands);
 
 }  // namespace moestro

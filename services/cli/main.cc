@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   moestro::AddInspectCommand(app, commands);
   moestro::AddSegmentsCommands(app, commands);
   moestro::AddMakeModelCommand(app, commands);
+  moestro::AddBenchCommand(app, commands);
 
   try {
     app.parse(argc, argv);

@@ -36,7 +36,7 @@ GAINS = (
     ("o_proj.weight", 0.6),
     (".experts.*down_proj.weight", 0.4),
     ("down_proj.weight", 0.65),
-    ("mlp.gate.weight", 1.5),
+    ("mlp.gate.weight", 1.6),
     ("lm_head.weight", 3.5),
 )
 
@@ -167,7 +167,7 @@ def expected_bytes(checkpoint, name, seed):
         scales = block_scales(words, deviation(weight, checkpoint.shape(weight)[1]), count)
         return struct.pack(f"<{count}f", *scales)
     if name.endswith("e_score_correction_bias"):
-        return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.1, count))
+        return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.15, count))
     if name.endswith("norm.weight"):
         values = normal_values(words, 1.0, 0.1, count)
     elif name.endswith("embed_tokens.weight"):

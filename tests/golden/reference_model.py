@@ -139,9 +139,11 @@ def bf16_activations(model):
 
 
 @contextlib.contextmanager
-def absorbed_attention(model):
+def absorbed_attention(model, shared=None):
     """Attention on the cached latents themselves, with the key and value projections folded into query and output: the
-    same function as transformers' up to rounding, and far cheaper with many sequences and short steps."""
+    same function as transformers' up to rounding, and far cheaper with many sequences and short steps. `shared` is the
+    cache of a prefix that all sequences have, left by such a pass over it alone: the caller's cache then holds what
+    follows, and the caller passes position_ids."""
 
     def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
         batch, steps = hidden_states.shape[:2]
@@ -160,8 +162,15 @@ def absorbed_attention(model):
         query = torch.einsum("bhsd,hdc->bhsc", q_pass, to_key)
         scores = query.flatten(1, 2) @ latent.mT + q_rot.flatten(1, 2) @ k_rot.mT
         scores = scores.view(batch, self.num_heads, steps, -1) * self.scaling + attention_mask
+        if shared is not None:
+            prefix = shared.layers[self.layer_idx]  # [1, 1, tokens, features]: one product for all sequences
+            shared_scores = query @ prefix.keys[0, 0].mT + q_rot @ prefix.values[0, 0].mT
+            scores = torch.cat([shared_scores * self.scaling, scores], dim=-1)
         weights = scores.softmax(-1)
-        summary = (weights.flatten(1, 2) @ latent).view(batch, self.num_heads, steps, -1)
+        own = weights[..., -latent.shape[1] :]
+        summary = (own.flatten(1, 2) @ latent).view(batch, self.num_heads, steps, -1)
+        if shared is not None:
+            summary = summary + weights[..., : -latent.shape[1]] @ prefix.keys[0, 0]
         values = torch.einsum("bhsc,hdc->bhsd", summary, to_value)
         return self.o_proj(values.transpose(1, 2).reshape(batch, steps, -1)), weights
 

@@ -14,7 +14,7 @@ namespace {
 // that attention is neither uniform nor a copy of one position.
 constexpr double kQueryGain = 0.6;
 // Router logits spread the sigmoid over most of (0, 1) without saturating it.
-constexpr double kRouterGain = 1.5;
+constexpr double kRouterGain = 1.6;
 // What a block adds to the residual stream (deviation 1 at first) is about half of it, so that no block is idle and
 // none magnifies the rounding noise of the blocks before it. The four or eight weighted experts of a token add up to
 // more than one MLP does, and a swapped expert must not change everything.
@@ -23,8 +23,9 @@ constexpr double kMlpDownGain = 0.65;
 constexpr double kExpertDownGain = 0.4;
 // Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
 constexpr double kHeadGain = 3.5;
-// Large enough to change which experts are chosen, of both signs, small against the spread of the scores.
-constexpr double kBiasDeviation = 0.1;
+// Large enough to change which experts are chosen, of both signs, and it widens the distances between scores, while
+// rounding noise stays as it is. Small enough that every expert still gets tokens: with 0.3 some get none.
+constexpr double kBiasDeviation = 0.15;
 constexpr double kNormDeviation = 0.1;  // around 1
 
 class Planner {

@@ -104,7 +104,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   return plan;
 }
 
-absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
+absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8) {
   std::vector<TensorPlan> plan;
   for (const ExpectedTensor& expected : ExpectedTensors(spec)) {
     const bool is_fp8 = fp8 && expected.kind == ExpectedTensor::Kind::kLinear;
@@ -115,6 +115,12 @@ absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
     }
     plan.push_back(std::move(tensor));
   }
+  std::ranges::sort(plan, {}, &TensorPlan::name);
+  return plan;
+}
+
+absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(spec, fp8));
   return SegmentWriter::RequiredBytes(plan);
 }
 

@@ -32,8 +32,11 @@ struct Plan {
 // half is transposed (qk_nope_head_dim, v_head_dim and kv_lora_rank must be multiples of 128 then).
 absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec);
 
-// The size of the segment of such a model, from its shapes alone. `fp8`: linear layers are FP8 with block scales (the
-// embedding and the head never are), else BF16. Errors as MakePlan.
+// The tensors of the segment of such a model, sorted by name, from its shapes alone. `fp8`: linear layers are FP8 with
+// block scales (the embedding and the head never are), else BF16. Errors as MakePlan.
+absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8);
+
+// The size of that segment.
 absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8);
 
 }  // namespace moestro

@@ -95,7 +95,7 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
                             packed_values);
         return KvBlock{packed_keys, packed_values};
       },
-      out.data());
+      out.data(), c.shape.heads * c.shape.value_dim);
   std::vector<std::vector<uint16_t>> result;
   const int64_t width = c.shape.heads * c.shape.value_dim;
   for (int64_t row = 0; row < count; ++row)

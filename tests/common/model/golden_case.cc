@@ -35,7 +35,6 @@ GoldenCase ReadCase(const Json& json) {
     result.positions.back().measured_deviation = variant.at("deviation").at(i).get<double>();
   }
   result.greedy = variant.at("greedy").at("tokens").get<std::vector<int32_t>>();
-  result.greedy_router_margin = variant.at("greedy").at("min_router_margin").get<double>();
   return result;
 }
 

@@ -23,7 +23,6 @@ struct GoldenCase {
   std::vector<int32_t> prompt;
   std::vector<GoldenPosition> positions;  // of the prompt
   std::vector<int32_t> greedy;            // continuation
-  double greedy_router_margin = 0;        // smallest of the greedy steps
 };
 
 // All cases that the manifest in `directory` names, with F32 activations and exact weights. NOT_FOUND and

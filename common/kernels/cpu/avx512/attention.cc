@@ -11,6 +11,13 @@ static inline __mmask32 FirstWords(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : static_cast<__mmask32>((1u << n) - 1);
 }
 
+// 32 numbers of a token; zeros where `present` is false. Then the address is not used even for a load that is masked out
+// altogether: where the page has never been touched, such a load takes the CPU hundreds of cycles.
+static inline __m512i LoadToken(bool present, __mmask32 mask, const uint16_t* p) {
+  if (!present) return _mm512_setzero_si512();
+  return _mm512_maskz_loadu_epi16(mask, p);
+}
+
 // rows[r] holds 16 pairs of row r; pairs[p] becomes pair p of 16 rows: a transpose of 32-bit units.
 static inline void Transpose(const __m512i (&rows)[16], __m512i (&pairs)[16]) {
   __m512i a[16], b[16];
@@ -51,7 +58,7 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
 #pragma GCC unroll 16
       for (int r = 0; r < 16; ++r) {
         const int64_t t = tile * 16 + r;
-        rows[r] = _mm512_maskz_loadu_epi16(t < tokens ? mask : 0, kv + t * stride + i);
+        rows[r] = LoadToken(t < tokens, mask, kv + t * stride + i);
       }
       Transpose(rows, columns);
       if (pairs_here == 16) {
@@ -74,8 +81,8 @@ void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim,
     for (int64_t i = 0; i < dim; i += 32) {
       const __mmask32 mask = FirstWords(dim - i);
       const uint16_t* source = kv + t * stride + i;
-      const __m512i even = _mm512_maskz_loadu_epi16(t < tokens ? mask : 0, source);
-      const __m512i odd = _mm512_maskz_loadu_epi16(t + 1 < tokens ? mask : 0, source + stride);
+      const __m512i even = LoadToken(t < tokens, mask, source);
+      const __m512i odd = LoadToken(t + 1 < tokens, mask, source + stride);
       uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, first, odd));
       _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, second, odd));

@@ -8,6 +8,7 @@
 namespace moestro::avx512 {
 
 constexpr int64_t kLanes = 16;
+constexpr __mmask16 kAllLanes = 0xffff;
 
 // The first min(16, max(0, n)) lanes.
 static inline __mmask16 FirstLanes(int64_t n) {

@@ -2,6 +2,7 @@
 // expanded on the fly for few tokens; for more, a block is expanded once into a 16 KiB BF16 panel and used for all.
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/kernels/cpu/avx512_bf16/side_work.h"
 
 namespace moestro::avx512_bf16 {
 
@@ -9,123 +10,168 @@ static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the
 
 // Tokens of a register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
 constexpr int64_t kBlockTokens = 6;
-// Up to here expanding FP8 weights anew for every register block is cheaper than writing and reading back a panel.
-constexpr int64_t kDirectTokens = 32;
 // Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 
-static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+// Row groups that use a block of inputs one after the other, so that many tokens' inputs are read from memory once for
+// all of them.
+constexpr int64_t kPassGroups = 4;
 
 struct Scratch {
-  alignas(64) float totals[kBatchTokens * kGroupRows];
-  alignas(64) uint8_t panel[kScaleBlock * kRowGroup * 2];
+  alignas(64) float totals[kPassGroups][kBatchTokens * kGroupRows];
+  alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
 
 // One block for any number of tokens, in register blocks of about equal size (8 tokens are 4 + 4, not 6 + 2: the fewer
 // tokens share an expanded tile, the dearer it is).
-template <typename Weights>
+template <typename Weights, typename SideWork>
 static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, const Totals& totals) {
+                                  int64_t tokens, const Totals& totals, SideWork side) {
   const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
   const int64_t size = (tokens + register_blocks - 1) / register_blocks;
   for (int64_t t = 0; t < tokens; t += size) {
     const uint16_t* xt = x + t * x_stride;
     const Totals total{totals.data + t * totals.stride, totals.stride, totals.first};
+    side.Refill((tokens - t + size - 1) / size);
     switch (Min(size, tokens - t)) {
       case 1:
-        AddBlock<1>(weights, block, xt, x_stride, total);
+        AddBlock<1>(weights, block, xt, x_stride, total, side);
         break;
       case 2:
-        AddBlock<2>(weights, block, xt, x_stride, total);
+        AddBlock<2>(weights, block, xt, x_stride, total, side);
         break;
       case 3:
-        AddBlock<3>(weights, block, xt, x_stride, total);
+        AddBlock<3>(weights, block, xt, x_stride, total, side);
         break;
       case 4:
-        AddBlock<4>(weights, block, xt, x_stride, total);
+        AddBlock<4>(weights, block, xt, x_stride, total, side);
         break;
       case 5:
-        AddBlock<5>(weights, block, xt, x_stride, total);
+        AddBlock<5>(weights, block, xt, x_stride, total, side);
         break;
       default:
         static_assert(kBlockTokens == 6);
-        AddBlock<6>(weights, block, xt, x_stride, total);
+        AddBlock<6>(weights, block, xt, x_stride, total, side);
         break;
     }
   }
+  Finish(side);
 }
 
-static inline void ExpandPanel(const Fp8Weights& weights, const uint8_t* tiles, int64_t quads, uint8_t* panel) {
-  for (int64_t quad = 0; quad < quads; ++quad, tiles += kStepBytes, panel += 2 * kStepBytes) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64 + kPrefetchBytes);
-      __m512i w01, w23;
-      Expand(weights.expander, tiles + v * 64, &w01, &w23);
-      _mm512_store_si512(panel + v * 64, w01);
-      _mm512_store_si512(panel + kStepBytes + v * 64, w23);
+// At most kPassGroups row groups for at most kBatchTokens tokens.
+class Pass {
+ public:
+  Pass(const PackedMatrix& w, const Fp8Weights<true>& fp8, Scratch& scratch, int64_t row, int64_t row_end)
+      : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
+
+  void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride) {
+    // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
+    // lie so that they evict each other from the cache.
+    const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0;
+    const auto totals = [&](int64_t g, int64_t b) {
+      return direct ? Totals{y + row_ + g * kGroupRows, y_stride, true}
+                    : Totals{scratch_.totals[g], kGroupRows, b == 0};
+    };
+    // One register block reads the weights once and expands them on the fly.
+    const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+    if (is_fp8_ && register_blocks > 1) {
+      Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
     }
+    int64_t b = 0;
+    if (is_fp8_ && tokens == 1) {
+      for (; b + 1 < blocks_ && Cols(b + 1) == kScaleBlock; b += 2) {
+        AddTwoBlocks({fp8_.expander}, BlockOf(b, 0), BlockOf(b + 1, 0), x + b * kScaleBlock, totals(0, b));
+      }
+    }
+    for (; b < blocks_; ++b) {
+      for (int64_t g = 0; g < groups_; ++g) {
+        AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
+      }
+    }
+    if (!direct) Store(tokens, y + row_, y_stride);
   }
-}
 
-static inline void AddFp8Block(const Fp8Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, const Totals& totals, uint8_t* panel_room) {
-  if (tokens <= kDirectTokens) {
-    AddBlockTokens(weights, block, x, x_stride, tokens, totals);
-    return;
+ private:
+  static constexpr int64_t Groups(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows; }
+
+  // Group g's tiles of block b.
+  const uint8_t* Weights(int64_t b, int64_t g) const {
+    return w_.data + (row_ + g * kGroupRows) * column_bytes_ * PaddedCols(w_.cols) +
+           b * kScaleBlock * kGroupRows * column_bytes_;
   }
-  ExpandPanel(weights, block.weights, block.quads + (block.tail != 0), panel_room);
-  Block panel = block;
-  panel.weights = panel_room;
-  AddBlockTokens(Bf16Weights<false>(), panel, x, x_stride, tokens, totals);
-}
+  int64_t Cols(int64_t b) const { return Min(kScaleBlock, w_.cols - b * kScaleBlock); }
+  int64_t Quads(int64_t b) const { return (Cols(b) + 3) / 4; }
 
-static inline int64_t PrefetchDistance(const PackedMatrix& w) {
-  return w.prefetch == nullptr ? kPrefetchBytes : w.prefetch - w.data;
-}
+  Block BlockOf(int64_t b, int64_t g) const {
+    Block block{Weights(b, g), Cols(b) / 4, Cols(b) % 4, 1.0f};
+    if (is_fp8_) block.scale = w_.scales[(row_ + g * kGroupRows) / kScaleBlock * blocks_ + b];
+    return block;
+  }
+  int64_t PrefetchDistance(int64_t in_matrix) const {
+    return w_.prefetch == nullptr ? in_matrix : w_.prefetch - w_.data;
+  }
 
-// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
-static inline void LinearGroup(const PackedMatrix& w, const Fp8Weights& fp8, const uint16_t* x, int64_t x_stride,
-                               int64_t tokens, float* y, int64_t y_stride, int64_t row, int64_t row_end,
-                               Scratch& scratch) {
-  const bool is_fp8 = w.dtype == DType::kF8E4M3;
-  const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
-  const uint8_t* group = w.data + row / kRowGroup * ((w.cols + 3) / 4 * 4) * column_bytes;
-  const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
-  // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may lie
-  // so that they evict each other from the cache.
-  const bool direct = blocks == 1 && row_end - row >= kGroupRows;
-  Totals totals = direct ? Totals{y + row, y_stride, true} : Totals{scratch.totals, kGroupRows, true};
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t col = b * kScaleBlock;
-    const int64_t cols = Min(kScaleBlock, w.cols - col);
-    Block block{group + col * column_bytes, cols / 4, cols % 4, 1.0f};
-    if (is_fp8) {
-      block.scale = w.scales[row / kScaleBlock * blocks + b];
-      AddFp8Block(fp8, block, x + col, x_stride, tokens, totals, scratch.panel);
+  void AddBlockOfGroup(int64_t b, int64_t g, const uint16_t* x, int64_t x_stride, int64_t tokens,
+                       int64_t register_blocks, const Totals& totals) {
+    Block block = BlockOf(b, g);
+    if (is_fp8_ && register_blocks > 1) {
+      const int64_t step = b * groups_ + g;
+      block.weights = scratch_.panels[step % 2];
+      const bool last_group = g + 1 == groups_;
+      const int64_t next_b = last_group ? b + 1 : b;
+      const uint8_t* next = Weights(next_b, last_group ? 0 : g + 1);
+      const int64_t next_quads = next_b == blocks_ ? 0 : Quads(next_b);
+      uint8_t* next_panel = scratch_.panels[(step + 1) % 2];
+      if (register_blocks * kSteps >= kScaleBlock) {
+        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                       PanelExpansion<1>(next, next_quads, next_panel));
+      } else {
+        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                       PanelExpansion<2>(next, next_quads, next_panel));
+      }
+    } else if (is_fp8_) {
+      AddBlockTokens(fp8_, block, x, x_stride, tokens, totals, NoSideWork());
+    } else if (register_blocks > 1) {
+      const int64_t distance = w_.prefetch == nullptr ? kScaleBlock * kRowGroup * column_bytes_ : w_.prefetch - w_.data;
+      AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
+                     BlockPrefetch(block.weights + distance, Quads(b) * 2 * kStepBytes));
     } else {
-      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(w)}, block, x + col, x_stride, tokens, totals);
-    }
-    totals.first = false;
-  }
-  if (direct) return;
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t r = 0; r < Min(kGroupRows, row_end - row); r += 16) {
-      const int64_t lanes = Min(16, row_end - row - r);
-      _mm512_mask_storeu_ps(y + t * y_stride + row + r, static_cast<__mmask16>((1u << lanes) - 1),
-                            _mm512_load_ps(scratch.totals + t * kGroupRows + r));
+      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals,
+                     NoSideWork());
     }
   }
-}
+
+  void Store(int64_t tokens, float* y, int64_t y_stride) const {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t r = 0; r < rows_; r += 16) {
+        const int64_t lanes = Min(16, rows_ - r);
+        const float* totals = scratch_.totals[r / kGroupRows] + t * kGroupRows + r % kGroupRows;
+        _mm512_mask_storeu_ps(y + t * y_stride + r, static_cast<__mmask16>((1u << lanes) - 1), _mm512_load_ps(totals));
+      }
+    }
+  }
+
+  const PackedMatrix& w_;
+  const Fp8Weights<true>& fp8_;
+  Scratch& scratch_;
+  int64_t row_;
+  int64_t rows_;
+  int64_t groups_ = Groups(rows_);
+  int64_t blocks_ = (w_.cols + kScaleBlock - 1) / kScaleBlock;
+  bool is_fp8_ = w_.dtype == DType::kF8E4M3;
+  int64_t column_bytes_ = is_fp8_ ? 1 : 2;
+};
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  const Fp8Weights fp8;
+  const Fp8Weights<true> fp8;
   Scratch scratch;
-  for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
+  // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
+  const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;
+  for (int64_t row = row_begin; row < row_end; row += pass_rows) {
+    Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      LinearGroup(w, fp8, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, row,
-                  row_end, scratch);
+      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride);
     }
   }
 }

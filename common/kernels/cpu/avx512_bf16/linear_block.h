@@ -50,7 +50,11 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
+// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead on its own.
+[[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
+
 // FP8 tiles, expanded on the fly.
+template <bool kPrefetch>
 struct Fp8Weights {
   Fp8Expander expander = MakeFp8Expander();
 
@@ -60,7 +64,7 @@ struct Fp8Weights {
     const uint8_t* tiles = weights + quad * kStepBytes;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64 + kPrefetchBytes);
+      if (kPrefetch) Prefetch(tiles + v * 64 + kPrefetchBytes);
       __m512i w01, w23;
       Expand(expander, tiles + v * 64, &w01, &w23);
 #pragma GCC unroll 8
@@ -83,6 +87,7 @@ struct Bf16Weights {
 #pragma GCC unroll 2
     for (int pair = 0; pair < 2; ++pair) {
       const uint8_t* tiles = weights + (2 * quad + pair) * kStepBytes;
+      KeepOrder();
       __m512i w[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
@@ -106,30 +111,78 @@ struct Totals {
   bool first;  // nothing there yet: start from 0
 };
 
-// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens.
-template <int kTokens, typename Weights>
-static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                            const Totals& totals) {
-  __m512 sums[kTokens][kVectors];
+// Loops over sums are unrolled by force: an array that is indexed by a variable is kept in memory.
+template <int kTokens>
+[[gnu::always_inline]] static inline void ClearSums(__m512 (&sums)[kTokens][kVectors]) {
+#pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sums[t][v] = _mm512_setzero_ps();
   }
+}
+template <int kTokens>
+[[gnu::always_inline]] static inline void AddToTotals(const __m512 (&sums)[kTokens][kVectors], float scale,
+                                                      const Totals& totals) {
+  const __m512 factor = _mm512_set1_ps(scale);
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* total = totals.data + t * totals.stride + v * 16;
+      const __m512 before = totals.first ? _mm512_setzero_ps() : _mm512_loadu_ps(total);
+      _mm512_storeu_ps(total, _mm512_fmadd_ps(sums[t][v], factor, before));
+    }
+  }
+}
+
+// Nothing to do beside a block.
+struct NoSideWork {
+  [[gnu::always_inline]] inline void Refill(int64_t) {}
+  [[gnu::always_inline]] inline bool Step() { return false; }
+};
+
+// totals[t][r] += scale * (block's chain of row r and token t), for kTokens tokens. side.Step() is called once for each
+// 4 inputs until it says that there is no more: work for other execution ports, which hides behind the dot products.
+template <int kTokens, typename Weights, typename SideWork>
+static inline void AddBlock(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
+                            const Totals& totals, SideWork& side_work) {
+  __m512 sums[kTokens][kVectors];
+  ClearSums(sums);
+  SideWork side = side_work;  // in registers, whatever it writes to
+  int64_t quad = 0;
+  for (; quad < block.quads && side.Step(); ++quad) {
+    weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
+  }
+  side_work = side;
 #pragma GCC unroll 2
-  for (int64_t quad = 0; quad < block.quads; ++quad) {
+  for (; quad < block.quads; ++quad) {
     weights.template AddQuad<kTokens>(block.weights, quad, x + 4 * quad, x_stride, sums);
   }
   if (block.tail != 0) {
     const Tail<kTokens> tail = PadTail<kTokens>(x + 4 * block.quads, x_stride, block.tail);
     weights.template AddQuad<kTokens>(block.weights, block.quads, tail.x[0], 4, sums);
   }
-  const __m512 scale = _mm512_set1_ps(block.scale);
-  for (int t = 0; t < kTokens; ++t) {
-    for (int v = 0; v < kVectors; ++v) {
-      float* total = totals.data + t * totals.stride + v * 16;
-      const __m512 before = totals.first ? _mm512_setzero_ps() : _mm512_loadu_ps(total);
-      _mm512_storeu_ps(total, _mm512_fmadd_ps(sums[t][v], scale, before));
-    }
+  AddToTotals(sums, block.scale, totals);
+}
+
+// The same for two whole FP8 blocks, the second behind the first, and one token. Each has its own chains, as ever; side
+// by side they hide the latency of vdpbf16ps, for which four chains are too few. What follows is fetched in the order
+// in which it lies, although it is used from two places: only so do the CPU's own prefetchers help.
+static inline void AddTwoBlocks(const Fp8Weights<false>& weights, const Block& first, const Block& second,
+                                const uint16_t* x, const Totals& totals) {
+  __m512 first_sums[1][kVectors], second_sums[1][kVectors];
+  ClearSums(first_sums);
+  ClearSums(second_sums);
+  const uint8_t* next = second.weights + (second.weights - first.weights);
+  for (int64_t quad = 0; quad < first.quads; ++quad) {
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; ++line) Prefetch(next + line * 64);
+    next += 2 * kStepBytes;
+    weights.AddQuad<1>(first.weights, quad, x + 4 * quad, 0, first_sums);
+    weights.AddQuad<1>(second.weights, quad, x + 4 * (first.quads + quad), 0, second_sums);
   }
+  AddToTotals(first_sums, first.scale, totals);
+  AddToTotals(second_sums, second.scale, {totals.data, totals.stride, false});
 }
 
 }  // namespace moestro::avx512_bf16

@@ -1,0 +1,90 @@
+#include <immintrin.h>
+
+#include "services/cli/bench/probes/probes.h"
+
+namespace moestro::bench {
+
+static uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
+  __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+  for (int64_t i = 0; i < bytes; i += 256) {
+    if (prefetch_bytes != 0) {
+      const auto* ahead = reinterpret_cast<const char*>(data + i + prefetch_bytes);
+      _mm_prefetch(ahead, _MM_HINT_T0);
+      _mm_prefetch(ahead + 64, _MM_HINT_T0);
+      _mm_prefetch(ahead + 128, _MM_HINT_T0);
+      _mm_prefetch(ahead + 192, _MM_HINT_T0);
+    }
+    a = _mm512_xor_si512(a, _mm512_load_si512(data + i));
+    b = _mm512_xor_si512(b, _mm512_load_si512(data + i + 64));
+    c = _mm512_xor_si512(c, _mm512_load_si512(data + i + 128));
+    d = _mm512_xor_si512(d, _mm512_load_si512(data + i + 192));
+  }
+  const __m512i all = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(all));
+}
+
+static void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 256) {
+    for (int64_t line = 0; line < 256; line += 64) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + line), _mm512_load_si512(from + i + line));
+    }
+  }
+  _mm_sfence();
+}
+
+// Two instructions a cycle with a latency of up to 6 cycles need 12 chains; twice as many leave no doubt.
+constexpr int kChains = 24;
+
+// The operands hide from the compiler that every chain computes the same.
+struct Operands {
+  __m512 a;
+  __m512 b;
+};
+static inline Operands MakeOperands(int bits) {
+  Operands operands = {_mm512_castsi512_ps(_mm512_set1_epi32(bits)), _mm512_castsi512_ps(_mm512_set1_epi32(bits))};
+  __asm__ volatile("" : "+v"(operands.a), "+v"(operands.b));
+  return operands;
+}
+
+template <typename Step>
+static inline void RunChains(int64_t rounds, const Operands& operands, Step step) {
+  __m512 sums[kChains];
+#pragma GCC unroll 24
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_ps();
+  for (int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 24
+    for (int i = 0; i < kChains; ++i) {
+      sums[i] = step(sums[i], operands);
+      __asm__ volatile("" : "+v"(sums[i]));
+    }
+  }
+}
+
+static void DotFma(int64_t rounds) {
+  constexpr int kHalf = 0x3f000000;  // 0.5
+  RunChains(rounds, MakeOperands(kHalf),
+            [](__m512 sum, const Operands& operands) { return _mm512_fmadd_ps(operands.a, operands.b, sum); });
+}
+
+extern const Probes kProbesAvx512 = {.isa = "avx512",
+                                     .read = Read,
+                                     .copy = Copy,
+                                     .dot = DotFma,
+                                     .dot_operations = kChains * 32.0,
+                                     .dot_instruction = "512-bit vfmadd231ps"};
+
+static void DotBf16(int64_t rounds) {
+  constexpr int kHalves = 0x3f003f00;  // two BF16 numbers 0.5
+  RunChains(rounds, MakeOperands(kHalves), [](__m512 sum, const Operands& operands) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(operands.a), reinterpret_cast<__m512bh>(operands.b));
+  });
+}
+
+extern const Probes kProbesAvx512Bf16 = {.isa = "avx512_bf16",
+                                         .read = Read,
+                                         .copy = Copy,
+                                         .dot = DotBf16,
+                                         .dot_operations = kChains * 64.0,
+                                         .dot_instruction = "512-bit vdpbf16ps"};
+
+}  // namespace moestro::bench

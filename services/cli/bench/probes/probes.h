@@ -1,0 +1,31 @@
+// The loops that show what the machine can do at most: reading, copying, multiplying and adding. One table for each
+// instruction set. Plain data only: the sources of an instruction set include this header.
+#pragma once
+
+#include <cstdint>
+
+namespace moestro::bench {
+
+struct Probes {
+  const char* isa;
+
+  // Reads every byte of [data, data + bytes) once, prefetching `prefetch_bytes` ahead (0: left to the hardware). The
+  // result depends on every byte. data on a 64-byte boundary, bytes a multiple of 256.
+  uint64_t (*read)(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes);
+
+  // Copies with stores that bypass the caches where the instruction set has them, so that a byte copied is one byte
+  // read and one written. Both on a 64-byte boundary, bytes a multiple of 256.
+  void (*copy)(uint8_t* to, const uint8_t* from, int64_t bytes);
+
+  // `rounds` rounds of independent chains of the instruction that dot products are made of.
+  void (*dot)(int64_t rounds);
+  double dot_operations;        // multiplications and additions of one round
+  const char* dot_instruction;  // as the report names it
+};
+
+extern const Probes kProbesSse2;
+extern const Probes kProbesAvx2;        // FMA
+extern const Probes kProbesAvx512;      // FMA
+extern const Probes kProbesAvx512Bf16;  // vdpbf16ps
+
+}  // namespace moestro::bench
