@@ -30,8 +30,8 @@ using ::testing::HasSubstr;
 
 // The fakes' model: a lower-case letter that depends on all tokens before it.
 int32_t NextToken(const std::vector<int32_t>& tokens) {
-  int64_t sum = 0;
-  for (const int32_t token : tokens) sum = sum * 31 + token;
+  uint64_t sum = 0;
+  for (const int32_t token : tokens) sum = sum * 31 + static_cast<uint64_t>(token);
   return static_cast<int32_t>('a' + sum % 26);
 }
 
