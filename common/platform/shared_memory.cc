@@ -151,9 +151,12 @@ absl::Status CheckRoom(const std::string& name, int64_t bytes) {
 
 // Until the end of it, whoever opens the object finds it incomplete.
 absl::Status Reserve(int fd, const std::string& name, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
-  MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
   const absl::Status status = ReserveMemory(fd, data, bytes, options);
-  if (absl::IsResourceExhausted(status)) return NoSpace(name, bytes, free);
+  if (absl::IsResourceExhausted(status)) {  // someone else took the room that CheckRoom saw
+    MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
+    MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
+    return NoSpace(name, bytes, free + int64_t{info.st_blocks} * 512);
+  }
   MOE_RETURN_IF_ERROR(status);
   if (fchmod(fd, kComplete) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its permissions"));
   return absl::OkStatus();

@@ -108,8 +108,8 @@ std::vector<MemoryStretch> PlaceTensors(std::span<const TensorEntry> directory, 
     stretches.push_back({entry.data_offset, nullptr});
     const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
     for (size_t domain = 0; domain < domains.size(); ++domain) {
-      const IndexRange slices = EvenPart(ChecksumSlices(entry.rows), static_cast<int64_t>(domain),
-                                         static_cast<int64_t>(domains.size()));
+      const IndexRange slices =
+          EvenPart(ChecksumSlices(entry.rows), static_cast<int64_t>(domain), static_cast<int64_t>(domains.size()));
       const int64_t end = std::min(slices.end * slice_bytes, entry.data_bytes);
       stretches.push_back({entry.data_offset + end, &domains[domain]});
     }
@@ -125,9 +125,11 @@ int64_t SegmentWriter::RequiredBytes(std::span<const TensorPlan> plan) {
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(
-    const std::string& name, uint64_t generation, const std::string& fingerprint, const ModelSpec& spec,
-    std::span<const TensorPlan> plan, const SegmentMemoryOptions& options) {
+absl::StatusOr<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(const std::string& name, uint64_t generation,
+                                                                     const std::string& fingerprint,
+                                                                     const ModelSpec& spec,
+                                                                     std::span<const TensorPlan> plan,
+                                                                     const SegmentMemoryOptions& options) {
   MOE_RETURN_IF_ERROR(ValidatePlan(fingerprint, plan));
   const int64_t bytes = RequiredBytes(plan);
   std::vector<TensorEntry> directory = LayOut(plan);

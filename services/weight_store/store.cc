@@ -46,9 +46,10 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   const absl::Status allowed = PlaceNewPagesIn(result.front());
   PlaceNewPagesIn({}).IgnoreError();
   if (allowed.ok()) return result;
-  spdlog::warn("weights cannot be placed by NUMA node ({}): half of the reads or more will cross nodes; a container "
-               "needs the capability SYS_NICE",
-               std::string(allowed.message()));
+  spdlog::warn(
+      "weights cannot be placed by NUMA node ({}): half of the reads or more will cross nodes; a container "
+      "needs the capability SYS_NICE",
+      std::string(allowed.message()));
   return {};
 }
 
@@ -153,9 +154,10 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
     const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
     const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
     if (copy.ok() && disk.ok()) {
-      spdlog::info("ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; packing ran at {:.2f} of the lower, "
-                   "{:.2f} of the copy bandwidth",
-                   *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk), rate / *copy);
+      spdlog::info(
+          "ceilings: copy bandwidth {:.2f} GB/s, disk read {:.2f} GB/s; packing ran at {:.2f} of the lower, "
+          "{:.2f} of the copy bandwidth",
+          *copy / 1e9, *disk / 1e9, rate / std::min(*copy, *disk), rate / *copy);
     }
   }
   return absl::OkStatus();

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import node as node_library  # noqa: E402
 from node import Api, Node  # noqa: E402
 
 REPO = Path(__file__).resolve().parents[2]
@@ -14,6 +15,22 @@ REPO = Path(__file__).resolve().parents[2]
 
 def pytest_addoption(parser):
     parser.addoption("--bin", default="build/release/bin", help="directory of the moestro binaries")
+    parser.addoption("--sanitizer", action="store_true",
+                     help="the binaries have a sanitizer: skips tests marked no_sanitizer and waits longer")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "no_sanitizer(reason): cannot hold in binaries with a sanitizer")
+    if config.getoption("--sanitizer"):
+        node_library.PATIENCE = 10
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--sanitizer"):
+        return
+    for item in items:
+        if mark := item.get_closest_marker("no_sanitizer"):
+            item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
 
 
 @pytest.fixture(scope="session")

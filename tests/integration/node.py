@@ -14,6 +14,7 @@ import grpc
 
 ROLES = ("weight_store", "prefill", "decode", "router")
 START_SECONDS = 60
+PATIENCE = 1  # all waits are longer by this factor; set for slow binaries
 
 
 def free_port():
@@ -23,7 +24,8 @@ def free_port():
 
 
 def wait_until(condition, seconds, what):
-    """Polls until `condition()` is true; fails the test after `seconds`."""
+    """Polls until `condition()` is true; fails the test after `seconds`, or as many times that as PATIENCE says."""
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

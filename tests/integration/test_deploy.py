@@ -11,6 +11,8 @@ import pytest
 
 from node import free_port, wait_until
 
+pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
+
 
 def consecutive_free_ports():
     while True:

@@ -76,8 +76,7 @@ class Packer {
     }
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
-      MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
-                           filler.Fill(job.tensor, slice, dst));
+      MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)], filler.Fill(job.tensor, slice, dst));
     }
     writer_.AddProgress(job.bytes);
     const int64_t left = slices_left_[job.tensor].fetch_sub(job.slice_count, std::memory_order_acq_rel);

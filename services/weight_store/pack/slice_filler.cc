@@ -16,7 +16,7 @@ namespace {
 using Kind = TensorSource::Kind;
 
 // A part of this stays in the core's first or second cache between packing, hashing and copying. Not tuned further:
-// 32 KiB to 256 KiB were equal.
+// 16 KiB to 256 KiB were equal.
 constexpr int64_t kChunkBytes = int64_t{64} << 10;
 
 // dst[col * dst_rows + row] = src[row * cols + col] for an element type of the size of T.

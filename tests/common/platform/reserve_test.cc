@@ -64,9 +64,10 @@ TEST(ReserveMemory, StretchesComeFromTheirNodesAndTheCallersPolicyStays) {
   const int node = ReadNumaNodes().back().id;
   const NumaDomain domain{AllowedCpus(), {node}};
   MappedFile file(10 * kPage);
-  const ReserveOptions options{.threads = 1,
-                               .stretches = {{100, nullptr}, {kPage, &domain}, {3 * kPage + 1, &domain},
-                                             {3 * kPage + 2, nullptr}, {10 * kPage, &domain}}};
+  const ReserveOptions options{
+      .threads = 1,
+      .stretches = {
+          {100, nullptr}, {kPage, &domain}, {3 * kPage + 1, &domain}, {3 * kPage + 2, nullptr}, {10 * kPage, &domain}}};
   const absl::Status status = file.Reserve(options);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(file.PagesInMemory(), 10);

@@ -132,8 +132,7 @@ TEST_F(SharedSegment, IsReadableOnceFinished) {
 // This machine may have one node only: both domains are put there, and everything is as it would be with two.
 TEST_F(SharedSegment, PlacementIsRecorded) {
   const NumaDomain here{AllowedCpus(), {ReadNumaNodes().front().id}};
-  auto writer =
-      SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan(), {.domains = {here, here}});
+  auto writer = SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan(), {.domains = {here, here}});
   ASSERT_TRUE(writer.ok()) << writer.status();
   FillSmallSegment(**writer);
   ASSERT_TRUE((*writer)->Finish().ok());

@@ -71,8 +71,9 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       if (pages->valid.size() >= tokens.size()) break;
       pages->valid.push_back(tokens[pages->valid.size()]);
       ++prefilled_tokens;
-      MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
-      MOE_RETURN_IF_ERROR(progress(static_cast<uint32_t>(pages->valid.size()), total));
+      const auto valid = static_cast<uint32_t>(pages->valid.size());
+      MOE_RETURN_IF_ERROR(Step(Role::kPrefill));  // decode may die in it, and the pages with it
+      MOE_RETURN_IF_ERROR(progress(valid, total));
     }
     EXPECT_EQ(Find(job.lease.id)->valid, tokens);
     return Model(tokens, job.sampling, tokens.size() - job.prompt_tokens);
