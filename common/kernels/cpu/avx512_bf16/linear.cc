@@ -58,6 +58,8 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
   Finish(side);
 }
 
+namespace {  // members of a class would else be weak symbols, which the linker might take for baseline code's
+
 // At most kPassGroups row groups for at most kBatchTokens tokens.
 class Pass {
  public:
@@ -66,8 +68,8 @@ class Pass {
 
   void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride, bool add) {
     // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
-    // lie so that they evict each other from the cache. With `add`, a scale would be multiplied and added in one rounding
-    // there, elsewhere in two.
+    // lie so that they evict each other from the cache. With `add`, a scale would be multiplied and added in one
+    // rounding there, elsewhere in two.
     const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0 && !(add && is_fp8_);
     const auto totals = [&](int64_t g, int64_t b) {
       return direct ? Totals{y + row_ + g * kGroupRows, y_stride, !add}
@@ -164,6 +166,8 @@ class Pass {
   bool is_fp8_ = w_.dtype == DType::kF8E4M3;
   int64_t column_bytes_ = is_fp8_ ? 1 : 2;
 };
+
+}  // namespace
 
 static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                              int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
