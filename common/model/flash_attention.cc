@@ -39,14 +39,12 @@ struct Scratch {
       : total(queries, shape.value_dim),
         part(queries, shape.value_dim),
         scores(kTileQueries * kAttentionBlock),
-        weights(kTileQueries * kAttentionBlock),
-        block_sums(kTileQueries * shape.value_dim) {}
+        weights(kTileQueries * kAttentionBlock) {}
 
   Partial total;
   Partial part;
   Buffer<float> scores;      // [tile, block]
   Buffer<uint16_t> weights;  // [tile, block]
-  Buffer<float> block_sums;  // [tile, value_dim]
 };
 
 // What one task computes: some rows of one run for some heads. It has several kv_heads only if it has their whole
@@ -218,19 +216,18 @@ class FlashAttention::Impl {
         queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head + in_head) * shape_.key_dim;
     kernels_.linear({DType::kBF16, tokens, shape_.key_dim, kv.keys, nullptr, kv.prefetch}, queries, shape_.key_dim,
                     count, scratch.scores.get(), kAttentionBlock, 0, tokens);
-    float rescale[kTileQueries];
+    float* sums = part.sums.get() + begin * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = unit.position + RowOf(unit, begin + i);
       const int64_t visible = std::min(tokens, row + 1 - block * kAttentionBlock);
-      rescale[i] = kernels_.softmax_block(scratch.scores.get() + i * kAttentionBlock, visible, shape_.scale,
-                                          &part.states[begin + i], scratch.weights.get() + i * kAttentionBlock);
+      const float rescale =
+          kernels_.softmax_block(scratch.scores.get() + i * kAttentionBlock, visible, shape_.scale,
+                                 &part.states[begin + i], scratch.weights.get() + i * kAttentionBlock);
+      if (rescale == 1) continue;  // no new maximum: so it is in most blocks
+      for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
-    kernels_.linear({DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr}, scratch.weights.get(),
-                    kAttentionBlock, count, scratch.block_sums.get(), shape_.value_dim, 0, shape_.value_dim);
-    for (int64_t i = 0; i < count; ++i) {
-      kernels_.axpby(1.0f, scratch.block_sums.get() + i * shape_.value_dim, rescale[i], shape_.value_dim,
-                     part.sums.get() + (begin + i) * shape_.value_dim);
-    }
+    kernels_.linear_add({DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr}, scratch.weights.get(),
+                        kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
   // total += part, brought to the greater of both maxima. A query that stands before the part's tokens has an empty

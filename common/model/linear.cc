@@ -52,13 +52,10 @@ void AddLinear(EngineContext& context, const PackedMatrix& weights, const Linear
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
   const int64_t task_groups = TaskGroups(input.rows, RowGroups(weights), context.pool.threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
-  context.pool.RunPerDomain(count, [&](int domain, int64_t task, int worker) {
+  context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);
-    float* output = context.activations.workers[worker].group_a.get();
-    LinearRows(context.kernels, weights, input, rows, output);
-    for (int64_t i = 0; i < input.rows; ++i) {
-      context.kernels.axpy(1.0f, output + i * rows.size(), rows.size(), residual + i * weights.rows + rows.begin);
-    }
+    context.kernels.linear_add(weights, input.x, input.stride, input.rows, residual, weights.rows, rows.begin,
+                               rows.end);
   });
 }
 

@@ -26,6 +26,10 @@ struct CpuKernels {
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 
+  // The same sum added to what y holds (one more rounding).
+  void (*linear_add)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
+                     int64_t y_stride, int64_t row_begin, int64_t row_end);
+
   // out[e] = sum_h w[e, h] * x[h] in F32 for e in [0, experts): w is F32 [experts, hidden] row-major.
   void (*router_logits)(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
 

@@ -194,7 +194,7 @@ static inline void PatchNans(uint8_t* panel, int64_t quads) {
 // The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
 template <typename Isa>
 static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
-                               int64_t y_stride, int64_t row, int64_t row_end, Scratch& scratch) {
+                               int64_t y_stride, int64_t row, int64_t row_end, bool add, Scratch& scratch) {
   const bool is_fp8 = w.dtype == DType::kF8E4M3;
   const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
   const uint8_t* group = w.data + row / kRowGroup * PaddedCols(w.cols) * column_bytes;
@@ -215,21 +215,24 @@ static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t
   }
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < Min(kRowGroup, row_end - row); r += Isa::kLanes) {
-      Isa::StoreFirst(y + t * y_stride + row + r, Min(Isa::kLanes, row_end - row - r),
-                      Isa::Load(scratch.totals + t * kRowGroup + r));
+      float* totals = scratch.totals + t * kRowGroup + r;
+      float* out = y + t * y_stride + row + r;
+      const int64_t lanes = Min(Isa::kLanes, row_end - row - r);
+      for (int64_t lane = 0; add && lane < lanes; ++lane) totals[lane] += out[lane];
+      Isa::StoreFirst(out, lanes, Isa::Load(totals));
     }
   }
 }
 
 template <typename Isa>
 static inline void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
-                          int64_t y_stride, int64_t row_begin, int64_t row_end) {
+                          int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
   static_assert(kRowGroup % Isa::kLanes == 0 && kTileRows % Isa::kLanes == 0, "the packed layout");
   Scratch scratch;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
       LinearGroup<Isa>(w, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, row,
-                       row_end, scratch);
+                       row_end, add, scratch);
     }
   }
 }

@@ -21,6 +21,7 @@ struct Tier {
 
 void FillRef(CpuKernels& table) {
   table.linear = ref::Linear;
+  table.linear_add = ref::LinearAdd;
   table.router_logits = ref::RouterLogits;
   table.rms_norm = ref::RmsNorm;
   table.silu_mul = ref::SiluMul;
@@ -34,6 +35,7 @@ void FillRef(CpuKernels& table) {
 
 void FillAvx2(CpuKernels& table) {
   table.linear = avx2::Linear;
+  table.linear_add = avx2::LinearAdd;
   table.router_logits = avx2::RouterLogits;
   table.rms_norm = avx2::RmsNorm;
   table.silu_mul = avx2::SiluMul;
@@ -47,6 +49,7 @@ void FillAvx2(CpuKernels& table) {
 
 void FillAvx512(CpuKernels& table) {
   table.linear = avx512::Linear;
+  table.linear_add = avx512::LinearAdd;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
   table.silu_mul = avx512::SiluMul;
@@ -58,7 +61,10 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_block = avx512::SoftmaxBlock;
 }
 
-void FillAvx512Bf16(CpuKernels& table) { table.linear = avx512_bf16::Linear; }
+void FillAvx512Bf16(CpuKernels& table) {
+  table.linear = avx512_bf16::Linear;
+  table.linear_add = avx512_bf16::LinearAdd;
+}
 
 // Slowest first.
 constexpr std::array kTiers = {

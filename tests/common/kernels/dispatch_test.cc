@@ -71,9 +71,9 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
   EXPECT_EQ(available.front()->isa, "ref");
   for (const CpuKernels* kernels : available) {
     EXPECT_THAT(CompiledKernels(), testing::Contains(kernels->isa));
-    EXPECT_TRUE(kernels->linear && kernels->router_logits && kernels->rms_norm && kernels->silu_mul &&
-                kernels->to_bf16 && kernels->axpy && kernels->axpby && kernels->pack_keys && kernels->pack_values &&
-                kernels->softmax_block)
+    EXPECT_TRUE(kernels->linear && kernels->linear_add && kernels->router_logits && kernels->rms_norm &&
+                kernels->silu_mul && kernels->to_bf16 && kernels->axpy && kernels->axpby && kernels->pack_keys &&
+                kernels->pack_values && kernels->softmax_block)
         << kernels->isa;
   }
   for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);

@@ -270,5 +270,29 @@ TEST_P(LinearTest, AgreesWithTheReference) {
   }
 }
 
+// Adds exactly the sum that linear gives, and touches no other output.
+TEST_P(LinearTest, LinearAddAddsTheSameSum) {
+  constexpr int64_t kTokens = 14;
+  for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    for (int64_t cols : {3, 64, 128, 300}) {
+      for (int64_t rows : {1, 64, 65, 330}) {
+        SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "]");
+        const Matrix m = RandomMatrix(dtype, rows, cols);
+        const Activations a = RandomActivations(kTokens, cols);
+        for (int64_t tokens : {int64_t{1}, int64_t{6}, kTokens}) {
+          const std::vector<float> sum = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
+          const std::vector<float> before = RandomFloats(static_cast<int64_t>(sum.size()), 9);
+          std::vector<float> y = before;
+          kernels_->linear_add(m.view, a.x.data(), a.stride, tokens, y.data(), rows + 3, 0, rows);
+          for (size_t i = 0; i < y.size(); ++i) {
+            const bool is_output = static_cast<int64_t>(i) % (rows + 3) < rows;
+            ASSERT_EQ(y[i], is_output ? before[i] + sum[i] : before[i]) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moestro

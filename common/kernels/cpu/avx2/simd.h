@@ -70,8 +70,8 @@ static inline __m256 PowerOfTwo(__m256i n) {
 static inline __m256 Exp(__m256 x) {
   // Far outside the range of results, yet small enough that n ln2 below is accurate. Operand order: NaN passes through.
   x = _mm256_min_ps(_mm256_set1_ps(120.0f), _mm256_max_ps(_mm256_set1_ps(-120.0f), x));
-  const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
-                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256 n =
+      _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   // ln2 in two parts; the first has so few bits that n times it is exact.
   __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
   r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);

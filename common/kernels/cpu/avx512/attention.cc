@@ -11,8 +11,8 @@ static inline __mmask32 FirstWords(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : static_cast<__mmask32>((1u << n) - 1);
 }
 
-// 32 numbers of a token; zeros where `present` is false. Then the address is not used even for a load that is masked out
-// altogether: where the page has never been touched, such a load takes the CPU hundreds of cycles.
+// 32 numbers of a token; zeros where `present` is false. Then the address is not used even for a load that is masked
+// out altogether: where the page has never been touched, such a load takes the CPU hundreds of cycles.
 static inline __m512i LoadToken(bool present, __mmask32 mask, const uint16_t* p) {
   if (!present) return _mm512_setzero_si512();
   return _mm512_maskz_loadu_epi16(mask, p);

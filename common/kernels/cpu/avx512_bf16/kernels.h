@@ -10,5 +10,7 @@ namespace moestro::avx512_bf16 {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end);
+void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+               int64_t row_begin, int64_t row_end);
 
 }  // namespace moestro::avx512_bf16

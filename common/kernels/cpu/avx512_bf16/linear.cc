@@ -58,18 +58,21 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
   Finish(side);
 }
 
+namespace {  // members of a class would else be weak symbols, which the linker might take for baseline code's
+
 // At most kPassGroups row groups for at most kBatchTokens tokens.
 class Pass {
  public:
   Pass(const PackedMatrix& w, const Fp8Weights<true>& fp8, Scratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
-  void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride) {
+  void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride, bool add) {
     // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
-    // lie so that they evict each other from the cache.
-    const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0;
+    // lie so that they evict each other from the cache. With `add`, a scale would be multiplied and added in one
+    // rounding there, elsewhere in two.
+    const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0 && !(add && is_fp8_);
     const auto totals = [&](int64_t g, int64_t b) {
-      return direct ? Totals{y + row_ + g * kGroupRows, y_stride, true}
+      return direct ? Totals{y + row_ + g * kGroupRows, y_stride, !add}
                     : Totals{scratch_.totals[g], kGroupRows, b == 0};
     };
     // One register block reads the weights once and expands them on the fly.
@@ -88,7 +91,7 @@ class Pass {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
     }
-    if (!direct) Store(tokens, y + row_, y_stride);
+    if (!direct) Store(tokens, y + row_, y_stride, add);
   }
 
  private:
@@ -141,12 +144,14 @@ class Pass {
     }
   }
 
-  void Store(int64_t tokens, float* y, int64_t y_stride) const {
+  void Store(int64_t tokens, float* y, int64_t y_stride, bool add) const {
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < rows_; r += 16) {
-        const int64_t lanes = Min(16, rows_ - r);
-        const float* totals = scratch_.totals[r / kGroupRows] + t * kGroupRows + r % kGroupRows;
-        _mm512_mask_storeu_ps(y + t * y_stride + r, static_cast<__mmask16>((1u << lanes) - 1), _mm512_load_ps(totals));
+        const auto lanes = static_cast<__mmask16>((1u << Min(16, rows_ - r)) - 1);
+        float* out = y + t * y_stride + r;
+        __m512 sum = _mm512_load_ps(scratch_.totals[r / kGroupRows] + t * kGroupRows + r % kGroupRows);
+        if (add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out));
+        _mm512_mask_storeu_ps(out, lanes, sum);
       }
     }
   }
@@ -162,8 +167,10 @@ class Pass {
   int64_t column_bytes_ = is_fp8_ ? 1 : 2;
 };
 
-void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
-            int64_t row_begin, int64_t row_end) {
+}  // namespace
+
+static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
+                             int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
   const Fp8Weights<true> fp8;
   Scratch scratch;
   // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
@@ -171,9 +178,19 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
   for (int64_t row = row_begin; row < row_end; row += pass_rows) {
     Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride);
+      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, add);
     }
   }
+}
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end) {
+  RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+}
+
+void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+               int64_t row_begin, int64_t row_end) {
+  RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
 }  // namespace moestro::avx512_bf16

@@ -14,6 +14,8 @@ static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 constexpr int64_t kSteps = kScaleBlock / 4;  // of a register block, but for the last inputs of a row
 
+namespace {  // for internal linkage of the members
+
 // The shares of side work of the register blocks that read one block: evenly spread, memory and the execution ports
 // that dot products leave idle are busy all the time.
 class Shares {
@@ -91,6 +93,8 @@ class BlockPrefetch {
   Shares shares_;
   const uint8_t* next_;
 };
+
+}  // namespace
 
 // Does what is left: short blocks do not have steps enough.
 template <typename SideWork>

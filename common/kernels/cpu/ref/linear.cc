@@ -64,7 +64,7 @@ void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, fl
 
 // All outputs of the tile of rows that begins at `row`, for at most kTokenBatch tokens.
 void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
-                int64_t row, int64_t row_end) {
+                int64_t row, int64_t row_end, bool add) {
   const bool fp8 = w.dtype == DType::kF8E4M3;
   const int64_t column_bytes = kRowGroup * DTypeBytes(w.dtype);
   const uint8_t* tile_data =
@@ -78,7 +78,19 @@ void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int6
     for (int64_t t = 0; t < tokens; ++t) AddBlock(tile, x + t * x_stride + col, cols, scale, totals[t]);
   }
   for (int64_t t = 0; t < tokens; ++t) {
-    std::copy_n(totals[t], std::min(kTileRows, row_end - row), y + t * y_stride + row);
+    float* out = y + t * y_stride + row;
+    for (int64_t r = 0; r < std::min(kTileRows, row_end - row); ++r)
+      out[r] = add ? out[r] + totals[t][r] : totals[t][r];
+  }
+}
+
+void RunTiles(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+              int64_t row_begin, int64_t row_end, bool add) {
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    for (int64_t t = 0; t < tokens; t += kTokenBatch) {
+      LinearTile(w, x + t * x_stride, x_stride, std::min(kTokenBatch, tokens - t), y + t * y_stride, y_stride, row,
+                 row_end, add);
+    }
   }
 }
 
@@ -86,12 +98,12 @@ void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int6
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
-    for (int64_t t = 0; t < tokens; t += kTokenBatch) {
-      LinearTile(w, x + t * x_stride, x_stride, std::min(kTokenBatch, tokens - t), y + t * y_stride, y_stride, row,
-                 row_end);
-    }
-  }
+  RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+}
+
+void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+               int64_t row_begin, int64_t row_end) {
+  RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
 }  // namespace moestro::ref
