@@ -20,7 +20,7 @@ static uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes)
     d = _mm512_xor_si512(d, _mm512_load_si512(data + i + 192));
   }
   const __m512i all = _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d));
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(all));
+  return static_cast<uint64_t>(_mm512_reduce_or_epi64(all));
 }
 
 static void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
