@@ -63,7 +63,7 @@ namespace {  // members of a class would else be weak symbols, which the linker 
 // At most kPassGroups row groups for at most kBatchTokens tokens.
 class Pass {
  public:
-  Pass(const PackedMatrix& w, const Fp8Weights<true>& fp8, Scratch& scratch, int64_t row, int64_t row_end)
+  Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
   void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride, bool add) {
@@ -80,13 +80,7 @@ class Pass {
     if (is_fp8_ && register_blocks > 1) {
       Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
     }
-    int64_t b = 0;
-    if (is_fp8_ && tokens == 1) {
-      for (; b + 1 < blocks_ && Cols(b + 1) == kScaleBlock; b += 2) {
-        AddTwoBlocks({fp8_.expander}, BlockOf(b, 0), BlockOf(b + 1, 0), x + b * kScaleBlock, totals(0, b));
-      }
-    }
-    for (; b < blocks_; ++b) {
+    for (int64_t b = 0; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
@@ -157,7 +151,7 @@ class Pass {
   }
 
   const PackedMatrix& w_;
-  const Fp8Weights<true>& fp8_;
+  const Fp8Weights& fp8_;
   Scratch& scratch_;
   int64_t row_;
   int64_t rows_;
@@ -171,7 +165,7 @@ class Pass {
 
 static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                              int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  const Fp8Weights<true> fp8;
+  const Fp8Weights fp8;
   Scratch scratch;
   // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
   const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;

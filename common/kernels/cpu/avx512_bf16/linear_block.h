@@ -54,7 +54,6 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
 [[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
 
 // FP8 tiles, expanded on the fly.
-template <bool kPrefetch>
 struct Fp8Weights {
   Fp8Expander expander = MakeFp8Expander();
 
@@ -64,7 +63,7 @@ struct Fp8Weights {
     const uint8_t* tiles = weights + quad * kStepBytes;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      if (kPrefetch) Prefetch(tiles + v * 64 + kPrefetchBytes);
+      Prefetch(tiles + v * 64 + kPrefetchBytes);
       __m512i w01, w23;
       Expand(expander, tiles + v * 64, &w01, &w23);
 #pragma GCC unroll 8
@@ -163,26 +162,6 @@ static inline void AddBlock(const Weights& weights, const Block& block, const ui
     weights.template AddQuad<kTokens>(block.weights, block.quads, tail.x[0], 4, sums);
   }
   AddToTotals(sums, block.scale, totals);
-}
-
-// The same for two whole FP8 blocks, the second behind the first, and one token. Each has its own chains, as ever; side
-// by side they hide the latency of vdpbf16ps, for which four chains are too few. What follows is fetched in the order
-// in which it lies, although it is used from two places: only so do the CPU's own prefetchers help.
-static inline void AddTwoBlocks(const Fp8Weights<false>& weights, const Block& first, const Block& second,
-                                const uint16_t* x, const Totals& totals) {
-  __m512 first_sums[1][kVectors], second_sums[1][kVectors];
-  ClearSums(first_sums);
-  ClearSums(second_sums);
-  const uint8_t* next = second.weights + (second.weights - first.weights);
-  for (int64_t quad = 0; quad < first.quads; ++quad) {
-#pragma GCC unroll 8
-    for (int line = 0; line < 8; ++line) Prefetch(next + line * 64);
-    next += 2 * kStepBytes;
-    weights.AddQuad<1>(first.weights, quad, x + 4 * quad, 0, first_sums);
-    weights.AddQuad<1>(second.weights, quad, x + 4 * (first.quads + quad), 0, second_sums);
-  }
-  AddToTotals(first_sums, first.scale, totals);
-  AddToTotals(second_sums, second.scale, {totals.data, totals.stride, false});
 }
 
 }  // namespace moestro::avx512_bf16
