@@ -1,9 +1,10 @@
 // Causal attention of many queries over paged keys and values, for every form of it: grouped queries (GQA), absorbed
 // MLA (all heads are one group over the latent vectors) and un-absorbed MLA (every head its own group).
 //
-// Flash attention: KV blocks of kAttentionBlock tokens, each packed once and used by all queries that share it (the
-// heads of a group, folded, and neighbouring rows), with an online softmax. Flash decoding: every kSplitBlocks blocks
-// start a new partial result, and partial results are merged in order; so one long sequence keeps all workers busy.
+// Flash attention: KV blocks of kAttentionBlock tokens, each used by all queries that share it (the heads of a group,
+// folded, and neighbouring rows) as two matrix products with an online softmax between. Flash decoding: every few
+// blocks a new partial result starts, and partial results are merged in order; so one long sequence keeps all workers
+// busy.
 //
 // Both boundaries are fixed positions of the sequence, and a query's arithmetic does not depend on which queries share
 // a task: its bits are the same for any batch, chunk and number of threads.
@@ -60,7 +61,7 @@ class FlashAttention {
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;
 
-  // Memory: for every worker and its share of partial results about 10 * 256 KiB, whatever the batch.
+  // Memory: 8 sums of 256 KiB for every worker, whatever the batch.
   FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape);
   ~FlashAttention();
   FlashAttention(const FlashAttention&) = delete;

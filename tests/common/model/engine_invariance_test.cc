@@ -2,6 +2,7 @@
 #include <tuple>
 
 #include "common/model/engine.h"
+#include "common/model/linear.h"
 #include "gtest/gtest.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
@@ -45,8 +46,8 @@ TEST_P(EngineInvariance, ThreadsAndDomains) {
   WorkerPool one(1);
   const TestSequence sequence(SmallSpec(), kTokens);
   const Logits expected = RunPrompt(*MakeEngine(one), sequence, tokens_, kTokens, form());
-  for (const auto& [threads, domains] : {std::pair(2, 1), std::pair(5, 1), std::pair(2, 2), std::pair(5, 2),
-                                         std::pair(3, 3)}) {
+  for (const auto& [threads, domains] :
+       {std::pair(2, 1), std::pair(5, 1), std::pair(2, 2), std::pair(5, 2), std::pair(3, 3)}) {
     for (const int64_t chunk : {7, 130}) {
       WorkerPool pool({.threads = threads, .domains = domains});
       const TestSequence other(SmallSpec(), kTokens);
@@ -125,6 +126,29 @@ TEST_P(EngineInvariance, ManyHeads) {
     const Logits logits = RunPrompt(**engine, sequence, std::span(tokens_).first(70), chunk, form());
     if (expected.empty()) expected = logits;
     EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, chunks of " << chunk;
+  }
+}
+
+// With 64 rows or more and wide layers, a task takes several row groups (TaskGroups), the last of them fewer.
+TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
+  constexpr int64_t kManyTokens = 66;
+  ModelSpec spec = SmallSpec();
+  spec.num_layers = 2;  // a dense one and one with experts
+  spec.hidden_size = spec.intermediate_size = 1100;
+  spec.moe_intermediate_size = 300;
+  ASSERT_GT(TaskGroups(kManyTokens, RowGroups({.rows = spec.hidden_size}), 1), 1);
+  ASSERT_EQ(TaskGroups(kManyTokens / 2, RowGroups({.rows = spec.hidden_size}), 1), 1);
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
+  Logits expected;
+  for (const auto& [threads, domains, chunk] : {std::tuple(1, 1, kManyTokens / 2), std::tuple(1, 1, kManyTokens),
+                                                std::tuple(2, 1, kManyTokens), std::tuple(2, 2, kManyTokens)}) {
+    WorkerPool pool({.threads = threads, .domains = domains});
+    const auto engine = Engine::Create(*model.segment, kernels(), pool, {.max_rows = kManyTokens});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const TestSequence sequence(spec, kManyTokens);
+    const Logits logits = RunPrompt(**engine, sequence, std::span(tokens_).first(kManyTokens), chunk, form());
+    if (expected.empty()) expected = logits;
+    EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, " << domains << " domains, chunks of " << chunk;
   }
 }
 

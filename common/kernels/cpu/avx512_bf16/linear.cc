@@ -1,5 +1,6 @@
-// Group by group of 64 rows, block by block of 128 inputs, a few tokens at a time (linear_block.h). FP8 weights are
-// expanded on the fly for few tokens; for more, a block is expanded once into a 16 KiB BF16 panel and used for all.
+// Block by block of 128 inputs, a few groups of 64 rows after each other, a few tokens at a time (linear_block.h). FP8
+// weights are expanded on the fly for few tokens; for more, once into a 16 KiB BF16 panel that all use, while they use
+// the panel before (side_work.h).
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
@@ -10,7 +11,7 @@ static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the
 
 // Tokens of a register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
 constexpr int64_t kBlockTokens = 6;
-// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
+// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack a row group, which stay in L2.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 
 // Row groups that use a block of inputs one after the other, so that many tokens' inputs are read from memory once for
@@ -99,18 +100,14 @@ class Pass {
   int64_t Cols(int64_t b) const { return Min(kScaleBlock, w_.cols - b * kScaleBlock); }
   int64_t Quads(int64_t b) const { return (Cols(b) + 3) / 4; }
 
-  Block BlockOf(int64_t b, int64_t g) const {
-    Block block{Weights(b, g), Cols(b) / 4, Cols(b) % 4, 1.0f};
-    if (is_fp8_) block.scale = w_.scales[(row_ + g * kGroupRows) / kScaleBlock * blocks_ + b];
-    return block;
-  }
   int64_t PrefetchDistance(int64_t in_matrix) const {
     return w_.prefetch == nullptr ? in_matrix : w_.prefetch - w_.data;
   }
 
   void AddBlockOfGroup(int64_t b, int64_t g, const uint16_t* x, int64_t x_stride, int64_t tokens,
                        int64_t register_blocks, const Totals& totals) {
-    Block block = BlockOf(b, g);
+    Block block{Weights(b, g), Cols(b) / 4, Cols(b) % 4, 1.0f};
+    if (is_fp8_) block.scale = w_.scales[(row_ + g * kGroupRows) / kScaleBlock * blocks_ + b];
     if (is_fp8_ && register_blocks > 1) {
       const int64_t step = b * groups_ + g;
       block.weights = scratch_.panels[step % 2];
@@ -129,7 +126,7 @@ class Pass {
     } else if (is_fp8_) {
       AddBlockTokens(fp8_, block, x, x_stride, tokens, totals, NoSideWork());
     } else if (register_blocks > 1) {
-      const int64_t distance = w_.prefetch == nullptr ? kScaleBlock * kRowGroup * column_bytes_ : w_.prefetch - w_.data;
+      const int64_t distance = PrefetchDistance(kScaleBlock * kGroupRows * column_bytes_);
       AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
                      BlockPrefetch(block.weights + distance, Quads(b) * 2 * kStepBytes));
     } else {
