@@ -8,9 +8,7 @@ import time
 import grpc
 import pytest
 
-from node import ROLES, wait_until
-
-SERVICES = {"weight_store": "WeightStore", "prefill": "Prefill", "decode": "Decode", "router": "Inference"}
+from node import ROLES, SERVICES, wait_until
 
 
 def reflect(target, request):
