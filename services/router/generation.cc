@@ -32,7 +32,7 @@ absl::Status Generation::Attempt() {
 }
 
 absl::Status Generation::Admit() {
-  MOE_RETURN_IF_ERROR(life_.AcquirePages(static_cast<uint32_t>(job_.prompt.size()) + job_.max_tokens));
+  MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted()));
   if (announced_) return absl::OkStatus();
   announced_ = true;
   cached_tokens_ = life_.reservation().cached_tokens;

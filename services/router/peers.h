@@ -38,6 +38,14 @@ class PrefillPeer {
   virtual absl::Status Score(const PrefillJob& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) = 0;
 };
 
+struct ReserveRequest {
+  std::string request_id;
+  std::span<const int32_t> tokens;  // the prompt, then what was generated before
+  uint32_t max_tokens = 0;          // that may still be generated
+  uint64_t arrival = 0;             // who came last gives up pages first
+  bool ignore_cache = false;
+};
+
 struct Reservation {
   PageLease lease;
   uint32_t cached_tokens = 0;
@@ -60,7 +68,7 @@ class DecodeSession {
   virtual ~DecodeSession() = default;
 
   // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never. After an error the session is of no more use.
-  virtual absl::StatusOr<Reservation> Reserve(const std::string& request_id, uint32_t tokens) = 0;
+  virtual absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) = 0;
   virtual absl::Status Start(const DecodeStart& start) = 0;
   // After Start; a FinishReason is the last event.
   virtual absl::StatusOr<DecodeEvent> Next() = 0;

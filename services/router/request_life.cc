@@ -32,13 +32,18 @@ absl::StatusOr<AdmissionQueue::Place> RequestLife::LineUp() {
   return environment_.queue.Enter(arrival_);
 }
 
-absl::Status RequestLife::AcquirePages(uint32_t tokens) {
+absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, bool ignore_cache) {
+  const ReserveRequest request{.request_id = request_id_,
+                               .tokens = tokens,
+                               .max_tokens = max_tokens,
+                               .arrival = arrival_,
+                               .ignore_cache = ignore_cache};
   const GaugeHold waiting(environment_.metrics.waiting);
   MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Place place, LineUp());
   while (true) {
     MOE_RETURN_IF_ERROR(Check());
     if (place.IsFirst()) {
-      const absl::Status status = TryAcquire(tokens);
+      const absl::Status status = TryAcquire(request);
       if (status.ok()) break;
       if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
     }
@@ -53,9 +58,9 @@ absl::Status RequestLife::AcquirePages(uint32_t tokens) {
   return absl::OkStatus();
 }
 
-absl::Status RequestLife::TryAcquire(uint32_t tokens) {
+absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   std::unique_ptr<DecodeSession> session = call_.decode.OpenSession();
-  MOE_ASSIGN_OR_RETURN(reservation_, session->Reserve(request_id_, tokens));
+  MOE_ASSIGN_OR_RETURN(reservation_, session->Reserve(request));
   session_ = std::move(session);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -42,9 +43,9 @@ class RequestLife {
 
   RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id);
 
-  // Waits in line until decode grants pages for `tokens` tokens. RESOURCE_EXHAUSTED when the line is full,
-  // INVALID_ARGUMENT when the pool could never hold that many.
-  absl::Status AcquirePages(uint32_t tokens);
+  // Waits in line until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED when the line is
+  // full, INVALID_ARGUMENT when the pool could never hold that many.
+  absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, bool ignore_cache = false);
   void ReleasePages();
   bool has_pages() const { return session_ != nullptr; }
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
@@ -65,7 +66,7 @@ class RequestLife {
   const std::string& request_id() const { return request_id_; }
 
  private:
-  absl::Status TryAcquire(uint32_t tokens);
+  absl::Status TryAcquire(const ReserveRequest& request);
   absl::StatusOr<AdmissionQueue::Place> LineUp();
 
   const RouterEnvironment environment_;

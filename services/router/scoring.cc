@@ -26,7 +26,7 @@ absl::Status Scoring::Run() {
 
 absl::Status Scoring::Attempt() {
   const auto count = static_cast<uint32_t>(job_.tokens.size());
-  MOE_RETURN_IF_ERROR(life_.AcquirePages(count));
+  MOE_RETURN_IF_ERROR(life_.AcquirePages(job_.tokens, 0, /*ignore_cache=*/true));
   received_ = 0;
   const PrefillJob job{.request_id = job_.request_id,
                        .tokens = job_.tokens,

@@ -24,10 +24,14 @@ class RpcDecodeSession final : public DecodeSession {
     stream_->Finish();
   }
 
-  absl::StatusOr<Reservation> Reserve(const std::string& request_id, uint32_t tokens) override {
+  absl::StatusOr<Reservation> Reserve(const ReserveRequest& wanted) override {
     v1::SessionRequest request;
-    request.mutable_reserve()->set_request_id(request_id);
-    request.mutable_reserve()->set_tokens(tokens);
+    v1::SessionRequest::Reserve& proto = *request.mutable_reserve();
+    proto.set_request_id(wanted.request_id);
+    proto.mutable_token_ids()->Add(wanted.tokens.begin(), wanted.tokens.end());
+    proto.set_max_tokens(wanted.max_tokens);
+    proto.set_arrival(wanted.arrival);
+    proto.set_ignore_cache(wanted.ignore_cache);
     v1::SessionReply reply;
     if (!stream_->Write(request) || !stream_->Read(&reply)) return Finish();
     if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is no reservation");

@@ -134,8 +134,9 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       if (Pages* pages = node_.Find(id_)) node_.reserved_ -= pages->tokens;
       node_.pages_.erase(id_);
     }
-    absl::StatusOr<Reservation> Reserve(const std::string& request_id, uint32_t tokens) override {
-      EXPECT_FALSE(request_id.empty());
+    absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) override {
+      EXPECT_FALSE(request.request_id.empty());
+      const auto tokens = static_cast<uint32_t>(request.tokens.size()) + request.max_tokens;
       MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
       if (tokens > node_.capacity) return absl::InvalidArgumentError("decode: never fits");
       if (node_.pages_.empty()) node_.reserved_ = 0;

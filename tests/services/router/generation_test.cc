@@ -244,7 +244,8 @@ TEST(GenerationTest, WaitsForPages) {
   FakeNode node;
   node.capacity = 10;
   std::unique_ptr<DecodeSession> other = node.OpenSession();
-  ASSERT_TRUE(other->Reserve("other", 5).ok());
+  ASSERT_TRUE(
+      other->Reserve({.request_id = "other", .tokens = {}, .max_tokens = 5, .arrival = 0, .ignore_cache = false}).ok());
   const auto before = node.clock.Now();
   node.clock.on_sleep = [&] {
     EXPECT_EQ(node.metrics.waiting.Value(), 1);
@@ -263,7 +264,8 @@ TEST(GenerationTest, CancelledWhileQueued) {
   FakeNode node;
   node.capacity = 10;
   const std::unique_ptr<DecodeSession> other = node.OpenSession();
-  ASSERT_TRUE(other->Reserve("other", 5).ok());
+  ASSERT_TRUE(
+      other->Reserve({.request_id = "other", .tokens = {}, .max_tokens = 5, .arrival = 0, .ignore_cache = false}).ok());
   node.clock.on_sleep = [&] { node.client_here = false; };
   EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
   EXPECT_EQ(node.queue.size(), 0u);
