@@ -1,0 +1,79 @@
+// A thread that does work in order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "common/device/device.h"
+#include "common/device/host/clock.h"
+#include "common/device/host/copy_link.h"
+
+namespace moestro::device {
+
+// One Record: completed once. Thread-safe.
+class HostCompletion {
+ public:
+  void Complete(absl::Status status, double seconds);
+  absl::Status Wait();
+  double Seconds() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable completed_;
+  bool done_ = false;
+  absl::Status status_;
+  double seconds_ = 0;
+};
+
+class HostEvent final : public Event {
+ public:
+  absl::Status Wait() override { return last()->Wait(); }
+  double Seconds() const override { return last()->Seconds(); }
+
+  // The new completion that a Record stands for.
+  std::shared_ptr<HostCompletion> Renew();
+  // The last Record's.
+  std::shared_ptr<HostCompletion> last() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<HostCompletion> last_;  // guarded by mutex_
+};
+
+class HostStream final : public Stream {
+ public:
+  HostStream(const Clock& clock, CopyLink& to_device, CopyLink& to_host);
+  ~HostStream() override;
+
+  absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) override;
+  absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) override;
+  absl::Status Launch(Kernel kernel) override;
+  absl::Status Record(Event& event) override;
+  absl::Status WaitFor(Event& event) override;
+  absl::Status Synchronize() override;
+
+ private:
+  struct Task {
+    std::function<absl::Status()> work;          // skipped when the stream has failed
+    std::shared_ptr<HostCompletion> completion;  // completed after it, in any case; null if nobody asks
+  };
+  absl::Status Add(std::function<absl::Status()> work, std::shared_ptr<HostCompletion> completion = nullptr);
+  void Work();
+
+  const Clock& clock_;
+  CopyLink& to_device_;
+  CopyLink& to_host_;
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<Task> tasks_;  // guarded by mutex_
+  bool closed_ = false;     // guarded by mutex_
+  absl::Status status_;     // of the thread
+  std::thread thread_;
+};
+
+}  // namespace moestro::device

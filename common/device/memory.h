@@ -1,0 +1,67 @@
+// Memory of a device: what was allocated, and how much there may be.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace moestro::device {
+
+// Calls a function when it is destroyed. Movable.
+class Release {
+ public:
+  Release() = default;
+  explicit Release(std::function<void()> release) : release_(std::move(release)) {}
+  Release(Release&& other) noexcept : release_(std::exchange(other.release_, nullptr)) {}
+  Release& operator=(Release&& other) noexcept {
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  ~Release() {
+    if (release_) release_();
+  }
+
+ private:
+  std::function<void()> release_;
+};
+
+// Owns device memory; the device must outlive it, and no stream may still use it when it is destroyed.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(uint8_t* data, int64_t bytes, Release release) : data_(data), bytes_(bytes), release_(std::move(release)) {}
+
+  uint8_t* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  int64_t bytes_ = 0;
+  Release release_;
+};
+
+// Host memory is registered while it lives.
+using Registration = Release;
+
+// Counts bytes against a limit. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(int64_t limit) : limit_(limit) {}
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const;
+  // RESOURCE_EXHAUSTED: "expert ring: 100 bytes of device memory wanted, 20 of 120 are free".
+  absl::Status Take(int64_t bytes, const std::string& what);
+  void Give(int64_t bytes);
+
+ private:
+  const int64_t limit_;
+  mutable std::mutex mutex_;
+  int64_t used_ = 0;  // guarded by mutex_
+};
+
+}  // namespace moestro::device

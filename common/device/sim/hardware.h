@@ -1,0 +1,23 @@
+// A machine as numbers: what the simulated device knows of it. Files of such numbers: deploy/hardware.
+#pragma once
+
+#include <string>
+
+namespace moestro::device {
+
+// Rates are of the data sheet; the fractions say what programs get of them.
+struct HardwareSpec {
+  std::string name;
+  double gpu_memory_bytes = 0;
+  double gpu_memory_bytes_per_second = 0;
+  double fp8_flops_per_second = 0;   // with F32 accumulation, without sparsity; BF16's where there is no FP8
+  double bf16_flops_per_second = 0;  // with F32 accumulation, without sparsity
+  double copy_bytes_per_second = 0;  // of pinned memory over the bus, each direction, measured: no fraction of its own
+  double copy_seconds = 0;           // before the first byte of a copy arrives
+  double launch_seconds = 0;         // of a kernel
+  double linear_fraction = 1;        // of the FLOP rates, in products with weights
+  double attention_fraction = 1;     // of the BF16 rate, in attention
+  double memory_fraction = 1;        // of the memory bandwidth
+};
+
+}  // namespace moestro::device

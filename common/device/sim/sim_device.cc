@@ -1,0 +1,155 @@
+#include "common/device/sim/sim_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+
+namespace moestro::device {
+namespace {
+
+constexpr int64_t kAlignment = 4096;
+
+// The calling thread's time on the device that it used last: a thread serves one simulated device at a time.
+struct ThreadTime {
+  uint64_t device = 0;
+  double seconds = 0;
+};
+thread_local ThreadTime thread_time;
+
+class Time {
+ public:
+  double Now() const { return thread_time.device == id_ ? thread_time.seconds : 0; }
+  void AdvanceTo(double seconds) const { thread_time = {id_, std::max(Now(), seconds)}; }
+
+ private:
+  static inline std::atomic<uint64_t> devices_{0};
+  const uint64_t id_ = ++devices_;
+};
+
+class SimEvent final : public Event {
+ public:
+  explicit SimEvent(const Time& time) : time_(time) {}
+
+  absl::Status Wait() override {
+    time_.AdvanceTo(Seconds());
+    return absl::OkStatus();
+  }
+  double Seconds() const override {
+    const double seconds = seconds_.load();
+    MOE_CHECK(seconds >= 0);  // recorded
+    return seconds;
+  }
+  void Set(double seconds) { seconds_.store(seconds); }
+
+ private:
+  const Time& time_;
+  std::atomic<double> seconds_{-1};
+};
+
+// One direction of the bus.
+class Bus {
+ public:
+  // When a copy ends that takes `seconds` and could begin at `begin`.
+  double Use(double begin, double seconds) {
+    std::lock_guard lock(mutex_);
+    free_at_ = std::max(free_at_, begin) + seconds;
+    return free_at_;
+  }
+
+ private:
+  std::mutex mutex_;
+  double free_at_ = 0;  // guarded by mutex_
+};
+
+class SimStream final : public Stream {
+ public:
+  SimStream(const HardwareSpec& hardware, const Time& time, Bus& to_device, Bus& to_host)
+      : hardware_(hardware), time_(time), to_device_(to_device), to_host_(to_host) {}
+
+  absl::Status CopyToDevice(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_device_, bytes); }
+  absl::Status CopyToHost(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_host_, bytes); }
+  absl::Status Launch(Kernel kernel) override {
+    end_ = Begin() + KernelSeconds(hardware_, kernel.cost);
+    return absl::OkStatus();
+  }
+  absl::Status Record(Event& event) override {
+    static_cast<SimEvent&>(event).Set(Begin());
+    return absl::OkStatus();
+  }
+  absl::Status WaitFor(Event& event) override {
+    end_ = std::max(end_, static_cast<SimEvent&>(event).Seconds());
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override {
+    time_.AdvanceTo(end_);
+    return absl::OkStatus();
+  }
+
+ private:
+  double Begin() const { return std::max(end_, time_.Now()); }
+  absl::Status Copy(Bus& bus, int64_t bytes) {
+    const double seconds = static_cast<double>(bytes) / hardware_.copy_bytes_per_second;
+    end_ = bus.Use(Begin() + hardware_.copy_seconds, seconds);
+    return absl::OkStatus();
+  }
+
+  const HardwareSpec& hardware_;
+  const Time& time_;
+  Bus& to_device_;
+  Bus& to_host_;
+  double end_ = 0;  // of the work so far
+};
+
+class SimDevice final : public Device {
+ public:
+  explicit SimDevice(const HardwareSpec& hardware)
+      : hardware_(hardware), name_("sim: " + hardware.name), budget_(static_cast<int64_t>(hardware.gpu_memory_bytes)) {}
+
+  std::string_view name() const override { return name_; }
+  int64_t memory_bytes() const override { return budget_.limit(); }
+  int64_t memory_used() const override { return budget_.used(); }
+
+  absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
+    MOE_RETURN_IF_ERROR(budget_.Take(bytes, what));
+    // Addresses that nobody reads, each but once.
+    const int64_t address = next_address_.fetch_add(RoundUp(bytes, kAlignment) + kAlignment);
+    return Memory(reinterpret_cast<uint8_t*>(address), bytes, Release([this, bytes] { budget_.Give(bytes); }));
+  }
+  absl::StatusOr<Registration> Register(const uint8_t*, int64_t) override { return Registration(); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
+    return std::make_unique<SimStream>(hardware_, time_, to_device_, to_host_);
+  }
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<SimEvent>(time_); }
+
+  double Now() const override { return time_.Now(); }
+  void AdvanceTo(double seconds) override { time_.AdvanceTo(seconds); }
+
+ private:
+  const HardwareSpec hardware_;
+  const std::string name_;
+  const Time time_;
+  MemoryBudget budget_;
+  std::atomic<int64_t> next_address_{kAlignment};
+  Bus to_device_;
+  Bus to_host_;
+};
+
+}  // namespace
+
+double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
+  const double products = cost.fp8_flops / (hardware.fp8_flops_per_second * hardware.linear_fraction) +
+                          cost.bf16_flops / (hardware.bf16_flops_per_second * hardware.linear_fraction) +
+                          cost.attention_flops / (hardware.bf16_flops_per_second * hardware.attention_fraction);
+  const double memory = cost.memory_bytes / (hardware.gpu_memory_bytes_per_second * hardware.memory_fraction);
+  return std::max(products, memory) + static_cast<double>(cost.kernels) * hardware.launch_seconds;
+}
+
+std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware) { return std::make_unique<SimDevice>(hardware); }
+
+}  // namespace moestro::device

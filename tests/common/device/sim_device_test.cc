@@ -1,0 +1,87 @@
+#include "common/device/sim/sim_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace moestro::device {
+namespace {
+
+HardwareSpec Simple() {
+  return {.name = "simple",
+          .gpu_memory_bytes = 1000,
+          .gpu_memory_bytes_per_second = 100,
+          .fp8_flops_per_second = 400,
+          .bf16_flops_per_second = 200,
+          .copy_bytes_per_second = 10,
+          .copy_seconds = 1,
+          .launch_seconds = 0.25,
+          .linear_fraction = 0.5,
+          .attention_fraction = 0.25,
+          .memory_fraction = 0.5};
+}
+
+TEST(SimDevice, KernelsTakeTheLongerOfProductsAndMemory) {
+  const HardwareSpec hardware = Simple();
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_flops = 200, .kernels = 0}), 1);
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 200, .kernels = 0}), 2);
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.attention_flops = 200, .kernels = 0}), 4);
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_flops = 200, .memory_bytes = 100, .kernels = 2}), 2.5);
+}
+
+TEST(SimDevice, WorkBeginsWhenAllItWaitsForIsDone) {
+  const auto device = NewSimDevice(Simple());
+  const auto loads = device->NewStream("loads").value();
+  const auto computes = device->NewStream("computes").value();
+  const auto loaded = device->NewEvent().value();
+  const auto done = device->NewEvent().value();
+  ASSERT_TRUE(loads->CopyToDevice(nullptr, nullptr, 20).ok());  // 1 + 2 s
+  ASSERT_TRUE(loads->Record(*loaded).ok());
+  ASSERT_TRUE(computes->Launch({.name = "k", .cost = {.fp8_flops = 150}, .run = {}}).ok());  // until 1 s
+  ASSERT_TRUE(computes->WaitFor(*loaded).ok());
+  ASSERT_TRUE(computes->Launch({.name = "k", .cost = {.fp8_flops = 150}, .run = {}}).ok());
+  ASSERT_TRUE(computes->Record(*done).ok());
+  EXPECT_DOUBLE_EQ(device->Now(), 0);
+  EXPECT_TRUE(done->Wait().ok());
+  EXPECT_DOUBLE_EQ(loaded->Seconds(), 3);
+  EXPECT_DOUBLE_EQ(done->Seconds(), 4);
+  EXPECT_DOUBLE_EQ(device->Now(), 4);
+}
+
+TEST(SimDevice, ThreadsHaveTimesOfTheirOwnUntilTheyMeet) {
+  const auto device = NewSimDevice(Simple());
+  device->AdvanceTo(7);
+  std::thread([&] {
+    EXPECT_DOUBLE_EQ(device->Now(), 0);
+    device->AdvanceTo(5);
+    device->AdvanceTo(3);
+    EXPECT_DOUBLE_EQ(device->Now(), 5);
+  }).join();
+  EXPECT_DOUBLE_EQ(device->Now(), 7);
+  EXPECT_DOUBLE_EQ(NewSimDevice(Simple())->Now(), 0);
+}
+
+TEST(SimDevice, DirectionsOfTheBusAreSharedByStreamsAndIndependent) {
+  const auto device = NewSimDevice(Simple());
+  const auto a = device->NewStream("a").value();
+  const auto b = device->NewStream("b").value();
+  const auto c = device->NewStream("c").value();
+  ASSERT_TRUE(a->CopyToDevice(nullptr, nullptr, 20).ok());
+  ASSERT_TRUE(b->CopyToDevice(nullptr, nullptr, 10).ok());
+  ASSERT_TRUE(c->CopyToHost(nullptr, nullptr, 10).ok());
+  ASSERT_TRUE(c->Synchronize().ok());
+  EXPECT_DOUBLE_EQ(device->Now(), 2);
+  ASSERT_TRUE(b->Synchronize().ok());
+  EXPECT_DOUBLE_EQ(device->Now(), 4);
+}
+
+TEST(SimDevice, MemoryIsBounded) {
+  const auto device = NewSimDevice(Simple());
+  const auto memory = device->Allocate(900, "a");
+  ASSERT_TRUE(memory.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(device->Allocate(101, "b").status()));
+}
+
+}  // namespace
+}  // namespace moestro::device
