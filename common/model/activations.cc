@@ -38,4 +38,14 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
       logits(kLogitRows * spec.vocab_size),
       workers(MakeWorkers(spec, max_rows, threads)) {}
 
+int64_t ActivationBytes(const ModelSpec& spec, int64_t max_rows, int threads) {
+  const int64_t attention = 4 * spec.q_lora_rank + 2 * spec.q_lora_rank + 4 * spec.kv_dim() +
+                            6 * spec.num_heads * spec.qk_head_dim() + 2 * RowStride(spec.num_heads * spec.v_head_dim);
+  const int64_t experts = spec.experts_per_token * (2 * spec.hidden_size + 2 * RowStride(spec.moe_intermediate_size));
+  const int64_t row = 10 * spec.hidden_size + 4 * spec.qk_rope_head_dim + attention + 4 * spec.num_experts + experts +
+                      2 * RowStride(AlwaysWidth(spec)) + threads * 8 * kMaxTaskGroups * kRowGroup;
+  return max_rows * row + kAbsorbedRows * spec.num_heads * 2 * (spec.kv_dim() + spec.kv_lora_rank) +
+         4 * kLogitRows * spec.vocab_size;
+}
+
 }  // namespace moestro

@@ -77,6 +77,9 @@ struct Activations {
   std::vector<WorkerScratch> workers;
 };
 
+// Bytes of Activations, about: exact but for the little that does not grow with rows.
+int64_t ActivationBytes(const ModelSpec& spec, int64_t max_rows, int threads);
+
 // Rows whose logits are computed together: enough to share the reading of the head, few enough to bound the buffer.
 inline constexpr int64_t kLogitRows = 16;
 

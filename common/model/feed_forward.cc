@@ -5,7 +5,6 @@
 
 #include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/model/moe.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro {
@@ -20,9 +19,9 @@ constexpr int64_t kScoredTogether = 4;
 //   norm    a row each
 //   score   the logits of some experts for all rows
 //   choose  a row each
-class NormAndRoute {
+class NormAndRouteTasks {
  public:
-  NormAndRoute(EngineContext& context, const FeedForwardWeights& weights, int64_t rows)
+  NormAndRouteTasks(EngineContext& context, const FeedForwardWeights& weights, int64_t rows)
       : context_(context),
         spec_(context.spec),
         kernels_(context.kernels),
@@ -30,7 +29,7 @@ class NormAndRoute {
         progress_(context.moe_progress),
         weights_(weights),
         rows_(rows),
-        routes_(!weights.experts.empty()),
+        routes_(weights.router != nullptr),
         domains_(context.pool.domains()) {}
 
   void Run() {
@@ -101,16 +100,20 @@ class NormAndRoute {
 
 }  // namespace
 
+absl::Status NormAndRoute(EngineContext& context, const FeedForwardWeights& weights, int64_t rows) {
+  NormAndRouteTasks(context, weights, rows).Run();
+  if (weights.router == nullptr) return absl::OkStatus();
+  for (int64_t row = 0; row < rows; ++row) MOE_RETURN_IF_ERROR(context.activations.row_status[row]);
+  return absl::OkStatus();
+}
+
 absl::Status RunFeedForward(EngineContext& context, const FeedForwardWeights& weights, int64_t rows) {
-  NormAndRoute(context, weights, rows).Run();
-  const Activations& a = context.activations;
+  MOE_RETURN_IF_ERROR(NormAndRoute(context, weights, rows));
   std::span<const ExpertChoice> choices;
-  if (!weights.experts.empty()) {
-    for (int64_t row = 0; row < rows; ++row) MOE_RETURN_IF_ERROR(a.row_status[row]);
-    choices = std::span(a.choices).first(rows * context.spec.experts_per_token);
+  if (weights.router != nullptr) {
+    choices = std::span(context.activations.choices).first(rows * context.spec.experts_per_token);
   }
-  RunMoe({context.spec, context.kernels, context.pool, context.activations, context.moe_progress}, weights, rows,
-         choices);
+  RunMoe(MoeContextOf(context), weights, rows, choices);
   return absl::OkStatus();
 }
 

@@ -1,0 +1,68 @@
+#include "common/model/head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/model/linear.h"
+
+namespace moestro {
+namespace {
+
+absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits) {
+  std::ranges::fill(logits.subspan(token_count), -std::numeric_limits<float>::infinity());
+  const auto nan = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
+  if (nan == logits.end()) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("logit of token %d is NaN at position %d of sequence %d",
+                                             nan - logits.begin(), row.position, row.sequence));
+}
+
+}  // namespace
+
+std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows) {
+  std::vector<int64_t> wanted;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row].wants_logits) wanted.push_back(static_cast<int64_t>(row));
+  }
+  return wanted;
+}
+
+void NormHeadInput(EngineContext& context, const float* final_norm, const float* residual,
+                   std::span<const int64_t> wanted) {
+  const int64_t hidden = context.spec.hidden_size;
+  context.pool.Run(static_cast<int64_t>(wanted.size()), [&](int64_t i, int) {
+    context.kernels.rms_norm(residual + wanted[i] * hidden, final_norm, hidden,
+                             static_cast<float>(context.spec.rms_norm_eps), nullptr,
+                             context.activations.normed_narrow.get() + i * hidden);
+  });
+}
+
+void RunHead(EngineContext& context, const HeadSlice& slice, int64_t count) {
+  const Activations& a = context.activations;
+  const int64_t hidden = context.spec.hidden_size;
+  const auto groups = [&](int domain) { return EvenPart(RowGroups(slice.weights), domain, context.pool.domains()); };
+  context.pool.RunPerDomain([&](int domain) { return groups(domain).size(); },
+                            [&](int domain, int64_t task, int) {
+                              const IndexRange rows = TaskRows(slice.weights.rows, groups(domain), task, 1);
+                              context.kernels.linear(slice.weights, a.normed_narrow.get(), hidden, count,
+                                                     a.logits.get() + slice.first, context.spec.vocab_size, rows.begin,
+                                                     rows.end);
+                            });
+}
+
+absl::Status FinishLogits(EngineContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
+                          absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  const ModelSpec& spec = context.spec;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const std::span logits(context.activations.logits.get() + i * spec.vocab_size,
+                           static_cast<size_t>(spec.vocab_size));
+    MOE_RETURN_IF_ERROR(FinishRow(rows[wanted[i]], spec.token_count, logits));
+    on_logits(wanted[i], logits);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

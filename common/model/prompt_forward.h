@@ -1,0 +1,61 @@
+// The forward pass of one prompt, taken apart into modules whose weights are given when they run: for weights that are
+// in memory for that moment only. All rows go through a module before the next one, in tiles that the activations hold;
+// what a row carries from module to module (residual, norm, sums of experts: 10 * hidden bytes) is kept for all of
+// them.
+//
+// It is the engine's own code on the same kernels: KV and logits have the bits that Engine::Forward gives, whatever the
+// tiles and however the experts are cut.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/model/binding.h"
+#include "common/model/engine.h"
+#include "common/model/head.h"
+#include "common/model/moe.h"
+
+namespace moestro {
+
+class PromptForward {  // one pass at a time, each function on one thread at a time
+ public:
+  struct Options {
+    int64_t max_rows = 0;   // of one pass
+    int64_t tile_rows = 0;  // rows that go through a module together
+  };
+  // Spec, kernels and pool must outlive it. REQUIRES a spec that CheckSpec accepts.
+  PromptForward(const ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options);
+  ~PromptForward();
+
+  int64_t max_rows() const;
+
+  // A new pass: rows of one sequence at consecutive positions, at most kLogitRows of which want logits; everything
+  // before them is in the pages. The spans must live until the pass ends. INVALID_ARGUMENT as Engine::Forward.
+  absl::Status Begin(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form);
+
+  // Then, once each and in this order. Weights may go away when the function has returned.
+  void Embed(const uint16_t* embedding);
+  //   For every layer: attention ...
+  void Attention(int64_t layer, const AttentionWeights& weights);
+  //   ... and a dense MLP; or the router, all experts in ascending id, and the shared expert (which may have no rows).
+  void Dense(const FeedForwardWeights& weights);
+  absl::Status Route(const FeedForwardWeights& weights);  // INTERNAL if scores are NaN
+  void Experts(const ExpertSlice& slice);
+  void SharedExpert(const MlpWeights& weights);
+  //   If rows want logits: the final norm, all slices of the head.
+  void FinalNorm(const float* weights);
+  void Head(const HeadSlice& slice);
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Memory that it takes.
+int64_t PromptForwardBytes(const ModelSpec& spec, int threads, const PromptForward::Options& options);
+
+}  // namespace moestro
