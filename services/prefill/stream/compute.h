@@ -1,0 +1,58 @@
+// What the model thread launches: one implementation for every kind of kernel.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/base/math.h"
+#include "common/device/device.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+#include "services/prefill/stream/schedule.h"
+
+namespace moestro {
+
+// A prompt, or what is left of it, and how it is cut.
+struct PromptRun {
+  std::span<const EngineRow> rows;  // of one sequence, at consecutive positions
+  std::span<const KvPages> pages;   // of that sequence
+  MlaForm form = MlaForm::kUnabsorbed;
+  int64_t passes = 1;
+
+  IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
+  int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
+};
+
+// A module's image on the device.
+struct StagedModule {
+  const Module* module = nullptr;
+  const uint8_t* base = nullptr;
+};
+
+class StreamCompute {
+ public:
+  virtual ~StreamCompute() = default;
+
+  // Device memory that a run of passes of so many rows takes, weights not counted.
+  virtual int64_t ActivationBytes(int64_t pass_rows) const = 0;
+
+  // A new run, whose spans live until it ends. Checks it.
+  virtual absl::Status Begin(const PromptRun& run) = 0;
+  // Puts the step on the stream. `modules` are those of step.uses, there when the stream gets to it. Called for all
+  // steps in order, by one thread. When `stopped` is true, work that has not begun need not be done any more.
+  virtual absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+                              const std::atomic<bool>& stopped) = 0;
+  // Puts the copies of what the step leaves for the host on the stream: a layer's KV. Called by another thread, after
+  // the step is done.
+  virtual absl::Status Store(const Step& step, device::Stream& stream) = 0;
+  // After the last step: logits of the rows that want them, in row order.
+  virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+  // The run is over, however it ended: nothing of it is on a stream any more.
+  virtual void End() = 0;
+};
+
+}  // namespace moestro

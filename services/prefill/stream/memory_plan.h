@@ -1,0 +1,32 @@
+// How the device's memory is shared between activations, dense weights and the expert ring.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+
+namespace moestro {
+
+struct MemoryLimits {
+  int64_t device_bytes = 0;                // what may be used in all
+  int64_t dense_bytes = int64_t{1} << 30;  // a layer's dense weights and the next one's (paper, section 3.1: ~1 GB)
+  int64_t ring_slots = 0;                  // 0: as many as fit, at most a layer's experts
+  // A prompt is cut into passes only where memory forces it, and never into shorter ones than this: each pass streams
+  // all weights again. 16K tokens are what 13 s of PCIe 5 x16 for DeepSeek-V3 are still worth.
+  int64_t min_pass_rows = 16384;
+};
+
+struct MemoryPlan {
+  int64_t passes = 1;
+  int64_t pass_rows = 0;  // of the longest
+  int64_t ring_slots = 0;
+};
+
+// For a prompt of `rows` rows. As few passes as possible, then as long a ring as fits beside them, from two slots (one
+// computed, one loaded) to all experts of a layer. activation_bytes(rows): of a pass. RESOURCE_EXHAUSTED says what
+// would fit.
+absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slot_bytes, const MemoryLimits& limits,
+                                      absl::FunctionRef<int64_t(int64_t rows)> activation_bytes);
+
+}  // namespace moestro

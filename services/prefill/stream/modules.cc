@@ -1,0 +1,167 @@
+#include "services/prefill/stream/modules.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/model/weight_arrays.h"
+#include "common/weights/format.h"
+
+namespace moestro {
+namespace {
+
+// Arrays are put together across gaps of up to a page: the padding between tensors of the segment.
+constexpr int64_t kMaxGap = kTensorAlignment;
+constexpr int64_t kImageAlignment = 4096;
+
+class ImageBuilder {
+ public:
+  template <typename T>
+  void operator()(const T*& array, int64_t bytes) {
+    ranges_.push_back({reinterpret_cast<const uint8_t*>(array), bytes, 0});
+  }
+
+  ModuleImage Build() {
+    std::ranges::sort(ranges_, {}, &StagedRange::source);
+    ModuleImage image;
+    for (const StagedRange& range : ranges_) {
+      if (!image.ranges.empty()) {
+        StagedRange& last = image.ranges.back();
+        if (range.source - (last.source + last.bytes) <= kMaxGap) {
+          last.bytes = std::max(last.bytes, range.source + range.bytes - last.source);
+          image.bytes = last.offset + last.bytes;
+          continue;
+        }
+      }
+      image.ranges.push_back({range.source, range.bytes, RoundUp(image.bytes, kImageAlignment)});
+      image.bytes = image.ranges.back().offset + range.bytes;
+    }
+    image.bytes = RoundUp(image.bytes, kImageAlignment);
+    return image;
+  }
+
+ private:
+  std::vector<StagedRange> ranges_;
+};
+
+class Relocation {
+ public:
+  Relocation(const ModuleImage& image, const uint8_t* base) : image_(image), base_(base) {}
+  template <typename T>
+  void operator()(const T*& array, int64_t) const {
+    array = reinterpret_cast<const T*>(image_.Relocated(reinterpret_cast<const uint8_t*>(array), base_));
+  }
+
+ private:
+  const ModuleImage& image_;
+  const uint8_t* base_;
+};
+
+ModuleImage ImageOf(const ModelSpec& spec, MlaForm form, AttentionWeights weights) {
+  ImageBuilder builder;
+  VisitArrays(spec, form, weights, builder);
+  return builder.Build();
+}
+ModuleImage ImageOf(const ModelSpec& spec, FeedForwardWeights weights) {
+  ImageBuilder builder;
+  VisitArrays(spec, weights, builder);
+  return builder.Build();
+}
+ModuleImage ImageOf(MlpWeights weights) {
+  ImageBuilder builder;
+  VisitArrays(weights, builder);
+  return builder.Build();
+}
+
+void AddHead(const ModelSpec& spec, const ModelWeights& weights, int64_t head_bytes, std::vector<Module>& modules) {
+  const int64_t row_bytes = PackedBytes(weights.head.dtype, kRowGroup, weights.head.cols) / kRowGroup;
+  const int64_t rows = std::max(head_bytes / row_bytes / kScaleBlock, int64_t{1}) * kScaleBlock;
+  for (int64_t first = 0; first < spec.vocab_size; first += rows) {
+    const int64_t count = std::min(rows, spec.vocab_size - first);
+    ImageBuilder builder;
+    PackedMatrix slice = SliceRows(weights.head, first, count);
+    VisitArrays(slice, builder);
+    const float* norm = weights.final_norm;
+    if (first == 0) builder(norm, spec.hidden_size * int64_t{4});
+    modules.push_back({ModuleKind::kHead, spec.num_layers, first / rows, first, count, builder.Build()});
+  }
+}
+
+}  // namespace
+
+const char* ModuleName(ModuleKind kind) {
+  switch (kind) {
+    case ModuleKind::kAttention:
+      return "attention";
+    case ModuleKind::kDense:
+      return "dense";
+    case ModuleKind::kRouter:
+      return "router and shared expert";
+    case ModuleKind::kExpert:
+      return "expert";
+    case ModuleKind::kHead:
+      return "head";
+  }
+  return "";
+}
+
+const uint8_t* ModuleImage::Relocated(const uint8_t* source, const uint8_t* base) const {
+  for (const StagedRange& range : ranges) {
+    if (source >= range.source && source < range.source + range.bytes) {
+      return base + range.offset + (source - range.source);
+    }
+  }
+  MOE_CHECK(false);
+  return nullptr;
+}
+
+std::vector<Module> ListModules(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, int64_t head_bytes) {
+  std::vector<Module> modules;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    const LayerWeights& w = weights.layers[layer];
+    modules.push_back({ModuleKind::kAttention, layer, 0, 0, 0, ImageOf(spec, form, w.attention)});
+    const bool is_moe = spec.IsMoeLayer(layer);
+    FeedForwardWeights others = w.feed_forward;
+    others.experts.clear();
+    modules.push_back(
+        {is_moe ? ModuleKind::kRouter : ModuleKind::kDense, layer, 0, 0, 0, ImageOf(spec, std::move(others))});
+    if (!is_moe) continue;
+    for (int64_t e = 0; e < spec.num_experts; ++e) {
+      modules.push_back({ModuleKind::kExpert, layer, e, 0, 0, ImageOf(w.feed_forward.experts[e])});
+    }
+  }
+  AddHead(spec, weights, head_bytes, modules);
+  return modules;
+}
+
+AttentionWeights Staged(const ModelSpec& spec, MlaForm form, const AttentionWeights& weights, const ModuleImage& image,
+                        const uint8_t* base) {
+  AttentionWeights staged = weights;
+  if (form != MlaForm::kAbsorbed) staged.key_transposed = PackedMatrix();  // not staged
+  VisitArrays(spec, form, staged, Relocation(image, base));
+  return staged;
+}
+
+FeedForwardWeights Staged(const ModelSpec& spec, const FeedForwardWeights& weights, const ModuleImage& image,
+                          const uint8_t* base) {
+  FeedForwardWeights staged{weights.norm, weights.router, weights.bias, {}, weights.always};
+  VisitArrays(spec, staged, Relocation(image, base));
+  return staged;
+}
+
+MlpWeights Staged(const MlpWeights& weights, const ModuleImage& image, const uint8_t* base) {
+  MlpWeights staged = weights;
+  VisitArrays(staged, Relocation(image, base));
+  return staged;
+}
+
+PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) {
+  MOE_CHECK(first % kScaleBlock == 0);
+  PackedMatrix slice = matrix;
+  slice.rows = rows;
+  slice.data += PackedBytes(matrix.dtype, first, matrix.cols);
+  if (slice.scales != nullptr) slice.scales += first / kScaleBlock * CeilDiv(matrix.cols, kScaleBlock);
+  return slice;
+}
+
+}  // namespace moestro

@@ -1,0 +1,214 @@
+#include "services/prefill/stream/schedule.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+
+namespace moestro {
+namespace {
+
+// Beyond the experts of a layer, how many modules may be staged at once.
+constexpr int64_t kDenseWindow = 64;
+// A launch of more experts gains nothing.
+constexpr int64_t kMaxExpertsTogether = 16;
+
+class Scheduler {
+ public:
+  Scheduler(const std::vector<Module>& modules, const ScheduleOptions& options)
+      : modules_(modules), options_(options), together_(ExpertsTogether(options.ring_slots)) {
+    schedule_.slot_bytes = SlotBytes(modules);
+    schedule_.ring_slots = options.ring_slots;
+    schedule_.dense_bytes = options.dense_bytes;
+    int64_t experts = 0;
+    for (const Module& module : modules) experts = std::max(experts, module.index + 1);
+    schedule_.staging_window = experts + kDenseWindow;
+  }
+
+  absl::StatusOr<Schedule> Make() {
+    for (int64_t pass = 0; pass < options_.passes; ++pass) AddPass(pass);
+    PlaceExperts();
+    if (absl::Status status = PlaceDense(); !status.ok()) return status;
+    LimitWindow();
+    Verify();
+    return std::move(schedule_);
+  }
+
+ private:
+  void AddPass(int64_t pass) {
+    AddStep({.kind = StepKind::kEmbed, .pass = pass});
+    int64_t router = -1;
+    for (size_t m = 0; m < modules_.size(); ++m) {
+      const Module& module = modules_[m];
+      const bool ends_layer = m + 1 == modules_.size() || modules_[m + 1].layer != module.layer;
+      switch (module.kind) {
+        case ModuleKind::kAttention:
+          AddDense(StepKind::kAttention, pass, module, false);
+          break;
+        case ModuleKind::kDense:
+          AddDense(StepKind::kDense, pass, module, true);
+          break;
+        case ModuleKind::kRouter:
+          router = Stage(module);
+          AddStep({.kind = StepKind::kRoute, .pass = pass, .layer = module.layer, .uses = {router, router + 1}});
+          break;
+        case ModuleKind::kExpert:
+          Stage(module);
+          if (ends_layer || (module.index + 1) % together_ == 0) AddExperts(pass, module);
+          if (ends_layer) {
+            AddStep({.kind = StepKind::kSharedExpert,
+                     .pass = pass,
+                     .layer = module.layer,
+                     .uses = {router, router + 1},
+                     .releases = {router, router + 1},
+                     .ends_layer = true});
+          }
+          break;
+        case ModuleKind::kHead:
+          if (pass + 1 == options_.passes) AddDense(StepKind::kHead, pass, module, false);
+          break;
+      }
+    }
+    schedule_.steps.back().ends_pass = true;
+  }
+
+  int64_t Stage(const Module& module) {
+    schedule_.stagings.push_back({.module = &module});
+    return std::ssize(schedule_.stagings) - 1;
+  }
+
+  void AddStep(Step step) {
+    step.staged = std::ssize(schedule_.stagings);
+    for (int64_t i = step.releases.begin; i < step.releases.end; ++i) {
+      schedule_.stagings[i].released_by = std::ssize(schedule_.steps);
+    }
+    schedule_.steps.push_back(step);
+  }
+
+  void AddDense(StepKind kind, int64_t pass, const Module& module, bool ends_layer) {
+    const int64_t i = Stage(module);
+    AddStep({.kind = kind,
+             .pass = pass,
+             .layer = module.layer,
+             .uses = {i, i + 1},
+             .releases = {i, i + 1},
+             .ends_layer = ends_layer});
+  }
+
+  // The experts staged since the last launch, `last` included.
+  void AddExperts(int64_t pass, const Module& last) {
+    const int64_t end = std::ssize(schedule_.stagings);
+    const IndexRange experts{end - 1 - last.index % together_, end};
+    AddStep({.kind = StepKind::kExperts, .pass = pass, .layer = last.layer, .uses = experts, .releases = experts});
+  }
+
+  // Expert n of the run takes slot n mod slots when expert n - slots has been released.
+  void PlaceExperts() {
+    std::deque<int64_t> in_ring;  // stagings
+    int64_t next_slot = 0;
+    for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
+      Staging& staging = schedule_.stagings[i];
+      if (staging.module->kind != ModuleKind::kExpert) continue;
+      staging.offset = next_slot * schedule_.slot_bytes;
+      next_slot = (next_slot + 1) % schedule_.ring_slots;
+      if (std::ssize(in_ring) == schedule_.ring_slots) {
+        staging.after_step = schedule_.stagings[in_ring.front()].released_by;
+        in_ring.pop_front();
+      }
+      in_ring.push_back(static_cast<int64_t>(i));
+    }
+  }
+
+  // A ring of bytes: modules lie one behind the other and are released in the order in which they were staged.
+  absl::Status PlaceDense() {
+    std::deque<int64_t> staged;
+    int64_t next = 0;  // offset
+    for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
+      Staging& staging = schedule_.stagings[i];
+      if (staging.module->kind == ModuleKind::kExpert) continue;
+      const int64_t bytes = staging.module->image.bytes;
+      if (bytes > options_.dense_bytes) {
+        return absl::ResourceExhaustedError(
+            absl::StrFormat("%s of layer %d takes %d bytes, more than the %d that dense weights may take on the device",
+                            ModuleName(staging.module->kind), staging.module->layer, bytes, options_.dense_bytes));
+      }
+      if (next + bytes > options_.dense_bytes) next = 0;
+      const auto overlaps = [&](int64_t other) {
+        const Staging& o = schedule_.stagings[other];
+        return o.offset < next + bytes && next < o.offset + o.module->image.bytes;
+      };
+      // What is in the way goes, and what was staged before it.
+      const auto last = std::find_if(staged.rbegin(), staged.rend(), overlaps);
+      for (int64_t left = staged.rend() - last; left > 0; --left) {
+        staging.after_step = std::max(staging.after_step, schedule_.stagings[staged.front()].released_by);
+        staged.pop_front();
+      }
+      staging.offset = next;
+      next += bytes;
+      staged.push_back(static_cast<int64_t>(i));
+    }
+    return absl::OkStatus();
+  }
+
+  void LimitWindow() {
+    auto& stagings = schedule_.stagings;
+    for (size_t i = static_cast<size_t>(schedule_.staging_window); i < stagings.size(); ++i) {
+      const int64_t former = stagings[i - static_cast<size_t>(schedule_.staging_window)].released_by;
+      stagings[i].after_step = std::max(stagings[i].after_step, former);
+    }
+  }
+
+  // No deadlock: what a staging waits for needs earlier stagings only.
+  void Verify() const {
+    for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
+      const int64_t after = schedule_.stagings[i].after_step;
+      MOE_CHECK(schedule_.stagings[i].released_by >= 0);
+      MOE_CHECK(after < 0 || schedule_.steps[after].staged <= static_cast<int64_t>(i));
+    }
+  }
+
+  const std::vector<Module>& modules_;
+  const ScheduleOptions options_;
+  const int64_t together_;
+  Schedule schedule_;
+};
+
+}  // namespace
+
+const char* StepName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kEmbed:
+      return "embed";
+    case StepKind::kAttention:
+      return "attention";
+    case StepKind::kDense:
+      return "dense";
+    case StepKind::kRoute:
+      return "route";
+    case StepKind::kExperts:
+      return "experts";
+    case StepKind::kSharedExpert:
+      return "shared expert";
+    case StepKind::kHead:
+      return "head";
+  }
+  return "";
+}
+
+int64_t ExpertsTogether(int64_t ring_slots) { return std::clamp<int64_t>(ring_slots / 4, 1, kMaxExpertsTogether); }
+
+int64_t SlotBytes(const std::vector<Module>& modules) {
+  int64_t bytes = 0;
+  for (const Module& module : modules) {
+    if (module.kind == ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
+  }
+  return bytes;
+}
+
+absl::StatusOr<Schedule> MakeSchedule(const std::vector<Module>& modules, const ScheduleOptions& options) {
+  MOE_CHECK(options.ring_slots >= 2 && options.passes >= 1);
+  return Scheduler(modules, options).Make();
+}
+
+}  // namespace moestro

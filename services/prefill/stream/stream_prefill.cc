@@ -1,0 +1,62 @@
+#include "services/prefill/stream/stream_prefill.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// Slices of the head that fit into the memory for dense weights at once: one is computed while others are loaded.
+constexpr int64_t kHeadSlices = 4;
+
+}  // namespace
+
+StreamPrefill::StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights,
+                             StreamCompute& compute, const MemoryLimits& limits)
+    : device_(device), spec_(spec), weights_(weights), compute_(compute), limits_(limits) {}
+
+const std::vector<Module>& StreamPrefill::ModulesOf(MlaForm form) {
+  std::vector<Module>& modules = modules_[form];
+  if (modules.empty()) modules = ListModules(spec_, weights_, form, limits_.dense_bytes / kHeadSlices);
+  return modules;
+}
+
+absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
+  MemoryLimits limits = limits_;
+  const int64_t free = device_.memory_bytes() - device_.memory_used();
+  limits.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
+  return PlanMemory(rows, spec_.num_experts, SlotBytes(ModulesOf(form)), limits,
+                    [&](int64_t pass_rows) { return compute_.ActivationBytes(pass_rows); });
+}
+
+absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+                                absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
+  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), {.passes = plan.passes,
+                                                                               .ring_slots = plan.ring_slots,
+                                                                               .dense_bytes = limits_.dense_bytes}));
+  const PromptRun run{rows, pages, form, plan.passes};
+  MOE_RETURN_IF_ERROR(compute_.Begin(run));
+  const absl::Status status = RunPasses(run, schedule, interrupted, events, on_logits);
+  compute_.End();
+  counters_.Add(report_.counters);
+  return status;
+}
+
+absl::Status StreamPrefill::RunPasses(const PromptRun& run, const Schedule& schedule,
+                                      absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  report_ = {};
+  const auto on_released = [&](const Step& step) {
+    if (step.ends_layer && events.on_layer) events.on_layer(step.pass, step.layer);
+    if (step.ends_pass && events.on_pass) events.on_pass(run.PassRows(step.pass).end);
+  };
+  MOE_RETURN_IF_ERROR(RunPipeline(device_, schedule, compute_, interrupted, on_released, &report_));
+  return compute_.Logits(on_logits);
+}
+
+}  // namespace moestro

@@ -1,0 +1,65 @@
+// Stream-loading prefill: a prompt goes through the model layer by layer while the weights stream to the device and are
+// forgotten again. README.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/model/binding.h"
+#include "services/prefill/stream/compute.h"
+#include "services/prefill/stream/memory_plan.h"
+#include "services/prefill/stream/pipeline.h"
+
+namespace moestro {
+
+struct StreamEvents {
+  std::function<void(int64_t pass, int64_t layer)> on_layer;  // it is done for all rows of the pass
+  std::function<void(int64_t rows)> on_pass;                  // so many rows have their KV complete, in host memory
+};
+
+class StreamPrefill {  // one run at a time
+ public:
+  // All outlive it. `weights` point into host memory that stays. limits.device_bytes 0: what the device has.
+  StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights, StreamCompute& compute,
+                const MemoryLimits& limits);
+
+  // How a prompt of so many rows would be run. RESOURCE_EXHAUSTED if the device is too small for it.
+  absl::StatusOr<MemoryPlan> Plan(int64_t rows, MlaForm form);
+
+  // The rows' KV and logits, as Engine::Forward computes them in one call: on a host device with the same bits. All
+  // callbacks come from the calling thread. Errors: Plan's, `interrupted`'s (within about a layer), and what fails on
+  // the way; then, too, the device's memory is free again. At most kLogitRows rows want logits, all in the last pass.
+  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+                   absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+  // Of all runs, those that failed included.
+  const StreamCounters& counters() const { return counters_; }
+  // Of the last run, with its timeline (WriteChromeTrace).
+  const PipelineReport& report() const { return report_; }
+
+ private:
+  const std::vector<Module>& ModulesOf(MlaForm form);
+  absl::Status RunPasses(const PromptRun& run, const Schedule& schedule, absl::FunctionRef<absl::Status()> interrupted,
+                         const StreamEvents& events,
+                         absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+  device::Device& device_;
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  StreamCompute& compute_;
+  const MemoryLimits limits_;
+  std::map<MlaForm, std::vector<Module>> modules_;  // filled when first needed
+  StreamCounters counters_;
+  PipelineReport report_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,49 @@
+// What a streamed run did when, as a trace for chrome://tracing and Perfetto, and in numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace moestro {
+
+struct Span {
+  const char* name = "";
+  int64_t pass = 0;
+  int64_t layer = 0;
+  int64_t index = 0;  // first expert, or slice of the head
+  int64_t bytes = 0;
+  double begin = 0;  // seconds
+  double end = 0;
+};
+
+// Each lane is written by one thread.
+struct Timeline {
+  enum Lane { kLoads, kSlotWaits, kModel, kStalls, kUnloads, kLanes };
+  std::vector<Span> lanes[kLanes];
+};
+
+// JSON, times relative to `begin`.
+std::string ChromeTrace(const Timeline& timeline, double begin);
+// INVALID_ARGUMENT names the file that cannot be written.
+absl::Status WriteChromeTrace(const Timeline& timeline, double begin, const std::string& path);
+
+// Of one run, or added up over several.
+struct StreamCounters {
+  int64_t runs = 0;
+  int64_t passes = 0;
+  int64_t streamed_bytes = 0;
+  double load_seconds = 0;       // the load stream copied
+  double slot_wait_seconds = 0;  // the loader waited for memory to be released
+  double compute_seconds = 0;    // the compute stream worked
+  double stall_seconds = 0;      // it waited for weights
+  double wall_seconds = 0;
+  int64_t ring_slots = 0;          // of the last run
+  int64_t max_ring_occupancy = 0;  // slots in use at once, of the last run
+
+  void Add(const StreamCounters& run);
+};
+
+}  // namespace moestro

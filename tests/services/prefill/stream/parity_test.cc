@@ -1,0 +1,103 @@
+// Streamed prefill has the bits of the resident engine, whatever the memory it is given.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/services/prefill/stream/stream_fixture.h"
+
+namespace moestro {
+namespace {
+
+constexpr MlaForm kForms[] = {MlaForm::kAbsorbed, MlaForm::kUnabsorbed};
+
+using ParityTest = StreamTest;
+
+TEST_F(ParityTest, EveryRingLength) {
+  for (const MlaForm form : kForms) {
+    for (int64_t slots = 2; slots <= spec().num_experts; ++slots) {
+      SCOPED_TRACE(testing::Message() << slots << " slots");
+      ExpectSameBits(70, {.limits = {.dense_bytes = 1 << 20, .ring_slots = slots}, .form = form});
+      EXPECT_LE(report_.counters.max_ring_occupancy, slots);
+    }
+  }
+}
+
+TEST_F(ParityTest, EveryDenseBudget) {
+  for (const MlaForm form : kForms) {
+    const int64_t least = LargestDense(form);
+    for (const int64_t bytes : {least, least + 4096, least * 3 / 2, 2 * least, 5 * least}) {
+      SCOPED_TRACE(testing::Message() << bytes << " bytes");
+      ExpectSameBits(70, {.limits = {.dense_bytes = bytes, .ring_slots = 3}, .form = form});
+    }
+  }
+}
+
+TEST_F(ParityTest, EveryTileAndPass) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t min_pass : {1, 30, 66}) {
+      for (const int64_t tile : {1, 17, 64, 256}) {
+        // So little memory that a pass has at most 70 rows.
+        const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, form, 1 << 18));
+        HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, tile);
+        const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
+                                  .dense_bytes = 1 << 20,
+                                  .ring_slots = 2,
+                                  .min_pass_rows = min_pass};
+        SCOPED_TRACE(testing::Message() << "passes of " << min_pass << " at least, tiles of " << tile);
+        ExpectSameBits(200, {.limits = limits, .tile_rows = tile, .form = form});
+        EXPECT_EQ(report_.counters.passes, 3);
+      }
+    }
+  }
+}
+
+TEST_F(ParityTest, EveryPromptLength) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t count : {1, 2, 3, 16, 63, 64, 65, 128, 129, 300, 1000}) {
+      SCOPED_TRACE(testing::Message() << count << " tokens");
+      ExpectSameBits(count, {.limits = {.dense_bytes = 1 << 20, .ring_slots = 4},
+                             .tile_rows = 128,
+                             .form = form,
+                             .logits = std::min<int64_t>(count, kLogitRows)});
+    }
+  }
+}
+
+// Two thousand tokens in one pass, and in many.
+TEST_F(ParityTest, LongPrompt) {
+  ExpectSameBits(2000, {.limits = {.dense_bytes = 1 << 20}, .tile_rows = 256, .form = MlaForm::kUnabsorbed});
+  EXPECT_EQ(report_.counters.passes, 1);
+  EXPECT_EQ(report_.counters.ring_slots, spec().num_experts);
+}
+
+class OddModelTest : public StreamTest {
+ protected:
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.num_shared_experts = 0;
+    spec.q_lora_rank = 0;
+    spec.first_dense_layers = 2;
+    return spec;
+  }
+  OddModelTest() : StreamTest(Spec()) {}
+};
+
+TEST_F(OddModelTest, NoSharedExpertsNoQueryRank) {
+  for (const MlaForm form : kForms) {
+    ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20, .ring_slots = 5}, .form = form});
+  }
+}
+
+class DenseModelTest : public StreamTest {
+ protected:
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.first_dense_layers = spec.num_layers;
+    return spec;
+  }
+  DenseModelTest() : StreamTest(Spec()) {}
+};
+
+TEST_F(DenseModelTest, NoExpertsAtAll) { ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20}}); }
+
+}  // namespace
+}  // namespace moestro

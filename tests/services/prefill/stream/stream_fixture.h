@@ -1,0 +1,115 @@
+// A small model, its resident engine, and streamed prefills of it on the host device.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/device/host/host_device.h"
+#include "common/model/binding.h"
+#include "gtest/gtest.h"
+#include "services/prefill/stream/host_compute.h"
+#include "services/prefill/stream/stream_prefill.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/support/faulty_device.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+
+struct Outcome {
+  absl::Status status;
+  Logits logits;
+  std::vector<uint16_t> kv;
+};
+
+class StreamTest : public testing::Test {
+ protected:
+  static constexpr int64_t kDeviceBytes = int64_t{1} << 30;
+  static constexpr int64_t kChunk = 256;  // of the resident engine
+
+  explicit StreamTest(const ModelSpec& model = SmallSpec())
+      : model_(MakeSyntheticSegment({.spec = model})), weights_(BindWeights(*model_.segment).value()) {}
+
+  const ModelSpec& spec() const { return model_.segment->spec(); }
+
+  // All but the head's slices fit into so many dense bytes.
+  int64_t LargestDense(MlaForm form) const {
+    int64_t bytes = 0;
+    for (const Module& module : ListModules(spec(), weights_, form, 1)) {
+      if (module.kind != ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
+    }
+    return bytes;
+  }
+
+  std::vector<int32_t> Tokens(int64_t count) const { return RandomTokens(count, spec().token_count, 11); }
+
+  // The last rows want logits: at most `logits` of them.
+  static std::vector<EngineRow> Rows(std::span<const int32_t> tokens, int64_t logits) {
+    std::vector<EngineRow> rows = MakeRows(tokens, 0);
+    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].wants_logits = i + logits >= std::ssize(rows);
+    return rows;
+  }
+
+  // What the resident engine computes.
+  const Outcome& Resident(int64_t count, MlaForm form, int64_t logits) {
+    Outcome& outcome = resident_[{count, form, logits}];
+    if (!outcome.kv.empty()) return outcome;
+    const auto engine =
+        Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kChunk}).value();
+    const TestSequence sequence(spec(), count);
+    const KvPages pages[] = {sequence.pages()};
+    const std::vector<int32_t> tokens = Tokens(count);
+    const std::vector<EngineRow> rows = Rows(tokens, logits);
+    for (int64_t begin = 0; begin < count; begin += kChunk) {
+      const auto chunk = std::span(rows).subspan(begin, std::min(kChunk, count - begin));
+      for (auto& row : Forward(*engine, chunk, pages, form)) outcome.logits.push_back(std::move(row));
+    }
+    outcome.kv = sequence.Contents(count);
+    return outcome;
+  }
+
+  struct Setting {
+    MemoryLimits limits;
+    int64_t tile_rows = 64;
+    MlaForm form = MlaForm::kAbsorbed;
+    int64_t logits = 4;
+  };
+
+  Outcome Stream(int64_t count, const Setting& setting,
+                 absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {}) {
+    HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
+    StreamPrefill prefill(device_, spec(), weights_, compute, setting.limits);
+    const TestSequence sequence(spec(), count);
+    const KvPages pages[] = {sequence.pages()};
+    const std::vector<int32_t> tokens = Tokens(count);
+    const std::vector<EngineRow> rows = Rows(tokens, setting.logits);
+    Outcome outcome;
+    outcome.status = prefill.Run(
+        rows, pages, setting.form, interrupted, events,
+        [&](int64_t, std::span<const float> logits) { outcome.logits.emplace_back(logits.begin(), logits.end()); });
+    outcome.kv = sequence.Contents(count);
+    report_ = prefill.report();
+    EXPECT_EQ(device_.memory_used(), 0);
+    return outcome;
+  }
+
+  void ExpectSameBits(int64_t count, const Setting& setting) {
+    const Outcome& expected = Resident(count, setting.form, setting.logits);
+    const Outcome outcome = Stream(count, setting);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+    EXPECT_EQ(outcome.kv, expected.kv);
+  }
+
+  SyntheticSegment model_;
+  ModelWeights weights_;
+  WorkerPool pool_{2};
+  std::unique_ptr<device::Device> host_ = device::NewHostDevice({.memory_bytes = kDeviceBytes});
+  device::FaultyDevice device_{*host_};
+  std::map<std::tuple<int64_t, MlaForm, int64_t>, Outcome> resident_;
+  PipelineReport report_;  // of the last run
+};
+
+}  // namespace moestro
