@@ -5,6 +5,22 @@
 
 namespace moestro {
 
+namespace {
+
+absl::Status ValidateStreamConfig(const StreamConfig& config) {
+  if (config.device != "none" && config.device != "host") {
+    return absl::InvalidArgumentError("--device " + config.device + ": use none or host");
+  }
+  constexpr int64_t kMaxBytes = int64_t{1} << 50;
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--device-dense-bytes", config.dense_bytes, 1, kMaxBytes));
+  if (config.ring_slots != 0) MOE_RETURN_IF_ERROR(CheckFlagRange("--ring-slots", config.ring_slots, 2, 1 << 20));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--min-pass-tokens", config.min_pass_tokens, 1, int64_t{1} << 32));
+  return CheckFlagRange("--stream-from-tokens", config.from_tokens, 1, int64_t{1} << 32);
+}
+
+}  // namespace
+
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
@@ -16,7 +32,7 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   if (form != "auto" && form != "absorbed" && form != "unabsorbed") {
     return absl::InvalidArgumentError("--mla-form " + form + ": use auto, absorbed or unabsorbed");
   }
-  return absl::OkStatus();
+  return ValidateStreamConfig(config.stream);
 }
 
 }  // namespace moestro

@@ -20,6 +20,21 @@ int main(int argc, char** argv) {
                  "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts (faster)");
   app.add_option("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
                  "With --mla-form auto: shortest prompt that is computed un-absorbed");
+  moestro::StreamConfig& stream = config.stream;
+  app.add_option(
+      "--device", stream.device,
+      "Where long prompts are computed, with weights that stream there: none (where the weights lie) or host");
+  app.add_option("--device-memory", stream.memory_bytes,
+                 "Memory of the device to use (8GB); 0: all it has, of the host 4 GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  app.add_option("--device-dense-bytes", stream.dense_bytes,
+                 "Of these, for weights that are not routed experts: a layer's and the next one's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  app.add_option("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
+  app.add_option("--min-pass-tokens", stream.min_pass_tokens,
+                 "A streamed prompt is cut only where memory forces it, never into less than this");
+  app.add_option("--stream-from-tokens", stream.from_tokens, "Shortest prompt that is streamed, in new tokens");
+  app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("prefill", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);

@@ -17,6 +17,12 @@ struct PrefillMetrics {
                                             TimeToFirstTokenBuckets())),
         running(registry.AddGauge("moestro_prefill_running", "Prompts being computed, 0 or 1")),
         waiting(registry.AddGauge("moestro_prefill_waiting", "Prompts that wait for their turn")),
+        streamed_bytes(registry.AddCounter("moestro_prefill_streamed_bytes_total", "Weights copied to the device")),
+        stall_seconds(registry.AddCounter("moestro_prefill_stream_stall_seconds_total",
+                                          "Time that the device waited for weights")),
+        stream_seconds(registry.AddCounter("moestro_prefill_stream_seconds_total", "Time of streamed prompts")),
+        ring_occupancy(registry.AddGauge("moestro_prefill_ring_occupancy_ratio",
+                                         "Most slots of the expert ring in use at once, of the last streamed prompt")),
         weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
         private_bytes(registry.AddGauge("moestro_process_private_bytes",
                                         "Memory of the process itself: neither files nor shared memory")) {}
@@ -28,6 +34,10 @@ struct PrefillMetrics {
   prometheus::Histogram& queue_seconds;
   prometheus::Gauge& running;
   prometheus::Gauge& waiting;
+  prometheus::Counter& streamed_bytes;
+  prometheus::Counter& stall_seconds;
+  prometheus::Counter& stream_seconds;
+  prometheus::Gauge& ring_occupancy;
   prometheus::Gauge& weights_attached;
   prometheus::Gauge& private_bytes;
 };

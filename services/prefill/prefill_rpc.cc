@@ -126,6 +126,16 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
             events.Progress(done, total);
           },
       .on_score = [&](ScoredToken scored) { events.Score(std::move(scored)); },
+      .on_streamed =
+          [&](const StreamCounters& run) {
+            metrics_.streamed_bytes.Increment(static_cast<double>(run.streamed_bytes));
+            metrics_.stall_seconds.Increment(run.stall_seconds);
+            metrics_.stream_seconds.Increment(run.wall_seconds);
+            if (run.ring_slots > 0) {
+              metrics_.ring_occupancy.Set(static_cast<double>(run.max_ring_occupancy) /
+                                          static_cast<double>(run.ring_slots));
+            }
+          },
   };
   const auto interrupted = [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(events.status());

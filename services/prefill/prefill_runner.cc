@@ -1,5 +1,7 @@
 #include "services/prefill/prefill_runner.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <string>
 
@@ -40,6 +42,46 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
   return begin < job.prompt_tokens ? std::min(end, job.prompt_tokens) : end;
 }
 
+// Scores want logits of all positions, of which a streamed run gives few.
+bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
+  const int64_t left = job.prompt_tokens - begin;
+  if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
+  const auto plan = stream_.prefill->Plan(left, FormAt(job, begin));
+  if (!plan.ok())
+    spdlog::warn("{} tokens are computed where the weights lie: {}", left, std::string(plan.status().message()));
+  return plan.ok();
+}
+
+absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
+                                   absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
+                                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  const KvPages pages = lease.pages();
+  const int64_t begin = rows.front().position;
+  const int64_t layers = engine_.spec().num_layers;
+  const auto progress = [&](int64_t done) {
+    if (events.on_progress) events.on_progress(begin + done, total);
+  };
+  const StreamEvents stream_events{.on_layer =
+                                       [&](IndexRange pass, int64_t layer) {
+                                         if (layer + 1 < layers)
+                                           progress(pass.begin + pass.size() * (layer + 1) / layers);
+                                       },
+                                   .on_pass =
+                                       [&](IndexRange pass) {
+                                         if (begin + pass.end > lease.valid_tokens()) lease.Publish(begin + pass.end);
+                                         if (pass.end < std::ssize(rows)) progress(pass.end);
+                                       }};
+  const absl::Status status =
+      stream_.prefill->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
+  const PipelineReport& report = stream_.prefill->report();
+  if (events.on_streamed) events.on_streamed(report.counters);
+  if (!stream_.trace_file.empty()) {
+    const absl::Status written = WriteChromeTrace(report.timeline, report.begin, stream_.trace_file);
+    if (!written.ok()) spdlog::warn("--trace-file: {}", std::string(written.message()));
+  }
+  return status;
+}
+
 absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob& job, LeaseWriter& lease,
                                                                absl::FunctionRef<absl::Status()> interrupted,
                                                                const PrefillEvents& events) {
@@ -59,27 +101,32 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: its logits are what a resumed request still needs.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
+  const bool streams = StreamsFrom(job, begin);
   std::vector<EngineRow> rows;
   while (begin < total) {
-    const int64_t end = ChunkEnd(job, begin);
+    const bool streamed = streams && begin < job.prompt_tokens;
+    const int64_t end = streamed ? job.prompt_tokens : ChunkEnd(job, begin);
     rows.clear();
     for (int64_t i = begin; i < end; ++i) {
       const bool wants_logits = scoring ? i + 1 < total : i + 1 == total;
       rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
     }
-    const KvPages pages = lease.pages();
-    MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), FormAt(job, begin)}, revoked_or_interrupted,
-                                        [&](int64_t row, std::span<const float> logits) {
-                                          if (!scoring) {
-                                            sampled = Sample(logits, job.sampling,
-                                                             static_cast<uint64_t>(total - job.prompt_tokens));
-                                            return;
-                                          }
-                                          const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
-                                          LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
-                                          if (events.on_score)
-                                            events.on_score({next, result.logprob, std::move(result.top)});
-                                        }));
+    const auto on_logits = [&](int64_t row, std::span<const float> logits) {
+      if (!scoring) {
+        sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
+        return;
+      }
+      const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
+      LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
+      if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
+    };
+    const MlaForm form = FormAt(job, begin);
+    if (streamed) {
+      MOE_RETURN_IF_ERROR(Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits));
+    } else {
+      const KvPages pages = lease.pages();
+      MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, revoked_or_interrupted, on_logits));
+    }
     if (end > lease.valid_tokens()) lease.Publish(end);
     begin = end;
     if (events.on_progress) events.on_progress(end, total);

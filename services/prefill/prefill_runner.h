@@ -1,10 +1,13 @@
-// Takes one prompt through the model in chunks, into a lease's pages. Not thread-safe: one prompt at a time.
+// Takes one prompt through the model, in chunks or streamed, into a lease's pages. Not thread-safe: one prompt at a
+// time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -13,6 +16,7 @@
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
 #include "services/prefill/config.h"
+#include "services/prefill/stream/stream_prefill.h"
 
 namespace moestro {
 
@@ -32,13 +36,23 @@ struct ScoredToken {
 };
 
 struct PrefillEvents {
-  std::function<void(int64_t done, int64_t total)> on_progress;  // after each chunk
-  std::function<void(ScoredToken)> on_score;                     // in position order
+  // After each chunk; of streamed prompts after each layer, as if a layer's share of the rows were done.
+  std::function<void(int64_t done, int64_t total)> on_progress;
+  std::function<void(ScoredToken)> on_score = {};                   // in position order
+  std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, however it ended
+};
+
+// How long prompts are streamed.
+struct StreamPath {
+  StreamPrefill* prefill = nullptr;  // null: never; must outlive the runner
+  int64_t from_tokens = 1;           // shortest, in tokens to compute
+  std::string trace_file;            // of the last run; empty: none
 };
 
 class PrefillRunner {
  public:
-  PrefillRunner(Engine& engine, MlaFormPolicy form) : engine_(engine), form_(form) {}
+  PrefillRunner(Engine& engine, MlaFormPolicy form, StreamPath stream = {})
+      : engine_(engine), form_(form), stream_(std::move(stream)) {}
 
   // INVALID_ARGUMENT names what is wrong with the job.
   absl::Status Validate(const PrefillJob& job) const;
@@ -54,8 +68,15 @@ class PrefillRunner {
   MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
+  // Whether the rest of the prompt from there on is streamed; says in the log why it cannot be.
+  bool StreamsFrom(const PrefillJob& job, int64_t begin) const;
+  absl::Status Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
+                      absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
+                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
   Engine& engine_;
   const MlaFormPolicy form_;
+  const StreamPath stream_;
 };
 
 }  // namespace moestro

@@ -17,6 +17,7 @@
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_rpc.h"
 #include "services/prefill/prefill_runner.h"
+#include "services/prefill/streaming_device.h"
 
 namespace moestro {
 
@@ -42,13 +43,19 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   Engine::Options options;
   options.max_rows = config.chunk_tokens;
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
-  PrefillRunner runner(*engine, config.mla_form);
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevice> streaming,
+                       StreamingDevice::Create(config, **weights, *kernels, workers));
+  PrefillRunner runner(*engine, config.mla_form,
+                       {.prefill = streaming == nullptr ? nullptr : &streaming->prefill(),
+                        .from_tokens = config.stream.from_tokens,
+                        .trace_file = config.stream.trace_file});
   rpc.Serve(&runner, (*weights)->header().fingerprint);
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, "
-               "MLA form {}",
-               kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
-               config.mla_form.name);
+  spdlog::info(
+      "ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, "
+      "MLA form {}",
+      kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
+      config.mla_form.name);
 
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {

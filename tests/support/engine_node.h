@@ -40,6 +40,8 @@ class EngineNode {
   }
 
   Engine& engine() { return *engine_; }
+  const WeightSegment& segment() const { return *segment_.segment; }
+  WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }
   std::unique_ptr<LeaseWriter> Writer(const KvLease& lease) const {

@@ -34,6 +34,7 @@ absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
 absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                                 absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                                 absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  report_ = {};
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), {.passes = plan.passes,
@@ -50,10 +51,9 @@ absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const
 absl::Status StreamPrefill::RunPasses(const PromptRun& run, const Schedule& schedule,
                                       absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  report_ = {};
   const auto on_released = [&](const Step& step) {
-    if (step.ends_layer && events.on_layer) events.on_layer(step.pass, step.layer);
-    if (step.ends_pass && events.on_pass) events.on_pass(run.PassRows(step.pass).end);
+    if (step.ends_layer && events.on_layer) events.on_layer(run.PassRows(step.pass), step.layer);
+    if (step.ends_pass && events.on_pass) events.on_pass(run.PassRows(step.pass));
   };
   MOE_RETURN_IF_ERROR(RunPipeline(device_, schedule, compute_, interrupted, on_released, &report_));
   return compute_.Logits(on_logits);

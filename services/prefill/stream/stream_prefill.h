@@ -21,8 +21,8 @@
 namespace moestro {
 
 struct StreamEvents {
-  std::function<void(int64_t pass, int64_t layer)> on_layer;  // it is done for all rows of the pass
-  std::function<void(int64_t rows)> on_pass;                  // so many rows have their KV complete, in host memory
+  std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
+  std::function<void(IndexRange rows)> on_pass = {};  // all layers are, and the KV of these rows is in host memory
 };
 
 class StreamPrefill {  // one run at a time

@@ -22,6 +22,12 @@ TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   config.mla_form.name = "folded";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--mla-form folded"));
   config = Valid();
+  config.stream.device = "abacus";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--device abacus"));
+  config = Valid();
+  config.stream.ring_slots = 1;
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--ring-slots 1"));
+  config = Valid();
   config.node.instance = "a/b";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--instance"));
 }

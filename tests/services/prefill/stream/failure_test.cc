@@ -137,11 +137,11 @@ TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
   std::vector<int64_t> passes;
   const auto caller = std::this_thread::get_id();
   const StreamEvents events{.on_layer =
-                                [&](int64_t pass, int64_t layer) {
+                                [&](IndexRange rows, int64_t layer) {
                                   EXPECT_EQ(std::this_thread::get_id(), caller);
-                                  layers.emplace_back(pass, layer);
+                                  layers.emplace_back(rows.begin, layer);
                                 },
-                            .on_pass = [&](int64_t rows) { passes.push_back(rows); }};
+                            .on_pass = [&](IndexRange rows) { passes.push_back(rows.end); }};
   Setting setting = setting_;
   HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
   setting.limits.device_bytes =
@@ -149,7 +149,7 @@ TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
   setting.limits.min_pass_rows = 10;
   EXPECT_TRUE(Stream(kTokens, setting, NeverInterrupted, events).status.ok());
   using P = std::pair<int64_t, int64_t>;
-  EXPECT_THAT(layers, testing::ElementsAre(P(0, 0), P(0, 1), P(0, 2), P(1, 0), P(1, 1), P(1, 2)));
+  EXPECT_THAT(layers, testing::ElementsAre(P(0, 0), P(0, 1), P(0, 2), P(20, 0), P(20, 1), P(20, 2)));
   EXPECT_THAT(passes, testing::ElementsAre(20, 40));
 }
 
