@@ -29,6 +29,9 @@ NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|promet
 # timed, in these files.
 USES_WEIGHT_STORE = ("services/cli/inspect.cc", "services/cli/bench/random_segment.cc")
 WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
+# And the prefill role's pipeline, to run it on a simulated device.
+USES_PREFILL = ("services/cli/simulate_command.cc",)
+PREFILL_LIBRARIES = ("services/prefill/stream/",)
 # The router holds no engine.
 ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
 
@@ -56,7 +59,9 @@ def problems():
         for include in includes(path):
             target = include.strip('<>"')
             if target.startswith("services/") and target.split("/")[1] != service:
-                if not (name in USES_WEIGHT_STORE and target.startswith(WEIGHT_STORE_LIBRARIES)):
+                allowed = (name in USES_WEIGHT_STORE and target.startswith(WEIGHT_STORE_LIBRARIES)) or (
+                    name in USES_PREFILL and target.startswith(PREFILL_LIBRARIES))
+                if not allowed:
                     yield path, f"services/{service} includes {target}"
             if service == "router" and target.startswith("common/") and target.split("/")[1] not in ROUTER_MAY_USE:
                 yield path, f"the router includes {target}"

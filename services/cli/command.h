@@ -28,5 +28,6 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddBenchCommand(CLI::App& app, std::vector<Command>& commands);
+void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands);
 
 }  // namespace moestro

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   moestro::AddSegmentsCommands(app, commands);
   moestro::AddMakeModelCommand(app, commands);
   moestro::AddBenchCommand(app, commands);
+  moestro::AddSimulateCommand(app, commands);
 
   try {
     app.parse(argc, argv);

@@ -1,0 +1,55 @@
+#include "services/cli/hardware_file.h"
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  const std::map<std::string, double*> numbers = {
+      {"gpu_memory_bytes", &hardware->gpu_memory_bytes},
+      {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
+      {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
+      {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
+      {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
+      {"copy_seconds", &hardware->copy_seconds},
+      {"launch_seconds", &hardware->launch_seconds},
+      {"linear_fraction", &hardware->linear_fraction},
+      {"attention_fraction", &hardware->attention_fraction},
+      {"memory_fraction", &hardware->memory_fraction}};
+  for (const auto& [key, value] : json.items()) {
+    if (key == "name" && value.is_string()) {
+      hardware->name = value.get<std::string>();
+      continue;
+    }
+    const auto number = numbers.find(key);
+    if (number == numbers.end()) return absl::InvalidArgumentError(absl::StrCat("unknown field '", key, "'"));
+    if (!value.is_number() || !(value.get<double>() > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", key, "' must be a positive number"));
+    }
+    *number->second = value.get<double>();
+  }
+  for (const auto& [key, number] : numbers) {
+    if (!json.contains(key)) return absl::InvalidArgumentError(absl::StrCat("'", key, "' is missing"));
+  }
+  return hardware->name.empty() ? absl::InvalidArgumentError("'name' is missing") : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  device::HardwareSpec hardware;
+  MOE_RETURN_IF_ERROR(
+      Annotate(Fill(nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false), &hardware), path));
+  return hardware;
+}
+
+}  // namespace moestro

@@ -1,0 +1,15 @@
+// A machine's numbers from a file: deploy/hardware/README.md.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/device/sim/hardware.h"
+
+namespace moestro {
+
+// JSON, one field for each of HardwareSpec. INVALID_ARGUMENT names the file and the field: absent, unknown, or not a
+// positive number.
+absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
+
+}  // namespace moestro

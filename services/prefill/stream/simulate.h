@@ -1,0 +1,52 @@
+// How long a streamed prefill would take on a machine that is not here: the same pipeline on a simulated device.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "common/device/sim/hardware.h"
+#include "common/model/binding.h"
+#include "common/model/engine.h"
+#include "services/prefill/stream/compute.h"
+#include "services/prefill/stream/memory_plan.h"
+#include "services/prefill/stream/pipeline.h"
+
+namespace moestro {
+
+// Weights of the right shapes and sizes, laid out as in a segment, at addresses that nobody may read. All linear layers
+// have the type `linear`; embedding and head are BF16.
+ModelWeights ShapesOnly(const ModelSpec& spec, DType linear);
+
+// Every step costs what StepCost says; keys and values go back to the host.
+class SimCompute final : public StreamCompute {
+ public:
+  // Both outlive it.
+  SimCompute(const ModelSpec& spec, const ModelWeights& weights) : spec_(spec), weights_(weights) {}
+
+  int64_t ActivationBytes(int64_t pass_rows) const override;
+  absl::Status Begin(const PromptRun& run) override;
+  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+                      const std::atomic<bool>& stopped) override;
+  absl::Status Store(const Step& step, device::Stream& stream) override;
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
+    return absl::OkStatus();
+  }
+  void End() override {}
+
+ private:
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  PromptRun run_;
+};
+
+struct SimulatedPrefill {
+  MemoryPlan plan;
+  PipelineReport report;  // in simulated seconds
+};
+
+// A prompt of `tokens` new tokens, nothing of it cached. limits.device_bytes 0: the machine's GPU memory.
+absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const ModelSpec& spec,
+                                                 DType linear, MlaForm form, int64_t tokens,
+                                                 const MemoryLimits& limits);
+
+}  // namespace moestro
