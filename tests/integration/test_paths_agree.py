@@ -44,6 +44,19 @@ def test_absorbed_form_is_bit_identical(make_node, reference, chunk, threads):
         assert fingerprint(other) == reference
 
 
+@pytest.mark.parametrize("slots", [0, 2])
+def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slots):
+    """Weights that stream through a few slots of a bounded memory: the same kernels, so the same bits."""
+    trace = tmp_path / "trace.json"
+    flags = {"prefill": ["--mla-form", "absorbed", "--device", "host", "--device-dense-bytes", "8MB", "--device-memory",
+                         "256MB", "--stream-from-tokens", "1", "--ring-slots", str(slots), "--trace-file", str(trace)]}
+    with make_node(flags) as other:
+        assert fingerprint(other) == reference
+        assert other.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0
+    lanes = {e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"}
+    assert {"loader: copies", "model: kernels", "unloader"} <= lanes
+
+
 def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, node, repo):
     """On the golden prompts, which were chosen so that no step is a near tie."""
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))

@@ -119,6 +119,7 @@ class CliTest : public ::testing::Test {
     AddInspectCommand(app, commands);
     AddSegmentsCommands(app, commands);
     AddMakeModelCommand(app, commands);
+    AddSimulateCommand(app, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});
     std::reverse(arguments.begin(), arguments.end());  // how CLI11 wants a vector
     Result result;
@@ -264,6 +265,32 @@ TEST(OutputTest, HumanNumbers) {
   EXPECT_EQ(HumanCount(671026419200), "671.026 B");
   EXPECT_EQ(HumanCount(28300000), "28.3 M");
   EXPECT_EQ(HumanCount(12), "12");
+}
+
+TEST_F(CliTest, SimulateComparesWithThePaper) {
+  const Result result =
+      Run({"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--tokens", "4096,32768", "--paper", "--json"},
+          /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.at("prefill").size(), 2u);
+  EXPECT_EQ(out["prefill"][0].at("bound"), "transfer");
+  EXPECT_EQ(out["prefill"][0].at("passes"), 1);
+  EXPECT_LE(out["prefill"][1].at("ttft_seconds"), 30);
+  EXPECT_LE(out["prefill"][1].at("wall_over_longer"), 1.1);
+  EXPECT_NEAR(out.at("paper").at(0).at("deviation").get<double>(), 0, 0.1);
+}
+
+TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
+  const std::string path = directory_ + "/machine.json";
+  std::ofstream(path) << R"({"name": "x", "gpu_memory_bytes": -1})";
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("'gpu_memory_bytes' must be a positive"));
+  std::ofstream(path) << R"({"name": "x", "gpu_memory": 1})";
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("unknown field 'gpu_memory'"));
+  std::ofstream(path) << R"({"name": "x"})";
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("is missing"));
+  std::ofstream(path) << "not JSON";
+  EXPECT_THAT(Run({"simulate", path}, false).status.message(), HasSubstr("machine.json"));
 }
 
 }  // namespace

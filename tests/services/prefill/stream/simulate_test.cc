@@ -1,0 +1,92 @@
+#include "services/prefill/stream/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/services/prefill/stream/stream_fixture.h"
+
+namespace moestro {
+namespace {
+
+// Balanced so that a few hundred tokens of the small model take about as long to compute as its weights to load.
+device::HardwareSpec Machine() {
+  return {.name = "small",
+          .gpu_memory_bytes = 1e9,
+          .gpu_memory_bytes_per_second = 1e9,
+          .fp8_flops_per_second = 1e9,
+          .bf16_flops_per_second = 1e9,
+          .copy_bytes_per_second = 1e6,
+          .copy_seconds = 1e-6,
+          .launch_seconds = 1e-6,
+          .linear_fraction = 1,
+          .attention_fraction = 1,
+          .memory_fraction = 1};
+}
+
+SimulatedPrefill Simulate(int64_t tokens, const MemoryLimits& limits = {.dense_bytes = 1 << 20}) {
+  return SimulatePrefill(Machine(), SmallSpec(), DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, limits).value();
+}
+
+TEST(Simulate, IsTheSameEveryTime) {
+  const StreamCounters expected = Simulate(100).report.counters;
+  for (int i = 0; i < 5; ++i) {
+    const StreamCounters counters = Simulate(100).report.counters;
+    EXPECT_EQ(counters.wall_seconds, expected.wall_seconds);
+    EXPECT_EQ(counters.stall_seconds, expected.stall_seconds);
+    EXPECT_EQ(counters.slot_wait_seconds, expected.slot_wait_seconds);
+  }
+}
+
+TEST(Simulate, TheLongerOfLoadingAndComputingIsWhatItTakes) {
+  for (const int64_t tokens : {1, 50, 200, 800, 3000}) {
+    const StreamCounters c = Simulate(tokens).report.counters;
+    const double longer = std::max(c.load_seconds, c.compute_seconds);
+    EXPECT_GE(c.wall_seconds, longer) << tokens;
+    EXPECT_LE(c.wall_seconds, 1.25 * longer) << tokens;  // two layers of experts: little to overlap at both ends
+  }
+  EXPECT_GT(Simulate(10).report.counters.load_seconds, Simulate(10).report.counters.compute_seconds);
+  EXPECT_LT(Simulate(3000).report.counters.load_seconds, Simulate(3000).report.counters.compute_seconds);
+}
+
+TEST(Simulate, ALongerRingDoesNotTakeLonger) {
+  const auto wall = [](int64_t slots) {
+    return Simulate(200, {.dense_bytes = 1 << 20, .ring_slots = slots}).report.counters.wall_seconds;
+  };
+  for (const int64_t slots : {3, 4, 8}) EXPECT_LE(wall(slots), 1.02 * wall(2)) << slots;
+}
+
+TEST(Simulate, PassesStreamEverythingAgain) {
+  const int64_t once = Simulate(1000).report.counters.streamed_bytes;
+  const ModelSpec spec = SmallSpec();
+  const ModelWeights weights = ShapesOnly(spec, DType::kF8E4M3);
+  const SimCompute compute(spec, weights);
+  const int64_t slot = SlotBytes(ListModules(spec, weights, MlaForm::kUnabsorbed, 1 << 18));
+  const SimulatedPrefill twice = Simulate(1000, {.device_bytes = (1 << 20) + 8 * slot + compute.ActivationBytes(500),
+                                                 .dense_bytes = 1 << 20,
+                                                 .ring_slots = 8,
+                                                 .min_pass_rows = 100});
+  EXPECT_EQ(twice.plan.passes, 2);
+  EXPECT_GT(twice.report.counters.streamed_bytes, once * 18 / 10);  // the head is streamed once
+}
+
+using SimulatedShapesTest = StreamTest;
+
+// What is simulated is what would be streamed: the same modules of the same sizes as in a segment.
+TEST_F(SimulatedShapesTest, ModulesHaveTheSizesOfASegmentsModules) {
+  const ModelWeights shapes = ShapesOnly(spec(), DType::kF8E4M3);
+  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
+    const std::vector<Module> simulated = ListModules(spec(), shapes, form, 1 << 18);
+    const std::vector<Module> real = ListModules(spec(), weights_, form, 1 << 18);
+    ASSERT_EQ(simulated.size(), real.size());
+    for (size_t i = 0; i < real.size(); ++i) {
+      EXPECT_EQ(simulated[i].kind, real[i].kind);
+      EXPECT_NEAR(static_cast<double>(simulated[i].image.bytes), static_cast<double>(real[i].image.bytes), 3 * 4096)
+          << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro
