@@ -41,8 +41,8 @@ absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const
                                                                                .ring_slots = plan.ring_slots,
                                                                                .dense_bytes = limits_.dense_bytes}));
   const PromptRun run{rows, pages, form, plan.passes};
-  MOE_RETURN_IF_ERROR(compute_.Begin(run));
-  const absl::Status status = RunPasses(run, schedule, interrupted, events, on_logits);
+  absl::Status status = compute_.Begin(run);
+  if (status.ok()) status = RunPasses(run, schedule, interrupted, events, on_logits);
   compute_.End();
   counters_.Add(report_.counters);
   return status;

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "tests/services/prefill/stream/stream_fixture.h"
 
 namespace moestro {
@@ -59,6 +62,31 @@ TEST_F(ParityTest, EveryPromptLength) {
                              .form = form,
                              .logits = std::min<int64_t>(count, kLogitRows)});
     }
+  }
+}
+
+// Any of all that, together. --gtest_random_seed=N draws others.
+TEST_F(ParityTest, AnySetting) {
+  std::mt19937 random(static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed()));
+  const auto draw = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(random() % (high - low + 1)); };
+  for (int i = 0; i < 10; ++i) {
+    Setting setting;
+    setting.form = kForms[draw(0, 1)];
+    const int64_t count = i == 0 ? draw(500, 2000) : draw(1, 300);
+    setting.tile_rows = draw(1, 200);
+    setting.logits = draw(1, std::min<int64_t>(count, kLogitRows));
+    setting.limits.ring_slots = draw(2, spec().num_experts);
+    const int64_t least = LargestDense(setting.form);
+    setting.limits.dense_bytes = draw(least, 4 * least);
+    setting.limits.min_pass_rows = draw(setting.logits, 400);
+    const int64_t slot = SlotBytes(ListModules(spec(), weights_, setting.form, 1 << 18));
+    const HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
+    setting.limits.device_bytes = setting.limits.dense_bytes + setting.limits.ring_slots * slot +
+                                  compute.ActivationBytes(std::min(count, 2 * setting.limits.min_pass_rows));
+    SCOPED_TRACE(testing::Message() << count << " tokens, tiles of " << setting.tile_rows << ", "
+                                    << setting.limits.ring_slots << " slots, " << setting.limits.dense_bytes
+                                    << " dense bytes, passes of " << setting.limits.min_pass_rows);
+    ExpectSameBits(count, setting);
   }
 }
 
