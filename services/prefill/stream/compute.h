@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"

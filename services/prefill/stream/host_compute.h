@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/binding.h"
