@@ -51,8 +51,11 @@ absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream)
   if (!stream.Read(&request)) return absl::CancelledError("the caller went away");
   if (!request.has_reserve()) return absl::InvalidArgumentError("a session begins with Reserve");
   KvPool& pool = *pool_;
-  MOE_ASSIGN_OR_RETURN(const KvLease lease, pool.Reserve(request.reserve().token_ids_size() +
-                                                         static_cast<int64_t>(request.reserve().max_tokens())));
+  const auto& tokens = request.reserve().token_ids();
+  MOE_ASSIGN_OR_RETURN(const KvLease lease,
+                       pool.Reserve({.tokens = {tokens.data(), static_cast<size_t>(tokens.size())},
+                                     .capacity = tokens.size() + static_cast<int64_t>(request.reserve().max_tokens()),
+                                     .ignore_cache = true}));
   spdlog::debug("{}: lease {:x}: {} pages", request.reserve().request_id(), lease.id, lease.pages.size());
   const absl::Status status = RunLease(context, stream, lease);
   pool.Release(lease);
