@@ -19,7 +19,7 @@ bool PrefixCache::Equal::operator()(uint32_t page, const Key& key) const {
 
 PrefixCache::PrefixCache(int64_t page_tokens, int64_t page_count)
     : page_tokens_(page_tokens), nodes_(page_count), index_(page_count, Hash{this}, Equal{this}) {
-  MOE_CHECK(page_tokens > 0 && page_count < kRoot);
+  MOE_CHECK(page_tokens > 0 && page_count <= kRoot);
 }
 
 std::vector<uint32_t> PrefixCache::Match(std::span<const int32_t> tokens) const {
