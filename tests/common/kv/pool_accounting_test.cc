@@ -91,7 +91,7 @@ class AccountingTest : public KvPoolTest {
     const size_t pages = CeilDiv(tokens, kPageTokens);
     SweepModel();
     const bool fits = pages <= model_.free().size() && live_.size() + draining_.size() < kSlots;
-    absl::StatusOr<KvLease> lease = pool_->Reserve(tokens);
+    absl::StatusOr<KvLease> lease = pool_->Reserve({.capacity = tokens});
     ASSERT_EQ(lease.ok(), fits);
     if (!fits) return;
     ASSERT_TRUE(std::ranges::equal(

@@ -50,7 +50,7 @@ class WriterProcessTest : public KvPoolTest {
 
 TEST_F(WriterProcessTest, WrittenInOneProcessReadInAnother) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   EXPECT_EQ(pool->ValidTokens(lease), 0);
@@ -61,7 +61,7 @@ TEST_F(WriterProcessTest, WrittenInOneProcessReadInAnother) {
 
 TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   EXPECT_EQ(Ask(*writer, kTellRevoked), 0);
@@ -69,7 +69,7 @@ TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
   EXPECT_EQ(Ask(*writer, kTellRevoked), 1);
   pool->Sweep();
   ExpectPages(*pool, 0, 2);
-  EXPECT_EQ(pool->Reserve(24).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->Reserve({.capacity = 24}).status().code(), absl::StatusCode::kResourceExhausted);
   writer->Send(kStop);
   EXPECT_EQ(writer->Wait(), 0);
   ExpectPages(*pool, 0, 2);
@@ -79,7 +79,7 @@ TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
 
 TEST_F(WriterProcessTest, StoppedWriterIsNotADeadOne) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   kill(writer->pid(), SIGSTOP);
@@ -94,7 +94,7 @@ TEST_F(WriterProcessTest, StoppedWriterIsNotADeadOne) {
 TEST_F(WriterProcessTest, KilledWriterGivesPagesBackEveryTime) {
   const auto pool = MakePool(6, 1);
   for (int round = 0; round < 20; ++round) {
-    const KvLease lease = pool->Reserve(24).value();
+    const KvLease lease = pool->Reserve({.capacity = 24}).value();
     const auto writer = StartWriter(lease);
     ASSERT_EQ(writer->Receive(), 0);
     const bool release_first = round % 2 == 0;
@@ -109,7 +109,7 @@ TEST_F(WriterProcessTest, KilledWriterGivesPagesBackEveryTime) {
 
 TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto first = StartWriter(lease);
   ASSERT_EQ(first->Receive(), 0);
   ASSERT_EQ(Ask(*first, kWriteAndPublish), 0);
@@ -123,11 +123,11 @@ TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
 
 TEST_F(WriterProcessTest, OldLeaseIsRefusedAfterTheSlotIsReused) {
   const auto pool = MakePool(6, 1);
-  const KvLease old = pool->Reserve(5).value();
+  const KvLease old = pool->Reserve({.capacity = 5}).value();
   pool->Release(old);
   const auto nobody = StartWriter(old);
   EXPECT_EQ(nobody->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   ASSERT_EQ(lease.slot, old.slot);
   const auto late = StartWriter(old);
   EXPECT_EQ(late->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));

@@ -17,7 +17,7 @@ class DecodeLoopTest : public testing::Test {
  protected:
   // A lease whose first `tokens` tokens are valid.
   KvLease Prompt(int tokens) {
-    const KvLease lease = *node_.pool().Reserve(200);
+    const KvLease lease = *node_.pool().Reserve({.capacity = 200});
     const auto writer = node_.Writer(lease);
     std::vector<EngineRow> rows;
     for (int i = 0; i < tokens; ++i) rows.push_back({20 + i, i, 0, false});

@@ -39,7 +39,7 @@ class PrefillRunnerTest : public testing::Test {
 };
 
 TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
-  const KvLease lease = *node_.pool().Reserve(100);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 100});
   const auto writer = node_.Writer(lease);
   std::vector<int64_t> done;
   const PrefillEvents events{.on_progress =
@@ -56,10 +56,10 @@ TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
 }
 
 TEST_F(PrefillRunnerTest, ResumedPromptGivesTheSameToken) {
-  const KvLease whole = *node_.pool().Reserve(100);
+  const KvLease whole = *node_.pool().Reserve({.capacity = 100});
   const SampledToken expected = Run(runner_, Job(40), whole);
 
-  const KvLease lease = *node_.pool().Reserve(100);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 100});
   int layers = 0;
   const auto stop_in_second_chunk = [&] {
     return ++layers > node_.spec().num_layers ? absl::CancelledError("killed here") : absl::OkStatus();
@@ -82,10 +82,10 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
   job.prompt_tokens = 20;
   job.sampling = {.temperature = 1, .top_p = 1, .top_k = 0, .seed = 5};
   PrefillRunner unabsorbed(node_.engine(), {.name = "unabsorbed"});
-  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve(64));
+  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve({.capacity = 64}));
   PrefillJob prompt = job;
   prompt.token_ids.resize(20);
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   Run(unabsorbed, prompt, lease);
   const SampledToken twice = Run(unabsorbed, job, lease);
   EXPECT_EQ(once.id, twice.id);
@@ -95,7 +95,7 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
 TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
   PrefillJob job = Job(40);
   job.score_top = 2;
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   std::vector<ScoredToken> scores;
   const PrefillEvents events{.on_progress = {}, .on_score = [&](ScoredToken score) { scores.push_back(score); }};
@@ -112,7 +112,7 @@ TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
 }
 
 TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   const auto revoke = [&] {
     node_.pool().Release(lease);
@@ -122,7 +122,7 @@ TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
 }
 
 TEST_F(PrefillRunnerTest, BadJobsAreRefused) {
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   const auto message = [&](const PrefillJob& job) {
     const auto result = runner_.Run(job, *writer, Never, {});
