@@ -16,8 +16,8 @@ namespace moestro {
 struct Continuation {
   uint64_t index = 0;      // of the next token to be sampled among the request's generated tokens
   int64_t max_tokens = 0;  // still to be generated
-  SamplingParams sampling;
-  std::vector<int32_t> stop_ids;
+  SamplingParams sampling = {};
+  std::vector<int32_t> stop_ids = {};
 };
 
 // The lease's tokens from `valid` on are still to be computed: all that is left of a prompt, or the one token that was

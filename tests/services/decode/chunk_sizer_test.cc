@@ -24,7 +24,7 @@ struct Machine {
 };
 
 // Runs mixed steps; gives the rows that the last of them had. `seen` gets each step's seconds.
-int64_t Run(
+int64_t RunSteps(
     ChunkSizer& sizer, const Machine& machine, int64_t decode_rows, int steps,
     const std::function<void(double)>& seen = [](double) {}) {
   int64_t rows = 0;
@@ -47,13 +47,13 @@ TEST(ChunkSizerTest, ClimbsToTheBoundAndNeverExceedsIt) {
   ChunkSizer sizer({kBound, kMaxRows});
   const Machine machine;
   for (int i = 0; i < 3; ++i) sizer.Note(4, 0, machine.StepSeconds(4, 0));
-  const int64_t rows = Run(sizer, machine, 4, 8, [](double seconds) { EXPECT_LE(seconds, kBound); });
+  const int64_t rows = RunSteps(sizer, machine, 4, 8, [](double seconds) { EXPECT_LE(seconds, kBound); });
   EXPECT_GT(rows, 180) << "4 + 14 ms are fixed, the rest is room for about 230 rows";
 }
 
 TEST(ChunkSizerTest, LearnsWithoutEverSeeingAStepWithoutPrompts) {
   ChunkSizer sizer({kBound, kMaxRows});
-  const int64_t rows = Run(sizer, {}, 6, 20, [](double seconds) { EXPECT_LE(seconds, kBound); });
+  const int64_t rows = RunSteps(sizer, {}, 6, 20, [](double seconds) { EXPECT_LE(seconds, kBound); });
   EXPECT_GT(rows, 128);
 }
 
@@ -61,21 +61,21 @@ TEST(ChunkSizerTest, KeepsGoingWhenDecodingAloneExceedsTheBound) {
   ChunkSizer sizer({kBound, kMaxRows});
   const Machine slow{.base = 0.2};
   for (int i = 0; i < 3; ++i) sizer.Note(1, 0, slow.StepSeconds(1, 0));
-  EXPECT_EQ(Run(sizer, slow, 1, 5), ChunkSizer::kMinRows);
+  EXPECT_EQ(RunSteps(sizer, slow, 1, 5), ChunkSizer::kMinRows);
 }
 
 TEST(ChunkSizerTest, SmallMaximumIsKept) {
   ChunkSizer sizer({kBound, 5});
-  EXPECT_EQ(Run(sizer, {}, 1, 5), 5);
+  EXPECT_EQ(RunSteps(sizer, {}, 1, 5), 5);
   ChunkSizer one({kBound, 1});
-  EXPECT_EQ(Run(one, {}, 1, 5), 1);
+  EXPECT_EQ(RunSteps(one, {}, 1, 5), 1);
 }
 
 TEST(ChunkSizerTest, OneSlowStepChangesLittle) {
   ChunkSizer sizer({kBound, kMaxRows});
   const Machine machine;
   sizer.Note(2, 0, machine.StepSeconds(2, 0));
-  const int64_t before = Run(sizer, machine, 2, 12);
+  const int64_t before = RunSteps(sizer, machine, 2, 12);
   sizer.Note(2, before, 3.0);
   sizer.Note(2, 0, 3.0);
   sizer.Note(2, 0, machine.StepSeconds(2, 0));
@@ -85,18 +85,18 @@ TEST(ChunkSizerTest, OneSlowStepChangesLittle) {
 
 TEST(ChunkSizerTest, ShrinksWhenRowsBecomeDearer) {
   ChunkSizer sizer({kBound, kMaxRows});
-  Run(sizer, {}, 2, 12);
+  RunSteps(sizer, {}, 2, 12);
   const Machine dearer{.experts_seconds = 0.038};
   int late = 0;
-  Run(sizer, dearer, 2, 60, [&](double seconds) { late += seconds > kBound ? 1 : 0; });
+  RunSteps(sizer, dearer, 2, 60, [&](double seconds) { late += seconds > kBound ? 1 : 0; });
   EXPECT_LE(late, 4) << "two samples of a class outweigh what was known";
 }
 
 TEST(ChunkSizerTest, RecoversAfterABusySpell) {
   ChunkSizer sizer({kBound, kMaxRows});
-  const int64_t before = Run(sizer, {}, 2, 12);
-  Run(sizer, {.base = 0.045}, 2, 20);
-  EXPECT_GE(Run(sizer, {}, 2, 200), before * 9 / 10);
+  const int64_t before = RunSteps(sizer, {}, 2, 12);
+  RunSteps(sizer, {.base = 0.045}, 2, 20);
+  EXPECT_GE(RunSteps(sizer, {}, 2, 200), before * 9 / 10);
 }
 
 }  // namespace
