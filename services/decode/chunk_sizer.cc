@@ -23,15 +23,16 @@ int64_t ChunkSizer::Choose(int64_t decode_rows) const {
   const int64_t least = std::min(kMinRows, options_.max_rows);
   const double room = kTargetShare * options_.bound_seconds - BaseSeconds(decode_rows);
   if (room <= 0) return least;
-  for (size_t k = ClassOf(options_.max_rows); k >= ClassOf(least); --k) {
+  double seconds_per_row = 1e-9;  // of the larger classes: the rows of a smaller one are no cheaper
+  for (size_t k = ClassOf(options_.max_rows) + 1; k-- > ClassOf(least);) {
     const SizeClass* known = Known(k);
     if (known == nullptr && k > 0) known = Known(k - 1);
     if (known == nullptr) continue;
+    seconds_per_row = std::max(seconds_per_row, known->seconds_per_row.High());
     const int64_t largest = std::min((int64_t{2} << k) - 1, options_.max_rows);
-    const double fitting = room / std::max(known->seconds_per_row.High(), 1e-9);
+    const double fitting = room / seconds_per_row;
     const int64_t rows = fitting >= static_cast<double>(largest) ? largest : static_cast<int64_t>(fitting);
     if (rows >= int64_t{1} << k) return std::max(rows, least);
-    if (k == 0) break;
   }
   return least;
 }

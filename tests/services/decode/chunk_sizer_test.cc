@@ -88,8 +88,12 @@ TEST(ChunkSizerTest, ShrinksWhenRowsBecomeDearer) {
   RunSteps(sizer, {}, 2, 12);
   const Machine dearer{.experts_seconds = 0.038};
   int late = 0;
-  RunSteps(sizer, dearer, 2, 60, [&](double seconds) { late += seconds > kBound ? 1 : 0; });
-  EXPECT_LE(late, 4) << "two samples of a class outweigh what was known";
+  const auto count = [&](double seconds) { late += seconds > kBound ? 1 : 0; };
+  RunSteps(sizer, dearer, 2, 20, count);
+  EXPECT_LE(late, 10) << "two for each of the cuts that it takes";
+  late = 0;
+  RunSteps(sizer, dearer, 2, 40, count);
+  EXPECT_EQ(late, 0);
 }
 
 TEST(ChunkSizerTest, RecoversAfterABusySpell) {

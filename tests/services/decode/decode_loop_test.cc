@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int32_t kNanToken = 11;
+constexpr int32_t kNanToken = 3;  // appears in no other request of these tests
 
 class DecodeLoopTest : public testing::Test {
  protected:

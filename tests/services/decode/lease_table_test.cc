@@ -32,7 +32,7 @@ class LeaseTableTest : public testing::Test {
                            .arrival = arrival,
                            .ignore_cache = false});
   }
-  LeasePtr Reserve(int64_t tokens, uint64_t arrival) { return TryReserve(tokens, 200, arrival).value(); }
+  LeasePtr Reserve(int64_t tokens, uint64_t arrival) { return TryReserve(tokens, 1, arrival).value(); }
   // The sequence has reached its lease's end and wants `count` tokens more.
   LeaseTable::Room Want(const LeasePtr& lease, int64_t count) {
     lease->tokens.resize(static_cast<size_t>(node_.pool().Pages(lease->kv).capacity() + count), 3);
