@@ -42,9 +42,9 @@ struct DecodeMetrics {
         pages_draining(
             registry.AddGauge("moestro_kv_pages_draining", "Released pages that a writer has not let go of yet")),
         kv_usage(registry.AddGauge("moestro_kv_usage_ratio", "Share of the KV pages that are not free, 0 to 1")),
-        prefix_queries(registry.AddCounter("moestro_prefix_cache_queries_tokens_total",
+        prefix_queries(registry.AddCounter("moestro_prefix_cache_queried_tokens_total",
                                            "Tokens of admitted requests looked up in the prefix cache")),
-        prefix_hits(registry.AddCounter("moestro_prefix_cache_hits_tokens_total",
+        prefix_hits(registry.AddCounter("moestro_prefix_cache_hit_tokens_total",
                                         "Tokens of admitted requests found in the prefix cache")),
         prefix_evictions(registry.AddCounter("moestro_prefix_cache_evicted_pages_total",
                                              "Cached pages that were given to a request")),

@@ -74,22 +74,22 @@ class Clients {
 
   std::shared_ptr<Lease> Reserve(const Job& job, const std::vector<int32_t>& tokens, uint64_t arrival) {
     const auto emitted = static_cast<int64_t>(tokens.size() - job.prompt.size());
+    std::unique_lock lock(mutex_);
     while (true) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (*line_.begin() == arrival) {
-          auto lease = decode_.leases.Reserve({.tokens = tokens,
-                                               .max_tokens = job.max_tokens - emitted,
-                                               .arrival = arrival,
-                                               .ignore_cache = job.ignore_cache});
-          if (lease.ok()) {
-            line_.erase(arrival);
-            return *lease;
-          }
-          EXPECT_TRUE(absl::IsResourceExhausted(lease.status())) << lease.status();
-        }
+      moved_.wait(lock, [&] { return *line_.begin() == arrival; });
+      auto lease = decode_.leases.Reserve({.tokens = tokens,
+                                           .max_tokens = job.max_tokens - emitted,
+                                           .arrival = arrival,
+                                           .ignore_cache = job.ignore_cache});
+      if (lease.ok()) {
+        line_.erase(arrival);
+        moved_.notify_all();
+        return *lease;
       }
+      EXPECT_TRUE(absl::IsResourceExhausted(lease.status())) << lease.status();
+      lock.unlock();
       std::this_thread::yield();
+      lock.lock();
     }
   }
 
@@ -144,8 +144,9 @@ class Clients {
   EngineNode& prefill_;
   std::mutex prefill_mutex_;
   std::mutex mutex_;
-  std::set<uint64_t> line_;    // guarded by mutex_: arrivals that wait for pages
-  uint64_t last_arrival_ = 0;  // guarded by mutex_
+  std::condition_variable moved_;  // line_ has another head
+  std::set<uint64_t> line_;        // guarded by mutex_: arrivals that wait for pages
+  uint64_t last_arrival_ = 0;      // guarded by mutex_
 };
 
 TEST(DecodeLoadTest, EveryRequestGivesItsOwnTokens) {
