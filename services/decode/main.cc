@@ -16,19 +16,17 @@ int main(int argc, char** argv) {
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step, those in their prompt included");
   app.add_option("--itl-bound-ms", config.itl_bound_ms,
-                 "Steps in which sequences decode take so many tokens of prompts along that they stay below this many\n"
-                 "milliseconds (8 at the least)");
+                 "Milliseconds below which a step shall stay in which sequences decode: bounds how many tokens of "
+                 "prompts it takes along, 8 at the least");
   app.add_option("--max-chunk-tokens", config.max_chunk_tokens,
                  "Most tokens of prompts in one step, and as many when no sequence decodes");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");
-  app.add_option(
-      "--reserve-ahead-tokens", config.reserve_ahead_tokens,
-      "Room for generated tokens that a request must get to be admitted; more is taken as it goes on, in the\n"
-      "end from the request that came last");
-  app.add_option(
-      "--prefix-cache", config.prefix_cache,
-      "Keep the KV of prompts and answers while there is room, for requests that begin with the same tokens");
+  app.add_option("--reserve-ahead-tokens", config.reserve_ahead_tokens,
+                 "Room for generated tokens that a request needs to be admitted; it gets more as it goes on, in the "
+                 "end from the request that came last");
+  app.add_option("--prefix-cache", config.prefix_cache,
+                 "Keep the KV of prompts and answers while there is room, for requests that begin alike");
   app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
                  "Pages that a request has reserved come back after this long if it is not started");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
