@@ -3,6 +3,7 @@ a single bit; the un-absorbed form gives the same greedy tokens."""
 
 import json
 
+import grpc
 import pytest
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
@@ -42,6 +43,28 @@ def test_absorbed_form_is_bit_identical(make_node, reference, chunk, threads):
              "decode": ["--threads", str(threads)]}
     with make_node(flags) as other:
         assert fingerprint(other) == reference
+
+
+def run_in_decode(node, ids, max_tokens):
+    """A prompt that decode runs itself: (tokens, progress)."""
+    decode = node.api.decode
+    reserve = decode.SessionRequest(reserve=decode.SessionRequest.Reserve(token_ids=ids, max_tokens=max_tokens,
+                                                                          ignore_cache=True))
+    prompt = decode.SessionRequest(prompt=decode.SessionRequest.Prompt(max_tokens=max_tokens))
+    with grpc.insecure_channel(f"unix:{node.run_dir}/decode.sock") as channel:
+        replies = list(node.api.decode_grpc.DecodeStub(channel).Session(iter([reserve, prompt]), timeout=60))
+    assert replies[0].HasField("reserved") and replies[-1].HasField("finished")
+    return ([r.token.id for r in replies if r.HasField("token")],
+            [r.progress.done_tokens for r in replies if r.HasField("progress")])
+
+
+def test_prompts_inside_decode_give_the_same_tokens(node, make_node, absorbed):
+    ids = prompts(node.stub.GetModel(node.api.inference.GetModelRequest()).vocab_size)
+    expected = [node.generate(prompt, 16, ignore_eos=True)[0] for prompt in ids]
+    with make_node(dict(absorbed, decode=["--max-chunk-tokens", "33"])) as other:
+        for prompt, tokens in zip(ids, expected):
+            assert run_in_decode(other, prompt, 16) == (
+                tokens, [min(done, len(prompt)) for done in range(33, len(prompt) + 33, 33)])
 
 
 def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, node, repo):
