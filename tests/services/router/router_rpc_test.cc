@@ -97,7 +97,8 @@ class FakeDecode final : public v1::Decode::Service {
                    grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream) {
     v1::SessionRequest request;
     if (!stream.Read(&request)) return grpc::Status::CANCELLED;
-    if (request.reserve().token_ids_size() + request.reserve().max_tokens() > 100000) return {grpc::StatusCode::INVALID_ARGUMENT, "never fits"};
+    if (request.reserve().token_ids_size() + request.reserve().max_tokens() > 100000)
+      return {grpc::StatusCode::INVALID_ARGUMENT, "never fits"};
     uint64_t id = 0;
     {
       std::lock_guard lock(pool_.mutex);
