@@ -82,9 +82,12 @@ class DecodeSession {
   // Second call, one of the two.
   virtual absl::Status Start(const DecodeStart& start) = 0;
   virtual absl::Status Prompt(const DecodePrompt& prompt) = 0;
-  // After that; a FinishReason is the last event, progress comes before the first token and after Prompt only. Before
-  // it: waits until decode ends the session, and tells why.
+  // After that; a FinishReason is the last event, progress comes before the first token and after Prompt only.
   virtual absl::StatusOr<DecodeEvent> Next() = 0;
+
+  // Gives a reservation up that was not started, and tells what has become of it: ABORTED, UNAVAILABLE, or CANCELLED if
+  // decode knows of nothing that had happened to it. Never OK.
+  virtual absl::Status GiveUp() = 0;
 };
 
 class DecodePeer {

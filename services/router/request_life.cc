@@ -81,11 +81,9 @@ absl::Status RequestLife::Failed(Role role, const absl::Status& status) {
   if (status.ok()) return status;
   failed_role_ = role;
   if (role == Role::kDecode || !absl::IsAborted(status)) return status;
-  // Only decode revokes leases, and it ends the session of one that it revokes; at the latest when the lease times out.
-  const absl::Status cause = session_->Next().status();
-  if (cause.ok()) return status;
+  // Only decode revokes leases, so it knows whether the pages went to an older request.
   failed_role_ = Role::kDecode;
-  return cause;
+  return session_->GiveUp();
 }
 
 void RequestLife::CountResumed() {

@@ -40,7 +40,9 @@ def test_health_and_reflection(node, role):
     ("weight_store", ["moestro_weights_segment_bytes", "moestro_weights_ready", "moestro_weights_attached"]),
     ("prefill", ["moestro_prefill_tokens_total", "moestro_prefill_waiting"]),
     ("decode", ["moestro_decode_tokens_total", "moestro_kv_usage_ratio", "moestro_kv_pages_free"]),
-    ("router", ["moestro_requests_running", "moestro_requests_waiting", "moestro_prompt_tokens_total"]),
+    ("router", ["moestro_requests_running", "moestro_requests_waiting", "moestro_prompt_tokens_total",
+                "moestro_prompt_tokens_cached_total", "moestro_request_path_total", "moestro_request_preempted_total",
+                "moestro_request_prefill_seconds_count", "moestro_request_decode_seconds_count"]),
 ])
 def test_metrics_are_there(node, role, names):
     for name in names:

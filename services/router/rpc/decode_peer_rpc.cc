@@ -73,6 +73,14 @@ class RpcDecodeSession final : public DecodeSession {
     return FromProto(reply.finished().reason());
   }
 
+  absl::Status GiveUp() override {
+    stream_->WritesDone();
+    v1::SessionReply reply;
+    while (stream_->Read(&reply)) {
+    }
+    return Finish();
+  }
+
  private:
   // The call is over: why.
   absl::Status Finish() {

@@ -202,7 +202,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
     }
     absl::StatusOr<DecodeEvent> Next() override {
       MOE_ASSIGN_OR_RETURN(Pages * pages, Live());
-      if (!begun_) return absl::UnavailableError("decode: a session that does nothing ends with its lease");
+      EXPECT_TRUE(begun_);
       if (pages->valid.size() < pages->wanted.size()) return DecodeEvent(Chunk(*pages));
       if (left_ == 0) return DecodeEvent(FinishReason::kLength);
       --left_;
@@ -211,6 +211,12 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       pages->valid = tokens_;
       tokens_.push_back(token.id);
       return DecodeEvent(token);
+    }
+
+    absl::Status GiveUp() override {
+      EXPECT_FALSE(begun_);
+      MOE_RETURN_IF_ERROR(Live().status());
+      return absl::CancelledError("decode: the lease was not started");
     }
 
    private:

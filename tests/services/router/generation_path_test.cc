@@ -214,6 +214,7 @@ TEST(GenerationPathTest, DecodeThatCachesEverythingIsRefused) {
       absl::Status Start(const DecodeStart&) override { return absl::OkStatus(); }
       absl::Status Prompt(const DecodePrompt&) override { return absl::OkStatus(); }
       absl::StatusOr<DecodeEvent> Next() override { return FinishReason::kStop; }
+      absl::Status GiveUp() override { return absl::CancelledError(""); }
     };
   };
   FakeNode node;
