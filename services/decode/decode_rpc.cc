@@ -94,7 +94,11 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
 
   v1::SessionRequest request;
-  if (!stream.Read(&request)) return absl::CancelledError("the lease was not started");
+  if (!stream.Read(&request)) {
+    // A router whose prefill was cut off asks why by closing its side.
+    MOE_RETURN_IF_ERROR(leases_.load()->Check(*lease));
+    return absl::CancelledError("the lease was not started");
+  }
   watched.Started();
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(request, lease));
   const absl::Status status = Forward(context, stream, *tokens);
