@@ -9,6 +9,7 @@ namespace moestro {
 
 struct DecodeConfig {
   NodeOptions node;
+  CpuShare share;
   CpuOptions cpu;
   int max_batch = 6;                // sequences in one step (the paper's Y)
   int64_t kv_tokens = 0;            // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
