@@ -33,8 +33,8 @@ class MoeLayer {
     const int64_t gate_groups =
         static_cast<int64_t>(plan_.experts.size()) * PaddedRows(spec_.moe_intermediate_size) / kRowGroup +
         RowGroups(weights.always.gate);
-    gate_groups_ = TaskGroups(rows_, gate_groups, context.pool.threads());
-    down_groups_ = TaskGroups(rows_, PaddedRows(spec_.hidden_size) / kRowGroup, context.pool.threads());
+    gate_groups_ = TaskGroups(rows_, gate_groups, context.pool.active_threads());
+    down_groups_ = TaskGroups(rows_, PaddedRows(spec_.hidden_size) / kRowGroup, context.pool.active_threads());
   }
 
   void Run(MoeSync sync) {

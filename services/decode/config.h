@@ -9,6 +9,7 @@ namespace moestro {
 
 struct DecodeConfig {
   NodeOptions node;
+  CpuShare share;
   CpuOptions cpu;
   int max_batch = 6;                   // sequences in one step (the paper's Y)
   int itl_bound_ms = 50;               // chunks of prompts are sized so that steps stay below this

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
       "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "decode", config.node);
+  moestro::AddCpuShare(app, moestro::CpuRole::kDecode, config.share);
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step, those in their prompt included");
   app.add_option("--itl-bound-ms", config.itl_bound_ms,
@@ -32,6 +33,9 @@ int main(int argc, char** argv) {
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("decode", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
+  }
+  if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode); !others.ok()) {
+    return moestro::ReportFatal(others.status());
   }
   if (const auto status = moestro::ValidateDecodeConfig(config); !status.ok()) return moestro::ReportFatal(status);
   const auto status = moestro::RunDecodeServer(config, termination);

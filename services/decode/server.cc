@@ -10,7 +10,9 @@
 #include "common/kernels/dispatch.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
+#include "common/platform/cpu_list.h"
 #include "common/platform/instance.h"
+#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
@@ -99,8 +101,9 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   loop = std::make_unique<DecodeLoop>(*engine, *pool, *leases, metrics, loop_options);
   rpc.Serve(pool.get(), leases.get(), loop.get());
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), batch up to {}", kernels->isa,
-               workers.threads(), workers.domains(), (*weights)->numa_domains(), config.max_batch);
+  spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
+               kernels->isa, workers.threads(), FormatCpuList(AllowedCpus()), workers.domains(),
+               (*weights)->numa_domains(), config.max_batch);
 
   // The clock tick: leases that nobody started, pages of dead writers, gauges.
   constexpr std::chrono::milliseconds kTick(50);

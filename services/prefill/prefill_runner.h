@@ -12,6 +12,7 @@
 #include "common/kv/lease_writer.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
+#include "common/platform/worker_pool.h"
 #include "services/prefill/config.h"
 
 namespace moestro {
@@ -22,6 +23,7 @@ struct PrefillJob {
   int64_t prompt_tokens = 0;
   SamplingParams sampling;
   std::optional<int32_t> score_top;  // set: score all positions, with so many alternatives, instead of sampling
+  bool whole_machine = false;        // compute on lent CPUs as well
 };
 
 // The score of the token at one position; the first position of a text has no logprob.
@@ -38,7 +40,9 @@ struct PrefillEvents {
 
 class PrefillRunner {
  public:
-  PrefillRunner(Engine& engine, MlaFormPolicy form) : engine_(engine), form_(form) {}
+  // `workers` is the engine's.
+  PrefillRunner(Engine& engine, WorkerPool& workers, MlaFormPolicy form)
+      : engine_(engine), workers_(workers), form_(form) {}
 
   // INVALID_ARGUMENT names what is wrong with the job.
   absl::Status Validate(const PrefillJob& job) const;
@@ -55,6 +59,7 @@ class PrefillRunner {
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
   Engine& engine_;
+  WorkerPool& workers_;
   const MlaFormPolicy form_;
 };
 

@@ -21,7 +21,9 @@ inline constexpr char kTestFingerprint[] = "0123456789abcdef0123456789abcdef";
 class EngineNode {
  public:
   // `nan_token`: an id whose embedding is NaN, -1 for none.
-  explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64) {
+  explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64,
+                      const WorkerPool::Options& workers = {.threads = 2})
+      : workers_(workers) {
     SyntheticOptions options;
     options.spec = SmallSpec();
     options.nan_token = nan_token;
@@ -40,6 +42,7 @@ class EngineNode {
   }
 
   Engine& engine() { return *engine_; }
+  WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }
   // As prefill gets it: ABORTED if the lease is over.
@@ -50,7 +53,7 @@ class EngineNode {
 
  private:
   SyntheticSegment segment_;
-  WorkerPool workers_{2};
+  WorkerPool workers_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<KvPool> pool_;
   std::shared_ptr<const KvPoolMapping> mapping_;

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "common/platform/numa.h"
 #include "tests/support/engine_node.h"
 
 namespace moestro {
@@ -35,7 +36,7 @@ class PrefillRunnerTest : public testing::Test {
   }
 
   EngineNode node_{/*max_rows=*/16};
-  PrefillRunner runner_{node_.engine(), Absorbed()};
+  PrefillRunner runner_{node_.engine(), node_.workers(), Absorbed()};
 };
 
 TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
@@ -81,7 +82,7 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
   PrefillJob job = Job(30);
   job.prompt_tokens = 20;
   job.sampling = {.temperature = 1, .top_p = 1, .top_k = 0, .seed = 5};
-  PrefillRunner unabsorbed(node_.engine(), {.name = "unabsorbed"});
+  PrefillRunner unabsorbed(node_.engine(), node_.workers(), {.name = "unabsorbed"});
   const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve({.capacity = 64}));
   PrefillJob prompt = job;
   prompt.token_ids.resize(20);
@@ -109,6 +110,31 @@ TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
     ASSERT_EQ(scores[i].top.size(), 2u);
     EXPECT_LE(*scores[i].logprob, scores[i].top[0].logprob);
   }
+}
+
+// Two own threads, and one on each CPU of the machine (which here is also the process's) when the whole machine is
+// free.
+TEST_F(PrefillRunnerTest, WholeMachineGivesTheSameBitsOnMoreThreads) {
+  const std::vector<int> cpus = AllowedCpus();
+  EngineNode node(/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/64,
+                  {.threads = 2, .domains = 1, .pin = true, .lent_cpus = cpus});
+  PrefillRunner runner(node.engine(), node.workers(), Absorbed());
+  std::vector<float> logprobs;
+  for (const bool whole_machine : {false, true, true, false}) {
+    PrefillJob job = Job(40);
+    job.whole_machine = whole_machine;
+    job.score_top = 0;
+    const auto writer = node.Writer(*node.pool().Reserve({.capacity = 64}));
+    const PrefillEvents events{.on_progress =
+                                   [&](int64_t, int64_t) {
+                                     EXPECT_EQ(node.workers().active_threads(),
+                                               whole_machine ? 2 + static_cast<int>(cpus.size()) : 2);
+                                   },
+                               .on_score = [&](ScoredToken score) { logprobs.push_back(score.logprob.value_or(0)); }};
+    ASSERT_TRUE(runner.Run(job, *writer, Never, events).ok());
+  }
+  ASSERT_EQ(logprobs.size(), 4u * 40);
+  for (size_t i = 40; i < logprobs.size(); ++i) ASSERT_EQ(logprobs[i], logprobs[i % 40]) << i;
 }
 
 TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
