@@ -17,8 +17,8 @@ struct RampOptions {
   double factor = 2;  // from step to step; levels of a closed loop are whole numbers
   double last = 256;
   double step_seconds = 15;  // requests begin for so long, then the step waits for their ends
-  Slo slo;
-  TrafficOptions traffic;
+  Slo slo = {};
+  TrafficOptions traffic = {};
 };
 
 struct RampStep {

@@ -11,9 +11,9 @@
 namespace moestro::loadtest {
 
 struct TrafficOptions {
-  Lengths prompt;
-  Lengths output;
-  std::vector<std::string> texts;  // if not empty, prompts are these, in turn
+  Lengths prompt = {};
+  Lengths output = {};
+  std::vector<std::string> texts = {};  // if not empty, prompts are these, in turn
   float temperature = 0;
   int64_t vocab_size = 0;
   int64_t max_context_tokens = 0;  // output gives way if both do not fit
