@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
       "Progress goes to stderr. Ctrl-C ends early, with a report of what was measured.\n\n"
       "  moestro-loadtest poisson --rate 2 --duration 60 --out results\n"
       "  moestro-loadtest paper --seconds-each 20 --rounds 5 --out results\n"
-      "  moestro-loadtest verify --count 500 --concurrency 32 --metrics 127.0.0.1:9103\n\n"
+      "  moestro-loadtest verify --count 500 --concurrency 32 --metrics 127.0.0.1:9403\n\n"
       "loadtest/README.md says what every figure means.\n"
       "Exit codes: 0 done, 1 failed (a mismatch, or no request completed), 2 a flag or an input is wrong, 3 the node "
       "is not "

@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,11 @@
 #include "loadtest/report/sections.h"
 
 namespace moestro::loadtest {
+namespace {
+
+constexpr std::chrono::seconds kSettleTime{1};
+
+}  // namespace
 
 void AddSessionFlags(CLI::App& app, SessionFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")->envname("MOESTRO_SERVER");
@@ -75,7 +82,11 @@ absl::Status Session::Finish(Report& report, const std::vector<Record>& records)
                       {{"Model", absl::StrCat(model_.name, ", fingerprint ", model_.fingerprint, ", context of ",
                                               model_.max_context_tokens, " tokens")},
                        {"Seed", absl::StrCat(flags_.seed)}});
-  if (scraper_) AddMetricsSection(scraper_->End(), report);
+  if (scraper_) {
+    // A client hears of its request's end before the roles have given everything back.
+    std::this_thread::sleep_for(kSettleTime);
+    AddMetricsSection(scraper_->End(), report);
+  }
   if (flags_.requests) report.data["requests"] = RequestsJson(records);
   const std::string json = ReportJson(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   const std::string markdown = ReportMarkdown(report);

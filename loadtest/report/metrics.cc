@@ -49,6 +49,7 @@ void AddMetricsSection(const std::vector<Scrapes>& scrapes, Report& report) {
   nlohmann::json data = nlohmann::json::array();
   for (const Scrapes& endpoint : scrapes) {
     for (const auto& [metric, points] : endpoint.series) {
+      if (metric.starts_with("exposer_")) continue;  // what the endpoint counts of itself
       const auto [least, greatest] = std::ranges::minmax(points, {}, &MetricPoint::value);
       const double first = points.front().value, last = points.back().value;
       data.push_back({{"metric", metric},

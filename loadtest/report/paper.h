@@ -24,9 +24,10 @@ struct PaperResult {
   int server = 0;
   int load = 0;  // index of kPaperLoads
   int rounds = 0;
-  std::optional<PaperFigure> ttft;   // of the prefill request; ratio to 1P
-  std::optional<PaperFigure> tpot;   // mean of the decode requests; ratio to 1D
-  std::optional<PaperFigure> total;  // until all of the load's requests have ended; ratio to 1P
+  std::optional<PaperFigure> ttft;         // of the prefill request; ratio to 1P
+  std::optional<PaperFigure> tpot;         // mean of the decode requests; ratio to 1D
+  std::optional<PaperFigure> decode_ttft;  // mean of the decode requests; ratio to 1D
+  std::optional<PaperFigure> total;        // until all of the load's requests have ended; ratio to 1P
 };
 
 // By server, then in the order of kPaperLoads.

@@ -60,6 +60,7 @@ def test_paper_loads_side_by_side(loadtest, node):
         assert (result["ttft_seconds"] is not None) == ("P" in load)
         assert (result["tpot_seconds"] is not None) == ("D" in load)
     assert results["one", "1P"]["ttft_seconds"]["ratio"] == 1 and results["two", "1D"]["tpot_seconds"]["ratio"] == 1
+    assert results["one", "2D"]["decode_ttft_seconds"]["median"] > 0
     assert sum("1P+1D / 1D" in finding for finding in report["findings"]) == 2
 
 

@@ -32,6 +32,8 @@ TEST(PaperResults, NormaliseRoundByRound) {
   EXPECT_NEAR(one_prefill.ttft->ratio, 1, 1e-9);
   EXPECT_FALSE(one_prefill.tpot.has_value());
   EXPECT_NEAR(mixed.tpot->ratio, 2, 1e-9) << "the decode request is the second one";
+  EXPECT_NEAR(mixed.decode_ttft->median, 0.1, 1e-9);
+  EXPECT_FALSE(one_prefill.decode_ttft.has_value());
   EXPECT_NEAR(two_decodes.tpot->median, 0.15, 1e-9) << "the mean of 0.1 and 0.2";
   EXPECT_FALSE(two_decodes.ttft.has_value());
   EXPECT_NEAR(results[5].ttft->median, 3, 1e-9);
@@ -63,6 +65,17 @@ TEST(PaperSection, HasThreePlotsAndTheDegradation) {
   ASSERT_EQ(report.findings.size(), 2U);
   EXPECT_THAT(report.findings[0], testing::HasSubstr("split: with a prefill beside it decode takes 2.00 ×"));
   EXPECT_EQ(report.data["paper"].size(), 10U);
+}
+
+TEST(PaperSection, SaysWhenDecodeWaitedForThePrefill) {
+  PaperOptions options{.rounds = 1, .decode_output_tokens = 11, .pause_seconds = 0, .vocab_size = 50};
+  PaperWorkload workload(options);
+  FakeTransport transport([](const Request&, int in_flight) { return FakeTimes{.ttft = 1.0 * in_flight}; });
+  const RunResult run = Run(workload, transport, {});
+  Report report{.workload = "paper"};
+  AddPaperSection(ComputePaperResults(workload.cells(), run.records), {"server"}, report);
+  ASSERT_EQ(report.findings.size(), 2U);
+  EXPECT_THAT(report.findings[1], testing::HasSubstr("did not run side by side"));
 }
 
 }  // namespace
