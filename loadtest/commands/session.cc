@@ -72,7 +72,7 @@ RunResult Session::Run(Workload& workload, const std::function<std::string()>& w
   options.max_in_flight = flags_.max_in_flight;
   options.interrupted = interrupted_;
   options.progress = [&](const Counts& counts, double seconds) { progress_.Show(counts, seconds, what()); };
-  RunResult result = moestro::loadtest::Run(workload, *transport_, options);
+  RunResult result = RunWorkload(workload, *transport_, options);
   progress_.Clear();
   return result;
 }

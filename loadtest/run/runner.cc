@@ -87,7 +87,7 @@ class Execution {
 
 }  // namespace
 
-RunResult Run(Workload& workload, Transport& transport, const RunOptions& options) {
+RunResult RunWorkload(Workload& workload, Transport& transport, const RunOptions& options) {
   return Execution(workload, transport, options).Run();
 }
 

@@ -25,6 +25,6 @@ struct RunResult {
   double seconds = 0;  // until the last one ended
 };
 
-RunResult Run(Workload& workload, Transport& transport, const RunOptions& options);
+RunResult RunWorkload(Workload& workload, Transport& transport, const RunOptions& options);
 
 }  // namespace moestro::loadtest

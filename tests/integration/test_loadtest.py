@@ -42,7 +42,8 @@ def test_poisson_reports_every_request_and_the_metrics(loadtest, node, tmp_path)
 
 
 def test_verify_finds_the_same_tokens_alone(loadtest):
-    report = loadtest("verify", "--count", 24, "--concurrency", 8, "--prompt-tokens", "1-300", "--output-tokens", "1-30")
+    report = loadtest("verify", "--count", 24, "--concurrency", 8, "--prompt-tokens", "1-300", "--output-tokens",
+                      "1-30")
     verdict = report["verify"]
     assert verdict["mismatches"] == 0 and verdict["failed"] == 0 and verdict["not_compared"] == 0
     assert verdict["compared"] > 10 and verdict["prefixes_compared"] + verdict["compared"] <= 24

@@ -21,7 +21,7 @@ TEST(PaperResults, NormaliseRoundByRound) {
   PaperOptions options{.rounds = 3, .servers = 2, .decode_output_tokens = 11, .pause_seconds = 0, .vocab_size = 50};
   PaperWorkload workload(options);
   FakeTransport transport = SlowServer();
-  const RunResult run = Run(workload, transport, {});
+  const RunResult run = RunWorkload(workload, transport, {});
   const auto results = ComputePaperResults(workload.cells(), run.records);
   ASSERT_EQ(results.size(), 10U);
   const PaperResult& one_prefill = results[0];
@@ -44,7 +44,7 @@ TEST(PaperResults, ARoundWithAFailureDoesNotCount) {
   PaperOptions options{.rounds = 2, .decode_output_tokens = 3, .pause_seconds = 0, .vocab_size = 50};
   PaperWorkload workload(options);
   FakeTransport transport = SlowServer();
-  RunResult run = Run(workload, transport, {});
+  RunResult run = RunWorkload(workload, transport, {});
   run.records[0].status = absl::UnavailableError("down");  // 1P of the first round
   const auto results = ComputePaperResults(workload.cells(), run.records);
   EXPECT_EQ(results[0].rounds, 1);
@@ -56,7 +56,7 @@ TEST(PaperSection, HasThreePlotsAndTheDegradation) {
   PaperOptions options{.rounds = 1, .servers = 2, .decode_output_tokens = 11, .pause_seconds = 0, .vocab_size = 50};
   PaperWorkload workload(options);
   FakeTransport transport = SlowServer();
-  const RunResult run = Run(workload, transport, {});
+  const RunResult run = RunWorkload(workload, transport, {});
   Report report{.workload = "paper"};
   AddPaperSection(ComputePaperResults(workload.cells(), run.records), {"split", "unified"}, report);
   ASSERT_EQ(report.sections.size(), 1U);
@@ -71,7 +71,7 @@ TEST(PaperSection, SaysWhenDecodeWaitedForThePrefill) {
   PaperOptions options{.rounds = 1, .decode_output_tokens = 11, .pause_seconds = 0, .vocab_size = 50};
   PaperWorkload workload(options);
   FakeTransport transport([](const Request&, int in_flight) { return FakeTimes{.ttft = 1.0 * in_flight}; });
-  const RunResult run = Run(workload, transport, {});
+  const RunResult run = RunWorkload(workload, transport, {});
   Report report{.workload = "paper"};
   AddPaperSection(ComputePaperResults(workload.cells(), run.records), {"server"}, report);
   ASSERT_EQ(report.findings.size(), 2U);

@@ -23,7 +23,7 @@ std::vector<Request> Requests(int count, uint32_t tokens) {
 TEST(Runner, RecordsWhatTheClientSees) {
   FakeTransport transport;
   FixedWorkload workload(Requests(1, 5), 1);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   ASSERT_EQ(result.records.size(), 1U);
   const Record& record = result.records[0];
   EXPECT_TRUE(record.completed());
@@ -41,7 +41,7 @@ TEST(Runner, RecordsWhatTheClientSees) {
 TEST(Runner, KeepsConcurrencyAndReportsTags) {
   FakeTransport transport;
   FixedWorkload workload(Requests(10, 2), 3);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   EXPECT_EQ(transport.most_in_flight(), 3);
   ASSERT_EQ(result.records.size(), 10U);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(result.records[static_cast<size_t>(i)].tag, i);
@@ -54,7 +54,7 @@ TEST(Runner, CancelsAfterTheTokensThatTheRequestNames) {
   requests[1].cancel_after_tokens = 0;
   FakeTransport transport;
   FixedWorkload workload(requests, 1);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   EXPECT_TRUE(result.records[0].was_cancelled());
   EXPECT_EQ(result.records[0].tokens.size(), 4U);
   EXPECT_TRUE(result.records[1].was_cancelled());
@@ -67,7 +67,7 @@ TEST(Runner, ErrorsAreRecordedAndTheRunGoesOn) {
     return FakeTimes{.ttft = 0.5, .status = request.tag == 1 ? absl::ResourceExhaustedError("full") : absl::OkStatus()};
   });
   FixedWorkload workload(Requests(3, 2), 1);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   EXPECT_TRUE(result.records[1].failed());
   EXPECT_EQ(result.records[1].status.message(), "full");
   EXPECT_TRUE(result.records[2].completed());
@@ -76,7 +76,7 @@ TEST(Runner, ErrorsAreRecordedAndTheRunGoesOn) {
 TEST(Runner, OpenLoopSendsOnTimeWhateverIsRunning) {
   FakeTransport transport([](const Request&, int) { return FakeTimes{.ttft = 100}; });
   PoissonWorkload workload(5, 20, {.vocab_size = 100, .max_context_tokens = 100});
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   EXPECT_GT(transport.most_in_flight(), 50);
   for (const Record& record : result.records) EXPECT_NEAR(record.sent, record.scheduled, 1e-9);
 }
@@ -86,7 +86,7 @@ TEST(Runner, LimitOfRequestsInFlightShowsAsLateness) {
   PoissonWorkload workload(50, 2, {.vocab_size = 100, .max_context_tokens = 100});
   RunOptions options;
   options.max_in_flight = 2;
-  const RunResult result = Run(workload, transport, options);
+  const RunResult result = RunWorkload(workload, transport, options);
   EXPECT_EQ(transport.most_in_flight(), 2);
   EXPECT_GT(result.records.back().sent - result.records.back().scheduled, 1);
 }
@@ -96,7 +96,7 @@ TEST(Runner, InterruptCancelsWhatRunsAndSendsNothingMore) {
   FixedWorkload workload(Requests(100, 1000), 4);
   RunOptions options;
   options.interrupted = [&] { return transport.Now() > 1010; };
-  const RunResult result = Run(workload, transport, options);
+  const RunResult result = RunWorkload(workload, transport, options);
   EXPECT_TRUE(result.interrupted);
   ASSERT_EQ(result.records.size(), 4U);
   for (const Record& record : result.records) {

@@ -21,7 +21,7 @@ TEST(Chat, HistoryGrowsByAnswersAndMessages) {
       [](const Request&, int) { return FakeTimes{}; },
       [](const Request& request, int position) { return 2000 + 10 * static_cast<int>(request.tag) + position; });
   ChatWorkload workload(Small());
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   ASSERT_EQ(result.records.size(), 6U);
   std::vector<std::vector<int32_t>> last(2);
   for (const Request& request : transport.requests()) {
@@ -48,7 +48,7 @@ TEST(Chat, UsersThinkAndStagger) {
   options.stagger_seconds = 3;
   FakeTransport transport;
   ChatWorkload workload(options);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   std::vector<double> sent;
   for (const Record& record : result.records) {
     if (record.tag == 1) sent.push_back(record.sent);
@@ -63,13 +63,13 @@ TEST(Chat, AConversationEndsWithAFailure) {
     return FakeTimes{.status = request.tag == 0 ? absl::UnavailableError("down") : absl::OkStatus()};
   });
   ChatWorkload workload(Small());
-  EXPECT_EQ(Run(workload, transport, {}).records.size(), 4U);
+  EXPECT_EQ(RunWorkload(workload, transport, {}).records.size(), 4U);
 }
 
 TEST(ChatSection, SumsUpByTurn) {
   FakeTransport transport;
   ChatWorkload workload(Small());
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   Report report{.workload = "chat"};
   AddChatSection(result.records, {}, report);
   EXPECT_EQ(report.data["turns"].size(), 3U);

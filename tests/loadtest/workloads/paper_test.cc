@@ -26,7 +26,7 @@ TEST(Paper, ALoadBeginsTogetherAndEndsBeforeTheNext) {
       .rounds = 2, .prefill_prompt_tokens = 30, .decode_output_tokens = 6, .pause_seconds = 1, .vocab_size = 50};
   PaperWorkload workload(options);
   FakeTransport transport;
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   EXPECT_EQ(result.records.size(), 2U * 9);
   double last_end = -1;
   for (size_t i = 0; i < result.records.size(); ++i) {

@@ -28,7 +28,7 @@ TEST(Ramp, ClosedLoopStopsAfterTheKnee) {
   FakeTransport transport = FourAtATime();
   const RampOptions options = Options(256);
   RampWorkload workload(options);
-  const RunResult result = Run(workload, transport, {});
+  const RunResult result = RunWorkload(workload, transport, {});
   std::vector<double> levels;
   for (const RampStep& step : workload.steps()) levels.push_back(step.level);
   EXPECT_THAT(levels, testing::ElementsAre(1, 2, 4, 8, 16)) << "two steps without more, then the end";
@@ -46,7 +46,7 @@ TEST(Ramp, ClosedLoopStopsAfterTheKnee) {
 TEST(Ramp, EndsAtTheLastLevel) {
   FakeTransport transport = FourAtATime();
   RampWorkload workload(Options(3));
-  Run(workload, transport, {});
+  RunWorkload(workload, transport, {});
   EXPECT_EQ(workload.steps().size(), 2U);
 }
 
@@ -55,7 +55,7 @@ TEST(Ramp, OpenLoopRaisesTheRate) {
   RampOptions options = Options(8);
   options.open_loop = true;
   RampWorkload workload(options);
-  Run(workload, transport, {});
+  RunWorkload(workload, transport, {});
   ASSERT_EQ(workload.steps().size(), 4U);
   EXPECT_NEAR(workload.steps()[3].goodput(), 8, 2);
   EXPECT_EQ(FindKnee(workload.steps()), 3U);

@@ -46,7 +46,7 @@ RunResult RunAll(const std::vector<Request>& requests, int concurrency, int64_t 
                             return static_cast<int32_t>(request.tag) * 100 + position + (wrong ? 50 : 0);
                           });
   FixedWorkload workload(requests, concurrency);
-  return Run(workload, transport, {});
+  return RunWorkload(workload, transport, {});
 }
 
 TEST(Verify, SameTokensPassAndCancelledOnesAreComparedAsFarAsTheyCame) {
