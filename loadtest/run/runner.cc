@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kPollSeconds = 0.1;  // how soon an interrupt is noticed, and how often progress shows
 constexpr double kDrainSeconds = 15;  // after an interrupt: for the ends of what was cancelled
+constexpr double kSoon = 1e-6;  // seconds: due. Times relative to the begin are rounded, and a clock may stand still
 
 class Execution {
  public:
@@ -21,7 +22,7 @@ class Execution {
     double give_up = 0;
     for (;;) {
       const double now = Now();
-      if (now >= next_poll) {
+      if (now + kSoon >= next_poll) {
         options_.progress(recorder_.counts(), now);
         next_poll = now + kPollSeconds;
         if (!interrupted_ && options_.interrupted()) {
@@ -49,7 +50,7 @@ class Execution {
     while (static_cast<int>(in_flight_.size()) < options_.max_in_flight) {
       const double now = Now();
       const std::optional<double> next = workload_.NextArrival(now);
-      if (!next || *next > now) return next;
+      if (!next || *next > now + kSoon) return next;
       const Request request = workload_.Take(now);
       const double sent = Now();
       const int64_t id = recorder_.Begin(request, *next, sent);

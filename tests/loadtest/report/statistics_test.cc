@@ -48,10 +48,10 @@ TEST(Record, TimePerTokenCountsTokensAfterTheFirstMessage) {
 }
 
 TEST(MeetsSlo, AsksForFirstTokenSpeedAndAGoodEnd) {
-  const Slo slo{.ttft_seconds = 1, .tpot_seconds = 0.1};
-  EXPECT_TRUE(MeetsSlo(MakeRecord(0, {1, 1.1}), slo));
+  const Slo slo{.ttft_seconds = 1, .tpot_seconds = 0.125};
+  EXPECT_TRUE(MeetsSlo(MakeRecord(0, {1, 1.125}), slo));
   EXPECT_FALSE(MeetsSlo(MakeRecord(0, {1.01, 1.1}), slo));
-  EXPECT_FALSE(MeetsSlo(MakeRecord(0, {1, 1.2}), slo));
+  EXPECT_FALSE(MeetsSlo(MakeRecord(0, {1, 1.25}), slo));
   EXPECT_FALSE(MeetsSlo(MakeRecord(0, {}), slo));
   EXPECT_TRUE(MeetsSlo(MakeRecord(0, {0.5}), slo)) << "one token has no speed";
   Record failed = MakeRecord(0, {0.5});
