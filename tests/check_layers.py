@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Enforces the include rules: arrows between folders point one way, services never include each other, and gRPC,
-Prometheus and JSON stay out of the engine. Also: what each binary may link. Run by ctest; prints every violation."""
+"""Enforces the include rules: arrows between folders point one way, services never include each other, gRPC,
+Prometheus and JSON stay out of the engine, and the load generator knows only the public API. Also: what each binary may
+link. Run by ctest; prints every violation."""
 
 import re
 import sys
@@ -20,6 +21,7 @@ MAY_INCLUDE = {
     "model": {"base", "platform", "tensor", "kernels", "weights", "kv"},
     "text": {"base"},
     "telemetry": {"base"},
+    "report": {"base"},
     "rpc": {"base", "platform", "weights", "telemetry"},
 }
 ENGINE = {"base", "platform", "tensor", "kernels", "weights", "kv", "model"}
@@ -30,6 +32,17 @@ USES_WEIGHT_STORE = ("services/cli/inspect.cc", "services/cli/bench/random_segme
 WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
 # The router holds no engine.
 ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
+# The load generator is a client: it sees the public API only. Its folders, and what each may include of the others.
+LOADTEST_MAY_USE = {"base", "report", "rpc"}
+LOADTEST_MAY_INCLUDE = {
+    "client": set(),
+    "run": {"client", "workloads"},
+    "workloads": {"client", "run", "report"},
+    "metrics": set(),
+    "report": {"run", "workloads", "metrics"},
+    "commands": {"client", "run", "workloads", "metrics", "report"},
+    "main.cc": {"commands"},
+}
 
 
 def includes(path):
@@ -60,6 +73,22 @@ def problems():
             if service == "router" and target.startswith("common/") and target.split("/")[1] not in ROUTER_MAY_USE:
                 yield path, f"the router includes {target}"
             adapter = name.endswith(("_rpc.cc", "_rpc.h")) or "/rpc/" in name or service == "cli" or name.endswith("server.cc")
+            if not adapter and re.match(r"[<\"](grpc|grpcpp|moestro/v1)/", include):
+                yield path, f"only adapters may include {include}"
+    for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"loadtest/**/{pattern}")):
+        name = str(path.relative_to(REPO))
+        folder = path.relative_to(REPO / "loadtest").parts[0]
+        adapter = name.endswith("_rpc.cc")
+        for include in includes(path):
+            parts = include.strip('<>"').split("/")
+            if parts[0] == "services":
+                yield path, f"loadtest/ includes {include}"
+            if parts[0] == "common" and parts[1] not in LOADTEST_MAY_USE:
+                yield path, f"loadtest/ may not include common/{parts[1]}"
+            if parts[0] == "common" and parts[1] == "rpc" and not adapter and folder != "main.cc":
+                yield path, f"only adapters and main may include {include}"
+            if parts[0] == "loadtest" and parts[1] != folder and parts[1] not in LOADTEST_MAY_INCLUDE[folder]:
+                yield path, f"loadtest/{folder} may not include loadtest/{parts[1]}"
             if not adapter and re.match(r"[<\"](grpc|grpcpp|moestro/v1)/", include):
                 yield path, f"only adapters may include {include}"
 
