@@ -1,6 +1,7 @@
 // Block by block of 128 inputs, a few groups of 64 rows after each other, a few tokens at a time (linear_block.h). FP8
 // weights are expanded on the fly for few tokens; for more, once into a 16 KiB BF16 panel that all use, while they use
 // the panel before (side_work.h).
+#include "common/kernels/cpu/avx512_bf16/fp8_gemv.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
@@ -81,7 +82,12 @@ class Pass {
     if (is_fp8_ && register_blocks > 1) {
       Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
     }
-    for (int64_t b = 0; b < blocks_; ++b) {
+    int64_t b = 0;
+    if (is_fp8_ && w_.cached && tokens == 1 && w_.cols >= kScaleBlock) {
+      b = w_.cols / kScaleBlock;
+      MultiplyBlocks(fp8_, Weights(0, 0), w_.scales + row_ / kScaleBlock * blocks_, x, b, totals(0, 0).data);
+    }
+    for (; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }

@@ -14,8 +14,9 @@ namespace moestro::avx512_bf16 {
 constexpr int kVectors = 4;          // of 16 rows: a group
 constexpr int64_t kStepBytes = 256;  // one step of a group: 4 FP8 or 2 BF16 inputs
 constexpr int64_t kGroupRows = 64;
-// Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used.
-constexpr int64_t kPrefetchBytes = 8192;
+// Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used. Measured for FP8
+// GEMV from DRAM: 0.99 of read bandwidth with 4 and 6 KiB, 0.98 with 8, 0.97 with 16, 0.96 with 24.
+constexpr int64_t kPrefetchBytes = 6144;
 
 struct Block {
   const uint8_t* weights;  // first tile of the block
@@ -61,9 +62,16 @@ struct Fp8Weights {
   [[gnu::always_inline]] inline void AddQuad(const uint8_t* weights, int64_t quad, const uint16_t* x, int64_t x_stride,
                                              __m512 (&sums)[kTokens][kVectors]) const {
     const uint8_t* tiles = weights + quad * kStepBytes;
+    AddTiles<kTokens>(tiles, tiles + kPrefetchBytes, x, x_stride, sums);
+  }
+
+  // `next`: four lines to fetch.
+  template <int kTokens>
+  [[gnu::always_inline]] inline void AddTiles(const uint8_t* tiles, const uint8_t* next, const uint16_t* x,
+                                              int64_t x_stride, __m512 (&sums)[kTokens][kVectors]) const {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      Prefetch(tiles + v * 64 + kPrefetchBytes);
+      Prefetch(next + v * 64);
       __m512i w01, w23;
       Expand(expander, tiles + v * 64, &w01, &w23);
 #pragma GCC unroll 8
