@@ -23,8 +23,12 @@ LaunchResult Launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 bloc
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
     if (error != cudaSuccess) return {static_cast<int>(error)};
   }
-  kernel<<<grid, block, static_cast<size_t>(shared_bytes), stream> > >(arguments...);
-  return {static_cast<int>(cudaGetLastError())};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  return {static_cast<int>(cudaLaunchKernelEx(&config, kernel, arguments...))};
 }
 
 }  // namespace moestro::cuda
