@@ -1,0 +1,46 @@
+// Causal attention of one sequence's prompt over its keys and values: flash attention over KV blocks of 64 tokens, for
+// un-absorbed MLA (keys of 192 numbers, the last 64 shared by all heads) and for GQA. Long prompts want the un-absorbed
+// form: 320 multiplications for each query, head and cached token, where the absorbed one takes 1088.
+//
+// Scores and sums are F32. Weights are rounded to BF16 before they multiply the values, and their sum is that of the
+// rounded ones, as in common/model/flash_attention.h.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cuda/stream.h"
+
+namespace moestro::cuda {
+
+inline constexpr int64_t kKvBlock = 64;  // tokens; also those of a KV pool's page
+
+// BF16 vectors of tokens and KV heads, on the device: token t of head h is at
+//   data + (pages ? pages[t / 64] : t / 64) * page_stride + t % 64 * token_stride + h * head_stride
+// in numbers. All strides are multiples of 8, data is aligned to 16 bytes. Tokens past the last one are not read.
+struct KvVectors {
+  const uint16_t* data = nullptr;
+  const uint32_t* pages = nullptr;  // null: pages follow each other
+  int64_t page_stride = 0;
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+};
+
+struct PrefillAttentionArgs {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;   // divides heads; head h reads kv_head h / (heads / kv_heads)
+  int64_t key_dim = 0;    // 192 (of which shared_keys has 64) or 128 (no shared keys)
+  int64_t value_dim = 0;  // 128
+  float scale = 0;        // of scores
+  KvVectors keys;         // the first key_dim, or key_dim - 64, numbers of a key
+  KvVectors shared_keys;  // its last 64, the same for all heads: MLA's rotated key; data null: none
+  KvVectors values;       // value_dim numbers
+  int64_t position = 0;   // of the first row; row r sees tokens 0 .. position + r
+  int64_t rows = 0;
+  const uint16_t* queries = nullptr;  // BF16 [rows, heads, key_dim], aligned to 4 bytes
+  uint16_t* out = nullptr;            // BF16 [rows, out_stride], of which [heads, value_dim]; aligned to 4 bytes
+  int64_t out_stride = 0;             // even
+};
+// kInvalidArgument if the dimensions are none of those above, or an alignment is not kept.
+LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream stream);
+
+}  // namespace moestro::cuda

@@ -1,0 +1,212 @@
+#include "common/kernels/cuda/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/math.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+// A sequence whose keys and values lie in pages of a pool, in any order, and in which everything else is NaN.
+struct Case {
+  int64_t heads, kv_heads, key_dim;
+  int64_t position, rows;
+  float spread = 1;  // of queries: the greater, the sharper the attention
+  static constexpr int64_t kValueDim = 128;
+
+  int64_t tokens() const { return position + rows; }
+  int64_t pages() const { return CeilDiv(tokens(), kKvBlock); }
+};
+
+struct Paged {
+  // [tokens, numbers] of random values in pages of `layers` layers, of which one is used.
+  Paged(int64_t tokens, int64_t numbers, uint32_t seed)
+      : numbers_(numbers), values(RandomBf16(tokens * numbers, seed)) {
+    const int64_t pages = CeilDiv(tokens, kKvBlock);
+    std::vector<uint16_t> pool(static_cast<size_t>((pages + 1) * page_numbers()), kBf16Nan);
+    for (int64_t page = 0; page < pages; ++page) list.push_back(static_cast<uint32_t>(pages - page));
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::copy_n(&values[static_cast<size_t>(t * numbers)], numbers,
+                  &pool[static_cast<size_t>(list[static_cast<size_t>(t / kKvBlock)] * page_numbers() + layer_numbers() +
+                                            t % kKvBlock * numbers)]);
+    }
+    device_pool = std::make_unique<DeviceArray<uint16_t>>(pool);
+    device_list = std::make_unique<DeviceArray<uint32_t>>(list);
+  }
+  int64_t layer_numbers() const { return kKvBlock * numbers_; }
+  int64_t page_numbers() const { return 2 * layer_numbers(); }
+  KvVectors View(int64_t first, int64_t head_stride) const {
+    return {device_pool->get() + layer_numbers() + first, device_list->get(), page_numbers(), numbers_, head_stride};
+  }
+  const uint16_t* Token(int64_t t) const { return &values[static_cast<size_t>(t * numbers_)]; }
+
+  int64_t numbers_;
+  std::vector<uint16_t> values;
+  std::vector<uint32_t> list;
+  std::unique_ptr<DeviceArray<uint16_t>> device_pool;
+  std::unique_ptr<DeviceArray<uint32_t>> device_list;
+};
+
+// Where the numbers of keys and values are for the truth: key(t, kv_head, i), value(t, kv_head, i).
+template <typename Key, typename Value>
+void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
+                       const std::vector<uint16_t>& out, const Key& key, const Value& value) {
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const int64_t kv_head = head / (c.heads / c.kv_heads);
+      const int64_t seen = c.position + row + 1;
+      std::vector<double> scores;
+      double score_error = 0;
+      for (int64_t t = 0; t < seen; ++t) {
+        double sum = 0, magnitude = 0;
+        for (int64_t i = 0; i < c.key_dim; ++i) {
+          const double term = double{FromBf16(queries[static_cast<size_t>((row * c.heads + head) * c.key_dim + i)])} *
+                              key(t, kv_head, i);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        scores.push_back(sum * args.scale);
+        // The product's mma, scale times log2(e), times the score, minus the maximum (as large).
+        const double roundings = kMmaRoundings * static_cast<double>(c.key_dim) / 16 + 5;
+        score_error = std::max(score_error, Gamma(roundings) * magnitude * args.scale);
+      }
+      const double greatest = *std::max_element(scores.begin(), scores.end());
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - greatest);
+      // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a block at most, and
+      // rounding to BF16, which the sum of weights shares.
+      const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
+      const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16;
+      for (int64_t i = 0; i < Case::kValueDim; ++i) {
+        double truth = 0, magnitude = 0;
+        for (int64_t t = 0; t < seen; ++t) {
+          const double term = scores[static_cast<size_t>(t)] / sum * value(t, kv_head, i);
+          truth += term;
+          magnitude += std::fabs(term);
+        }
+        // Numerator and denominator; the sums over all tokens, by mma and by lane; the quotient, rounded to BF16.
+        const double sums = Gamma(kMmaRoundings * 4 * blocks + 64 * blocks);
+        const double tolerance =
+            2 * (weight + sums) / (1 - weight) * magnitude + (kUnitBf16 + Gamma(1)) * std::fabs(truth);
+        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * Case::kValueDim + i)];
+        ASSERT_NEAR(FromBf16(got), truth, tolerance) << "row " << row << " head " << head << " number " << i;
+      }
+    }
+    for (int64_t i = c.heads * Case::kValueDim; i < args.out_stride; ++i) {
+      ASSERT_EQ(out[static_cast<size_t>(row * args.out_stride + i)], 0xffff) << "written past the last head";
+    }
+  }
+}
+
+void CheckGrouped(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "GQA, " << c.rows << " rows from " << c.position);
+  const int64_t width = c.kv_heads * c.key_dim;
+  const Paged cache(c.tokens(), 2 * width, 1);  // keys of all heads, then values
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 2, c.spread);
+  const DeviceArray<uint16_t> device_queries(queries);
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.kv_heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.0884f,
+                            .keys = cache.View(0, c.key_dim),
+                            .shared_keys = {},
+                            .values = cache.View(width, c.key_dim),
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .out = nullptr,
+                            .out_stride = c.heads * Case::kValueDim + 2};
+  const DeviceArray<uint16_t> out(c.rows * args.out_stride);
+  args.out = out.get();
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  CheckAgainstTruth(
+      c, args, queries, out.Download(),
+      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[head * c.key_dim + i]); },
+      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[width + head * c.key_dim + i]); });
+}
+
+// Keys and values of every head expanded side by side, the rotated key in the pages behind the latent.
+void CheckLatent(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
+  constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + Case::kValueDim;
+  const Paged cache(c.tokens(), kLatent + kRope, 3);
+  const std::vector<uint16_t> expanded = RandomBf16(c.tokens() * c.heads * kHead, 4);
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 5, c.spread);
+  const DeviceArray<uint16_t> device_expanded(expanded), device_queries(queries);
+  const KvVectors keys{device_expanded.get(), nullptr, kKvBlock * c.heads * kHead, c.heads * kHead, kHead};
+  KvVectors values = keys;
+  values.data += kNope;
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.1352f,
+                            .keys = keys,
+                            .shared_keys = cache.View(kLatent, 0),
+                            .values = values,
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .out = nullptr,
+                            .out_stride = c.heads * Case::kValueDim};
+  const DeviceArray<uint16_t> out(c.rows * args.out_stride);
+  args.out = out.get();
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  const auto at = [&](int64_t t, int64_t head, int64_t i) {
+    return FromBf16(expanded[static_cast<size_t>((t * c.heads + head) * kHead + i)]);
+  };
+  CheckAgainstTruth(
+      c, args, queries, out.Download(),
+      [&](int64_t t, int64_t head, int64_t i) {
+        return i < kNope ? at(t, head, i) : FromBf16(cache.Token(t)[kLatent + i - kNope]);
+      },
+      [&](int64_t t, int64_t head, int64_t i) { return at(t, head, kNope + i); });
+}
+
+TEST(CudaAttentionTest, GroupedQueriesAgainstDouble) {
+  CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 128, .position = 0, .rows = 1});
+  CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = 65});
+  CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 63, .rows = 130, .spread = 8});
+  CheckGrouped({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
+}
+
+TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
+  CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 1});
+  CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 129});
+  CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
+}
+
+TEST(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
+  const DeviceArray<uint16_t> numbers(1024);
+  const KvVectors vectors{numbers.get(), nullptr, 64 * 128, 128, 0};
+  const PrefillAttentionArgs good{.heads = 1,
+                                  .kv_heads = 1,
+                                  .key_dim = 128,
+                                  .value_dim = 128,
+                                  .keys = vectors,
+                                  .shared_keys = {},
+                                  .values = vectors,
+                                  .rows = 1,
+                                  .queries = numbers.get(),
+                                  .out = numbers.get()};
+  PrefillAttentionArgs args = good;
+  args.key_dim = 576;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.keys.token_stride = 129;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.shared_keys = vectors;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.rows = 0;
+  EXPECT_TRUE(LaunchPrefillAttention(args, nullptr).ok());
+}
+
+}  // namespace
+}  // namespace moestro::cuda
