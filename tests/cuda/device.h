@@ -11,6 +11,9 @@ namespace moestro::cuda {
 // "emulation", or the GPU's name.
 std::string DeviceName();
 
+// Whether it has the FP8 mma (compute capability 8.9).
+bool HasFp8Mma();
+
 // Aligned to 256 bytes, and ends where it ends: on the emulated device an access past `bytes` is reported. Every byte
 // is 0xff: NaN as F32 and BF16.
 void* AllocateDevice(int64_t bytes);

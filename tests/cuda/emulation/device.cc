@@ -11,6 +11,7 @@
 namespace moestro::cuda {
 
 std::string DeviceName() { return "emulation"; }
+bool HasFp8Mma() { return true; }
 
 void* AllocateDevice(int64_t bytes) {
   constexpr int64_t kAlignment = 256;  // of cudaMalloc

@@ -152,12 +152,21 @@ inline uint32_t RoundToBf16(float value) {
   return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline uint32_t PackBf16(float low, float high) { return RoundToBf16(low) | RoundToBf16(high) << 16; }
+// Rounded once: an F32 that is cut and, where that lost something, made odd, lies on the same side of every BF16 number
+// and of every middle between two as `value` does.
+inline uint32_t RoundToBf16(double value) {
+  float cut = static_cast<float>(value);
+  if (std::isnan(value) || std::isinf(cut) || double{cut} == value) return RoundToBf16(cut);
+  if (std::fabs(double{cut}) > std::fabs(value)) cut = std::nextafterf(cut, 0.0f);
+  uint32_t bits;
+  std::memcpy(&bits, &cut, sizeof bits);
+  bits |= 1;
+  std::memcpy(&cut, &bits, sizeof bits);
+  return RoundToBf16(cut);
+}
 inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
-  // A product of two BF16 numbers and its sum with a third fit a double but for sums of very different size, which
-  // rounding twice does not change here.
   const auto half = [&](int shift) {
-    return RoundToBf16(
-        static_cast<float>(std::fma(Bf16Value(a >> shift), Bf16Value(b >> shift), Bf16Value(c >> shift))));
+    return RoundToBf16(std::fma(Bf16Value(a >> shift), Bf16Value(b >> shift), Bf16Value(c >> shift)));
   };
   return half(0) | half(16) << 16;
 }
