@@ -72,20 +72,36 @@ __global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, in
   }
 }
 
+// A token's numbers in its page.
+__device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position) {
+  const uint64_t page = pages.list[position / pages.page_tokens];
+  uint8_t* const layer = pages.pages + page * static_cast<uint64_t>(pages.page_bytes) + pages.layer_offset;
+  return reinterpret_cast<uint16_t*>(layer) + position % pages.page_tokens * pages.kv_dim;
+}
+
 __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
   const int64_t row = blockIdx.x;
   const int64_t position = args.position + row;
   const KvPagesView& pages = args.pages;
   const float* latent = args.kv_a + row * pages.kv_dim;
   const float* key = latent + args.latent;
-  const uint64_t page = pages.list[position / pages.page_tokens];
-  uint16_t* const entry =
-      reinterpret_cast<uint16_t*>(pages.pages + page * static_cast<uint64_t>(pages.page_bytes) + pages.layer_offset) +
-      position % pages.page_tokens * pages.kv_dim;
+  uint16_t* const entry = Entry(pages, position);
   const float inverse = InverseRoot(latent, args.latent, args.eps, reinterpret_cast<float*>(DynamicShared()));
   for (int64_t i = threadIdx.x; i < pages.kv_dim; i += kThreads) {
     entry[i] = ToBf16(i < args.latent ? latent[i] * inverse * args.weight[i]
                                       : Rotated(key, args.angles, row, i - args.latent));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValuesArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t width = args.kv_heads * args.head_dim;
+  uint16_t* const entry = Entry(args.pages, args.position + row);
+  for (int64_t i = threadIdx.x; i < width; i += kThreads) {
+    const int64_t in_head = i % args.head_dim;
+    const float* key = args.keys + row * width + i - in_head;
+    entry[i] = ToBf16(in_head < args.angles.dims ? Rotated(key, args.angles, row, in_head) : key[in_head]);
+    entry[width + i] = ToBf16(args.values[row * width + i]);
   }
 }
 
@@ -136,6 +152,16 @@ LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream) {
   }
   return Launch("store_latent", StoreLatentKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
                 kSharedFloats * sizeof(float), stream, args);
+}
+
+LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  if (args.angles.dims % 2 != 0 || args.angles.dims > args.head_dim ||
+      args.pages.kv_dim != 2 * args.kv_heads * args.head_dim) {
+    return {kInvalidArgument};
+  }
+  return Launch("store_keys_values", StoreKeysValuesKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), 0,
+                stream, args);
 }
 
 }  // namespace moestro::cuda

@@ -71,4 +71,17 @@ struct StoreLatentArgs {
 };
 LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream);
 
+// Grouped queries: a row's cache entry is the keys of all KV heads, rotated, then their values.
+struct StoreKeysValuesArgs {
+  const float* keys = nullptr;    // [rows, kv_heads, head_dim]
+  const float* values = nullptr;  // [rows, kv_heads, head_dim]
+  int64_t rows = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  RopeAngles angles;     // rotate the first angles.dims numbers of a key
+  int64_t position = 0;  // of the first row; the others follow
+  KvPagesView pages;     // kv_dim = 2 * kv_heads * head_dim
+};
+LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream);
+
 }  // namespace moestro::cuda

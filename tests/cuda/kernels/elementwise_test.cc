@@ -214,12 +214,57 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
+TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
+  constexpr int64_t kHeads = 2, kHead = 24, kRope = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
+  constexpr int64_t kPageTokens = 64, kPosition = 63, kRows = 3, kPageNumbers = kPageTokens * kKv;
+  const std::vector<uint32_t> list = {1, 0};
+  const std::vector<float> keys = RandomFloats(kRows * kWidth, 11), values = RandomFloats(kRows * kWidth, 12);
+  const Angles angles(kRows, kRope, RopePairs::kHalves);
+  const DeviceArray<float> device_keys(keys), device_values(values);
+  const DeviceArray<uint32_t> device_list(list);
+  const DeviceArray<uint16_t> pages(2 * kPageNumbers);
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues({.keys = device_keys.get(),
+                                         .values = device_values.get(),
+                                         .rows = kRows,
+                                         .kv_heads = kHeads,
+                                         .head_dim = kHead,
+                                         .angles = angles.view,
+                                         .position = kPosition,
+                                         .pages = {.pages = reinterpret_cast<uint8_t*>(pages.get()),
+                                                   .list = device_list.get(),
+                                                   .page_bytes = kPageNumbers * 2,
+                                                   .layer_offset = 0,
+                                                   .page_tokens = kPageTokens,
+                                                   .kv_dim = kKv}},
+                                        nullptr)));
+  std::vector<uint16_t> got = pages.Download();
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t position = kPosition + row;
+    uint16_t* entry = &got[static_cast<size_t>(list[static_cast<size_t>(position / kPageTokens)] * kPageNumbers +
+                                               position % kPageTokens * kKv)];
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const int64_t in_head = i % kHead;
+      const auto at = static_cast<size_t>(row * kWidth + i);
+      if (in_head < kRope) {
+        const auto [truth, magnitude] = angles.Rotated(&keys[at - static_cast<size_t>(in_head)], row, in_head);
+        ASSERT_NEAR(FromBf16(entry[i]), truth, RotationTolerance(truth, magnitude));
+      } else {
+        ASSERT_EQ(entry[i], ToBf16(keys[at]));
+      }
+      ASSERT_EQ(entry[kWidth + i], ToBf16(values[at]));
+      entry[i] = entry[kWidth + i] = kUntouched;
+    }
+  }
+  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
+}
+
 TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
   EXPECT_TRUE(Ran(LaunchEmbed(nullptr, nullptr, 0, 8, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
   EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));
   EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchStoreLatent({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchStoreKeysValues({}, nullptr)));
 }
 
 }  // namespace
