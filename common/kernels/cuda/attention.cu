@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int64_t row = warp_row + g + r % 2 * 8;
-      const uint16_t* from = args.queries + (row * args.heads + head) * kKeyDim + k * 16 + r / 2 * 8 + 2 * t;
+      const uint16_t* from = args.queries + row * args.query_stride + head * kKeyDim + k * 16 + r / 2 * 8 + 2 * t;
       q[k][r] = row <= last_row ? *reinterpret_cast<const uint32_t*>(from) : 0u;
     }
   }
@@ -245,8 +245,9 @@ LaunchResult LaunchGeometry(const PrefillAttentionArgs& args, Stream stream) {
 LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream stream) {
   if (args.rows == 0) return {};
   if (args.kv_heads < 1 || args.heads % args.kv_heads != 0 || args.heads > 65535 || args.position < 0 ||
-      args.out_stride % 2 != 0 || !IsAligned(args.queries, 4) || !IsAligned(args.out, 4) || !IsAligned(args.keys) ||
-      !IsAligned(args.shared_keys) || !IsAligned(args.values) || args.value_dim != 128) {
+      args.out_stride % 2 != 0 || args.query_stride % 2 != 0 || !IsAligned(args.queries, 4) ||
+      !IsAligned(args.out, 4) || !IsAligned(args.keys) || !IsAligned(args.shared_keys) || !IsAligned(args.values) ||
+      args.value_dim != 128) {
     return {kInvalidArgument};
   }
   const bool has_shared = args.shared_keys.data != nullptr;

@@ -4,6 +4,10 @@
 //
 // Scores and sums are F32. Weights are rounded to BF16 before they multiply the values, and their sum is that of the
 // rounded ones, as in common/model/flash_attention.h.
+//
+// MLA expands latents to keys and values before (a linear with kv_b, LinearOutput::kBf16): 64 KB a token for 128 heads.
+// Where that is too much, some heads at a time: kv_b's rows, queries and out of a few heads are what begins at the
+// first of them, with the same strides.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +40,8 @@ struct PrefillAttentionArgs {
   KvVectors values;       // value_dim numbers
   int64_t position = 0;   // of the first row; row r sees tokens 0 .. position + r
   int64_t rows = 0;
-  const uint16_t* queries = nullptr;  // BF16 [rows, heads, key_dim], aligned to 4 bytes
+  const uint16_t* queries = nullptr;  // BF16 [rows, query_stride], of which [heads, key_dim]; aligned to 4 bytes
+  int64_t query_stride = 0;           // even
   uint16_t* out = nullptr;            // BF16 [rows, out_stride], of which [heads, value_dim]; aligned to 4 bytes
   int64_t out_stride = 0;             // even
 };

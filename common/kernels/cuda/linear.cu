@@ -1,6 +1,6 @@
-// A block computes 128 rows of the matrix (two row groups of the packed layout, one scale per 128 inputs) for a tile of
-// tokens. Its 4 x kTokenWarps warps each take 32 rows and kWarpTokens tokens. Weights and inputs come through shared
-// memory in stages of 64 inputs, kStages - 1 of them in flight (cp.async).
+// A block computes one or two row groups of the packed layout (64 rows each; two share their scales) for a tile of
+// tokens. Its kRowWarps x kTokenWarps warps each take 32 rows and kWarpTokens tokens. Weights and inputs come through
+// shared memory in stages of 64 inputs, kStages - 1 of them in flight (cp.async).
 //
 // The weights are operand A of mma.m16n8k16 (16 rows x 16 inputs), tokens the columns of B. Which row and which input
 // an mma calls first is free, as long as A and B agree, so both are chosen to suit how the weights lie: 16 bytes of
@@ -20,9 +20,7 @@
 namespace moestro::cuda {
 namespace {
 
-constexpr int kBlockRows = 128;
 constexpr int kWarpRows = 32;
-constexpr int kRowWarps = kBlockRows / kWarpRows;
 constexpr int kStageCols = 64;
 constexpr int kChunk = 16;       // bytes
 constexpr int kStepBytes = 256;  // 64 rows x 4 FP8 or 2 BF16 inputs
@@ -34,20 +32,27 @@ struct Params {
   LinearShape shape;
   MatrixPointers matrix;  // if there are no groups
   LinearGroups groups;
-  int64_t tokens;  // if there are no groups
-  int64_t row_groups;
-  int64_t row_tiles;
-  int64_t token_tiles;
-  bool aligned_output;  // 4 consecutive outputs may be written at once
+  int64_t tokens = 0;  // if there are no groups
+  int64_t row_groups = 0;
+  int64_t row_tiles = 0;
+  int64_t token_tiles = 0;
+  bool aligned_output = false;  // 4 consecutive outputs may be written at once
 };
 
-template <DType kType, int kWarpTokens, int kTokenWarps, int kStages>
+template <DType kTheType, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
 struct Tiling {
+  static constexpr DType kType = kTheType;
+  static constexpr int kRowWarps = kTheRowWarps;
+  static constexpr int kWarpTokens = kTheWarpTokens;
+  static constexpr int kStages = kTheStages;
+  static constexpr int kRows = kRowWarps * kWarpRows;
+  static constexpr int kRowGroups = kRows / static_cast<int>(kRowGroup);
+  static_assert(kRows == kRowGroup || kRows == kScaleBlock, "a block's rows have one scale");
   static constexpr int kThreads = 32 * kRowWarps * kTokenWarps;
   static constexpr int kTokens = kWarpTokens * kTokenWarps;
   static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
   static constexpr int kSteps = kStageCols / kColsPerStep;  // of a stage and row group
-  static constexpr int kWeightBytes = 2 * kSteps * kStepBytes;
+  static constexpr int kWeightBytes = kRowGroups * kSteps * kStepBytes;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kInputBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes;
   static constexpr int kWeightChunks = kWeightBytes / kChunk / kThreads;  // a thread copies
@@ -137,9 +142,10 @@ __device__ __forceinline__ void StoreOutputs(const Params& p, int64_t y_row, int
   }
 }
 
-template <DType kType, int kWarpTokens, int kTokenWarps, int kStages>
-__global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Params p) {
-  using T = Tiling<kType, kWarpTokens, kTokenWarps, kStages>;
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
+  constexpr DType kType = T::kType;
+  constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
   constexpr int kTokenFragments = kWarpTokens / 8;
 
   // Of one group, blocks that run together share its inputs; of one matrix, its weights.
@@ -154,7 +160,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Par
 
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-  const int row_warp = warp % kRowWarps, token_warp = warp / kRowWarps;
+  const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
   const int64_t steps = (p.shape.cols + 3) / 4 * (4 / T::kColsPerStep);  // of a whole row
   const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
   uint8_t* const shared = DynamicShared();
@@ -177,7 +183,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Par
     for (int i = 0; i < T::kWeightChunks; ++i) {
       const int chunk = thread + i * T::kThreads;
       const int c = chunk % kStepChunks, step = chunk / kStepChunks % T::kSteps, half = chunk / kStepChunks / T::kSteps;
-      const int64_t row_group = row_tile * 2 + half;
+      const int64_t row_group = row_tile * T::kRowGroups + half;
       const int64_t at_step = stage * T::kSteps + step;
       const bool exists = row_group < p.row_groups && at_step < steps;
       const uint8_t* from =
@@ -238,7 +244,8 @@ __global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Par
     }
     if ((stage + 1) % kStagesPerBlock != 0 && stage + 1 < stages) continue;
     const int64_t block = stage / kStagesPerBlock;
-    const float scale = kType == DType::kF8E4M3 ? matrix.scales[row_tile * col_blocks + block] : 1.0f;
+    const float scale =
+        kType == DType::kF8E4M3 ? matrix.scales[row_tile * T::kRows / kScaleBlock * col_blocks + block] : 1.0f;
 #pragma unroll
     for (int f = 0; f < 2; ++f) {
 #pragma unroll
@@ -252,7 +259,7 @@ __global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Par
     }
   }
 
-  const int64_t row = row_tile * kBlockRows + row_warp * kWarpRows + 4 * g;
+  const int64_t row = row_tile * T::kRows + row_warp * kWarpRows + 4 * g;
   const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
   if (valid <= 0) return;
 #pragma unroll
@@ -267,19 +274,21 @@ __global__ void __launch_bounds__(32 * kRowWarps * kTokenWarps) LinearKernel(Par
   }
 }
 
-template <DType kType, int kWarpTokens, int kTokenWarps, int kStages>
-LaunchResult LaunchTiles(const Params& p, Stream stream) {
-  using T = Tiling<kType, kWarpTokens, kTokenWarps, kStages>;
-  const dim3 grid(static_cast<unsigned>(p.row_tiles * p.token_tiles));
-  return Launch("linear", LinearKernel<kType, kWarpTokens, kTokenWarps, kStages>, grid, dim3(T::kThreads),
+template <typename T>
+LaunchResult LaunchTiling(Params p, Stream stream) {
+  p.row_tiles = (p.shape.rows + T::kRows - 1) / T::kRows;
+  if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
+  return Launch("linear", LinearKernel<T>, dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)), dim3(T::kThreads),
                 T::kSharedBytes, stream, p);
 }
 
-// 72 KiB (FP8) or 96 KiB (BF16) of shared memory for the large tile: what the smallest GPU of these (99 KiB) can give.
+// Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory, the latter what the smallest GPU of these (99 KiB) can give.
+// Small: as many blocks as possible, for there may be few rows, each with 7 stages (28 KiB of FP8 weights) in flight:
+// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency.
 template <DType kType>
 LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
-  if (tile_tokens == kLargeTile) return LaunchTiles<kType, 64, 2, 3>(p, stream);
-  if (tile_tokens == kSmallTile) return LaunchTiles<kType, 16, 1, 4>(p, stream);
+  if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, 4, 64, 2, 3>>(p, stream);
+  if (tile_tokens == kSmallTile) return LaunchTiling<Tiling<kType, 2, 16, 1, 8>>(p, stream);
   return {kInvalidArgument};
 }
 
@@ -293,9 +302,7 @@ LaunchResult LaunchParams(Params p, int tile_tokens, Stream stream) {
     return {kInvalidArgument};
   }
   p.row_groups = PaddedRows(s.rows) / kRowGroup;
-  p.row_tiles = (s.rows + kBlockRows - 1) / kBlockRows;
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
-  if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
   if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3>(p, tile_tokens, stream);
   if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16>(p, tile_tokens, stream);
   return {kInvalidArgument};
@@ -355,28 +362,15 @@ __global__ void __launch_bounds__(kLogitThreads)
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
   if (tokens == 0) return {};
   const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
-  return LaunchParams({.shape = shape,
-                       .matrix = matrix,
-                       .groups = {},
-                       .tokens = tokens,
-                       .row_groups = 0,
-                       .row_tiles = 0,
-                       .token_tiles = (tokens + tile - 1) / tile,
-                       .aligned_output = false},
+  const int64_t token_tiles = (tokens + tile - 1) / tile;
+  return LaunchParams({.shape = shape, .matrix = matrix, .groups = {}, .tokens = tokens, .token_tiles = token_tiles},
                       tile, stream);
 }
 
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream) {
   if (groups.max_tiles == 0) return {};
   if (groups.tiles == nullptr || groups.tile_count == nullptr || groups.matrices == nullptr) return {kInvalidArgument};
-  return LaunchParams({.shape = shape,
-                       .matrix = {},
-                       .groups = groups,
-                       .tokens = 0,
-                       .row_groups = 0,
-                       .row_tiles = 0,
-                       .token_tiles = groups.max_tiles,
-                       .aligned_output = false},
+  return LaunchParams({.shape = shape, .matrix = {}, .groups = groups, .token_tiles = groups.max_tiles},
                       groups.tile_tokens, stream);
 }
 

@@ -145,6 +145,7 @@ void TimeAttention(int64_t heads, int64_t rows, std::vector<Row>& table) {
                                   .position = 0,
                                   .rows = rows,
                                   .queries = queries->get(),
+                                  .query_stride = heads * 192,
                                   .out = out.get(),
                                   .out_stride = heads * 128};
   const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, nullptr); });

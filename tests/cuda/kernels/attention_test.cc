@@ -119,6 +119,7 @@ void CheckGrouped(const Case& c) {
                             .position = c.position,
                             .rows = c.rows,
                             .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
                             .out = nullptr,
                             .out_stride = c.heads * Case::kValueDim + 2};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
@@ -152,6 +153,7 @@ void CheckLatent(const Case& c) {
                             .position = c.position,
                             .rows = c.rows,
                             .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
                             .out = nullptr,
                             .out_stride = c.heads * Case::kValueDim};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
@@ -181,6 +183,39 @@ TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
   CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
 }
 
+// Two heads of four, by pointers to the first of them: the bits they have among all four.
+TEST(CudaAttentionTest, SomeHeadsAtATime) {
+  constexpr int64_t kHeads = 4, kRows = 20, kDim = 128, kFirst = 1, kSome = 2;
+  const DeviceArray<uint16_t> queries(RandomBf16(kRows * kHeads * kDim, 1)), kv(RandomBf16(kRows * kHeads * kDim, 2)),
+      all(kRows * kHeads * kDim), some(kRows * kHeads * kDim);
+  const KvVectors vectors{kv.get(), nullptr, kKvBlock * kHeads * kDim, kHeads * kDim, kDim};
+  PrefillAttentionArgs args{.heads = kHeads,
+                            .kv_heads = kHeads,
+                            .key_dim = kDim,
+                            .value_dim = kDim,
+                            .scale = 0.0884f,
+                            .keys = vectors,
+                            .shared_keys = {},
+                            .values = vectors,
+                            .rows = kRows,
+                            .queries = queries.get(),
+                            .query_stride = kHeads * kDim,
+                            .out = all.get(),
+                            .out_stride = kHeads * kDim};
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  args.heads = args.kv_heads = kSome;
+  args.keys.data = args.values.data = kv.get() + kFirst * kDim;
+  args.queries = queries.get() + kFirst * kDim;
+  args.out = some.get() + kFirst * kDim;
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  const std::vector<uint16_t> expected = all.Download(), got = some.Download();
+  for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+    const int64_t head = i / kDim % kHeads;
+    const bool written = head >= kFirst && head < kFirst + kSome;
+    ASSERT_EQ(got[static_cast<size_t>(i)], written ? expected[static_cast<size_t>(i)] : 0xffff) << i;
+  }
+}
+
 TEST(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
   const DeviceArray<uint16_t> numbers(1024);
   const KvVectors vectors{numbers.get(), nullptr, 64 * 128, 128, 0};
@@ -193,6 +228,7 @@ TEST(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
                                   .values = vectors,
                                   .rows = 1,
                                   .queries = numbers.get(),
+                                  .query_stride = 128,
                                   .out = numbers.get()};
   PrefillAttentionArgs args = good;
   args.key_dim = 576;
