@@ -81,11 +81,11 @@ __device__ __forceinline__ void Scores(const uint32_t (&q)[kKeyDim / 16][4], uin
 }
 
 // One step of the online softmax; scores become weights, as operand A of O += P V. `visible[i]`: tokens of the block
-// that row i sees, at least one in the sequence's first block.
+// that row i sees.
 template <int kValueDim>
 __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], float scale, const int (&visible)[2],
                                         int t, RowState<kValueDim>& state, uint32_t (&weights)[kTokens / 16][4]) {
-  float rescale[2];
+  float rescale[2], base[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float greatest = state.max_score[i];
@@ -100,7 +100,9 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
     }
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 2));
-    rescale[i] = Exp2(state.max_score[i] - greatest);
+    // A row that has seen nothing yet keeps sums of 0, not NaN.
+    base[i] = greatest == __uint_as_float(0xff800000u) ? 0.0f : greatest;
+    rescale[i] = Exp2(state.max_score[i] - base[i]);
     state.max_score[i] = greatest;
     state.sum[i] *= rescale[i];
   }
@@ -108,8 +110,7 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
   for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t pair =
-          PackBf16(Exp2(scores[n][2 * i] - state.max_score[i]), Exp2(scores[n][2 * i + 1] - state.max_score[i]));
+      const uint32_t pair = PackBf16(Exp2(scores[n][2 * i] - base[i]), Exp2(scores[n][2 * i + 1] - base[i]));
       state.sum[i] += __uint_as_float(pair << 16) + __uint_as_float(pair & 0xffff0000u);
       weights[n / 2][n % 2 * 2 + i] = pair;
     }
@@ -149,7 +150,10 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   // The last tiles see the most: they begin first.
   const int64_t first_row = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
   const int64_t last_row = min(args.rows, first_row + kQueries) - 1;
-  const int64_t tokens = args.position + last_row + 1;  // that the block sees
+  // Positions count from the first token of the vectors on; the block sees `tokens` of them.
+  const int64_t position = args.position - args.first_token;
+  const int64_t visible_tokens = max(int64_t{0}, position + last_row + 1);
+  const int64_t tokens = args.tokens == 0 ? visible_tokens : min(args.tokens, visible_tokens);
   const int64_t blocks = (tokens + kTokens - 1) / kTokens;
   const int64_t warp_row = first_row + warp * 16;
   uint8_t* const shared = DynamicShared();
@@ -165,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
     CopyVectors<kValueDim, kValueDim / kChunkNumbers>(args.values, block, present, kv_head, keys + G::kKeyBytes, 0);
   };
 
-  copy_block(0);
+  if (blocks > 0) copy_block(0);
   CommitCopies();
   uint32_t q[kKeyDim / 16][4];
 #pragma unroll
@@ -196,12 +200,12 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
     WaitCopies<1>();
     __syncthreads();  // the block has arrived
     // A warp whose rows all stand before the block has nothing to do with it.
-    if (block * kTokens <= args.position + warp_row + 15) {
+    if (block * kTokens <= position + warp_row + 15) {
       uint8_t* const keys = shared + block % 2 * G::kBlockBytes;
       int visible[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int64_t seen = args.position + warp_row + g + 8 * i + 1 - block * kTokens;
+        const int64_t seen = min(tokens, position + warp_row + g + 8 * i + 1) - block * kTokens;
         visible[i] = static_cast<int>(max(int64_t{0}, min(int64_t{kTokens}, seen)));
       }
       float scores[kTokenFragments][4];
@@ -220,12 +224,46 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
     const int64_t row = warp_row + g + 8 * i;
     if (row > last_row) continue;
+    if (args.partial != nullptr) {
+      const bool sees_any = sum > 0;
+      const int64_t at = row * args.heads + head;
+      float* const partial = args.partial + at * kValueDim + 2 * t;
+#pragma unroll
+      for (int n = 0; n < kValueDim / 8; ++n) {
+        partial[n * 8] = sees_any ? state.out[n][2 * i] / sum : 0.0f;
+        partial[n * 8 + 1] = sees_any ? state.out[n][2 * i + 1] / sum : 0.0f;
+      }
+      if (t == 0) args.log_sum[at] = sees_any ? state.max_score[i] / kLog2E + logf(sum) : state.max_score[i];
+      continue;
+    }
     uint16_t* const out = args.out + row * args.out_stride + head * kValueDim + 2 * t;
 #pragma unroll
     for (int n = 0; n < kValueDim / 8; ++n) {
       *reinterpret_cast<uint32_t*>(out + n * 8) = PackBf16(state.out[n][2 * i] / sum, state.out[n][2 * i + 1] / sum);
     }
   }
+}
+
+// A warp a row and head.
+__global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionArgs args) {
+  const int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (at >= args.rows * args.heads) return;
+  const float a = args.total_log_sum[at], b = args.part_log_sum[at];
+  const float greatest = fmaxf(a, b);
+  const bool any = greatest > __uint_as_float(0xff800000u);
+  const float weight_a = any ? expf(a - greatest) : 0.0f, weight_b = any ? expf(b - greatest) : 0.0f;
+  const float sum = weight_a + weight_b;
+  const int64_t row = at / args.heads, head = at % args.heads;
+  for (int64_t i = lane; i < args.value_dim; i += 32) {
+    float& total = args.total[at * args.value_dim + i];
+    total = any ? fmaf(weight_b, args.part[at * args.value_dim + i], weight_a * total) / sum : 0.0f;
+    if (args.out != nullptr) {
+      args.out[row * args.out_stride + head * args.value_dim + i] = static_cast<uint16_t>(PackBf16(total, 0.0f));
+    }
+  }
+  __syncwarp();  // all lanes have read the old log-sum
+  if (lane == 0) args.total_log_sum[at] = any ? greatest + logf(sum) : greatest;
 }
 
 bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -247,13 +285,21 @@ LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream str
   if (args.kv_heads < 1 || args.heads % args.kv_heads != 0 || args.heads > 65535 || args.position < 0 ||
       args.out_stride % 2 != 0 || args.query_stride % 2 != 0 || !IsAligned(args.queries, 4) ||
       !IsAligned(args.out, 4) || !IsAligned(args.keys) || !IsAligned(args.shared_keys) || !IsAligned(args.values) ||
-      args.value_dim != 128) {
+      args.value_dim != 128 || args.first_token < 0 || args.first_token % kKvBlock != 0 || args.tokens < 0 ||
+      (args.partial != nullptr && args.log_sum == nullptr) ||
+      (args.partial == nullptr && args.first_token > args.position)) {
     return {kInvalidArgument};
   }
   const bool has_shared = args.shared_keys.data != nullptr;
   if (args.key_dim == 192 && has_shared) return LaunchGeometry<192, 64, 128>(args, stream);
   if (args.key_dim == 128 && !has_shared) return LaunchGeometry<128, 0, 128>(args, stream);
   return {kInvalidArgument};
+}
+
+LaunchResult LaunchMergeAttention(const MergeAttentionArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  const dim3 grid(static_cast<unsigned>((args.rows * args.heads + kWarps - 1) / kWarps));
+  return Launch("merge_attention", MergeAttentionKernel, grid, dim3(kThreads), 0, stream, args);
 }
 
 }  // namespace moestro::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/base/math.h"
 #include "tests/cuda/kernels/numbers.h"
@@ -51,10 +52,11 @@ struct Paged {
   std::unique_ptr<DeviceArray<uint32_t>> device_list;
 };
 
-// Where the numbers of keys and values are for the truth: key(t, kv_head, i), value(t, kv_head, i).
+// merges: relative error of merging parts. Where the numbers of keys and values are for the truth: key(t, kv_head, i),
+// value(t, kv_head, i).
 template <typename Key, typename Value>
 void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
-                       const std::vector<uint16_t>& out, const Key& key, const Value& value) {
+                       const std::vector<uint16_t>& out, const Key& key, const Value& value, double merges = 0) {
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t head = 0; head < c.heads; ++head) {
       const int64_t kv_head = head / (c.heads / c.kv_heads);
@@ -80,7 +82,7 @@ void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const st
       // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a block at most, and
       // rounding to BF16, which the sum of weights shares.
       const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
-      const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16;
+      const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16 + merges;
       for (int64_t i = 0; i < Case::kValueDim; ++i) {
         double truth = 0, magnitude = 0;
         for (int64_t t = 0; t < seen; ++t) {
@@ -181,6 +183,60 @@ TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 1});
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 129});
   CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
+}
+
+// Keys and values in three parts that are computed apart and merged, as context parallelism does; rows before a part
+// see nothing of it.
+TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
+  const Case c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
+  const Paged cache(c.tokens(), 2 * c.key_dim, 6);
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 7, 3);
+  const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * Case::kValueDim);
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.kv_heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.0884f,
+                            .keys = cache.View(0, c.key_dim),
+                            .shared_keys = {},
+                            .values = cache.View(c.key_dim, c.key_dim),
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
+                            .out_stride = c.heads * Case::kValueDim};
+  const DeviceArray<float> total(c.rows * c.heads * Case::kValueDim), total_log_sum(c.rows * c.heads),
+      part(c.rows * c.heads * Case::kValueDim), part_log_sum(c.rows * c.heads);
+  const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see nothing of it
+  for (size_t i = 0; i < 3; ++i) {
+    args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
+    args.first_token = begins[i];
+    args.tokens = sizes[i];
+    args.partial = i == 0 ? total.get() : part.get();
+    args.log_sum = i == 0 ? total_log_sum.get() : part_log_sum.get();
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    if (i == 0) {
+      EXPECT_EQ(total_log_sum.Download()[0], -std::numeric_limits<float>::infinity());
+      EXPECT_EQ(total.Download()[0], 0.0f);
+      continue;
+    }
+    ASSERT_TRUE(Ran(LaunchMergeAttention({.rows = c.rows,
+                                          .heads = c.heads,
+                                          .value_dim = Case::kValueDim,
+                                          .total = total.get(),
+                                          .total_log_sum = total_log_sum.get(),
+                                          .part = part.get(),
+                                          .part_log_sum = part_log_sum.get(),
+                                          .out = i == 2 ? out.get() : nullptr,
+                                          .out_stride = args.out_stride},
+                                         nullptr)));
+  }
+  // A merge rounds like a block: exponentials of the log-sums, which are off by 2^-24 of scores below 100, and a
+  // rescaling.
+  constexpr double kMerges = 2 * (100 * 2 * kUnitF32 + 8 * kUnitF32);
+  CheckAgainstTruth(
+      c, args, queries, out.Download(), [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
+      [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
 }
 
 // Two heads of four, by pointers to the first of them: the bits they have among all four.
