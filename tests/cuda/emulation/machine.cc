@@ -72,12 +72,13 @@ class Machine {
 
   void Barrier(Site site);
   void Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders);
-  void Check(const void* address, int64_t bytes, Access access, bool whole_warp);
+  void Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction = nullptr);
   void CopyAsync(void* to, const void* from, int valid_bytes);
   void WaitCopies(size_t groups);
   [[noreturn]] void Fail(const std::string& what);
 
   std::string finding;
+  BankUse* bank_use = nullptr;
 
  private:
   void RunBlock();
@@ -111,6 +112,7 @@ class Machine {
 
   std::vector<boost::context::fiber>* abandoned_ = new std::vector<boost::context::fiber>;
 
+  std::optional<BankLog> banks_;
   SharedShadow shadow_;
   std::unique_ptr<uint8_t[]> shared_memory_{new uint8_t[kMaxSharedBytes + 1024]};
   uint8_t* shared_ =
@@ -168,6 +170,7 @@ void Machine::RunBlock() {
   shadow_.SetInFlight(0, shape_.shared_bytes + StaticSharedBytes(), false);
   threads_ = std::vector<Thread>(static_cast<size_t>(count));
   warps_.assign(static_cast<size_t>(count / kWarpLanes), {block_epoch_, 0});
+  if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
   live_ = count;
   at_barrier_ = 0;
   for (int i = 0; i < count; ++i) {
@@ -273,7 +276,10 @@ void Machine::Barrier(Site site) {
   if (++at_barrier_ < static_cast<int>(threads_.size())) return Yield();
   at_barrier_ = 0;
   block_epoch_ = ++now_;
-  for (struct Warp& warp : warps_) warp.epoch = block_epoch_;
+  for (size_t i = 0; i < warps_.size(); ++i) {
+    warps_[i].epoch = block_epoch_;
+    if (bank_use != nullptr) banks_->Flush(static_cast<int>(i), *bank_use);
+  }
   for (Thread& t : threads_) t.state = State::kReady;
 }
 
@@ -305,6 +311,7 @@ void Machine::Warp(const char* what, Site site, const void* in, void* out, Combi
     lanes[i].state = State::kReady;
   }
   if (orders) warp.epoch = ++now_;
+  if (bank_use != nullptr) banks_->Flush(static_cast<int>(number), *bank_use);
   combining_ = true;  // reads other threads' stacks, which no kernel may
   if (combine != nullptr) combine(ins, outs);
   combining_ = false;
@@ -330,11 +337,13 @@ void Machine::CheckShared(int64_t offset, int64_t bytes, Access access, bool who
   if (!wrong.empty()) Fail(wrong);
 }
 
-void Machine::Check(const void* address, int64_t bytes, Access access, bool whole_warp) {
+void Machine::Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
   const auto p = reinterpret_cast<uintptr_t>(address);
   if (p >= running_->stack_begin && p < running_->stack_end) return;
   if (const std::optional<int64_t> offset = SharedOffset(address)) {
-    return CheckShared(*offset, bytes, access, whole_warp);
+    CheckShared(*offset, bytes, access, whole_warp);
+    if (bank_use != nullptr && instruction != nullptr) banks_->Note(running_->number, instruction, *offset, bytes);
+    return;
   }
   // Constants of the program.
   if (access == Access::kRead && p >= reinterpret_cast<uintptr_t>(__executable_start) &&
@@ -376,6 +385,7 @@ void Machine::WaitCopies(size_t groups) {
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context) {
   return TheMachine().Run(kernel, shape, thread, context);
 }
+void CountBankConflicts(BankUse* use) { TheMachine().bank_use = use; }
 const std::string& Finding() { return TheMachine().finding; }
 std::string TakeFinding() { return std::exchange(TheMachine().finding, {}); }
 
@@ -392,8 +402,8 @@ void WarpOperation(const char* what, Site site, const void* in, void* out, Combi
 }
 void SyncWarp(Site site) { TheMachine().Warp("__syncwarp", site, nullptr, nullptr, nullptr, /*orders=*/true); }
 
-void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp) {
-  if (TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp);
+void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
+  if (TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp, instruction);
 }
 void CheckAlignment(const char* what, const void* address, int64_t alignment) {
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uint64_t>(alignment) == 0) return;

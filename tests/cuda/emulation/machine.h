@@ -18,6 +18,8 @@
 #include <source_location>
 #include <string>
 
+#include "tests/cuda/emulation/bank_log.h"
+
 namespace moestro::emulation {
 
 inline constexpr int kWarpLanes = 32;
@@ -41,6 +43,9 @@ struct LaunchShape {
 // A plain function, so that nothing but the kernel itself is compiled with the hooks of tsan_hooks.cc.
 using ThreadBody = void (*)(const void* context);
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context);
+
+// While `use` is not null, bank conflicts of shared memory are added to it (bank_log.h): slow.
+void CountBankConflicts(BankUse* use);
 
 // The last finding, empty if there was none; TakeFinding also forgets it.
 const std::string& Finding();
@@ -68,7 +73,9 @@ void SyncWarp(Site site);
 
 enum class Access { kRead, kWrite, kAtomic };
 // Checks an access of the running thread. `whole_warp`: any lane may be the one whose registers it fills.
-void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp = false);
+// `instruction`: tells accesses apart whose bank conflicts are counted.
+void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp = false,
+                 const void* instruction = nullptr);
 // For accesses by addresses that instructions require to be aligned.
 void CheckAlignment(const char* what, const void* address, int64_t alignment);
 

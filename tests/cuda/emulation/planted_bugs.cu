@@ -85,6 +85,16 @@ __global__ void DivergentShuffle(float* out) {
   out[i] = value;
 }
 
+__global__ void Strided(int stride, float* out) {
+  volatile float* const numbers = reinterpret_cast<float*>(DynamicShared());
+  const unsigned i = threadIdx.x;
+  numbers[stride * i] = 1.0f;
+  __syncthreads();
+  const float read = numbers[stride * i];
+  __syncthreads();
+  out[i] = read;
+}
+
 }  // namespace
 
 LaunchResult LaunchCopy(const float* from, float* to) {
@@ -107,6 +117,10 @@ LaunchResult LaunchSum(bool atomic, float* out) {
 }
 LaunchResult LaunchDivergentShuffle(float* out) {
   return Launch("shuffle", DivergentShuffle, dim3(1), dim3(kThreads), 0, nullptr, out);
+}
+
+LaunchResult LaunchStrided(int stride, float* out) {
+  return Launch("strided", Strided, dim3(1), dim3(kThreads), int64_t{kThreads} * stride * 4, nullptr, stride, out);
 }
 
 }  // namespace moestro::cuda

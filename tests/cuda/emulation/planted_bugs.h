@@ -31,4 +31,7 @@ LaunchResult LaunchSum(bool atomic, float* out);
 // Lanes below 16 shuffle at one place, the others at another.
 LaunchResult LaunchDivergentShuffle(float* out);
 
+// Every thread writes and reads number stride * i of shared memory: right, but slow where lanes meet in a bank.
+LaunchResult LaunchStrided(int stride, float* out);
+
 }  // namespace moestro::cuda

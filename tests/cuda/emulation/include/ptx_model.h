@@ -38,7 +38,7 @@ struct MatrixRows {
 template <bool kTransposed>
 inline void LoadMatrices(uint32_t (&registers)[4], const void* row, const char* what, std::source_location site) {
   emulation::CheckAlignment(what, row, 16);
-  emulation::CheckAccess(row, 16, emulation::Access::kRead, /*whole_warp=*/true);
+  emulation::CheckAccess(row, 16, emulation::Access::kRead, /*whole_warp=*/true, /*instruction=*/what);
   const MatrixRows in{static_cast<const uint8_t*>(row)};
   emulation::WarpOperation(what, site, &in, registers, [](const void* const* ins, void* const* outs) {
     const auto element = [ins](int matrix, int i, int j) {
