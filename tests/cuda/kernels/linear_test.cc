@@ -142,6 +142,8 @@ TEST(CudaLinearTest, Fp8AgainstDouble) {
   CheckDense(DType::kF8E4M3, 130, 4, 17);
   CheckDense(DType::kF8E4M3, 129, 260, 129);
   CheckDense(DType::kF8E4M3, 192, 516, 5);
+  CheckDense(DType::kF8E4M3, 65, 1000, 2);  // more stages than are in flight, in both tiles
+  CheckDense(DType::kF8E4M3, 65, 1000, 18);
 }
 
 TEST(CudaLinearTest, Bf16AgainstDouble) {
@@ -151,6 +153,7 @@ TEST(CudaLinearTest, Bf16AgainstDouble) {
   CheckDense(DType::kBF16, 65, 129, 16);
   CheckDense(DType::kBF16, 130, 4, 17);
   CheckDense(DType::kBF16, 129, 260, 129);
+  CheckDense(DType::kBF16, 65, 1000, 2);
 }
 
 // Row r holds code r in one column and zeros elsewhere: with inputs of 1 each output is the code's exact value.
