@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-SOURCES = ("*.h", "*.cc")
+SOURCES = ("*.h", "*.cc", "*.cu", "*.cuh")
 
 # What a folder of common/ may include, besides itself.
 MAY_INCLUDE = {
@@ -30,6 +30,9 @@ NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|promet
 # timed, in these files.
 USES_WEIGHT_STORE = ("services/cli/inspect.cc", "services/cli/bench/random_segment.cc")
 WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
+# The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.
+CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")
+DEVICE_CODE = (".cu", ".cuh")
 # The router holds no engine.
 ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
 # The load generator is a client: it sees the public API only. Its folders, and what each may include of the others.
@@ -62,6 +65,8 @@ def problems():
                     yield path, f"common/{folder} may not include common/{other}"
             if folder in ENGINE and NOT_IN_ENGINE.match(include):
                 yield path, f"the engine may not include {include}"
+            if folder == "kernels" and CUDA_TOOLKIT.match(include) and path.suffix not in DEVICE_CODE:
+                yield path, f"only .cu and .cuh may include {include}"
     for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"services/**/{pattern}")):
         name = str(path.relative_to(REPO))
         service = path.relative_to(REPO / "services").parts[0]
