@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Enforces the include rules: arrows between folders point one way, services never include each other, and gRPC,
-Prometheus and JSON stay out of the engine. Also: what each binary may link. Run by ctest; prints every violation."""
+"""Enforces the include rules: arrows between folders point one way, services never include each other, gRPC,
+Prometheus and JSON stay out of the engine, and the load generator knows only the public API. Also: what each binary may
+link. Run by ctest; prints every violation."""
 
 import re
 import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-SOURCES = ("*.h", "*.cc")
+SOURCES = ("*.h", "*.cc", "*.cu", "*.cuh")
 
 # What a folder of common/ may include, besides itself.
 MAY_INCLUDE = {
@@ -21,6 +22,7 @@ MAY_INCLUDE = {
     "model": {"base", "platform", "tensor", "kernels", "weights", "kv"},
     "text": {"base"},
     "telemetry": {"base"},
+    "report": {"base"},
     "rpc": {"base", "platform", "weights", "telemetry"},
 }
 ENGINE = {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model"}
@@ -32,8 +34,22 @@ WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_
 # And the prefill role's pipeline, to run it on a simulated device.
 USES_PREFILL = ("services/cli/simulate_command.cc",)
 PREFILL_LIBRARIES = ("services/prefill/stream/",)
+# The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.
+CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")
+DEVICE_CODE = (".cu", ".cuh")
 # The router holds no engine.
 ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
+# The load generator is a client: it sees the public API only. Its folders, and what each may include of the others.
+LOADTEST_MAY_USE = {"base", "report", "rpc"}
+LOADTEST_MAY_INCLUDE = {
+    "client": set(),
+    "run": {"client", "workloads"},
+    "workloads": {"client", "run", "report"},
+    "metrics": set(),
+    "report": {"run", "workloads", "metrics"},
+    "commands": {"client", "run", "workloads", "metrics", "report"},
+    "main.cc": {"commands"},
+}
 
 
 def includes(path):
@@ -53,6 +69,8 @@ def problems():
                     yield path, f"common/{folder} may not include common/{other}"
             if folder in ENGINE and NOT_IN_ENGINE.match(include):
                 yield path, f"the engine may not include {include}"
+            if folder == "kernels" and CUDA_TOOLKIT.match(include) and path.suffix not in DEVICE_CODE:
+                yield path, f"only .cu and .cuh may include {include}"
     for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"services/**/{pattern}")):
         name = str(path.relative_to(REPO))
         service = path.relative_to(REPO / "services").parts[0]
@@ -66,6 +84,22 @@ def problems():
             if service == "router" and target.startswith("common/") and target.split("/")[1] not in ROUTER_MAY_USE:
                 yield path, f"the router includes {target}"
             adapter = name.endswith(("_rpc.cc", "_rpc.h")) or "/rpc/" in name or service == "cli" or name.endswith("server.cc")
+            if not adapter and re.match(r"[<\"](grpc|grpcpp|moestro/v1)/", include):
+                yield path, f"only adapters may include {include}"
+    for path in sorted(p for pattern in SOURCES for p in REPO.glob(f"loadtest/**/{pattern}")):
+        name = str(path.relative_to(REPO))
+        folder = path.relative_to(REPO / "loadtest").parts[0]
+        adapter = name.endswith("_rpc.cc")
+        for include in includes(path):
+            parts = include.strip('<>"').split("/")
+            if parts[0] == "services":
+                yield path, f"loadtest/ includes {include}"
+            if parts[0] == "common" and parts[1] not in LOADTEST_MAY_USE:
+                yield path, f"loadtest/ may not include common/{parts[1]}"
+            if parts[0] == "common" and parts[1] == "rpc" and not adapter and folder != "main.cc":
+                yield path, f"only adapters and main may include {include}"
+            if parts[0] == "loadtest" and parts[1] != folder and parts[1] not in LOADTEST_MAY_INCLUDE[folder]:
+                yield path, f"loadtest/{folder} may not include loadtest/{parts[1]}"
             if not adapter and re.match(r"[<\"](grpc|grpcpp|moestro/v1)/", include):
                 yield path, f"only adapters may include {include}"
 

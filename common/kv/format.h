@@ -13,7 +13,8 @@
 namespace moestro {
 
 inline constexpr uint64_t kKvPoolMagic = 0x3130564b54534f4dull;  // the bytes "MOSTKV01"
-inline constexpr uint32_t kKvPoolLayoutVersion = 1;
+// 2: a lease may begin with pages that others read too. A writer of version 1 could write into them.
+inline constexpr uint32_t kKvPoolLayoutVersion = 2;
 inline constexpr int64_t kPageTokens = 64;  // also the block over which attention is reduced in fixed order
 
 struct KvGeometry {
@@ -26,11 +27,14 @@ struct KvGeometry {
   int64_t page_bytes() const { return num_layers * page_tokens * kv_dim * 2; }
 };
 
-// One lease: the right to fill a set of pages. Life: free -> reserved (lease_id set by the owner) -> draining (revoked)
-// -> free. Whoever writes into the pages holds `writer`, a robust process-shared mutex: the kernel releases it when a
-// writer dies, so the owner never frees a page that someone may still write to, and never waits for the dead.
+// One lease: the right to fill a set of pages from token valid_tokens on. What lies before is immutable: other leases
+// may read the same pages (a prefix that several requests share), and only the owner knows which.
 //
-// Owner:  reserve: revoked = 0, valid_tokens = 0, then lease_id = id (release order).
+// Life: free -> reserved (lease_id set by the owner) -> draining (revoked) -> free. Whoever writes into the pages holds
+// `writer`, a robust process-shared mutex: the kernel releases it when a writer dies, so the owner never frees a page
+// that someone may still write to, and never waits for the dead.
+//
+// Owner:  reserve: revoked = 0, valid_tokens = those of the cached prefix, then lease_id = id (release order).
 //         release: revoked = 1, then try the lock. Got it: lease_id = 0, unlock, the pages are free. Not: try again
 //         later.
 // Writer: try the lock, then compare lease_id and revoked, and write only while holding it. A writer that gets the lock

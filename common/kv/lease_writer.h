@@ -49,6 +49,7 @@ class LeaseWriter {
                                                               uint64_t lease_id, std::vector<uint32_t> pages);
   ~LeaseWriter();
 
+  // Nothing before valid_tokens() may be written, except with the same bits in pages that are the lease's own.
   KvPages pages() const;
   int64_t valid_tokens() const;
   // Every layer of the first `tokens` tokens, at most the capacity of pages(), is written. Release order.

@@ -13,6 +13,7 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kv/layout.h"
+#include "common/kv/prefix_cache.h"
 #include "common/kv/writer_lock.h"
 
 namespace moestro {
@@ -45,7 +46,11 @@ uint64_t Mix(uint64_t x) {
 struct Lease {
   uint64_t id = 0;  // 0: free
   bool draining = false;
-  std::vector<uint32_t> pages;
+  std::vector<uint32_t> pages;  // in token order; while draining: the own ones that are not in the prefix cache
+  // The lease's hold in the prefix cache: the path of its first cached_blocks blocks. The path's pages are those of the
+  // lease, except where the same tokens had been cached in other pages before.
+  PrefixCache::Node cached = PrefixCache::kRoot;
+  int64_t cached_blocks = 0;
 };
 
 absl::Status FormatPool(uint8_t* base, uint64_t epoch, const std::string& fingerprint, const KvGeometry& geometry,
@@ -69,16 +74,19 @@ absl::Status FormatPool(uint8_t* base, uint64_t epoch, const std::string& finger
 }  // namespace
 
 struct KvPool::Impl {
-  Impl(SharedMemory shared_memory, uint64_t pool_epoch, const KvGeometry& pool_geometry, const KvLayout& pool_layout)
+  Impl(SharedMemory shared_memory, uint64_t pool_epoch, const KvGeometry& pool_geometry, const KvLayout& pool_layout,
+       const KvPoolOptions& pool_options)
       : memory(std::move(shared_memory)),
         epoch(pool_epoch),
         geometry(pool_geometry),
+        options(pool_options),
         slots(reinterpret_cast<LeaseSlot*>(memory.data() + pool_layout.slots_offset)),
         pages_base(memory.data() + pool_layout.pages_offset),
         next_id(Mix(pool_epoch)),
         free_pages(MakeFreeList(pool_geometry.page_count)),
         free_slots(MakeFreeList(pool_geometry.lease_slots)),
-        leases(pool_geometry.lease_slots) {}
+        leases(pool_geometry.lease_slots),
+        cache(pool_geometry.page_tokens, pool_geometry.page_count) {}
 
   // Never 0. A pool would have to hand out 2^64 leases to come round.
   uint64_t NextLeaseId() {
@@ -93,15 +101,23 @@ struct KvPool::Impl {
     return record.id == lease.id && !record.draining ? &record : nullptr;
   }
 
-  // Frees slot and pages unless a living writer holds the lock.
+  // Of a living lease. Clamped to its pages: the number comes from another process.
+  int64_t ValidTokens(uint32_t slot) const {
+    const int64_t capacity = static_cast<int64_t>(leases[slot].pages.size()) * geometry.page_tokens;
+    return std::clamp<int64_t>(slots[slot].valid_tokens.load(std::memory_order_acquire), 0, capacity);
+  }
+
+  // Lets go of slot, pages and cached path unless a living writer holds the lock.
   bool TryFree(uint32_t slot) {
     LeaseSlot& shared = slots[slot];
     if (!TryWriterLock(shared.writer)) return false;
     shared.lease_id.store(0, std::memory_order_release);
     UnlockWriter(shared.writer);
-    for (const uint32_t page : leases[slot].pages) free_pages.push(page);
+    Lease& record = leases[slot];
+    for (const uint32_t page : record.pages) free_pages.push(page);
+    cache.Drop(record.cached);
     free_slots.push(slot);
-    leases[slot] = Lease{};
+    record = Lease{};
     return true;
   }
 
@@ -114,23 +130,44 @@ struct KvPool::Impl {
     });
   }
 
-  absl::Status CheckRoom(int64_t pages_needed) const {
-    if (pages_needed > static_cast<int64_t>(free_pages.size())) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "KV pool ", memory.name(), ": ", pages_needed, " pages needed, ", free_pages.size(), " of ",
-          geometry.page_count, " free (", draining_pages, " draining); wait, or give the pool more memory"));
+  // Blocks that hold `tokens` tokens, at least 1. INVALID_ARGUMENT if the pool has fewer.
+  absl::StatusOr<int64_t> BlocksFor(int64_t tokens) const {
+    if (tokens < 1 || (tokens - 1) / geometry.page_tokens >= geometry.page_count) {
+      return absl::InvalidArgumentError(absl::StrCat("KV pool ", memory.name(), " holds 1 to ",
+                                                     geometry.page_count * geometry.page_tokens, " tokens, not ",
+                                                     tokens, "; give the pool more memory or ask for less"));
     }
-    if (free_slots.empty()) {
-      return absl::ResourceExhaustedError(absl::StrCat("KV pool ", memory.name(), ": all ", geometry.lease_slots,
-                                                       " lease slots are taken; wait, or give the pool more"));
-    }
-    return absl::OkStatus();
+    return (tokens - 1) / geometry.page_tokens + 1;
+  }
+
+  // The cached pages that a lease on `reservation` begins with.
+  std::vector<uint32_t> Lookup(const KvReservation& reservation) const {
+    if (!options.prefix_cache || reservation.ignore_cache || reservation.tokens.empty()) return {};
+    return cache.Match(reservation.tokens.first(reservation.tokens.size() - 1));
+  }
+
+  // Whether `pages_needed` are free or could be evicted when `kept` idle ones must stay.
+  absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const {
+    const int64_t free = static_cast<int64_t>(free_pages.size());
+    const int64_t evictable = cache.idle_pages() - kept;
+    if (pages_needed <= free + evictable) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "KV pool ", memory.name(), ": ", pages_needed, " pages needed, ", free, " of ", geometry.page_count,
+        " free and ", evictable, " to be evicted (", draining_pages, " draining); wait, or give the pool more memory"));
+  }
+
+  // `count` own pages at the end of `pages`. After CheckRoom.
+  void TakePages(int64_t count, std::vector<uint32_t>& pages) {
+    for (; static_cast<int64_t>(free_pages.size()) < count; ++evicted_pages) free_pages.push(cache.Evict());
+    for (int64_t i = 0; i < count; ++i) pages.push_back(Take(free_pages));
+    own_pages += count;
   }
 
   mutable std::mutex mutex;  // guards everything below `pages_base`
   const SharedMemory memory;
   const uint64_t epoch;
   const KvGeometry geometry;
+  const KvPoolOptions options;
   LeaseSlot* const slots;
   uint8_t* const pages_base;
 
@@ -139,8 +176,12 @@ struct KvPool::Impl {
   FreeList free_slots;
   std::vector<Lease> leases;       // by slot
   std::vector<uint32_t> draining;  // slots
-  int64_t leased_pages = 0;
+  PrefixCache cache;
+  int64_t own_pages = 0;  // of living leases, without those that are in the cache
   int64_t draining_pages = 0;
+  int64_t queried_tokens = 0;
+  int64_t hit_tokens = 0;
+  int64_t evicted_pages = 0;
 };
 
 KvPool::KvPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -152,7 +193,8 @@ KvPool::~KvPool() {
 }
 
 absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, uint64_t epoch,
-                                                       const std::string& fingerprint, const KvGeometry& geometry) {
+                                                       const std::string& fingerprint, const KvGeometry& geometry,
+                                                       const KvPoolOptions& options) {
   MOE_ASSIGN_OR_RETURN(const KvLayout layout, ComputeKvLayout(geometry));
   if (fingerprint.size() > sizeof(PoolHeader::fingerprint)) {
     return absl::InvalidArgumentError(absl::StrCat("fingerprint '", fingerprint, "' is longer than ",
@@ -163,38 +205,84 @@ absl::StatusOr<std::unique_ptr<KvPool>> KvPool::Create(const std::string& name, 
     SharedMemory::Unlink(name).IgnoreError();
     return status;
   }
-  return std::unique_ptr<KvPool>(new KvPool(std::make_unique<Impl>(std::move(memory), epoch, geometry, layout)));
+  return std::unique_ptr<KvPool>(
+      new KvPool(std::make_unique<Impl>(std::move(memory), epoch, geometry, layout, options)));
 }
 
-absl::StatusOr<KvLease> KvPool::Reserve(int64_t tokens) {
-  const KvGeometry& geometry = impl_->geometry;
-  if (tokens < 1 || (tokens - 1) / geometry.page_tokens >= geometry.page_count) {
-    return absl::InvalidArgumentError(absl::StrCat("KV pool ", name(), " holds 1 to ",
-                                                   geometry.page_count * geometry.page_tokens, " tokens, not ", tokens,
-                                                   "; give the pool more memory or ask for less"));
+absl::StatusOr<KvLease> KvPool::Reserve(const KvReservation& reservation) {
+  MOE_ASSIGN_OR_RETURN(const int64_t blocks, impl_->BlocksFor(reservation.capacity));
+  const int64_t tokens = static_cast<int64_t>(reservation.tokens.size());
+  if (tokens > reservation.capacity) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV pool ", name(), ": ", tokens, " tokens and room for only ", reservation.capacity));
   }
-  const int64_t pages_needed = (tokens - 1) / geometry.page_tokens + 1;
   const std::scoped_lock lock(impl_->mutex);
   impl_->Sweep();
-  MOE_RETURN_IF_ERROR(impl_->CheckRoom(pages_needed));
-  KvLease lease{.slot = Take(impl_->free_slots), .id = impl_->NextLeaseId(), .pages = {}};
-  for (int64_t i = 0; i < pages_needed; ++i) lease.pages.push_back(Take(impl_->free_pages));
-  impl_->leases[lease.slot] = {.id = lease.id, .draining = false, .pages = lease.pages};
-  impl_->leased_pages += pages_needed;
+  std::vector<uint32_t> pages = impl_->Lookup(reservation);
+  const int64_t found = static_cast<int64_t>(pages.size());
+  const int64_t kept = std::ranges::count_if(pages, [&](uint32_t page) { return impl_->cache.IsIdle(page); });
+  MOE_RETURN_IF_ERROR(impl_->CheckRoom(blocks - found, kept));
+  if (impl_->free_slots.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV pool ", name(), ": all ", impl_->geometry.lease_slots,
+                                                     " lease slots are taken; wait, or give the pool more"));
+  }
+  const PrefixCache::Node cached = pages.empty() ? PrefixCache::kRoot : pages.back();
+  impl_->cache.Hold(cached);
+  impl_->TakePages(blocks - found, pages);
+  KvLease lease{.slot = Take(impl_->free_slots),
+                .id = impl_->NextLeaseId(),
+                .pages = std::move(pages),
+                .cached_tokens = found * impl_->geometry.page_tokens};
+  impl_->leases[lease.slot] = {
+      .id = lease.id, .draining = false, .pages = lease.pages, .cached = cached, .cached_blocks = found};
+  if (impl_->options.prefix_cache && !reservation.ignore_cache) {
+    impl_->queried_tokens += tokens;
+    impl_->hit_tokens += lease.cached_tokens;
+  }
   LeaseSlot& shared = impl_->slots[lease.slot];
   shared.revoked.store(0, std::memory_order_relaxed);
-  shared.valid_tokens.store(0, std::memory_order_relaxed);
+  shared.valid_tokens.store(lease.cached_tokens, std::memory_order_relaxed);
   shared.lease_id.store(lease.id, std::memory_order_release);
   return lease;
+}
+
+absl::Status KvPool::Grow(KvLease& lease, int64_t capacity) {
+  const std::scoped_lock lock(impl_->mutex);
+  Lease* const record = impl_->Find(lease);
+  if (record == nullptr) return absl::AbortedError(absl::StrCat("KV pool ", name(), ": the lease was given back"));
+  const int64_t have = static_cast<int64_t>(record->pages.size());
+  if (capacity <= have * impl_->geometry.page_tokens) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(const int64_t blocks, impl_->BlocksFor(capacity));
+  impl_->Sweep();
+  MOE_RETURN_IF_ERROR(impl_->CheckRoom(blocks - have, 0));
+  impl_->TakePages(blocks - have, record->pages);
+  lease.pages = record->pages;
+  return absl::OkStatus();
+}
+
+void KvPool::Cache(const KvLease& lease, std::span<const int32_t> tokens) {
+  if (!impl_->options.prefix_cache) return;
+  const std::scoped_lock lock(impl_->mutex);
+  Lease* const record = impl_->Find(lease);
+  if (record == nullptr) return;
+  const int64_t page_tokens = impl_->geometry.page_tokens;
+  const int64_t end = std::min(impl_->ValidTokens(lease.slot), static_cast<int64_t>(tokens.size())) / page_tokens;
+  for (int64_t& block = record->cached_blocks; block < end; ++block) {
+    const uint32_t page = record->pages[block];
+    record->cached = impl_->cache.Extend(record->cached, tokens.subspan(block * page_tokens, page_tokens), page);
+    if (record->cached == page) --impl_->own_pages;
+  }
 }
 
 void KvPool::Release(const KvLease& lease) {
   const std::scoped_lock lock(impl_->mutex);
   Lease* const record = impl_->Find(lease);
   if (record == nullptr) return;
+  // Only this lease can have put its pages into the cache, and they have not been evicted while it held them.
+  std::erase_if(record->pages, [&](uint32_t page) { return impl_->cache.Contains(page); });
   const int64_t pages = static_cast<int64_t>(record->pages.size());
   impl_->slots[lease.slot].revoked.store(1, std::memory_order_release);
-  impl_->leased_pages -= pages;
+  impl_->own_pages -= pages;
   if (impl_->TryFree(lease.slot)) return;
   record->draining = true;
   impl_->draining.push_back(lease.slot);
@@ -209,9 +297,7 @@ void KvPool::Sweep() {
 int64_t KvPool::ValidTokens(const KvLease& lease) const {
   const std::scoped_lock lock(impl_->mutex);
   if (impl_->Find(lease) == nullptr) return 0;
-  // Clamped: the number comes from another process.
-  return std::clamp<int64_t>(impl_->slots[lease.slot].valid_tokens.load(std::memory_order_acquire), 0,
-                             Pages(lease).capacity());
+  return std::min(impl_->ValidTokens(lease.slot), Pages(lease).capacity());
 }
 
 void KvPool::PublishValidTokens(const KvLease& lease, int64_t tokens) {
@@ -227,10 +313,15 @@ KvPool::Stats KvPool::stats() const {
   const std::scoped_lock lock(impl_->mutex);
   return {.total_pages = impl_->geometry.page_count,
           .free_pages = static_cast<int64_t>(impl_->free_pages.size()),
-          .leased_pages = impl_->leased_pages,
+          .leased_pages = impl_->own_pages + impl_->cache.held_pages(),
+          .cached_pages = impl_->cache.idle_pages(),
           .draining_pages = impl_->draining_pages,
+          .shared_pages = impl_->cache.shared_pages(),
           .leases = impl_->geometry.lease_slots - static_cast<int64_t>(impl_->free_slots.size()) -
-                    static_cast<int64_t>(impl_->draining.size())};
+                    static_cast<int64_t>(impl_->draining.size()),
+          .prefix_queries_tokens = impl_->queried_tokens,
+          .prefix_hit_tokens = impl_->hit_tokens,
+          .evicted_pages = impl_->evicted_pages};
 }
 
 const std::string& KvPool::name() const { return impl_->memory.name(); }

@@ -1,8 +1,9 @@
-// The owner's side of the KV pool: which pages are whose. Thread-safe.
+// The owner's side of the KV pool: which pages are whose, and which prefixes they hold. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,20 @@ namespace moestro {
 struct KvLease {
   uint32_t slot = 0;
   uint64_t id = 0;
+  // In token order. The first cached_tokens tokens lie in pages that others may read too and nobody writes; the pages
+  // after them are the lease's own.
   std::vector<uint32_t> pages;
+  int64_t cached_tokens = 0;  // whole pages that were in the prefix cache; the lease began with so many valid tokens
+};
+
+struct KvReservation {
+  std::span<const int32_t> tokens = {};  // what the pages shall hold first; looked up in the prefix cache
+  int64_t capacity = 0;                  // tokens there must be room for, at least tokens.size() and 1
+  bool ignore_cache = false;             // compute everything, whatever is cached
+};
+
+struct KvPoolOptions {
+  bool prefix_cache = true;  // off: nothing is ever found, and Cache does nothing
 };
 
 class KvPool {
@@ -25,19 +39,36 @@ class KvPool {
   // ALREADY_EXISTS if the name is taken; INVALID_ARGUMENT for a geometry that is not positive or too large, or a
   // fingerprint that does not fit PoolHeader.
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(const std::string& name, uint64_t epoch,
-                                                        const std::string& fingerprint, const KvGeometry& geometry);
+                                                        const std::string& fingerprint, const KvGeometry& geometry,
+                                                        const KvPoolOptions& options = {});
   ~KvPool();  // revokes all leases and unlinks the name; writers keep what they have mapped
 
-  // Room for `tokens` tokens, all or nothing, lowest free pages first. The pages are not cleared: nothing in them may
-  // be read before it is written (valid_tokens tells). RESOURCE_EXHAUSTED if pages or slots are short now,
-  // INVALID_ARGUMENT if the pool could never hold that many, or for tokens < 1.
-  absl::StatusOr<KvLease> Reserve(int64_t tokens);
+  // Room for `capacity` tokens, all or nothing: the pages of the longest cached prefix of `tokens` (never the last
+  // token, which is computed for its logits), then own pages, lowest free ones first. When free pages are short, cached
+  // pages that no lease holds are evicted, least recently used first. Own pages are not cleared: nothing in them may be
+  // read before it is written (valid_tokens tells). RESOURCE_EXHAUSTED if pages or slots are short now,
+  // INVALID_ARGUMENT if the pool could never hold that many, for capacity < 1 or less than tokens.
+  absl::StatusOr<KvLease> Reserve(const KvReservation& reservation);
 
-  // Gives a lease back. Its pages are free at once, or as soon as the process that writes them stops or dies (Sweep).
-  // A lease that was given back before is ignored.
+  // Appends own pages to `lease` until it has room for `capacity` tokens; nothing to do if it has. A KvPages made from
+  // `lease` before is invalid after. On error nothing changes: RESOURCE_EXHAUSTED if free and evictable pages are
+  // short, INVALID_ARGUMENT if the pool could never hold that many, ABORTED once the lease was given back.
+  absl::Status Grow(KvLease& lease, int64_t capacity);
+
+  // Makes whole pages of a lease reusable: those below ValidTokens(lease) and within `tokens`, the tokens at positions
+  // 0, 1, ... of the lease. From then on they are never to be written with anything else, and valid_tokens never goes
+  // back behind them. Costs what was added since the last call; may be called while the lease is being written, and
+  // just before Release. Pages whose tokens are cached in other pages already stay the lease's own, but the others are
+  // kept as long as the lease. Ignored once the lease was given back.
+  void Cache(const KvLease& lease, std::span<const int32_t> tokens);
+
+  // Gives a lease back. Pages that are in the cache stay there until they are evicted; the others are free. If a
+  // process still writes, this comes true as soon as it stops or dies (Sweep): until then nothing of the lease is
+  // evicted or free, though what is cached can be found. A lease that was given back before is ignored.
   void Release(const KvLease& lease);
 
-  // Frees the pages of released leases whose writer is gone. Called periodically by the owner, and by Reserve.
+  // Lets go of the pages of released leases whose writer is gone. Called periodically by the owner, by Reserve and
+  // Grow.
   void Sweep();
 
   // Tokens whose KV may be read, at most what lease.pages hold; 0 once the lease was given back. Acquire order.
@@ -46,14 +77,21 @@ class KvPool {
   void PublishValidTokens(const KvLease& lease, int64_t tokens);
   KvPages Pages(const KvLease& lease) const;  // borrows lease.pages
 
+  // total == free + leased + cached + draining, always.
   struct Stats {
     int64_t total_pages = 0;
     int64_t free_pages = 0;
-    int64_t leased_pages = 0;
-    int64_t draining_pages = 0;  // released, but a writer has not let go yet
+    int64_t leased_pages = 0;    // held by at least one lease; cached ones also by released leases that are draining
+    int64_t cached_pages = 0;    // held by the prefix cache alone: can be evicted
+    int64_t draining_pages = 0;  // not cached, released, but a writer has not let go yet
+    int64_t shared_pages = 0;    // of the leased: held by several leases
     int64_t leases = 0;
+    // Since the pool was made.
+    int64_t prefix_queries_tokens = 0;  // looked up in the cache by successful reservations
+    int64_t prefix_hit_tokens = 0;      // of these, found
+    int64_t evicted_pages = 0;
   };
-  Stats stats() const;  // total == free + leased + draining, always
+  Stats stats() const;
   const std::string& name() const;
   const KvGeometry& geometry() const;
   uint64_t epoch() const;

@@ -1,5 +1,7 @@
 #include "common/model/binding.h"
 
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 
@@ -13,7 +15,10 @@ namespace {
 
 class Binder {
  public:
-  explicit Binder(const WeightSegment& segment) : segment_(segment), spec_(segment.spec()) {}
+  explicit Binder(const WeightSegment& segment)
+      : segment_(segment),
+        spec_(segment.spec()),
+        fits_cache_(segment.header().data_bytes <= sysconf(_SC_LEVEL3_CACHE_SIZE)) {}
 
   absl::StatusOr<ModelWeights> Bind() const {
     ModelWeights weights;
@@ -56,6 +61,7 @@ class Binder {
     MOE_ASSIGN_OR_RETURN(const TensorView view, Find(name, TensorLayout::kPacked, rows, cols));
     if (view.dtype == DType::kF32) return WrongType(view, "F8_E4M3 or BF16");
     *matrix = view.packed();
+    matrix->cached = fits_cache_;
     return absl::OkStatus();
   }
 
@@ -129,6 +135,7 @@ class Binder {
 
   const WeightSegment& segment_;
   const ModelSpec& spec_;
+  const bool fits_cache_;  // whether all weights stay in the last-level cache from token to token
 };
 
 absl::Status Unusable(const char* field, int64_t value, const char* expected) {

@@ -79,7 +79,8 @@ class FlashAttention::Impl {
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, QueryLimit(shape));
-    for (int64_t i = 0; i < 3 * wanted_tasks(); ++i) shared_.emplace_back(QueryLimit(shape), shape.value_dim);
+    for (int i = 0; i < 3 * kTasksPerThread * pool.threads(); ++i)
+      shared_.emplace_back(QueryLimit(shape), shape.value_dim);
   }
 
   void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
@@ -98,7 +99,7 @@ class FlashAttention::Impl {
   }
 
  private:
-  int64_t wanted_tasks() const { return kTasksPerThread * pool_.threads(); }
+  int64_t wanted_tasks() const { return kTasksPerThread * pool_.active_threads(); }
 
   int64_t MaxSplits() const {
     int64_t splits = 0;

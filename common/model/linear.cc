@@ -29,7 +29,7 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
     return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
   };
   const auto task_groups = [&](const LinearJob& job) {
-    return TaskGroups(job.input.rows, RowGroups(job.weights), context.pool.threads());
+    return TaskGroups(job.input.rows, RowGroups(job.weights), context.pool.active_threads());
   };
   const auto tasks_of = [&](const LinearJob& job, int domain) {
     return CeilDiv(groups_of(job, domain).size(), task_groups(job));
@@ -50,7 +50,7 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
 
 void AddLinear(EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
-  const int64_t task_groups = TaskGroups(input.rows, RowGroups(weights), context.pool.threads());
+  const int64_t task_groups = TaskGroups(input.rows, RowGroups(weights), context.pool.active_threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);

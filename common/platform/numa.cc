@@ -39,19 +39,20 @@ std::vector<int> AllowedCpus() {
   return cpus;
 }
 
-std::vector<NumaNode> ReadNumaNodes() {
-  const std::vector<int> allowed = AllowedCpus();
+std::vector<NumaNode> ReadNumaNodes() { return ReadNumaNodes(AllowedCpus()); }
+
+std::vector<NumaNode> ReadNumaNodes(std::span<const int> wanted) {
   std::vector<NumaNode> nodes;
   const bool knows_nodes = numa_available() >= 0;
   for (int id = 0; knows_nodes && id <= numa_max_node(); ++id) {
     const Bitmask cpus(numa_allocate_cpumask());
     if (numa_node_to_cpus(id, cpus.get()) != 0) continue;
     NumaNode node{id, {}};
-    std::ranges::copy_if(allowed, std::back_inserter(node.cpus),
+    std::ranges::copy_if(wanted, std::back_inserter(node.cpus),
                          [&](int cpu) { return numa_bitmask_isbitset(cpus.get(), static_cast<unsigned>(cpu)) != 0; });
     if (!node.cpus.empty()) nodes.push_back(std::move(node));
   }
-  if (nodes.empty()) nodes.push_back({0, allowed});
+  if (nodes.empty()) nodes.push_back({0, {wanted.begin(), wanted.end()}});
   return nodes;
 }
 

@@ -13,12 +13,14 @@ namespace moestro {
 
 struct NumaNode {
   int id = 0;             // the kernel's number
-  std::vector<int> cpus;  // of this node, that the calling thread may use; ascending
+  std::vector<int> cpus;  // those of this node that were asked for; ascending
 };
 
 // Nodes with CPUs that the calling thread may use, ascending; at least one. Where the kernel tells nothing about nodes
 // (or a container forbids asking: Docker's default profile does without CAP_SYS_NICE), one node 0 with all CPUs.
 std::vector<NumaNode> ReadNumaNodes();
+// The same for the given CPUs, ascending, whether the calling thread may use them or not.
+std::vector<NumaNode> ReadNumaNodes(std::span<const int> cpus);
 
 // CPUs that the calling thread may use, ascending; never empty.
 std::vector<int> AllowedCpus();

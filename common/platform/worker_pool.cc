@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -51,8 +53,8 @@ using Work = absl::FunctionRef<void(int domain, int64_t index, int worker)>;
 // Indices that one group of workers takes from.
 struct Queue {
   int domain = 0;
-  uint32_t share_divisor = 1;  // kShareDivisor times the workers of the group
-  uint32_t count = 0;          // of the current run; constant from the ticket's publication until the run's end
+  std::atomic<uint32_t> share_divisor{1};  // kShareDivisor times the active workers of the group
+  uint32_t count = 0;  // of the current run; constant from the ticket's publication until the run's end
   alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // run number << 32 | indices not yet taken
 
   void Publish(uint32_t run, uint32_t indices) {
@@ -61,17 +63,34 @@ struct Queue {
   }
 };
 
+// The CPUs of each domain for workers begin..end-1, which belong to the domains in turn; none for a domain with more
+// workers than CPUs.
+std::vector<std::vector<int>> DomainCpus(std::span<const NumaNode> nodes, int begin, int end, int domains) {
+  std::vector<std::vector<int>> cpus;
+  for (NumaDomain& domain : MakeNumaDomains(nodes, domains)) {
+    const auto d = static_cast<int64_t>(cpus.size());
+    const int64_t workers = CeilDiv(end - d, domains) - CeilDiv(begin - d, domains);
+    if (workers > static_cast<int64_t>(domain.cpus.size())) domain.cpus.clear();
+    cpus.push_back(std::move(domain.cpus));
+  }
+  return cpus;
+}
+
 }  // namespace
 
 struct WorkerPool::State {
-  const Work* work = nullptr;  // of the current run
-  Queue shared;                // what Run hands out
-  std::vector<Queue> queues;   // what RunPerDomain hands out, by domain
+  const Work* work = nullptr;                                  // of the current run
+  Queue shared;                                                // what Run hands out
+  std::vector<Queue> queues;                                   // what RunPerDomain hands out, by domain
   alignas(kCacheLine) std::atomic<uint32_t> indices_left{0};   // not yet reported as done; the run ends at 0
   alignas(kCacheLine) std::atomic<uint32_t> published_run{0};  // what idle workers wait on
   std::atomic<bool> stop{false};
 
+  // Workers from this number on are parked: they wait for it to grow. Changes between runs only.
+  alignas(kCacheLine) std::atomic<int> active{1};
+
   bool may_spin = false;
+  int own_workers = 1;
   int worker_count = 1;
   std::vector<int> caller_cpus;  // empty: not pinned
   std::vector<std::thread> threads;
@@ -82,8 +101,10 @@ struct WorkerPool::State {
     uint64_t seen = queue.ticket.load(std::memory_order_acquire);
     while (true) {
       const auto untaken = static_cast<uint32_t>(seen);
-      if (untaken == 0) return done;
-      const uint32_t taken = std::max<uint32_t>(1, untaken / queue.share_divisor);
+      // A worker that was parked after an earlier run, and comes late from it, must not join this one. The ticket was
+      // published after `active` was set.
+      if (untaken == 0 || worker >= active.load(std::memory_order_relaxed)) return done;
+      const uint32_t taken = std::max<uint32_t>(1, untaken / queue.share_divisor.load(std::memory_order_relaxed));
       if (!queue.ticket.compare_exchange_weak(seen, seen - taken, std::memory_order_acquire)) continue;
       // From here on the run cannot end, so its fields may be read.
       const int64_t begin = int64_t{queue.count} - untaken;
@@ -98,9 +119,18 @@ struct WorkerPool::State {
     if (done > 0 && indices_left.fetch_sub(done, std::memory_order_acq_rel) == done) indices_left.notify_one();
   }
 
+  // Sleeps while `worker` is not one of the active ones.
+  void Park(int worker) {
+    for (int count = active.load(std::memory_order_acquire); worker >= count;) {
+      active.wait(count, std::memory_order_acquire);
+      count = active.load(std::memory_order_acquire);
+    }
+  }
+
   void WorkerLoop(int domain, int worker) {
     uint32_t run = 0;
     while (true) {
+      Park(worker);
       run = WaitWhileEqual(published_run, run, may_spin);
       if (stop.load(std::memory_order_acquire)) return;
       DrainAndReport(domain, worker);
@@ -132,46 +162,64 @@ WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>(
   MOE_CHECK(options.threads >= 1);
   MOE_CHECK(options.domains >= 1 && options.domains <= options.threads);
   State& state = *state_;
-  state.worker_count = options.threads;
-  state.may_spin = AllowedCpus().size() > 1;
-  state.shared.share_divisor = static_cast<uint32_t>(kShareDivisor * options.threads);
+  state.own_workers = options.threads;
+  state.worker_count = options.threads + static_cast<int>(options.lent_cpus.size());
+  state.may_spin = AllowedCpus().size() + options.lent_cpus.size() > 1;
   state.queues = std::vector<Queue>(static_cast<size_t>(options.domains));
-  std::vector<NumaDomain> domains(static_cast<size_t>(options.domains));
-  if (options.pin && options.domains > 1) domains = MakeNumaDomains(ReadNumaNodes(), options.domains);
+  for (int domain = 0; domain < options.domains; ++domain) state.queues[static_cast<size_t>(domain)].domain = domain;
+  SetActiveThreads(options.threads);
 
-  state.threads.reserve(static_cast<size_t>(options.threads - 1));
-  for (int domain = 0; domain < options.domains; ++domain) {
-    const IndexRange workers = EvenPart(options.threads, domain, options.domains);
-    Queue& queue = state.queues[static_cast<size_t>(domain)];
-    queue.domain = domain;
-    queue.share_divisor = static_cast<uint32_t>(kShareDivisor * workers.size());
-    std::vector<int>& cpus = domains[static_cast<size_t>(domain)].cpus;
-    if (workers.size() > static_cast<int64_t>(cpus.size())) cpus.clear();
-    if (domain == 0) state.caller_cpus = cpus;
-    for (auto worker = std::max<int64_t>(1, workers.begin); worker < workers.end; ++worker) {
-      state.threads.emplace_back([&state, cpus, domain, worker] {
-        const ScopedAffinity pinned(cpus);
-        state.WorkerLoop(domain, static_cast<int>(worker));
-      });
-    }
+  std::vector<std::vector<int>> own_cpus(state.queues.size());
+  if (options.pin && options.domains > 1) own_cpus = DomainCpus(ReadNumaNodes(), 0, options.threads, options.domains);
+  const std::vector<std::vector<int>> lent_cpus =
+      DomainCpus(ReadNumaNodes(options.lent_cpus), options.threads, state.worker_count, options.domains);
+  state.caller_cpus = own_cpus[0];
+  state.threads.reserve(static_cast<size_t>(state.worker_count - 1));
+  for (int worker = 1; worker < state.worker_count; ++worker) {
+    const int domain = DomainOf(worker);
+    const bool lent = worker >= options.threads;
+    std::vector<int> cpus = (lent ? lent_cpus : own_cpus)[static_cast<size_t>(domain)];
+    if (lent && cpus.empty()) cpus = options.lent_cpus;  // what it inherits are the process's own
+    state.threads.emplace_back([&state, cpus = std::move(cpus), domain, worker] {
+      const ScopedAffinity pinned(cpus);
+      state.WorkerLoop(domain, worker);
+    });
   }
 }
 
 WorkerPool::~WorkerPool() {
   state_->stop.store(true, std::memory_order_release);
+  SetActiveThreads(threads());  // wakes those that are parked
   state_->published_run.fetch_add(1, std::memory_order_release);
   state_->published_run.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
 }
 
 int WorkerPool::threads() const { return state_->worker_count; }
+int WorkerPool::own_threads() const { return state_->own_workers; }
 int WorkerPool::domains() const { return static_cast<int>(state_->queues.size()); }
-int WorkerPool::DomainOf(int worker) const { return static_cast<int>(EvenPartOf(worker, threads(), domains())); }
+// In turn, so that every number of active workers is spread evenly over the domains.
+int WorkerPool::DomainOf(int worker) const { return worker % domains(); }
+
+void WorkerPool::SetActiveThreads(int count) {
+  MOE_CHECK(count >= domains() && count <= threads());
+  State& state = *state_;
+  state.shared.share_divisor.store(static_cast<uint32_t>(kShareDivisor * count), std::memory_order_relaxed);
+  for (Queue& queue : state.queues) {
+    const int64_t workers = CeilDiv(count - queue.domain, domains());
+    queue.share_divisor.store(static_cast<uint32_t>(kShareDivisor * workers), std::memory_order_relaxed);
+  }
+  state.active.store(count, std::memory_order_release);
+  state.active.notify_all();
+}
+
+int WorkerPool::active_threads() const { return state_->active.load(std::memory_order_relaxed); }
+
 ScopedAffinity WorkerPool::PinCaller() const { return ScopedAffinity(state_->caller_cpus); }
 
 void WorkerPool::Run(int64_t count, absl::FunctionRef<void(int64_t index, int worker)> work) {
   State& state = *state_;
-  if (count <= 1 || state.worker_count == 1) {
+  if (count <= 1 || active_threads() == 1) {
     for (int64_t index = 0; index < count; ++index) work(index, 0);
     return;
   }
@@ -184,7 +232,7 @@ void WorkerPool::RunPerDomain(absl::FunctionRef<int64_t(int domain)> count,
   State& state = *state_;
   int64_t total = 0;
   for (int domain = 0; domain < domains(); ++domain) total += count(domain);
-  if (state.worker_count == 1 || total == 0) {
+  if (active_threads() == 1 || total == 0) {
     for (int64_t index = 0; index < total; ++index) work(0, index, 0);
     return;
   }

@@ -2,19 +2,20 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 
 #include <utility>
 
 #include "common/rpc/channel.h"
-#include "grpc/health/v1/health.pb.h"
+#include "common/rpc/health_rpc.h"
 
 namespace moestro {
 
 struct RpcServer::Impl {
+  explicit Impl(const std::vector<std::string>& names) : health(names) {}
+
+  HealthRpc health;  // outlives the server
   std::unique_ptr<grpc::Server> server;
   std::vector<int> ports;
-  std::vector<std::string> names;  // of the services
 };
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -22,25 +23,22 @@ RpcServer::~RpcServer() { Drain(std::chrono::milliseconds(0)); }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<std::string>& addresses,
                                                             const std::vector<NamedService>& services) {
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  // Links the health descriptors in, so that reflection can describe the service the library answers for.
-  grpc::health::v1::HealthCheckRequest::descriptor();
 
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   // Two servers on one port would each get some of the calls: refuse instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  auto impl = std::make_unique<Impl>();
+  std::vector<std::string> names;
+  for (const NamedService& service : services) names.emplace_back(service.name);
+  auto impl = std::make_unique<Impl>(names);
   impl->ports.resize(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
     builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &impl->ports[i]);
   }
-  for (const NamedService& service : services) {
-    builder.RegisterService(service.service);
-    impl->names.push_back(service.name);
-  }
+  builder.RegisterService(&impl->health);
+  for (const NamedService& service : services) builder.RegisterService(service.service);
   impl->server = builder.BuildAndStart();
   std::string listed;
   for (const std::string& address : addresses) listed += (listed.empty() ? "" : ", ") + address;
@@ -51,22 +49,16 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
     if (is_unix) result->impl_->ports[i] = 0;
     if (!is_unix && result->impl_->ports[i] == 0) return absl::UnavailableError("cannot listen on " + addresses[i]);
   }
-  result->SetServing(false);
   return result;
 }
 
 int RpcServer::port(size_t index) const { return impl_->ports.at(index); }
 
-void RpcServer::SetServing(bool serving) {
-  auto* health = impl_->server->GetHealthCheckService();
-  if (health == nullptr) return;
-  health->SetServingStatus(serving);  // ""
-  for (const std::string& name : impl_->names) health->SetServingStatus(name, serving);
-}
+void RpcServer::SetServing(bool serving) { impl_->health.SetServing(serving); }
 
 void RpcServer::Drain(std::chrono::milliseconds grace) {
   if (impl_->server == nullptr) return;
-  SetServing(false);
+  impl_->health.Shutdown();
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->server->Wait();
   impl_->server.reset();

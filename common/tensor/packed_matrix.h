@@ -30,6 +30,8 @@ struct PackedMatrix {
   // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a matrix
   // that is in the cache itself. Null: fetch ahead in the matrix.
   const uint8_t* prefetch = nullptr;
+  // A hint that the matrix is probably in a cache already. The same bits either way.
+  bool cached = false;
 };
 
 constexpr int64_t PaddedRows(int64_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }

@@ -16,6 +16,26 @@ const char* ReasonName(v1::FinishReason reason) {
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "none";
 }
 
+const char* PathName(v1::PrefillPath path) {
+  switch (path) {
+    case v1::PREFILL_PATH_CHUNKED:
+      return "chunked";
+    case v1::PREFILL_PATH_SPLIT:
+      return "split";
+    case v1::PREFILL_PATH_WHOLE_MACHINE:
+      return "whole_machine";
+    default:
+      return "none";
+  }
+}
+
+// "3 prompt", "3 prompt (2 cached)"
+std::string PromptPart(const v1::Usage& usage) {
+  std::string part = absl::StrCat(usage.prompt_tokens(), " prompt");
+  if (usage.cached_tokens() > 0) absl::StrAppend(&part, " (", usage.cached_tokens(), " cached)");
+  return part;
+}
+
 // One line on stderr that is rewritten in place and wiped at the end.
 class PrefillLine {
  public:
@@ -53,7 +73,7 @@ double TokensPerSecond(const v1::GenerateReply::Finished& finished) {
 absl::Status StreamAnswer(RouterClient& client, const v1::GenerateRequest& request, bool print, Answer& answer) {
   PrefillLine prefill;
   return client.Generate(request, [&](const v1::GenerateReply& reply) {
-    if (reply.has_started()) answer.request_id = reply.started().request_id();
+    if (reply.has_started()) answer.started = reply.started();
     if (reply.has_prefill()) prefill.Show(reply.prefill());
     if (reply.has_finished()) answer.finished = reply.finished();
     if (!reply.has_tokens()) return;
@@ -72,7 +92,7 @@ nlohmann::json ToJson(const Answer& answer) {
     logprobs.push_back(token.logprob());
   }
   const v1::GenerateReply::Finished& finished = answer.finished;
-  return {{"request_id", answer.request_id},
+  return {{"request_id", answer.started.request_id()},
           {"text", answer.text},
           {"token_ids", ids},
           {"logprobs", logprobs},
@@ -83,19 +103,27 @@ nlohmann::json ToJson(const Answer& answer) {
             {"cached_tokens", finished.usage().cached_tokens()}}},
           {"timings",
            {{"queue_seconds", finished.queue_seconds()},
+            {"prefill_seconds", finished.prefill_seconds()},
             {"time_to_first_token_seconds", finished.time_to_first_token_seconds()},
             {"total_seconds", finished.total_seconds()},
             {"tokens_per_second", TokensPerSecond(finished)}}},
+          {"path", PathName(finished.path())},
+          {"path_reason", answer.started.path_reason()},
           {"resumed", finished.resumed()}};
 }
 
 std::string Summary(const Answer& answer) {
   const v1::GenerateReply::Finished& finished = answer.finished;
   std::string line =
-      absl::StrFormat("%u prompt + %u tokens (%s), first after %.3f s, %.1f tok/s", finished.usage().prompt_tokens(),
+      absl::StrFormat("%s + %u tokens (%s), first after %.3f s, %.1f tok/s", PromptPart(finished.usage()),
                       finished.usage().completion_tokens(), ReasonName(finished.reason()),
                       finished.time_to_first_token_seconds(), TokensPerSecond(finished));
   if (finished.resumed() > 0) absl::StrAppend(&line, ", resumed ", finished.resumed(), "x");
+  if (!answer.started.path_reason().empty()) {
+    absl::StrAppend(&line, ", path ", PathName(answer.started.path()), " (", answer.started.path_reason(), ")");
+  }
+  // A request that lost its pages may have been computed anew elsewhere.
+  if (finished.path() != answer.started.path()) absl::StrAppend(&line, ", then ", PathName(finished.path()));
   return line;
 }
 

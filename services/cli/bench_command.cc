@@ -1,13 +1,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/report/files.h"
 #include "services/cli/bench/runner.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
@@ -23,28 +23,18 @@ struct BenchFlags {
   std::string out_dir;
 };
 
-absl::Status WriteFile(const char* flag, const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file.good()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write ", path.string()));
-}
-
 absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report) {
   const std::string json = bench::ReportJson(report).dump(2) + "\n";
   if (flags.json_file.empty()) {
     PrintText(json);
   } else {
-    MOE_RETURN_IF_ERROR(WriteFile("--json", flags.json_file, json));
+    MOE_RETURN_IF_ERROR(WriteReportFile("--json", flags.json_file, json));
   }
   if (flags.out_dir.empty()) return absl::OkStatus();
   const std::filesystem::path out = flags.out_dir;
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("--out: ", flags.out_dir, ": ", error.message()));
-  MOE_RETURN_IF_ERROR(WriteFile("--out", out / "bench.md", bench::ReportMarkdown(report)));
-  return WriteFile("--out", out / "bench.html", bench::ReportHtml(report));
+  MOE_RETURN_IF_ERROR(MakeReportDirectory("--out", out));
+  MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / "bench.md", bench::ReportMarkdown(report)));
+  return WriteReportFile("--out", out / "bench.html", bench::ReportHtml(report));
 }
 
 absl::Status Bench(BenchFlags flags) {

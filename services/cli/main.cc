@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   moestro::AddGenerateCommand(app, commands);
   moestro::AddChatCommand(app, commands);
   moestro::AddScoreCommand(app, commands);
+  moestro::AddEvalCommand(app, commands);
   moestro::AddTextCommands(app, commands);
   moestro::AddModelCommand(app, commands);
   moestro::AddHealthCommand(app, commands);

@@ -13,6 +13,9 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(ValidateCpuOptions(config.cpu));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--max-batch", config.max_batch, 1, 64));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--itl-bound-ms", config.itl_bound_ms, 1, 60000));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--max-chunk-tokens", config.max_chunk_tokens, 1, 8192));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--reserve-ahead-tokens", config.reserve_ahead_tokens, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }

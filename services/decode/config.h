@@ -9,10 +9,15 @@ namespace moestro {
 
 struct DecodeConfig {
   NodeOptions node;
+  CpuShare share;
   CpuOptions cpu;
-  int max_batch = 6;                // sequences in one step (the paper's Y)
-  int64_t kv_tokens = 0;            // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
-  int lease_timeout_seconds = 600;  // a reserved lease must be started within this
+  int max_batch = 6;                   // sequences in one step (the paper's Y)
+  int itl_bound_ms = 50;               // chunks of prompts are sized so that steps stay below this
+  int64_t max_chunk_tokens = 256;      // of prompts in one step, also when nobody decodes
+  int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
+  int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
+  bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
+  int lease_timeout_seconds = 600;     // a reserved lease must be started within this
 };
 
 // INVALID_ARGUMENT names the flag.

@@ -9,10 +9,27 @@
 #include "common/base/status.h"
 
 namespace moestro {
+namespace {
 
-DecodeLoop::DecodeLoop(Engine& engine, KvPool& pool, DecodeMetrics& metrics, int max_batch)
-    : engine_(engine), pool_(pool), metrics_(metrics), max_batch_(static_cast<size_t>(max_batch)) {
-  MOE_CHECK(max_batch >= 1 && max_batch <= engine.max_rows());
+// Pages drain when a process lets go of them, which nobody announces. It does so within a layer of its model.
+constexpr std::chrono::milliseconds kDrainPoll(1);
+
+void InsertByArrival(Batch& batch, std::shared_ptr<Sequence> sequence) {
+  const auto arrival = [](const std::shared_ptr<Sequence>& each) { return each->lease->arrival; };
+  const auto place = std::ranges::upper_bound(batch, arrival(sequence), {}, arrival);
+  batch.insert(place, std::move(sequence));
+}
+
+}  // namespace
+
+DecodeLoop::DecodeLoop(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options)
+    : pool_(pool),
+      leases_(leases),
+      metrics_(metrics),
+      spec_(engine.spec()),
+      max_batch_(static_cast<size_t>(options.max_batch)),
+      step_runner_(engine, pool, leases, metrics, options.chunks) {
+  MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= engine.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -25,139 +42,150 @@ DecodeLoop::~DecodeLoop() {
   thread_.join();
 }
 
-absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(const DecodeJob& job) {
-  MOE_RETURN_IF_ERROR(ValidateSamplingParams(job.sampling));
-  if (job.token < 0 || job.token >= engine_.spec().token_count) {
-    return absl::InvalidArgumentError("token " + std::to_string(job.token) + " is not in the vocabulary");
+absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next) const {
+  MOE_RETURN_IF_ERROR(ValidateSamplingParams(next.sampling));
+  const auto tokens = static_cast<int64_t>(lease.tokens.size());
+  if (next.max_tokens < 1 || next.max_tokens > lease.limit - tokens) {
+    return absl::InvalidArgumentError("max_tokens " + std::to_string(next.max_tokens) + " does not fit the " +
+                                      std::to_string(lease.limit - tokens) + " that were reserved");
   }
-  if (job.position != pool_.ValidTokens(*job.lease)) {
-    return absl::InvalidArgumentError("position " + std::to_string(job.position) + " does not follow the " +
-                                      std::to_string(pool_.ValidTokens(*job.lease)) + " valid tokens of the lease");
-  }
-  const int64_t capacity = pool_.Pages(*job.lease).capacity();
-  if (job.max_tokens < 1 || job.max_tokens > capacity - job.position) {
-    return absl::InvalidArgumentError("max_tokens " + std::to_string(job.max_tokens) + " does not fit the lease's " +
-                                      std::to_string(capacity) + " tokens");
-  }
-  auto sequence = std::make_shared<Sequence>();
-  sequence->job = job;
-  sequence->stream = std::make_shared<TokenStream>();
+  return absl::OkStatus();
+}
+
+absl::Status DecodeLoop::ValidateToken(int32_t id) const {
+  if (id >= 0 && id < spec_.token_count) return absl::OkStatus();
+  return absl::InvalidArgumentError("token " + std::to_string(id) + " is not in the vocabulary");
+}
+
+absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<Lease> lease, const FirstToken& first,
+                                                               const Continuation& next) {
+  MOE_RETURN_IF_ERROR(Validate(*lease, next));
+  MOE_RETURN_IF_ERROR(ValidateToken(first.id));
+  // Held, so that the lease cannot be preempted between the checks and its entering the queue.
   std::lock_guard lock(mutex_);
   if (stopping_) return absl::UnavailableError("decode is shutting down");
-  waiting_.push_back(sequence);
-  metrics_.waiting.Set(static_cast<double>(waiting_.size()));
+  MOE_RETURN_IF_ERROR(leases_.Check(*lease));
+  const int64_t valid = pool_.ValidTokens(lease->kv);
+  if (first.position != static_cast<int64_t>(lease->tokens.size()) || first.position != valid) {
+    return absl::InvalidArgumentError("position " + std::to_string(first.position) + " does not follow the lease's " +
+                                      std::to_string(lease->tokens.size()) + " tokens, of which " +
+                                      std::to_string(valid) + " are valid");
+  }
+  leases_.Cache(*lease);
+  lease->tokens.push_back(first.id);
+  return Enqueue(std::make_shared<Sequence>(Sequence{.lease = std::move(lease), .next = next, .valid = valid}));
+}
+
+absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<Lease> lease,
+                                                                const Continuation& next) {
+  MOE_RETURN_IF_ERROR(Validate(*lease, next));
+  for (const int32_t id : lease->tokens) MOE_RETURN_IF_ERROR(ValidateToken(id));
+  const auto tokens = static_cast<int64_t>(lease->tokens.size());
+  if (tokens > spec_.max_position_embeddings) {
+    return absl::InvalidArgumentError("the prompt has " + std::to_string(tokens) + " tokens, the model's context " +
+                                      std::to_string(spec_.max_position_embeddings));
+  }
+  std::lock_guard lock(mutex_);
+  if (stopping_) return absl::UnavailableError("decode is shutting down");
+  MOE_RETURN_IF_ERROR(leases_.Check(*lease));
+  // The last token is always computed: its logits are what the next one is sampled from.
+  const int64_t valid = std::min(pool_.ValidTokens(lease->kv), tokens - 1);
+  return Enqueue(std::make_shared<Sequence>(
+      Sequence{.lease = std::move(lease), .next = next, .valid = valid, .prompt_tokens = tokens}));
+}
+
+std::shared_ptr<TokenStream> DecodeLoop::Enqueue(std::shared_ptr<Sequence> sequence) {
+  std::shared_ptr<TokenStream> stream = sequence->stream;
+  InsertByArrival(waiting_, std::move(sequence));
+  UpdateGauges();
   changed_.notify_all();
-  return sequence->stream;
+  return stream;
 }
 
 void DecodeLoop::Remove(const std::shared_ptr<TokenStream>& stream) {
   stream->Cancel();
   std::unique_lock lock(mutex_);
   const auto is_stream = [&](const auto& sequence) { return sequence->stream == stream; };
-  std::erase_if(waiting_, is_stream);
-  metrics_.waiting.Set(static_cast<double>(waiting_.size()));
+  if (const auto found = std::ranges::find_if(waiting_, is_stream); found != waiting_.end()) {
+    leases_.Release(*(*found)->lease);
+    waiting_.erase(found);
+    UpdateGauges();
+  }
   changed_.notify_all();
-  changed_.wait(lock, [&] { return std::none_of(running_.begin(), running_.end(), is_stream); });
+  changed_.wait(lock, [&] { return std::ranges::none_of(running_, is_stream); });
 }
 
 void DecodeLoop::Loop() {
   std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    DropFinished();
-    Admit(lock);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !waiting_.empty(); });
     if (stopping_) break;
-    const Batch batch = running_;
+    DropEnded();
+    Admit();
+    const Batch batch = MakeRoom();
+    UpdateGauges();
+    if (batch.empty()) {
+      if (!running_.empty()) changed_.wait_for(lock, kDrainPoll);
+      continue;
+    }
     lock.unlock();
-    Step(batch);
+    step_runner_.Run(batch);
     lock.lock();
   }
-  for (const auto& sequence : waiting_) End(*sequence, absl::UnavailableError("decode is shutting down"));
-  for (const auto& sequence : running_) {
-    if (!sequence->done) End(*sequence, absl::UnavailableError("decode is shutting down"));
+  for (const Batch* batch : {&waiting_, &running_}) {
+    for (const auto& sequence : *batch) {
+      if (!sequence->ended) sequence->End(leases_, absl::UnavailableError("decode is shutting down"));
+    }
   }
   waiting_.clear();
   running_.clear();
   changed_.notify_all();
 }
 
-// Fills the batch from the queue, first come first served; waits while there is nothing to do.
-void DecodeLoop::Admit(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !waiting_.empty(); });
+void DecodeLoop::DropEnded() {
+  const size_t dropped = std::erase_if(running_, [&](const auto& sequence) {
+    if (!sequence->ended && !sequence->stream->cancelled()) return false;
+    leases_.Release(*sequence->lease);
+    return true;
+  });
+  if (dropped > 0) changed_.notify_all();
+}
+
+void DecodeLoop::Admit() {
   while (running_.size() < max_batch_ && !waiting_.empty()) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    InsertByArrival(running_, std::move(waiting_.front()));
+    waiting_.erase(waiting_.begin());
   }
+}
+
+// Gives the sequences that have pages for all that they compute next; the others sit this step out. Oldest first, so
+// that who loses its pages has not been counted on yet.
+Batch DecodeLoop::MakeRoom() {
+  Batch batch;
+  for (const auto& sequence : running_) {
+    if (sequence->ended) continue;
+    const LeaseTable::Room room = leases_.MakeRoom(sequence->lease);
+    for (const auto& preempted : room.preempted) EndPreempted(*preempted);
+    if (room.made) batch.push_back(sequence);
+  }
+  return batch;
+}
+
+// A lease that no sequence has yet is told when it is started.
+void DecodeLoop::EndPreempted(const Lease& lease) {
+  const auto is_lease = [&](const auto& sequence) { return sequence->lease.get() == &lease; };
+  if (const auto found = std::ranges::find_if(running_, is_lease); found != running_.end()) {
+    (*found)->End(leases_, PreemptedError());
+  }
+  if (const auto found = std::ranges::find_if(waiting_, is_lease); found != waiting_.end()) {
+    (*found)->End(leases_, PreemptedError());
+    waiting_.erase(found);
+  }
+}
+
+void DecodeLoop::UpdateGauges() {
   metrics_.waiting.Set(static_cast<double>(waiting_.size()));
   metrics_.batch_size.Set(static_cast<double>(running_.size()));
-}
-
-void DecodeLoop::DropFinished() {
-  if (std::erase_if(running_, [](const auto& sequence) { return sequence->done || sequence->stream->cancelled(); }) >
-      0) {
-    metrics_.batch_size.Set(static_cast<double>(running_.size()));
-    changed_.notify_all();
-  }
-}
-
-void DecodeLoop::Step(const Batch& batch) {
-  const auto start = std::chrono::steady_clock::now();
-  const absl::Status status = Forward(batch);
-  metrics_.steps.Increment();
-  metrics_.step_seconds.Observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  if (status.ok() || absl::IsCancelled(status)) return;
-  if (batch.size() == 1) {
-    End(*batch[0], status);
-    return;
-  }
-  // One bad sequence must not fail its neighbours: no sequence has advanced yet, so step each alone.
-  for (const auto& sequence : batch) {
-    if (const absl::Status alone = Forward({sequence}); !alone.ok() && !absl::IsCancelled(alone)) End(*sequence, alone);
-  }
-}
-
-absl::Status DecodeLoop::Forward(const Batch& batch) {
-  std::vector<EngineRow> rows;
-  std::vector<KvPages> pages;
-  for (const auto& sequence : batch) {
-    const DecodeJob& job = sequence->job;
-    rows.push_back({job.token, static_cast<int32_t>(job.position), static_cast<int32_t>(pages.size()), true});
-    pages.push_back(pool_.Pages(*job.lease));
-  }
-  // Kept until the whole pass has succeeded: either every sequence of the step advances, or none does.
-  std::vector<std::vector<float>> logits(batch.size());
-  const auto interrupted = [&] {
-    const bool all_gone =
-        std::all_of(batch.begin(), batch.end(), [](const auto& sequence) { return sequence->stream->cancelled(); });
-    return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
-  };
-  MOE_RETURN_IF_ERROR(
-      engine_.Forward({rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
-        logits[static_cast<size_t>(row)].assign(values.begin(), values.end());
-      }));
-  for (size_t i = 0; i < batch.size(); ++i) Accept(*batch[i], logits[i]);
-  return absl::OkStatus();
-}
-
-void DecodeLoop::Accept(Sequence& sequence, std::span<const float> logits) {
-  DecodeJob& job = sequence.job;
-  pool_.PublishValidTokens(*job.lease, job.position + 1);
-  const absl::StatusOr<SampledToken> token = Sample(logits, job.sampling, job.index + 1);
-  if (!token.ok()) return End(sequence, token.status());
-  metrics_.generated_tokens.Increment();
-  if (std::find(job.stop_ids.begin(), job.stop_ids.end(), token->id) != job.stop_ids.end()) {
-    return End(sequence, StopReason::kStopId);
-  }
-  job.token = token->id;
-  ++job.position;
-  ++job.index;
-  --job.max_tokens;
-  sequence.stream->Push(*token);
-  if (job.max_tokens == 0) End(sequence, StopReason::kLength);
-}
-
-void DecodeLoop::End(Sequence& sequence, TokenStream::Event event) {
-  sequence.done = true;
-  sequence.stream->Push(std::move(event));
 }
 
 }  // namespace moestro

@@ -4,68 +4,66 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
-#include "common/kv/pool.h"
-#include "common/model/engine.h"
-#include "common/model/sampler.h"
-#include "services/decode/metrics.h"
-#include "services/decode/token_stream.h"
+#include "absl/status/statusor.h"
+#include "services/decode/step_runner.h"
 
 namespace moestro {
 
-// A sequence whose first `position` tokens are valid in the lease's pages.
-struct DecodeJob {
-  const KvLease* lease = nullptr;  // outlives the job: see DecodeLoop::Remove
-  int32_t token = 0;               // to be fed at `position`
-  int64_t position = 0;
-  uint64_t index = 0;      // of `token` among the request's generated tokens
-  int64_t max_tokens = 0;  // still to be generated
-  SamplingParams sampling;
-  std::vector<int32_t> stop_ids;
-};
-
 class DecodeLoop {
  public:
-  // engine.max_rows() >= max_batch. All must outlive the loop.
-  DecodeLoop(Engine& engine, KvPool& pool, DecodeMetrics& metrics, int max_batch);
+  struct Options {
+    int max_batch = 0;  // sequences in one step, those that are still in their prompt included
+    ChunkSizer::Options chunks;
+    int64_t max_rows() const { return max_batch + chunks.max_rows; }
+  };
+
+  // engine.max_rows() >= options.max_rows(). All must outlive the loop.
+  DecodeLoop(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options);
   ~DecodeLoop();  // ends all sequences with UNAVAILABLE
 
-  // INVALID_ARGUMENT when the job does not fit its lease or the model.
-  absl::StatusOr<std::shared_ptr<TokenStream>> Start(const DecodeJob& job);
+  struct FirstToken {
+    int32_t id = 0;        // sampled by prefill; to be computed next
+    int64_t position = 0;  // the number of the lease's tokens, all of which are valid
+  };
+  // Goes on after prefill, or runs the lease's own tokens first, as far as they are not valid. From here on the lease
+  // is the loop's, until Remove: the pages go back when the sequence ends. INVALID_ARGUMENT when the continuation does
+  // not fit the lease or the model; ABORTED when the lease was preempted.
+  absl::StatusOr<std::shared_ptr<TokenStream>> Start(std::shared_ptr<Lease> lease, const FirstToken& first,
+                                                     const Continuation& next);
+  absl::StatusOr<std::shared_ptr<TokenStream>> Prompt(std::shared_ptr<Lease> lease, const Continuation& next);
 
   // Cancels the sequence if it still runs, and returns when the loop no longer touches its pages.
   void Remove(const std::shared_ptr<TokenStream>& stream);
 
  private:
-  struct Sequence {
-    DecodeJob job;
-    std::shared_ptr<TokenStream> stream;
-    bool done = false;
-  };
-  using Batch = std::vector<std::shared_ptr<Sequence>>;
+  absl::Status Validate(const Lease& lease, const Continuation& next) const;
+  absl::Status ValidateToken(int32_t id) const;
+  std::shared_ptr<TokenStream> Enqueue(std::shared_ptr<Sequence> sequence);
 
   void Loop();
-  void Admit(std::unique_lock<std::mutex>& lock);
-  void DropFinished();
-  void Step(const Batch& batch);
-  absl::Status Forward(const Batch& batch);
-  void Accept(Sequence& sequence, std::span<const float> logits);
-  void End(Sequence& sequence, TokenStream::Event event);
+  void DropEnded();
+  void Admit();
+  Batch MakeRoom();
+  void EndPreempted(const Lease& lease);
+  void UpdateGauges();
 
-  Engine& engine_;
   KvPool& pool_;
+  LeaseTable& leases_;
   DecodeMetrics& metrics_;
+  const ModelSpec& spec_;
   const size_t max_batch_;
+  StepRunner step_runner_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Sequence>> waiting_;  // guarded by mutex_
-  Batch running_;                                  // changed under mutex_ by the loop only
-  bool stopping_ = false;                          // guarded by mutex_
+  // In order of arrival: who came first has the first place in the batch, the first rows of a step, and the first
+  // pages.
+  Batch waiting_;          // guarded by mutex_
+  Batch running_;          // changed under mutex_ by the loop only
+  bool stopping_ = false;  // guarded by mutex_
   std::thread thread_;
 };
 

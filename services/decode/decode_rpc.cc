@@ -20,22 +20,42 @@ SamplingParams FromProto(const v1::Sampling& sampling) {
   return {sampling.temperature(), sampling.top_p() == 0 ? 1.0f : sampling.top_p(), sampling.top_k(), sampling.seed()};
 }
 
-DecodeJob ToJob(const v1::SessionRequest::Start& start, const KvLease& lease) {
-  DecodeJob job;
-  job.lease = &lease;
-  job.token = start.token();
-  job.position = start.position();
-  job.index = start.index();
-  job.max_tokens = start.max_tokens();
-  job.sampling = FromProto(start.sampling());
-  job.stop_ids.assign(start.stop_ids().begin(), start.stop_ids().end());
-  return job;
+// `M`: SessionRequest's Start or Prompt.
+template <typename M>
+Continuation ToContinuation(const M& message, uint64_t index) {
+  return {.index = index,
+          .max_tokens = message.max_tokens(),
+          .sampling = FromProto(message.sampling()),
+          .stop_ids = {message.stop_ids().begin(), message.stop_ids().end()}};
+}
+
+LeaseTable::Request ToRequest(const v1::SessionRequest::Reserve& reserve) {
+  return {.tokens = {reserve.token_ids().begin(), reserve.token_ids().end()},
+          .max_tokens = reserve.max_tokens(),
+          .arrival = reserve.arrival(),
+          .ignore_cache = reserve.ignore_cache()};
+}
+
+v1::SessionReply ToReply(const TokenStream::Event& event) {
+  v1::SessionReply reply;
+  if (const auto* progress = std::get_if<PromptProgress>(&event)) {
+    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(progress->done));
+    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(progress->total));
+  } else if (const auto* token = std::get_if<SampledToken>(&event)) {
+    reply.mutable_token()->set_id(token->id);
+    reply.mutable_token()->set_logprob(token->logprob);
+  } else {
+    reply.mutable_finished()->set_reason(std::get<StopReason>(event) == StopReason::kStopId ? v1::FINISH_REASON_STOP
+                                                                                            : v1::FINISH_REASON_LENGTH);
+  }
+  return reply;
 }
 
 }  // namespace
 
-void DecodeRpc::Serve(KvPool* pool, DecodeLoop* loop) {
+void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop) {
   pool_ = pool;
+  leases_ = leases;
   loop_ = loop;
 }
 
@@ -50,54 +70,62 @@ absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream)
   v1::SessionRequest request;
   if (!stream.Read(&request)) return absl::CancelledError("the caller went away");
   if (!request.has_reserve()) return absl::InvalidArgumentError("a session begins with Reserve");
-  KvPool& pool = *pool_;
-  MOE_ASSIGN_OR_RETURN(const KvLease lease, pool.Reserve(request.reserve().token_ids_size() +
-                                                         static_cast<int64_t>(request.reserve().max_tokens())));
-  spdlog::debug("{}: lease {:x}: {} pages", request.reserve().request_id(), lease.id, lease.pages.size());
+  MOE_ASSIGN_OR_RETURN(const std::shared_ptr<Lease> lease, leases_.load()->Reserve(ToRequest(request.reserve())));
+  spdlog::debug("{}: lease {:x}: {} pages, {} tokens cached", request.reserve().request_id(), lease->kv.id,
+                lease->kv.pages.size(), lease->kv.cached_tokens);
   const absl::Status status = RunLease(context, stream, lease);
-  pool.Release(lease);
+  leases_.load()->Release(*lease);
   return status;
 }
 
-absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const KvLease& lease) {
-  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now() + lease_timeout_, [&] {
-    spdlog::warn("lease {:x} was not started within {} s: ended", lease.id, lease_timeout_.count());
+absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const std::shared_ptr<Lease>& lease) {
+  const KvLease& kv = lease->kv;
+  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now() + lease_timeout_, [&context, id = kv.id, this] {
+    spdlog::warn("lease {:x} was not started within {} s: ended", id, lease_timeout_.count());
     context.TryCancel();
   });
   v1::SessionReply reply;
+  reply.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(kv.cached_tokens));
   v1::KvLease* granted = reply.mutable_reserved()->mutable_lease();
   granted->set_pool(pool_.load()->name());
-  granted->set_slot(lease.slot);
-  granted->set_id(lease.id);
-  granted->mutable_pages()->Assign(lease.pages.begin(), lease.pages.end());
+  granted->set_slot(kv.slot);
+  granted->set_id(kv.id);
+  granted->mutable_pages()->Assign(kv.pages.begin(), kv.pages.end());
   if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
 
   v1::SessionRequest request;
-  if (!stream.Read(&request)) return absl::CancelledError("the lease was not started");
+  if (!stream.Read(&request)) {
+    // A router whose prefill was cut off asks why by closing its side.
+    MOE_RETURN_IF_ERROR(leases_.load()->Check(*lease));
+    return absl::CancelledError("the lease was not started");
+  }
   watched.Started();
-  if (!request.has_start()) return absl::InvalidArgumentError("Start must follow Reserve");
-  MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, loop_.load()->Start(ToJob(request.start(), lease)));
+  MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(request, lease));
   const absl::Status status = Forward(context, stream, *tokens);
   loop_.load()->Remove(tokens);
   return status;
 }
 
+absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(const v1::SessionRequest& request,
+                                                              const std::shared_ptr<Lease>& lease) {
+  DecodeLoop& loop = *loop_;
+  if (request.has_start()) {
+    const v1::SessionRequest::Start& start = request.start();
+    return loop.Start(lease, {.id = start.token(), .position = start.position()},
+                      ToContinuation(start, uint64_t{start.index()} + 1));
+  }
+  if (request.has_prompt()) return loop.Prompt(lease, ToContinuation(request.prompt(), request.prompt().index()));
+  return absl::InvalidArgumentError("Start or Prompt must follow Reserve");
+}
+
 absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens) {
   while (true) {
     MOE_RETURN_IF_ERROR(CallStatus(context));
-    std::optional<TokenStream::Event> event = tokens.Next(kCancelPoll);
+    const std::optional<TokenStream::Event> event = tokens.Next(kCancelPoll);
     if (!event) continue;
     if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
-    v1::SessionReply reply;
-    if (const auto* token = std::get_if<SampledToken>(&*event)) {
-      reply.mutable_token()->set_id(token->id);
-      reply.mutable_token()->set_logprob(token->logprob);
-    } else {
-      reply.mutable_finished()->set_reason(
-          std::get<StopReason>(*event) == StopReason::kStopId ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
-    }
-    if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
-    if (reply.has_finished()) return absl::OkStatus();
+    if (!stream.Write(ToReply(*event))) return absl::CancelledError("the caller went away");
+    if (std::holds_alternative<StopReason>(*event)) return absl::OkStatus();
   }
 }
 

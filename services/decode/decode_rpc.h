@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 
 #include "common/kv/pool.h"
 #include "moestro/v1/decode.grpc.pb.h"
 #include "services/decode/decode_loop.h"
+#include "services/decode/lease_table.h"
 #include "services/decode/lease_watch.h"
 
 namespace moestro {
@@ -15,8 +17,8 @@ class DecodeRpc final : public v1::Decode::Service {
  public:
   explicit DecodeRpc(std::chrono::seconds lease_timeout) : lease_timeout_(lease_timeout) {}
 
-  // Until this is called every Session is refused as UNAVAILABLE. Both must outlive the RPC server.
-  void Serve(KvPool* pool, DecodeLoop* loop);
+  // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server.
+  void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop);
   // For the owner's clock tick; gives the number of leases that were ended.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
@@ -26,11 +28,14 @@ class DecodeRpc final : public v1::Decode::Service {
  private:
   using Stream = grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>;
   absl::Status RunSession(grpc::ServerContext& context, Stream& stream);
-  absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const KvLease& lease);
+  absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::shared_ptr<Lease>& lease);
+  absl::StatusOr<std::shared_ptr<TokenStream>> Begin(const v1::SessionRequest& request,
+                                                     const std::shared_ptr<Lease>& lease);
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens);
 
   const std::chrono::seconds lease_timeout_;
   std::atomic<KvPool*> pool_{nullptr};
+  std::atomic<LeaseTable*> leases_{nullptr};
   std::atomic<DecodeLoop*> loop_{nullptr};
   LeaseWatch watch_;
 };

@@ -13,15 +13,29 @@ int main(int argc, char** argv) {
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
       "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "decode", config.node);
+  moestro::AddCpuShare(app, moestro::CpuRole::kDecode, config.share);
   moestro::AddCpuOptions(app, config.cpu);
-  app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step");
+  app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step, those in their prompt included");
+  app.add_option("--itl-bound-ms", config.itl_bound_ms,
+                 "Milliseconds below which a step shall stay in which sequences decode: bounds how many tokens of "
+                 "prompts it takes along, 8 at the least");
+  app.add_option("--max-chunk-tokens", config.max_chunk_tokens,
+                 "Most tokens of prompts in one step, and as many when no sequence decodes");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");
+  app.add_option("--reserve-ahead-tokens", config.reserve_ahead_tokens,
+                 "Room for generated tokens that a request needs to be admitted; it gets more as it goes on, in the "
+                 "end from the request that came last");
+  app.add_option("--prefix-cache", config.prefix_cache,
+                 "Keep the KV of prompts and answers while there is room, for requests that begin alike");
   app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
                  "Pages that a request has reserved come back after this long if it is not started");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("decode", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
+  }
+  if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode); !others.ok()) {
+    return moestro::ReportFatal(others.status());
   }
   if (const auto status = moestro::ValidateDecodeConfig(config); !status.ok()) return moestro::ReportFatal(status);
   const auto status = moestro::RunDecodeServer(config, termination);

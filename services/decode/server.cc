@@ -10,7 +10,9 @@
 #include "common/kernels/dispatch.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
+#include "common/platform/cpu_list.h"
 #include "common/platform/instance.h"
+#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
@@ -20,6 +22,7 @@
 #include "common/telemetry/metrics.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
+#include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
 
 namespace moestro {
@@ -59,7 +62,8 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, c
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
-  return KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry);
+  return KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
+                        {.prefix_cache = config.prefix_cache});
 }
 
 }  // namespace
@@ -71,6 +75,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
 
   std::unique_ptr<KvPool> pool;
+  std::unique_ptr<LeaseTable> leases;
   std::unique_ptr<DecodeLoop> loop;
   DecodeRpc rpc{std::chrono::seconds(config.lease_timeout_seconds)};
   MOE_ASSIGN_OR_RETURN(
@@ -85,22 +90,27 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
   WorkerPool workers(PoolOptions(config.cpu));
+  const DecodeLoop::Options loop_options{
+      .max_batch = config.max_batch,
+      .chunks = {.bound_seconds = config.itl_bound_ms / 1000.0, .max_rows = config.max_chunk_tokens}};
   Engine::Options options;
-  options.max_rows = config.max_batch;
+  options.max_rows = loop_options.max_rows();
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
   MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
-  loop = std::make_unique<DecodeLoop>(*engine, *pool, metrics, config.max_batch);
-  rpc.Serve(pool.get(), loop.get());
+  leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);
+  loop = std::make_unique<DecodeLoop>(*engine, *pool, *leases, metrics, loop_options);
+  rpc.Serve(pool.get(), leases.get(), loop.get());
   server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), batch up to {}", kernels->isa,
-               workers.threads(), workers.domains(), (*weights)->numa_domains(), config.max_batch);
+  spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
+               kernels->isa, workers.threads(), FormatCpuList(AllowedCpus()), workers.domains(),
+               (*weights)->numa_domains(), config.max_batch);
 
   // The clock tick: leases that nobody started, pages of dead writers, gauges.
   constexpr std::chrono::milliseconds kTick(50);
   while (!termination.WaitFor(kTick)) {
     metrics.lease_timeouts.Increment(rpc.ExpireLeases());
     pool->Sweep();
-    metrics.Update(pool->stats());
+    metrics.Update(pool->stats(), *leases);
     if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
       metrics.private_bytes.Set(static_cast<double>(*bytes));
     }

@@ -1,4 +1,4 @@
-// The generated tokens of one sequence on their way from the decode loop to the caller. Thread-safe.
+// What becomes of one sequence, on its way from the decode loop to the caller. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,16 @@ namespace moestro {
 
 enum class StopReason { kStopId, kLength };
 
+// Of a prompt that decode runs: tokens whose KV is there.
+struct PromptProgress {
+  int64_t done = 0;
+  int64_t total = 0;
+};
+
 class TokenStream {
  public:
-  // A token; or why the sequence ended: a reason, or an error. After an end nothing follows.
-  using Event = std::variant<SampledToken, StopReason, absl::Status>;
+  // Progress of the prompt; a token; or why the sequence ended: a reason, or an error. After an end nothing follows.
+  using Event = std::variant<PromptProgress, SampledToken, StopReason, absl::Status>;
 
   void Push(Event event) {
     std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/model/engine.h"
@@ -37,9 +38,14 @@ struct StreamConfig {
 
 struct PrefillConfig {
   NodeOptions node;
+  // Less important than decode: where the two meet on a CPU (whole-machine prompts, machines with one core), niceness 5
+  // leaves prefill a quarter of it (the scheduler's weights are 335 and 1024), and decode's threads are run as soon as
+  // they wake. On CPUs of its own it costs nothing.
+  CpuShare share{.nice = 5};
   CpuOptions cpu;
-  int chunk_tokens = 256;  // tokens of one forward pass
-  int queue_limit = 256;   // requests that may wait
+  std::vector<int> lent_cpus;  // that TakeCpuShare leaves to others: whole-machine prompts are computed on them, too
+  int chunk_tokens = 256;      // tokens of one forward pass
+  int queue_limit = 256;       // requests that may wait
   MlaFormPolicy mla_form;
   StreamConfig stream;
 };

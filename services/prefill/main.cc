@@ -1,5 +1,6 @@
 // moestro-prefill: turns prompts into KV pages.
 #include <CLI/CLI.hpp>
+#include <utility>
 
 #include "common/rpc/process.h"
 #include "common/telemetry/log.h"
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
       "MOESTRO_ISA=ref|avx2|avx512|avx512_bf16 in the environment forces the kernels."};
   moestro::AddNodeOptions(app, "prefill", config.node);
+  moestro::AddCpuShare(app, moestro::CpuRole::kPrefill, config.share);
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; more are refused");
@@ -39,6 +41,9 @@ int main(int argc, char** argv) {
   if (const auto status = moestro::InitLogging("prefill", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
   }
+  auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill);
+  if (!others.ok()) return moestro::ReportFatal(others.status());
+  config.lent_cpus = *std::move(others);
   if (const auto status = moestro::ValidatePrefillConfig(config); !status.ok()) return moestro::ReportFatal(status);
   const auto status = moestro::RunPrefillServer(config, termination);
   return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);

@@ -11,6 +11,8 @@ struct PrefillMetrics {
         requests(registry.AddCounter("moestro_prefill_requests_total", "Prompts that were run, however they ended")),
         failed(
             registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were given up")),
+        whole_machine(registry.AddCounter("moestro_prefill_whole_machine_total",
+                                          "Prompts that were allowed all CPUs of the machine")),
         seconds(registry.AddHistogram("moestro_prefill_seconds", "Time to compute a prompt, without waiting",
                                       TimeToFirstTokenBuckets())),
         queue_seconds(registry.AddHistogram("moestro_prefill_queue_seconds", "Time a prompt waited for its turn",
@@ -30,6 +32,7 @@ struct PrefillMetrics {
   prometheus::Counter& tokens;
   prometheus::Counter& requests;
   prometheus::Counter& failed;
+  prometheus::Counter& whole_machine;
   prometheus::Histogram& seconds;
   prometheus::Histogram& queue_seconds;
   prometheus::Gauge& running;

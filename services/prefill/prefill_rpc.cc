@@ -24,6 +24,7 @@ PrefillJob ToJob(const v1::PrefillRequest& request) {
   job.sampling = {sampling.temperature(), sampling.top_p() == 0 ? 1.0f : sampling.top_p(), sampling.top_k(),
                   sampling.seed()};
   if (request.has_score()) job.score_top = static_cast<int32_t>(request.score().top());
+  job.whole_machine = request.whole_machine();
   return job;
 }
 
@@ -101,6 +102,7 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::Prefi
   MOE_ASSIGN_OR_RETURN(const TurnQueue::Turn turn, queue_.Wait(queue_limit_, [&] { return CallStatus(context); }));
   metrics_.queue_seconds.Observe(SecondsSince(arrived));
   metrics_.running.Set(1);
+  if (request.whole_machine()) metrics_.whole_machine.Increment();
   const Clock::time_point start = Clock::now();
   const absl::Status status = RunNow(context, request, writer);
   metrics_.running.Set(0);

@@ -15,6 +15,7 @@
 #include "common/kv/lease_writer.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
+#include "common/platform/worker_pool.h"
 #include "services/prefill/config.h"
 #include "services/prefill/stream/stream_prefill.h"
 
@@ -26,6 +27,7 @@ struct PrefillJob {
   int64_t prompt_tokens = 0;
   SamplingParams sampling;
   std::optional<int32_t> score_top;  // set: score all positions, with so many alternatives, instead of sampling
+  bool whole_machine = false;        // compute on lent CPUs as well
 };
 
 // The score of the token at one position; the first position of a text has no logprob.
@@ -51,8 +53,9 @@ struct StreamPath {
 
 class PrefillRunner {
  public:
-  PrefillRunner(Engine& engine, MlaFormPolicy form, StreamPath stream = {})
-      : engine_(engine), form_(form), stream_(std::move(stream)) {}
+  // `workers` is the engine's, and the stream's.
+  PrefillRunner(Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
+      : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)) {}
 
   // INVALID_ARGUMENT names what is wrong with the job.
   absl::Status Validate(const PrefillJob& job) const;
@@ -75,6 +78,7 @@ class PrefillRunner {
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   Engine& engine_;
+  WorkerPool& workers_;
   const MlaFormPolicy form_;
   const StreamPath stream_;
 };

@@ -8,6 +8,8 @@
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
 #include "common/model/engine.h"
+#include "common/platform/cpu_list.h"
+#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/worker_pool.h"
 #include "common/rpc/process.h"
@@ -39,23 +41,25 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   MOE_RETURN_IF_ERROR(weights);
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
-  WorkerPool workers(PoolOptions(config.cpu));
+  WorkerPool::Options pool_options = PoolOptions(config.cpu);
+  if (config.cpu.threads == 0) pool_options.lent_cpus = config.lent_cpus;  // who names a number gets that number
+  WorkerPool workers(pool_options);
   Engine::Options options;
   options.max_rows = config.chunk_tokens;
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevice> streaming,
                        StreamingDevice::Create(config, **weights, *kernels, workers));
-  PrefillRunner runner(*engine, config.mla_form,
+  PrefillRunner runner(*engine, workers, config.mla_form,
                        {.prefill = streaming == nullptr ? nullptr : &streaming->prefill(),
                         .from_tokens = config.stream.from_tokens,
                         .trace_file = config.stream.trace_file});
   rpc.Serve(&runner, (*weights)->header().fingerprint);
   server->SetServing(true);
   spdlog::info(
-      "ready: {} kernels, {} threads in {} NUMA domains (weights placed for {}), chunks of {} tokens, "
-      "MLA form {}",
-      kernels->isa, workers.threads(), workers.domains(), (*weights)->numa_domains(), config.chunk_tokens,
-      config.mla_form.name);
+      "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
+      "placed for {}), chunks of {} tokens, MLA form {}",
+      kernels->isa, workers.own_threads(), FormatCpuList(AllowedCpus()), workers.threads(), workers.domains(),
+      (*weights)->numa_domains(), config.chunk_tokens, config.mla_form.name);
 
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "common/rpc/node_options.h"
+#include "services/router/policy/choose_path.h"
 
 namespace moestro {
 
@@ -14,9 +15,15 @@ struct RouterConfig {
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 10;                     // how long requests wait for a role that has died
+  std::string mode = "split";                    // or "unified": every prompt in decode
+  int chunked_below_tokens = 2048;               // prompts of fewer new tokens go to decode in either mode
+  int decode_idle_window_seconds = 300;          // decode counts as in use for so long after its last work
 };
 
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateRouterConfig(const RouterConfig& config);
+
+// Of a valid config.
+PathSettings PathSettingsOf(const RouterConfig& config);
 
 }  // namespace moestro

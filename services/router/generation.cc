@@ -1,5 +1,7 @@
 #include "services/router/generation.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "common/base/status.h"
@@ -25,33 +27,55 @@ absl::Status Generation::Run() {
 }
 
 absl::Status Generation::Attempt() {
-  if (!life_.has_pages()) MOE_RETURN_IF_ERROR(Admit());
-  MOE_RETURN_IF_ERROR(Prefill());
-  if (reason_) return absl::OkStatus();
-  return Decode();
+  if (!life_.has_pages()) MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted()));
+  MOE_ASSIGN_OR_RETURN(PathPolicy::Decision decision, ChoosePath());
+  MOE_RETURN_IF_ERROR(Announce(decision.choice));
+  if (path_ == PrefillPath::kChunked) {
+    MOE_RETURN_IF_ERROR(PromptDecode());
+  } else {
+    MOE_RETURN_IF_ERROR(Prefill(path_ == PrefillPath::kWholeMachine));
+    if (reason_) return absl::OkStatus();
+    decision.work.BeginDecode();
+    MOE_RETURN_IF_ERROR(StartDecode());
+  }
+  return FollowDecode();
 }
 
-absl::Status Generation::Admit() {
-  MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted()));
+absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
+  const auto new_tokens = static_cast<uint32_t>(tokens_.size()) - life_.reservation().cached_tokens;
+  bool prefill_up = true;
+  if (environment_.policy.IsForPrefill(new_tokens)) {
+    const absl::Status status = life_.WaitForPrefill();
+    if (!status.ok() && !absl::IsUnavailable(status)) return status;
+    prefill_up = status.ok();
+  }
+  return environment_.policy.Choose(new_tokens, prefill_up);
+}
+
+absl::Status Generation::Announce(const PathChoice& choice) {
+  path_ = choice.path;
+  spdlog::info("[{}] path {}: {} ({} cached)", job_.request_id, PathName(path_), choice.reason,
+               life_.reservation().cached_tokens);
   if (announced_) return absl::OkStatus();
   announced_ = true;
+  // Tokens that were emitted before the first announcement do not exist, so all of these are the prompt's.
   cached_tokens_ = life_.reservation().cached_tokens;
   environment_.metrics.prompt_tokens.Increment(static_cast<double>(job_.prompt.size()));
-  return sink_.OnAdmitted();
+  environment_.metrics.prompt_tokens_cached.Increment(cached_tokens_);
+  environment_.metrics.Admitted(path_).Increment();
+  return sink_.OnAdmitted({.cached_tokens = cached_tokens_, .path = path_, .path_reason = choice.reason});
 }
 
-absl::Status Generation::Prefill() {
+absl::Status Generation::Prefill(bool whole_machine) {
   const PrefillJob job{.request_id = job_.request_id,
                        .tokens = tokens_,
                        .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
                        .lease = life_.reservation().lease,
-                       .sampling = job_.sampling};
+                       .sampling = job_.sampling,
+                       .whole_machine = whole_machine};
   absl::Status client = absl::OkStatus();
-  const absl::StatusOr<GeneratedToken> token = prefill_.Run(job, [&](uint32_t done, uint32_t total) {
-    client = life_.Check();
-    if (client.ok()) client = sink_.OnPrefill(done, total);
-    return client;
-  });
+  const absl::StatusOr<GeneratedToken> token =
+      prefill_.Run(job, [&](const PrefillProgress& progress) { return client = OnProgress(progress); });
   MOE_RETURN_IF_ERROR(client);
   if (!token.ok()) return life_.Failed(Role::kPrefill, token.status());
   if (std::ranges::find(job_.stop_ids, token->id) != job_.stop_ids.end()) {
@@ -62,32 +86,51 @@ absl::Status Generation::Prefill() {
   return Emit(*token);
 }
 
-absl::Status Generation::Decode() {
-  const absl::Status started = life_.session().Start({.token = last_,
-                                                      .position = static_cast<uint32_t>(tokens_.size() - 1),
-                                                      .index = emitted() - 1,
-                                                      .max_tokens = job_.max_tokens - emitted(),
-                                                      .sampling = job_.sampling,
-                                                      .stop_ids = job_.stop_ids});
-  if (!started.ok()) return life_.Failed(Role::kDecode, started);
+absl::Status Generation::StartDecode() {
+  return life_.Failed(Role::kDecode, life_.session().Start({.token = last_,
+                                                            .position = static_cast<uint32_t>(tokens_.size() - 1),
+                                                            .index = emitted() - 1,
+                                                            .max_tokens = job_.max_tokens - emitted(),
+                                                            .sampling = job_.sampling,
+                                                            .stop_ids = job_.stop_ids}));
+}
+
+absl::Status Generation::PromptDecode() {
+  return life_.Failed(Role::kDecode, life_.session().Prompt({.index = emitted(),
+                                                             .max_tokens = job_.max_tokens - emitted(),
+                                                             .sampling = job_.sampling,
+                                                             .stop_ids = job_.stop_ids}));
+}
+
+absl::Status Generation::FollowDecode() {
   while (true) {
     const absl::StatusOr<DecodeEvent> event = life_.session().Next();
     if (!event.ok()) return life_.Failed(Role::kDecode, event.status());
     if (const auto* reason = std::get_if<FinishReason>(&*event)) {
+      NoteFirstToken();  // The very first token may be the stop.
       reason_ = *reason;
       return absl::OkStatus();
     }
     if (reason_) return absl::OkStatus();  // The client has all it asked for; what else decode says is not for it.
-    MOE_RETURN_IF_ERROR(Emit(std::get<GeneratedToken>(*event)));
+    if (const auto* progress = std::get_if<PrefillProgress>(&*event)) {
+      MOE_RETURN_IF_ERROR(OnProgress(*progress));
+    } else {
+      MOE_RETURN_IF_ERROR(Emit(std::get<GeneratedToken>(*event)));
+    }
   }
+}
+
+absl::Status Generation::OnProgress(const PrefillProgress& progress) {
+  MOE_RETURN_IF_ERROR(life_.Check());
+  return sink_.OnPrefill(progress);
 }
 
 absl::Status Generation::Emit(const GeneratedToken& token) {
   MOE_RETURN_IF_ERROR(life_.Check());
-  const Clock::TimePoint now = environment_.clock.Now();
-  if (first_token_seconds_) environment_.metrics.inter_token_latency.Observe(Seconds(now - last_token_at_));
-  last_token_at_ = now;
+  const double now = life_.SecondsSinceArrival();
+  if (first_token_seconds_) environment_.metrics.inter_token_latency.Observe(now - last_token_seconds_);
   NoteFirstToken();
+  last_token_seconds_ = now;
   environment_.metrics.generation_tokens.Increment();
   tokens_.push_back(token.id);
   last_ = token;
@@ -99,18 +142,25 @@ absl::Status Generation::Emit(const GeneratedToken& token) {
 void Generation::NoteFirstToken() {
   if (first_token_seconds_) return;
   first_token_seconds_ = life_.SecondsSinceArrival();
-  environment_.metrics.time_to_first_token.Observe(*first_token_seconds_);
+  last_token_seconds_ = *first_token_seconds_;
+  environment_.metrics.TimeToFirstToken(path_).Observe(*first_token_seconds_);
 }
 
 RequestSummary Generation::Summary() const {
-  return {.reason = reason_.value_or(FinishReason::kLength),
-          .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
-          .completion_tokens = emitted(),
-          .cached_tokens = cached_tokens_,
-          .resumed = life_.resumed(),
-          .queue_seconds = life_.queue_seconds(),
-          .time_to_first_token_seconds = first_token_seconds_.value_or(0),
-          .total_seconds = life_.SecondsSinceArrival()};
+  RequestSummary summary{.reason = reason_.value_or(FinishReason::kLength),
+                         .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
+                         .completion_tokens = emitted(),
+                         .cached_tokens = cached_tokens_,
+                         .resumed = life_.resumed(),
+                         .path = path_,
+                         .queue_seconds = life_.queue_seconds(),
+                         .total_seconds = life_.SecondsSinceArrival()};
+  if (first_token_seconds_) {
+    summary.time_to_first_token_seconds = *first_token_seconds_;
+    summary.prefill_seconds = *first_token_seconds_ - summary.queue_seconds;
+    summary.decode_seconds = last_token_seconds_ - *first_token_seconds_;
+  }
+  return summary;
 }
 
 }  // namespace moestro

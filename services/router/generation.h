@@ -1,5 +1,6 @@
-// One generation from admission to its last token, exact across the death of roles: what has been emitted is kept, and
-// a new attempt prefills prompt and emitted tokens, then samples the next one under its old index.
+// One generation from admission to its last token, exact across the death of roles and the loss of pages: what has been
+// emitted is kept, and a new attempt computes prompt and emitted tokens, on a path chosen anew, then samples the next
+// one under its old index.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace moestro {
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
-  virtual absl::Status OnAdmitted() = 0;  // once, before anything else
-  virtual absl::Status OnPrefill(uint32_t done, uint32_t total) = 0;
+  virtual absl::Status OnAdmitted(const AdmissionNotice& notice) = 0;  // once, before anything else
+  virtual absl::Status OnPrefill(const PrefillProgress& progress) = 0;
   virtual absl::Status OnToken(const GeneratedToken& token) = 0;
 };
 
@@ -34,9 +35,13 @@ class Generation {
 
  private:
   absl::Status Attempt();
-  absl::Status Admit();
-  absl::Status Prefill();
-  absl::Status Decode();
+  absl::StatusOr<PathPolicy::Decision> ChoosePath();
+  absl::Status Announce(const PathChoice& choice);
+  absl::Status Prefill(bool whole_machine);
+  absl::Status StartDecode();
+  absl::Status PromptDecode();
+  absl::Status FollowDecode();
+  absl::Status OnProgress(const PrefillProgress& progress);
   absl::Status Emit(const GeneratedToken& token);
   void NoteFirstToken();
 
@@ -52,8 +57,9 @@ class Generation {
   std::optional<FinishReason> reason_;
   bool announced_ = false;
   uint32_t cached_tokens_ = 0;
-  std::optional<double> first_token_seconds_;
-  Clock::TimePoint last_token_at_;
+  PrefillPath path_ = PrefillPath::kChunked;
+  std::optional<double> first_token_seconds_;  // since arrival
+  double last_token_seconds_ = 0;              // the same of the last one
 };
 
 }  // namespace moestro

@@ -24,7 +24,15 @@ int main(int argc, char** argv) {
                  "Tokens to generate when a request sets no max_tokens");
   app.add_option("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; more are refused");
   app.add_option("--recovery-seconds", config.recovery_seconds,
-                 "How long requests wait for a role that has died before they fail");
+                 "How long requests wait for a role that has died before they fail; long prompts then go to decode");
+  app.add_option(
+      "--mode", config.mode,
+      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and only Score "
+      "needs prefill");
+  app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
+                 "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks");
+  app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
+                 "With --mode split: a long prompt gets the whole machine when decode has had no work for so long");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("router", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);

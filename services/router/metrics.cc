@@ -31,17 +31,23 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
     : running(registry.AddGauge("moestro_requests_running", "Requests that hold KV pages")),
       waiting(registry.AddGauge("moestro_requests_waiting", "Requests that wait for KV pages")),
       prompt_tokens(registry.AddCounter("moestro_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      prompt_tokens_cached(registry.AddCounter("moestro_prompt_tokens_cached_total",
+                                               "Prompt tokens of admitted generations that the prefix cache held")),
       generation_tokens(registry.AddCounter("moestro_generation_tokens_total", "Tokens generated")),
       resumed(registry.AddCounter("moestro_request_resumed_total",
                                   "Times a request went on after a role had died or its pages were lost")),
-      time_to_first_token(registry.AddHistogram("moestro_time_to_first_token_seconds",
-                                                "From arrival to the first token", TimeToFirstTokenBuckets())),
+      preempted(registry.AddCounter("moestro_request_preempted_total",
+                                    "Times a request gave its pages up to an older one, and went on later")),
       inter_token_latency(registry.AddHistogram("moestro_inter_token_latency_seconds",
                                                 "Between two tokens of a request", InterTokenBuckets())),
       request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",
                                             RequestSecondsBuckets())),
       queue_seconds(registry.AddHistogram("moestro_request_queue_seconds", "From arrival until KV pages were granted",
                                           RequestSecondsBuckets())),
+      prefill_seconds(registry.AddHistogram("moestro_request_prefill_seconds",
+                                            "From the first KV pages to the first token", RequestSecondsBuckets())),
+      decode_seconds(registry.AddHistogram("moestro_request_decode_seconds", "From the first token to the last",
+                                           RequestSecondsBuckets())),
       request_prompt_tokens(
           registry.AddHistogram("moestro_request_prompt_tokens", "Prompt tokens of a request", TokenCountBuckets())),
       request_generation_tokens(registry.AddHistogram("moestro_request_generation_tokens",
@@ -54,6 +60,13 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
   }
   for (const char* outcome : {"stop", "length"}) requests_[0][outcome] = &RequestCounter(registry, "generate", outcome);
   requests_[1]["scored"] = &RequestCounter(registry, "score", "scored");
+  for (const PrefillPath path : kPrefillPaths) {
+    const MetricsRegistry::Labels labels{{"path", PathName(path)}};
+    admitted_[static_cast<size_t>(path)] =
+        &registry.AddCounter("moestro_request_path_total", "Generations admitted, by the path of their prompt", labels);
+    time_to_first_token_[static_cast<size_t>(path)] = &registry.AddHistogram(
+        "moestro_time_to_first_token_seconds", "From arrival to the first token", TimeToFirstTokenBuckets(), labels);
+  }
 }
 
 void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary) {
@@ -63,7 +76,10 @@ void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, c
   if (!status.ok()) return;
   request_seconds.Observe(summary.total_seconds);
   request_prompt_tokens.Observe(summary.prompt_tokens);
-  if (kind == RequestKind::kGenerate) request_generation_tokens.Observe(summary.completion_tokens);
+  if (kind == RequestKind::kScore) return;
+  request_generation_tokens.Observe(summary.completion_tokens);
+  prefill_seconds.Observe(summary.prefill_seconds);
+  decode_seconds.Observe(summary.decode_seconds);
 }
 
 }  // namespace moestro

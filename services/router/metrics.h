@@ -19,16 +19,23 @@ struct RouterMetrics {
 
   // Counts a request that has ended; one that succeeded also with what it took.
   void CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary);
+  // Generations that were admitted, by their first path.
+  prometheus::Counter& Admitted(PrefillPath path) { return *admitted_[static_cast<size_t>(path)]; }
+  // By the path that led to the token.
+  prometheus::Histogram& TimeToFirstToken(PrefillPath path) { return *time_to_first_token_[static_cast<size_t>(path)]; }
 
   prometheus::Gauge& running;
   prometheus::Gauge& waiting;
   prometheus::Counter& prompt_tokens;
+  prometheus::Counter& prompt_tokens_cached;
   prometheus::Counter& generation_tokens;
   prometheus::Counter& resumed;
-  prometheus::Histogram& time_to_first_token;
+  prometheus::Counter& preempted;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& request_seconds;
   prometheus::Histogram& queue_seconds;
+  prometheus::Histogram& prefill_seconds;
+  prometheus::Histogram& decode_seconds;
   prometheus::Histogram& request_prompt_tokens;
   prometheus::Histogram& request_generation_tokens;
   std::array<prometheus::Gauge*, kServingRoles.size()> role_up;
@@ -37,6 +44,8 @@ struct RouterMetrics {
  private:
   using Outcomes = std::map<std::string, prometheus::Counter*>;  // by finish reason or error code
   std::array<Outcomes, 2> requests_;                             // by RequestKind
+  std::array<prometheus::Counter*, kPrefillPaths.size()> admitted_{};
+  std::array<prometheus::Histogram*, kPrefillPaths.size()> time_to_first_token_{};
 };
 
 // Adds one to a gauge for as long as it lives.

@@ -34,11 +34,11 @@ ModelText::~ModelText() = default;
 
 absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source& source) {
   auto impl = std::make_unique<Impl>();
-  // The API promises BOS for plain text. Where tokenizer.json adds it already this changes nothing.
   TokenizerConfig config;
   config.bos_token = source.bos_token;
   config.eos_token = source.eos_token;
-  config.add_bos_token = !source.bos_token.empty();
+  // Where the post-processor of tokenizer.json adds BOS already this changes nothing.
+  config.add_bos_token = source.add_bos_token;
   MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
   if (!source.chat_template.empty()) {
     impl->chat = ChatEncoder::Create(*impl->tokenizer, source.tokenizer_json, source.chat_template, source.bos_token,

@@ -28,13 +28,15 @@ class ModelText {
     std::string chat_template;  // empty = the model has none
     std::string bos_token;
     std::string eos_token;
+    bool add_bos_token = false;  // plain text begins with bos_token
   };
   // INVALID_ARGUMENT or UNIMPLEMENTED name the field of the tokenizer. A chat template that cannot be used is no error:
   // only chats will fail then, with its reason.
   static absl::StatusOr<std::unique_ptr<const ModelText>> Create(const Source& source);
   ~ModelText();
 
-  // `text` as data: nothing in it is taken for a special token. With the model's BOS (if it has one) unless `plain`.
+  // `text` as data: nothing in it is taken for a special token. With BOS, where the model's tokenizer adds it, unless
+  // `plain`.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain) const;
 
   // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.

@@ -21,9 +21,10 @@ struct PrefillJob {
   uint32_t prompt_tokens = 0;       // the prompt alone
   PageLease lease;
   Sampling sampling;
+  bool whole_machine = false;  // use all CPUs, not just the role's own
 };
 
-using PrefillProgressFn = absl::FunctionRef<absl::Status(uint32_t done, uint32_t total)>;
+using PrefillProgressFn = absl::FunctionRef<absl::Status(const PrefillProgress&)>;
 using ScoresFn = absl::FunctionRef<absl::Status(std::vector<ScoredPosition> scores)>;
 
 class PrefillPeer {
@@ -60,18 +61,33 @@ struct DecodeStart {
   std::vector<int32_t> stop_ids;
 };
 
-using DecodeEvent = std::variant<GeneratedToken, FinishReason>;
+// Decode is to compute the reserved tokens itself, then to generate.
+struct DecodePrompt {
+  uint32_t index = 0;       // of the first token to be sampled among the generated ones
+  uint32_t max_tokens = 0;  // to be generated, the first included
+  Sampling sampling;
+  std::vector<int32_t> stop_ids;
+};
 
-// A lease on decode's pages. Destroying it ends the call, whatever state it is in, and so gives the pages back.
+using DecodeEvent = std::variant<GeneratedToken, FinishReason, PrefillProgress>;
+
+// A lease on decode's pages. Destroying it ends the call, whatever state it is in, and so gives the pages back. ABORTED
+// always means: the pages were needed for an older request.
 class DecodeSession {
  public:
   virtual ~DecodeSession() = default;
 
   // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never. After an error the session is of no more use.
   virtual absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) = 0;
+  // Second call, one of the two.
   virtual absl::Status Start(const DecodeStart& start) = 0;
-  // After Start; a FinishReason is the last event.
+  virtual absl::Status Prompt(const DecodePrompt& prompt) = 0;
+  // After that; a FinishReason is the last event, progress comes before the first token and after Prompt only.
   virtual absl::StatusOr<DecodeEvent> Next() = 0;
+
+  // Gives a reservation up that was not started, and tells what has become of it: ABORTED, UNAVAILABLE, or CANCELLED if
+  // decode knows of nothing that had happened to it. Never OK.
+  virtual absl::Status GiveUp() = 0;
 };
 
 class DecodePeer {

@@ -10,9 +10,8 @@
 namespace moestro {
 namespace {
 
-// The work is lost though the role may be up: prefill found the lease revoked, decode ended a session that was not
-// started in time, or a role that drains cut the call off. Only for calls whose client still waits, so none of these is
-// its doing.
+// The work is lost though the role may be up: decode ended a session that was not started in time, or a role that
+// drains cut the call off. Only for calls whose client still waits, so none of these is its doing.
 bool IsCutOff(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }
@@ -61,6 +60,9 @@ absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t
 absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   std::unique_ptr<DecodeSession> session = call_.decode.OpenSession();
   MOE_ASSIGN_OR_RETURN(reservation_, session->Reserve(request));
+  if (reservation_.cached_tokens >= request.tokens.size()) {
+    return absl::InternalError("decode: says that the last token is cached, so that nothing could be sampled after it");
+  }
   session_ = std::move(session);
   return absl::OkStatus();
 }
@@ -70,9 +72,23 @@ void RequestLife::ReleasePages() {
   running_.reset();
 }
 
+absl::Status RequestLife::WaitForPrefill() {
+  if (environment_.roles.IsUp(Role::kPrefill)) return absl::OkStatus();
+  return environment_.roles.WaitUntilUp(Role::kPrefill, call_.check);
+}
+
 absl::Status RequestLife::Failed(Role role, const absl::Status& status) {
-  if (!status.ok()) failed_role_ = role;
-  return status;
+  if (status.ok()) return status;
+  failed_role_ = role;
+  if (role == Role::kDecode || !absl::IsAborted(status)) return status;
+  // Only decode revokes leases, so it knows whether the pages went to an older request.
+  failed_role_ = Role::kDecode;
+  return session_->GiveUp();
+}
+
+void RequestLife::CountResumed() {
+  ++resumed_;
+  environment_.metrics.resumed.Increment();
 }
 
 absl::Status RequestLife::Recover(const absl::Status& failure) {
@@ -81,20 +97,28 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   const bool gone = absl::IsUnavailable(failure);
   if (!gone && !IsCutOff(failure)) return failure;
   MOE_RETURN_IF_ERROR(Check());
+  if (*role == Role::kDecode && absl::IsAborted(failure)) {
+    spdlog::info("[{}] its pages went to an older request; in line again", request_id_);
+    environment_.metrics.preempted.Increment();
+    CountResumed();
+    ReleasePages();
+    return absl::OkStatus();
+  }
   if (++recoveries_ > kMaxRecoveries) {
     return absl::UnavailableError(
         absl::StrCat("gave up after ", kMaxRecoveries, " recoveries: ", std::string(failure.message())));
   }
-  if (has_pages()) {  // Else nothing was under way that could go on.
-    ++resumed_;
-    environment_.metrics.resumed.Increment();
-  }
+  if (has_pages()) CountResumed();  // Else nothing was under way that could go on.
   spdlog::warn("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);
   // Pages live and die with decode; when only prefill died, what it had finished is still in them.
   if (*role == Role::kDecode || !gone) ReleasePages();
   if (!gone) return absl::OkStatus();
   environment_.roles.ReportDown(*role);
-  return environment_.roles.WaitUntilUp(*role, call_.check);
+  const absl::Status back = environment_.roles.WaitUntilUp(*role, call_.check);
+  if (*role == Role::kDecode || !absl::IsUnavailable(back)) return back;
+  // What can do without prefill may go on, in new pages: a prefill that hangs may still hold these.
+  ReleasePages();
+  return absl::OkStatus();
 }
 
 }  // namespace moestro

@@ -13,6 +13,7 @@
 #include "services/router/clock.h"
 #include "services/router/metrics.h"
 #include "services/router/peers.h"
+#include "services/router/policy/path_policy.h"
 #include "services/router/roles.h"
 
 namespace moestro {
@@ -21,6 +22,7 @@ namespace moestro {
 struct RouterEnvironment {
   RoleMonitor& roles;
   AdmissionQueue& queue;
+  PathPolicy& policy;
   RouterMetrics& metrics;
   Clock& clock;
 };
@@ -36,7 +38,7 @@ struct CallPeers {
 // Used by one thread. The pages go back to decode when this object ends.
 class RequestLife {
  public:
-  // Failures of roles that one request survives.
+  // Failures of roles that one request survives. Losing its pages to an older one is none.
   static constexpr int kMaxRecoveries = 5;
   // How often a waiting request looks whether it is its turn, and the first of them whether pages are free.
   static constexpr std::chrono::milliseconds kAdmissionInterval{20};
@@ -51,23 +53,29 @@ class RequestLife {
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
   const Reservation& reservation() const { return reservation_; }
 
-  // Notes that a call to `role` failed with `status`, and returns it.
+  // OK if prefill answers. Waits for it if it does not; UNAVAILABLE if it has been away for longer than requests wait.
+  absl::Status WaitForPrefill();
+
+  // Notes that a call to `role` failed with `status`, and returns it. When prefill found the lease revoked, decode is
+  // asked why, and its answer is noted and returned instead.
   absl::Status Failed(Role role, const absl::Status& status);
 
   // After an attempt that ended with `failure`: OK if another may begin now. If the pages are lost they have been
   // released. Waits for a role that went away. Returns the failure if it is not one that another attempt could mend.
+  // Losing the pages to an older request is a part of normal operation and may happen any number of times.
   absl::Status Recover(const absl::Status& failure);
 
   // Arrival is when this object was made.
   double SecondsSinceArrival() const { return Seconds(environment_.clock.Now() - arrived_at_); }
   double queue_seconds() const { return queue_seconds_; }  // until the first pages were granted
-  uint32_t resumed() const { return resumed_; }            // recoveries of work that was under way
+  uint32_t resumed() const { return resumed_; }            // times that work under way was taken up again
   absl::Status Check() const { return call_.check(); }
   const std::string& request_id() const { return request_id_; }
 
  private:
   absl::Status TryAcquire(const ReserveRequest& request);
   absl::StatusOr<AdmissionQueue::Place> LineUp();
+  void CountResumed();
 
   const RouterEnvironment environment_;
   const CallPeers call_;

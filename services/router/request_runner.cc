@@ -18,10 +18,10 @@ class TextSink final : public GenerationSink {
   TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
       : job_(job), stream_(text.NewStream()), replies_(replies) {}
 
-  absl::Status OnAdmitted() override {
-    return replies_.Started(job_.request_id, static_cast<uint32_t>(job_.prompt.size()));
+  absl::Status OnAdmitted(const AdmissionNotice& notice) override {
+    return replies_.Started(job_.request_id, static_cast<uint32_t>(job_.prompt.size()), notice);
   }
-  absl::Status OnPrefill(uint32_t done, uint32_t total) override { return replies_.Prefill(done, total); }
+  absl::Status OnPrefill(const PrefillProgress& progress) override { return replies_.Prefill(progress); }
   absl::Status OnToken(const GeneratedToken& token) override {
     return replies_.Tokens({token}, stream_->Push(token.id));
   }
@@ -43,9 +43,11 @@ void LogEnd(const std::string& request_id, const char* kind, const absl::Status&
     spdlog::warn("[{}] {} failed after {} tokens: {}", request_id, kind, summary.completion_tokens, status.ToString());
     return;
   }
-  spdlog::info("[{}] {} done: {} + {} tokens, queued {:.3f} s, first token {:.3f} s, total {:.3f} s, resumed {}x",
-               request_id, kind, summary.prompt_tokens, summary.completion_tokens, summary.queue_seconds,
-               summary.time_to_first_token_seconds, summary.total_seconds, summary.resumed);
+  spdlog::info(
+      "[{}] {} done: {} ({} cached) + {} tokens, queued {:.3f} s, first token {:.3f} s, total {:.3f} s, "
+      "resumed {}x",
+      request_id, kind, summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.queue_seconds,
+      summary.time_to_first_token_seconds, summary.total_seconds, summary.resumed);
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ namespace moestro {
 class GenerateReplies {
  public:
   virtual ~GenerateReplies() = default;
-  virtual absl::Status Started(const std::string& request_id, uint32_t prompt_tokens) = 0;
-  virtual absl::Status Prefill(uint32_t done, uint32_t total) = 0;
+  virtual absl::Status Started(const std::string& request_id, uint32_t prompt_tokens,
+                               const AdmissionNotice& notice) = 0;
+  virtual absl::Status Prefill(const PrefillProgress& progress) = 0;
   // `text`: what the tokens so far complete. The last reply may have text only.
   virtual absl::Status Tokens(const std::vector<GeneratedToken>& tokens, const std::string& text) = 0;
   virtual absl::Status Finished(const RequestSummary& summary) = 0;

@@ -15,10 +15,8 @@ RoleMonitor::RoleMonitor(Ping ping, Clock& clock, Clock::Duration recovery)
   for (State& state : states_) state.down_since = clock_.Now();
 }
 
-bool RoleMonitor::Poll() {
-  bool all_up = true;
-  for (const Role role : kServingRoles) all_up &= Probe(role);
-  return all_up;
+void RoleMonitor::Poll() {
+  for (const Role role : kServingRoles) Probe(role);
 }
 
 bool RoleMonitor::IsUp(Role role) const {

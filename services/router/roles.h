@@ -26,8 +26,8 @@ class RoleMonitor {
   // succeeds. `clock` must outlive the monitor.
   RoleMonitor(Ping ping, Clock& clock, Clock::Duration recovery);
 
-  // Asks every role once, unless it was asked less than kMinPingInterval ago. True if all are up.
-  bool Poll();
+  // Asks every role once, unless it was asked less than kMinPingInterval ago.
+  void Poll();
 
   bool IsUp(Role role) const;
 

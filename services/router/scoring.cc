@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
 namespace moestro {
@@ -26,22 +27,31 @@ absl::Status Scoring::Run() {
 
 absl::Status Scoring::Attempt() {
   const auto count = static_cast<uint32_t>(job_.tokens.size());
+  // Decode cannot stand in for it, and pages are of no use without it.
+  MOE_RETURN_IF_ERROR(WaitForPrefill());
   MOE_RETURN_IF_ERROR(life_.AcquirePages(job_.tokens, 0, /*ignore_cache=*/true));
   received_ = 0;
   const PrefillJob job{.request_id = job_.request_id,
                        .tokens = job_.tokens,
                        .prompt_tokens = count,
                        .lease = life_.reservation().lease,
-                       .sampling = {}};
+                       .sampling = {},
+                       .whole_machine = environment_.policy.DecodeIsIdle()};
   absl::Status client = absl::OkStatus();
   const absl::Status status = prefill_.Score(
-      job, job_.top, [&](uint32_t, uint32_t) { return client = life_.Check(); },
+      job, job_.top, [&](const PrefillProgress&) { return client = life_.Check(); },
       [&](std::vector<ScoredPosition> scores) { return client = Deliver(std::move(scores)); });
   MOE_RETURN_IF_ERROR(client);
   if (!status.ok()) return life_.Failed(Role::kPrefill, status);
   if (delivered_ != job_.tokens.size()) return absl::InternalError("prefill did not score every position");
   environment_.metrics.prompt_tokens.Increment(count);
   return absl::OkStatus();
+}
+
+absl::Status Scoring::WaitForPrefill() {
+  const absl::Status status = life_.WaitForPrefill();
+  if (!absl::IsUnavailable(status)) return status;
+  return absl::UnavailableError(absl::StrCat("scoring needs the prefill role: ", std::string(status.message())));
 }
 
 absl::Status Scoring::Deliver(std::vector<ScoredPosition> scores) {

@@ -24,6 +24,7 @@ class Scoring {
 
  private:
   absl::Status Attempt();
+  absl::Status WaitForPrefill();
   absl::Status Deliver(std::vector<ScoredPosition> scores);
 
   const ScoreJob& job_;

@@ -2,12 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -16,6 +18,7 @@
 #include "common/telemetry/metrics.h"
 #include "services/router/admission.h"
 #include "services/router/metrics.h"
+#include "services/router/policy/path_policy.h"
 #include "services/router/request_runner.h"
 #include "services/router/roles.h"
 #include "services/router/rpc/inference_service.h"
@@ -46,7 +49,9 @@ class Router {
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, clock_, std::chrono::seconds(config.recovery_seconds)),
         queue_(static_cast<size_t>(config.queue_limit)),
-        runner_(board_, {roles_, queue_, metrics_, clock_},
+        policy_(PathSettingsOf(config), clock_),
+        needed_roles_(NeededRoles(PathSettingsOf(config))),
+        runner_(board_, {roles_, queue_, policy_, metrics_, clock_},
                 {.default_max_tokens = static_cast<uint32_t>(config.default_max_tokens)}, RandomBits),
         service_(MakeInferenceService(runner_, board_, peers_)) {}
 
@@ -71,7 +76,8 @@ class Router {
     std::thread watcher([&] {
       bool was_serving = false;
       while (!stop) {
-        const bool roles_up = roles_.Poll();
+        roles_.Poll();
+        const bool roles_up = std::ranges::all_of(needed_roles_, [&](Role role) { return roles_.IsUp(role); });
         for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
         const bool serving = roles_up && board_.Ready().ok();
         if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
@@ -98,6 +104,8 @@ class Router {
   PeerChannels peers_;
   RoleMonitor roles_;
   AdmissionQueue queue_;
+  PathPolicy policy_;
+  const std::vector<Role> needed_roles_;
   RequestRunner runner_;
   std::shared_ptr<grpc::Service> service_;
 };

@@ -1,6 +1,7 @@
 // What the router's logic passes around: the messages of the wire without the wire.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,30 @@ struct ScoredPosition {
 };
 
 enum class FinishReason { kStop, kLength };
+
+// Where and how a prompt is computed: in chunks inside decode's steps, by prefill beside decode, or by prefill with all
+// CPUs while decode has nothing to do.
+enum class PrefillPath { kChunked = 0, kSplit = 1, kWholeMachine = 2 };
+inline constexpr std::array<PrefillPath, 3> kPrefillPaths = {PrefillPath::kChunked, PrefillPath::kSplit,
+                                                             PrefillPath::kWholeMachine};
+
+inline const char* PathName(PrefillPath path) {
+  if (path == PrefillPath::kChunked) return "chunked";
+  return path == PrefillPath::kSplit ? "split" : "whole_machine";
+}
+
+// How far a prompt is.
+struct PrefillProgress {
+  uint32_t done_tokens = 0;
+  uint32_t total_tokens = 0;
+};
+
+// What the client learns when its request is admitted.
+struct AdmissionNotice {
+  uint32_t cached_tokens = 0;  // prompt tokens whose KV was there already
+  PrefillPath path = PrefillPath::kChunked;
+  std::string path_reason;
+};
 
 // The right to fill pages of decode's KV pool, handed from decode to prefill untouched.
 struct PageLease {
@@ -57,9 +82,12 @@ struct RequestSummary {
   FinishReason reason = FinishReason::kLength;
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
-  uint32_t cached_tokens = 0;
-  uint32_t resumed = 0;  // times it went on after a role had died or a lease was lost
-  double queue_seconds = 0;
+  uint32_t cached_tokens = 0;                // of the prompt, when the request was admitted
+  uint32_t resumed = 0;                      // times it went on after a role had died or its pages had been taken away
+  PrefillPath path = PrefillPath::kChunked;  // of the last attempt; means nothing for a score
+  double queue_seconds = 0;                  // until the first pages
+  double prefill_seconds = 0;                // from then to the first token
+  double decode_seconds = 0;                 // from the first token to the last
   double time_to_first_token_seconds = 0;
   double total_seconds = 0;
 };

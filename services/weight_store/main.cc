@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", config.model_dir, "Directory of the checkpoint: config.json, *.safetensors, tokenizer.json")
       ->required();
   app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
+  moestro::AddCpuShare(app, moestro::CpuRole::kAll, config.share);
   app.add_option("--threads", config.threads, "Packing threads; 0: one per CPU that the process may use");
   app.add_option("--numa-domains", config.numa_domains,
                  "Parts of the machine that weights are placed in, each near the CPUs that compute on it; 0: one per "
@@ -26,6 +27,9 @@ int main(int argc, char** argv) {
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
   if (const auto status = moestro::InitLogging("weight_store", config.node.log_level); !status.ok()) {
     return moestro::ReportFatal(status);
+  }
+  if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kAll); !others.ok()) {
+    return moestro::ReportFatal(others.status());
   }
   if (const auto status = moestro::ValidateStoreConfig(config); !status.ok()) return moestro::ReportFatal(status);
   const auto status = moestro::RunWeightStoreServer(config, termination);

@@ -38,6 +38,7 @@ v1::DescribeReply Describe(const WeightStore& store) {
   reply.set_bos_token(defaults.bos_token);
   reply.set_eos_token(defaults.eos_token);
   reply.set_chat_template(defaults.chat_template);
+  reply.set_add_bos_token(defaults.add_bos_token);
   return reply;
 }
 

@@ -4,12 +4,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/rpc/cpu_options.h"
 #include "common/rpc/node_options.h"
 
 namespace moestro {
 
 struct StoreConfig {
   NodeOptions node;
+  CpuShare share;
   std::string model_dir;      // the checkpoint
   std::string model_name;     // as clients see it; empty = the directory's name
   int threads = 0;            // packing threads; 0 = one per CPU that the process may use

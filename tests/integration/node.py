@@ -122,14 +122,11 @@ class Node:
 
     # Health and metrics --------------------------------------------------------------------------------------------
 
-    # Asks for the named service: gRPC's own health service answers SERVING for the unnamed one from the moment at which the
-    # server listens until the process first says otherwise, which is a little before it is true.
     def serving(self, role="router"):
         target = f"127.0.0.1:{self.grpc_port}" if role == "router" else f"unix:{self.run_dir}/{role}.sock"
         with grpc.insecure_channel(target) as channel:
             try:
-                reply = self.api.health_grpc.HealthStub(channel).Check(
-                    self.api.health.HealthCheckRequest(service=f"moestro.v1.{SERVICES[role]}"), timeout=1)
+                reply = self.api.health_grpc.HealthStub(channel).Check(self.api.health.HealthCheckRequest(), timeout=1)
             except grpc.RpcError:
                 return False
         return reply.status == self.api.health.HealthCheckResponse.SERVING

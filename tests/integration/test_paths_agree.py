@@ -3,6 +3,7 @@ a single bit; the un-absorbed form gives the same greedy tokens."""
 
 import json
 
+import grpc
 import pytest
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
@@ -36,32 +37,73 @@ def reference(node):
     return fingerprint(node)
 
 
+# The router's flags: every prompt to the prefill role, however short; beside decode, and with all CPUs.
+SPLIT = ["--chunked-below-tokens", "0"]
+WHOLE_MACHINE = [*SPLIT, "--decode-idle-window-seconds", "0"]
+
+STREAMED = ["--device", "host", "--device-dense-bytes", "8MB", "--device-memory", "256MB", "--stream-from-tokens", "1"]
+
+
 @pytest.mark.parametrize("chunk, threads", [(1, 1), (7, 2), (64, 1), (64, 2)])
 def test_absorbed_form_is_bit_identical(make_node, reference, chunk, threads):
     flags = {"prefill": ["--mla-form", "absorbed", "--chunk-tokens", str(chunk), "--threads", str(threads)],
-             "decode": ["--threads", str(threads)]}
+             "decode": ["--threads", str(threads)], "router": SPLIT}
     with make_node(flags) as other:
         assert fingerprint(other) == reference
+        assert other.metric("prefill", "moestro_prefill_requests_total") == 2 * len(PROMPT_LENGTHS)
 
 
-@pytest.mark.parametrize("slots", [0, 2])
-def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slots):
+@pytest.mark.parametrize("slots, router", [(0, SPLIT), (2, WHOLE_MACHINE)])
+def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slots, router):
     """Weights that stream through a few slots of a bounded memory: the same kernels, so the same bits."""
     trace = tmp_path / "trace.json"
-    flags = {"prefill": ["--mla-form", "absorbed", "--device", "host", "--device-dense-bytes", "8MB", "--device-memory",
-                         "256MB", "--stream-from-tokens", "1", "--ring-slots", str(slots), "--trace-file", str(trace)]}
+    flags = {"prefill": ["--mla-form", "absorbed", *STREAMED, "--ring-slots", str(slots), "--trace-file", str(trace)],
+             "router": router}
     with make_node(flags) as other:
+        streamed = 0
+        token_count = other.stub.GetModel(other.api.inference.GetModelRequest()).vocab_size
+        for ids, (tokens, _, _) in zip(prompts(token_count), reference):
+            for _ in range(2):  # the second time after a prefix from the cache
+                assert other.generate(ids, 16, ignore_eos=True)[0] == tokens
+                before, streamed = streamed, other.metric("prefill", "moestro_prefill_streamed_bytes_total")
+                assert streamed > before
+        # Before its first request the router takes decode for idle.
+        assert (other.metric("prefill", "moestro_prefill_whole_machine_total") > 1) == (router == WHOLE_MACHINE)
         assert fingerprint(other) == reference
-        assert other.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0
     lanes = {e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"}
     assert {"loader: copies", "model: kernels", "unloader"} <= lanes
 
 
-def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, node, repo):
+def run_in_decode(node, ids, max_tokens):
+    """A prompt that decode runs itself: (tokens, progress)."""
+    decode = node.api.decode
+    reserve = decode.SessionRequest(reserve=decode.SessionRequest.Reserve(token_ids=ids, max_tokens=max_tokens,
+                                                                          ignore_cache=True))
+    prompt = decode.SessionRequest(prompt=decode.SessionRequest.Prompt(max_tokens=max_tokens))
+    with grpc.insecure_channel(f"unix:{node.run_dir}/decode.sock") as channel:
+        replies = list(node.api.decode_grpc.DecodeStub(channel).Session(iter([reserve, prompt]), timeout=60))
+    assert replies[0].HasField("reserved") and replies[-1].HasField("finished")
+    return ([r.token.id for r in replies if r.HasField("token")],
+            [r.progress.done_tokens for r in replies if r.HasField("progress")])
+
+
+def test_prompts_inside_decode_give_the_same_tokens(node, make_node, absorbed):
+    ids = prompts(node.stub.GetModel(node.api.inference.GetModelRequest()).vocab_size)
+    expected = [node.generate(prompt, 16, ignore_eos=True)[0] for prompt in ids]
+    with make_node(dict(absorbed, decode=["--max-chunk-tokens", "33"])) as other:
+        for prompt, tokens in zip(ids, expected):
+            assert run_in_decode(other, prompt, 16) == (
+                tokens, [min(done, len(prompt)) for done in range(33, len(prompt) + 33, 33)])
+
+
+@pytest.mark.parametrize("device", [[], STREAMED], ids=["resident", "streamed"])
+def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, node, repo, device):
     """On the golden prompts, which were chosen so that no step is a near tie."""
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
     assert len(golden) == len(PROMPT_LENGTHS)
-    with make_node({"prefill": ["--mla-form", "unabsorbed"]}) as other:
+    with make_node({"prefill": ["--mla-form", "unabsorbed", *device], "router": SPLIT}) as other:
         for path in golden:
             prompt = json.loads(path.read_text())["prompt"]
             assert other.generate(prompt, 32, ignore_eos=True)[0] == node.generate(prompt, 32, ignore_eos=True)[0], path
+        assert other.metric("prefill", "moestro_prefill_requests_total") == len(golden)
+        assert (other.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0) == bool(device)

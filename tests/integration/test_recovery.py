@@ -7,7 +7,7 @@ import time
 import grpc
 import pytest
 
-from node import wait_until
+from node import Node, wait_until
 
 BACK_SECONDS = 2.0   # a restarted role must serve again within this
 AFTER_SECONDS = 2.0  # after that a client must have its answer or its error within this
@@ -42,6 +42,14 @@ class Request(threading.Thread):
 
 
 LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
+
+
+@pytest.fixture(scope="module")
+def node(api, bin_dir, tiny_model, absorbed):
+    """Without a prefix cache: the same long prompt must take long every time."""
+    with Node(api, bin_dir, tiny_model, dict(absorbed, decode=["--prefix-cache", "false"])) as running:
+        yield running
+    assert not running.shared_memory()
 
 
 @pytest.fixture(scope="module")

@@ -39,8 +39,16 @@ def test_health_and_reflection(node, role):
 @pytest.mark.parametrize("role, names", [
     ("weight_store", ["moestro_weights_segment_bytes", "moestro_weights_ready", "moestro_weights_attached"]),
     ("prefill", ["moestro_prefill_tokens_total", "moestro_prefill_waiting"]),
-    ("decode", ["moestro_decode_tokens_total", "moestro_kv_usage_ratio", "moestro_kv_pages_free"]),
-    ("router", ["moestro_requests_running", "moestro_requests_waiting", "moestro_prompt_tokens_total"]),
+    ("decode", ["moestro_decode_tokens_total", "moestro_decode_prompt_tokens_total", "moestro_decode_chunk_tokens",
+                "moestro_decode_step_seconds_count", "moestro_decode_step_sequences_count",
+                "moestro_decode_step_decode_rows_count", "moestro_decode_step_prompt_rows_count",
+                "moestro_decode_batch_size", "moestro_decode_sequences_waiting",
+                "moestro_decode_sequences_waiting_for_pages", "moestro_kv_preemptions_total", "moestro_kv_usage_ratio",
+                "moestro_kv_pages_free", "moestro_kv_pages_cached", "moestro_prefix_cache_queried_tokens_total",
+                "moestro_prefix_cache_hit_tokens_total", "moestro_prefix_cache_evicted_pages_total"]),
+    ("router", ["moestro_requests_running", "moestro_requests_waiting", "moestro_prompt_tokens_total",
+                "moestro_prompt_tokens_cached_total", "moestro_request_path_total", "moestro_request_preempted_total",
+                "moestro_request_prefill_seconds_count", "moestro_request_decode_seconds_count"]),
 ])
 def test_metrics_are_there(node, role, names):
     for name in names:

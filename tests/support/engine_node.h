@@ -21,7 +21,9 @@ inline constexpr char kTestFingerprint[] = "0123456789abcdef0123456789abcdef";
 class EngineNode {
  public:
   // `nan_token`: an id whose embedding is NaN, -1 for none.
-  explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1) {
+  explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64,
+                      const WorkerPool::Options& workers = {.threads = 2})
+      : workers_(workers) {
     SyntheticOptions options;
     options.spec = SmallSpec();
     options.nan_token = nan_token;
@@ -30,7 +32,7 @@ class EngineNode {
     KvGeometry geometry;
     geometry.num_layers = options.spec.num_layers;
     geometry.kv_dim = options.spec.kv_dim();
-    geometry.page_count = 64;
+    geometry.page_count = page_count;
     geometry.lease_slots = 16;
     static int pools = 0;
     pool_ = KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
@@ -44,13 +46,15 @@ class EngineNode {
   WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }
-  std::unique_ptr<LeaseWriter> Writer(const KvLease& lease) const {
-    return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages).value();
+  // As prefill gets it: ABORTED if the lease is over.
+  absl::StatusOr<std::unique_ptr<LeaseWriter>> TryWriter(const KvLease& lease) const {
+    return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages);
   }
+  std::unique_ptr<LeaseWriter> Writer(const KvLease& lease) const { return TryWriter(lease).value(); }
 
  private:
   SyntheticSegment segment_;
-  WorkerPool workers_{2};
+  WorkerPool workers_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<KvPool> pool_;
   std::shared_ptr<const KvPoolMapping> mapping_;

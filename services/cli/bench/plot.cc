@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "common/report/html.h"
+#include "common/report/number.h"
 
 namespace moestro::bench {
 namespace {
@@ -93,11 +94,6 @@ std::string RatioPlot(std::span<const Row> rows) {
     y += kRowHeight;
   }
   return absl::StrCat(svg, "</svg>\n");
-}
-
-std::string EscapeHtml(std::string_view text) {
-  return absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 }  // namespace moestro::bench

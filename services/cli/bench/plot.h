@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "services/cli/bench/report.h"
 
@@ -12,8 +11,5 @@ namespace moestro::bench {
 // Bars of the median ratios with their smallest and largest value and, dashed, the target; rows without a reference
 // have none. Empty if no row has one.
 std::string RatioPlot(std::span<const Row> rows);
-
-// &, <, >, " and ' as entities.
-std::string EscapeHtml(std::string_view text);
 
 }  // namespace moestro::bench

@@ -1,7 +1,6 @@
 #include "services/cli/bench/report.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,12 +31,6 @@ int64_t Report::passed() const {
 }
 int64_t Report::missed() const {
   return CountRows(*this, [](const Row& row) { return row.target && !row.passed(); });
-}
-
-std::string ShortNumber(double value) {
-  if (!std::isfinite(value)) return "-";
-  const double magnitude = std::abs(value);
-  return absl::StrFormat("%.*f", magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : 2, value);
 }
 
 std::string Verdict(const Row& row) { return !row.target ? "" : row.passed() ? "pass" : "miss"; }

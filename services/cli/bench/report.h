@@ -73,8 +73,6 @@ std::string ReportMarkdown(const Report& report);
 // One page: styles and plots are inline, nothing is loaded.
 std::string ReportHtml(const Report& report);
 
-// "0.97", "12.3", "1234": three or more digits that matter.
-std::string ShortNumber(double value);
 std::string Verdict(const Row& row);  // "pass", "miss", or empty without a target
 
 // Of the machine, in the order of the report's head: what, value.

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "common/report/number.h"
+#include "common/report/table.h"
 #include "services/cli/bench/report.h"
 
 namespace moestro::bench {
@@ -9,16 +10,13 @@ std::string Range(const Summary& summary) {
   return absl::StrCat(ShortNumber(summary.median), " (", ShortNumber(summary.min), "–", ShortNumber(summary.max), ")");
 }
 
-// A name may come from a library, and a bar would end its cell.
-std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
-
 std::string RowLine(const Row& row) {
-  std::string line = absl::StrCat("| ", Cell(row.name), " | ", row.threads, " | ", ShortNumber(row.microseconds.median),
-                                  " | ", Range(row.rate), " ", row.unit);
+  std::string line = absl::StrCat("| ", MarkdownCell(row.name), " | ", row.threads, " | ",
+                                  ShortNumber(row.microseconds.median), " | ", Range(row.rate), " ", row.unit);
   if (!row.reference) return absl::StrCat(line, " | | | | |\n");
-  absl::StrAppend(&line, " | ", ShortNumber(row.reference->rate.median), " ", row.unit, " (", Cell(row.reference->name),
-                  ") | **", ShortNumber(row.ratio.median), "** (", ShortNumber(row.ratio.min), "–",
-                  ShortNumber(row.ratio.max), ") | ");
+  absl::StrAppend(&line, " | ", ShortNumber(row.reference->rate.median), " ", row.unit, " (",
+                  MarkdownCell(row.reference->name), ") | **", ShortNumber(row.ratio.median), "** (",
+                  ShortNumber(row.ratio.min), "–", ShortNumber(row.ratio.max), ") | ");
   if (row.target) absl::StrAppend(&line, "≥ ", ShortNumber(*row.target));
   return absl::StrCat(line, " | ", Verdict(row), " |\n");
 }

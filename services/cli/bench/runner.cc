@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
 #include "common/platform/cpu/cpu_features.h"
+#include "common/report/number.h"
 #include "services/cli/bench/probes/select.h"
 
 namespace moestro::bench {

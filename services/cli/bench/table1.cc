@@ -138,8 +138,9 @@ class Table {
     Add(
         "this project, FP8", 1,
         [this, y] {
-          const PackedMatrix matrix = {DType::kF8E4M3, problem_.shape.rows, problem_.shape.cols,
-                                       problem_.packed->data(), problem_.scales.data()};
+          const PackedMatrix matrix = {DType::kF8E4M3,          problem_.shape.rows,    problem_.shape.cols,
+                                       problem_.packed->data(), problem_.scales.data(), nullptr,
+                                       /*cached=*/true};
           OverRows([&](int64_t begin, int64_t end) {
             context_.kernels.linear(matrix, problem_.input.data(), problem_.shape.cols, 1, y, problem_.shape.rows,
                                     begin, end);

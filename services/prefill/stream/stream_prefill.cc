@@ -27,8 +27,13 @@ absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
   MemoryLimits limits = limits_;
   const int64_t free = device_.memory_bytes() - device_.memory_used();
   limits.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
-  return PlanMemory(rows, spec_.num_experts, SlotBytes(ModulesOf(form)), limits,
-                    [&](int64_t pass_rows) { return compute_.ActivationBytes(pass_rows); });
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                       PlanMemory(rows, spec_.num_experts, SlotBytes(ModulesOf(form)), limits,
+                                  [&](int64_t pass_rows) { return compute_.ActivationBytes(pass_rows); }));
+  // Whether the dense weights fit, which depends on the form: all passes are alike.
+  const ScheduleOptions one_pass{.passes = 1, .ring_slots = plan.ring_slots, .dense_bytes = limits_.dense_bytes};
+  MOE_RETURN_IF_ERROR(MakeSchedule(ModulesOf(form), one_pass).status());
+  return plan;
 }
 
 absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,

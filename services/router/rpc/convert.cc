@@ -39,6 +39,18 @@ v1::FinishReason ToProto(FinishReason reason) {
   return reason == FinishReason::kStop ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH;
 }
 
+v1::PrefillPath ToProto(PrefillPath path) {
+  if (path == PrefillPath::kChunked) return v1::PREFILL_PATH_CHUNKED;
+  return path == PrefillPath::kSplit ? v1::PREFILL_PATH_SPLIT : v1::PREFILL_PATH_WHOLE_MACHINE;
+}
+
+v1::PrefillProgress ToProto(const PrefillProgress& progress) {
+  v1::PrefillProgress proto;
+  proto.set_done_tokens(progress.done_tokens);
+  proto.set_total_tokens(progress.total_tokens);
+  return proto;
+}
+
 PageLease FromProto(const v1::KvLease& lease) {
   return {.pool = lease.pool(),
           .slot = lease.slot(),
@@ -57,6 +69,10 @@ ScoredPosition FromProto(const v1::PositionScore& score) {
 
 FinishReason FromProto(v1::FinishReason reason) {
   return reason == v1::FINISH_REASON_STOP ? FinishReason::kStop : FinishReason::kLength;
+}
+
+PrefillProgress FromProto(const v1::PrefillProgress& progress) {
+  return {.done_tokens = progress.done_tokens(), .total_tokens = progress.total_tokens()};
 }
 
 }  // namespace moestro

@@ -50,16 +50,35 @@ class RpcDecodeSession final : public DecodeSession {
     return stream_->Write(request) ? absl::OkStatus() : Finish();
   }
 
+  absl::Status Prompt(const DecodePrompt& prompt) override {
+    v1::SessionRequest request;
+    v1::SessionRequest::Prompt& proto = *request.mutable_prompt();
+    proto.set_index(prompt.index);
+    proto.set_max_tokens(prompt.max_tokens);
+    *proto.mutable_sampling() = ToProto(prompt.sampling);
+    proto.mutable_stop_ids()->Add(prompt.stop_ids.begin(), prompt.stop_ids.end());
+    return stream_->Write(request) ? absl::OkStatus() : Finish();
+  }
+
   absl::StatusOr<DecodeEvent> Next() override {
     v1::SessionReply reply;
     if (!stream_->Read(&reply)) return Finish();
     if (reply.has_token()) return FromProto(reply.token());
-    if (!reply.has_finished()) return absl::InternalError("decode: a reply that is neither a token nor the end");
+    if (reply.has_progress()) return FromProto(reply.progress());
+    if (!reply.has_finished()) return absl::InternalError("decode: a reply that is no token, no progress and no end");
     // Let the call end by itself, so that decode does not take the end for a cancellation.
     stream_->WritesDone();
     stream_->Finish();
     finished_ = true;
     return FromProto(reply.finished().reason());
+  }
+
+  absl::Status GiveUp() override {
+    stream_->WritesDone();
+    v1::SessionReply reply;
+    while (stream_->Read(&reply)) {
+    }
+    return Finish();
   }
 
  private:

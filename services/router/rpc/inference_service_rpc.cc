@@ -53,16 +53,19 @@ class RpcGenerateReplies final : public GenerateReplies {
  public:
   explicit RpcGenerateReplies(grpc::ServerWriter<v1::GenerateReply>& writer) : writer_(writer) {}
 
-  absl::Status Started(const std::string& request_id, uint32_t prompt_tokens) override {
+  absl::Status Started(const std::string& request_id, uint32_t prompt_tokens, const AdmissionNotice& notice) override {
     v1::GenerateReply reply;
-    reply.mutable_started()->set_request_id(request_id);
-    reply.mutable_started()->set_prompt_tokens(prompt_tokens);
+    v1::GenerateReply::Started& started = *reply.mutable_started();
+    started.set_request_id(request_id);
+    started.set_prompt_tokens(prompt_tokens);
+    started.set_cached_tokens(notice.cached_tokens);
+    started.set_path(ToProto(notice.path));
+    started.set_path_reason(notice.path_reason);
     return Send(writer_, reply);
   }
-  absl::Status Prefill(uint32_t done, uint32_t total) override {
+  absl::Status Prefill(const PrefillProgress& progress) override {
     v1::GenerateReply reply;
-    reply.mutable_prefill()->set_done_tokens(done);
-    reply.mutable_prefill()->set_total_tokens(total);
+    *reply.mutable_prefill() = ToProto(progress);
     return Send(writer_, reply);
   }
   absl::Status Tokens(const std::vector<GeneratedToken>& tokens, const std::string& text) override {
@@ -82,6 +85,8 @@ class RpcGenerateReplies final : public GenerateReplies {
     finished.set_time_to_first_token_seconds(summary.time_to_first_token_seconds);
     finished.set_total_seconds(summary.total_seconds);
     finished.set_resumed(summary.resumed);
+    finished.set_path(ToProto(summary.path));
+    finished.set_prefill_seconds(summary.prefill_seconds);
     return Send(writer_, reply);
   }
 

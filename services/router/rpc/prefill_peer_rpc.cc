@@ -20,6 +20,7 @@ v1::PrefillRequest ToProto(const PrefillJob& job) {
   *request.mutable_lease() = moestro::ToProto(job.lease);
   request.set_prompt_tokens(job.prompt_tokens);
   *request.mutable_sampling() = moestro::ToProto(job.sampling);
+  request.set_whole_machine(job.whole_machine);
   return request;
 }
 
@@ -41,7 +42,7 @@ absl::StatusOr<GeneratedToken> RpcPrefillPeer::Run(const PrefillJob& job, Prefil
   const absl::Status status = Call(ToProto(job), [&](const v1::PrefillReply& reply) {
     if (reply.has_first_token()) token = FromProto(reply.first_token());
     if (!reply.has_progress()) return absl::OkStatus();
-    return progress(reply.progress().done_tokens(), reply.progress().total_tokens());
+    return progress(FromProto(reply.progress()));
   });
   // With the token the pages are complete, even if prefill died right after it.
   if (token) return *token;
@@ -52,7 +53,7 @@ absl::Status RpcPrefillPeer::Score(const PrefillJob& job, uint32_t top, PrefillP
   v1::PrefillRequest request = ToProto(job);
   request.mutable_score()->set_top(top);
   return Call(request, [&](const v1::PrefillReply& reply) {
-    if (reply.has_progress()) return progress(reply.progress().done_tokens(), reply.progress().total_tokens());
+    if (reply.has_progress()) return progress(FromProto(reply.progress()));
     if (!reply.has_scores()) return absl::OkStatus();
     std::vector<ScoredPosition> positions;
     for (const v1::PositionScore& score : reply.scores().scores()) positions.push_back(FromProto(score));

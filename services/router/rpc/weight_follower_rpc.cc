@@ -27,7 +27,8 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeReply& reply) {
   MOE_ASSIGN_OR_RETURN(model->text, ModelText::Create({.tokenizer_json = reply.tokenizer_json(),
                                                        .chat_template = reply.chat_template(),
                                                        .bos_token = reply.bos_token(),
-                                                       .eos_token = reply.eos_token()}));
+                                                       .eos_token = reply.eos_token(),
+                                                       .add_bos_token = reply.add_bos_token()}));
   return model;
 }
 

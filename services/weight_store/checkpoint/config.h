@@ -29,6 +29,7 @@ struct GenerationDefaults {
   std::vector<int32_t> stop_ids;  // sorted; end-of-sequence ids of all three files together
   std::string bos_token;          // text, empty if none
   std::string eos_token;          // text, empty if none
+  bool add_bos_token = false;     // plain text begins with bos_token; then there is one
   std::string chat_template;      // Jinja source, empty if none; chat_template.jinja wins over tokenizer_config.json
 };
 

@@ -49,6 +49,13 @@ std::string ReadTokenText(JsonFields& fields, const char* key) {
   return fields.Sub(key).StringOr("content", "");
 }
 
+// "add_bos_token"; where it is absent, the default of the class that "tokenizer_class" names. Those that are not
+// Llama's leave BOS to the post-processor of tokenizer.json, or have none.
+bool ReadAddBos(JsonFields& fields) {
+  const std::string name = fields.StringOr("tokenizer_class", "");
+  return fields.BoolOr("add_bos_token", name == "LlamaTokenizer" || name == "LlamaTokenizerFast");
+}
+
 // "chat_template": a string, or a list of {"name", "template"} of which "default" counts.
 std::string ReadChatTemplate(JsonFields& fields) {
   constexpr char kKey[] = "chat_template";
@@ -101,6 +108,7 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocum
   AddStopIds(config, vocab_size, &defaults.stop_ids);
   defaults.bos_token = ReadTokenText(settings, "bos_token");
   defaults.eos_token = ReadTokenText(settings, "eos_token");
+  defaults.add_bos_token = ReadAddBos(settings) && !defaults.bos_token.empty();
   defaults.chat_template =
       documents.chat_template_jinja.empty() ? ReadChatTemplate(settings) : documents.chat_template_jinja;
   MOE_ASSIGN_OR_RETURN(const TokenIds ids, AddedTokens(tokenizer_json, settings_json, vocab_size));

@@ -171,6 +171,10 @@ void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
     const std::vector<float> few = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
     ASSERT_TRUE(SameBits(few.data(), batch.data(), tokens * (rows + 3))) << tokens << " tokens: other bits";
   }
+  PackedMatrix cached = m.view;
+  cached.cached = true;
+  const std::vector<float> from_cache = RunLinear(*kernels_, cached, a, 1, 0, rows);
+  ASSERT_TRUE(SameBits(from_cache.data(), batch.data(), rows + 3)) << "the hint changes bits";
   for (int64_t begin = 0; begin < rows; begin += kRowGroup) {
     const int64_t end = std::min(rows, begin + kRowGroup);
     const std::vector<float> part = RunLinear(*kernels_, m.view, a, 1, begin, end);
@@ -181,7 +185,7 @@ void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
 
 TEST_P(LinearTest, Fp8AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
   for (int64_t rows : {1, 15, 16, 63, 64, 65, 128, 129, 576}) {
-    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 512, 1000}) {
+    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 256, 512, 1000}) {
       ASSERT_NO_FATAL_FAILURE(CheckShape(DType::kF8E4M3, rows, cols));
     }
   }
@@ -189,7 +193,7 @@ TEST_P(LinearTest, Fp8AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
 
 TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
   for (int64_t rows : {1, 15, 16, 63, 64, 65, 128, 129, 576}) {
-    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 512, 1000}) {
+    for (int64_t cols : {1, 2, 3, 4, 63, 64, 127, 128, 129, 255, 256, 512, 1000}) {
       ASSERT_NO_FATAL_FAILURE(CheckShape(DType::kBF16, rows, cols));
     }
   }

@@ -20,19 +20,20 @@ inline KvGeometry SmallGeometry(int64_t page_count, int64_t lease_slots) {
   return {.num_layers = 3, .kv_dim = 16, .page_tokens = 4, .page_count = page_count, .lease_slots = lease_slots};
 }
 
-// total == free + leased + draining, and the given parts.
-inline void ExpectPages(const KvPool& pool, int64_t leased, int64_t draining) {
+// The given parts, and total == free + leased + cached + draining.
+inline void ExpectPages(const KvPool& pool, int64_t leased, int64_t draining, int64_t cached = 0) {
   const KvPool::Stats stats = pool.stats();
   EXPECT_EQ(stats.total_pages, pool.geometry().page_count);
   EXPECT_EQ(stats.leased_pages, leased);
   EXPECT_EQ(stats.draining_pages, draining);
-  EXPECT_EQ(stats.free_pages, stats.total_pages - leased - draining);
+  EXPECT_EQ(stats.cached_pages, cached);
+  EXPECT_EQ(stats.free_pages, stats.total_pages - leased - draining - cached);
 }
 
 class KvPoolTest : public ::testing::Test {
  protected:
-  std::unique_ptr<KvPool> MakePool(int64_t page_count, int64_t lease_slots) {
-    return KvPool::Create(name_, kEpoch, kFingerprint, SmallGeometry(page_count, lease_slots)).value();
+  std::unique_ptr<KvPool> MakePool(int64_t page_count, int64_t lease_slots, const KvPoolOptions& options = {}) {
+    return KvPool::Create(name_, kEpoch, kFingerprint, SmallGeometry(page_count, lease_slots), options).value();
   }
   std::shared_ptr<const KvPoolMapping> Open() const { return KvPoolMapping::Open(name_, kFingerprint).value(); }
   static absl::StatusOr<std::unique_ptr<LeaseWriter>> Acquire(std::shared_ptr<const KvPoolMapping> mapping,

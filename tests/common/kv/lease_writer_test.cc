@@ -19,8 +19,8 @@ using testing::KvPoolTest;
 
 TEST_F(KvPoolTest, WriterAndOwnerSeeTheSamePages) {
   const auto pool = MakePool(6, 3);
-  pool->Reserve(4).IgnoreError();
-  const KvLease lease = pool->Reserve(7).value();
+  pool->Reserve({.capacity = 4}).IgnoreError();
+  const KvLease lease = pool->Reserve({.capacity = 7}).value();
   const auto mapping = Open();
   EXPECT_EQ(mapping->epoch(), kEpoch);
   EXPECT_EQ(mapping->name(), name_.str());
@@ -37,7 +37,7 @@ TEST_F(KvPoolTest, WriterAndOwnerSeeTheSamePages) {
 
 TEST_F(KvPoolTest, AcquireChecksItsArguments) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   const auto code = [&](uint32_t slot, uint64_t id, std::vector<uint32_t> pages) {
     return LeaseWriter::Acquire(mapping, slot, id, std::move(pages)).status().code();
@@ -56,7 +56,7 @@ TEST_F(KvPoolTest, AcquireChecksItsArguments) {
 
 TEST_F(KvPoolTest, OneWriterAtATime) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   auto writer = Acquire(mapping, lease);
   EXPECT_EQ(Acquire(mapping, lease).status().code(), absl::StatusCode::kUnavailable);
@@ -66,7 +66,7 @@ TEST_F(KvPoolTest, OneWriterAtATime) {
 
 TEST_F(KvPoolTest, ReleasedLeaseDrainsUntilTheWriterStops) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   auto writer = Acquire(Open(), lease);
   pool->Release(lease);
   pool->Release(lease);
@@ -74,10 +74,10 @@ TEST_F(KvPoolTest, ReleasedLeaseDrainsUntilTheWriterStops) {
   ExpectPages(*pool, 0, 2);
   pool->Sweep();
   ExpectPages(*pool, 0, 2);
-  EXPECT_EQ(pool->Reserve(17).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->Reserve({.capacity = 17}).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(pool->ValidTokens(lease), 0);
   writer = absl::UnknownError("dropped");
-  const KvLease next = pool->Reserve(24).value();  // sweeps
+  const KvLease next = pool->Reserve({.capacity = 24}).value();  // sweeps
   ExpectPages(*pool, 6, 0);
   EXPECT_EQ(Acquire(Open(), lease).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(Acquire(Open(), next).ok());
@@ -85,7 +85,7 @@ TEST_F(KvPoolTest, ReleasedLeaseDrainsUntilTheWriterStops) {
 
 TEST_F(KvPoolTest, RevokedLeaseIsNotAcquired) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   mapping->slot(lease.slot)->revoked = 1;
   EXPECT_EQ(Acquire(mapping, lease).status().code(), absl::StatusCode::kAborted);
@@ -93,7 +93,7 @@ TEST_F(KvPoolTest, RevokedLeaseIsNotAcquired) {
 
 TEST_F(KvPoolTest, ThreadThatEndsWithTheLockCountsAsDead) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   std::thread([&] { pthread_mutex_lock(&mapping->slot(lease.slot)->writer); }).join();
   EXPECT_TRUE(Acquire(mapping, lease).ok());
@@ -102,7 +102,7 @@ TEST_F(KvPoolTest, ThreadThatEndsWithTheLockCountsAsDead) {
 
 TEST_F(KvPoolTest, PoolThatIsGoneRevokesItsWriters) {
   auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   const auto writer = Acquire(mapping, lease).value();
   pool.reset();

@@ -21,16 +21,16 @@ using testing::TestName;
 
 TEST_F(KvPoolTest, LowestFreePagesFirst) {
   const auto pool = MakePool(8, 4);
-  const KvLease a = pool->Reserve(1).value();
-  const KvLease b = pool->Reserve(9).value();
-  const KvLease c = pool->Reserve(4).value();
+  const KvLease a = pool->Reserve({.capacity = 1}).value();
+  const KvLease b = pool->Reserve({.capacity = 9}).value();
+  const KvLease c = pool->Reserve({.capacity = 4}).value();
   EXPECT_THAT(a.pages, ElementsAre(0));
   EXPECT_THAT(b.pages, ElementsAre(1, 2, 3));
   EXPECT_THAT(c.pages, ElementsAre(4));
   ExpectPages(*pool, 5, 0);
   pool->Release(c);
   pool->Release(a);
-  const KvLease d = pool->Reserve(10).value();
+  const KvLease d = pool->Reserve({.capacity = 10}).value();
   EXPECT_THAT(d.pages, ElementsAre(0, 4, 5));
   EXPECT_EQ(d.slot, a.slot);
   EXPECT_EQ(pool->stats().leases, 2);
@@ -38,40 +38,40 @@ TEST_F(KvPoolTest, LowestFreePagesFirst) {
 
 TEST_F(KvPoolTest, AllOrNothing) {
   const auto pool = MakePool(4, 4);
-  const KvLease lease = pool->Reserve(12).value();
-  const absl::Status status = pool->Reserve(5).status();
+  const KvLease lease = pool->Reserve({.capacity = 12}).value();
+  const absl::Status status = pool->Reserve({.capacity = 5}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("2 pages needed, 1 of 4 free (0 draining)"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 pages needed, 1 of 4 free and 0 to be evicted (0 draining)"));
   ExpectPages(*pool, 3, 0);
-  EXPECT_TRUE(pool->Reserve(4).ok());
+  EXPECT_TRUE(pool->Reserve({.capacity = 4}).ok());
 }
 
 TEST_F(KvPoolTest, SlotsRunOut) {
   const auto pool = MakePool(4, 2);
-  const KvLease a = pool->Reserve(1).value();
-  const KvLease b = pool->Reserve(1).value();
-  EXPECT_EQ(pool->Reserve(1).status().code(), absl::StatusCode::kResourceExhausted);
+  const KvLease a = pool->Reserve({.capacity = 1}).value();
+  const KvLease b = pool->Reserve({.capacity = 1}).value();
+  EXPECT_EQ(pool->Reserve({.capacity = 1}).status().code(), absl::StatusCode::kResourceExhausted);
   ExpectPages(*pool, 2, 0);
   pool->Release(a);
-  EXPECT_TRUE(pool->Reserve(1).ok());
+  EXPECT_TRUE(pool->Reserve({.capacity = 1}).ok());
 }
 
 TEST_F(KvPoolTest, RejectsWhatCouldNeverFit) {
   const auto pool = MakePool(4, 2);
   for (const int64_t tokens : {int64_t{0}, int64_t{-1}, int64_t{17}, std::numeric_limits<int64_t>::max(),
                                std::numeric_limits<int64_t>::min() + 1}) {
-    EXPECT_EQ(pool->Reserve(tokens).status().code(), absl::StatusCode::kInvalidArgument) << tokens;
+    EXPECT_EQ(pool->Reserve({.capacity = tokens}).status().code(), absl::StatusCode::kInvalidArgument) << tokens;
   }
-  EXPECT_TRUE(pool->Reserve(16).ok());
+  EXPECT_TRUE(pool->Reserve({.capacity = 16}).ok());
 }
 
 TEST_F(KvPoolTest, ReleaseTwiceOrLateDoesNothing) {
   const auto pool = MakePool(4, 2);
-  const KvLease a = pool->Reserve(4).value();
+  const KvLease a = pool->Reserve({.capacity = 4}).value();
   pool->Release(a);
   pool->Release(a);
   ExpectPages(*pool, 0, 0);
-  const KvLease b = pool->Reserve(8).value();  // the same slot again
+  const KvLease b = pool->Reserve({.capacity = 8}).value();  // the same slot again
   ASSERT_EQ(b.slot, a.slot);
   pool->Release(a);
   pool->Release(KvLease{});
@@ -85,7 +85,7 @@ TEST_F(KvPoolTest, LeaseIdsAreNeverReused) {
     const auto pool = KvPool::Create(name_, epoch, kFingerprint, SmallGeometry(2, 1)).value();
     EXPECT_EQ(pool->epoch(), epoch);
     for (int i = 0; i < 100; ++i) {
-      const KvLease lease = pool->Reserve(1).value();
+      const KvLease lease = pool->Reserve({.capacity = 1}).value();
       EXPECT_TRUE(ids.insert(lease.id).second);
       pool->Release(lease);
     }
@@ -94,13 +94,13 @@ TEST_F(KvPoolTest, LeaseIdsAreNeverReused) {
 
 TEST_F(KvPoolTest, ValidTokensEndWithTheLease) {
   const auto pool = MakePool(4, 2);
-  const KvLease a = pool->Reserve(5).value();
+  const KvLease a = pool->Reserve({.capacity = 5}).value();
   EXPECT_EQ(pool->ValidTokens(a), 0);
   pool->PublishValidTokens(a, 5);
   EXPECT_EQ(pool->ValidTokens(a), 5);
   pool->Release(a);
   EXPECT_EQ(pool->ValidTokens(a), 0);
-  const KvLease b = pool->Reserve(5).value();
+  const KvLease b = pool->Reserve({.capacity = 5}).value();
   ASSERT_EQ(b.slot, a.slot);
   EXPECT_EQ(pool->ValidTokens(b), 0);
   pool->PublishValidTokens(a, 3);
@@ -111,7 +111,7 @@ TEST_F(KvPoolTest, ValidTokensEndWithTheLease) {
 
 TEST_F(KvPoolTest, ValidTokensFromAWildWriterAreClamped) {
   const auto pool = MakePool(4, 2);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto mapping = Open();
   mapping->slot(lease.slot)->valid_tokens = 1000;
   EXPECT_EQ(pool->ValidTokens(lease), 8);
@@ -121,9 +121,9 @@ TEST_F(KvPoolTest, ValidTokensFromAWildWriterAreClamped) {
 
 TEST_F(KvPoolTest, AccountingDoesNotTrustSharedMemory) {
   const auto pool = MakePool(4, 2);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   Open()->slot(lease.slot)->lease_id = 12345;
-  EXPECT_EQ(pool->Reserve(12).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->Reserve({.capacity = 12}).status().code(), absl::StatusCode::kResourceExhausted);
   pool->Release(lease);
   ExpectPages(*pool, 0, 0);
 }

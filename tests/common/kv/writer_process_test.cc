@@ -50,7 +50,7 @@ class WriterProcessTest : public KvPoolTest {
 
 TEST_F(WriterProcessTest, WrittenInOneProcessReadInAnother) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   EXPECT_EQ(pool->ValidTokens(lease), 0);
@@ -61,7 +61,7 @@ TEST_F(WriterProcessTest, WrittenInOneProcessReadInAnother) {
 
 TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   EXPECT_EQ(Ask(*writer, kTellRevoked), 0);
@@ -69,7 +69,7 @@ TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
   EXPECT_EQ(Ask(*writer, kTellRevoked), 1);
   pool->Sweep();
   ExpectPages(*pool, 0, 2);
-  EXPECT_EQ(pool->Reserve(24).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->Reserve({.capacity = 24}).status().code(), absl::StatusCode::kResourceExhausted);
   writer->Send(kStop);
   EXPECT_EQ(writer->Wait(), 0);
   ExpectPages(*pool, 0, 2);
@@ -79,7 +79,7 @@ TEST_F(WriterProcessTest, LivingWriterKeepsPagesUntilItExits) {
 
 TEST_F(WriterProcessTest, StoppedWriterIsNotADeadOne) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto writer = StartWriter(lease);
   ASSERT_EQ(writer->Receive(), 0);
   kill(writer->pid(), SIGSTOP);
@@ -94,7 +94,7 @@ TEST_F(WriterProcessTest, StoppedWriterIsNotADeadOne) {
 TEST_F(WriterProcessTest, KilledWriterGivesPagesBackEveryTime) {
   const auto pool = MakePool(6, 1);
   for (int round = 0; round < 20; ++round) {
-    const KvLease lease = pool->Reserve(24).value();
+    const KvLease lease = pool->Reserve({.capacity = 24}).value();
     const auto writer = StartWriter(lease);
     ASSERT_EQ(writer->Receive(), 0);
     const bool release_first = round % 2 == 0;
@@ -109,7 +109,7 @@ TEST_F(WriterProcessTest, KilledWriterGivesPagesBackEveryTime) {
 
 TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
   const auto pool = MakePool(6, 3);
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   const auto first = StartWriter(lease);
   ASSERT_EQ(first->Receive(), 0);
   ASSERT_EQ(Ask(*first, kWriteAndPublish), 0);
@@ -121,13 +121,74 @@ TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
   EXPECT_EQ(pool->ValidTokens(lease), 5) << "what was published before stays";
 }
 
+// Both die or let go in any order: what was complete stays in the cache, the rest comes back.
+TEST_F(WriterProcessTest, KilledWriterOfALeaseWithSharedPages) {
+  const std::vector<int32_t> tokens(24, 7);
+  for (const bool release_first : {false, true}) {
+    const auto pool = MakePool(8, 3);
+    const KvLease prefix = pool->Reserve({.tokens = std::span(tokens).first(9), .capacity = 9}).value();
+    pool->PublishValidTokens(prefix, 4);
+    pool->Cache(prefix, tokens);
+    KvLease lease = pool->Reserve({.tokens = std::span(tokens).first(9), .capacity = 9}).value();
+    ASSERT_EQ(lease.cached_tokens, 4);
+    ASSERT_EQ(lease.pages.front(), prefix.pages.front());
+    const auto writer = StartWriter(lease);
+    ASSERT_EQ(writer->Receive(), 0);
+    ASSERT_EQ(Ask(*writer, kWriteAndPublish), 0);
+    EXPECT_EQ(pool->ValidTokens(lease), 5);
+    ASSERT_TRUE(pool->Grow(lease, 13).ok()) << "while another process writes";
+    pool->Cache(lease, tokens);
+    ExpectPages(*pool, 6, 0);
+    if (release_first) {
+      pool->Release(lease);
+      ExpectPages(*pool, 3, 3);
+      pool->Release(prefix);
+      ExpectPages(*pool, 1, 3);
+      pool->Sweep();
+      ExpectPages(*pool, 1, 3);
+      writer->Kill();
+      pool->Sweep();
+    } else {
+      writer->Kill();
+      pool->Release(prefix);
+      ExpectPages(*pool, 4, 0);
+      pool->Release(lease);
+    }
+    ExpectPages(*pool, 0, 0, 1);
+    const KvLease next = pool->Reserve({.tokens = tokens, .capacity = 32}).value();
+    EXPECT_EQ(next.cached_tokens, 4);
+    EXPECT_EQ(next.pages.front(), prefix.pages.front());
+  }
+}
+
+TEST_F(WriterProcessTest, WrittenInOneProcessSharedWithAnother) {
+  const auto pool = MakePool(8, 3);
+  const std::vector<int32_t> tokens(9, 7);
+  const KvLease lease = pool->Reserve({.tokens = tokens, .capacity = 9}).value();
+  const auto writer = StartWriter(lease);
+  ASSERT_EQ(writer->Receive(), 0);
+  ASSERT_EQ(Ask(*writer, kWriteAndPublish), 0);
+  *pool->Pages(lease).Token(2, 3) = 0x1234;
+  pool->Cache(lease, tokens);
+  const KvLease reader = pool->Reserve({.tokens = tokens, .capacity = 9}).value();
+  EXPECT_EQ(reader.cached_tokens, 4);
+  const ChildProcess other([&](const ChildProcess::Parent& parent) {
+    const auto held = Acquire(Open(), reader).value();
+    parent.Send(held->valid_tokens());
+    parent.Send(*held->pages().Token(2, 3));
+    return 0;
+  });
+  EXPECT_EQ(other.Receive(), 4);
+  EXPECT_EQ(other.Receive(), 0x1234);
+}
+
 TEST_F(WriterProcessTest, OldLeaseIsRefusedAfterTheSlotIsReused) {
   const auto pool = MakePool(6, 1);
-  const KvLease old = pool->Reserve(5).value();
+  const KvLease old = pool->Reserve({.capacity = 5}).value();
   pool->Release(old);
   const auto nobody = StartWriter(old);
   EXPECT_EQ(nobody->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));
-  const KvLease lease = pool->Reserve(5).value();
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
   ASSERT_EQ(lease.slot, old.slot);
   const auto late = StartWriter(old);
   EXPECT_EQ(late->Receive(), static_cast<int64_t>(absl::StatusCode::kAborted));

@@ -44,7 +44,7 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
     std::mt19937 random(thread);
     std::optional<KvLease> old;
     for (int round = 0; round < kRounds; ++round) {
-      const absl::StatusOr<KvLease> lease = pool->Reserve(1 + static_cast<int64_t>(random() % 16));
+      const absl::StatusOr<KvLease> lease = pool->Reserve({.capacity = 1 + static_cast<int64_t>(random() % 16)});
       if (!lease.ok()) continue;
       if (old) Acquire(mapping, *old).status().IgnoreError();  // a late caller, often on someone's new slot
       const auto writer = Acquire(mapping, *lease);
@@ -91,7 +91,7 @@ TEST_F(KvPoolTest, AcquireAtTheMomentOfReleaseNeverHoldsAFreedLease) {
     }
   });
   for (const auto end = std::chrono::steady_clock::now() + kTime; std::chrono::steady_clock::now() < end;) {
-    const absl::StatusOr<KvLease> lease = pool->Reserve(1);
+    const absl::StatusOr<KvLease> lease = pool->Reserve({.capacity = 1});
     if (!lease.ok()) continue;  // the last one is still draining
     current = lease->id;
     pool->Release(*lease);

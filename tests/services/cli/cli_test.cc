@@ -34,6 +34,8 @@ class FakeRouter final : public v1::Inference::Service {
     }
     v1::GenerateReply reply;
     reply.mutable_started()->set_request_id("r1");
+    reply.mutable_started()->set_path(v1::PREFILL_PATH_SPLIT);
+    reply.mutable_started()->set_path_reason("3 new tokens >= 2");
     writer->Write(reply);
     for (int i = 0; i < 2; ++i) {
       v1::Token& token = *reply.mutable_tokens()->add_tokens();
@@ -46,6 +48,9 @@ class FakeRouter final : public v1::Inference::Service {
     reply.mutable_finished()->set_reason(v1::FINISH_REASON_STOP);
     reply.mutable_finished()->mutable_usage()->set_prompt_tokens(3);
     reply.mutable_finished()->mutable_usage()->set_completion_tokens(2);
+    reply.mutable_finished()->mutable_usage()->set_cached_tokens(1);
+    reply.mutable_finished()->set_path(v1::PREFILL_PATH_CHUNKED);
+    reply.mutable_finished()->set_prefill_seconds(0.25);
     reply.mutable_finished()->set_time_to_first_token_seconds(0.5);
     reply.mutable_finished()->set_total_seconds(1);
     writer->Write(reply);
@@ -148,7 +153,8 @@ TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
   const Result result = Run({"generate", "--prompt", "hello", "--max-tokens", "5", "--temperature", "0"});
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_EQ(result.out, "ok\xEF\xBF\xBD\n");
-  EXPECT_THAT(result.err, HasSubstr("3 prompt + 2 tokens (stop), first after 0.500 s, 2.0 tok/s"));
+  EXPECT_THAT(result.err, HasSubstr("3 prompt (1 cached) + 2 tokens (stop), first after 0.500 s, 2.0 tok/s, path split "
+                                    "(3 new tokens >= 2), then chunked"));
   const v1::GenerateRequest request = router_.requests().at(0);
   EXPECT_EQ(request.prompt(), "hello");
   EXPECT_EQ(request.max_tokens(), 5u);
@@ -166,6 +172,10 @@ TEST_F(CliTest, GenerateJson) {
   EXPECT_EQ(answer["finish_reason"], "stop");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 2);
   EXPECT_EQ(answer["request_id"], "r1");
+  EXPECT_EQ(answer["path"], "chunked");
+  EXPECT_EQ(answer["path_reason"], "3 new tokens >= 2");
+  EXPECT_EQ(answer["usage"]["cached_tokens"], 1);
+  EXPECT_EQ(answer["timings"]["prefill_seconds"], 0.25);
   EXPECT_EQ(answer["timings"]["tokens_per_second"], 2.0);
   EXPECT_EQ(router_.requests().at(0).token_ids().ids_size(), 3);
   EXPECT_EQ(router_.requests().at(0).stop_ids_size(), 2);

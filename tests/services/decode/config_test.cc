@@ -15,6 +15,15 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   config.max_batch = 0;
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-batch 0"));
   config.max_batch = 6;
+  config.itl_bound_ms = 0;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--itl-bound-ms 0"));
+  config.itl_bound_ms = 50;
+  config.max_chunk_tokens = 0;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--max-chunk-tokens 0"));
+  config.max_chunk_tokens = 256;
+  config.reserve_ahead_tokens = 0;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--reserve-ahead-tokens 0"));
+  config.reserve_ahead_tokens = 256;
   config.node.run_dir = "/" + std::string(200, 'x');
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--run-dir"));
 }

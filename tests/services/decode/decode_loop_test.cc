@@ -3,150 +3,192 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
-#include <thread>
 
-#include "tests/support/engine_node.h"
+#include "tests/services/decode/decode_fixture.h"
 
 namespace moestro {
 namespace {
 
-constexpr int32_t kNanToken = 11;
+using testing::HasSubstr;
+
+constexpr int32_t kNanToken = 3;  // appears in no other request of these tests
 
 class DecodeLoopTest : public testing::Test {
  protected:
-  // A lease whose first `tokens` tokens are valid.
-  KvLease Prompt(int tokens) {
-    const KvLease lease = *node_.pool().Reserve(200);
-    const auto writer = node_.Writer(lease);
-    std::vector<EngineRow> rows;
-    for (int i = 0; i < tokens; ++i) rows.push_back({20 + i, i, 0, false});
-    const KvPages pages = writer->pages();
-    EXPECT_TRUE(node_.engine()
-                    .Forward(
-                        {rows, std::span(&pages, 1), MlaForm::kAbsorbed}, [] { return absl::OkStatus(); },
-                        [](int64_t, std::span<const float>) {})
-                    .ok());
-    writer->Publish(tokens);
+  static std::vector<int32_t> Tokens(int count, int32_t first = 20) {
+    std::vector<int32_t> tokens(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) tokens[static_cast<size_t>(i)] = 20 + (first + 3 * i) % 150;
+    return tokens;
+  }
+  std::shared_ptr<Lease> Reserve(const std::vector<int32_t>& tokens, int64_t max_tokens = 200) {
+    return node_.leases.Reserve({.tokens = tokens, .max_tokens = max_tokens, .arrival = ++arrivals_}).value();
+  }
+  // A lease that prefill has filled.
+  std::shared_ptr<Lease> Prefilled(const std::vector<int32_t>& tokens) {
+    const auto lease = Reserve(tokens);
+    const auto writer = node_.node.Writer(lease->kv);
+    EXPECT_TRUE(PrefillInto(prefill_.engine(), *writer, tokens, {}, 0).ok());
     return lease;
   }
-
-  static DecodeJob Job(const KvLease& lease, int32_t token, int64_t position, int64_t max_tokens) {
-    DecodeJob job;
-    job.lease = &lease;
-    job.token = token;
-    job.position = position;
-    job.max_tokens = max_tokens;
-    return job;
+  static Continuation Next(int64_t max_tokens, uint64_t index = 0) {
+    return {.index = index, .max_tokens = max_tokens};
+  }
+  std::shared_ptr<TokenStream> Start(const std::shared_ptr<Lease>& lease, int32_t token, int64_t max_tokens) {
+    const auto position = static_cast<int64_t>(lease->tokens.size());
+    return node_.loop.Start(lease, {token, position}, Next(max_tokens, 1)).value();
+  }
+  std::shared_ptr<TokenStream> Prompt(const std::vector<int32_t>& tokens, int64_t max_tokens) {
+    return node_.loop.Prompt(Reserve(tokens), Next(max_tokens)).value();
   }
 
-  struct Result {
-    std::vector<int32_t> ids;
-    std::vector<float> logprobs;
-    std::optional<StopReason> reason;
-    absl::Status error;
-  };
-  static Result Collect(TokenStream& stream) {
-    Result result;
-    while (true) {
-      auto event = stream.Next(std::chrono::seconds(60));
-      if (!event) {
-        ADD_FAILURE() << "no event";
-        return result;
-      }
-      if (const auto* token = std::get_if<SampledToken>(&*event)) {
-        result.ids.push_back(token->id);
-        result.logprobs.push_back(token->logprob);
-      } else if (const auto* reason = std::get_if<StopReason>(&*event)) {
-        result.reason = *reason;
-        return result;
-      } else {
-        result.error = std::get<absl::Status>(*event);
-        return result;
-      }
-    }
-  }
-
-  EngineNode node_{/*max_rows=*/16, kNanToken};
-  MetricsRegistry registry_{"decode"};
-  DecodeMetrics metrics_{registry_};
-  DecodeLoop loop_{node_.engine(), node_.pool(), metrics_, /*max_batch=*/4};
+  EngineNode prefill_{256};
+  DecodeNode node_{{.max_batch = 4, .max_chunk = 16, .nan_token = kNanToken}};
+  uint64_t arrivals_ = 0;
 };
 
-TEST_F(DecodeLoopTest, GeneratesToTheLimitAndPublishes) {
-  const KvLease lease = Prompt(5);
-  const auto stream = *loop_.Start(Job(lease, 7, 5, 10));
-  const Result result = Collect(*stream);
-  loop_.Remove(stream);
-  EXPECT_EQ(result.ids.size(), 10u);
-  EXPECT_EQ(result.reason, StopReason::kLength);
-  EXPECT_EQ(node_.pool().ValidTokens(lease), 15);
+TEST_F(DecodeLoopTest, GoesOnAfterPrefill) {
+  const std::vector<int32_t> prompt = Tokens(5);
+  const DecodeOutcome expected = RunAlone(prefill_, prompt, 11, {});
+  const DecodeOutcome outcome = Collect(*Start(Prefilled(prompt), expected.ids[0], 10));
+  EXPECT_EQ(outcome.ids, std::vector<int32_t>(expected.ids.begin() + 1, expected.ids.end()));
+  EXPECT_EQ(outcome.reason, StopReason::kLength);
+  EXPECT_TRUE(outcome.progress.empty());
+}
+
+TEST_F(DecodeLoopTest, RunsAPromptInChunksAndReportsEach) {
+  const std::vector<int32_t> prompt = Tokens(40);
+  const DecodeOutcome expected = RunAlone(prefill_, prompt, 12, {});
+  const DecodeOutcome outcome = Collect(*Prompt(prompt, 12));
+  EXPECT_THAT(outcome.progress, testing::ElementsAre(16, 32, 40));
+  EXPECT_EQ(outcome.ids, expected.ids);
+  EXPECT_EQ(outcome.logprobs, expected.logprobs);
+  EXPECT_EQ(outcome.reason, StopReason::kLength);
+  EXPECT_EQ(node_.metrics.prompt_tokens.Value(), 40);
+}
+
+TEST_F(DecodeLoopTest, APromptBeginsWhereThePagesEnd) {
+  const std::vector<int32_t> prompt = Tokens(150);
+  const DecodeOutcome expected = Collect(*Prompt(prompt, 5));
+  const auto lease = Reserve(prompt);
+  EXPECT_EQ(lease->kv.cached_tokens, 128);
+  const DecodeOutcome outcome = Collect(**node_.loop.Prompt(lease, Next(5)));
+  EXPECT_THAT(outcome.progress, testing::ElementsAre(144, 150));
+  EXPECT_EQ(outcome.ids, expected.ids);
+  EXPECT_EQ(outcome.logprobs, expected.logprobs);
+}
+
+TEST_F(DecodeLoopTest, APromptThatPrefillFinishedIsNotComputedAgain) {
+  const std::vector<int32_t> prompt = Tokens(30);
+  const DecodeOutcome expected = RunAlone(prefill_, prompt, 3, {});
+  const DecodeOutcome outcome = Collect(**node_.loop.Prompt(Prefilled(prompt), Next(3)));
+  EXPECT_EQ(outcome.ids, expected.ids);
+  EXPECT_EQ(node_.metrics.prompt_tokens.Value(), 0) << "one row, for the logits";
+}
+
+TEST_F(DecodeLoopTest, AnswersAreCachedForTheNextTurn) {
+  std::vector<int32_t> turn = Tokens(50);
+  const DecodeOutcome answer = Collect(*Prompt(turn, 90));
+  turn.insert(turn.end(), answer.ids.begin(), answer.ids.end());
+  turn.push_back(5);
+  EXPECT_EQ(Reserve(turn)->kv.cached_tokens, 128) << "139 tokens have been computed";
+}
+
+TEST_F(DecodeLoopTest, GrowsPageByPage) {
+  const std::vector<int32_t> prompt = Tokens(10);
+  const auto lease = Reserve(prompt);
+  EXPECT_EQ(lease->kv.pages.size(), 2u);
+  const DecodeOutcome outcome = Collect(**node_.loop.Prompt(lease, Next(200)));
+  EXPECT_EQ(outcome.ids, RunAlone(prefill_, prompt, 200, {}).ids);
+  EXPECT_EQ(lease->kv.pages.size(), 4u);
 }
 
 TEST_F(DecodeLoopTest, StopIdEndsAndIsNotEmitted) {
-  const KvLease first = Prompt(5);
-  const Result free = Collect(**loop_.Start(Job(first, 7, 5, 10)));
-  const KvLease second = Prompt(5);
-  DecodeJob job = Job(second, 7, 5, 10);
-  job.stop_ids = {free.ids[4]};
-  const Result stopped = Collect(**loop_.Start(job));
+  const std::vector<int32_t> free = RunAlone(prefill_, Tokens(5), 10, {}).ids;
+  Continuation next = Next(10);
+  next.stop_ids = {free[4]};
+  const DecodeOutcome stopped = Collect(**node_.loop.Prompt(Reserve(Tokens(5)), next));
   EXPECT_EQ(stopped.reason, StopReason::kStopId);
-  const auto end = std::find(free.ids.begin(), free.ids.end(), free.ids[4]);
-  EXPECT_EQ(stopped.ids, std::vector<int32_t>(free.ids.begin(), end));
-}
-
-TEST_F(DecodeLoopTest, BatchesLargerThanTheLimitGiveTheBitsOfOne) {
-  std::vector<Result> alone;
-  for (int i = 0; i < 7; ++i) {
-    const KvLease lease = Prompt(3 + i);
-    const auto stream = *loop_.Start(Job(lease, 2 * i, 3 + i, 12));
-    alone.push_back(Collect(*stream));
-    loop_.Remove(stream);
-    node_.pool().Release(lease);
-  }
-  std::vector<KvLease> leases;
-  for (int i = 0; i < 7; ++i) leases.push_back(Prompt(3 + i));
-  std::vector<std::shared_ptr<TokenStream>> streams;
-  for (int i = 0; i < 7; ++i) streams.push_back(*loop_.Start(Job(leases[static_cast<size_t>(i)], 2 * i, 3 + i, 12)));
-  for (size_t i = 0; i < 7; ++i) {
-    const Result together = Collect(*streams[i]);
-    EXPECT_EQ(together.ids, alone[i].ids);
-    EXPECT_EQ(together.logprobs, alone[i].logprobs);
-  }
+  EXPECT_EQ(stopped.ids, std::vector<int32_t>(free.begin(), std::ranges::find(free, free[4])));
 }
 
 TEST_F(DecodeLoopTest, OneBadSequenceDoesNotHarmItsNeighbours) {
-  const KvLease good = Prompt(5);
-  const Result expected = Collect(**loop_.Start(Job(good, 7, 5, 20)));
-  const KvLease beside = Prompt(5);
-  const KvLease bad = Prompt(5);
-  const auto neighbour = *loop_.Start(Job(beside, 7, 5, 20));
-  const auto failing = *loop_.Start(Job(bad, kNanToken, 5, 20));
-  EXPECT_TRUE(absl::IsInternal(Collect(*failing).error));
-  EXPECT_EQ(Collect(*neighbour).ids, expected.ids);
+  const DecodeOutcome expected = RunAlone(prefill_, Tokens(5), 30, {});
+  std::vector<int32_t> bad = Tokens(40, 90);
+  bad[37] = kNanToken;
+  const auto neighbour = Prompt(Tokens(5), 30);
+  const auto bad_prompt = Prompt(bad, 5);
+  const auto bad_token = Start(Prefilled(Tokens(6, 50)), kNanToken, 20);
+  EXPECT_TRUE(absl::IsInternal(Collect(*bad_token).error));
+  EXPECT_TRUE(absl::IsInternal(Collect(*bad_prompt).error));
+  const DecodeOutcome outcome = Collect(*neighbour);
+  EXPECT_EQ(outcome.ids, expected.ids);
+  EXPECT_EQ(outcome.logprobs, expected.logprobs);
 }
 
-TEST_F(DecodeLoopTest, RemoveEndsARunningSequence) {
-  const KvLease lease = Prompt(5);
-  const auto stream = *loop_.Start(Job(lease, 7, 5, 190));
+TEST_F(DecodeLoopTest, RemoveGivesThePagesBack) {
+  const auto lease = Reserve(Tokens(5));
+  const auto stream = *node_.loop.Prompt(lease, Next(190));
   ASSERT_TRUE(stream->Next(std::chrono::seconds(60)));
-  loop_.Remove(stream);
-  const int64_t valid = node_.pool().ValidTokens(lease);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(node_.pool().ValidTokens(lease), valid) << "a removed sequence must not touch its pages";
+  node_.loop.Remove(stream);
+  EXPECT_FALSE(node_.leases.Check(*lease).ok());
+  EXPECT_EQ(node_.node.pool().stats().leased_pages, 0);
 }
 
-TEST_F(DecodeLoopTest, BadJobsAreRefused) {
-  const KvLease lease = Prompt(5);
-  const auto message = [&](const DecodeJob& job) {
-    const auto started = loop_.Start(job);
+TEST_F(DecodeLoopTest, BadRequestsAreRefused) {
+  const auto lease = Prefilled(Tokens(5));
+  const auto message = [](const absl::StatusOr<std::shared_ptr<TokenStream>>& started) {
     EXPECT_TRUE(absl::IsInvalidArgument(started.status()));
     return std::string(started.status().message());
   };
-  EXPECT_THAT(message(Job(lease, -1, 5, 1)), testing::HasSubstr("token -1"));
-  EXPECT_THAT(message(Job(lease, 1, 4, 1)), testing::HasSubstr("position 4"));
-  EXPECT_THAT(message(Job(lease, 1, 5, 0)), testing::HasSubstr("max_tokens"));
-  EXPECT_THAT(message(Job(lease, 1, 5, 1000)), testing::HasSubstr("max_tokens"));
+  DecodeLoop& loop = node_.loop;
+  EXPECT_THAT(message(loop.Start(lease, {-1, 5}, Next(1))), HasSubstr("token -1"));
+  EXPECT_THAT(message(loop.Start(lease, {1, 4}, Next(1))), HasSubstr("position 4"));
+  EXPECT_THAT(message(loop.Start(lease, {1, 5}, Next(0))), HasSubstr("max_tokens 0"));
+  EXPECT_THAT(message(loop.Start(lease, {1, 5}, Next(201))), HasSubstr("max_tokens 201"));
+  EXPECT_THAT(message(loop.Start(Reserve(Tokens(5)), {1, 5}, Next(1))), HasSubstr("0 are valid"));
+  EXPECT_THAT(message(loop.Prompt(Reserve({7, 200}), Next(1))), HasSubstr("token 200"));
+}
+
+TEST_F(DecodeLoopTest, ALeaseThatLostItsPagesCannotBeStarted) {
+  const auto lease = Prefilled(Tokens(5));
+  node_.leases.Release(*lease);
+  EXPECT_TRUE(absl::IsAborted(node_.loop.Start(lease, {1, 5}, Next(1)).status()));
+  EXPECT_TRUE(absl::IsAborted(node_.loop.Prompt(lease, Next(1)).status()));
+}
+
+TEST(DecodeLoopPreemptionTest, AYoungerSequenceEndsWithAbortedAndTheOlderFinishes) {
+  EngineNode alone;
+  DecodeNode node({.max_batch = 4, .max_chunk = 16, .page_count = 4, .reserve_ahead = 1});
+  const auto prompt = [&](int32_t token, uint64_t arrival) {
+    const auto lease = *node.leases.Reserve({.tokens = {token}, .max_tokens = 150, .arrival = arrival});
+    return *node.loop.Prompt(lease, {.max_tokens = 150});
+  };
+  const auto younger = prompt(60, 2);
+  const auto older = prompt(50, 1);
+  const DecodeOutcome first = Collect(*older);
+  const DecodeOutcome second = Collect(*younger);
+  EXPECT_EQ(first.ids, RunAlone(alone, {50}, 150, {}).ids);
+  EXPECT_TRUE(absl::IsAborted(second.error)) << "150 + 150 tokens do not fit 256";
+  EXPECT_THAT(std::string(second.error.message()), HasSubstr("preempted: "));
+  const std::vector<int32_t> whole = RunAlone(alone, {60}, 150, {}).ids;
+  EXPECT_EQ(second.ids, std::vector<int32_t>(whole.begin(), whole.begin() + static_cast<int64_t>(second.ids.size())));
+  EXPECT_EQ(node.leases.preemptions(), 1);
+}
+
+// A lease in the prefill process counts too; the older sequence waits until its writer has let go.
+TEST(DecodeLoopPreemptionTest, ALeaseInPrefillIsRevokedAndItsPagesWaitedFor) {
+  EngineNode alone;
+  DecodeNode node({.max_batch = 4, .max_chunk = 16, .page_count = 2, .reserve_ahead = 1});
+  const auto in_prefill = *node.leases.Reserve({.tokens = {60, 61}, .max_tokens = 50, .arrival = 2});
+  auto writer = node.node.Writer(in_prefill->kv);
+  const auto older = *node.leases.Reserve({.tokens = {50}, .max_tokens = 100, .arrival = 1});
+  const auto stream = *node.loop.Prompt(older, {.max_tokens = 100});
+  while (!writer->revoked()) std::this_thread::yield();
+  writer.reset();
+  EXPECT_EQ(Collect(*stream).ids, RunAlone(alone, {50}, 100, {}).ids);
+  EXPECT_TRUE(absl::IsAborted(node.loop.Prompt(in_prefill, {.max_tokens = 1}).status()));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "common/platform/numa.h"
 #include "tests/support/engine_node.h"
 
 namespace moestro {
@@ -35,11 +36,11 @@ class PrefillRunnerTest : public testing::Test {
   }
 
   EngineNode node_{/*max_rows=*/16};
-  PrefillRunner runner_{node_.engine(), Absorbed()};
+  PrefillRunner runner_{node_.engine(), node_.workers(), Absorbed()};
 };
 
 TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
-  const KvLease lease = *node_.pool().Reserve(100);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 100});
   const auto writer = node_.Writer(lease);
   std::vector<int64_t> done;
   const PrefillEvents events{.on_progress =
@@ -56,10 +57,10 @@ TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
 }
 
 TEST_F(PrefillRunnerTest, ResumedPromptGivesTheSameToken) {
-  const KvLease whole = *node_.pool().Reserve(100);
+  const KvLease whole = *node_.pool().Reserve({.capacity = 100});
   const SampledToken expected = Run(runner_, Job(40), whole);
 
-  const KvLease lease = *node_.pool().Reserve(100);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 100});
   int layers = 0;
   const auto stop_in_second_chunk = [&] {
     return ++layers > node_.spec().num_layers ? absl::CancelledError("killed here") : absl::OkStatus();
@@ -81,11 +82,11 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
   PrefillJob job = Job(30);
   job.prompt_tokens = 20;
   job.sampling = {.temperature = 1, .top_p = 1, .top_k = 0, .seed = 5};
-  PrefillRunner unabsorbed(node_.engine(), {.name = "unabsorbed"});
-  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve(64));
+  PrefillRunner unabsorbed(node_.engine(), node_.workers(), {.name = "unabsorbed"});
+  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve({.capacity = 64}));
   PrefillJob prompt = job;
   prompt.token_ids.resize(20);
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   Run(unabsorbed, prompt, lease);
   const SampledToken twice = Run(unabsorbed, job, lease);
   EXPECT_EQ(once.id, twice.id);
@@ -95,7 +96,7 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
 TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
   PrefillJob job = Job(40);
   job.score_top = 2;
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   std::vector<ScoredToken> scores;
   const PrefillEvents events{.on_progress = {}, .on_score = [&](ScoredToken score) { scores.push_back(score); }};
@@ -111,8 +112,33 @@ TEST_F(PrefillRunnerTest, ScoresEveryPosition) {
   }
 }
 
+// Two own threads, and one on each CPU of the machine (which here is also the process's) when the whole machine is
+// free.
+TEST_F(PrefillRunnerTest, WholeMachineGivesTheSameBitsOnMoreThreads) {
+  const std::vector<int> cpus = AllowedCpus();
+  EngineNode node(/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/64,
+                  {.threads = 2, .domains = 1, .pin = true, .lent_cpus = cpus});
+  PrefillRunner runner(node.engine(), node.workers(), Absorbed());
+  std::vector<float> logprobs;
+  for (const bool whole_machine : {false, true, true, false}) {
+    PrefillJob job = Job(40);
+    job.whole_machine = whole_machine;
+    job.score_top = 0;
+    const auto writer = node.Writer(*node.pool().Reserve({.capacity = 64}));
+    const PrefillEvents events{.on_progress =
+                                   [&](int64_t, int64_t) {
+                                     EXPECT_EQ(node.workers().active_threads(),
+                                               whole_machine ? 2 + static_cast<int>(cpus.size()) : 2);
+                                   },
+                               .on_score = [&](ScoredToken score) { logprobs.push_back(score.logprob.value_or(0)); }};
+    ASSERT_TRUE(runner.Run(job, *writer, Never, events).ok());
+  }
+  ASSERT_EQ(logprobs.size(), 4u * 40);
+  for (size_t i = 40; i < logprobs.size(); ++i) ASSERT_EQ(logprobs[i], logprobs[i % 40]) << i;
+}
+
 TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   const auto revoke = [&] {
     node_.pool().Release(lease);
@@ -122,7 +148,7 @@ TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
 }
 
 TEST_F(PrefillRunnerTest, BadJobsAreRefused) {
-  const KvLease lease = *node_.pool().Reserve(64);
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
   const auto message = [&](const PrefillJob& job) {
     const auto result = runner_.Run(job, *writer, Never, {});

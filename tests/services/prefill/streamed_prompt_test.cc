@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/device/host/host_device.h"
+#include "common/platform/numa.h"
 #include "services/prefill/prefill_runner.h"
 #include "services/prefill/stream/host_compute.h"
 #include "services/prefill/streaming_device.h"
@@ -27,17 +28,34 @@ class StreamedPromptTest : public testing::Test {
     return job;
   }
 
-  std::unique_ptr<StreamingDevice> Device(int64_t memory_bytes = 0) {
+  std::unique_ptr<StreamingDevice> Device(int64_t memory_bytes = 0, int64_t dense_bytes = 1 << 20) {
     PrefillConfig config;
     config.chunk_tokens = 16;
     config.mla_form = form_;
     config.stream.device = "host";
     config.stream.memory_bytes = memory_bytes;
-    config.stream.dense_bytes = 1 << 20;
+    config.stream.dense_bytes = dense_bytes;
     config.stream.from_tokens = kFrom;
     config.stream.min_pass_tokens = 4;
     return StreamingDevice::Create(config, node_.segment(), *AvailableKernels().back(), node_.workers()).value();
   }
+
+  // Device memory for passes of at most so many rows.
+  int64_t BytesFor(int64_t rows) {
+    const HostCompute compute(node_.spec(), weights_, *AvailableKernels().back(), node_.workers(), 16);
+    const int64_t slots = 2 * SlotBytes(ListModules(node_.spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
+    return (1 << 20) + slots + compute.ActivationBytes(rows);
+  }
+
+  PrefillRunner Runner(StreamingDevice* device, const std::string& trace_file = "") {
+    return {
+        node_.engine(),
+        node_.workers(),
+        form_,
+        {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = kFrom, .trace_file = trace_file}};
+  }
+
+  KvLease Reserve(int64_t capacity = 100) { return node_.pool().Reserve({.capacity = capacity}).value(); }
 
   struct Result {
     std::optional<SampledToken> token;
@@ -45,9 +63,7 @@ class StreamedPromptTest : public testing::Test {
     std::optional<StreamCounters> streamed;
   };
   Result Run(StreamingDevice* device, const PrefillJob& job, const KvLease& lease, const std::string& trace_file = "") {
-    PrefillRunner runner(
-        node_.engine(), form_,
-        {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = kFrom, .trace_file = trace_file});
+    PrefillRunner runner = Runner(device, trace_file);
     const auto writer = node_.Writer(lease);
     Result result;
     const PrefillEvents events{.on_progress = [&](int64_t done, int64_t) { result.progress.push_back(done); },
@@ -58,10 +74,20 @@ class StreamedPromptTest : public testing::Test {
     EXPECT_EQ(node_.pool().ValidTokens(lease), std::ssize(job.token_ids));
     return result;
   }
-  Result Run(StreamingDevice* device, const PrefillJob& job) { return Run(device, job, *node_.pool().Reserve(100)); }
+  Result Run(StreamingDevice* device, const PrefillJob& job) {
+    return Run(device, job, Reserve(std::ssize(job.token_ids)));
+  }
+
+  void CheckCachedPrefix();
 
   static constexpr int64_t kFrom = 20;
-  EngineNode node_{/*max_rows=*/16};
+  // Two own threads, and one on each CPU of the machine (which here is also the process's) when the whole machine is
+  // free.
+  EngineNode node_{/*max_rows=*/16,
+                   /*nan_token=*/-1,
+                   /*page_count=*/64,
+                   {.threads = 2, .domains = 1, .pin = true, .lent_cpus = AllowedCpus()}};
+  const ModelWeights weights_ = BindWeights(node_.segment()).value();
   MlaFormPolicy form_{.name = "absorbed"};
 };
 
@@ -90,7 +116,7 @@ TEST_F(StreamedPromptTest, OnlyPromptsThatAreLongEnoughAndNeverScores) {
 TEST_F(StreamedPromptTest, ARestThatWasBegunElsewhere) {
   const auto device = Device();
   const Result expected = Run(nullptr, Job(60));
-  const KvLease lease = *node_.pool().Reserve(100);
+  const KvLease lease = Reserve();
   Run(nullptr, Job(25), lease);
   const Result streamed = Run(device.get(), Job(60), lease);
   EXPECT_TRUE(streamed.streamed.has_value());
@@ -110,21 +136,103 @@ TEST_F(StreamedPromptTest, TokensAfterThePromptAreComputedAsDecodeDoes) {
   EXPECT_EQ(streamed.token->logprob, expected.token->logprob);
 }
 
-TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsed) { EXPECT_EQ(Device(1 << 20), nullptr); }
+TEST_F(StreamedPromptTest, WholeMachineGivesTheSameBitsOnMoreThreads) {
+  const auto device = Device();
+  PrefillJob job = Job(60);
+  const Result expected = Run(nullptr, job);
+  for (const bool whole_machine : {false, true, true, false}) {
+    job.whole_machine = whole_machine;
+    const Result streamed = Run(device.get(), job);
+    EXPECT_TRUE(streamed.streamed.has_value());
+    EXPECT_EQ(node_.workers().active_threads(),
+              whole_machine ? node_.workers().threads() : node_.workers().own_threads());
+    EXPECT_EQ(streamed.token->logprob, expected.token->logprob);
+  }
+}
+
+// A conversation's next turn, whose lease begins with pages that others read too.
+void StreamedPromptTest::CheckCachedPrefix() {
+  const auto device = Device(BytesFor(40));
+  const PrefillJob first = Job(140);
+  const PrefillJob next = Job(230);
+  const Result expected = Run(nullptr, next);
+  const KvLease turn = Reserve(140);
+  Run(nullptr, first, turn);
+  node_.pool().Cache(turn, first.token_ids);
+
+  const auto reserve_next = [&] { return *node_.pool().Reserve({.tokens = next.token_ids, .capacity = 230}); };
+  const KvLease lease = reserve_next();
+  ASSERT_EQ(lease.cached_tokens, 128);
+  const Result streamed = Run(device.get(), next, lease);
+  ASSERT_TRUE(streamed.streamed.has_value());
+  EXPECT_EQ(streamed.streamed->passes, 3);  // of the 102 new tokens
+  EXPECT_EQ(streamed.progress.front(), 128 + 34 / 3);
+  EXPECT_EQ(streamed.token->id, expected.token->id);
+  EXPECT_EQ(streamed.token->logprob, expected.token->logprob);
+
+  // A run that writes the prefix as well would put right what is wrong in there.
+  uint16_t* const shared = node_.pool().Pages(turn).Token(/*layer=*/0, /*position=*/127);
+  const uint16_t wrong = shared[0] ^ 1;
+  shared[0] = wrong;
+  EXPECT_TRUE(Run(device.get(), next, reserve_next()).streamed.has_value());
+  EXPECT_EQ(shared[0], wrong);
+}
+
+TEST_F(StreamedPromptTest, ACachedPrefixIsReadAndNotWritten) { CheckCachedPrefix(); }
+
+TEST_F(StreamedPromptTest, ACachedPrefixIsReadAndNotWrittenUnabsorbed) {
+  form_.name = "unabsorbed";
+  CheckCachedPrefix();
+}
+
+TEST_F(StreamedPromptTest, ARevokedLeaseAborts) {
+  const auto device = Device();
+  PrefillRunner runner = Runner(device.get());
+  const KvLease lease = Reserve();
+  const auto writer = node_.Writer(lease);
+  int asked = 0;
+  const auto revoke = [&] {
+    if (++asked == 5) node_.pool().Release(lease);
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(absl::IsAborted(runner.Run(Job(60), *writer, revoke, {}).status()));
+}
+
+TEST_F(StreamedPromptTest, WhatWasDoneBeforeACancellationStays) {
+  const auto device = Device(BytesFor(24));  // three passes of 20 rows
+  const Result expected = Run(nullptr, Job(60));
+  const KvLease lease = Reserve();
+  const auto after_a_pass = [&] {
+    return node_.pool().ValidTokens(lease) > 0 ? absl::CancelledError("killed here") : absl::OkStatus();
+  };
+  {
+    PrefillRunner runner = Runner(device.get());
+    const auto writer = node_.Writer(lease);
+    EXPECT_TRUE(absl::IsCancelled(runner.Run(Job(60), *writer, after_a_pass, {}).status()));
+  }
+  EXPECT_THAT(node_.pool().ValidTokens(lease), testing::AnyOf(20, 40));
+  const Result resumed = Run(device.get(), Job(60), lease);
+  EXPECT_TRUE(resumed.streamed.has_value());
+  EXPECT_GT(resumed.progress.front(), 20);
+  EXPECT_EQ(resumed.token->logprob, expected.token->logprob);
+}
+
+TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsed) {
+  EXPECT_EQ(Device(1 << 20), nullptr);
+  EXPECT_EQ(Device(/*memory_bytes=*/0, /*dense_bytes=*/1 << 10), nullptr);
+}
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {
   // Room for 24 rows at a time, which may not be cut.
-  const ModelWeights weights = BindWeights(node_.segment()).value();
-  HostCompute compute(node_.spec(), weights, *AvailableKernels().back(), node_.workers(), 16);
+  HostCompute compute(node_.spec(), weights_, *AvailableKernels().back(), node_.workers(), 16);
   const auto host = device::NewHostDevice({.memory_bytes = int64_t{1} << 30});
-  const int64_t slots = 2 * SlotBytes(ListModules(node_.spec(), weights, MlaForm::kAbsorbed, 1 << 18));
-  StreamPrefill prefill(*host, node_.spec(), weights, compute,
-                        {.device_bytes = (1 << 20) + slots + compute.ActivationBytes(24), .dense_bytes = 1 << 20});
-  PrefillRunner runner(node_.engine(), form_, {.prefill = &prefill, .from_tokens = 1, .trace_file = ""});
+  StreamPrefill prefill(*host, node_.spec(), weights_, compute, {.device_bytes = BytesFor(24), .dense_bytes = 1 << 20});
+  PrefillRunner runner(node_.engine(), node_.workers(), form_,
+                       {.prefill = &prefill, .from_tokens = 1, .trace_file = ""});
   int streamed = 0;
   const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters&) { ++streamed; }};
   for (const int tokens : {24, 40}) {
-    const auto writer = node_.Writer(*node_.pool().Reserve(100));
+    const auto writer = node_.Writer(Reserve());
     EXPECT_TRUE(runner.Run(Job(tokens), *writer, Never, events).ok());
     EXPECT_EQ(streamed, 1);
   }
@@ -133,12 +241,12 @@ TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) 
 TEST_F(StreamedPromptTest, WritesTheTimeline) {
   const std::string path = testing::TempDir() + "streamed_prompt_trace.json";
   const auto device = Device();
-  Run(device.get(), Job(60), *node_.pool().Reserve(100), path);
+  Run(device.get(), Job(60), Reserve(), path);
   std::FILE* file = std::fopen(path.c_str(), "r");
   ASSERT_NE(file, nullptr);
   std::fclose(file);
   std::remove(path.c_str());
-  Run(device.get(), Job(60), *node_.pool().Reserve(100), "/no/such/folder/trace.json");  // said in the log only
+  Run(device.get(), Job(60), Reserve(), "/no/such/folder/trace.json");  // said in the log only
 }
 
 }  // namespace

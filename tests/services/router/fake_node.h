@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -26,28 +27,34 @@ class FakeClock final : public Clock {
     now_ += duration;
     if (on_sleep) on_sleep();
   }
+  void Advance(Duration duration) { now_ += duration; }
   std::function<void()> on_sleep;
 
  private:
   TimePoint now_{std::chrono::hours(1)};
 };
 
+// Sends every prompt to prefill.
+inline constexpr PathSettings kAllToPrefill{.chunked_below_tokens = 0};
+
 // Prefill, decode and the client of one request at a time. Each call that crosses a process boundary is a step; a fault
 // is tied to the number of a step and happens just before it takes effect.
 class FakeNode : public PrefillPeer, public DecodePeer {
  public:
-  enum class Fault { kPrefillDies, kDecodeDies, kBothDie, kLeaseRevoked, kClientLeaves, kPrefillDrains };
+  // kLeaseRevoked: it was not started in time. kPreempted: its pages were needed for an older request.
+  enum class Fault { kPrefillDies, kDecodeDies, kBothDie, kLeaseRevoked, kPreempted, kClientLeaves, kPrefillDrains };
 
-  FakeNode()
+  explicit FakeNode(const PathSettings& settings = kAllToPrefill)
       : registry("router"),
         metrics(registry),
         roles([this](Role role) { return IsUp(role); }, clock, std::chrono::seconds(10)),
-        queue(4) {
+        queue(4),
+        policy(settings, clock) {
     spdlog::set_level(spdlog::level::off);
     roles.Poll();
   }
 
-  RouterEnvironment Environment() { return {roles, queue, metrics, clock}; }
+  RouterEnvironment Environment() { return {roles, queue, policy, metrics, clock}; }
   CallPeers Call() {
     return {*this, *this, [this] { return client_here ? absl::OkStatus() : absl::CancelledError("client left"); }};
   }
@@ -63,27 +70,33 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   absl::StatusOr<GeneratedToken> Run(const PrefillJob& job, PrefillProgressFn progress) override {
     const std::vector<int32_t> tokens(job.tokens.begin(), job.tokens.end());
     ++prefill_runs;
+    whole_machine = job.whole_machine;
     MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
     const auto total = static_cast<uint32_t>(tokens.size());
     while (true) {
       Pages* pages = Find(job.lease.id);
-      if (pages == nullptr || pages->revoked) return absl::AbortedError("prefill: the lease was revoked");
+      if (pages == nullptr || !pages->end.ok()) return absl::AbortedError("prefill: the lease was revoked");
+      EXPECT_EQ(pages->wanted, tokens);
       if (pages->valid.size() >= tokens.size()) break;
       pages->valid.push_back(tokens[pages->valid.size()]);
       ++prefilled_tokens;
       const auto valid = static_cast<uint32_t>(pages->valid.size());
       MOE_RETURN_IF_ERROR(Step(Role::kPrefill));  // decode may die in it, and the pages with it
-      MOE_RETURN_IF_ERROR(progress(valid, total));
+      MOE_RETURN_IF_ERROR(progress({.done_tokens = valid, .total_tokens = total}));
     }
     EXPECT_EQ(Find(job.lease.id)->valid, tokens);
     return Model(tokens, job.sampling, tokens.size() - job.prompt_tokens);
   }
 
   absl::Status Score(const PrefillJob& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override {
+    whole_machine = job.whole_machine;
     for (size_t i = 0; i < job.tokens.size(); ++i) {
       MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
-      if (Find(job.lease.id) == nullptr) return absl::AbortedError("prefill: the lease was revoked");
-      MOE_RETURN_IF_ERROR(progress(static_cast<uint32_t>(i), static_cast<uint32_t>(job.tokens.size())));
+      const Pages* pages = Find(job.lease.id);
+      if (pages == nullptr || !pages->end.ok()) return absl::AbortedError("prefill: the lease was revoked");
+      EXPECT_TRUE(pages->valid.empty());
+      MOE_RETURN_IF_ERROR(progress(
+          {.done_tokens = static_cast<uint32_t>(i), .total_tokens = static_cast<uint32_t>(job.tokens.size())}));
       ScoredPosition score{.id = job.tokens[i], .logprob = std::nullopt, .top = {}};
       if (i > 0) score.logprob = -1.0f * static_cast<float>(i);
       score.top.resize(i > 0 ? top : 0);
@@ -98,7 +111,9 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   bool IsUp(Role role) const { return clock.Now() >= down_until_[static_cast<size_t>(role)]; }
   void Kill(Role role) {
     down_until_[static_cast<size_t>(role)] = clock.Now() + downtime;
-    if (role == Role::kDecode) pages_.clear();
+    if (role != Role::kDecode) return;
+    pages_.clear();
+    cache.clear();
   }
 
   size_t leases() const { return pages_.size(); }
@@ -109,29 +124,42 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   RouterMetrics metrics;
   RoleMonitor roles;
   AdmissionQueue queue;
+  PathPolicy policy;
 
   std::map<int, Fault> faults;  // by number of the step, from 1
   Clock::Duration downtime = std::chrono::seconds(3);
+  std::function<void()> on_step;
   bool client_here = true;
   uint64_t capacity = 1000;  // tokens of the pool
-  uint32_t cached_tokens = 0;
+  uint64_t taken = 0;        // of these, by other requests
+  // What the prefix cache holds; with keeps_prefixes also what ended sessions leave.
+  std::vector<std::vector<int32_t>> cache;
+  bool keeps_prefixes = false;
   int steps = 0;
   int prefill_runs = 0;
-  int prefilled_tokens = 0;
+  int prefilled_tokens = 0;    // by prefill
+  bool whole_machine = false;  // what prefill was told last
   int decode_starts = 0;
+  int decode_prompts = 0;
+  int chunked_tokens = 0;          // prompt tokens that decode computed
+  std::vector<uint64_t> arrivals;  // one for every reservation granted
 
  private:
   struct Pages {
+    std::vector<int32_t> wanted;  // Reserve's tokens
     std::vector<int32_t> valid;
     uint32_t tokens = 0;
-    bool revoked = false;
+    absl::Status end = absl::OkStatus();  // why decode has ended the session
   };
 
   class Session final : public DecodeSession {
    public:
     explicit Session(FakeNode& node) : node_(node) {}
     ~Session() override {
-      if (Pages* pages = node_.Find(id_)) node_.reserved_ -= pages->tokens;
+      if (Pages* pages = node_.Find(id_)) {
+        node_.reserved_ -= pages->tokens;
+        if (node_.keeps_prefixes) node_.cache.push_back(pages->valid);
+      }
       node_.pages_.erase(id_);
     }
     absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) override {
@@ -140,62 +168,121 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
       if (tokens > node_.capacity) return absl::InvalidArgumentError("decode: never fits");
       if (node_.pages_.empty()) node_.reserved_ = 0;
-      if (node_.reserved_ + tokens > node_.capacity) return absl::ResourceExhaustedError("decode: no pages now");
+      if (node_.reserved_ + tokens + node_.taken > node_.capacity)
+        return absl::ResourceExhaustedError("decode: no pages now");
       node_.reserved_ += tokens;
+      node_.arrivals.push_back(request.arrival);
       id_ = ++node_.last_lease_;
-      node_.pages_[id_].tokens = tokens;
+      Pages& pages = node_.pages_[id_];
+      pages.tokens = tokens;
+      pages.wanted.assign(request.tokens.begin(), request.tokens.end());
+      if (!request.ignore_cache) pages.valid = node_.CachedPrefix(pages.wanted);
       return Reservation{.lease = {.pool = "pool", .slot = 0, .id = id_, .pages = {}},
-                         .cached_tokens = node_.cached_tokens};
+                         .cached_tokens = static_cast<uint32_t>(pages.valid.size())};
     }
     absl::Status Start(const DecodeStart& start) override {
-      MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
-      Pages* pages = node_.Find(id_);
-      if (pages == nullptr) return absl::UnavailableError("decode: Socket closed");
+      MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());
       ++node_.decode_starts;
+      EXPECT_EQ(pages->valid, pages->wanted);
       EXPECT_EQ(start.position, pages->valid.size());
       EXPECT_LE(start.position + 1 + start.max_tokens, pages->tokens);
       EXPECT_FLOAT_EQ(start.token.logprob, -0.5f * static_cast<float>(start.index));
-      start_ = start;
-      tokens_ = pages->valid;
+      tokens_ = pages->wanted;
       tokens_.push_back(start.token.id);
+      Begin(start.index + 1, start.max_tokens, start.sampling, start.stop_ids);
+      return absl::OkStatus();
+    }
+    absl::Status Prompt(const DecodePrompt& prompt) override {
+      MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());
+      ++node_.decode_prompts;
+      EXPECT_LE(pages->wanted.size() + prompt.max_tokens, pages->tokens);
+      tokens_ = pages->wanted;
+      Begin(prompt.index, prompt.max_tokens, prompt.sampling, prompt.stop_ids);
       return absl::OkStatus();
     }
     absl::StatusOr<DecodeEvent> Next() override {
-      MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
-      if (node_.Find(id_) == nullptr) return absl::UnavailableError("decode: Socket closed");
-      if (sent_ == start_.max_tokens) return DecodeEvent(FinishReason::kLength);
-      ++sent_;
-      const GeneratedToken token = Model(tokens_, start_.sampling, start_.index + sent_);
-      for (const int32_t stop : start_.stop_ids) {
-        if (stop == token.id) return DecodeEvent(FinishReason::kStop);
-      }
+      MOE_ASSIGN_OR_RETURN(Pages * pages, Live());
+      EXPECT_TRUE(begun_);
+      if (pages->valid.size() < pages->wanted.size()) return DecodeEvent(Chunk(*pages));
+      if (left_ == 0) return DecodeEvent(FinishReason::kLength);
+      --left_;
+      const GeneratedToken token = Model(tokens_, sampling_, index_++);
+      if (std::ranges::find(stop_ids_, token.id) != stop_ids_.end()) return DecodeEvent(FinishReason::kStop);
+      pages->valid = tokens_;
       tokens_.push_back(token.id);
       return DecodeEvent(token);
     }
 
+    absl::Status GiveUp() override {
+      EXPECT_FALSE(begun_);
+      MOE_RETURN_IF_ERROR(Live().status());
+      return absl::CancelledError("decode: the lease was not started");
+    }
+
    private:
+    // The pages, or why there are none any more.
+    absl::StatusOr<Pages*> Live() {
+      MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
+      Pages* pages = node_.Find(id_);
+      if (pages == nullptr) return absl::UnavailableError("decode: Socket closed");
+      MOE_RETURN_IF_ERROR(pages->end);
+      return pages;
+    }
+    void Begin(uint64_t index, uint32_t max_tokens, const Sampling& sampling, const std::vector<int32_t>& stop_ids) {
+      EXPECT_FALSE(begun_);
+      begun_ = true;
+      index_ = index;
+      left_ = max_tokens;
+      sampling_ = sampling;
+      stop_ids_ = stop_ids;
+    }
+    PrefillProgress Chunk(Pages& pages) {
+      pages.valid.push_back(pages.wanted[pages.valid.size()]);
+      ++node_.chunked_tokens;
+      return {.done_tokens = static_cast<uint32_t>(pages.valid.size()),
+              .total_tokens = static_cast<uint32_t>(pages.wanted.size())};
+    }
+
     FakeNode& node_;
     uint64_t id_ = 0;
-    DecodeStart start_;
-    std::vector<int32_t> tokens_;
-    uint32_t sent_ = 0;
+    bool begun_ = false;
+    std::vector<int32_t> tokens_;  // all, the last sampled one included
+    uint64_t index_ = 0;           // of the next token to be sampled
+    uint32_t left_ = 0;            // to be sampled
+    Sampling sampling_;
+    std::vector<int32_t> stop_ids_;
   };
+
+  // The longest that the cache holds, without the last token.
+  std::vector<int32_t> CachedPrefix(const std::vector<int32_t>& wanted) const {
+    size_t longest = 0;
+    for (const std::vector<int32_t>& entry : cache) {
+      const size_t size = std::min(entry.size(), wanted.size() - 1);
+      const auto end = std::mismatch(entry.begin(), entry.begin() + static_cast<ptrdiff_t>(size), wanted.begin()).first;
+      longest = std::max(longest, static_cast<size_t>(end - entry.begin()));
+    }
+    return {wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(longest)};
+  }
 
   absl::Status Step(Role role) {
     const auto fault = faults.find(++steps);
+    if (on_step) on_step();
     if (fault != faults.end()) {
       if (fault->second == Fault::kPrefillDies || fault->second == Fault::kBothDie) Kill(Role::kPrefill);
       if (fault->second == Fault::kDecodeDies || fault->second == Fault::kBothDie) Kill(Role::kDecode);
       if (fault->second == Fault::kClientLeaves) client_here = false;
-      if (fault->second == Fault::kLeaseRevoked) {
-        for (auto& [id, pages] : pages_) pages.revoked = true;
-      }
+      if (fault->second == Fault::kLeaseRevoked) EndSessions(absl::CancelledError("decode: not started in time"));
+      if (fault->second == Fault::kPreempted) EndSessions(absl::AbortedError("decode: preempted"));
       if (fault->second == Fault::kPrefillDrains && role == Role::kPrefill)
         return absl::CancelledError("prefill: drained");
     }
     if (!client_here) return absl::CancelledError("CANCELLED");
     if (!IsUp(role)) return absl::UnavailableError(std::string(RoleName(role)) + ": connection refused");
     return absl::OkStatus();
+  }
+
+  void EndSessions(const absl::Status& why) {
+    for (auto& [id, pages] : pages_) pages.end = why;
   }
 
   Pages* Find(uint64_t id) {

@@ -1,70 +1,29 @@
-#include "services/router/generation.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/client_metric.h>
 
-#include "tests/services/router/fake_node.h"
+#include <tuple>
+
+#include "tests/services/router/generation_fixture.h"
 
 namespace moestro {
 namespace {
 
+using testing::Expected;
 using testing::FakeNode;
+using testing::Job;
+using testing::kAllToDecode;
+using testing::kAllToPrefill;
+using testing::RecordingSink;
+using testing::Result;
+using testing::RunJob;
+using testing::StepsOfCleanRun;
 using Fault = FakeNode::Fault;
 using ::testing::HasSubstr;
 
-class RecordingSink final : public GenerationSink {
- public:
-  absl::Status OnAdmitted() override {
-    ++admitted;
-    return absl::OkStatus();
-  }
-  absl::Status OnPrefill(uint32_t done, uint32_t total) override {
-    EXPECT_LE(done, total);
-    return absl::OkStatus();
-  }
-  absl::Status OnToken(const GeneratedToken& token) override {
-    if (fails) return absl::CancelledError("the client went away");
-    EXPECT_FLOAT_EQ(token.logprob, -0.5f * static_cast<float>(ids.size()));
-    ids.push_back(token.id);
-    return absl::OkStatus();
-  }
-  int admitted = 0;
-  bool fails = false;
-  std::vector<int32_t> ids;
-};
-
-GenerateJob Job(uint32_t max_tokens = 6) {
-  return {.request_id = "id", .prompt = {5, 6, 7}, .max_tokens = max_tokens, .sampling = {.seed = 11}, .stop_ids = {}};
-}
-
-// What Job(max_tokens) gives on a node where nothing goes wrong.
-std::vector<int32_t> Expected(uint32_t max_tokens, uint64_t seed = 11) {
-  std::vector<int32_t> tokens = Job().prompt;
-  for (uint32_t i = 0; i < max_tokens; ++i) tokens.push_back(FakeNode::Model(tokens, {.seed = seed}, i).id);
-  return {tokens.begin() + 3, tokens.end()};
-}
-
-struct Result {
-  absl::Status status;
-  RequestSummary summary;
-  std::vector<int32_t> ids;
-};
-
-Result RunJob(FakeNode& node, const GenerateJob& job) {
-  RecordingSink sink;
-  Generation generation(job, node.Environment(), node.Call(), sink);
-  Result result;
-  result.status = generation.Run();
-  result.summary = generation.Summary();
-  result.ids = sink.ids;
-  EXPECT_LE(sink.admitted, 1);
-  return result;
-}
-
 TEST(GenerationTest, GeneratesUntilLength) {
   FakeNode node;
-  node.cached_tokens = 2;
+  node.cache = {{5, 6}, {5, 9, 7}};
   const Result result = RunJob(node, Job());
   ASSERT_TRUE(result.status.ok()) << result.status;
   EXPECT_EQ(result.ids, Expected(6));
@@ -78,7 +37,9 @@ TEST(GenerationTest, GeneratesUntilLength) {
   EXPECT_EQ(node.metrics.generation_tokens.Value(), 6);
   EXPECT_EQ(node.metrics.running.Value(), 0);
   EXPECT_EQ(node.metrics.waiting.Value(), 0);
-  EXPECT_EQ(node.metrics.time_to_first_token.Collect().histogram.sample_count, 1u);
+  EXPECT_EQ(node.metrics.prompt_tokens_cached.Value(), 2);
+  EXPECT_EQ(node.prefilled_tokens, 1);
+  EXPECT_EQ(node.metrics.TimeToFirstToken(PrefillPath::kWholeMachine).Collect().histogram.sample_count, 1u);
   EXPECT_EQ(node.metrics.inter_token_latency.Collect().histogram.sample_count, 5u);
 }
 
@@ -118,31 +79,27 @@ TEST(GenerationTest, SeedDecidesTheTokens) {
   FakeNode first, second, third;
   EXPECT_EQ(RunJob(first, job).ids, RunJob(second, job).ids);
   job.sampling.seed = 12;
-  EXPECT_EQ(RunJob(third, job).ids, Expected(6, 12));
-  EXPECT_NE(Expected(6, 12), Expected(6, 11));
-}
-
-int StepsOfCleanRun() {
-  FakeNode node;
-  RunJob(node, Job());
-  return node.steps;
+  EXPECT_EQ(RunJob(third, job).ids, Expected(job));
+  EXPECT_NE(Expected(job), Expected(6));
 }
 
 // Every fault before every step of a request: the tokens are those of the run in which nothing happened.
-class SingleFaultTest : public ::testing::TestWithParam<Fault> {};
+class SingleFaultTest : public ::testing::TestWithParam<std::tuple<Fault, PathSettings>> {};
 
 TEST_P(SingleFaultTest, RequestGoesOnExactly) {
+  const auto& [fault, settings] = GetParam();
   int resumed = 0;
-  for (int step = 1; step <= StepsOfCleanRun(); ++step) {
+  for (int step = 1; step <= StepsOfCleanRun(settings); ++step) {
     SCOPED_TRACE(step);
-    FakeNode node;
-    node.faults[step] = GetParam();
+    FakeNode node(settings);
+    node.faults[step] = fault;
     const Result result = RunJob(node, Job());
     ASSERT_TRUE(result.status.ok()) << result.status;
     EXPECT_EQ(result.ids, Expected(6));
     EXPECT_EQ(result.summary.completion_tokens, 6u);
     EXPECT_LE(result.summary.resumed, 2u);
     EXPECT_EQ(node.metrics.resumed.Value(), result.summary.resumed);
+    EXPECT_EQ(node.metrics.preempted.Value(), fault == Fault::kPreempted ? result.summary.resumed : 0);
     EXPECT_EQ(node.leases(), 0u);
     EXPECT_EQ(node.metrics.running.Value(), 0);
     resumed += static_cast<int>(result.summary.resumed);
@@ -150,9 +107,15 @@ TEST_P(SingleFaultTest, RequestGoesOnExactly) {
   EXPECT_GT(resumed, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, SingleFaultTest,
-                         ::testing::Values(Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie,
-                                           Fault::kLeaseRevoked, Fault::kPrefillDrains));
+INSTANTIATE_TEST_SUITE_P(ByPrefill, SingleFaultTest,
+                         ::testing::Combine(::testing::Values(Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie,
+                                                              Fault::kLeaseRevoked, Fault::kPreempted,
+                                                              Fault::kPrefillDrains),
+                                            ::testing::Values(kAllToPrefill)));
+INSTANTIATE_TEST_SUITE_P(ByDecode, SingleFaultTest,
+                         ::testing::Combine(::testing::Values(Fault::kDecodeDies, Fault::kBothDie, Fault::kLeaseRevoked,
+                                                              Fault::kPreempted),
+                                            ::testing::Values(kAllToDecode)));
 
 TEST(GenerationTest, PrefillResumesFromTheTokensItHadFinished) {
   FakeNode node;
@@ -175,22 +138,20 @@ TEST(GenerationTest, TwoFaultsInOneRequest) {
   }
 }
 
-TEST(GenerationTest, RoleThatNeverComesBackIsNamed) {
-  for (const Fault fault : {Fault::kPrefillDies, Fault::kDecodeDies}) {
-    FakeNode node;
-    node.downtime = std::chrono::hours(5);
-    node.faults[3] = fault;
-    const auto before = node.clock.Now();
-    const Result result = RunJob(node, Job());
-    EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
-    EXPECT_THAT(std::string(result.status.message()), HasSubstr(fault == Fault::kPrefillDies ? "prefill" : "decode"));
-    EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(10));
-    EXPECT_LE(node.clock.Now() - before, std::chrono::seconds(11));
-    EXPECT_EQ(node.leases(), 0u);
-  }
+TEST(GenerationTest, DecodeThatNeverComesBackIsNamed) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.faults[3] = Fault::kDecodeDies;
+  const auto before = node.clock.Now();
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("decode"));
+  EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(10));
+  EXPECT_LE(node.clock.Now() - before, std::chrono::seconds(11));
+  EXPECT_EQ(node.leases(), 0u);
 }
 
-TEST(GenerationTest, RoleLongGoneFailsAtOnce) {
+TEST(GenerationTest, DecodeLongGoneFailsAtOnce) {
   FakeNode node;
   node.downtime = std::chrono::hours(5);
   node.Kill(Role::kDecode);
@@ -212,13 +173,15 @@ TEST(GenerationTest, RecoveriesAreBounded) {
 }
 
 TEST(GenerationTest, ClientThatLeavesEndsTheRequestAtAnyStep) {
-  for (int step = 1; step < StepsOfCleanRun(); ++step) {
-    FakeNode node;
-    node.faults[step] = Fault::kClientLeaves;
-    const Result result = RunJob(node, Job());
-    EXPECT_TRUE(absl::IsCancelled(result.status)) << step << " " << result.status;
-    EXPECT_EQ(result.summary.resumed, 0u) << step;
-    EXPECT_EQ(node.leases(), 0u) << step;
+  for (const PathSettings& settings : {kAllToPrefill, kAllToDecode}) {
+    for (int step = 1; step < StepsOfCleanRun(settings); ++step) {
+      FakeNode node(settings);
+      node.faults[step] = Fault::kClientLeaves;
+      const Result result = RunJob(node, Job());
+      EXPECT_TRUE(absl::IsCancelled(result.status)) << step << " " << result.status;
+      EXPECT_EQ(result.summary.resumed, 0u) << step;
+      EXPECT_EQ(node.leases(), 0u) << step;
+    }
   }
 }
 

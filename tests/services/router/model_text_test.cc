@@ -28,7 +28,8 @@ std::unique_ptr<const ModelText> Make(const std::string& chat_template = kTurns)
   auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
                                  .chat_template = chat_template,
                                  .bos_token = "<|bos|>",
-                                 .eos_token = "<|end|>"});
+                                 .eos_token = "<|end|>",
+                                 .add_bos_token = true});
   EXPECT_TRUE(text.ok()) << text.status();
   return *std::move(text);
 }
@@ -47,6 +48,16 @@ TEST(ModelTextTest, PlainTextGetsBosAndNoControlTokens) {
   EXPECT_EQ(ids->size(), 7u);
   EXPECT_EQ(text->Decode(*ids, false), "<|end|>");
   EXPECT_EQ(text->token_count(), testing::kTokenCount);
+}
+
+TEST(ModelTextTest, NoBosWhereTheTokenizerAddsNone) {
+  const auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+                                       .chat_template = kTurns,
+                                       .bos_token = "<|bos|>",
+                                       .eos_token = ""});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*(*text)->Encode("hi!", /*plain=*/false), ElementsAre(kHi, '!'));
+  EXPECT_THAT(Chat(**text, {{"user", "hi"}}), ElementsAre(kBos, kUser, kHi, kAssistant));  // as the template says
 }
 
 TEST(ModelTextTest, ChatFollowsTheTemplate) {

@@ -24,8 +24,11 @@ ServedModel Model() {
   model.default_temperature = 0.6f;
   model.default_top_p = 0.95f;
   model.default_top_k = 7;
-  model.text = *ModelText::Create(
-      {.tokenizer_json = testing::TinyTokenizerJson(), .chat_template = "", .bos_token = "<|bos|>", .eos_token = ""});
+  model.text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+                                   .chat_template = "",
+                                   .bos_token = "<|bos|>",
+                                   .eos_token = "",
+                                   .add_bos_token = true});
   return model;
 }
 

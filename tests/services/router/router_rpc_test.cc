@@ -50,7 +50,15 @@ struct FakePool {
   std::map<uint64_t, std::vector<int32_t>> leases;
   uint64_t last_id = 0;
   std::atomic<int> sessions{0};
+  std::atomic<uint32_t> preempt_after{0};  // tokens of a session, as long as preemptions are left; 0 = never
+  std::atomic<int> preemptions_left{0};
+  std::atomic<bool> preempt_in_prefill{false};  // the next lease
 };
+
+grpc::Status Preempted() { return {grpc::StatusCode::ABORTED, "the pages were needed for an older request"}; }
+
+// Prompts of fewer new tokens go to decode.
+constexpr uint32_t kChunkedBelow = 2;
 
 class FakePrefill final : public v1::Prefill::Service {
  public:
@@ -62,8 +70,11 @@ class FakePrefill final : public v1::Prefill::Service {
       std::lock_guard lock(pool_.mutex);
       const auto lease = pool_.leases.find(request->lease().id());
       if (lease == pool_.leases.end()) return grpc::Status(grpc::StatusCode::ABORTED, "the lease was revoked");
+      if (pool_.preempt_in_prefill) return grpc::Status(grpc::StatusCode::ABORTED, "the lease was revoked");
       lease->second = tokens;
     }
+    whole_machine = request->whole_machine();
+    ++runs;
     v1::PrefillReply reply;
     reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(tokens.size()));
     reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(tokens.size()));
@@ -76,6 +87,8 @@ class FakePrefill final : public v1::Prefill::Service {
     writer->Write(reply);
     return grpc::Status::OK;
   }
+  std::atomic<bool> whole_machine{false};
+  std::atomic<int> runs{0};
 
  private:
   FakePool& pool_;
@@ -84,6 +97,7 @@ class FakePrefill final : public v1::Prefill::Service {
 class FakeDecode final : public v1::Decode::Service {
  public:
   explicit FakeDecode(FakePool& pool) : pool_(pool) {}
+  std::atomic<int> prompts{0};
   grpc::Status Session(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override {
     ++pool_.sessions;
@@ -97,7 +111,8 @@ class FakeDecode final : public v1::Decode::Service {
                    grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream) {
     v1::SessionRequest request;
     if (!stream.Read(&request)) return grpc::Status::CANCELLED;
-    if (request.reserve().token_ids_size() + request.reserve().max_tokens() > 100000) return {grpc::StatusCode::INVALID_ARGUMENT, "never fits"};
+    const v1::SessionRequest::Reserve reserve = request.reserve();
+    EXPECT_GT(reserve.arrival(), 0u);
     uint64_t id = 0;
     {
       std::lock_guard lock(pool_.mutex);
@@ -106,25 +121,50 @@ class FakeDecode final : public v1::Decode::Service {
     }
     v1::SessionReply reply;
     reply.mutable_reserved()->mutable_lease()->set_id(id);
+    // The prefix cache holds two tokens of everything.
+    reply.mutable_reserved()->set_cached_tokens(reserve.token_ids_size() > 2 ? 2 : 0);
     stream.Write(reply);
     grpc::Status status = grpc::Status::CANCELLED;
-    if (stream.Read(&request)) status = Generate(context, stream, request.start(), id);
+    if (stream.Read(&request)) {
+      status = Begin(context, stream, reserve, request, id);
+    } else if (pool_.preempt_in_prefill.exchange(false)) {
+      status = Preempted();
+    }
     std::lock_guard lock(pool_.mutex);
     pool_.leases.erase(id);
     return status;
   }
 
+  grpc::Status Begin(grpc::ServerContext& context,
+                     grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream,
+                     const v1::SessionRequest::Reserve& reserve, const v1::SessionRequest& request, uint64_t id) {
+    std::vector<int32_t> tokens(reserve.token_ids().begin(), reserve.token_ids().end());
+    if (request.has_start()) {
+      EXPECT_EQ(Filled(id), tokens);
+      tokens.push_back(request.start().token());
+      return Generate(context, stream, std::move(tokens), request.start().max_tokens());
+    }
+    ++prompts;
+    EXPECT_EQ(request.prompt().index(), 0u);
+    EXPECT_EQ(request.prompt().max_tokens(), reserve.max_tokens());
+    v1::SessionReply reply;
+    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(tokens.size()));
+    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(tokens.size()));
+    stream.Write(reply);
+    return Generate(context, stream, std::move(tokens), request.prompt().max_tokens());
+  }
+
+  std::vector<int32_t> Filled(uint64_t id) {
+    std::lock_guard lock(pool_.mutex);
+    return pool_.leases[id];
+  }
+
   grpc::Status Generate(grpc::ServerContext& context,
                         grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>& stream,
-                        const v1::SessionRequest::Start& start, uint64_t id) {
-    std::vector<int32_t> tokens;
-    {
-      std::lock_guard lock(pool_.mutex);
-      tokens = pool_.leases[id];
-    }
-    tokens.push_back(start.token());
+                        std::vector<int32_t> tokens, uint32_t max_tokens) {
     v1::SessionReply reply;
-    for (uint32_t i = 0; i < start.max_tokens(); ++i) {
+    for (uint32_t i = 0; i < max_tokens; ++i) {
+      if (pool_.preempt_after > 0 && i == pool_.preempt_after && pool_.preemptions_left-- > 0) return Preempted();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (context.IsCancelled()) return grpc::Status::CANCELLED;
       tokens.push_back(NextToken(tokens));
@@ -147,6 +187,8 @@ class FakeStore final : public v1::WeightStore::Service {
     reply->set_fingerprint(fingerprint_);
     reply->set_max_context_tokens(1000);
     reply->set_tokenizer_json(testing::TinyTokenizerJson());
+    reply->set_bos_token("<|bos|>");
+    reply->set_add_bos_token(fingerprint_ == "b");
     return grpc::Status::OK;
   }
   grpc::Status Attach(grpc::ServerContext* context, const v1::AttachRequest* request,
@@ -186,7 +228,8 @@ class RouterRpcTest : public ::testing::Test {
         peers_(Address("prefill"), Address("decode")),
         roles_([this](Role role) { return peers_.Ping(role); }, clock_, std::chrono::seconds(10)),
         queue_(16),
-        runner_(board_, {roles_, queue_, metrics_, clock_}, {}, [this] { return ++random_; }),
+        policy_({.chunked_below_tokens = kChunkedBelow}, clock_),
+        runner_(board_, {roles_, queue_, policy_, metrics_, clock_}, {}, [this] { return ++random_; }),
         service_(MakeInferenceService(runner_, board_, peers_)) {
     spdlog::set_level(spdlog::level::off);
     std::filesystem::create_directories(directory_);
@@ -197,8 +240,11 @@ class RouterRpcTest : public ::testing::Test {
     auto model = std::make_shared<ServedModel>();
     model->name = "tiny";
     model->max_context_tokens = 1000;
-    model->text = *ModelText::Create(
-        {.tokenizer_json = testing::TinyTokenizerJson(), .chat_template = "", .bos_token = "<|bos|>", .eos_token = ""});
+    model->text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+                                      .chat_template = "",
+                                      .bos_token = "<|bos|>",
+                                      .eos_token = "",
+                                      .add_bos_token = true});
     board_.SetModel(std::move(model));
     board_.SetReady();
   }
@@ -237,6 +283,8 @@ class RouterRpcTest : public ::testing::Test {
         text += reply.tokens().text();
         if (on_text) on_text(context);
       }
+      if (reply.has_started()) started_ = reply.started();
+      if (reply.has_prefill()) progress_ = reply.prefill();
       if (reply.has_finished()) finished = reply.finished();
     }
     return reader->Finish();
@@ -253,6 +301,7 @@ class RouterRpcTest : public ::testing::Test {
   PeerChannels peers_;
   RoleMonitor roles_;
   AdmissionQueue queue_;
+  PathPolicy policy_;
   std::atomic<uint64_t> random_{0};
   RequestRunner runner_;
   std::shared_ptr<grpc::Service> service_;
@@ -260,6 +309,8 @@ class RouterRpcTest : public ::testing::Test {
   std::unique_ptr<RpcServer> decode_server_;
   std::unique_ptr<RpcServer> router_server_;
   std::unique_ptr<v1::Inference::Stub> client_;
+  v1::GenerateReply::Started started_;  // of the last request
+  v1::PrefillProgress progress_;
 };
 
 TEST_F(RouterRpcTest, Generates) {
@@ -272,7 +323,75 @@ TEST_F(RouterRpcTest, Generates) {
   EXPECT_EQ(finished.usage().prompt_tokens(), 2u);
   EXPECT_EQ(finished.usage().completion_tokens(), 20u);
   EXPECT_GT(finished.time_to_first_token_seconds(), 0);
+  EXPECT_GT(finished.prefill_seconds(), 0);
+  EXPECT_LE(finished.prefill_seconds(), finished.time_to_first_token_seconds());
+  EXPECT_EQ(finished.path(), v1::PREFILL_PATH_WHOLE_MACHINE);
+  EXPECT_EQ(started_.path(), v1::PREFILL_PATH_WHOLE_MACHINE);
+  EXPECT_EQ(started_.path_reason(), "2 new tokens >= 2, decode has had no work yet");
+  EXPECT_EQ(started_.cached_tokens(), 0u);
+  EXPECT_TRUE(prefill_.whole_machine);
   EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
+TEST_F(RouterRpcTest, LongPromptSoonAfterDecodeIsSplit) {
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  ASSERT_TRUE(Generate(Request(2), text, finished).ok());
+  v1::GenerateRequest request = Request(5);
+  request.mutable_token_ids()->add_ids('z');
+  request.mutable_token_ids()->add_ids('z');
+  text.clear();
+  const grpc::Status status = Generate(request, text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y', 'z', 'z'}, 5));
+  EXPECT_EQ(started_.path(), v1::PREFILL_PATH_SPLIT);
+  EXPECT_EQ(started_.cached_tokens(), 2u);
+  EXPECT_EQ(finished.path(), v1::PREFILL_PATH_SPLIT);
+  EXPECT_EQ(finished.usage().cached_tokens(), 2u);
+  EXPECT_FALSE(prefill_.whole_machine);
+  EXPECT_EQ(prefill_.runs, 2);
+}
+
+TEST_F(RouterRpcTest, ShortPromptNeedsDecodeAlone) {
+  prefill_server_.reset();
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  v1::GenerateRequest request = Request(20);
+  request.mutable_token_ids()->add_ids('z');  // three, of which two are cached
+  const grpc::Status status = Generate(request, text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y', 'z'}, 20));
+  EXPECT_EQ(started_.path(), v1::PREFILL_PATH_CHUNKED);
+  EXPECT_EQ(started_.path_reason(), "1 new tokens < 2");
+  EXPECT_EQ(progress_.done_tokens(), 3u);
+  EXPECT_EQ(progress_.total_tokens(), 3u);
+  EXPECT_EQ(finished.path(), v1::PREFILL_PATH_CHUNKED);
+  EXPECT_EQ(finished.usage().cached_tokens(), 2u);
+  EXPECT_EQ(decode_.prompts, 1);
+  EXPECT_TRUE(Eventually([&] { return pool_.sessions == 0; }));
+}
+
+TEST_F(RouterRpcTest, PreemptedRequestsGoOn) {
+  pool_.preempt_after = 3;
+  pool_.preemptions_left = 2 * RequestLife::kMaxRecoveries;
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(60), text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y'}, 60));
+  EXPECT_EQ(finished.resumed(), static_cast<uint32_t>(2 * RequestLife::kMaxRecoveries));
+  EXPECT_EQ(metrics_.preempted.Value(), 2 * RequestLife::kMaxRecoveries);
+}
+
+TEST_F(RouterRpcTest, DecodeSaysWhyPrefillFoundTheLeaseRevoked) {
+  pool_.preempt_in_prefill = true;
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(5), text, finished);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, ExpectedText({'x', 'y'}, 5));
+  EXPECT_EQ(finished.resumed(), 1u);
+  EXPECT_EQ(metrics_.preempted.Value(), 1);
 }
 
 TEST_F(RouterRpcTest, GoesOnWhenDecodeIsReplaced) {
@@ -368,6 +487,7 @@ TEST_F(RouterRpcTest, FollowsTheWeightStore) {
   std::unique_ptr<RpcServer> server = StartRole("weight_store", *store);
   WeightFollower follower(Address("weight_store"), board, metrics_.weight_store_up);
   EXPECT_TRUE(Eventually([&] { return board.fingerprint() == "a"; }));
+  EXPECT_THAT(*(*board.Described())->text->Encode("hi", /*plain=*/false), ::testing::ElementsAre(testing::kHi));
   EXPECT_TRUE(Eventually([&] { return board.Ready().status().message() == "model is loading: 25 %"; }));
   store->ready = true;
   EXPECT_TRUE(Eventually([&] { return board.Ready().ok(); }));
@@ -380,6 +500,8 @@ TEST_F(RouterRpcTest, FollowsTheWeightStore) {
   other.ready = true;
   server = StartRole("weight_store", other);
   EXPECT_TRUE(Eventually([&] { return board.fingerprint() == "b" && board.Ready().ok(); }));
+  EXPECT_THAT(*(*board.Ready())->text->Encode("hi", /*plain=*/false),
+              ::testing::ElementsAre(testing::kBos, testing::kHi));
 }
 
 }  // namespace

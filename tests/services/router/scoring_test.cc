@@ -1,5 +1,6 @@
 #include "services/router/scoring.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/services/router/fake_node.h"
@@ -43,7 +44,7 @@ TEST(ScoringTest, EveryPositionOnce) {
 }
 
 TEST(ScoringTest, EveryPositionOnceWhateverDies) {
-  for (const Fault fault : {Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie}) {
+  for (const Fault fault : {Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie, Fault::kPreempted}) {
     for (int step = 1; step <= 6; ++step) {
       FakeNode node;
       node.faults[step] = fault;
@@ -54,6 +55,45 @@ TEST(ScoringTest, EveryPositionOnceWhateverDies) {
       EXPECT_EQ(node.leases(), 0u);
     }
   }
+}
+
+TEST(ScoringTest, UsesTheMachineThatNobodyDecodesOn) {
+  FakeNode node;
+  node.cache = {{3, 1, 4}};  // of no use to it
+  absl::Status status;
+  RunScoring(node, status);
+  EXPECT_TRUE(node.whole_machine);
+  PathPolicy::Decision other = node.policy.Choose(1, true);
+  other.work.BeginDecode();
+  ExpectAllPositions(RunScoring(node, status));
+  EXPECT_FALSE(node.whole_machine);
+}
+
+TEST(ScoringTest, NeedsPrefillEvenInUnifiedMode) {
+  for (const bool unified : {false, true}) {
+    FakeNode node({.unified = unified});
+    node.downtime = std::chrono::hours(5);
+    node.Kill(Role::kPrefill);
+    node.roles.ReportDown(Role::kPrefill);
+    absl::Status status;
+    RunScoring(node, status);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_EQ(status.message(),
+              "scoring needs the prefill role: prefill has not answered for 10 seconds: is it running?");
+    EXPECT_EQ(node.steps, 0);  // holds no pages while it waits
+    EXPECT_EQ(node.queue.size(), 0u);
+  }
+}
+
+TEST(ScoringTest, PrefillThatDiesForGoodIsNamed) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.faults[4] = Fault::kPrefillDies;
+  absl::Status status;
+  RunScoring(node, status);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("needs the prefill role"));
+  EXPECT_EQ(node.leases(), 0u);
 }
 
 TEST(ScoringTest, ClientThatLeavesEndsIt) {

@@ -1,6 +1,7 @@
 // Block by block of 128 inputs, a few groups of 64 rows after each other, a few tokens at a time (linear_block.h). FP8
 // weights are expanded on the fly for few tokens; for more, once into a 16 KiB BF16 panel that all use, while they use
 // the panel before (side_work.h).
+#include "common/kernels/cpu/avx512_bf16/fp8_gemv.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
@@ -18,45 +19,79 @@ constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 // all of them.
 constexpr int64_t kPassGroups = 4;
 
+static inline int64_t RegisterBlocks(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+template <int kValue>
+struct Number {
+  static constexpr int value = kValue;
+};
+
 struct Scratch {
   alignas(64) float totals[kPassGroups][kBatchTokens * kGroupRows];
   alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
 
-// One block for any number of tokens, in register blocks of about equal size (8 tokens are 4 + 4, not 6 + 2: the fewer
-// tokens share an expanded tile, the dearer it is).
-template <typename Weights, typename SideWork>
-static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, const Totals& totals, SideWork side) {
-  const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-  const int64_t size = (tokens + register_blocks - 1) / register_blocks;
-  for (int64_t t = 0; t < tokens; t += size) {
-    const uint16_t* xt = x + t * x_stride;
-    const Totals total{totals.data + t * totals.stride, totals.stride, totals.first};
-    side.Refill((tokens - t + size - 1) / size);
-    switch (Min(size, tokens - t)) {
+// Calls block(t, integral constant of the number of tokens, i) for register block i of n, tokens [t, t + number), so
+// that they are of about equal size: the fewer tokens share a block's weights, the dearer it is.
+template <typename RegisterBlock>
+[[gnu::always_inline]] static inline void ForRegisterBlocks(int64_t tokens, int64_t n, RegisterBlock block) {
+  static_assert(kBlockTokens == 6);
+  int64_t t = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t size = tokens / n + (i < tokens % n ? 1 : 0);
+    switch (size) {
       case 1:
-        AddBlock<1>(weights, block, xt, x_stride, total, side);
+        block(t, Number<1>(), i);
         break;
       case 2:
-        AddBlock<2>(weights, block, xt, x_stride, total, side);
+        block(t, Number<2>(), i);
         break;
       case 3:
-        AddBlock<3>(weights, block, xt, x_stride, total, side);
+        block(t, Number<3>(), i);
         break;
       case 4:
-        AddBlock<4>(weights, block, xt, x_stride, total, side);
+        block(t, Number<4>(), i);
         break;
       case 5:
-        AddBlock<5>(weights, block, xt, x_stride, total, side);
+        block(t, Number<5>(), i);
         break;
       default:
-        static_assert(kBlockTokens == 6);
-        AddBlock<6>(weights, block, xt, x_stride, total, side);
+        block(t, Number<6>(), i);
         break;
     }
+    t += size;
   }
-  Finish(side);
+}
+
+static inline Totals FromToken(const Totals& totals, int64_t t) {
+  return {totals.data + t * totals.stride, totals.stride, totals.first};
+}
+
+// One block for any number of tokens.
+template <typename Weights>
+static inline void AddBlockTokens(const Weights& weights, const Block& block, const uint16_t* x, int64_t x_stride,
+                                  int64_t tokens, const Totals& totals) {
+  ForRegisterBlocks(
+      tokens, RegisterBlocks(tokens), [&](int64_t t, auto size, int64_t) __attribute__((always_inline)) {
+        AddBlock<size.value>(weights, block, x + t * x_stride, x_stride, FromToken(totals, t));
+      });
+}
+
+// The same for a block that AddCachedBlock takes; `side` is done by and by.
+template <typename SideWork>
+static inline void AddCachedBlockTokens(const Block& block, const uint16_t* x, int64_t x_stride, int64_t tokens,
+                                        const Totals& totals, SideWork side) {
+  const int64_t n = RegisterBlocks(tokens);
+  ForRegisterBlocks(
+      tokens, n, [&](int64_t t, auto size, int64_t i) __attribute__((always_inline)) {
+        const uint16_t* xt = x + t * x_stride;
+        if (IsCarrier(i, n, SideWork::kCarriers)) {
+          AddCachedBlock<size.value>(block, xt, x_stride, FromToken(totals, t), side);
+        } else {
+          NoSideWork nothing;
+          AddCachedBlock<size.value>(block, xt, x_stride, FromToken(totals, t), nothing);
+        }
+      });
 }
 
 namespace {  // members of a class would else be weak symbols, which the linker might take for baseline code's
@@ -77,11 +112,14 @@ class Pass {
                     : Totals{scratch_.totals[g], kGroupRows, b == 0};
     };
     // One register block reads the weights once and expands them on the fly.
-    const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-    if (is_fp8_ && register_blocks > 1) {
-      Finish(PanelExpansion<1>(Weights(0, 0), Quads(0), scratch_.panels[0]));
+    const int64_t register_blocks = RegisterBlocks(tokens);
+    if (is_fp8_ && register_blocks > 1) ExpandPanel(Weights(0, 0), Quads(0), scratch_.panels[0]);
+    int64_t b = 0;
+    if (is_fp8_ && w_.cached && tokens == 1 && w_.cols >= kScaleBlock) {
+      b = w_.cols / kScaleBlock;
+      MultiplyBlocks(fp8_, Weights(0, 0), w_.scales + row_ / kScaleBlock * blocks_, x, b, totals(0, 0).data);
     }
-    for (int64_t b = 0; b < blocks_; ++b) {
+    for (; b < blocks_; ++b) {
       for (int64_t g = 0; g < groups_; ++g) {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
@@ -113,26 +151,37 @@ class Pass {
       block.weights = scratch_.panels[step % 2];
       const bool last_group = g + 1 == groups_;
       const int64_t next_b = last_group ? b + 1 : b;
-      const uint8_t* next = Weights(next_b, last_group ? 0 : g + 1);
-      const int64_t next_quads = next_b == blocks_ ? 0 : Quads(next_b);
-      uint8_t* next_panel = scratch_.panels[(step + 1) % 2];
-      if (register_blocks * kSteps >= kScaleBlock) {
-        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
-                       PanelExpansion<1>(next, next_quads, next_panel));
-      } else {
-        AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
-                       PanelExpansion<2>(next, next_quads, next_panel));
-      }
+      AddPanel(block, x, x_stride, tokens, totals,
+               next_b == blocks_ ? nullptr : Weights(next_b, last_group ? 0 : g + 1),
+               next_b == blocks_ ? 0 : Quads(next_b), scratch_.panels[(step + 1) % 2]);
     } else if (is_fp8_) {
-      AddBlockTokens(fp8_, block, x, x_stride, tokens, totals, NoSideWork());
-    } else if (register_blocks > 1) {
+      AddBlockTokens(fp8_, block, x, x_stride, tokens, totals);
+    } else if (register_blocks > 1 && IsUnrollable(block)) {
       const int64_t distance = PrefetchDistance(kScaleBlock * kGroupRows * column_bytes_);
-      AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals,
-                     BlockPrefetch(block.weights + distance, Quads(b) * 2 * kStepBytes));
+      AddCachedBlockTokens(block, x, x_stride, tokens, totals, BlockPrefetch(block.weights + distance));
     } else {
-      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals,
-                     NoSideWork());
+      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals);
     }
+  }
+
+  static bool IsUnrollable(const Block& block) { return block.quads % kUnrolledQuads == 0 && block.tail == 0; }
+
+  // A block that has been expanded; the next one of `next_quads` is expanded into next_panel meanwhile.
+  static void AddPanel(const Block& block, const uint16_t* x, int64_t x_stride, int64_t tokens, const Totals& totals,
+                       const uint8_t* next, int64_t next_quads, uint8_t* next_panel) {
+    const int64_t register_blocks = RegisterBlocks(tokens);
+    if (!IsUnrollable(block)) {
+      AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals);
+    } else if (next_quads != block.quads) {
+      AddCachedBlockTokens(block, x, x_stride, tokens, totals, NoSideWork());
+    } else if (register_blocks >= PanelExpansion<1>::kCarriers) {
+      AddCachedBlockTokens(block, x, x_stride, tokens, totals, PanelExpansion<1>(next, next_panel));
+      return;
+    } else {
+      AddCachedBlockTokens(block, x, x_stride, tokens, totals, PanelExpansion<2>(next, next_panel));
+      return;
+    }
+    ExpandPanel(next, next_quads, next_panel);
   }
 
   void Store(int64_t tokens, float* y, int64_t y_stride, bool add) const {

@@ -1,5 +1,6 @@
 // Work that goes on beside the dot products of a block: expanding and fetching what the next block needs. When several
 // register blocks read a block, the first of them would else have to wait for memory and the others leave it idle.
+// Some of the register blocks carry it, evenly spread over all; every step of theirs does the same amount.
 #pragma once
 
 #include <cstdint>
@@ -12,96 +13,73 @@ namespace moestro::avx512_bf16 {
 
 static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-constexpr int64_t kSteps = kScaleBlock / 4;  // of a register block, but for the last inputs of a row
+// Whether register block i of n is one of the first `carriers` that are spread evenly over them.
+static inline bool IsCarrier(int64_t i, int64_t n, int64_t carriers) {
+  return (i + 1) * carriers / n != i * carriers / n;
+}
+
+// Expands one FP8 tile into a BF16 panel.
+[[gnu::always_inline]] static inline void ExpandTile(const uint8_t* tile, uint8_t* panel) {
+  Prefetch(tile + kPrefetchBytes);
+  __m512i w01, w23;
+  Expand(MakeFp8Expander(), tile, &w01, &w23);
+  _mm512_store_si512(panel, w01);
+  _mm512_store_si512(panel + kStepBytes, w23);
+}
+
+// All of a block at once, beside nothing.
+static inline void ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+  for (int64_t quad = 0; quad < quads; ++quad) {
+    for (int v = 0; v < kVectors; ++v)
+      ExpandTile(tiles + quad * kStepBytes + v * 64, panel + quad * 2 * kStepBytes + v * 64);
+  }
+}
 
 namespace {  // for internal linkage of the members
 
-// The shares of side work of the register blocks that read one block: evenly spread, memory and the execution ports
-// that dot products leave idle are busy all the time.
-class Shares {
- public:
-  // Units are done in steps of `units_per_step`.
-  Shares(int64_t units, int64_t units_per_step) : left_((units + units_per_step - 1) / units_per_step) {}
-
-  // Before each register block: how many are still to come, this one included.
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { here_ = (left_ + blocks - 1) / blocks; }
-  // Whether this register block has a step to do, which is taken.
-  [[gnu::always_inline]] inline bool Take() {
-    if (here_ == 0) return false;
-    --here_;
-    --left_;
-    return true;
-  }
-
- private:
-  int64_t left_;  // steps
-  int64_t here_ = 0;
-};
-
-// Expands FP8 tiles, whole steps of them, into a BF16 panel: that of the next block, while this one is used.
+// Expands FP8 tiles into the panel of the next block, while this one is used.
 template <int kTilesPerStep>
 class PanelExpansion {
  public:
-  PanelExpansion(const uint8_t* tiles, int64_t quads, uint8_t* panel)
-      : shares_(quads * kVectors, kTilesPerStep), tile_(tiles), panel_(panel) {}
+  static constexpr int64_t kCarriers = kVectors / kTilesPerStep;  // that expand a block as long as theirs
 
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
-  [[gnu::always_inline]] inline bool Step() {
-    if (!shares_.Take()) return false;
+  PanelExpansion(const uint8_t* tiles, uint8_t* panel) : tiles_(tiles), panel_(panel) {}
+
+  [[gnu::always_inline]] inline void Step(int i) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kTilesPerStep; ++i) {
-      Prefetch(tile_ + i * 64 + kPrefetchBytes);
-      __m512i w01, w23;
-      Expand(MakeFp8Expander(), tile_ + i * 64, &w01, &w23);
-      _mm512_store_si512(panel_ + i * 64, w01);
-      _mm512_store_si512(panel_ + i * 64 + kStepBytes, w23);
+    for (int tile = i * kTilesPerStep; tile < (i + 1) * kTilesPerStep; ++tile) {
+      ExpandTile(tiles_ + tile * 64, panel_ + tile / kVectors * 2 * kStepBytes + tile % kVectors * 64);
     }
-    tile_ += kTilesPerStep * 64;
-    panel_ += kTilesPerStep * 64;
-    column_ += kTilesPerStep;
-    if (column_ == kVectors) {
-      column_ = 0;
-      panel_ += kStepBytes;
-    }
-    return true;
+  }
+  [[gnu::always_inline]] inline void Advance() {
+    tiles_ += kUnrolledQuads * kTilesPerStep * 64;
+    panel_ += kUnrolledQuads * kTilesPerStep * 128;
   }
 
  private:
-  static_assert(kVectors % kTilesPerStep == 0);
-  Shares shares_;
-  const uint8_t* tile_;
+  static_assert(kUnrolledQuads * kTilesPerStep % kVectors == 0);
+  const uint8_t* tiles_;
   uint8_t* panel_;
-  int column_ = 0;
 };
 
-// Fetches the next block.
+// Fetches the next block of BF16 weights.
 class BlockPrefetch {
  public:
-  BlockPrefetch(const uint8_t* block, int64_t bytes) : shares_(bytes / 64, kLinesPerStep), next_(block) {}
+  static constexpr int64_t kCarriers = 2;
 
-  [[gnu::always_inline]] inline void Refill(int64_t blocks) { shares_.Refill(blocks); }
-  [[gnu::always_inline]] inline bool Step() {
-    if (!shares_.Take()) return false;
+  explicit BlockPrefetch(const uint8_t* block) : next_(block) {}
+
+  [[gnu::always_inline]] inline void Step(int i) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kLinesPerStep; ++i) Prefetch(next_ + i * 64);
-    next_ += kLinesPerStep * 64;
-    return true;
+    for (int line = 0; line < kLinesPerStep; ++line) Prefetch(next_ + (i * kLinesPerStep + line) * 64);
   }
+  [[gnu::always_inline]] inline void Advance() { next_ += kUnrolledQuads * kLinesPerStep * 64; }
 
  private:
-  static constexpr int kLinesPerStep = 4;
-  Shares shares_;
+  static constexpr int kLinesPerStep = 2 * kVectors / kCarriers;
   const uint8_t* next_;
 };
 
 }  // namespace
-
-// Does what is left: short blocks do not have steps enough.
-template <typename SideWork>
-static inline void Finish(SideWork side) {
-  side.Refill(1);
-  while (side.Step()) {
-  }
-}
 
 }  // namespace moestro::avx512_bf16

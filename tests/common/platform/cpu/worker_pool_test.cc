@@ -135,11 +135,12 @@ TEST_P(WorkerPoolShapes, LaterIndicesMayWaitForEarlierOnes) {
 std::vector<std::vector<int>> CpusOfWorkers(WorkerPool& pool) {
   std::vector<std::vector<int>> cpus(static_cast<size_t>(pool.threads()));
   std::atomic<int> arrived{0};
-  const auto workers_of = [&](int domain) { return EvenPart(pool.threads(), domain, pool.domains()).size(); };
+  const int active = pool.active_threads();
+  const auto workers_of = [&](int domain) { return CeilDiv(active - domain, pool.domains()); };
   pool.RunPerDomain(workers_of, [&](int, int64_t, int worker) {
     cpus[static_cast<size_t>(worker)] = AllowedCpus();
     arrived.fetch_add(1);
-    while (arrived.load() < pool.threads()) std::this_thread::yield();  // so that every worker takes one
+    while (arrived.load() < active) std::this_thread::yield();  // so that every worker takes one
   });
   return cpus;
 }
@@ -170,14 +171,85 @@ TEST(WorkerPoolPinning, RespectsTheAffinityOfTheProcess) {
 TEST(WorkerPoolPinning, NotPinnedWithOneDomainOrMoreThreadsThanCpusOrOnDemand) {
   const std::vector<int> allowed = AllowedCpus();
   const int many = 2 * static_cast<int>(allowed.size());
-  for (const WorkerPool::Options& options : {WorkerPool::Options{.threads = 2},
-                                             WorkerPool::Options{.threads = 2 * many, .domains = 2},
-                                             WorkerPool::Options{.threads = 2, .domains = 2, .pin = false}}) {
+  for (const WorkerPool::Options& options :
+       {WorkerPool::Options{.threads = 2}, WorkerPool::Options{.threads = 2 * many, .domains = 2},
+        WorkerPool::Options{.threads = 2, .domains = 2, .pin = false}}) {
     WorkerPool pool(options);
     for (const std::vector<int>& cpus : CpusOfWorkers(pool)) EXPECT_EQ(cpus, allowed);
     const ScopedAffinity pinned = pool.PinCaller();
     EXPECT_EQ(AllowedCpus(), allowed);
   }
+}
+
+TEST(WorkerPoolLending, WorkersOnLentCpusTakePartWhenAsked) {
+  const std::vector<int> allowed = AllowedCpus();
+  if (allowed.size() < 2) GTEST_SKIP() << "needs two CPUs";
+  const int first[] = {allowed.front()};
+  const std::vector<int> others(allowed.begin() + 1, allowed.end());
+  const ScopedAffinity narrowed(first);
+  for (const int domains : {1, 2}) {
+    WorkerPool pool({.threads = 2, .domains = domains, .pin = true, .lent_cpus = others});
+    const int all = 2 + static_cast<int>(others.size());
+    ASSERT_EQ(pool.threads(), all);
+    ASSERT_EQ(pool.own_threads(), 2);
+    ASSERT_EQ(pool.active_threads(), 2);
+    for (const int active : {2, all, 2, all}) {
+      pool.SetActiveThreads(active);
+      ASSERT_EQ(pool.active_threads(), active);
+      const std::vector<std::vector<int>> cpus = CpusOfWorkers(pool);
+      for (int worker = 0; worker < active; ++worker) {
+        for (const int cpu : cpus[static_cast<size_t>(worker)]) {
+          EXPECT_EQ(cpu != allowed.front(), worker >= 2) << "worker " << worker << " on CPU " << cpu;
+        }
+      }
+    }
+  }
+}
+
+// Runs of both kinds with every number of active workers in turn; late workers must not join runs that they are not
+// part of. Plain writes: the thread sanitizer watches.
+TEST_P(WorkerPoolShapes, AnyNumberOfActiveWorkersBetweenRuns) {
+  WorkerPool pool(GetParam());
+  std::vector<int64_t> numbers(40, 0);
+  std::atomic<int> strangers{0};
+  int64_t expected = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const int active = pool.domains() + round * 7 % (pool.threads() - pool.domains() + 1);
+    pool.SetActiveThreads(active);
+    if (round % 300 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto check = [&](int worker) {
+      if (worker >= active) strangers.fetch_add(1, std::memory_order_relaxed);
+    };
+    if (round % 2 == 0) {
+      pool.Run(40, [&](int64_t i, int worker) {
+        check(worker);
+        numbers[static_cast<size_t>(i)] += 1;
+      });
+      ++expected;
+      continue;
+    }
+    const auto part = [&](int domain) { return EvenPart(40, domain, pool.domains()); };
+    pool.RunPerDomain([&](int domain) { return part(domain).size(); },
+                      [&](int domain, int64_t i, int worker) {
+                        check(worker);
+                        if (pool.DomainOf(worker) != domain) strangers.fetch_add(1, std::memory_order_relaxed);
+                        numbers[static_cast<size_t>(part(domain).begin + i)] += 2;
+                      });
+    expected += 2;
+  }
+  for (const int64_t number : numbers) ASSERT_EQ(number, expected);
+  EXPECT_EQ(strangers.load(), 0);
+}
+
+TEST(WorkerPoolLending, ParkedWorkersUseNoTime) {
+  WorkerPool pool({.threads = 1, .domains = 1, .pin = true, .lent_cpus = AllowedCpus()});
+  pool.SetActiveThreads(pool.threads());
+  pool.Run(64, [](int64_t, int) {});
+  pool.SetActiveThreads(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // past the spinning
+  const double before = ProcessCpuSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(ProcessCpuSeconds() - before, 0.2 * 0.200);
 }
 
 class WorkerPoolThreads : public testing::TestWithParam<int> {};

@@ -118,12 +118,5 @@ TEST(Plot, LongNamesAreCutBetweenCharacters) {
   EXPECT_THAT(RatioPlot(rows), HasSubstr("é…</text>"));
 }
 
-TEST(ShortNumber, KeepsThreeDigits) {
-  EXPECT_EQ(ShortNumber(0.968), "0.97");
-  EXPECT_EQ(ShortNumber(12.34), "12.3");
-  EXPECT_EQ(ShortNumber(1234.5), "1234");
-  EXPECT_EQ(ShortNumber(1.0 / 0.0), "-");
-}
-
 }  // namespace
 }  // namespace moestro::bench

@@ -59,6 +59,28 @@ TEST(GenerationDefaultsParse, TokensResolveByText) {
   EXPECT_THAT(defaults->stop_ids, ElementsAre(85, 86));
 }
 
+TEST(GenerationDefaultsParse, WhetherTextBeginsWithBos) {
+  const auto adds_bos = [](const char* tokenizer_config) {
+    CheckpointDocuments documents;
+    documents.config_json = "{}";
+    documents.tokenizer_config_json = tokenizer_config;
+    const auto defaults = ParseGenerationDefaults(documents, kVocab);
+    EXPECT_TRUE(defaults.ok()) << defaults.status();
+    return defaults.ok() && defaults->add_bos_token;
+  };
+  EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","add_bos_token":true,"tokenizer_class":"LlamaTokenizerFast"})"));
+  EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","add_bos_token":true})"));
+  EXPECT_FALSE(adds_bos(R"({"bos_token":"<s>","add_bos_token":false,"tokenizer_class":"LlamaTokenizerFast"})"));
+  // Where nothing is said it depends on the class.
+  EXPECT_TRUE(adds_bos(R"({"bos_token":{"content":"<s>"},"tokenizer_class":"LlamaTokenizerFast"})"));
+  EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","tokenizer_class":"LlamaTokenizer"})"));
+  EXPECT_FALSE(adds_bos(R"({"bos_token":"[BOS]","tokenizer_class":"TikTokenTokenizer"})"));
+  EXPECT_FALSE(adds_bos(R"({"bos_token":"<s>"})"));
+  // There must be one.
+  EXPECT_FALSE(adds_bos(R"({"add_bos_token":true,"tokenizer_class":"LlamaTokenizerFast"})"));
+  EXPECT_FALSE(adds_bos("{}"));
+}
+
 TEST(GenerationDefaultsParse, ChatTemplateSources) {
   CheckpointDocuments documents;
   documents.config_json = "{}";

@@ -1,0 +1,66 @@
+// One token through whole FP8 blocks of a row group, for weights that lie in a cache. The four chains of vdpbf16ps that
+// a block has spend most of the time waiting for each other's results; so the second half of a block goes side by side
+// with the first half of the next one: eight chains, each of them as ever. Weights are fetched in the order in which
+// they lie, but used from two places 4 KiB apart, which DRAM does not like as much as one (README).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
+#include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/tensor/dtype.h"
+
+namespace moestro::avx512_bf16 {
+
+constexpr int64_t kHalfBlock = kScaleBlock / 2;  // inputs
+constexpr int64_t kHalfBytes = kHalfBlock * kGroupRows;
+
+// Half of a block, whose chains go on in `sums`; fetches what lies kPrefetchBytes ahead of it.
+[[gnu::always_inline]] static inline void AddHalfBlock(const Fp8Weights& fp8, const uint8_t* weights, const uint16_t* x,
+                                                       __m512 (&sums)[1][kVectors]) {
+  for (int64_t quad = 0; quad < kHalfBlock / 4; ++quad) fp8.AddQuad<1>(weights, quad, x + 4 * quad, 0, sums);
+}
+
+// Two halves that lie one behind the other: the end of a block in `before`, the begin of the next in `behind`.
+[[gnu::always_inline]] static inline void AddTwoHalfBlocks(const Fp8Weights& fp8, const uint8_t* weights,
+                                                           const uint16_t* x, __m512 (&before)[1][kVectors],
+                                                           __m512 (&behind)[1][kVectors]) {
+  const uint8_t* next = weights + kPrefetchBytes;
+  for (int64_t i = 0; i < kHalfBlock; i += 4, weights += kStepBytes, next += 2 * kStepBytes) {
+    fp8.AddTiles<1>(weights, next, x + i, 0, before);
+    fp8.AddTiles<1>(weights + kHalfBytes, next + kStepBytes, x + kHalfBlock + i, 0, behind);
+  }
+}
+
+// totals[r] = sum of scale * chain over `blocks` (1 or more), for the 64 rows of a group. weights: the group's first
+// tile; scales and x: of its first block.
+static inline void MultiplyBlocks(const Fp8Weights& fp8, const uint8_t* weights, const float* scales, const uint16_t* x,
+                                  int64_t blocks, float* totals) {
+  __m512 sums[1][kVectors], next_sums[1][kVectors], all[kVectors];
+  ClearSums(sums);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) all[v] = _mm512_setzero_ps();
+  AddHalfBlock(fp8, weights, x, sums);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* second_half = weights + (2 * b + 1) * kHalfBytes;
+    const uint16_t* second_x = x + (2 * b + 1) * kHalfBlock;
+    ClearSums(next_sums);
+    if (b + 1 < blocks) {
+      AddTwoHalfBlocks(fp8, second_half, second_x, sums, next_sums);
+    } else {
+      AddHalfBlock(fp8, second_half, second_x, sums);
+    }
+    const __m512 scale = _mm512_set1_ps(scales[b]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      all[v] = _mm512_fmadd_ps(sums[0][v], scale, all[v]);
+      sums[0][v] = next_sums[0][v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(totals + 16 * v, all[v]);
+}
+
+}  // namespace moestro::avx512_bf16

@@ -1,0 +1,167 @@
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/reduce.cuh"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kSharedFloats = kThreads / 32;  // of BlockSum
+
+__device__ __forceinline__ uint16_t ToBf16(float value) { return static_cast<uint16_t>(PackBf16(value, 0.0f)); }
+
+__global__ void __launch_bounds__(kThreads)
+    EmbedKernel(const uint16_t* table, const int32_t* tokens, int64_t hidden, float* residual) {
+  const int64_t row = blockIdx.x;
+  const uint16_t* from = table + tokens[row] * hidden;
+  for (int64_t i = threadIdx.x; i < hidden; i += kThreads) {
+    residual[row * hidden + i] = __uint_as_float(uint32_t{from[i]} << 16);
+  }
+}
+
+// 1 / sqrt(mean(x^2) + eps), the same in all threads.
+__device__ __forceinline__ float InverseRoot(const float* x, int64_t n, float eps, float* shared) {
+  float squares = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) squares = fmaf(x[i], x[i], squares);
+  return 1.0f / sqrtf(BlockSum<kThreads>(squares, shared) / static_cast<float>(n) + eps);
+}
+
+__global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) {
+  const int64_t row = blockIdx.x;
+  const float* x = args.x + row * args.x_stride;
+  const float inverse = InverseRoot(x, args.n, args.eps, reinterpret_cast<float*>(DynamicShared()));
+  for (int64_t i = threadIdx.x; i < args.n; i += kThreads) {
+    const float value = x[i] * inverse * args.weight[i];
+    if (args.out != nullptr) args.out[row * args.n + i] = value;
+    if (args.out_bf16 != nullptr) args.out_bf16[row * args.out_bf16_stride + i] = ToBf16(value);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SiluMulKernel(const float* gate, const float* up, int64_t n, int64_t stride, uint16_t* out, int64_t out_stride) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
+    const float g = gate[row * stride + i];
+    out[row * out_stride + i] = ToBf16(g / (1.0f + expf(-g)) * up[row * stride + i]);
+  }
+}
+
+// Number i of the rotated ones of x, all angles.dims of them.
+__device__ __forceinline__ float Rotated(const float* x, const RopeAngles& angles, int64_t row, int64_t i) {
+  const int64_t half = angles.dims / 2;
+  const bool adjacent = angles.pairs == RopePairs::kAdjacent;
+  const int64_t pair = adjacent ? i / 2 : i % half;
+  const float a = x[adjacent ? 2 * pair : pair], b = x[adjacent ? 2 * pair + 1 : pair + half];
+  const float cosine = angles.cosine[row * half + pair], sine = angles.sine[row * half + pair];
+  const bool is_first = adjacent ? i % 2 == 0 : i < half;
+  return is_first ? a * cosine - b * sine : a * sine + b * cosine;
+}
+
+__global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, int64_t heads, int64_t head_dim,
+                                                              int64_t first, RopeAngles angles, uint16_t* out) {
+  const int64_t row = blockIdx.x;
+  const int64_t width = heads * head_dim;
+  for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < width; i += int64_t{gridDim.y} * kThreads) {
+    const int64_t in_head = i % head_dim;
+    const float* head = x + row * width + i - in_head;
+    const bool rotated = in_head >= first && in_head < first + angles.dims;
+    out[row * width + i] = ToBf16(rotated ? Rotated(head + first, angles, row, in_head - first) : head[in_head]);
+  }
+}
+
+// A token's numbers in its page.
+__device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position) {
+  const uint64_t page = pages.list[position / pages.page_tokens];
+  uint8_t* const layer = pages.pages + page * static_cast<uint64_t>(pages.page_bytes) + pages.layer_offset;
+  return reinterpret_cast<uint16_t*>(layer) + position % pages.page_tokens * pages.kv_dim;
+}
+
+__global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t position = args.position + row;
+  const KvPagesView& pages = args.pages;
+  const float* latent = args.kv_a + row * pages.kv_dim;
+  const float* key = latent + args.latent;
+  uint16_t* const entry = Entry(pages, position);
+  const float inverse = InverseRoot(latent, args.latent, args.eps, reinterpret_cast<float*>(DynamicShared()));
+  for (int64_t i = threadIdx.x; i < pages.kv_dim; i += kThreads) {
+    entry[i] = ToBf16(i < args.latent ? latent[i] * inverse * args.weight[i]
+                                      : Rotated(key, args.angles, row, i - args.latent));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValuesArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t width = args.kv_heads * args.head_dim;
+  uint16_t* const entry = Entry(args.pages, args.position + row);
+  for (int64_t i = threadIdx.x; i < width; i += kThreads) {
+    const int64_t in_head = i % args.head_dim;
+    const float* key = args.keys + row * width + i - in_head;
+    entry[i] = ToBf16(in_head < args.angles.dims ? Rotated(key, args.angles, row, in_head) : key[in_head]);
+    entry[width + i] = ToBf16(args.values[row * width + i]);
+  }
+}
+
+// Blocks of a row of `width` numbers: enough threads for rows that are few and wide, one block where they are many.
+unsigned BlocksPerRow(int64_t rows, int64_t width) {
+  constexpr int64_t kEnoughBlocks = 1024;
+  const int64_t wanted = (kEnoughBlocks + rows - 1) / rows;
+  const int64_t useful = (width + kThreads - 1) / kThreads;
+  return static_cast<unsigned>(wanted < useful ? wanted : useful);
+}
+
+}  // namespace
+
+LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
+                         Stream stream) {
+  if (rows == 0) return {};
+  return Launch("embed", EmbedKernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, stream, table, tokens,
+                hidden, residual);
+}
+
+LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  if (args.n < 1) return {kInvalidArgument};
+  return Launch("rms_norm", RmsNormKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
+                kSharedFloats * sizeof(float), stream, args);
+}
+
+LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int64_t n, int64_t stride, uint16_t* out,
+                           int64_t out_stride, Stream stream) {
+  if (rows == 0 || n == 0) return {};
+  return Launch("silu_mul", SiluMulKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads), 0,
+                stream, gate, up, n, stride, out, out_stride);
+}
+
+LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int64_t head_dim, int64_t first,
+                               const RopeAngles& angles, uint16_t* out, Stream stream) {
+  if (rows == 0) return {};
+  if (angles.dims % 2 != 0 || first < 0 || first + angles.dims > head_dim) return {kInvalidArgument};
+  return Launch("rotate_heads", RotateHeadsKernel,
+                dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, heads * head_dim)), dim3(kThreads), 0, stream, x,
+                heads, head_dim, first, angles, out);
+}
+
+LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  if (args.latent < 1 || args.angles.dims % 2 != 0 || args.pages.kv_dim != args.latent + args.angles.dims) {
+    return {kInvalidArgument};
+  }
+  return Launch("store_latent", StoreLatentKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
+                kSharedFloats * sizeof(float), stream, args);
+}
+
+LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  if (args.angles.dims % 2 != 0 || args.angles.dims > args.head_dim ||
+      args.pages.kv_dim != 2 * args.kv_heads * args.head_dim) {
+    return {kInvalidArgument};
+  }
+  return Launch("store_keys_values", StoreKeysValuesKernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), 0,
+                stream, args);
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,87 @@
+// What lies between the products: norms, activation, rotary embedding, embedding rows, KV write-out. Semantics are
+// those of common/kernels/cpu/kernels.h and common/model. All pointers are device pointers, row-major; any alignment
+// that their types need. With no rows nothing is launched.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cuda/stream.h"
+
+namespace moestro::cuda {
+
+// residual[r] = table[tokens[r]] in F32; table: BF16 [.., hidden]; tokens: [rows], each a row of the table.
+LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
+                         Stream stream);
+
+struct RmsNormArgs {
+  const float* x = nullptr;  // [rows, x_stride], the first n numbers of each
+  int64_t x_stride = 0;
+  const float* weight = nullptr;  // [n]
+  int64_t rows = 0;
+  int64_t n = 0;
+  float eps = 0;
+  float* out = nullptr;          // [rows, n] or null
+  uint16_t* out_bf16 = nullptr;  // [rows, out_bf16_stride] or null
+  int64_t out_bf16_stride = 0;
+};
+// out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend on that row and n alone.
+LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream);
+
+// out[r, i] = bf16(silu(gate[r, i]) * up[r, i]) for i in [0, n); gate and up: [rows, stride], out: [rows, out_stride].
+LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int64_t n, int64_t stride, uint16_t* out,
+                           int64_t out_stride, Stream stream);
+
+// Which numbers of a head a rotation pairs, of its `dims` rotated ones: (2i, 2i + 1), as in DeepSeek's checkpoints, or
+// (i, i + dims / 2), as in Qwen's.
+enum class RopePairs { kAdjacent, kHalves };
+
+// The rotations of the rows' positions, which the host computes in double (common/model/rope.h): YaRN and all other
+// ways of scaling are in them.
+struct RopeAngles {
+  const float* cosine = nullptr;  // [rows, dims / 2]
+  const float* sine = nullptr;    // [rows, dims / 2]
+  int64_t dims = 0;               // rotated numbers of a head, even
+  RopePairs pairs = RopePairs::kAdjacent;
+};
+
+// out[r, h] = bf16 of x[r, h], numbers [first, first + angles.dims) rotated. x: F32 [rows, heads, head_dim].
+LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int64_t head_dim, int64_t first,
+                               const RopeAngles& angles, uint16_t* out, Stream stream);
+
+// One layer of one sequence's pages in the KV pool (common/kv/format.h), as the device sees it.
+struct KvPagesView {
+  uint8_t* pages = nullptr;        // page 0 of the pool
+  const uint32_t* list = nullptr;  // [..] the sequence's pages in order
+  int64_t page_bytes = 0;          // of a whole page, all layers
+  int64_t layer_offset = 0;        // bytes to the layer in a page
+  int64_t page_tokens = 64;
+  int64_t kv_dim = 0;  // BF16 numbers of a token
+};
+
+// MLA: a row's cache entry is its normalised latent, then its rotated key, which is not normalised.
+struct StoreLatentArgs {
+  const float* kv_a = nullptr;    // [rows, latent + angles.dims]
+  const float* weight = nullptr;  // [latent] of the norm
+  int64_t rows = 0;
+  int64_t latent = 0;
+  float eps = 0;
+  RopeAngles angles;
+  int64_t position = 0;  // of the first row; the others follow
+  KvPagesView pages;     // kv_dim = latent + angles.dims
+};
+LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream);
+
+// Grouped queries: a row's cache entry is the keys of all KV heads, rotated, then their values.
+struct StoreKeysValuesArgs {
+  const float* keys = nullptr;    // [rows, kv_heads, head_dim]
+  const float* values = nullptr;  // [rows, kv_heads, head_dim]
+  int64_t rows = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  RopeAngles angles;     // rotate the first angles.dims numbers of a key
+  int64_t position = 0;  // of the first row; the others follow
+  KvPagesView pages;     // kv_dim = 2 * kv_heads * head_dim
+};
+LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream);
+
+}  // namespace moestro::cuda

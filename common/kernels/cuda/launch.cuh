@@ -1,0 +1,35 @@
+// Launching a kernel, the same in the emulated build: Launch("name", kernel, grid, block, dynamic shared memory in
+// bytes, stream, arguments...).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "common/kernels/cuda/stream.h"
+
+#ifndef __CUDACC__
+#include <launch_model.h>
+#else
+
+namespace moestro::cuda {
+
+template <typename... Params, typename... Args>
+LaunchResult Launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, int64_t shared_bytes, Stream stream,
+                    const Args&... arguments) {
+  constexpr int64_t kWithoutAsking = 48 * 1024;  // of shared memory
+  if (shared_bytes > kWithoutAsking) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) return {static_cast<int>(error)};
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  return {static_cast<int>(cudaLaunchKernelEx(&config, kernel, arguments...))};
+}
+
+}  // namespace moestro::cuda
+#endif

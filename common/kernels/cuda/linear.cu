@@ -1,0 +1,387 @@
+// A block computes one or two row groups of the packed layout (64 rows each; two share their scales) for a tile of
+// tokens. Its kRowWarps x kTokenWarps warps each take 32 rows and kWarpTokens tokens. Weights and inputs come through
+// shared memory in stages of 64 inputs, kStages - 1 of them in flight (cp.async).
+//
+// The weights are operand A of mma.m16n8k16 (16 rows x 16 inputs), tokens the columns of B. Which row and which input
+// an mma calls first is free, as long as A and B agree, so both are chosen to suit how the weights lie: 16 bytes of
+// them are 4 rows x 4 inputs (FP8) or x 2 inputs (BF16). With g = lane / 4 and t = lane % 4, a lane takes rows 4g .. 4g
+// + 3 of its warp's 32, as rows g and g + 8 of two A fragments, and inputs 8t .. 8t + 7 of each 32: 4 a step. So it
+// reads nothing but whole 16 bytes, of weights and of inputs, and holds 4 consecutive outputs of a token, which it
+// writes at once. The 16-byte chunks are placed in shared memory so that the 8 lanes that read at once hit different
+// banks.
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/fp8.cuh"
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/ptx.cuh"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kWarpRows = 32;
+constexpr int kStageCols = 64;
+constexpr int kChunk = 16;       // bytes
+constexpr int kStepBytes = 256;  // 64 rows x 4 FP8 or 2 BF16 inputs
+constexpr int kStepChunks = kStepBytes / kChunk;
+constexpr int kInputBytes = kStageCols * 2;  // of a token and stage
+constexpr int kInputChunks = kInputBytes / kChunk;
+
+struct Params {
+  LinearShape shape;
+  MatrixPointers matrix;  // if there are no groups
+  LinearGroups groups;
+  int64_t tokens = 0;  // if there are no groups
+  int64_t row_groups = 0;
+  int64_t row_tiles = 0;
+  int64_t token_tiles = 0;
+  bool aligned_output = false;  // 4 consecutive outputs may be written at once
+};
+
+template <DType kTheType, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
+struct Tiling {
+  static constexpr DType kType = kTheType;
+  static constexpr int kRowWarps = kTheRowWarps;
+  static constexpr int kWarpTokens = kTheWarpTokens;
+  static constexpr int kStages = kTheStages;
+  static constexpr int kRows = kRowWarps * kWarpRows;
+  static constexpr int kRowGroups = kRows / static_cast<int>(kRowGroup);
+  static_assert(kRows == kRowGroup || kRows == kScaleBlock, "a block's rows have one scale");
+  static constexpr int kThreads = 32 * kRowWarps * kTokenWarps;
+  static constexpr int kTokens = kWarpTokens * kTokenWarps;
+  static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
+  static constexpr int kSteps = kStageCols / kColsPerStep;  // of a stage and row group
+  static constexpr int kWeightBytes = kRowGroups * kSteps * kStepBytes;
+  static constexpr int kStageBytes = kWeightBytes + kTokens * kInputBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes;
+  static constexpr int kWeightChunks = kWeightBytes / kChunk / kThreads;  // a thread copies
+  static constexpr int kTokenChunks = kTokens * kInputChunks / kThreads;  // a thread copies
+  static_assert(kWeightBytes % (kChunk * kThreads) == 0 && kTokens * kInputChunks % kThreads == 0);
+  static_assert(kThreads % kInputChunks == 0);
+};
+
+// Where chunk c of a step lies among its 16, and chunk c of a token among its 8.
+template <DType kType>
+__device__ __forceinline__ int WeightPlace(int step, int c) {
+  return c ^ (kType == DType::kF8E4M3 ? step & 6 : (step >> 1) & 6);
+}
+__device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token & 1) << 2); }
+
+// The two A fragments of 32 rows x 16 inputs, the lane's inputs being 8t + 4u .. + 3 of 32. `weights`: the row group's
+// part of a stage from the first of the 32 inputs on; c: the lane's chunk.
+template <DType kType>
+__device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t, int c, uint32_t (&a)[2][4]) {
+  if constexpr (kType == DType::kBF16) {
+    const int step = 4 * t + 2 * u;
+    const uint4 low =
+        *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
+    const uint4 high =
+        *reinterpret_cast<const uint4*>(weights + (step + 1) * kStepBytes + WeightPlace<kType>(step + 1, c) * kChunk);
+    a[0][0] = low.x;
+    a[0][1] = low.y;
+    a[0][2] = high.x;
+    a[0][3] = high.y;
+    a[1][0] = low.z;
+    a[1][1] = low.w;
+    a[1][2] = high.z;
+    a[1][3] = high.w;
+  } else {
+    const int step = 2 * t + u;
+    const uint4 codes =
+        *reinterpret_cast<const uint4*>(weights + step * kStepBytes + WeightPlace<kType>(step, c) * kChunk);
+    // x: rows 0, 1 and y: rows 2, 3 for inputs 0, 1; z, w: the same rows for inputs 2, 3. Two bytes a row.
+    const uint32_t words[4] = {codes.x, codes.z, codes.y, codes.w};
+    const bool nan = HasNanE4M3(codes.x) || HasNanE4M3(codes.y) || HasNanE4M3(codes.z) || HasNanE4M3(codes.w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t first = __byte_perm(words[i], 0, 0x1404), second = __byte_perm(words[i], 0, 0x3424);
+      uint32_t expanded_first = ExpandE4M3(first), expanded_second = ExpandE4M3(second);
+      if (nan) {
+        expanded_first = PatchNanE4M3(first, expanded_first);
+        expanded_second = PatchNanE4M3(second, expanded_second);
+      }
+      a[i / 2][i % 2 * 2] = expanded_first;
+      a[i / 2][i % 2 * 2 + 1] = expanded_second;
+    }
+  }
+}
+
+// 4 consecutive outputs of one token, of which `valid` exist.
+__device__ __forceinline__ void StoreOutputs(const Params& p, int64_t y_row, int64_t row, int valid,
+                                             const float (&values)[4]) {
+  const int64_t at = y_row * p.shape.y_stride + row;
+  if (p.shape.output == LinearOutput::kBf16) {
+    uint16_t* y = static_cast<uint16_t*>(p.shape.y) + at;
+    const uint32_t low = PackBf16(values[0], values[1]), high = PackBf16(values[2], values[3]);
+    if (p.aligned_output && valid == 4) {
+      *reinterpret_cast<uint2*>(y) = make_uint2(low, high);
+      return;
+    }
+    const uint32_t packed[2] = {low, high};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < valid) y[i] = static_cast<uint16_t>(packed[i / 2] >> (i % 2 * 16));
+    }
+    return;
+  }
+  float* y = static_cast<float*>(p.shape.y) + at;
+  const bool add = p.shape.output == LinearOutput::kAddF32;
+  if (p.aligned_output && valid == 4) {
+    float4 out = make_float4(values[0], values[1], values[2], values[3]);
+    if (add) {
+      const float4 before = *reinterpret_cast<const float4*>(y);
+      out = make_float4(before.x + out.x, before.y + out.y, before.z + out.z, before.w + out.w);
+    }
+    *reinterpret_cast<float4*>(y) = out;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i < valid) y[i] = add ? y[i] + values[i] : values[i];
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
+  constexpr DType kType = T::kType;
+  constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
+  constexpr int kTokenFragments = kWarpTokens / 8;
+
+  // Of one group, blocks that run together share its inputs; of one matrix, its weights.
+  const bool grouped = p.groups.tiles != nullptr;
+  const int64_t row_tile = grouped ? blockIdx.x % p.row_tiles : blockIdx.x / p.token_tiles;
+  const int64_t token_tile = grouped ? blockIdx.x / p.row_tiles : blockIdx.x % p.token_tiles;
+  if (grouped && token_tile >= *p.groups.tile_count) return;
+  const MatrixPointers matrix = grouped ? p.groups.matrices[p.groups.tiles[token_tile].group] : p.matrix;
+  const int64_t first_token = grouped ? p.groups.tiles[token_tile].begin : token_tile * T::kTokens;
+  const int tokens =
+      static_cast<int>(grouped ? p.groups.tiles[token_tile].count : min(int64_t{T::kTokens}, p.tokens - first_token));
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
+  const int64_t steps = (p.shape.cols + 3) / 4 * (4 / T::kColsPerStep);  // of a whole row
+  const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
+  uint8_t* const shared = DynamicShared();
+
+  const uint16_t* inputs[T::kTokenChunks];  // the tokens whose chunks this thread copies; null: none
+#pragma unroll
+  for (int i = 0; i < T::kTokenChunks; ++i) {
+    const int token = (thread + i * T::kThreads) / kInputChunks;
+    inputs[i] = nullptr;
+    if (token >= tokens) continue;
+    const int64_t row = first_token + token;
+    const int64_t x_row = grouped && p.groups.row_of != nullptr ? p.groups.row_of[row] : row;
+    inputs[i] = p.shape.x + x_row * p.shape.x_stride;
+  }
+
+  const auto copy_stage = [&](int64_t stage) {
+    uint8_t* const weights = shared + stage % kStages * T::kStageBytes;
+    uint8_t* const x = weights + T::kWeightBytes;
+#pragma unroll
+    for (int i = 0; i < T::kWeightChunks; ++i) {
+      const int chunk = thread + i * T::kThreads;
+      const int c = chunk % kStepChunks, step = chunk / kStepChunks % T::kSteps, half = chunk / kStepChunks / T::kSteps;
+      const int64_t row_group = row_tile * T::kRowGroups + half;
+      const int64_t at_step = stage * T::kSteps + step;
+      const bool exists = row_group < p.row_groups && at_step < steps;
+      const uint8_t* from =
+          matrix.data + (exists ? (row_group * steps + at_step) * kStepBytes + c * kChunk : int64_t{0});
+      CopyAsync16(weights + (half * T::kSteps + step) * kStepBytes + WeightPlace<kType>(step, c) * kChunk, from,
+                  exists ? kChunk : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < T::kTokenChunks; ++i) {
+      const int chunk = thread + i * T::kThreads;
+      const int token = chunk / kInputChunks, c = chunk % kInputChunks;
+      const int64_t col = stage * kStageCols + c * 8;
+      const int64_t left = inputs[i] == nullptr ? 0 : max(int64_t{0}, p.shape.cols - col);
+      CopyAsync16(x + token * kInputBytes + InputPlace(token, c) * kChunk, left > 0 ? inputs[i] + col : p.shape.x,
+                  static_cast<int>(min(int64_t{kChunk}, 2 * left)));
+    }
+  };
+
+  float totals[2][kTokenFragments][4] = {};
+  float sums[2][kTokenFragments][4] = {};  // of the current 128 inputs
+  const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
+  constexpr int kStagesPerBlock = static_cast<int>(kScaleBlock) / kStageCols;
+
+#pragma unroll
+  for (int64_t stage = 0; stage < kStages - 1; ++stage) {
+    if (stage < stages) copy_stage(stage);
+    CommitCopies();
+  }
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    WaitCopies<kStages - 2>();
+    __syncthreads();  // the stage has arrived, and all have done with the one that is overwritten next
+    if (stage + kStages - 1 < stages) copy_stage(stage + kStages - 1);
+    CommitCopies();
+
+    const uint8_t* const weights = shared + stage % kStages * T::kStageBytes;
+    const uint8_t* const x = weights + T::kWeightBytes + token_warp * kWarpTokens * kInputBytes;
+    const uint8_t* const group_weights = weights + row_warp / 2 * T::kSteps * kStepBytes;
+    const int c = row_warp % 2 * 8 + g;
+#pragma unroll
+    for (int k = 0; k < kStageCols / 32; ++k) {
+      uint4 b[kTokenFragments];
+#pragma unroll
+      for (int n = 0; n < kTokenFragments; ++n) {
+        const int token = n * 8 + g;
+        b[n] = *reinterpret_cast<const uint4*>(x + token * kInputBytes + InputPlace(token, 4 * k + t) * kChunk);
+      }
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        uint32_t a[2][4];
+        LoadWeights<kType>(group_weights + k * (32 / T::kColsPerStep) * kStepBytes, u, t, c, a);
+#pragma unroll
+        for (int n = 0; n < kTokenFragments; ++n) {
+          const uint32_t pair[2] = {u == 0 ? b[n].x : b[n].z, u == 0 ? b[n].y : b[n].w};
+          MmaBf16(sums[0][n], a[0], pair);
+          MmaBf16(sums[1][n], a[1], pair);
+        }
+      }
+    }
+    if ((stage + 1) % kStagesPerBlock != 0 && stage + 1 < stages) continue;
+    const int64_t block = stage / kStagesPerBlock;
+    const float scale =
+        kType == DType::kF8E4M3 ? matrix.scales[row_tile * T::kRows / kScaleBlock * col_blocks + block] : 1.0f;
+#pragma unroll
+    for (int f = 0; f < 2; ++f) {
+#pragma unroll
+      for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          totals[f][n][i] = fmaf(sums[f][n][i], scale, totals[f][n][i]);
+          sums[f][n][i] = 0;
+        }
+      }
+    }
+  }
+
+  const int64_t row = row_tile * T::kRows + row_warp * kWarpRows + 4 * g;
+  const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
+  if (valid <= 0) return;
+#pragma unroll
+  for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int token = token_warp * kWarpTokens + n * 8 + 2 * t + e;
+      if (token >= tokens) continue;
+      const float values[4] = {totals[0][n][e], totals[0][n][2 + e], totals[1][n][e], totals[1][n][2 + e]};
+      StoreOutputs(p, first_token + token, row, valid, values);
+    }
+  }
+}
+
+template <typename T>
+LaunchResult LaunchTiling(Params p, Stream stream) {
+  p.row_tiles = (p.shape.rows + T::kRows - 1) / T::kRows;
+  if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
+  return Launch("linear", LinearKernel<T>, dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)), dim3(T::kThreads),
+                T::kSharedBytes, stream, p);
+}
+
+// Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory, the latter what the smallest GPU of these (99 KiB) can give.
+// Small: as many blocks as possible, for there may be few rows, each with 7 stages (28 KiB of FP8 weights) in flight:
+// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency.
+template <DType kType>
+LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
+  if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, 4, 64, 2, 3>>(p, stream);
+  if (tile_tokens == kSmallTile) return LaunchTiling<Tiling<kType, 2, 16, 1, 8>>(p, stream);
+  return {kInvalidArgument};
+}
+
+bool IsAligned(const void* p, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % static_cast<uint64_t>(bytes) == 0;
+}
+
+LaunchResult LaunchParams(Params p, int tile_tokens, Stream stream) {
+  const LinearShape& s = p.shape;
+  if (s.rows < 1 || s.cols < 1 || s.x_stride % 8 != 0 || !IsAligned(s.x, 16) || !IsAligned(p.matrix.data, 16)) {
+    return {kInvalidArgument};
+  }
+  p.row_groups = PaddedRows(s.rows) / kRowGroup;
+  p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
+  if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3>(p, tile_tokens, stream);
+  if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16>(p, tile_tokens, stream);
+  return {kInvalidArgument};
+}
+
+// ---- The router's product
+// --------------------------------------------------------------------------------------------
+
+constexpr int kLogitTokens = 32;   // of a block
+constexpr int kLogitExperts = 64;  // of a block
+constexpr int kLogitCols = 32;     // that pass through shared memory at once
+constexpr int kLogitThreads = 256;
+constexpr int kPadded = kLogitCols + 1;  // threads that read a column hit different banks
+
+// A thread computes 2 tokens x 4 experts: tokens i and i + 16, experts j, j + 16, ...
+__global__ void __launch_bounds__(kLogitThreads)
+    RouterLogitsKernel(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens, float* logits) {
+  float* const shared_x = reinterpret_cast<float*>(DynamicShared());
+  float* const shared_w = shared_x + kLogitTokens * kPadded;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int i = thread / 16, j = thread % 16;
+  const int64_t first_token = int64_t{blockIdx.x} * kLogitTokens;
+  const int64_t first_expert = int64_t{blockIdx.y} * kLogitExperts;
+  float sums[2][4] = {};
+  for (int64_t col = 0; col < hidden; col += kLogitCols) {
+    for (int at = thread; at < (kLogitTokens + kLogitExperts) * kLogitCols; at += kLogitThreads) {
+      const int row = at / kLogitCols, c = at % kLogitCols;
+      const bool is_x = row < kLogitTokens;
+      const int64_t source = is_x ? first_token + row : first_expert + row - kLogitTokens;
+      const bool exists = source < (is_x ? tokens : experts) && col + c < hidden;
+      (is_x ? shared_x + row * kPadded : shared_w + (row - kLogitTokens) * kPadded)[c] =
+          exists ? (is_x ? x : w)[source * hidden + col + c] : 0.0f;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < kLogitCols; ++c) {
+#pragma unroll
+      for (int a = 0; a < 2; ++a) {
+#pragma unroll
+        for (int b = 0; b < 4; ++b) {
+          sums[a][b] = fmaf(shared_x[(i + 16 * a) * kPadded + c], shared_w[(j + 16 * b) * kPadded + c], sums[a][b]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  for (int a = 0; a < 2; ++a) {
+    for (int b = 0; b < 4; ++b) {
+      const int64_t token = first_token + i + 16 * a, expert = first_expert + j + 16 * b;
+      if (token < tokens && expert < experts) logits[token * experts + expert] = sums[a][b];
+    }
+  }
+}
+
+}  // namespace
+
+LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
+  if (tokens == 0) return {};
+  const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
+  const int64_t token_tiles = (tokens + tile - 1) / tile;
+  return LaunchParams({.shape = shape, .matrix = matrix, .groups = {}, .tokens = tokens, .token_tiles = token_tiles},
+                      tile, stream);
+}
+
+LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream) {
+  if (groups.max_tiles == 0) return {};
+  if (groups.tiles == nullptr || groups.tile_count == nullptr || groups.matrices == nullptr) return {kInvalidArgument};
+  return LaunchParams({.shape = shape, .matrix = {}, .groups = groups, .token_tiles = groups.max_tiles},
+                      groups.tile_tokens, stream);
+}
+
+LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,
+                                float* logits, Stream stream) {
+  if (tokens == 0) return {};
+  const dim3 grid(static_cast<unsigned>((tokens + kLogitTokens - 1) / kLogitTokens),
+                  static_cast<unsigned>((experts + kLogitExperts - 1) / kLogitExperts));
+  constexpr int64_t kBytes = (kLogitTokens + kLogitExperts) * kPadded * sizeof(float);
+  return Launch("router logits", RouterLogitsKernel, grid, dim3(kLogitThreads), kBytes, stream, w, experts, hidden, x,
+                tokens, logits);
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,74 @@
+// Products with weights as they lie packed in the weight segment (common/tensor/packed_matrix.h), on tensor cores: FP8
+// codes become BF16 in registers, exactly; products are summed in F32 over blocks of 128 inputs, and each block's sum,
+// times its scale, is added to the output's total. A row of x gives the same bits in every tile it can be in.
+//
+// All pointers are device pointers. Requirements, else kInvalidArgument: weights and x aligned to 16 bytes, x_stride a
+// multiple of 8. Only the first `cols` numbers of a row of x are read.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cuda/stream.h"
+#include "common/tensor/dtype.h"
+
+namespace moestro::cuda {
+
+struct MatrixPointers {
+  const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
+  const float* scales = nullptr;  // [ceil(rows / 128), ceil(cols / 128)] for FP8, else null
+};
+
+enum class LinearOutput {
+  kF32,     // y = W x
+  kAddF32,  // y = y + W x, one more rounding
+  kBf16,    // y = bf16(W x), nearest even
+};
+
+// Consecutive rows of a batch that go through the matrix of one group.
+struct TokenTile {
+  int32_t group = 0;
+  int32_t begin = 0;
+  int32_t count = 0;  // at most the tile size that the tiles were made for
+};
+
+// Sizes of a tile of tokens. The small one for few tokens a group: it reads weights as fast and wastes no products.
+inline constexpr int kSmallTile = 16;
+inline constexpr int kLargeTile = 128;
+
+// What both forms below share. y[r * y_stride + n] is written for n in [0, rows), and nothing else.
+struct LinearShape {
+  DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
+  int64_t rows = 0;              // outputs
+  int64_t cols = 0;              // inputs
+  const uint16_t* x = nullptr;   // BF16 [.., x_stride]
+  int64_t x_stride = 0;
+  void* y = nullptr;  // F32 or BF16 [.., y_stride]
+  int64_t y_stride = 0;
+  LinearOutput output = LinearOutput::kF32;
+};
+
+// y[r] = W x[r] for r in [0, tokens).
+LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);
+
+// y[r] = W_group x[row_of[r]] for all rows r of the tiles; a group without rows has no tile and is not read.
+struct LinearGroups {
+  const MatrixPointers* matrices = nullptr;  // [groups]
+  const int32_t* row_of = nullptr;           // the row of x of each row of y; null: the same
+  const TokenTile* tiles = nullptr;
+  const int32_t* tile_count = nullptr;  // how many there are: known on the device only
+  int64_t max_tiles = 0;                // how many there can be: MaxTiles()
+  int tile_tokens = kLargeTile;         // what the tiles were made for: kSmallTile or kLargeTile
+};
+LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream);
+
+// Upper bound for the tiles of `rows` rows in `groups` groups.
+constexpr int64_t MaxTiles(int64_t rows, int64_t groups, int tile_tokens) {
+  return rows / tile_tokens + (rows < groups ? rows : groups);
+}
+
+// logits[t, e] = sum over h of w[e, h] x[t, h], everything F32 and row-major, summed in order of h by fused
+// multiply-adds: the router's product, too small for anything but plain arithmetic. Any alignment.
+LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,
+                                float* logits, Stream stream);
+
+}  // namespace moestro::cuda

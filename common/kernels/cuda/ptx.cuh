@@ -1,0 +1,98 @@
+// All PTX of the kernels: one function per instruction. tests/cuda/emulation/include/ptx_model.h holds a model of each,
+// of the same name; tests/cuda compares the two on a GPU. Fragment layouts are those of the PTX ISA; with g = lane / 4
+// and t = lane % 4:
+//   mma m16n8k16, BF16   a[r]: row g + 8 (r % 2), columns 8 (r / 2) + 2t, + 1     b[r]: column g, rows 8r + 2t, + 1
+//   mma m16n8k32, E4M3   a[r]: row g + 8 (r % 2), columns 16 (r / 2) + 4t .. + 3  b[r]: column g, rows 16r + 4t .. + 3
+//   both                 d[i]: row g + 8 (i / 2), column 2t + i % 2
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#ifndef __CUDACC__
+#include <ptx_model.h>
+#else
+
+namespace moestro::cuda {
+
+// The block's dynamic shared memory, aligned to 128 bytes.
+__device__ __forceinline__ uint8_t* DynamicShared() {
+  extern __shared__ __align__(128) uint8_t dynamic_shared[];
+  return dynamic_shared;
+}
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Copies `valid_bytes` (0..16) bytes from global to shared memory and sets the rest of the 16 to zero, in the
+// background. Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Past L1: what is copied is
+// read once.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global, int valid_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global),
+               "r"(valid_bytes)
+               : "memory");
+}
+// Copies begun since the last call become a group.
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kGroups of this thread's latest groups are in flight. Other threads' copies need a barrier after.
+template <int kGroups>
+__device__ __forceinline__ void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit numbers: lane 8m + i points to row i of matrix m (16 bytes, aligned). registers[m] is
+// row g, columns 2t and 2t + 1 of matrix m; transposed: column g, rows 2t and 2t + 1.
+__device__ __forceinline__ void LoadMatrixX4(uint32_t (&registers)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&registers)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+
+// d += a b
+__device__ __forceinline__ void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+__device__ __forceinline__ void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+// Two numbers rounded to nearest even, `low` in the lower half. NaN becomes 0x7fff.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+// a b + c of two pairs of BF16 numbers, subnormals included, rounded once.
+__device__ __forceinline__ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+// 2^x, relative error at most 2^-22; results below the smallest normal number are 0.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace moestro::cuda
+#endif

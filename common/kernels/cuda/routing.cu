@@ -1,0 +1,273 @@
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/reduce.cuh"
+#include "common/kernels/cuda/routing.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // of a block whose warps work alone
+constexpr int kPerLane = kMaxExperts / 32;
+constexpr float kMinWeightSum = 1e-20f;  // keeps the division defined when every score underflows to zero
+
+__device__ __forceinline__ float MinusInfinity() { return __uint_as_float(0xff800000u); }
+constexpr int kNobody = 0x7fffffff;
+
+struct Candidate {
+  float value;
+  int id;
+};
+__device__ __forceinline__ bool IsBetter(Candidate a, Candidate b) {
+  return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
+// The best of all lanes' candidates, the same in all lanes.
+__device__ __forceinline__ Candidate WarpBest(Candidate best) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const Candidate other{__shfl_xor_sync(kAllLanes, best.value, lanes), __shfl_xor_sync(kAllLanes, best.id, lanes)};
+    if (IsBetter(other, best)) best = other;
+  }
+  return best;
+}
+
+// A group of one expert counts that one only.
+__device__ __forceinline__ float RankGroup(const float* biased, int size, GroupRank rank) {
+  float first = MinusInfinity(), second = MinusInfinity();
+  for (int i = 0; i < size; ++i) {
+    const float value = biased[i];
+    if (value > first) {
+      second = first;
+      first = value;
+    } else if (value > second) {
+      second = value;
+    }
+  }
+  return rank == GroupRank::kLargest || size == 1 ? first : first + second;
+}
+
+// The groups that stay, as bits. Lane g ranks group g.
+__device__ __forceinline__ unsigned KeptGroups(const ChooseExpertsArgs& args, const float* biased, int lane) {
+  const int groups = static_cast<int>(args.groups), size = static_cast<int>(args.experts / args.groups);
+  Candidate mine{MinusInfinity(), kNobody};
+  if (lane < groups) mine = {RankGroup(biased + lane * size, size, args.rank), lane};
+  unsigned kept = 0;
+  for (int i = 0; i < args.kept_groups; ++i) {
+    const Candidate best = WarpBest(mine);
+    kept |= 1u << best.id;
+    if (best.id == lane) mine = {MinusInfinity(), kNobody};
+  }
+  return kept;
+}
+
+struct ChoiceScratch {
+  float scores[kMaxExperts];
+  float biased[kMaxExperts];
+  int ids[kMaxChosen];
+  float weights[kMaxChosen];
+};
+
+// Scores and biased scores of one row into `scratch`; lane l has experts l, l + 32, ...
+__device__ __forceinline__ void ScoreExperts(const ChooseExpertsArgs& args, const float* logits, int lane,
+                                             ChoiceScratch& scratch) {
+  const int experts = static_cast<int>(args.experts);
+  float greatest = MinusInfinity(), sum = 0;
+  if (args.score == RouterScore::kSoftmax) {
+    for (int e = lane; e < experts; e += 32) greatest = fmaxf(greatest, logits[e]);
+    greatest = WarpMax(greatest);
+    for (int e = lane; e < experts; e += 32) sum += expf(logits[e] - greatest);
+    sum = WarpSum(sum);
+  }
+  for (int e = lane; e < experts; e += 32) {
+    const float score =
+        args.score == RouterScore::kSoftmax ? expf(logits[e] - greatest) / sum : 1.0f / (1.0f + expf(-logits[e]));
+    float biased = args.bias == nullptr ? score : score + args.bias[e];
+    if (biased != biased) {
+      atomicMax(args.has_nan, 1);
+      biased = MinusInfinity();  // so that ids stay valid whatever the caller makes of it
+    }
+    scratch.scores[e] = score;
+    scratch.biased[e] = biased;
+  }
+}
+
+// A warp a row.
+__global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExpertsArgs args) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
+  if (row >= args.rows) return;
+  ChoiceScratch& scratch = reinterpret_cast<ChoiceScratch*>(DynamicShared())[warp];
+  const int experts = static_cast<int>(args.experts), chosen = static_cast<int>(args.chosen);
+
+  ScoreExperts(args, args.logits + row * args.experts, lane, scratch);
+  __syncwarp();
+  const unsigned kept = args.groups > 1 ? KeptGroups(args, scratch.biased, lane) : 1u;
+  const int group_size = static_cast<int>(args.experts / args.groups);
+
+  float values[kPerLane];
+  unsigned left = 0;  // of the lane's experts, as bits
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = lane + 32 * i;
+    values[i] = MinusInfinity();
+    if (e >= experts || (kept >> (e / group_size) & 1) == 0) continue;
+    values[i] = scratch.biased[e];
+    left |= 1u << i;
+  }
+  int mine = kNobody;  // lane k keeps the k-th best
+  for (int k = 0; k < chosen; ++k) {
+    Candidate best{MinusInfinity(), kNobody};
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const Candidate candidate{values[i], lane + 32 * i};
+      if ((left >> i & 1) != 0 && IsBetter(candidate, best)) best = candidate;
+    }
+    best = WarpBest(best);
+    if (best.id % 32 == lane) left &= ~(1u << (best.id / 32));
+    if (k == lane) mine = best.id;
+  }
+
+  int rank = 0;  // of the lane's choice in ascending id
+  for (int k = 0; k < chosen; ++k) rank += __shfl_sync(kAllLanes, mine, k) < mine ? 1 : 0;
+  if (lane < chosen) {
+    scratch.ids[rank] = mine;
+    scratch.weights[rank] = scratch.scores[mine];
+  }
+  __syncwarp();
+  float sum = 0;
+  for (int k = 0; k < chosen; ++k) sum += scratch.weights[k];
+  const float divisor = args.normalise ? sum + kMinWeightSum : 1.0f;
+  if (lane < chosen) {
+    args.ids[row * chosen + lane] = scratch.ids[lane];
+    args.weights[row * chosen + lane] = scratch.weights[lane] / divisor * args.scale;
+  }
+}
+
+// ---- Sorting rows by expert: a warp an expert looks through all choices, twice
+// ----------------------------------------
+
+// begin[e] = how many chose expert e
+__global__ void __launch_bounds__(32 * kWarps)
+    CountKernel(const int32_t* ids, int64_t choices, int64_t experts, int32_t* begin) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (expert >= experts) return;
+  int count = 0;
+  for (int64_t i = 0; i < choices; i += 32) {
+    count += __popc(__ballot_sync(kAllLanes, i + lane < choices && ids[i + lane] == expert));
+  }
+  if (lane == 0) begin[expert] = count;
+}
+
+// Experts with at most so many rows go through small tiles: more tiles would expand their weights too often.
+constexpr int kSmallExpert = 2 * kSmallTile;
+
+struct PlanSums {
+  int rows, small, large;
+};
+__device__ __forceinline__ PlanSums Add(PlanSums a, PlanSums b) {
+  return {a.rows + b.rows, a.small + b.small, a.large + b.large};
+}
+
+// From counts to offsets and tiles: one block, a thread an expert.
+__global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPlan plan) {
+  PlanSums* const sums = reinterpret_cast<PlanSums*>(DynamicShared());
+  const int expert = static_cast<int>(threadIdx.x);
+  const int count = expert < experts ? plan.begin[expert] : 0;
+  const bool is_small = count <= kSmallExpert;
+  const int tile = is_small ? kSmallTile : kLargeTile;
+  const int tiles = (count + tile - 1) / tile;
+  const PlanSums own{count, is_small ? tiles : 0, is_small ? 0 : tiles};
+  PlanSums sum = own;  // of the experts up to this one
+  for (int distance = 1; distance < kMaxExperts; distance *= 2) {
+    sums[expert] = sum;
+    __syncthreads();
+    if (expert >= distance) sum = Add(sums[expert - distance], sum);
+    __syncthreads();
+  }
+  const int begin = sum.rows - own.rows;
+  if (expert < experts) plan.begin[expert] = begin;
+  if (expert == experts - 1) {
+    plan.begin[experts] = sum.rows;
+    plan.tile_counts[0] = sum.small;
+    plan.tile_counts[1] = sum.large;
+  }
+  TokenTile* const out = is_small ? plan.small + sum.small - own.small : plan.large + sum.large - own.large;
+  for (int i = 0; i < tiles; ++i) out[i] = {expert, begin + i * tile, min(tile, count - i * tile)};
+}
+
+__global__ void __launch_bounds__(32 * kWarps)
+    FillKernel(const int32_t* ids, int64_t choices, int64_t chosen, int64_t experts, RoutingPlan plan) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (expert >= experts) return;
+  int next = plan.begin[expert];
+  for (int64_t i = 0; i < choices; i += 32) {
+    const bool is_mine = i + lane < choices && ids[i + lane] == expert;
+    const unsigned all = __ballot_sync(kAllLanes, is_mine);
+    if (is_mine) {
+      const int at = next + __popc(all & ((1u << lane) - 1));
+      plan.row_of[at] = static_cast<int32_t>((i + lane) / chosen);
+      plan.routed_of[i + lane] = at;
+    }
+    next += __popc(all);
+  }
+}
+
+// ---- Combine
+// -----------------------------------------------------------------------------------------------------------
+
+constexpr int kCombineThreads = 256;
+
+__global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineArgs args) {
+  const int64_t row = blockIdx.x;
+  const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;
+  if (i >= args.hidden) return;
+  float sum = 0;
+  for (int64_t k = 0; k < args.chosen; ++k) {
+    const int64_t choice = row * args.chosen + k;
+    sum = fmaf(args.weights[choice], args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
+  }
+  const int64_t at = row * args.hidden + i;
+  if (args.always_out != nullptr) sum += args.always_out[at];
+  args.residual[at] += sum;
+}
+
+unsigned WarpBlocks(int64_t warps) { return static_cast<unsigned>((warps + kWarps - 1) / kWarps); }
+
+}  // namespace
+
+LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  if (args.experts < 1 || args.experts > kMaxExperts || args.chosen < 1 || args.chosen > kMaxChosen ||
+      args.groups < 1 || args.groups > 32 || args.experts % args.groups != 0 || args.kept_groups < 1 ||
+      args.kept_groups > args.groups || args.chosen > args.kept_groups * (args.experts / args.groups)) {
+    return {kInvalidArgument};
+  }
+  return Launch("choose_experts", ChooseExpertsKernel, dim3(WarpBlocks(args.rows)), dim3(32 * kWarps),
+                kWarps * sizeof(ChoiceScratch), stream, args);
+}
+
+LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
+                               const RoutingPlan& plan, Stream stream) {
+  if (experts < 1 || experts > kMaxExperts || rows * chosen > 0x7fffffff) return {kInvalidArgument};
+  const int64_t choices = rows * chosen;
+  LaunchResult result = Launch("count", CountKernel, dim3(WarpBlocks(experts)), dim3(32 * kWarps), 0, stream, ids,
+                               choices, experts, plan.begin);
+  if (!result.ok()) return result;
+  result = Launch("plan", PlanKernel, dim3(1), dim3(kMaxExperts), kMaxExperts * sizeof(PlanSums), stream,
+                  static_cast<int>(experts), plan);
+  if (!result.ok()) return result;
+  return Launch("fill", FillKernel, dim3(WarpBlocks(experts)), dim3(32 * kWarps), 0, stream, ids, choices, chosen,
+                experts, plan);
+}
+
+LaunchResult LaunchCombine(const CombineArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  const dim3 grid(static_cast<unsigned>(args.rows),
+                  static_cast<unsigned>((args.hidden + kCombineThreads - 1) / kCombineThreads));
+  return Launch("combine", CombineKernel, grid, dim3(kCombineThreads), 0, stream, args);
+}
+
+}  // namespace moestro::cuda

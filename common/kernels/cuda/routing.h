@@ -1,0 +1,77 @@
+// From router logits to rows sorted by expert, and back: everything a mixture-of-experts layer does on the device
+// around its products, without the host knowing which experts were chosen.
+//
+//   logits --ChooseExperts--> choices --PlanExperts--> RoutingPlan --> grouped products --Combine--> residual
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/stream.h"
+
+namespace moestro::cuda {
+
+inline constexpr int64_t kMaxExperts = 512;
+inline constexpr int64_t kMaxChosen = 32;  // experts of a row
+
+enum class RouterScore {
+  kSigmoid,  // DeepSeek-V3, Kimi-K2, GLM-4.5
+  kSoftmax,  // over all experts: Mixtral, Qwen, DBRX, DeepSeek-V2
+};
+// How a group of experts is ranked, if there are several.
+enum class GroupRank {
+  kTwoLargest,  // by the sum of its two largest biased scores: DeepSeek-V3
+  kLargest,     // by its largest: DeepSeek-V2
+};
+
+// The selection rules of common/model/router.h and its kin. Ties go to the lower id, of group and expert alike.
+struct ChooseExpertsArgs {
+  const float* logits = nullptr;  // [rows, experts]
+  const float* bias = nullptr;    // [experts], takes part in the choice only; null: none
+  int64_t rows = 0;
+  int64_t experts = 0;  // at most kMaxExperts
+  int64_t chosen = 0;   // of a row; at most kMaxChosen, and the experts of the groups that stay
+  RouterScore score = RouterScore::kSigmoid;
+  int64_t groups = 1;  // contiguous, of equal size
+  int64_t kept_groups = 1;
+  GroupRank rank = GroupRank::kTwoLargest;
+  bool normalise = true;  // weights are divided by their sum
+  float scale = 1;        // and multiplied by this
+
+  int32_t* ids = nullptr;      // [rows, chosen], each row's in ascending order
+  float* weights = nullptr;    // [rows, chosen]
+  int32_t* has_nan = nullptr;  // becomes 1 if a biased score is NaN; whoever reads it sets it to 0 before
+};
+LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream);
+
+// The routed rows: row r of the batch appears once for each expert it chose, sorted by expert, then by row. Device
+// memory of the caller's, of these sizes; R = rows * chosen.
+struct RoutingPlan {
+  int32_t* begin = nullptr;        // [experts + 1]: an expert's routed rows are [begin[e], begin[e + 1])
+  int32_t* row_of = nullptr;       // [R]: the row of the batch behind each routed row
+  int32_t* routed_of = nullptr;    // [rows, chosen]: where the row's choices went
+  TokenTile* small = nullptr;      // [MaxTiles(R, experts, kSmallTile)]: tiles of the experts with few rows
+  TokenTile* large = nullptr;      // [MaxTiles(R, experts, kLargeTile)]: those of all others
+  int32_t* tile_counts = nullptr;  // [2]: of small, large
+};
+
+// ids: [rows, chosen] as ChooseExperts writes them.
+LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
+                               const RoutingPlan& plan, Stream stream);
+
+// residual[r] += sum over the row's choices, in ascending id, of weight * expert_out[routed row], then always_out[r]:
+// fused multiply-adds in the order of common/model/moe.h. expert_out: F32 [R, hidden]; always_out: F32 [rows, hidden]
+// of the shared expert, null if there is none.
+struct CombineArgs {
+  const float* expert_out = nullptr;
+  const float* weights = nullptr;      // [rows, chosen]
+  const int32_t* routed_of = nullptr;  // [rows, chosen]
+  const float* always_out = nullptr;
+  int64_t rows = 0;
+  int64_t chosen = 0;
+  int64_t hidden = 0;
+  float* residual = nullptr;  // [rows, hidden]
+};
+LaunchResult LaunchCombine(const CombineArgs& args, Stream stream);
+
+}  // namespace moestro::cuda

@@ -1,0 +1,42 @@
+// Plots as inline SVG figures, coloured by the page's style sheet (html.h). At most six series have colours of their
+// own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace moestro {
+
+// Groups of upright bars, one bar for each series in every group.
+struct BarPlot {
+  struct Series {
+    std::string name;
+    std::vector<double> values;       // one for each group; NaN: no bar
+    std::vector<std::string> labels;  // written above the bars
+  };
+  std::string title;
+  std::vector<std::string> groups;
+  std::vector<Series> series;
+};
+// Empty if there is nothing to draw.
+std::string ToSvg(const BarPlot& plot);
+
+// Lines over a common x axis; both axes begin at 0.
+struct LinePlot {
+  struct Point {
+    double x = 0;
+    double y = 0;
+  };
+  struct Series {
+    std::string name;
+    std::vector<Point> points;  // x ascending; of more than some hundred points only some are drawn
+  };
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  std::vector<Series> series;
+};
+// Empty if no series has two points.
+std::string ToSvg(const LinePlot& plot);
+
+}  // namespace moestro

@@ -1,0 +1,120 @@
+#include "common/rpc/health_rpc.h"
+
+#include "common/base/check.h"
+
+namespace moestro {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+// One Watch call. Writes the latest status whenever it differs from the last one written: changes during a write are
+// merged. Owned by itself from Watch until OnDone, the last of its callbacks.
+class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+ public:
+  // REQUIRES the service's lock.
+  Watcher(HealthRpc& service, bool known) : service_(service), known_(known) {
+    service_.watchers_.insert(this);
+    UpdateLocked();
+  }
+
+  void UpdateLocked() {
+    if (writing_ || finished_) return;
+    const Status status = known_ ? service_.StatusLocked() : HealthCheckResponse::SERVICE_UNKNOWN;
+    if (!told_ || status != message_.status()) {
+      message_.set_status(status);
+      told_ = writing_ = true;
+      StartWrite(&message_);
+    } else if (service_.shut_down_) {
+      FinishLocked("the server is shutting down");
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(service_.mutex_);
+    writing_ = false;
+    if (!ok || cancelled_) {
+      FinishLocked("the watcher went away");
+    } else {
+      UpdateLocked();
+    }
+  }
+
+  void OnCancel() override {
+    std::lock_guard lock(service_.mutex_);
+    cancelled_ = true;
+    if (!writing_) FinishLocked("the watcher went away");
+  }
+
+  void OnDone() override {
+    {
+      std::lock_guard lock(service_.mutex_);
+      service_.watchers_.erase(this);
+    }
+    delete this;
+  }
+
+ private:
+  void FinishLocked(const char* why) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(grpc::Status(grpc::StatusCode::CANCELLED, why));
+  }
+
+  HealthRpc& service_;
+  const bool known_;
+  HealthCheckResponse message_;  // the last one written, or being written
+  bool told_ = false;
+  bool writing_ = false;
+  bool cancelled_ = false;
+  bool finished_ = false;
+};
+
+HealthRpc::HealthRpc(const std::vector<std::string>& services) : names_(services.begin(), services.end()) {
+  names_.insert("");
+}
+
+HealthRpc::~HealthRpc() { MOE_CHECK(watchers_.empty()); }
+
+HealthRpc::Status HealthRpc::StatusLocked() const {
+  return serving_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+}
+
+void HealthRpc::TellWatchersLocked() {
+  for (Watcher* watcher : watchers_) watcher->UpdateLocked();
+}
+
+void HealthRpc::SetServing(bool serving) {
+  std::lock_guard lock(mutex_);
+  serving_ = serving && !shut_down_;
+  TellWatchersLocked();
+}
+
+void HealthRpc::Shutdown() {
+  std::lock_guard lock(mutex_);
+  serving_ = false;
+  shut_down_ = true;
+  TellWatchersLocked();
+}
+
+grpc::ServerUnaryReactor* HealthRpc::Check(grpc::CallbackServerContext* context, const HealthCheckRequest* request,
+                                           HealthCheckResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!Knows(request->service())) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "no service '" + request->service() + "' here"));
+    return reactor;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    response->set_status(StatusLocked());
+  }
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<HealthCheckResponse>* HealthRpc::Watch(grpc::CallbackServerContext*,
+                                                                const HealthCheckRequest* request) {
+  std::lock_guard lock(mutex_);
+  return new Watcher(*this, Knows(request->service()));
+}
+
+}  // namespace moestro

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Exact match of a checkpoint on the held-out set, computed by the PyTorch model in F32: what a server has to reach.
+
+    score.py CHECKPOINT_DIR EVAL_FILE [--json FILE]
+"""
+
+import argparse
+import json
+import pathlib
+
+import fp8
+import model as m
+import tasks
+import tokenizer as tok
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+ROWS, LONGEST_ANSWER = 64, 40
+
+
+def load(directory):
+    directory = pathlib.Path(directory)
+    stored = load_file(directory / "model.safetensors")
+    state = {}
+    for name, value in stored.items():
+        if name.endswith("_scale_inv"):
+            continue
+        scale = stored.get(name + "_scale_inv")
+        state[name] = value.float() if scale is None else fp8.dequantise(value, scale)
+    config = json.loads((directory / "config.json").read_text())
+    config.pop("quantization_config", None)
+    net = m.Model(config)
+    net.load_state_dict(state)
+    return net.eval(), Tokenizer.from_file(str(directory / "tokenizer.json"))
+
+
+def prompt_text(example):
+    if "prompt" in example:
+        return example["prompt"]
+    text = ""
+    for message in example["messages"]:
+        user = message["role"] == "user"
+        text += tasks.USER + message["content"] + tasks.ASSISTANT if user else message["content"] + tok.EOS
+    return text
+
+
+@torch.no_grad()
+def answers(net, tokenizer, prompts):
+    """Greedy answers, up to the EOS token."""
+    eos = tokenizer.token_to_id(tok.EOS)
+    rows = [tokenizer.encode(p).ids for p in prompts]
+    start = [len(r) for r in rows]
+    open_rows = set(range(len(rows)))
+    for _ in range(LONGEST_ANSWER):
+        width = max(map(len, rows))
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        for i, r in enumerate(rows):
+            ids[i, : len(r)] = torch.tensor(r)
+        logits = net(ids, torch.arange(width).expand_as(ids), torch.zeros_like(ids))
+        for i in list(open_rows):
+            best = logits[i, len(rows[i]) - 1].argmax().item()
+            open_rows.discard(i) if best == eos else rows[i].append(best)
+        if not open_rows:
+            break
+    return [tokenizer.decode(r[s:], skip_special_tokens=False) for r, s in zip(rows, start)]
+
+
+def score(checkpoint, eval_file):
+    net, tokenizer = load(checkpoint)
+    examples = [json.loads(line) for line in open(eval_file)]
+    order = sorted(range(len(examples)), key=lambda i: len(prompt_text(examples[i])))
+    right = {}
+    for begin in range(0, len(order), ROWS):
+        part = [examples[i] for i in order[begin : begin + ROWS]]
+        for example, answer in zip(part, answers(net, tokenizer, [prompt_text(e) for e in part])):
+            right.setdefault(example["task"], []).append(answer == example["answer"])
+    by_task = {task: sum(r) / len(r) for task, r in sorted(right.items())}
+    everything = [r for marks in right.values() for r in marks]
+    easy = [r for task in tasks.EASY for r in right.get(task, [])]
+    return {"tasks": by_task, "easy": sum(easy) / len(easy), "overall": sum(everything) / len(everything), "examples": len(everything)}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("eval_file")
+    parser.add_argument("--json", help="write the result there too")
+    args = parser.parse_args()
+    result = score(args.checkpoint, args.eval_file)
+    for task, share in result["tasks"].items():
+        print(f"{task:10s} {share:6.1%}")
+    print(f"easy tasks {result['easy']:.1%}, overall {result['overall']:.1%} of {result['examples']}")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(result, indent=2) + "\n")

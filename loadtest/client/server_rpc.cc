@@ -1,0 +1,204 @@
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "loadtest/client/server.h"
+#include "moestro/v1/inference.grpc.pb.h"
+
+namespace moestro::loadtest {
+namespace {
+
+using std::chrono::system_clock;
+
+system_clock::time_point After(double seconds) {
+  return system_clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
+}
+
+absl::Status ToStatus(const grpc::Status& status, const std::string& server) {
+  const std::string message = status.error_message();
+  // What the library says when no connection came about, as opposed to what the router itself says.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+      (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
+    return absl::UnavailableError(absl::StrCat("cannot reach ", server, ": is the node up? try deploy/status"));
+  }
+  return FromGrpc(status, "router");
+}
+
+std::string PathName(v1::PrefillPath path) {
+  switch (path) {
+    case v1::PREFILL_PATH_CHUNKED:
+      return "chunked";
+    case v1::PREFILL_PATH_SPLIT:
+      return "split";
+    case v1::PREFILL_PATH_WHOLE_MACHINE:
+      return "whole machine";
+    default:
+      return "";
+  }
+}
+
+v1::GenerateRequest ToProto(const Request& request) {
+  v1::GenerateRequest proto;
+  if (request.token_ids.empty()) {
+    proto.set_prompt(request.text);
+  } else {
+    proto.mutable_token_ids()->mutable_ids()->Add(request.token_ids.begin(), request.token_ids.end());
+  }
+  proto.set_max_tokens(request.max_tokens);
+  proto.set_ignore_eos(request.ignore_eos);
+  proto.set_temperature(request.temperature);
+  if (request.temperature > 0) proto.set_seed(request.seed);
+  return proto;
+}
+
+// All calls share one completion queue, which the runner's thread serves: no locks, and time stamps in one place.
+class GrpcTransport : public Transport {
+ public:
+  GrpcTransport(const std::vector<std::string>& servers, double timeout_seconds)
+      : servers_(servers), timeout_seconds_(timeout_seconds) {
+    for (const std::string& server : servers) stubs_.push_back(v1::Inference::NewStub(ConnectPeer(server)));
+  }
+
+  ~GrpcTransport() override {
+    for (auto& [id, call] : calls_) call->context.TryCancel();
+    while (!calls_.empty()) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (!queue_.Next(&tag, &ok)) break;
+      Advance(*static_cast<Call*>(tag), ok);
+    }
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  double Now() const override {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  void Begin(int64_t id, const Request& request) override {
+    auto call = std::make_unique<Call>();
+    call->id = id;
+    call->server = request.server;
+    if (timeout_seconds_ > 0) call->context.set_deadline(After(timeout_seconds_));
+    call->reader =
+        stubs_[static_cast<size_t>(request.server)]->PrepareAsyncGenerate(&call->context, ToProto(request), &queue_);
+    call->reader->StartCall(call.get());
+    MOE_CHECK(calls_.emplace(id, std::move(call)).second);
+  }
+
+  void Cancel(int64_t id) override {
+    if (const auto it = calls_.find(id); it != calls_.end()) it->second->context.TryCancel();
+  }
+
+  std::optional<Event> Wait(double until) override {
+    for (;;) {
+      void* tag = nullptr;
+      bool ok = false;
+      const auto deadline = After(std::max(0.0, until - Now()));
+      if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return std::nullopt;
+      if (auto event = Advance(*static_cast<Call*>(tag), ok)) return event;
+    }
+  }
+
+ private:
+  enum class State { kStarting, kReading, kFinishing };
+  struct Call {
+    int64_t id = 0;
+    int server = 0;
+    State state = State::kStarting;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateReply>> reader;
+    v1::GenerateReply reply;
+    grpc::Status status;
+  };
+
+  // After one operation of the call: takes what it brought and begins the next.
+  std::optional<Event> Advance(Call& call, bool ok) {
+    std::optional<Event> event;
+    if (call.state == State::kFinishing) {
+      event = Event{.request = call.id,
+                    .at = Now(),
+                    .what = End{ToStatus(call.status, servers_[static_cast<size_t>(call.server)])}};
+      calls_.erase(call.id);
+      return event;
+    }
+    if (!ok) {
+      call.state = State::kFinishing;
+      call.reader->Finish(&call.status, &call);
+      return event;
+    }
+    if (call.state == State::kReading) event = ToEvent(call);
+    call.state = State::kReading;
+    call.reader->Read(&call.reply, &call);
+    return event;
+  }
+
+  std::optional<Event> ToEvent(const Call& call) const {
+    Event event{.request = call.id, .at = Now(), .what = {}};
+    const v1::GenerateReply& reply = call.reply;
+    if (reply.has_started()) {
+      const auto& started = reply.started();
+      event.what = Started{.request_id = started.request_id(),
+                           .prompt_tokens = started.prompt_tokens(),
+                           .cached_tokens = started.cached_tokens(),
+                           .path = PathName(started.path()),
+                           .path_reason = started.path_reason()};
+    } else if (reply.has_tokens()) {
+      Tokens tokens;
+      for (const v1::Token& token : reply.tokens().tokens()) tokens.ids.push_back(token.id());
+      event.what = std::move(tokens);
+    } else if (reply.has_finished()) {
+      const auto& finished = reply.finished();
+      event.what = Finished{.queue_seconds = finished.queue_seconds(),
+                            .server_ttft_seconds = finished.time_to_first_token_seconds(),
+                            .prefill_seconds = finished.prefill_seconds(),
+                            .cached_tokens = finished.usage().cached_tokens(),
+                            .resumed = finished.resumed(),
+                            .path = PathName(finished.path())};
+    } else {
+      return std::nullopt;  // progress of the prefill
+    }
+    return event;
+  }
+
+  const std::vector<std::string> servers_;
+  const double timeout_seconds_;
+  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;
+  grpc::CompletionQueue queue_;
+  std::map<int64_t, std::unique_ptr<Call>> calls_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelInfo> AskModel(const std::string& server) {
+  constexpr double kPatienceSeconds = 10;
+  const auto stub = v1::Inference::NewStub(ConnectPeer(server));
+  grpc::ClientContext context;
+  context.set_deadline(After(kPatienceSeconds));
+  v1::GetModelReply reply;
+  const grpc::Status status = stub->GetModel(&context, {}, &reply);
+  if (!status.ok()) return ToStatus(status, server);
+  if (reply.vocab_size() == 0)
+    return absl::FailedPreconditionError(absl::StrCat(server, " does not say its vocabulary"));
+  return ModelInfo{.name = reply.name(),
+                   .fingerprint = reply.fingerprint(),
+                   .vocab_size = reply.vocab_size(),
+                   .max_context_tokens = reply.max_context_tokens()};
+}
+
+std::unique_ptr<Transport> ConnectServers(const std::vector<std::string>& servers, double timeout_seconds) {
+  return std::make_unique<GrpcTransport>(servers, timeout_seconds);
+}
+
+}  // namespace moestro::loadtest

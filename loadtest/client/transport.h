@@ -1,0 +1,58 @@
+// How the runner reaches the servers, and what it hears from them. The real one speaks gRPC, the tests' one has a clock
+// of its own. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "loadtest/client/request.h"
+
+namespace moestro::loadtest {
+
+struct Started {  // admitted
+  std::string request_id;
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
+  std::string path;  // "chunked", "split", "whole machine"; empty: the server did not say
+  std::string path_reason;
+};
+struct Tokens {  // one message
+  std::vector<int32_t> ids;
+};
+struct Finished {  // the server's own account, before a good end
+  double queue_seconds = 0;
+  double server_ttft_seconds = 0;
+  double prefill_seconds = 0;
+  uint32_t cached_tokens = 0;
+  uint32_t resumed = 0;
+  std::string path;
+};
+struct End {  // the last event of every request
+  absl::Status status;
+};
+
+struct Event {
+  int64_t request = 0;
+  double at = 0;  // Transport::Now when it arrived
+  std::variant<Started, Tokens, Finished, End> what;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Seconds on a clock that never goes back.
+  virtual double Now() const = 0;
+  // `id` names the request in events. Failures of any kind arrive as End.
+  virtual void Begin(int64_t id, const Request& request) = 0;
+  // End follows soon, with CANCELLED unless the request came to its end before. Ids that have ended are ignored.
+  virtual void Cancel(int64_t id) = 0;
+  // The next event, waited for until Now() is `until`.
+  virtual std::optional<Event> Wait(double until) = 0;
+};
+
+}  // namespace moestro::loadtest

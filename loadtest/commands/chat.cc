@@ -1,0 +1,64 @@
+#include "loadtest/workloads/chat.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+#include "loadtest/commands/command.h"
+#include "loadtest/report/chat.h"
+#include "loadtest/report/sections.h"
+
+namespace moestro::loadtest {
+namespace {
+
+absl::Status RunChat(ChatOptions options, const SessionFlags& common, std::function<bool()> interrupted) {
+  MOE_ASSIGN_OR_RETURN(const auto session, Session::Begin(common, "", std::move(interrupted)));
+  if (LongestConversation(options) > session->model().max_context_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a conversation grows to ", LongestConversation(options), " tokens, the model's context holds ",
+        session->model().max_context_tokens, ": lower --turns, --system-tokens, --message-tokens or --answer-tokens"));
+  }
+  options.vocab_size = session->model().vocab_size;
+  options.seed = common.seed;
+  ChatWorkload workload(options);
+  const RunResult result = session->Run(workload, [] { return std::string("chat"); });
+  Report report{.workload = "chat", .interrupted = result.interrupted};
+  report.facts.emplace_back("Conversations",
+                            absl::StrCat(options.users, " users at a time, ", options.turns, " turns each: ",
+                                         options.system_tokens, " tokens shared by all, then ", options.message_tokens,
+                                         " new ones and ", options.answer_tokens, " of the answer a turn"));
+  report.facts.emplace_back("Pauses",
+                            absl::StrCat(ShortNumber(options.think_seconds), " s before a next message, ",
+                                         ShortNumber(options.stagger_seconds), " s between two users' first"));
+  AddChatSection(result.records, common.slo, report);
+  AddCommonSections(result.records, result.seconds, common.slo, report);
+  MOE_RETURN_IF_ERROR(session->Finish(report, result.records));
+  return CheckAnyCompleted(result.records);
+}
+
+}  // namespace
+
+void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto options = std::make_shared<ChatOptions>();
+  CLI::App* command = app.add_subcommand(
+      "chat", "Conversations of several turns that begin alike and grow: what a prefix cache is for");
+  command->add_option("--users", options->users, "Conversations at a time")->check(CLI::Range(1, 512));
+  command->add_option("--turns", options->turns, "Turns of each")->check(CLI::Range(1, 10000));
+  command->add_option("--system-tokens", options->system_tokens, "Beginning that all users share")
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--message-tokens", options->message_tokens, "New tokens of each turn")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--answer-tokens", options->answer_tokens, "Tokens of each answer")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--think", options->think_seconds, "Seconds between an answer and the next message")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--stagger", options->stagger_seconds, "Seconds between the first messages of two users")
+      ->check(CLI::NonNegativeNumber);
+  commands.push_back({command, [options](const SessionFlags& common, std::function<bool()> interrupted) {
+                        return RunChat(*options, common, std::move(interrupted));
+                      }});
+}
+
+}  // namespace moestro::loadtest

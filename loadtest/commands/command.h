@@ -1,0 +1,28 @@
+// The subcommands of moestro-loadtest: each file adds its own.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "loadtest/commands/session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro::loadtest {
+
+struct Command {
+  CLI::App* app;  // parsed: this is the command to run
+  std::function<absl::Status(const SessionFlags& flags, std::function<bool()> interrupted)> run;
+};
+
+void AddPaperCommand(CLI::App& app, std::vector<Command>& commands);
+void AddPoissonCommand(CLI::App& app, std::vector<Command>& commands);
+void AddChatCommand(CLI::App& app, std::vector<Command>& commands);
+void AddReplayCommand(CLI::App& app, std::vector<Command>& commands);
+void AddRampCommand(CLI::App& app, std::vector<Command>& commands);
+void AddVerifyCommand(CLI::App& app, std::vector<Command>& commands);
+
+}  // namespace moestro::loadtest

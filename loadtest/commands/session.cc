@@ -1,0 +1,113 @@
+#include "loadtest/commands/session.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/report/files.h"
+#include "common/report/number.h"
+#include "loadtest/report/metrics.h"
+#include "loadtest/report/sections.h"
+
+namespace moestro::loadtest {
+namespace {
+
+constexpr std::chrono::seconds kSettleTime{1};
+
+}  // namespace
+
+void AddSessionFlags(CLI::App& app, SessionFlags& flags) {
+  app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")->envname("MOESTRO_SERVER");
+  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a request counts as failed; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--max-in-flight", flags.max_in_flight, "Requests at a time, at most; others are sent late")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--seed", flags.seed, "The same seed gives the same requests at the same times");
+  app.add_option("--slo-ttft", flags.slo.ttft_seconds, "Target for the first token, in seconds")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--slo-tpot", flags.slo.tpot_seconds,
+                 "Target for each later token, in seconds, on average of a request")
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--metrics", flags.metrics,
+         "A role's metrics, http://HOST:PORT/metrics or HOST:PORT; may be repeated: the report then shows memory, KV "
+         "pages and batch over time")
+      ->delimiter(',');
+  app.add_option("--metrics-interval", flags.metrics_seconds, "Seconds between two looks at the metrics")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--out", flags.out_dir, "Directory for the report as WORKLOAD.md, .html (with plots) and .json");
+  app.add_option("--json", flags.json_file, "File for the JSON; '-': stdout, in place of the Markdown");
+  app.add_flag("--requests", flags.requests, "Every request in the JSON, too");
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Begin(const SessionFlags& flags, const std::string& compare_server,
+                                                        std::function<bool()> interrupted) {
+  std::unique_ptr<Session> session(new Session(flags, std::move(interrupted)));
+  if (!flags.out_dir.empty()) MOE_RETURN_IF_ERROR(MakeReportDirectory("--out", flags.out_dir));
+  session->servers_ = {flags.server};
+  MOE_ASSIGN_OR_RETURN(session->model_, AskModel(flags.server));
+  if (!compare_server.empty()) {
+    session->servers_.push_back(compare_server);
+    MOE_ASSIGN_OR_RETURN(const ModelInfo other, AskModel(compare_server));
+    if (other.fingerprint != session->model_.fingerprint) {
+      return absl::FailedPreconditionError(absl::StrCat("--compare-server serves another model (", other.name,
+                                                        ") than --server (", session->model_.name,
+                                                        "): their times say nothing about each other"));
+    }
+  }
+  session->transport_ = ConnectServers(session->servers_, flags.timeout_seconds);
+  if (!flags.metrics.empty()) {
+    MOE_ASSIGN_OR_RETURN(session->scraper_, Scraper::Begin(flags.metrics, flags.metrics_seconds, FetchMetrics));
+  }
+  return session;
+}
+
+RunResult Session::Run(Workload& workload, const std::function<std::string()>& what) {
+  RunOptions options;
+  options.max_in_flight = flags_.max_in_flight;
+  options.interrupted = interrupted_;
+  options.progress = [&](const Counts& counts, double seconds) { progress_.Show(counts, seconds, what()); };
+  RunResult result = RunWorkload(workload, *transport_, options);
+  progress_.Clear();
+  return result;
+}
+
+absl::Status Session::Finish(Report& report, const std::vector<Record>& records) {
+  report.facts.insert(report.facts.begin(),
+                      {{"Model", absl::StrCat(model_.name, ", fingerprint ", model_.fingerprint, ", context of ",
+                                              model_.max_context_tokens, " tokens")},
+                       {"Seed", absl::StrCat(flags_.seed)}});
+  if (scraper_) {
+    // A client hears of its request's end before the roles have given everything back.
+    std::this_thread::sleep_for(kSettleTime);
+    AddMetricsSection(scraper_->End(), report);
+  }
+  if (flags_.requests) report.data["requests"] = RequestsJson(records);
+  const std::string json = ReportJson(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string markdown = ReportMarkdown(report);
+  const std::string& text = flags_.json_file == "-" ? json : markdown;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+  if (!flags_.json_file.empty() && flags_.json_file != "-") {
+    MOE_RETURN_IF_ERROR(WriteReportFile("--json", flags_.json_file, json));
+  }
+  if (flags_.out_dir.empty()) return absl::OkStatus();
+  const std::filesystem::path out = flags_.out_dir;
+  MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / (report.workload + ".json"), json));
+  MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / (report.workload + ".md"), markdown));
+  return WriteReportFile("--out", out / (report.workload + ".html"), ReportHtml(report));
+}
+
+absl::Status CheckAnyCompleted(const std::vector<Record>& records) {
+  if (std::ranges::any_of(records, &Record::completed)) return absl::OkStatus();
+  const auto failed = std::ranges::find_if(records, &Record::failed);
+  if (failed == records.end()) return absl::FailedPreconditionError("no request completed");
+  return Annotate(failed->status, "no request completed; the first error");
+}
+
+}  // namespace moestro::loadtest

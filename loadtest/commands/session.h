@@ -1,0 +1,70 @@
+// What all commands share: the connection, runs with progress, and the report at the end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "loadtest/client/server.h"
+#include "loadtest/commands/progress.h"
+#include "loadtest/metrics/scraper.h"
+#include "loadtest/report/report.h"
+#include "loadtest/report/statistics.h"
+#include "loadtest/run/runner.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro::loadtest {
+
+struct SessionFlags {
+  std::string server = "127.0.0.1:50051";
+  double timeout_seconds = 600;
+  int max_in_flight = 512;
+  uint64_t seed = 1;
+  Slo slo;
+  std::vector<std::string> metrics;
+  double metrics_seconds = 1;
+  std::string out_dir;
+  std::string json_file;
+  bool requests = false;
+};
+void AddSessionFlags(CLI::App& app, SessionFlags& flags);
+
+class Session {  // thread-compatible
+ public:
+  // Asks the servers for their model, begins to watch the metrics. `compare_server`: a second one; empty: none.
+  static absl::StatusOr<std::unique_ptr<Session>> Begin(const SessionFlags& flags, const std::string& compare_server,
+                                                        std::function<bool()> interrupted);
+
+  const ModelInfo& model() const { return model_; }
+  const std::vector<std::string>& servers() const { return servers_; }
+  const SessionFlags& flags() const { return flags_; }
+
+  // `what`: for the progress line, asked whenever it is shown.
+  RunResult Run(Workload& workload, const std::function<std::string()>& what);
+
+  // Adds what the metrics showed, and the model to the facts; writes the report: Markdown on stdout, files as the flags
+  // say.
+  absl::Status Finish(Report& report, const std::vector<Record>& records);
+
+ private:
+  Session(const SessionFlags& flags, std::function<bool()> interrupted)
+      : flags_(flags), interrupted_(std::move(interrupted)) {}
+
+  const SessionFlags flags_;
+  const std::function<bool()> interrupted_;
+  std::vector<std::string> servers_;
+  ModelInfo model_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Scraper> scraper_;
+  Progress progress_;
+};
+
+// FAILED_PRECONDITION with the first error, if no request completed.
+absl::Status CheckAnyCompleted(const std::vector<Record>& records);
+
+}  // namespace moestro::loadtest

@@ -1,0 +1,55 @@
+#include "loadtest/commands/traffic_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+
+namespace moestro::loadtest {
+
+void AddTrafficFlags(CLI::App& app, TrafficFlags& flags) {
+  app.add_option("--prompt-tokens", flags.prompt_tokens,
+                 "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
+  app.add_option("--output-tokens", flags.output_tokens, "Length of answers, in the same forms");
+  app.add_option("--prompt-file", flags.prompt_file, "Text prompts, one a line, sent in turn; in place of random ids");
+  app.add_option("--temperature", flags.temperature, "0: greedy")->check(CLI::Range(0.0F, 10.0F));
+}
+
+absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad()) return absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path));
+  return text;
+}
+
+absl::StatusOr<TrafficOptions> ToTrafficOptions(const TrafficFlags& flags, const ModelInfo& model, uint64_t seed) {
+  TrafficOptions options;
+  MOE_ASSIGN_OR_RETURN(options.prompt, Lengths::Parse("--prompt-tokens", flags.prompt_tokens));
+  MOE_ASSIGN_OR_RETURN(options.output, Lengths::Parse("--output-tokens", flags.output_tokens));
+  if (!flags.prompt_file.empty()) {
+    MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile("--prompt-file", flags.prompt_file));
+    options.texts = absl::StrSplit(text, '\n', absl::SkipWhitespace());
+    if (options.texts.empty()) return absl::InvalidArgumentError("--prompt-file has no line with text");
+  }
+  options.temperature = flags.temperature;
+  options.vocab_size = model.vocab_size;
+  options.max_context_tokens = model.max_context_tokens;
+  options.seed = seed;
+  return options;
+}
+
+void AddTrafficFacts(const TrafficFlags& flags, Report& report) {
+  report.facts.emplace_back("Prompts", flags.prompt_file.empty()
+                                           ? absl::StrCat("random ids, ", flags.prompt_tokens, " tokens")
+                                           : "text from a file");
+  report.facts.emplace_back(
+      "Answers", absl::StrCat(flags.output_tokens, " tokens, ",
+                              flags.temperature > 0 ? absl::StrCat("temperature ", ShortNumber(flags.temperature))
+                                                    : std::string("greedy")));
+}
+
+}  // namespace moestro::loadtest

@@ -1,0 +1,33 @@
+// Flags of the commands that send single requests of random lengths.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "loadtest/client/server.h"
+#include "loadtest/report/report.h"
+#include "loadtest/workloads/traffic.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro::loadtest {
+
+struct TrafficFlags {
+  std::string prompt_tokens = "128-1024";
+  std::string output_tokens = "32-128";
+  std::string prompt_file;
+  float temperature = 0;
+};
+void AddTrafficFlags(CLI::App& app, TrafficFlags& flags);
+// INVALID_ARGUMENT names the flag; NOT_FOUND the prompt file.
+absl::StatusOr<TrafficOptions> ToTrafficOptions(const TrafficFlags& flags, const ModelInfo& model, uint64_t seed);
+// For the report's head.
+void AddTrafficFacts(const TrafficFlags& flags, Report& report);
+
+absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path);
+
+}  // namespace moestro::loadtest

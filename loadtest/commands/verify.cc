@@ -1,0 +1,100 @@
+#include "loadtest/workloads/verify.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+#include "loadtest/commands/command.h"
+#include "loadtest/report/sections.h"
+#include "loadtest/report/verify.h"
+#include "loadtest/workloads/fixed.h"
+
+namespace moestro::loadtest {
+namespace {
+
+struct VerifyFlags {
+  VerifyOptions options;
+  std::string prompt_tokens = "1-2000";
+  std::string output_tokens = "1-200";
+  int concurrency = 16;
+  bool allow_errors = false;
+};
+
+absl::Status ToStatus(const Verdict& verdict, const std::vector<Record>& crowded, const std::vector<Record>& alone,
+                      bool allow_errors) {
+  if (!verdict.mismatches.empty()) {
+    return absl::DataLossError(absl::StrCat(verdict.mismatches.size(), " requests got other tokens than alone"));
+  }
+  for (const std::vector<Record>* records : {&crowded, &alone}) {
+    const auto failed = std::ranges::find_if(*records, &Record::failed);
+    if (failed == records->end() || allow_errors) continue;
+    // Not the code of the request's own error, which would be taken for one of this process.
+    return absl::InternalError(absl::StrCat("requests failed, the first one (", failed->request_id,
+                                            ") so: ", absl::string_view(failed->status.message())));
+  }
+  return CheckAnyCompleted(crowded);
+}
+
+absl::Status RunVerify(VerifyFlags flags, const SessionFlags& common, std::function<bool()> interrupted) {
+  VerifyOptions& options = flags.options;
+  MOE_ASSIGN_OR_RETURN(options.prompt, Lengths::Parse("--prompt-tokens", flags.prompt_tokens));
+  MOE_ASSIGN_OR_RETURN(options.output, Lengths::Parse("--output-tokens", flags.output_tokens));
+  MOE_ASSIGN_OR_RETURN(const auto session, Session::Begin(common, "", std::move(interrupted)));
+  options.vocab_size = session->model().vocab_size;
+  options.max_context_tokens = session->model().max_context_tokens;
+  options.seed = common.seed;
+  const std::vector<Request> requests = MakeVerifyRequests(options);
+  FixedWorkload side_by_side(requests, flags.concurrency);
+  const RunResult crowded = session->Run(side_by_side, [] { return std::string("side by side"); });
+  RunResult alone;
+  if (!crowded.interrupted) {
+    FixedWorkload one_by_one(MakeAloneRequests(requests, crowded.records), 1);
+    alone = session->Run(one_by_one, [] { return std::string("alone"); });
+  }
+  const Verdict verdict = CompareTokens(crowded.records, alone.records);
+  Report report{.workload = "verify", .interrupted = crowded.interrupted || alone.interrupted};
+  report.facts.emplace_back("Requests",
+                            absl::StrCat(options.requests, ", ", flags.concurrency, " at a time; prompts of ",
+                                         flags.prompt_tokens, ", answers of ", flags.output_tokens, " tokens"));
+  report.facts.emplace_back(
+      "Shares", absl::StrCat(ShortNumber(options.cancelled_share), " cancelled, ", ShortNumber(options.sampled_share),
+                             " sampled, ", ShortNumber(options.prefixed_share), " with one of ", options.prefixes,
+                             " shared beginnings"));
+  AddVerifySection(verdict, crowded.records, alone.records, flags.allow_errors, report);
+  AddCommonSections(crowded.records, crowded.seconds, common.slo, report);
+  MOE_RETURN_IF_ERROR(session->Finish(report, crowded.records));
+  return ToStatus(verdict, crowded.records, alone.records, flags.allow_errors);
+}
+
+}  // namespace
+
+void AddVerifyCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<VerifyFlags>();
+  VerifyOptions& options = flags->options;
+  CLI::App* command = app.add_subcommand("verify",
+                                         "Random requests side by side, some cancelled, then each again alone: the "
+                                         "tokens must be the same. Exit code 1 if "
+                                         "one differs, or if a request fails. A node gives the same bits on every path "
+                                         "with --mla-form absorbed on prefill");
+  command->add_option("--count", options.requests, "Requests")->check(CLI::Range(1, 1'000'000));
+  command->add_option("--concurrency", flags->concurrency, "Requests at a time")->check(CLI::Range(1, 4096));
+  command->add_option("--prompt-tokens", flags->prompt_tokens,
+                      "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
+  command->add_option("--output-tokens", flags->output_tokens, "Length of answers, in the same forms");
+  command->add_option("--cancelled", options.cancelled_share, "Share that is cancelled")->check(CLI::Range(0.0, 1.0));
+  command->add_option("--sampled", options.sampled_share, "Share that is drawn with a seed; others are greedy")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--prefixed", options.prefixed_share, "Share that begins like others")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--prefixes", options.prefixes, "Different shared beginnings")->check(CLI::Range(1, 10000));
+  command->add_flag("--allow-errors", flags->allow_errors,
+                    "Requests may fail (somebody kills roles meanwhile); what they got is compared");
+  commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
+                        return RunVerify(*flags, common, std::move(interrupted));
+                      }});
+}
+
+}  // namespace moestro::loadtest

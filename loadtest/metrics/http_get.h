@@ -1,0 +1,21 @@
+// One HTTP GET.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace moestro::loadtest {
+
+// "http://HOST:PORT/PATH", "HOST:PORT/PATH" or "HOST:PORT" (path /metrics).
+struct Url {
+  std::string host;
+  std::string port;
+  std::string path;
+};
+absl::StatusOr<Url> ParseUrl(const std::string& text);
+
+// The body of a reply 200. UNAVAILABLE names the address, and what failed; DEADLINE_EXCEEDED after `timeout_seconds`.
+absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds);
+
+}  // namespace moestro::loadtest

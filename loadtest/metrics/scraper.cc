@@ -1,0 +1,82 @@
+#include "loadtest/metrics/scraper.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/base/status.h"
+#include "loadtest/metrics/http_get.h"
+#include "loadtest/metrics/prometheus_text.h"
+
+namespace moestro::loadtest {
+namespace {
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Scraper::Scraper(const std::vector<std::string>& endpoints, Fetch fetch)
+    : fetch_(std::move(fetch)), began_(SteadySeconds()) {
+  for (const std::string& endpoint : endpoints) {
+    scrapes_.push_back({.endpoint = endpoint, .series = {}, .failed = 0, .last_error = {}});
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Scraper>> Scraper::Begin(const std::vector<std::string>& endpoints,
+                                                        double interval_seconds, Fetch fetch) {
+  std::unique_ptr<Scraper> scraper(new Scraper(endpoints, std::move(fetch)));
+  scraper->ScrapeAll();
+  for (const Scrapes& scrapes : scraper->scrapes_) {
+    if (scrapes.failed > 0) return absl::UnavailableError("--metrics " + scrapes.last_error);
+  }
+  scraper->thread_ = std::thread([self = scraper.get(), interval = std::chrono::duration<double>(interval_seconds)] {
+    std::unique_lock lock(self->mutex_);
+    while (!self->stopped_.wait_for(lock, interval, [self] { return self->stop_; })) {
+      lock.unlock();
+      self->ScrapeAll();
+      lock.lock();
+    }
+  });
+  return scraper;
+}
+
+Scraper::~Scraper() { Stop(); }
+
+void Scraper::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::vector<Scrapes> Scraper::End() {
+  Stop();
+  ScrapeAll();
+  return std::move(scrapes_);
+}
+
+void Scraper::ScrapeAll() {
+  for (Scrapes& scrapes : scrapes_) {
+    const absl::StatusOr<std::string> text = fetch_(scrapes.endpoint);
+    if (!text.ok()) {
+      ++scrapes.failed;
+      scrapes.last_error = std::string(text.status().message());
+      continue;
+    }
+    const double at = SteadySeconds() - began_;
+    for (const auto& [metric, value] : ParsePrometheusText(*text)) {
+      scrapes.series[metric].push_back({.at = at, .value = value});
+    }
+  }
+}
+
+absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint) {
+  constexpr double kTimeoutSeconds = 3;
+  MOE_ASSIGN_OR_RETURN(const Url url, ParseUrl(endpoint));
+  return HttpGet(url, kTimeoutSeconds);
+}
+
+}  // namespace moestro::loadtest

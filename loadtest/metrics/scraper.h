@@ -1,0 +1,57 @@
+// Watches the /metrics of the roles while a test runs.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace moestro::loadtest {
+
+struct MetricPoint {
+  double at = 0;  // seconds since the scraper began
+  double value = 0;
+};
+struct Scrapes {
+  std::string endpoint;                                    // as the user named it
+  std::map<std::string, std::vector<MetricPoint>> series;  // metric → values in order of time
+  int64_t failed = 0;                                      // scrapes that got no answer
+  std::string last_error;
+};
+
+class Scraper {
+ public:
+  using Fetch = std::function<absl::StatusOr<std::string>(const std::string& endpoint)>;
+
+  // Scrapes every endpoint now, which all must answer, then once each `interval_seconds` in a thread of its own.
+  static absl::StatusOr<std::unique_ptr<Scraper>> Begin(const std::vector<std::string>& endpoints,
+                                                        double interval_seconds, Fetch fetch);
+  ~Scraper();
+
+  // A last scrape, then the results; the scraper does nothing more.
+  std::vector<Scrapes> End();
+
+ private:
+  Scraper(const std::vector<std::string>& endpoints, Fetch fetch);
+  void ScrapeAll();
+  void Stop();
+
+  const Fetch fetch_;
+  const double began_;
+  std::vector<Scrapes> scrapes_;  // while the thread runs: of the thread
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+// Over HTTP, with a short time-out.
+absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint);
+
+}  // namespace moestro::loadtest

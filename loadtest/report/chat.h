@@ -1,0 +1,14 @@
+// What each turn of the conversations cost. Pure.
+#pragma once
+
+#include <span>
+
+#include "loadtest/report/report.h"
+#include "loadtest/report/statistics.h"
+
+namespace moestro::loadtest {
+
+// Time to first token and cached share by turn; data["turns"]. Records of ChatWorkload.
+void AddChatSection(std::span<const Record> records, const Slo& slo, Report& report);
+
+}  // namespace moestro::loadtest

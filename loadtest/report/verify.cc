@@ -1,0 +1,68 @@
+#include "loadtest/report/verify.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "loadtest/report/sections.h"
+
+namespace moestro::loadtest {
+namespace {
+
+double LongestWait(std::span<const Record> records) {
+  double longest = 0;
+  for (const Record& record : records) longest = std::max(longest, record.longest_wait());
+  return longest;
+}
+
+int64_t Failed(std::span<const Record> records) {
+  return std::ranges::count_if(records, [](const Record& record) { return record.failed(); });
+}
+
+}  // namespace
+
+void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
+                      bool errors_allowed, Report& report) {
+  const int64_t failed = Failed(crowded) + Failed(alone);
+  const double wait_crowded = LongestWait(crowded), wait_alone = LongestWait(alone);
+  report.findings.push_back(absl::StrCat(verdict.mismatches.size(), " mismatches in ", verdict.tokens, " tokens of ",
+                                         verdict.compared, " completed and ", verdict.prefixes_compared,
+                                         " cut short requests"));
+  report.findings.push_back(absl::StrCat("No request waited longer than ", Seconds(std::max(wait_crowded, wait_alone)),
+                                         " for its next event (side by side ", Seconds(wait_crowded), ", alone ",
+                                         Seconds(wait_alone), ")"));
+  if (failed > 0) {
+    report.findings.push_back(absl::StrCat(failed, " requests failed", errors_allowed ? " (--allow-errors)" : ""));
+  }
+  report.data["verify"] = {{"mismatches", verdict.mismatches.size()},
+                           {"compared", verdict.compared},
+                           {"prefixes_compared", verdict.prefixes_compared},
+                           {"not_compared", verdict.not_compared},
+                           {"tokens", verdict.tokens},
+                           {"failed", failed},
+                           {"longest_wait_seconds", std::max(wait_crowded, wait_alone)}};
+  Table table{.columns = {"request", "what differs", "group", "server's id", "path", "first at token", "prompt",
+                          "cached", "resumed"},
+              .rows = {},
+              .text_columns = 5};
+  constexpr size_t kMostRows = 50;
+  for (const Mismatch& mismatch : verdict.mismatches) {
+    if (table.rows.size() == kMostRows) break;
+    const auto record = std::ranges::find(crowded, mismatch.index, &Record::tag);
+    table.rows.push_back({absl::StrCat(mismatch.index), mismatch.what, record->group, record->request_id, record->path,
+                          absl::StrCat(mismatch.position), absl::StrCat(record->prompt_tokens),
+                          absl::StrCat(record->cached_tokens), absl::StrCat(record->resumed)});
+  }
+  Section section{.title = "The same tokens",
+                  .about =
+                      "Requests ran side by side, then each again alone. Tokens must be the same, bit for bit: "
+                      "greedy ones and those drawn with a seed. Of a request that was cancelled, or failed, the tokens "
+                      "that came must be the first ones of its second run. The wait is the longest time in which "
+                      "nothing was heard of a request, from sending it to its end.",
+                  .tables = {},
+                  .plots = {}};
+  if (!table.rows.empty()) section.tables.push_back(std::move(table));
+  report.sections.push_back(std::move(section));
+}
+
+}  // namespace moestro::loadtest

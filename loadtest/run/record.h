@@ -1,0 +1,59 @@
+// What is known of one request afterwards. Times are seconds since the run began, on the client's clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace moestro::loadtest {
+
+struct Arrival {  // of one message with tokens
+  double at = 0;
+  uint32_t tokens = 0;
+};
+
+struct Record {
+  std::string group;
+  int64_t tag = 0;
+  int server = 0;
+
+  double scheduled = 0;  // when the workload wanted it to begin
+  double sent = 0;
+  std::optional<double> started;    // the server said that it has begun
+  std::optional<double> cancelled;  // the client gave up
+  std::optional<double> ended;
+  std::vector<Arrival> arrivals;
+  std::vector<int32_t> tokens;
+
+  absl::Status status;     // valid once it has ended
+  std::string request_id;  // the server's
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;
+  uint32_t resumed = 0;
+  std::string path;
+  std::string path_reason;
+  std::optional<double> queue_seconds;  // the server's account
+
+  bool completed() const { return ended.has_value() && status.ok(); }
+  // Ended because the client gave up; one that came to its end before the server heard of it is completed.
+  bool was_cancelled() const { return ended.has_value() && !status.ok() && cancelled.has_value(); }
+  bool failed() const { return ended.has_value() && !status.ok() && !cancelled.has_value(); }
+
+  // Time to the first token: from sending to the first message with one.
+  std::optional<double> ttft() const {
+    return arrivals.empty() ? std::nullopt : std::optional(arrivals.front().at - sent);
+  }
+  // Time per output token after the first message: what a reader sees as speed.
+  std::optional<double> tpot() const {
+    if (arrivals.size() < 2) return std::nullopt;
+    const double later = static_cast<double>(tokens.size()) - arrivals.front().tokens;
+    return (arrivals.back().at - arrivals.front().at) / later;
+  }
+  // The longest time in which nothing was heard of it: from sending, between messages, up to the end.
+  double longest_wait() const;
+};
+
+}  // namespace moestro::loadtest

@@ -1,0 +1,136 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "services/cli/answer.h"
+#include "services/cli/command.h"
+#include "services/cli/eval/questions.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+struct EvalFlags {
+  ServerFlags server;
+  std::string file;
+  int concurrency = 4;
+  int limit = 0;
+  uint32_t max_tokens = 64;
+  bool json = false;
+  bool show_wrong = false;
+};
+
+absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
+  std::ifstream stream(flags.file, std::ios::binary);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) return absl::NotFoundError(flags.file + ": cannot be read");
+  absl::StatusOr<std::vector<Question>> questions = ParseQuestions(text.str());
+  if (!questions.ok()) return Annotate(questions.status(), flags.file);
+  // Every n-th, so that each task keeps its share.
+  const size_t limit = flags.limit > 0 ? std::min<size_t>(flags.limit, questions->size()) : questions->size();
+  std::vector<Question> chosen;
+  for (size_t i = 0; i < limit; ++i) chosen.push_back(std::move((*questions)[i * questions->size() / limit]));
+  return chosen;
+}
+
+// Asks all questions, several at a time. The first failure ends it.
+class Examination {
+ public:
+  Examination(const EvalFlags& flags, const std::vector<Question>& questions) : flags_(flags), questions_(questions) {}
+
+  absl::Status Run() {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < flags_.concurrency; ++i) threads.emplace_back([this] { Ask(); });
+    const bool terminal = IsTerminal(Stream::kStderr);
+    while (done_ < questions_.size() && !failed_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      if (terminal) std::fprintf(stderr, "\r%zu of %zu questions", done_.load(), questions_.size());
+    }
+    if (terminal) std::fprintf(stderr, "\r\033[K");
+    for (std::thread& thread : threads) thread.join();
+    return status_;
+  }
+
+  const Scores& scores() const { return scores_; }
+
+ private:
+  void Ask() {
+    RouterClient client(flags_.server);
+    for (size_t i = next_++; i < questions_.size() && !failed_; i = next_++) {
+      v1::GenerateRequest request = questions_[i].request;
+      request.set_max_tokens(flags_.max_tokens);
+      request.set_temperature(0);
+      Answer answer;
+      Note(questions_[i], answer, StreamAnswer(client, request, /*print=*/false, answer));
+    }
+  }
+
+  void Note(const Question& question, const Answer& answer, const absl::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) {
+      if (status_.ok()) status_ = status;
+      failed_ = true;
+      return;
+    }
+    const bool right = answer.text == question.answer;
+    scores_.Add(question.task, right);
+    if (!right && flags_.show_wrong) {
+      const auto& request = question.request;
+      const std::string& asked = request.has_chat() ? request.chat().messages().rbegin()->content() : request.prompt();
+      const nlohmann::json json = {
+          {"task", question.task}, {"question", asked}, {"answer", question.answer}, {"got", answer.text}};
+      PrintJson(json, /*indent=*/false);
+    }
+    ++done_;
+  }
+
+  const EvalFlags& flags_;
+  const std::vector<Question>& questions_;
+  std::atomic<size_t> next_{0};
+  std::atomic<size_t> done_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_
+  Scores scores_;        // guarded by mutex_
+};
+
+absl::Status Eval(const EvalFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<Question> questions, ReadQuestions(flags));
+  Examination examination(flags, questions);
+  MOE_RETURN_IF_ERROR(examination.Run());
+  if (flags.json) {
+    PrintJson(examination.scores().ToJson(), /*indent=*/true);
+  } else {
+    PrintText(examination.scores().ToText());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<EvalFlags>();
+  CLI::App* command =
+      app.add_subcommand("eval", "Exact match over a file of questions (deploy/models/demo/eval.jsonl), greedily");
+  AddServerFlags(*command, flags->server);
+  command->add_option("file", flags->file, "One JSON object a line: task, prompt or messages, answer")->required();
+  command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
+  command->add_option("--limit", flags->limit, "Ask only so many, evenly spread; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->check(CLI::Range(1, 1 << 16));
+  command->add_flag("--json", flags->json, "Scores as JSON");
+  command->add_flag("--show-wrong", flags->show_wrong, "A JSON line for each wrong answer");
+  commands.push_back({command, [flags] { return Eval(*flags); }});
+}
+
+}  // namespace moestro

@@ -1,0 +1,94 @@
+#include "services/decode/lease_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace moestro {
+
+absl::Status PreemptedError() { return absl::AbortedError("preempted: the pages were needed for an older request"); }
+
+absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t pool_tokens = pool_.geometry().page_count * pool_.geometry().page_tokens;
+  if (tokens == 0) return absl::InvalidArgumentError("Reserve names no token_ids");
+  if (request.max_tokens > pool_tokens - tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens and max_tokens ", request.max_tokens,
+                                                   " could never fit the KV pool's ", pool_tokens,
+                                                   " tokens; ask for less, or give decode more (--kv-tokens)"));
+  }
+  const std::lock_guard lock(mutex_);
+  if (OlderOneWaits(request.arrival)) {
+    return absl::ResourceExhaustedError("an older request waits for pages that are draining");
+  }
+  MOE_ASSIGN_OR_RETURN(KvLease kv, pool_.Reserve({.tokens = request.tokens,
+                                                  .capacity = tokens + std::min(request.max_tokens, reserve_ahead_),
+                                                  .ignore_cache = request.ignore_cache}));
+  auto lease = std::make_shared<Lease>(Lease{.kv = std::move(kv),
+                                             .tokens = std::move(request.tokens),
+                                             .arrival = request.arrival,
+                                             .limit = tokens + request.max_tokens,
+                                             .cacheable = !request.ignore_cache});
+  holders_[KeyOf(*lease)].lease = lease;
+  return lease;
+}
+
+bool LeaseTable::OlderOneWaits(uint64_t arrival) const {
+  return std::ranges::any_of(
+      holders_, [&](const auto& holder) { return holder.second.waits_for_pages && holder.first.first < arrival; });
+}
+
+LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
+  Room room;
+  const std::lock_guard lock(mutex_);
+  const auto holder = holders_.find(KeyOf(*lease));
+  while (true) {
+    room.made = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size())).ok();
+    holder->second.waits_for_pages = !room.made;
+    // Pages that drain come by themselves: nobody need lose more.
+    if (room.made || pool_.stats().draining_pages > 0) return room;
+    const auto youngest = std::prev(holders_.end());
+    ++preemptions_;
+    room.preempted.push_back(youngest->second.lease);
+    const bool itself = youngest == holder;
+    GiveBack(youngest);
+    if (itself) return room;
+  }
+}
+
+void LeaseTable::Cache(const Lease& lease) {
+  if (lease.cacheable) pool_.Cache(lease.kv, lease.tokens);
+}
+
+void LeaseTable::Release(const Lease& lease) {
+  const std::lock_guard lock(mutex_);
+  if (const auto holder = holders_.find(KeyOf(lease)); holder != holders_.end()) GiveBack(holder);
+}
+
+void LeaseTable::GiveBack(std::map<Key, Holder>::iterator holder) {
+  const Lease& lease = *holder->second.lease;
+  // Not the page of the last token: prefill may still be writing there, because it computes the last token anew even
+  // when it is valid.
+  if (lease.cacheable) pool_.Cache(lease.kv, std::span(lease.tokens).first(lease.tokens.size() - 1));
+  pool_.Release(lease.kv);
+  holders_.erase(holder);
+}
+
+absl::Status LeaseTable::Check(const Lease& lease) const {
+  const std::lock_guard lock(mutex_);
+  return holders_.contains(KeyOf(lease)) ? absl::OkStatus() : PreemptedError();
+}
+
+int64_t LeaseTable::preemptions() const {
+  const std::lock_guard lock(mutex_);
+  return preemptions_;
+}
+
+int64_t LeaseTable::waiting_for_pages() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(holders_, [](const auto& holder) { return holder.second.waits_for_pages; });
+}
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+// One sequence that decode runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/model/sampler.h"
+#include "services/decode/lease_table.h"
+#include "services/decode/token_stream.h"
+
+namespace moestro {
+
+// What is to be generated.
+struct Continuation {
+  uint64_t index = 0;      // of the next token to be sampled among the request's generated tokens
+  int64_t max_tokens = 0;  // still to be generated
+  SamplingParams sampling = {};
+  std::vector<int32_t> stop_ids = {};
+};
+
+// The lease's tokens from `valid` on are still to be computed: all that is left of a prompt, or the one token that was
+// generated last. When the last of them is, the next token is sampled; so a prompt becomes a decoding sequence without
+// further ado.
+struct Sequence {
+  std::shared_ptr<Lease> lease;
+  Continuation next;
+  int64_t valid = 0;          // tokens whose KV is complete
+  int64_t prompt_tokens = 0;  // to be computed here, with progress reported; 0: prefill did
+  std::shared_ptr<TokenStream> stream = std::make_shared<TokenStream>();
+  bool ended = false;
+
+  // At least 1 while the sequence runs.
+  int64_t pending() const { return static_cast<int64_t>(lease->tokens.size()) - valid; }
+
+  // The pages are back before the caller hears of the end.
+  void End(LeaseTable& leases, TokenStream::Event event) {
+    leases.Release(*lease);
+    ended = true;
+    stream->Push(std::move(event));
+  }
+};
+
+using Batch = std::vector<std::shared_ptr<Sequence>>;
+
+}  // namespace moestro

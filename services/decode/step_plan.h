@@ -1,0 +1,23 @@
+// Which rows a step computes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moestro {
+
+struct StepPlan {
+  std::vector<int64_t> rows;  // by sequence: so many of its next tokens; 0: it sits this step out
+  int64_t decode_rows = 0;    // sequences that have one token to compute
+  int64_t prompt_rows = 0;    // rows of sequences that have more
+};
+
+// Sequences that have one token to compute.
+int64_t CountDecodeRows(std::span<const int64_t> pending);
+
+// `pending`: tokens that each sequence has still to compute, at least 1, the sequence that goes first in front. One row
+// for each that has one, and `prompt_budget` rows for all others together, first come first served.
+StepPlan PlanStep(std::span<const int64_t> pending, int64_t prompt_budget);
+
+}  // namespace moestro

@@ -1,0 +1,98 @@
+#include "services/decode/step_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace moestro {
+
+void StepRunner::Run(const Batch& batch) {
+  const StepPlan plan = Plan(batch);
+  const auto start = std::chrono::steady_clock::now();
+  absl::Status status = Forward(batch, plan.rows);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (status.ok()) chunk_sizer_.Note(plan.decode_rows, plan.prompt_rows, seconds);
+  metrics_.Observe(plan, batch.size(), seconds);
+  if (status.ok() || absl::IsCancelled(status)) return;
+  if (batch.size() == 1) {
+    batch[0]->End(leases_, std::move(status));
+    return;
+  }
+  // One bad sequence must not fail its neighbours: no sequence has advanced yet, so step each alone.
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (plan.rows[i] == 0) continue;
+    absl::Status alone = Forward(std::span(batch).subspan(i, 1), std::span(plan.rows).subspan(i, 1));
+    if (!alone.ok() && !absl::IsCancelled(alone)) batch[i]->End(leases_, std::move(alone));
+  }
+}
+
+StepPlan StepRunner::Plan(const Batch& batch) {
+  std::vector<int64_t> pending;
+  for (const auto& sequence : batch) pending.push_back(sequence->pending());
+  const int64_t chunk = chunk_sizer_.Choose(CountDecodeRows(pending));
+  metrics_.chunk_tokens.Set(static_cast<double>(chunk));
+  return PlanStep(pending, chunk);
+}
+
+absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows) {
+  std::vector<EngineRow> engine_rows;
+  std::vector<size_t> sequence_of;  // by engine row
+  std::vector<KvPages> pages;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (rows[i] == 0) continue;
+    const Sequence& sequence = *batch[i];
+    const auto index = static_cast<int32_t>(pages.size());
+    pages.push_back(pool_.Pages(sequence.lease->kv));
+    for (int64_t position = sequence.valid; position < sequence.valid + rows[i]; ++position) {
+      const bool last = position + 1 == static_cast<int64_t>(sequence.lease->tokens.size());
+      engine_rows.push_back(
+          {sequence.lease->tokens[static_cast<size_t>(position)], static_cast<int32_t>(position), index, last});
+      sequence_of.push_back(i);
+    }
+  }
+  // Kept until the whole pass has succeeded: either every sequence of the step advances, or none does.
+  std::vector<std::vector<float>> logits(batch.size());
+  const auto interrupted = [&] {
+    const bool all_gone =
+        std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
+    return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
+  };
+  MOE_RETURN_IF_ERROR(engine_.Forward(
+      {engine_rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
+        logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
+      }));
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (rows[i] > 0) Advance(*batch[i], rows[i], logits[i]);
+  }
+  return absl::OkStatus();
+}
+
+void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float> logits) {
+  sequence.valid += rows;
+  pool_.PublishValidTokens(sequence.lease->kv, sequence.valid);
+  if (sequence.valid <= sequence.prompt_tokens) {
+    sequence.stream->Push(PromptProgress{sequence.valid, sequence.prompt_tokens});
+  }
+  if (sequence.pending() > 0) return;
+  if (sequence.valid == sequence.prompt_tokens) leases_.Cache(*sequence.lease);
+  Accept(sequence, logits);
+}
+
+void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
+  Continuation& next = sequence.next;
+  const absl::StatusOr<SampledToken> token = Sample(logits, next.sampling, next.index);
+  if (!token.ok()) return sequence.End(leases_, token.status());
+  metrics_.generated_tokens.Increment();
+  if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {
+    return sequence.End(leases_, StopReason::kStopId);
+  }
+  sequence.lease->tokens.push_back(token->id);
+  ++next.index;
+  --next.max_tokens;
+  sequence.stream->Push(*token);
+  if (next.max_tokens == 0) sequence.End(leases_, StopReason::kLength);
+}
+
+}  // namespace moestro

@@ -1,0 +1,44 @@
+// One step: one forward pass over the sequences of a batch. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/kv/pool.h"
+#include "common/model/engine.h"
+#include "services/decode/chunk_sizer.h"
+#include "services/decode/lease_table.h"
+#include "services/decode/metrics.h"
+#include "services/decode/sequence.h"
+#include "services/decode/step_plan.h"
+
+namespace moestro {
+
+class StepRunner {
+ public:
+  // All must outlive the runner. REQUIRES: engine.max_rows() >= chunks.max_rows + sequences of any batch.
+  StepRunner(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+             const ChunkSizer::Options& chunks)
+      : engine_(engine), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks) {}
+
+  // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
+  // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
+  // neighbours.
+  void Run(const Batch& batch);
+
+ private:
+  StepPlan Plan(const Batch& batch);
+  absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
+  void Advance(Sequence& sequence, int64_t rows, std::span<const float> logits);
+  void Accept(Sequence& sequence, std::span<const float> logits);
+
+  Engine& engine_;
+  KvPool& pool_;
+  LeaseTable& leases_;
+  DecodeMetrics& metrics_;
+  ChunkSizer chunk_sizer_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,53 @@
+// The device that kernels are tested on: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), whichever is
+// linked. Kernels go to the default stream.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moestro::cuda {
+
+// "emulation", or the GPU's name.
+std::string DeviceName();
+
+// Whether it has the FP8 mma (compute capability 8.9).
+bool HasFp8Mma();
+
+// Aligned to 256 bytes, and ends where it ends: on the emulated device an access past `bytes` is reported. Every byte
+// is 0xff: NaN as F32 and BF16.
+void* AllocateDevice(int64_t bytes);
+void FreeDevice(void* memory);
+void CopyToDevice(void* to, const void* from, int64_t bytes);
+void CopyFromDevice(void* to, const void* from, int64_t bytes);
+
+// Waits for all kernels. What went wrong since the last call, or nothing.
+std::string Synchronize();
+
+// Numbers on the device. Not copyable.
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(int64_t size) : size_(size), data_(static_cast<T*>(AllocateDevice(size * kBytes))) {}
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(static_cast<int64_t>(values.size())) {
+    CopyToDevice(data_, values.data(), size_ * kBytes);
+  }
+  ~DeviceArray() { FreeDevice(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* get() const { return data_; }
+  int64_t size() const { return size_; }
+  std::vector<T> Download() const {
+    std::vector<T> values(static_cast<size_t>(size_));
+    CopyFromDevice(values.data(), data_, size_ * kBytes);
+    return values;
+  }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(T);
+  int64_t size_;
+  T* data_;
+};
+
+}  // namespace moestro::cuda

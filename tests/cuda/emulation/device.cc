@@ -1,0 +1,39 @@
+#include "tests/cuda/device.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "tests/cuda/emulation/global_memory.h"
+#include "tests/cuda/emulation/machine.h"
+
+namespace moestro::cuda {
+
+std::string DeviceName() { return "emulation"; }
+bool HasFp8Mma() { return true; }
+
+void* AllocateDevice(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;  // of cudaMalloc
+  // A byte more than asked for, so that no two buffers can touch.
+  void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(RoundUp(bytes + 1, kAlignment)));
+  MOE_CHECK(memory != nullptr);
+  std::memset(memory, 0xff, static_cast<size_t>(bytes));
+  emulation::GlobalMemory::Get().Add(memory, bytes);
+  return memory;
+}
+
+void FreeDevice(void* memory) {
+  emulation::GlobalMemory::Get().Remove(memory);
+  std::free(memory);
+}
+
+void CopyToDevice(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (bytes > 0) emulation::GlobalMemory::Get().Fill(to, bytes);
+}
+void CopyFromDevice(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+
+std::string Synchronize() { return emulation::TakeFinding(); }
+
+}  // namespace moestro::cuda

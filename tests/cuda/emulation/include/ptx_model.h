@@ -1,0 +1,175 @@
+// The wrappers of common/kernels/cuda/ptx.cuh as models, lane by lane, of what the PTX ISA documents of each
+// instruction (chapters "Matrix multiply-accumulate operation using mma instruction", "ldmatrix", "cp.async"). Included
+// by ptx.cuh where the compiler is not nvcc.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+
+#include "tests/cuda/emulation/machine.h"
+
+namespace moestro::cuda {
+
+inline uint8_t* DynamicShared() { return emulation::DynamicShared(); }
+
+// ---- Copies
+// ----------------------------------------------------------------------------------------------------------
+
+inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
+  emulation::CopyAsync(shared, global, valid_bytes);
+}
+inline void CommitCopies() { emulation::CommitCopies(); }
+template <int kGroups>
+inline void WaitCopies() {
+  emulation::WaitCopies(kGroups);
+}
+
+// ---- ldmatrix
+// --------------------------------------------------------------------------------------------------------
+
+struct MatrixRows {
+  const uint8_t* row;  // 16 bytes: row lane % 8 of matrix lane / 8
+};
+
+// Matrix m's element (row i, column j) is the j-th 16-bit number of the row that lane 8 m + i points to. Lane l gets,
+// of every matrix, row l / 4, columns 2 (l % 4) and the next; transposed: column l / 4, rows 2 (l % 4) and the next.
+template <bool kTransposed>
+inline void LoadMatrices(uint32_t (&registers)[4], const void* row, const char* what, std::source_location site) {
+  emulation::CheckAlignment(what, row, 16);
+  emulation::CheckAccess(row, 16, emulation::Access::kRead, /*whole_warp=*/true, /*instruction=*/what);
+  const MatrixRows in{static_cast<const uint8_t*>(row)};
+  emulation::WarpOperation(what, site, &in, registers, [](const void* const* ins, void* const* outs) {
+    const auto element = [ins](int matrix, int i, int j) {
+      uint16_t bits;
+      std::memcpy(&bits, static_cast<const MatrixRows*>(ins[8 * matrix + i])->row + 2 * j, sizeof bits);
+      return uint32_t{bits};
+    };
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int m = 0; m < 4; ++m) {
+        const int a = lane / 4, b = 2 * (lane % 4);
+        static_cast<uint32_t*>(outs[lane])[m] =
+            kTransposed ? element(m, b, a) | element(m, b + 1, a) << 16 : element(m, a, b) | element(m, a, b + 1) << 16;
+      }
+    }
+  });
+}
+
+inline void LoadMatrixX4(uint32_t (&registers)[4], const void* row,
+                         std::source_location site = std::source_location::current()) {
+  LoadMatrices<false>(registers, row, "ldmatrix", site);
+}
+inline void LoadMatrixX4Transposed(uint32_t (&registers)[4], const void* row,
+                                   std::source_location site = std::source_location::current()) {
+  LoadMatrices<true>(registers, row, "ldmatrix.trans", site);
+}
+
+// ---- mma
+// -------------------------------------------------------------------------------------------------------------
+
+struct MmaInput {
+  uint32_t a[4];
+  uint32_t b[2];
+  float c[4];
+};
+
+inline double Bf16Value(uint32_t bits) {
+  const uint32_t wide = (bits & 0xffff) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+inline double E4M3Value(uint32_t code) {
+  const int exponent = static_cast<int>(code >> 3 & 15);
+  const int mantissa = static_cast<int>(code & 7);
+  if (exponent == 15 && mantissa == 7) return std::nan("");
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+// Products are exact; tensor cores align a sum's terms and cut off what lies below: never away from zero, unlike
+// rounding. So a kernel that relied on rounding would show itself here.
+inline float CutToFloat(double value) {
+  const float rounded = static_cast<float>(value);
+  if (std::isnan(value) || std::isinf(rounded) || std::fabs(double{rounded}) <= std::fabs(value)) return rounded;
+  return std::nextafterf(rounded, 0.0f);
+}
+
+// D = A B + C for A [16, kDepth] and B [kDepth, 8] of elements of kBits bits, 32 / kBits to a register. With g = lane /
+// 4 and t = lane % 4, a lane's registers hold
+//   A: register r: row g + 8 (r % 2), columns kDepth / 2 * (r / 2) + t * (32 / kBits) and those after it
+//   B: register r: column g, rows    kDepth / 2 * r       + t * (32 / kBits) and those after it
+//   C, D: number i: row g + 8 (i / 2), column 2 t + i % 2
+template <int kDepth, int kBits, double (*kValue)(uint32_t)>
+inline void Mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* what,
+                std::source_location site) {
+  const MmaInput in{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+  emulation::WarpOperation(what, site, &in, d, [](const void* const* ins, void* const* outs) {
+    constexpr int kPerRegister = 32 / kBits;
+    constexpr uint32_t kMask = (1u << kBits) - 1;
+    const auto lane_in = [ins](int lane) { return static_cast<const MmaInput*>(ins[lane]); };
+    double a_matrix[16][kDepth], b_matrix[kDepth][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int r = 0; r < 4; ++r) {
+        for (int i = 0; i < kPerRegister; ++i) {
+          const int column = kDepth / 2 * (r / 2) + t * kPerRegister + i;
+          a_matrix[g + 8 * (r % 2)][column] = kValue(lane_in(lane)->a[r] >> (kBits * i) & kMask);
+          if (r < 2) {
+            b_matrix[kDepth / 2 * r + t * kPerRegister + i][g] = kValue(lane_in(lane)->b[r] >> (kBits * i) & kMask);
+          }
+        }
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+        double sum = double{lane_in(lane)->c[i]};
+        for (int k = 0; k < kDepth; ++k) sum += a_matrix[row][k] * b_matrix[k][column];
+        static_cast<float*>(outs[lane])[i] = CutToFloat(sum);
+      }
+    }
+  });
+}
+
+inline void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                    std::source_location site = std::source_location::current()) {
+  Mma<16, 16, Bf16Value>(d, a, b, "mma.m16n8k16.bf16", site);
+}
+inline void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                    std::source_location site = std::source_location::current()) {
+  Mma<32, 8, E4M3Value>(d, a, b, "mma.m16n8k32.e4m3", site);
+}
+
+// ---- Arithmetic
+// --------------------------------------------------------------------------------------------------------
+
+inline uint32_t RoundToBf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (std::isnan(value)) return 0x7fff;
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline uint32_t PackBf16(float low, float high) { return RoundToBf16(low) | RoundToBf16(high) << 16; }
+// Rounded once: an F32 that is cut and, where that lost something, made odd, lies on the same side of every BF16 number
+// and of every middle between two as `value` does.
+inline uint32_t RoundToBf16(double value) {
+  float cut = static_cast<float>(value);
+  if (std::isnan(value) || std::isinf(cut) || double{cut} == value) return RoundToBf16(cut);
+  if (std::fabs(double{cut}) > std::fabs(value)) cut = std::nextafterf(cut, 0.0f);
+  uint32_t bits;
+  std::memcpy(&bits, &cut, sizeof bits);
+  bits |= 1;
+  std::memcpy(&cut, &bits, sizeof bits);
+  return RoundToBf16(cut);
+}
+inline uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
+  const auto half = [&](int shift) {
+    return RoundToBf16(std::fma(Bf16Value(a >> shift), Bf16Value(b >> shift), Bf16Value(c >> shift)));
+  };
+  return half(0) | half(16) << 16;
+}
+inline float Exp2(float x) { return std::exp2(x); }
+
+}  // namespace moestro::cuda

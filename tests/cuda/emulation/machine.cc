@@ -1,0 +1,426 @@
+#include "tests/cuda/emulation/machine.h"
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "tests/cuda/emulation/global_memory.h"
+#include "tests/cuda/emulation/shared_shadow.h"
+
+// The section of __shared__ variables (cuda_runtime.h), and what the program cannot write: all set by the linker.
+extern "C" {
+extern uint8_t __start_moestro_shared[] __attribute__((weak));
+extern uint8_t __stop_moestro_shared[] __attribute__((weak));
+extern const uint8_t __executable_start[];
+extern const uint8_t __data_start[];
+}
+
+namespace moestro::emulation {
+namespace {
+
+constexpr int64_t kStackBytes = 64 * 1024;
+
+enum class State { kReady, kAtBarrier, kAtWarpOperation, kDone };
+
+struct Copy {
+  uint8_t* to = nullptr;
+  uint8_t bytes[16] = {};
+};
+
+struct Thread {
+  boost::context::fiber fiber;
+  boost::context::fiber scheduler;  // while the thread runs
+  State state = State::kReady;
+  int number = 0;  // in the block
+  Index3 index;
+  uintptr_t stack_begin = 0, stack_end = 0;
+  // Where it waits.
+  const char* what = "";
+  Site site;
+  const void* in = nullptr;
+  void* out = nullptr;
+  // cp.async
+  std::vector<Copy> open;
+  std::vector<std::vector<Copy>> groups;
+};
+
+struct Warp {
+  uint32_t epoch = 0;
+  int waiting = 0;
+};
+
+bool SameSite(const Site& a, const Site& b) {
+  return a.line() == b.line() && std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+std::string ToString(const Site& site) { return std::string(site.file_name()) + ":" + std::to_string(site.line()); }
+
+class Machine {
+ public:
+  bool Run(const char* kernel, const LaunchShape& shape, ThreadBody body, const void* context);
+
+  Thread& thread() { return *running_; }
+  bool is_checking() const { return running_ != nullptr && !combining_; }
+  const LaunchShape& shape() const { return shape_; }
+  Index3 block() const { return block_; }
+  uint8_t* shared() { return shared_; }
+
+  void Barrier(Site site);
+  void Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders);
+  void Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction = nullptr);
+  void CopyAsync(void* to, const void* from, int valid_bytes);
+  void WaitCopies(size_t groups);
+  [[noreturn]] void Fail(const std::string& what);
+
+  std::string finding;
+  BankUse* bank_use = nullptr;
+
+ private:
+  void RunBlock();
+  void Resume(Thread& thread);
+  void Yield();
+  bool RunReady();
+  void Note(const Thread& thread, const std::string& what);
+  void NoteDeadlock();
+  std::optional<int64_t> SharedOffset(const void* address) const;
+  void CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp);
+
+  const char* kernel_ = "";
+  LaunchShape shape_;
+  Index3 block_;
+  ThreadBody body_ = nullptr;
+  const void* context_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<struct Warp> warps_;
+  Thread* running_ = nullptr;
+  int live_ = 0;
+  int at_barrier_ = 0;
+  bool failed_ = false;
+  bool combining_ = false;
+
+  // Numbers of moments and blocks: they only grow.
+  uint32_t now_ = 1;
+  uint32_t block_epoch_ = 1;
+  uint32_t block_begin_ = 1;
+  uint32_t block_number_ = GlobalMemory::kHost;
+  uint32_t first_block_ = 1;
+
+  std::vector<boost::context::fiber>* abandoned_ = new std::vector<boost::context::fiber>;
+
+  std::optional<BankLog> banks_;
+  SharedShadow shadow_;
+  std::unique_ptr<uint8_t[]> shared_memory_{new uint8_t[kMaxSharedBytes + 1024]};
+  uint8_t* shared_ =
+      reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(shared_memory_.get()) + 1023) / 1024 * 1024);
+  boost::context::pooled_fixedsize_stack stacks_{kStackBytes};
+};
+
+Machine& TheMachine() {
+  static Machine machine;
+  return machine;
+}
+
+int64_t StaticSharedBytes() { return __stop_moestro_shared - __start_moestro_shared; }
+
+bool Machine::Run(const char* kernel, const LaunchShape& shape, ThreadBody body, const void* context) {
+  MOE_CHECK(running_ == nullptr);
+  const int64_t threads = int64_t{shape.block.x} * shape.block.y * shape.block.z;
+  kernel_ = kernel;
+  shape_ = shape;
+  body_ = body;
+  context_ = context;
+  failed_ = false;
+  first_block_ = block_number_ + 1;
+  if (threads < 1 || threads > kMaxThreads || threads % kWarpLanes != 0) {
+    finding = std::string(kernel) + ": a block of " + std::to_string(threads) + " threads, expected whole warps, " +
+              "at most " + std::to_string(kMaxThreads);
+    return false;
+  }
+  if (shape.shared_bytes + StaticSharedBytes() > kMaxSharedBytes) {
+    finding = std::string(kernel) + ": too much shared memory: " + std::to_string(shape.shared_bytes) + " bytes";
+    return false;
+  }
+  if (shape.grid.x < 1 || shape.grid.y < 1 || shape.grid.z < 1 || shape.grid.y > 65535 || shape.grid.z > 65535) {
+    finding = std::string(kernel) + ": a grid that no GPU takes";
+    return false;
+  }
+  for (unsigned z = 0; z < shape.grid.z && !failed_; ++z) {
+    for (unsigned y = 0; y < shape.grid.y && !failed_; ++y) {
+      for (unsigned x = 0; x < shape.grid.x && !failed_; ++x) {
+        block_ = {x, y, z};
+        RunBlock();
+      }
+    }
+  }
+  return !failed_;
+}
+
+void Machine::RunBlock() {
+  const int count = static_cast<int>(shape_.block.x * shape_.block.y * shape_.block.z);
+  ++block_number_;
+  block_begin_ = block_epoch_ = ++now_;
+  // What nobody wrote is NaN, so that using it shows in results too.
+  std::memset(shared_, 0xff, static_cast<size_t>(shape_.shared_bytes));
+  if (StaticSharedBytes() > 0) std::memset(__start_moestro_shared, 0xff, static_cast<size_t>(StaticSharedBytes()));
+  shadow_.SetInFlight(0, shape_.shared_bytes + StaticSharedBytes(), false);
+  threads_ = std::vector<Thread>(static_cast<size_t>(count));
+  warps_.assign(static_cast<size_t>(count / kWarpLanes), {block_epoch_, 0});
+  if (bank_use != nullptr) banks_.emplace(count / kWarpLanes);
+  live_ = count;
+  at_barrier_ = 0;
+  for (int i = 0; i < count; ++i) {
+    Thread& t = threads_[static_cast<size_t>(i)];
+    const auto n = static_cast<unsigned>(i);
+    t.number = i;
+    t.index = {n % shape_.block.x, n / shape_.block.x % shape_.block.y, n / shape_.block.x / shape_.block.y};
+    t.fiber = boost::context::fiber(std::allocator_arg, stacks_, [this, &t](boost::context::fiber&& scheduler) {
+      t.scheduler = std::move(scheduler);
+      t.stack_end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + 512;
+      t.stack_begin = t.stack_end - kStackBytes;
+      body_(context_);
+      t.state = State::kDone;
+      --live_;
+      return std::move(t.scheduler);
+    });
+  }
+  while (!failed_ && live_ > 0) {
+    if (RunReady()) continue;
+    NoteDeadlock();
+  }
+  // Threads that were left waiting cannot be unwound: the compiler takes the hooks for functions that never throw.
+  // Their stacks are kept for ever.
+  for (Thread& t : threads_) {
+    if (t.fiber) abandoned_->push_back(std::move(t.fiber));
+  }
+  threads_.clear();
+}
+
+// Warp by warp, each until all its threads wait for others. False if no thread could run.
+bool Machine::RunReady() {
+  bool ran = false;
+  for (size_t warp = 0; warp < warps_.size(); ++warp) {
+    for (bool again = true; again;) {
+      again = false;
+      for (int lane = 0; lane < kWarpLanes; ++lane) {
+        Thread& t = threads_[warp * kWarpLanes + static_cast<size_t>(lane)];
+        if (t.state != State::kReady) continue;
+        Resume(t);
+        if (failed_) return true;
+        ran = again = true;
+      }
+    }
+  }
+  return ran;
+}
+
+void Machine::Resume(Thread& thread) {
+  running_ = &thread;
+  thread.fiber = std::move(thread.fiber).resume();
+  running_ = nullptr;
+}
+
+void Machine::Yield() {
+  Thread& self = *running_;
+  self.scheduler = std::move(self.scheduler).resume();
+}
+
+void Machine::Note(const Thread& t, const std::string& what) {
+  failed_ = true;
+  char where[160];
+  std::snprintf(where, sizeof where, ": block (%u, %u, %u) thread (%u, %u, %u): ", block_.x, block_.y, block_.z,
+                t.index.x, t.index.y, t.index.z);
+  finding = kernel_ + std::string(where) + what;
+}
+
+void Machine::Fail(const std::string& what) {
+  Note(*running_, what);
+  Yield();  // for ever
+  std::abort();
+}
+
+void Machine::NoteDeadlock() {
+  const Thread* waiting = nullptr;
+  for (const Thread& t : threads_) {
+    if (t.state == State::kDone) continue;
+    if (waiting == nullptr) waiting = &t;
+    if (t.state == State::kAtWarpOperation) waiting = &t;  // the rarer and more telling one
+  }
+  for (const Thread& t : threads_) {
+    if (t.state == waiting->state && t.state != State::kDone) continue;
+    Note(*waiting, "deadlock: waits at " + std::string(waiting->what) + ", " + ToString(waiting->site) +
+                       ", for thread " + std::to_string(t.number) +
+                       (t.state == State::kDone ? ", which has returned"
+                                                : ", which waits at " + std::string(t.what) + ", " + ToString(t.site)));
+    return;
+  }
+  Note(*waiting, "deadlock at " + std::string(waiting->what) + ", " + ToString(waiting->site));
+}
+
+void Machine::Barrier(Site site) {
+  Thread& self = *running_;
+  self.what = "__syncthreads";
+  self.site = site;
+  for (const Thread& t : threads_) {
+    if (t.state == State::kAtBarrier && !SameSite(t.site, site)) {
+      Fail("waits at __syncthreads, " + ToString(site) + ", but thread " + std::to_string(t.number) + " at that of " +
+           ToString(t.site));
+    }
+    if (t.state == State::kAtBarrier) break;  // all that wait do so at one place
+  }
+  self.state = State::kAtBarrier;
+  if (++at_barrier_ < static_cast<int>(threads_.size())) return Yield();
+  at_barrier_ = 0;
+  block_epoch_ = ++now_;
+  for (size_t i = 0; i < warps_.size(); ++i) {
+    warps_[i].epoch = block_epoch_;
+    if (bank_use != nullptr) banks_->Flush(static_cast<int>(i), *bank_use);
+  }
+  for (Thread& t : threads_) t.state = State::kReady;
+}
+
+void Machine::Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders) {
+  Thread& self = *running_;
+  const size_t number = static_cast<size_t>(self.number / kWarpLanes);
+  struct Warp& warp = warps_[number];
+  Thread* lanes = &threads_[number * kWarpLanes];
+  self.what = what;
+  self.site = site;
+  self.in = in;
+  self.out = out;
+  for (int i = 0; i < kWarpLanes; ++i) {
+    if (lanes[i].state != State::kAtWarpOperation) continue;
+    if (std::strcmp(lanes[i].what, what) != 0 || !SameSite(lanes[i].site, site)) {
+      Fail("is at " + std::string(what) + ", " + ToString(site) + ", but thread " + std::to_string(lanes[i].number) +
+           " of the same warp at " + lanes[i].what + ", " + ToString(lanes[i].site));
+    }
+    break;
+  }
+  self.state = State::kAtWarpOperation;
+  if (++warp.waiting < kWarpLanes) return Yield();
+  warp.waiting = 0;
+  const void* ins[kWarpLanes];
+  void* outs[kWarpLanes];
+  for (int i = 0; i < kWarpLanes; ++i) {
+    ins[i] = lanes[i].in;
+    outs[i] = lanes[i].out;
+    lanes[i].state = State::kReady;
+  }
+  if (orders) warp.epoch = ++now_;
+  if (bank_use != nullptr) banks_->Flush(static_cast<int>(number), *bank_use);
+  combining_ = true;  // reads other threads' stacks, which no kernel may
+  if (combine != nullptr) combine(ins, outs);
+  combining_ = false;
+}
+
+// Shared memory in one numbering: dynamic first, then static.
+std::optional<int64_t> Machine::SharedOffset(const void* address) const {
+  const auto* p = static_cast<const uint8_t*>(address);
+  if (p >= shared_ && p < shared_ + kMaxSharedBytes) return p - shared_;
+  if (p >= __start_moestro_shared && p < __stop_moestro_shared)
+    return shape_.shared_bytes + (p - __start_moestro_shared);
+  return std::nullopt;
+}
+
+void Machine::CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp) {
+  if (offset + bytes > shape_.shared_bytes + StaticSharedBytes()) {
+    Fail("access of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
+         " of shared memory, of which the block has " + std::to_string(shape_.shared_bytes));
+  }
+  const Accessor by{
+      running_->number, {block_epoch_, warps_[static_cast<size_t>(running_->number / kWarpLanes)].epoch}, whole_warp};
+  const std::string wrong = shadow_.Check(offset, offset + bytes, access, by, block_begin_);
+  if (!wrong.empty()) Fail(wrong);
+}
+
+void Machine::Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
+  const auto p = reinterpret_cast<uintptr_t>(address);
+  if (p >= running_->stack_begin && p < running_->stack_end) return;
+  if (const std::optional<int64_t> offset = SharedOffset(address)) {
+    CheckShared(*offset, bytes, access, whole_warp);
+    if (bank_use != nullptr && instruction != nullptr) banks_->Note(running_->number, instruction, *offset, bytes);
+    return;
+  }
+  // Constants of the program.
+  if (access == Access::kRead && p >= reinterpret_cast<uintptr_t>(__executable_start) &&
+      p + static_cast<uint64_t>(bytes) <= reinterpret_cast<uintptr_t>(__data_start)) {
+    return;
+  }
+  const std::string wrong = GlobalMemory::Get().Check(address, bytes, access, block_number_, first_block_);
+  if (!wrong.empty()) Fail(wrong);
+}
+
+void Machine::CopyAsync(void* to, const void* from, int valid_bytes) {
+  const std::optional<int64_t> offset = SharedOffset(to);
+  if (!offset) Fail("cp.async to an address that is not shared memory");
+  CheckShared(*offset, 16, Access::kWrite, false);
+  Copy copy{.to = static_cast<uint8_t*>(to)};
+  if (valid_bytes > 0) {
+    Check(from, valid_bytes, Access::kRead, false);
+    std::memcpy(copy.bytes, from, static_cast<size_t>(valid_bytes));
+  }
+  shadow_.SetInFlight(*offset, *offset + 16, true);
+  running_->open.push_back(copy);
+}
+
+void Machine::WaitCopies(size_t groups) {
+  auto& pending = running_->groups;
+  while (pending.size() > groups) {
+    for (const Copy& copy : pending.front()) {
+      const int64_t offset = *SharedOffset(copy.to);
+      shadow_.SetInFlight(offset, offset + 16, false);
+      CheckShared(offset, 16, Access::kWrite, false);
+      std::memcpy(copy.to, copy.bytes, sizeof copy.bytes);
+    }
+    pending.erase(pending.begin());
+  }
+}
+
+}  // namespace
+
+bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context) {
+  return TheMachine().Run(kernel, shape, thread, context);
+}
+void CountBankConflicts(BankUse* use) { TheMachine().bank_use = use; }
+const std::string& Finding() { return TheMachine().finding; }
+std::string TakeFinding() { return std::exchange(TheMachine().finding, {}); }
+
+Index3 ThreadIndex() { return TheMachine().thread().index; }
+Index3 BlockIndex() { return TheMachine().block(); }
+Extent3 BlockExtent() { return TheMachine().shape().block; }
+Extent3 GridExtent() { return TheMachine().shape().grid; }
+int Lane() { return TheMachine().thread().number % kWarpLanes; }
+uint8_t* DynamicShared() { return TheMachine().shared(); }
+
+void SyncBlock(Site site) { TheMachine().Barrier(site); }
+void WarpOperation(const char* what, Site site, const void* in, void* out, Combine combine) {
+  TheMachine().Warp(what, site, in, out, combine, /*orders=*/false);
+}
+void SyncWarp(Site site) { TheMachine().Warp("__syncwarp", site, nullptr, nullptr, nullptr, /*orders=*/true); }
+
+void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
+  if (TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp, instruction);
+}
+void CheckAlignment(const char* what, const void* address, int64_t alignment) {
+  if (reinterpret_cast<uintptr_t>(address) % static_cast<uint64_t>(alignment) == 0) return;
+  TheMachine().Fail(std::string(what) + ": the address is not a multiple of " + std::to_string(alignment));
+}
+
+void CopyAsync(void* shared, const void* global, int valid_bytes) {
+  CheckAlignment("cp.async", shared, 16);
+  if (valid_bytes < 0 || valid_bytes > 16) TheMachine().Fail("cp.async of " + std::to_string(valid_bytes) + " bytes");
+  if (valid_bytes > 0) CheckAlignment("cp.async", global, 16);
+  TheMachine().CopyAsync(shared, global, valid_bytes);
+}
+void CommitCopies() {
+  Thread& t = TheMachine().thread();
+  t.groups.push_back(std::exchange(t.open, {}));
+}
+void WaitCopies(int groups) { TheMachine().WaitCopies(static_cast<size_t>(groups)); }
+void Fail(const std::string& what) { TheMachine().Fail(what); }
+
+}  // namespace moestro::emulation

@@ -1,0 +1,126 @@
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "tests/cuda/emulation/planted_bugs.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kThreads = 64;
+
+__global__ void Copy(const float* from, float* to) { to[threadIdx.x] = from[threadIdx.x]; }
+
+__global__ void Reverse(Reversal how, const float* in, float* out) {
+  __shared__ float numbers[kThreads];
+  const unsigned i = threadIdx.x;
+  if (how != Reversal::kReadsUnwritten || i != 5) numbers[i] = in[i];
+  if (how == Reversal::kOneReturns && i == 40) return;
+  if (how == Reversal::kTwoPlaces && i < 32) {
+    __syncthreads();
+  } else if (how != Reversal::kNoBarrier) {
+    __syncthreads();
+  }
+  out[i] = numbers[how == Reversal::kReadsTooFar ? kThreads + i : kThreads - 1 - i];
+}
+
+__global__ void Stage(Staging how, const float* a, const float* b, float* out) {
+  float* const numbers = reinterpret_cast<float*>(DynamicShared());
+  const unsigned i = threadIdx.x;
+  float sum = 0;
+  for (const float* from : {a, b}) {
+    if (i < kThreads / 4) CopyAsync16(numbers + 4 * i, from + 4 * i, 16);
+    CommitCopies();
+    if (how != Staging::kNoWait) WaitCopies<0>();
+    __syncthreads();
+    sum += numbers[i];
+    if (how != Staging::kNoBarrierBeforeReuse) __syncthreads();
+  }
+  out[i] = sum;
+}
+
+__global__ void AddNeighbours(Neighbours how, const float* in, float* out) {
+  float* const numbers = reinterpret_cast<float*>(DynamicShared());
+  const unsigned i = threadIdx.x;
+  numbers[i] = in[i];
+  if (how == Neighbours::kRight) __syncwarp();
+  out[i] = numbers[i] + numbers[i ^ 1];
+}
+
+__global__ void Multiply(bool exchanged, const uint16_t* a, const uint16_t* b, float* out) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const auto pair = [](uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; };
+  uint32_t a_registers[4], b_registers[2];
+  for (int r = 0; r < 4; ++r) {
+    const uint16_t* at = a + (g + r % 2 * 8) * 16 + r / 2 * 8 + 2 * t;
+    a_registers[r] = pair(at[0], at[1]);
+  }
+  for (int r = 0; r < 2; ++r) {
+    const uint16_t* at = b + (r * 8 + 2 * t) * 8 + g;
+    b_registers[exchanged ? 1 - r : r] = pair(at[0], at[8]);
+  }
+  float d[4] = {};
+  MmaBf16(d, a_registers, b_registers);
+  if (threadIdx.x >= 32) return;
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+
+__global__ void Sum(bool atomic, float* out) {
+  if (threadIdx.x != 0) return;
+  if (atomic) {
+    atomicAdd(out, 1.0f);
+  } else {
+    out[0] += 1.0f;
+  }
+}
+
+__global__ void DivergentShuffle(float* out) {
+  const unsigned i = threadIdx.x;
+  float value = static_cast<float>(i);
+  if (i % 32 < 16) {
+    value = __shfl_xor_sync(0xffffffffu, value, 1);
+  } else {
+    value = __shfl_xor_sync(0xffffffffu, value, 2);
+  }
+  out[i] = value;
+}
+
+__global__ void Strided(int stride, float* out) {
+  volatile float* const numbers = reinterpret_cast<float*>(DynamicShared());
+  const unsigned i = threadIdx.x;
+  numbers[stride * i] = 1.0f;
+  __syncthreads();
+  const float read = numbers[stride * i];
+  __syncthreads();
+  out[i] = read;
+}
+
+}  // namespace
+
+LaunchResult LaunchCopy(const float* from, float* to) {
+  return Launch("copy", Copy, dim3(1), dim3(kThreads), 0, nullptr, from, to);
+}
+LaunchResult LaunchReversal(Reversal how, const float* in, float* out) {
+  return Launch("reversal", Reverse, dim3(1), dim3(kThreads), 0, nullptr, how, in, out);
+}
+LaunchResult LaunchStaging(Staging how, const float* a, const float* b, float* out) {
+  return Launch("staging", Stage, dim3(1), dim3(kThreads), kThreads * 4, nullptr, how, a, b, out);
+}
+LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out) {
+  return Launch("neighbours", AddNeighbours, dim3(1), dim3(kThreads), kThreads * 4, nullptr, how, in, out);
+}
+LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b, float* out) {
+  return Launch("product", Multiply, dim3(1), dim3(kThreads), 0, nullptr, exchanged, a, b, out);
+}
+LaunchResult LaunchSum(bool atomic, float* out) {
+  return Launch("sum", Sum, dim3(2), dim3(kThreads), 0, nullptr, atomic, out);
+}
+LaunchResult LaunchDivergentShuffle(float* out) {
+  return Launch("shuffle", DivergentShuffle, dim3(1), dim3(kThreads), 0, nullptr, out);
+}
+
+LaunchResult LaunchStrided(int stride, float* out) {
+  return Launch("strided", Strided, dim3(1), dim3(kThreads), int64_t{kThreads} * stride * 4, nullptr, stride, out);
+}
+
+}  // namespace moestro::cuda

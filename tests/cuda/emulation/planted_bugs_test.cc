@@ -1,0 +1,117 @@
+// The checks of the emulated GPU find what they are for, and nothing in the same kernels without their mistakes.
+#include "tests/cuda/emulation/planted_bugs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kThreads = 64;
+
+class PlantedBugsTest : public testing::Test {
+ protected:
+  // Runs cleanly and gives what `expected` says of each i.
+  template <typename Expected>
+  void ExpectRight(LaunchResult result, const Expected& expected) {
+    ASSERT_TRUE(Ran(result));
+    const std::vector<float> got = out_.Download();
+    for (int64_t i = 0; i < kThreads; ++i) EXPECT_EQ(got[static_cast<size_t>(i)], expected(i)) << i;
+  }
+  void ExpectFinding(LaunchResult result, const std::string& text) {
+    EXPECT_FALSE(result.ok());
+    EXPECT_THAT(Synchronize(), HasSubstr(text));
+  }
+  float Number(int64_t i) const { return numbers_[static_cast<size_t>(i)]; }
+
+  const std::vector<float> numbers_ = RandomFloats(kThreads, 1);
+  const DeviceArray<float> in_{numbers_};
+  const DeviceArray<float> out_{kThreads};
+};
+
+TEST_F(PlantedBugsTest, AccessOutOfBounds) {
+  ExpectRight(LaunchCopy(in_.get(), out_.get()), [&](int64_t i) { return Number(i); });
+  const DeviceArray<float> short_in(RandomFloats(kThreads - 1, 1)), short_out(kThreads - 1);
+  ExpectFinding(LaunchCopy(short_in.get(), out_.get()),
+                "thread (63, 0, 0): read of 4 bytes outside of device memory, "
+                "252 bytes from the beginning of a buffer of 252 bytes");
+  ExpectFinding(LaunchCopy(in_.get(), short_out.get()), "write of 4 bytes outside of device memory");
+  ExpectFinding(LaunchCopy(nullptr, out_.get()), "read of 4 bytes outside of device memory");
+}
+
+TEST_F(PlantedBugsTest, MissingBarrier) {
+  ExpectRight(LaunchReversal(Reversal::kRight, in_.get(), out_.get()), [&](int64_t i) { return Number(63 - i); });
+  ExpectFinding(LaunchReversal(Reversal::kNoBarrier, in_.get(), out_.get()), "which this block has not written");
+  ExpectFinding(LaunchReversal(Reversal::kReadsUnwritten, in_.get(), out_.get()), "which this block has not written");
+  ExpectFinding(LaunchReversal(Reversal::kReadsTooFar, in_.get(), out_.get()), "outside of device memory");
+}
+
+TEST_F(PlantedBugsTest, BarrierThatSomeMiss) {
+  ExpectFinding(LaunchReversal(Reversal::kOneReturns, in_.get(), out_.get()), "which has returned");
+  ExpectFinding(LaunchReversal(Reversal::kTwoPlaces, in_.get(), out_.get()), "waits at __syncthreads");
+}
+
+TEST_F(PlantedBugsTest, CopiesInFlight) {
+  ExpectRight(LaunchStaging(Staging::kRight, in_.get(), in_.get(), out_.get()),
+              [&](int64_t i) { return Number(i) + Number(i); });
+  ExpectFinding(LaunchStaging(Staging::kNoWait, in_.get(), in_.get(), out_.get()), "while cp.async is filling it");
+  ExpectFinding(LaunchStaging(Staging::kNoBarrierBeforeReuse, in_.get(), in_.get(), out_.get()), "races with");
+}
+
+TEST_F(PlantedBugsTest, MissingSyncWarp) {
+  ExpectRight(LaunchNeighbours(Neighbours::kRight, in_.get(), out_.get()),
+              [&](int64_t i) { return Number(i) + Number(i ^ 1); });
+  ExpectFinding(LaunchNeighbours(Neighbours::kNoSyncWarp, in_.get(), out_.get()), "of shared memory");
+}
+
+// Nothing to be reported: the result is wrong, and the comparison with the truth says so.
+TEST_F(PlantedBugsTest, WrongFragmentIndex) {
+  const std::vector<uint16_t> a = RandomBf16(16 * 16, 2), b = RandomBf16(16 * 8, 3);
+  const DeviceArray<uint16_t> device_a(a), device_b(b);
+  const DeviceArray<float> product(16 * 8);
+  for (const bool exchanged : {false, true}) {
+    ASSERT_TRUE(Ran(LaunchProduct(exchanged, device_a.get(), device_b.get(), product.get())));
+    const std::vector<float> got = product.Download();
+    int wrong = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      double sum = 0, magnitude = 0;
+      for (size_t k = 0; k < 16; ++k) {
+        const double term = double{FromBf16(a[i / 8 * 16 + k])} * FromBf16(b[k * 8 + i % 8]);
+        sum += term;
+        magnitude += std::fabs(term);
+      }
+      wrong += std::fabs(got[i] - sum) > Gamma(kMmaRoundings) * magnitude ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, exchanged ? 128 : 0);
+  }
+}
+
+TEST_F(PlantedBugsTest, BlocksThatMeetInGlobalMemory) {
+  const DeviceArray<float> sum(std::vector<float>(1, 0.0f));
+  ASSERT_TRUE(Ran(LaunchSum(true, sum.get())));
+  EXPECT_EQ(sum.Download()[0], 2.0f);
+  ExpectFinding(LaunchSum(false, sum.get()), "that another block of the same launch has written");
+}
+
+TEST_F(PlantedBugsTest, ReadOfMemoryNobodyWrote) {
+  const DeviceArray<float> empty(kThreads);
+  ExpectFinding(LaunchCopy(empty.get(), out_.get()), "read of global memory that nobody has written");
+}
+
+TEST_F(PlantedBugsTest, WarpAtTwoPlaces) {
+  ExpectFinding(LaunchDivergentShuffle(out_.get()), "of the same warp at __shfl_xor_sync");
+}
+
+TEST_F(PlantedBugsTest, RunsOnAfterAFinding) {
+  ExpectFinding(LaunchCopy(nullptr, out_.get()), "outside of device memory");
+  ExpectRight(LaunchCopy(in_.get(), out_.get()), [&](int64_t i) { return Number(i); });
+}
+
+}  // namespace
+}  // namespace moestro::cuda

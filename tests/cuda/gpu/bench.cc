@@ -1,0 +1,303 @@
+// Times the kernels at the shapes of DeepSeek-V3 and writes DIR/bench.json and DIR/report.md. Every figure is a ratio
+// to a ceiling measured in the same run: copy bandwidth where a kernel moves bytes, the mma rate where it multiplies.
+//   cuda_bench --out DIR [--checks FILE]      FILE: what cuda_check --gtest_output=json:FILE wrote
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/kernels/cuda/attention.h"
+#include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/routing.h"
+#include "common/tensor/packed_matrix.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/gpu/ceilings.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int64_t kHidden = 7168, kExpertWidth = 2048, kChosen = 8, kExperts = 256;
+
+struct Row {
+  std::string kernel, shape;
+  double seconds = 0;
+  double bytes = 0;  // that must be moved
+  double flops = 0;
+};
+
+// What lies in the buffers decides power, and so clocks: random numbers, no NaN.
+template <typename T>
+std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
+  constexpr int64_t kPattern = 1 << 20;
+  std::mt19937 random(1);
+  std::vector<T> pattern(static_cast<size_t>(std::min(n, kPattern)));
+  for (T& value : pattern) value = make(static_cast<uint32_t>(random()));
+  auto array = std::make_unique<DeviceArray<T>>(n);
+  for (int64_t at = 0; at < n; at += kPattern) {
+    CopyToDevice(array->get() + at, pattern.data(), std::min(kPattern, n - at) * static_cast<int64_t>(sizeof(T)));
+  }
+  return array;
+}
+uint8_t RandomCode(uint32_t bits) { return static_cast<uint8_t>(bits % 0x7f | (bits >> 8 & 0x80)); }
+uint16_t RandomBf16(uint32_t bits) { return ToBf16(static_cast<float>(bits % 2001) / 1000 - 1); }
+float RandomFloat(uint32_t bits) { return static_cast<float>(bits % 2001) / 1000 - 1; }
+
+struct Weights {
+  Weights(DType dtype, int64_t rows, int64_t cols)
+      : data(Random<uint8_t>(PackedBytes(dtype, rows, cols), dtype == DType::kF8E4M3 ? RandomCode : [](uint32_t bits) {
+          return static_cast<uint8_t>(bits & 0x3f);  // small BF16 numbers, no NaN
+        })),
+        scales(Random<float>((rows + 127) / 128 * ((cols + 127) / 128), RandomFloat)) {}
+  MatrixPointers pointers() const { return {data->get(), scales->get()}; }
+  std::unique_ptr<DeviceArray<uint8_t>> data;
+  std::unique_ptr<DeviceArray<float>> scales;
+};
+
+std::string Shape(std::initializer_list<int64_t> sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::vector<Row>& table) {
+  const Weights weights(dtype, rows, cols);
+  const auto x = Random<uint16_t>(tokens * cols, RandomBf16);
+  const DeviceArray<float> y(tokens * rows);
+  const LinearShape shape{
+      .dtype = dtype, .rows = rows, .cols = cols, .x = x->get(), .x_stride = cols, .y = y.get(), .y_stride = rows};
+  const double seconds = SecondsOf([&] { return LaunchLinear(shape, weights.pointers(), tokens, nullptr); });
+  table.push_back({std::string("linear ") + DTypeName(dtype), Shape({rows, cols, tokens}), seconds,
+                   static_cast<double>(PackedBytes(dtype, rows, cols) + tokens * (2 * cols + 4 * rows)),
+                   2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
+}
+
+// `experts` of the model's, each with the rows it has on average of a prompt of `tokens`.
+void TimeExperts(int64_t experts, int64_t tokens, std::vector<Row>& table) {
+  const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * experts;
+  const int tile = per_expert <= 2 * kSmallTile ? kSmallTile : kLargeTile;
+  std::vector<std::unique_ptr<Weights>> weights;
+  std::vector<MatrixPointers> pointers;
+  std::vector<TokenTile> tiles;
+  std::vector<int32_t> row_of;
+  std::mt19937 random(2);
+  for (int64_t e = 0; e < experts; ++e) {
+    weights.push_back(std::make_unique<Weights>(DType::kF8E4M3, kExpertWidth, kHidden));
+    pointers.push_back(weights.back()->pointers());
+    for (int64_t i = 0; i < per_expert; ++i) {
+      if (i % tile == 0) {
+        tiles.push_back({static_cast<int32_t>(e), static_cast<int32_t>(row_of.size()),
+                         static_cast<int32_t>(std::min<int64_t>(tile, per_expert - i))});
+      }
+      row_of.push_back(static_cast<int32_t>(static_cast<int64_t>(random()) % tokens));
+    }
+  }
+  const auto x = Random<uint16_t>(tokens * kHidden, RandomBf16);
+  const DeviceArray<float> y(routed * kExpertWidth);
+  const DeviceArray<MatrixPointers> device_pointers(pointers);
+  const DeviceArray<TokenTile> device_tiles(tiles);
+  const DeviceArray<int32_t> rows(row_of), count(std::vector<int32_t>(1, static_cast<int32_t>(tiles.size())));
+  const LinearShape shape{.dtype = DType::kF8E4M3,
+                          .rows = kExpertWidth,
+                          .cols = kHidden,
+                          .x = x->get(),
+                          .x_stride = kHidden,
+                          .y = y.get(),
+                          .y_stride = kExpertWidth};
+  const LinearGroups groups{.matrices = device_pointers.get(),
+                            .row_of = rows.get(),
+                            .tiles = device_tiles.get(),
+                            .tile_count = count.get(),
+                            .max_tiles = MaxTiles(routed, experts, tile),
+                            .tile_tokens = tile};
+  const double seconds = SecondsOf([&] { return LaunchGroupedLinear(shape, groups, nullptr); });
+  table.push_back(
+      {"grouped linear F8_E4M3, " + std::to_string(experts) + " experts", Shape({kExpertWidth, kHidden, per_expert}),
+       seconds,
+       static_cast<double>(experts * kExpertWidth * kHidden + tokens * 2 * kHidden + routed * 4 * kExpertWidth),
+       2.0 * kExpertWidth * kHidden * static_cast<double>(routed)});
+}
+
+void TimeAttention(int64_t heads, int64_t rows, std::vector<Row>& table) {
+  constexpr int64_t kHead = 256, kKv = 576;
+  const auto expanded = Random<uint16_t>(rows * heads * kHead, RandomBf16);
+  const auto rope = Random<uint16_t>(rows * kKv, RandomBf16);
+  const auto queries = Random<uint16_t>(rows * heads * 192, RandomBf16);
+  const DeviceArray<uint16_t> out(rows * heads * 128);
+  const KvVectors keys{expanded->get(), nullptr, kKvBlock * heads * kHead, heads * kHead, kHead};
+  KvVectors values = keys;
+  values.data += 128;
+  const PrefillAttentionArgs args{.heads = heads,
+                                  .kv_heads = heads,
+                                  .key_dim = 192,
+                                  .value_dim = 128,
+                                  .scale = 0.1352f,
+                                  .keys = keys,
+                                  .shared_keys = {rope->get() + 512, nullptr, kKvBlock * kKv, kKv, 0},
+                                  .values = values,
+                                  .position = 0,
+                                  .rows = rows,
+                                  .queries = queries->get(),
+                                  .query_stride = heads * 192,
+                                  .out = out.get(),
+                                  .out_stride = heads * 128};
+  const double seconds = SecondsOf([&] { return LaunchPrefillAttention(args, nullptr); });
+  table.push_back(
+      {"attention, un-absorbed MLA", Shape({heads, rows}), seconds,
+       static_cast<double>(rows * heads * 2 * (192 + 128 + kHead)),
+       2.0 * 320 * static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(rows + 1) / 2});
+}
+
+void TimeElementwise(int64_t rows, std::vector<Row>& table) {
+  const auto x = Random<float>(rows * kHidden, RandomFloat), weight = Random<float>(kHidden, RandomFloat);
+  const DeviceArray<uint16_t> narrow(rows * kHidden);
+  const RmsNormArgs norm{.x = x->get(),
+                         .x_stride = kHidden,
+                         .weight = weight->get(),
+                         .rows = rows,
+                         .n = kHidden,
+                         .eps = 1e-6f,
+                         .out = nullptr,
+                         .out_bf16 = narrow.get(),
+                         .out_bf16_stride = kHidden};
+  const auto cells = static_cast<double>(rows * kHidden);
+  table.push_back(
+      {"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, nullptr); }), 6 * cells, 0});
+  const auto up = Random<float>(rows * kHidden, RandomFloat);
+  table.push_back({"silu_mul", Shape({rows, kHidden}), SecondsOf([&] {
+                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, narrow.get(), kHidden, nullptr);
+                   }),
+                   10 * cells, 0});
+}
+
+void TimeRouting(int64_t rows, std::vector<Row>& table) {
+  const auto logits = Random<float>(rows * kExperts, RandomFloat), bias = Random<float>(kExperts, RandomFloat);
+  const auto w = Random<float>(kExperts * kHidden, RandomFloat), x = Random<float>(rows * kHidden, RandomFloat);
+  const DeviceArray<float> out(rows * kExperts), weights(rows * kChosen), residual(rows * kHidden);
+  const auto expert_out = Random<float>(rows * kChosen * kHidden, RandomFloat);
+  const DeviceArray<int32_t> ids(rows * kChosen), has_nan(std::vector<int32_t>(1, 0)), begin(kExperts + 1),
+      row_of(rows * kChosen), routed_of(rows * kChosen), counts(2);
+  const DeviceArray<TokenTile> small(MaxTiles(rows * kChosen, kExperts, kSmallTile)),
+      large(MaxTiles(rows * kChosen, kExperts, kLargeTile));
+  CopyToDevice(residual.get(), x->Download().data(), rows * kHidden * 4);
+  const auto n = static_cast<double>(rows);
+  table.push_back({"router logits", Shape({rows, kExperts, kHidden}), SecondsOf([&] {
+                     return LaunchRouterLogits(w->get(), kExperts, kHidden, x->get(), rows, out.get(), nullptr);
+                   }),
+                   4 * (n * kHidden + n * kExperts + double{kExperts} * kHidden), 0});
+  const ChooseExpertsArgs choose{.logits = logits->get(),
+                                 .bias = bias->get(),
+                                 .rows = rows,
+                                 .experts = kExperts,
+                                 .chosen = kChosen,
+                                 .groups = 8,
+                                 .kept_groups = 4,
+                                 .scale = 2.5f,
+                                 .ids = ids.get(),
+                                 .weights = weights.get(),
+                                 .has_nan = has_nan.get()};
+  table.push_back({"choose experts", Shape({rows, kExperts}),
+                   SecondsOf([&] { return LaunchChooseExperts(choose, nullptr); }), 4 * n * (kExperts + 2 * kChosen),
+                   0});
+  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  table.push_back({"plan experts", Shape({rows, kChosen}),
+                   SecondsOf([&] { return LaunchPlanExperts(ids.get(), rows, kChosen, kExperts, plan, nullptr); }),
+                   3 * 4 * n * kChosen, 0});
+  const CombineArgs combine{.expert_out = expert_out->get(),
+                            .weights = weights.get(),
+                            .routed_of = routed_of.get(),
+                            .always_out = nullptr,
+                            .rows = rows,
+                            .chosen = kChosen,
+                            .hidden = kHidden,
+                            .residual = residual.get()};
+  table.push_back({"combine", Shape({rows, kChosen, kHidden}),
+                   SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 2), 0});
+}
+
+nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mma_rate,
+                      const std::string& checks_file) {
+  cudaDeviceProp gpu;
+  cudaGetDeviceProperties(&gpu, 0);
+  nlohmann::json report{{"gpu", gpu.name},
+                        {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)},
+                        {"multiprocessors", gpu.multiProcessorCount},
+                        {"copy_bytes_per_second", bandwidth},
+                        {"mma_bf16_flops_per_second", mma_rate},
+                        {"kernels", nlohmann::json::array()}};
+  for (const Row& row : table) {
+    report["kernels"].push_back({{"kernel", row.kernel},
+                                 {"shape", row.shape},
+                                 {"seconds", row.seconds},
+                                 {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
+                                 {"ratio_to_mma", row.flops / row.seconds / mma_rate}});
+  }
+  if (!checks_file.empty()) {
+    const nlohmann::json checks = nlohmann::json::parse(std::ifstream(checks_file));
+    report["checks"] = {{"tests", checks["tests"]}, {"failures", checks["failures"]}};
+  }
+  return report;
+}
+
+void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return;
+  std::fprintf(file, "# CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
+  std::fprintf(
+      file, "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s.\n",
+      report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
+      report["copy_bytes_per_second"].get<double>() / 1e9, report["mma_bf16_flops_per_second"].get<double>() / 1e12);
+  if (report.contains("checks")) {
+    std::fprintf(file, "Checks: %d tests, %d failures.\n", report["checks"]["tests"].get<int>(),
+                 report["checks"]["failures"].get<int>());
+  }
+  std::fprintf(file, "\n| kernel | shape | time | of copy bandwidth | of mma rate |\n|---|---|---|---|---|\n");
+  for (const nlohmann::json& row : report["kernels"]) {
+    std::fprintf(file, "| %s | %s | %.1f us | %.2f | %.2f |\n", row["kernel"].get<std::string>().c_str(),
+                 row["shape"].get<std::string>().c_str(), row["seconds"].get<double>() * 1e6,
+                 row["ratio_to_copy"].get<double>(), row["ratio_to_mma"].get<double>());
+  }
+  std::fclose(file);
+}
+
+int Main(const std::string& out, const std::string& checks) {
+  const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
+  std::vector<Row> table;
+  for (const int64_t tokens : {1, 16, 128, 1024, 4096}) {
+    TimeLinear(DType::kF8E4M3, kExpertWidth, kHidden, tokens, table);
+  }
+  for (const int64_t tokens : {1, 4096}) TimeLinear(DType::kF8E4M3, kHidden, 16384, tokens, table);
+  for (const int64_t tokens : {1, 1024}) TimeLinear(DType::kBF16, kExpertWidth, kHidden, tokens, table);
+  for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(32, tokens, table);
+  for (const int64_t rows : {4096, 16384}) TimeAttention(16, rows, table);
+  TimeElementwise(4096, table);
+  TimeRouting(4096, table);
+  const nlohmann::json report = Report(table, bandwidth, mma_rate, checks);
+  std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
+  WriteMarkdown(report, out + "/report.md");
+  return 0;
+}
+
+}  // namespace
+}  // namespace moestro::cuda
+
+int main(int argc, char** argv) {
+  std::string out, checks;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (flag == "--out") out = argv[i + 1];
+    if (flag == "--checks") checks = argv[i + 1];
+  }
+  if (out.empty()) {
+    std::fprintf(stderr, "usage: cuda_bench --out DIR [--checks FILE]\n");
+    return 2;
+  }
+  return moestro::cuda::Main(out, checks);
+}

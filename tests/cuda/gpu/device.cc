@@ -1,0 +1,51 @@
+#include "tests/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace moestro::cuda {
+namespace {
+
+// Nothing can be tested after an error of the driver.
+void Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+cudaDeviceProp Properties() {
+  cudaDeviceProp properties;
+  Check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  return properties;
+}
+
+}  // namespace
+
+std::string DeviceName() { return Properties().name; }
+bool HasFp8Mma() {
+  const cudaDeviceProp properties = Properties();
+  return properties.major * 10 + properties.minor >= 89;
+}
+
+void* AllocateDevice(int64_t bytes) {
+  void* memory = nullptr;
+  Check(cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1)), "cudaMalloc");
+  Check(cudaMemset(memory, 0xff, static_cast<size_t>(bytes)), "cudaMemset");
+  return memory;
+}
+void FreeDevice(void* memory) { Check(cudaFree(memory), "cudaFree"); }
+void CopyToDevice(void* to, const void* from, int64_t bytes) {
+  Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copy to the device");
+}
+void CopyFromDevice(void* to, const void* from, int64_t bytes) {
+  Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copy from the device");
+}
+
+std::string Synchronize() {
+  const cudaError_t error = cudaDeviceSynchronize();
+  return error == cudaSuccess ? std::string() : cudaGetErrorString(error);
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,304 @@
+#include "common/kernels/cuda/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/math.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+// A sequence whose keys and values lie in pages of a pool, in any order, and in which everything else is NaN.
+struct Case {
+  int64_t heads, kv_heads, key_dim;
+  int64_t position, rows;
+  float spread = 1;  // of queries: the greater, the sharper the attention
+  static constexpr int64_t kValueDim = 128;
+
+  int64_t tokens() const { return position + rows; }
+  int64_t pages() const { return CeilDiv(tokens(), kKvBlock); }
+};
+
+struct Paged {
+  // [tokens, numbers] of random values in pages of `layers` layers, of which one is used.
+  Paged(int64_t tokens, int64_t numbers, uint32_t seed)
+      : numbers_(numbers), values(RandomBf16(tokens * numbers, seed)) {
+    const int64_t pages = CeilDiv(tokens, kKvBlock);
+    std::vector<uint16_t> pool(static_cast<size_t>((pages + 1) * page_numbers()), kBf16Nan);
+    for (int64_t page = 0; page < pages; ++page) list.push_back(static_cast<uint32_t>(pages - page));
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::copy_n(&values[static_cast<size_t>(t * numbers)], numbers,
+                  &pool[static_cast<size_t>(list[static_cast<size_t>(t / kKvBlock)] * page_numbers() + layer_numbers() +
+                                            t % kKvBlock * numbers)]);
+    }
+    device_pool = std::make_unique<DeviceArray<uint16_t>>(pool);
+    device_list = std::make_unique<DeviceArray<uint32_t>>(list);
+  }
+  int64_t layer_numbers() const { return kKvBlock * numbers_; }
+  int64_t page_numbers() const { return 2 * layer_numbers(); }
+  KvVectors View(int64_t first, int64_t head_stride) const {
+    return {device_pool->get() + layer_numbers() + first, device_list->get(), page_numbers(), numbers_, head_stride};
+  }
+  const uint16_t* Token(int64_t t) const { return &values[static_cast<size_t>(t * numbers_)]; }
+
+  int64_t numbers_;
+  std::vector<uint16_t> values;
+  std::vector<uint32_t> list;
+  std::unique_ptr<DeviceArray<uint16_t>> device_pool;
+  std::unique_ptr<DeviceArray<uint32_t>> device_list;
+};
+
+// merges: relative error of merging parts. Where the numbers of keys and values are for the truth: key(t, kv_head, i),
+// value(t, kv_head, i).
+template <typename Key, typename Value>
+void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
+                       const std::vector<uint16_t>& out, const Key& key, const Value& value, double merges = 0) {
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const int64_t kv_head = head / (c.heads / c.kv_heads);
+      const int64_t seen = c.position + row + 1;
+      std::vector<double> scores;
+      double score_error = 0;
+      for (int64_t t = 0; t < seen; ++t) {
+        double sum = 0, magnitude = 0;
+        for (int64_t i = 0; i < c.key_dim; ++i) {
+          const double term = double{FromBf16(queries[static_cast<size_t>((row * c.heads + head) * c.key_dim + i)])} *
+                              key(t, kv_head, i);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        scores.push_back(sum * args.scale);
+        // The product's mma, scale times log2(e), times the score, minus the maximum (as large).
+        const double roundings = kMmaRoundings * static_cast<double>(c.key_dim) / 16 + 5;
+        score_error = std::max(score_error, Gamma(roundings) * magnitude * args.scale);
+      }
+      const double greatest = *std::max_element(scores.begin(), scores.end());
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - greatest);
+      // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a block at most, and
+      // rounding to BF16, which the sum of weights shares.
+      const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
+      const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16 + merges;
+      for (int64_t i = 0; i < Case::kValueDim; ++i) {
+        double truth = 0, magnitude = 0;
+        for (int64_t t = 0; t < seen; ++t) {
+          const double term = scores[static_cast<size_t>(t)] / sum * value(t, kv_head, i);
+          truth += term;
+          magnitude += std::fabs(term);
+        }
+        // Numerator and denominator; the sums over all tokens, by mma and by lane; the quotient, rounded to BF16.
+        const double sums = Gamma(kMmaRoundings * 4 * blocks + 64 * blocks);
+        const double tolerance =
+            2 * (weight + sums) / (1 - weight) * magnitude + (kUnitBf16 + Gamma(1)) * std::fabs(truth);
+        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * Case::kValueDim + i)];
+        ASSERT_NEAR(FromBf16(got), truth, tolerance) << "row " << row << " head " << head << " number " << i;
+      }
+    }
+    for (int64_t i = c.heads * Case::kValueDim; i < args.out_stride; ++i) {
+      ASSERT_EQ(out[static_cast<size_t>(row * args.out_stride + i)], 0xffff) << "written past the last head";
+    }
+  }
+}
+
+void CheckGrouped(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "GQA, " << c.rows << " rows from " << c.position);
+  const int64_t width = c.kv_heads * c.key_dim;
+  const Paged cache(c.tokens(), 2 * width, 1);  // keys of all heads, then values
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 2, c.spread);
+  const DeviceArray<uint16_t> device_queries(queries);
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.kv_heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.0884f,
+                            .keys = cache.View(0, c.key_dim),
+                            .shared_keys = {},
+                            .values = cache.View(width, c.key_dim),
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
+                            .out = nullptr,
+                            .out_stride = c.heads * Case::kValueDim + 2};
+  const DeviceArray<uint16_t> out(c.rows * args.out_stride);
+  args.out = out.get();
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  CheckAgainstTruth(
+      c, args, queries, out.Download(),
+      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[head * c.key_dim + i]); },
+      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[width + head * c.key_dim + i]); });
+}
+
+// Keys and values of every head expanded side by side, the rotated key in the pages behind the latent.
+void CheckLatent(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
+  constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + Case::kValueDim;
+  const Paged cache(c.tokens(), kLatent + kRope, 3);
+  const std::vector<uint16_t> expanded = RandomBf16(c.tokens() * c.heads * kHead, 4);
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 5, c.spread);
+  const DeviceArray<uint16_t> device_expanded(expanded), device_queries(queries);
+  const KvVectors keys{device_expanded.get(), nullptr, kKvBlock * c.heads * kHead, c.heads * kHead, kHead};
+  KvVectors values = keys;
+  values.data += kNope;
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.1352f,
+                            .keys = keys,
+                            .shared_keys = cache.View(kLatent, 0),
+                            .values = values,
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
+                            .out = nullptr,
+                            .out_stride = c.heads * Case::kValueDim};
+  const DeviceArray<uint16_t> out(c.rows * args.out_stride);
+  args.out = out.get();
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  const auto at = [&](int64_t t, int64_t head, int64_t i) {
+    return FromBf16(expanded[static_cast<size_t>((t * c.heads + head) * kHead + i)]);
+  };
+  CheckAgainstTruth(
+      c, args, queries, out.Download(),
+      [&](int64_t t, int64_t head, int64_t i) {
+        return i < kNope ? at(t, head, i) : FromBf16(cache.Token(t)[kLatent + i - kNope]);
+      },
+      [&](int64_t t, int64_t head, int64_t i) { return at(t, head, kNope + i); });
+}
+
+TEST(CudaAttentionTest, GroupedQueriesAgainstDouble) {
+  CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 128, .position = 0, .rows = 1});
+  CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = 65});
+  CheckGrouped({.heads = 1, .kv_heads = 1, .key_dim = 128, .position = 63, .rows = 130, .spread = 8});
+  CheckGrouped({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
+}
+
+TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
+  CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 1});
+  CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 129});
+  CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
+}
+
+// Keys and values in three parts that are computed apart and merged, as context parallelism does; rows before a part
+// see nothing of it.
+TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
+  const Case c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
+  const Paged cache(c.tokens(), 2 * c.key_dim, 6);
+  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 7, 3);
+  const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * Case::kValueDim);
+  PrefillAttentionArgs args{.heads = c.heads,
+                            .kv_heads = c.kv_heads,
+                            .key_dim = c.key_dim,
+                            .value_dim = Case::kValueDim,
+                            .scale = 0.0884f,
+                            .keys = cache.View(0, c.key_dim),
+                            .shared_keys = {},
+                            .values = cache.View(c.key_dim, c.key_dim),
+                            .position = c.position,
+                            .rows = c.rows,
+                            .queries = device_queries.get(),
+                            .query_stride = c.heads * c.key_dim,
+                            .out_stride = c.heads * Case::kValueDim};
+  const DeviceArray<float> total(c.rows * c.heads * Case::kValueDim), total_log_sum(c.rows * c.heads),
+      part(c.rows * c.heads * Case::kValueDim), part_log_sum(c.rows * c.heads);
+  const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see nothing of it
+  for (size_t i = 0; i < 3; ++i) {
+    args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
+    args.first_token = begins[i];
+    args.tokens = sizes[i];
+    args.partial = i == 0 ? total.get() : part.get();
+    args.log_sum = i == 0 ? total_log_sum.get() : part_log_sum.get();
+    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+    if (i == 0) {
+      EXPECT_EQ(total_log_sum.Download()[0], -std::numeric_limits<float>::infinity());
+      EXPECT_EQ(total.Download()[0], 0.0f);
+      continue;
+    }
+    ASSERT_TRUE(Ran(LaunchMergeAttention({.rows = c.rows,
+                                          .heads = c.heads,
+                                          .value_dim = Case::kValueDim,
+                                          .total = total.get(),
+                                          .total_log_sum = total_log_sum.get(),
+                                          .part = part.get(),
+                                          .part_log_sum = part_log_sum.get(),
+                                          .out = i == 2 ? out.get() : nullptr,
+                                          .out_stride = args.out_stride},
+                                         nullptr)));
+  }
+  // A merge rounds like a block: exponentials of the log-sums, which are off by 2^-24 of scores below 100, and a
+  // rescaling.
+  constexpr double kMerges = 2 * (100 * 2 * kUnitF32 + 8 * kUnitF32);
+  CheckAgainstTruth(
+      c, args, queries, out.Download(), [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
+      [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
+}
+
+// Two heads of four, by pointers to the first of them: the bits they have among all four.
+TEST(CudaAttentionTest, SomeHeadsAtATime) {
+  constexpr int64_t kHeads = 4, kRows = 20, kDim = 128, kFirst = 1, kSome = 2;
+  const DeviceArray<uint16_t> queries(RandomBf16(kRows * kHeads * kDim, 1)), kv(RandomBf16(kRows * kHeads * kDim, 2)),
+      all(kRows * kHeads * kDim), some(kRows * kHeads * kDim);
+  const KvVectors vectors{kv.get(), nullptr, kKvBlock * kHeads * kDim, kHeads * kDim, kDim};
+  PrefillAttentionArgs args{.heads = kHeads,
+                            .kv_heads = kHeads,
+                            .key_dim = kDim,
+                            .value_dim = kDim,
+                            .scale = 0.0884f,
+                            .keys = vectors,
+                            .shared_keys = {},
+                            .values = vectors,
+                            .rows = kRows,
+                            .queries = queries.get(),
+                            .query_stride = kHeads * kDim,
+                            .out = all.get(),
+                            .out_stride = kHeads * kDim};
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  args.heads = args.kv_heads = kSome;
+  args.keys.data = args.values.data = kv.get() + kFirst * kDim;
+  args.queries = queries.get() + kFirst * kDim;
+  args.out = some.get() + kFirst * kDim;
+  ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+  const std::vector<uint16_t> expected = all.Download(), got = some.Download();
+  for (int64_t i = 0; i < kRows * kHeads * kDim; ++i) {
+    const int64_t head = i / kDim % kHeads;
+    const bool written = head >= kFirst && head < kFirst + kSome;
+    ASSERT_EQ(got[static_cast<size_t>(i)], written ? expected[static_cast<size_t>(i)] : 0xffff) << i;
+  }
+}
+
+TEST(CudaAttentionTest, RefusesWhatItHasNoKernelFor) {
+  const DeviceArray<uint16_t> numbers(1024);
+  const KvVectors vectors{numbers.get(), nullptr, 64 * 128, 128, 0};
+  const PrefillAttentionArgs good{.heads = 1,
+                                  .kv_heads = 1,
+                                  .key_dim = 128,
+                                  .value_dim = 128,
+                                  .keys = vectors,
+                                  .shared_keys = {},
+                                  .values = vectors,
+                                  .rows = 1,
+                                  .queries = numbers.get(),
+                                  .query_stride = 128,
+                                  .out = numbers.get()};
+  PrefillAttentionArgs args = good;
+  args.key_dim = 576;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.keys.token_stride = 129;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.shared_keys = vectors;
+  EXPECT_EQ(LaunchPrefillAttention(args, nullptr).error, kInvalidArgument);
+  args = good;
+  args.rows = 0;
+  EXPECT_TRUE(LaunchPrefillAttention(args, nullptr).ok());
+}
+
+}  // namespace
+}  // namespace moestro::cuda

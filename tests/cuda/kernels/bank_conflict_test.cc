@@ -1,0 +1,87 @@
+// Kernels lay out shared memory so that the lanes that are served together hit different banks. No test of results can
+// see whether they do; the emulated device counts.
+#include <gtest/gtest.h>
+
+#include "common/kernels/cuda/attention.h"
+#include "common/kernels/cuda/linear.h"
+#include "common/tensor/packed_matrix.h"
+#include "tests/cuda/emulation/machine.h"
+#include "tests/cuda/emulation/planted_bugs.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+template <typename LaunchFunction>
+emulation::BankUse Count(const LaunchFunction& launch) {
+  emulation::BankUse use;
+  emulation::CountBankConflicts(&use);
+  const LaunchResult result = launch();
+  emulation::CountBankConflicts(nullptr);
+  EXPECT_TRUE(Ran(result));
+  return use;
+}
+
+// The counting itself: 64 threads in two warps write and read numbers `stride` apart.
+TEST(BankConflictTest, CountsThoseOfAStride) {
+  const DeviceArray<float> out(64);
+  for (const auto& [stride, conflicts] : {std::pair{1, 0}, {2, 1}, {3, 0}, {8, 7}, {32, 31}}) {
+    const emulation::BankUse use = Count([&] { return LaunchStrided(stride, out.get()); });
+    EXPECT_EQ(use.accesses, 4) << "a write and a read of each warp";
+    EXPECT_EQ(use.conflicts, 4 * conflicts) << "stride " << stride;
+  }
+}
+
+TEST(BankConflictTest, LinearHasNone) {
+  constexpr int64_t kRows = 128, kCols = 128;
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    for (const int64_t tokens : {16, 128}) {
+      const DeviceArray<uint8_t> weights(
+          std::vector<uint8_t>(static_cast<size_t>(PackedBytes(dtype, kRows, kCols)), 56));
+      const DeviceArray<float> scales(std::vector<float>(1, 1.0f)), y(tokens * kRows);
+      const DeviceArray<uint16_t> x(RandomBf16(tokens * kCols, 1));
+      const LinearShape shape{.dtype = dtype,
+                              .rows = kRows,
+                              .cols = kCols,
+                              .x = x.get(),
+                              .x_stride = kCols,
+                              .y = y.get(),
+                              .y_stride = kRows};
+      const emulation::BankUse use = Count([&] {
+        return LaunchLinear(shape, {weights.get(), scales.get()}, tokens, nullptr);
+      });
+      EXPECT_GE(use.accesses, 64);
+      EXPECT_EQ(use.conflicts, 0) << DTypeName(dtype) << " " << tokens << " tokens";
+    }
+  }
+}
+
+TEST(BankConflictTest, AttentionHasNone) {
+  constexpr int64_t kTokens = 64;
+  for (const int64_t key_dim : {128, 192}) {
+    const DeviceArray<uint16_t> kv(RandomBf16(kTokens * 256, 1)), queries(RandomBf16(kTokens * key_dim, 2)),
+        out(kTokens * 128);
+    const KvVectors vectors{kv.get(), nullptr, kTokens * 256, 256, 0};
+    const emulation::BankUse use = Count([&] {
+      return LaunchPrefillAttention({.heads = 1,
+                                     .kv_heads = 1,
+                                     .key_dim = key_dim,
+                                     .value_dim = 128,
+                                     .scale = 0.1f,
+                                     .keys = vectors,
+                                     .shared_keys = key_dim == 192 ? vectors : KvVectors{},
+                                     .values = vectors,
+                                     .rows = kTokens,
+                                     .queries = queries.get(),
+                                     .query_stride = key_dim,
+                                     .out = out.get(),
+                                     .out_stride = 128},
+                                    nullptr);
+    });
+    EXPECT_GE(use.accesses, 100);
+    EXPECT_EQ(use.conflicts, 0) << "key_dim " << key_dim;
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda

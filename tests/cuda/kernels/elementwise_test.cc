@@ -1,0 +1,271 @@
+#include "common/kernels/cuda/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/base/math.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+// Bits that a buffer of the device holds before a kernel writes it.
+constexpr uint16_t kUntouched = 0xffff;
+
+TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
+  constexpr int64_t kVocabulary = 5, kHidden = 300;
+  const std::vector<uint16_t> table = RandomBf16(kVocabulary * kHidden, 1);
+  const std::vector<int32_t> tokens = {4, 0, 4, 2};
+  const DeviceArray<uint16_t> device_table(table);
+  const DeviceArray<int32_t> device_tokens(tokens);
+  const DeviceArray<float> residual(4 * kHidden);
+  ASSERT_TRUE(Ran(LaunchEmbed(device_table.get(), device_tokens.get(), 4, kHidden, residual.get(), nullptr)));
+  const std::vector<float> got = residual.Download();
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    for (size_t i = 0; i < kHidden; ++i) {
+      ASSERT_EQ(got[row * kHidden + i], FromBf16(table[static_cast<size_t>(tokens[row]) * kHidden + i]));
+    }
+  }
+}
+
+// One over the root is off by half the relative error of the sum (n + 1 roundings at most, whatever the order, and the
+// division), the root and the quotient; the product adds two.
+double NormTolerance(int64_t n) { return Gamma(static_cast<double>(n) + 2) / 2 + Gamma(6); }
+
+double InverseRoot(const float* x, int64_t n, float eps) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += double{x[i]} * x[i];
+  return 1 / std::sqrt(squares / static_cast<double>(n) + eps);
+}
+
+TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
+  constexpr int64_t kRows = 3;
+  constexpr float kEps = 1e-6f;
+  for (const int64_t n : {1, 31, 256, 257, 1000}) {
+    const int64_t stride = n + 3;
+    const std::vector<float> x = RandomFloats(kRows * stride, 2, 3.0f), weight = RandomFloats(n, 3);
+    const DeviceArray<float> device_x(x), device_weight(weight), out(kRows * n);
+    const DeviceArray<uint16_t> narrow(kRows * (n + 1));
+    RmsNormArgs args{.x = device_x.get(),
+                     .x_stride = stride,
+                     .weight = device_weight.get(),
+                     .rows = kRows,
+                     .n = n,
+                     .eps = kEps,
+                     .out = out.get(),
+                     .out_bf16 = narrow.get(),
+                     .out_bf16_stride = n + 1};
+    ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+    const std::vector<float> got = out.Download();
+    const std::vector<uint16_t> got_narrow = narrow.Download();
+    for (int64_t row = 0; row < kRows; ++row) {
+      const double inverse = InverseRoot(&x[static_cast<size_t>(row * stride)], n, kEps);
+      for (int64_t i = 0; i < n; ++i) {
+        const double truth = x[static_cast<size_t>(row * stride + i)] * inverse * weight[static_cast<size_t>(i)];
+        const float value = got[static_cast<size_t>(row * n + i)];
+        ASSERT_NEAR(value, truth, NormTolerance(n) * std::fabs(truth))
+            << "row " << row << " number " << i << " of " << n;
+        ASSERT_EQ(got_narrow[static_cast<size_t>(row * (n + 1) + i)], ToBf16(value));
+      }
+      ASSERT_EQ(got_narrow[static_cast<size_t>(row * (n + 1) + n)], kUntouched);
+    }
+    args.out = nullptr;  // either output may be missing
+    ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+  }
+}
+
+// Before rounding to BF16: the exponential (two units of the last place: 4 roundings), sum, quotient and product. Where
+// e^-g overflows the result is 0 instead of at most |g| 2^-128 |up|.
+TEST(CudaElementwiseTest, SiluMulAgainstDouble) {
+  constexpr int64_t kRows = 2, kStride = 303;
+  for (const int64_t n : {1, 255, 300}) {
+    std::vector<float> gate = RandomFloats(kRows * kStride, 5, 20.0f);
+    const std::vector<float> up = RandomFloats(kRows * kStride, 6, 3.0f);
+    const float special[] = {0.0f, -0.0f, 88.0f, -88.0f, -88.8f, -120.0f, 120.0f, 1e-30f, -1e30f};
+    std::copy(std::begin(special), std::end(special), gate.begin());
+    const DeviceArray<float> device_gate(gate), device_up(up);
+    const DeviceArray<uint16_t> out(kRows * (n + 2));
+    ASSERT_TRUE(Ran(LaunchSiluMul(device_gate.get(), device_up.get(), kRows, n, kStride, out.get(), n + 2, nullptr)));
+    const std::vector<uint16_t> got = out.Download();
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<size_t>(row * kStride + i);
+        const double truth = gate[at] / (1 + std::exp(-double{gate[at]})) * up[at];
+        const double relative = (kUnitBf16 + Gamma(7)) * (1 + kUnitBf16);
+        const double flushed =
+            (std::fabs(gate[at]) < 1000 ? std::fabs(gate[at]) * 0x1p-128 + 0x1p-149 : 0) * std::fabs(up[at]);
+        ASSERT_NEAR(FromBf16(got[static_cast<size_t>(row * (n + 2) + i)]), truth,
+                    relative * std::fabs(truth) + flushed + 0x1p-134)
+            << "silu(" << gate[at] << ") * " << up[at];
+      }
+      ASSERT_EQ(got[static_cast<size_t>(row * (n + 2) + n)], kUntouched);
+    }
+  }
+}
+
+struct Angles {
+  Angles(int64_t rows, int64_t dims, RopePairs pairs) {
+    for (int64_t i = 0; i < rows * dims / 2; ++i) {
+      const double angle = 0.37 * static_cast<double>(i * i % 1013);
+      cosine.push_back(static_cast<float>(std::cos(angle) * 1.2));  // YaRN may scale both
+      sine.push_back(static_cast<float>(std::sin(angle) * 1.2));
+    }
+    device_cosine = std::make_unique<DeviceArray<float>>(cosine);
+    device_sine = std::make_unique<DeviceArray<float>>(sine);
+    view = {device_cosine->get(), device_sine->get(), dims, pairs};
+  }
+  // Number i of a head's rotated ones, and the size of its terms.
+  std::pair<double, double> Rotated(const float* x, int64_t row, int64_t i) const {
+    const int64_t half = view.dims / 2;
+    const bool adjacent = view.pairs == RopePairs::kAdjacent;
+    const int64_t pair = adjacent ? i / 2 : i % half;
+    const double a = x[adjacent ? 2 * pair : pair], b = x[adjacent ? 2 * pair + 1 : pair + half];
+    const double c = cosine[static_cast<size_t>(row * half + pair)], s = sine[static_cast<size_t>(row * half + pair)];
+    const bool first = adjacent ? i % 2 == 0 : i < half;
+    return first ? std::pair(a * c - b * s, std::fabs(a * c) + std::fabs(b * s))
+                 : std::pair(a * s + b * c, std::fabs(a * s) + std::fabs(b * c));
+  }
+  std::vector<float> cosine, sine;
+  std::unique_ptr<DeviceArray<float>> device_cosine, device_sine;
+  RopeAngles view;
+};
+
+// Two roundings of F32, then one to BF16.
+double RotationTolerance(double truth, double magnitude) {
+  return (kUnitBf16 * std::fabs(truth) + Gamma(2) * magnitude) * (1 + kUnitBf16);
+}
+
+TEST(CudaElementwiseTest, RotateHeadsAgainstDouble) {
+  struct Case {
+    int64_t heads, head_dim, first, dims;
+    RopePairs pairs;
+  };
+  constexpr int64_t kRows = 3;
+  for (const Case& c : {Case{2, 192, 128, 64, RopePairs::kAdjacent}, Case{3, 128, 0, 128, RopePairs::kHalves},
+                        Case{1, 128, 0, 64, RopePairs::kHalves}, Case{5, 6, 2, 2, RopePairs::kAdjacent}}) {
+    const std::vector<float> x = RandomFloats(kRows * c.heads * c.head_dim, 8);
+    const Angles angles(kRows, c.dims, c.pairs);
+    const DeviceArray<float> device_x(x);
+    const DeviceArray<uint16_t> out(kRows * c.heads * c.head_dim);
+    ASSERT_TRUE(
+        Ran(LaunchRotateHeads(device_x.get(), kRows, c.heads, c.head_dim, c.first, angles.view, out.get(), nullptr)));
+    const std::vector<uint16_t> got = out.Download();
+    for (int64_t i = 0; i < kRows * c.heads * c.head_dim; ++i) {
+      const int64_t in_head = i % c.head_dim, row = i / (c.heads * c.head_dim);
+      if (in_head < c.first || in_head >= c.first + c.dims) {
+        ASSERT_EQ(got[static_cast<size_t>(i)], ToBf16(x[static_cast<size_t>(i)])) << "not rotated";
+        continue;
+      }
+      const auto [truth, magnitude] =
+          angles.Rotated(&x[static_cast<size_t>(i - in_head + c.first)], row, in_head - c.first);
+      ASSERT_NEAR(FromBf16(got[static_cast<size_t>(i)]), truth, RotationTolerance(truth, magnitude));
+    }
+  }
+}
+
+TEST(CudaElementwiseTest, StoreLatentWritesPages) {
+  constexpr int64_t kLatent = 48, kRope = 16, kKv = kLatent + kRope, kLayers = 3, kLayer = 1;
+  constexpr int64_t kPageTokens = 64, kPages = 4, kPosition = 61, kRows = 70;  // 61 .. 130: three pages
+  constexpr float kEps = 1e-6f;
+  constexpr int64_t kPageNumbers = kLayers * kPageTokens * kKv;
+  const std::vector<uint32_t> list = {2, 0, 3};
+  const std::vector<float> kv_a = RandomFloats(kRows * kKv, 9), weight = RandomFloats(kLatent, 10);
+  const Angles angles(kRows, kRope, RopePairs::kAdjacent);
+  const DeviceArray<float> device_kv_a(kv_a), device_weight(weight);
+  const DeviceArray<uint32_t> device_list(list);
+  const DeviceArray<uint16_t> pages(kPages * kPageNumbers);
+  const StoreLatentArgs args{.kv_a = device_kv_a.get(),
+                             .weight = device_weight.get(),
+                             .rows = kRows,
+                             .latent = kLatent,
+                             .eps = kEps,
+                             .angles = angles.view,
+                             .position = kPosition,
+                             .pages = {.pages = reinterpret_cast<uint8_t*>(pages.get()),
+                                       .list = device_list.get(),
+                                       .page_bytes = kPageNumbers * 2,
+                                       .layer_offset = kLayer * kPageTokens * kKv * 2,
+                                       .page_tokens = kPageTokens,
+                                       .kv_dim = kKv}};
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  std::vector<uint16_t> got = pages.Download();
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t position = kPosition + row;
+    uint16_t* entry = &got[static_cast<size_t>(list[static_cast<size_t>(position / kPageTokens)] * kPageNumbers +
+                                               (kLayer * kPageTokens + position % kPageTokens) * kKv)];
+    const float* x = &kv_a[static_cast<size_t>(row * kKv)];
+    const double inverse = InverseRoot(x, kLatent, kEps);
+    for (int64_t i = 0; i < kKv; ++i) {
+      double truth, tolerance;
+      if (i < kLatent) {
+        truth = x[i] * inverse * weight[static_cast<size_t>(i)];
+        tolerance = (kUnitBf16 + NormTolerance(kLatent)) * (1 + kUnitBf16) * std::fabs(truth);
+      } else {
+        const auto [value, magnitude] = angles.Rotated(x + kLatent, row, i - kLatent);
+        truth = value;
+        tolerance = RotationTolerance(value, magnitude);
+      }
+      ASSERT_NEAR(FromBf16(entry[i]), truth, tolerance) << "row " << row << " number " << i;
+      entry[i] = kUntouched;
+    }
+  }
+  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
+}
+
+TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
+  constexpr int64_t kHeads = 2, kHead = 24, kRope = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
+  constexpr int64_t kPageTokens = 64, kPosition = 63, kRows = 3, kPageNumbers = kPageTokens * kKv;
+  const std::vector<uint32_t> list = {1, 0};
+  const std::vector<float> keys = RandomFloats(kRows * kWidth, 11), values = RandomFloats(kRows * kWidth, 12);
+  const Angles angles(kRows, kRope, RopePairs::kHalves);
+  const DeviceArray<float> device_keys(keys), device_values(values);
+  const DeviceArray<uint32_t> device_list(list);
+  const DeviceArray<uint16_t> pages(2 * kPageNumbers);
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues({.keys = device_keys.get(),
+                                         .values = device_values.get(),
+                                         .rows = kRows,
+                                         .kv_heads = kHeads,
+                                         .head_dim = kHead,
+                                         .angles = angles.view,
+                                         .position = kPosition,
+                                         .pages = {.pages = reinterpret_cast<uint8_t*>(pages.get()),
+                                                   .list = device_list.get(),
+                                                   .page_bytes = kPageNumbers * 2,
+                                                   .layer_offset = 0,
+                                                   .page_tokens = kPageTokens,
+                                                   .kv_dim = kKv}},
+                                        nullptr)));
+  std::vector<uint16_t> got = pages.Download();
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t position = kPosition + row;
+    uint16_t* entry = &got[static_cast<size_t>(list[static_cast<size_t>(position / kPageTokens)] * kPageNumbers +
+                                               position % kPageTokens * kKv)];
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const int64_t in_head = i % kHead;
+      const auto at = static_cast<size_t>(row * kWidth + i);
+      if (in_head < kRope) {
+        const auto [truth, magnitude] = angles.Rotated(&keys[at - static_cast<size_t>(in_head)], row, in_head);
+        ASSERT_NEAR(FromBf16(entry[i]), truth, RotationTolerance(truth, magnitude));
+      } else {
+        ASSERT_EQ(entry[i], ToBf16(keys[at]));
+      }
+      ASSERT_EQ(entry[kWidth + i], ToBf16(values[at]));
+      entry[i] = entry[kWidth + i] = kUntouched;
+    }
+  }
+  for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
+}
+
+TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
+  EXPECT_TRUE(Ran(LaunchEmbed(nullptr, nullptr, 0, 8, nullptr, nullptr)));
+  EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));
+  EXPECT_TRUE(Ran(LaunchRotateHeads(nullptr, 0, 1, 8, 0, {}, nullptr, nullptr)));
+  EXPECT_TRUE(Ran(LaunchStoreLatent({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchStoreKeysValues({}, nullptr)));
+}
+
+}  // namespace
+}  // namespace moestro::cuda

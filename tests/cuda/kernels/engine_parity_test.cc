@@ -1,0 +1,98 @@
+// The kernels against the engine's own functions on the same inputs: what both must agree on exactly, or to the last
+// bits of the exponential.
+#include <gtest/gtest.h>
+
+#include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/routing.h"
+#include "common/model/expert_plan.h"
+#include "common/model/rope.h"
+#include "common/model/router.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int64_t kRows = 24;
+
+ModelSpec DeepSeekV3() {
+  ModelSpec spec;
+  spec.num_experts = 256;
+  spec.experts_per_token = 8;
+  spec.num_expert_groups = 8;
+  spec.experts_topk_groups = 4;
+  spec.norm_topk_prob = 1;
+  spec.routed_scaling_factor = 2.5;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.rope_theta = 10000;
+  spec.yarn = {.factor = 40, .mscale = 1, .mscale_all_dim = 1, .original_max_position_embeddings = 4096, .enabled = 1};
+  return spec;
+}
+
+TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
+  const ModelSpec spec = DeepSeekV3();
+  const std::vector<float> logits = RandomFloats(kRows * 256, 1, 2.0f), bias = RandomFloats(256, 2, 0.1f);
+  std::vector<ExpertChoice> expected(kRows * 8);
+  for (size_t row = 0; row < kRows; ++row) {
+    ASSERT_TRUE(
+        ChooseExperts(spec, std::span(logits).subspan(row * 256, 256), bias, std::span(expected).subspan(row * 8, 8))
+            .ok());
+  }
+  const DeviceArray<float> device_logits(logits), device_bias(bias), weights(kRows * 8);
+  const DeviceArray<int32_t> ids(kRows * 8), has_nan(std::vector<int32_t>(1, 0)), begin(257), row_of(kRows * 8),
+      routed_of(kRows * 8), counts(2);
+  const DeviceArray<TokenTile> small(MaxTiles(kRows * 8, 256, kSmallTile)), large(MaxTiles(kRows * 8, 256, kLargeTile));
+  ASSERT_TRUE(Ran(LaunchChooseExperts({.logits = device_logits.get(),
+                                       .bias = device_bias.get(),
+                                       .rows = kRows,
+                                       .experts = 256,
+                                       .chosen = 8,
+                                       .groups = 8,
+                                       .kept_groups = 4,
+                                       .scale = 2.5f,
+                                       .ids = ids.get(),
+                                       .weights = weights.get(),
+                                       .has_nan = has_nan.get()},
+                                      nullptr)));
+  const std::vector<int32_t> got_ids = ids.Download();
+  const std::vector<float> got_weights = weights.Download();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(got_ids[i], expected[i].expert) << i;
+    ASSERT_NEAR(got_weights[i], expected[i].weight, Gamma(32) * expected[i].weight);
+  }
+
+  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), kRows, 8, 256, plan, nullptr)));
+  const ExpertPlan expected_plan = PlanExperts(expected, 8, 256);
+  const std::vector<int32_t> got_rows = row_of.Download(), got_begin = begin.Download();
+  for (size_t i = 0; i < got_rows.size(); ++i) ASSERT_EQ(got_rows[i], expected_plan.routed[i].row);
+  for (const ExpertRows& rows : expected_plan.experts) {
+    ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert)], rows.begin);
+    ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert) + 1], rows.begin + rows.count);
+  }
+}
+
+// Same angles, same roundings: the same bits.
+TEST(CudaEngineParityTest, YarnRotationOfQueries) {
+  const ModelSpec spec = DeepSeekV3();
+  const Rope rope(spec);
+  constexpr int64_t kHeads = 2, kHead = 192, kPosition = 100000;
+  std::vector<float> q = RandomFloats(kRows * kHeads * kHead, 3), cosine(kRows * 32), sine(kRows * 32);
+  for (int64_t row = 0; row < kRows; ++row) rope.Angles(kPosition + row, &cosine[row * 32], &sine[row * 32]);
+  const DeviceArray<float> device_q(q), device_cosine(cosine), device_sine(sine);
+  const DeviceArray<uint16_t> out(kRows * kHeads * kHead);
+  const RopeAngles angles{device_cosine.get(), device_sine.get(), 64, RopePairs::kAdjacent};
+  ASSERT_TRUE(Ran(LaunchRotateHeads(device_q.get(), kRows, kHeads, kHead, 128, angles, out.get(), nullptr)));
+  const std::vector<uint16_t> got = out.Download();
+  for (int64_t head = 0; head < kRows * kHeads; ++head) {
+    const int64_t row = head / kHeads;
+    RotatePairs(&cosine[row * 32], &sine[row * 32], 32, &q[head * kHead + 128]);
+    for (int64_t i = head * kHead; i < (head + 1) * kHead; ++i) {
+      ASSERT_EQ(got[static_cast<size_t>(i)], ToBf16(q[static_cast<size_t>(i)])) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda

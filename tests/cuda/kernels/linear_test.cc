@@ -1,0 +1,356 @@
+#include "common/kernels/cuda/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "common/base/math.h"
+#include "common/kernels/cpu/pack.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+// A matrix on the device, and its row-major values with scales applied.
+struct Matrix {
+  std::vector<double> values;
+  std::unique_ptr<DeviceArray<uint8_t>> packed;
+  std::unique_ptr<DeviceArray<float>> scales;
+
+  MatrixPointers pointers() const { return {packed->get(), scales == nullptr ? nullptr : scales->get()}; }
+};
+
+Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>& row_major,
+            const std::vector<float>& scales) {
+  Matrix m;
+  std::vector<uint8_t> packed(static_cast<size_t>(PackedBytes(dtype, rows, cols)));
+  const int64_t row_bytes = cols * DTypeBytes(dtype);
+  for (int64_t row = 0; row < rows; row += kRowGroup) {
+    PackRows(dtype, row_major.data() + row * row_bytes, row_bytes, std::min(kRowGroup, rows - row), cols,
+             packed.data() + row * PaddedCols(cols) * DTypeBytes(dtype));
+  }
+  m.packed = std::make_unique<DeviceArray<uint8_t>>(packed);
+  if (dtype == DType::kF8E4M3) m.scales = std::make_unique<DeviceArray<float>>(scales);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      const size_t i = static_cast<size_t>(row * cols + col);
+      if (dtype == DType::kF8E4M3) {
+        const int64_t block = row / kScaleBlock * CeilDiv(cols, kScaleBlock) + col / kScaleBlock;
+        m.values.push_back(double{FromE4M3(row_major[i])} * scales[static_cast<size_t>(block)]);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, &row_major[2 * i], 2);
+        m.values.push_back(FromBf16(bits));
+      }
+    }
+  }
+  return m;
+}
+
+Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols, uint32_t seed = 0) {
+  std::mt19937 random(static_cast<uint32_t>(rows * 10007 + cols) + seed);
+  std::vector<uint8_t> row_major(static_cast<size_t>(rows * cols * DTypeBytes(dtype)));
+  std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
+  for (float& scale : scales) scale = 0.02f * static_cast<float>(1 + random() % 64) / 64;
+  if (dtype == DType::kF8E4M3) {
+    for (uint8_t& code : row_major) {
+      do code = static_cast<uint8_t>(random());
+      while ((code & 0x7f) == 0x7f);
+    }
+  } else {
+    const std::vector<uint16_t> bf16 = RandomBf16(rows * cols, static_cast<uint32_t>(random()));
+    std::memcpy(row_major.data(), bf16.data(), row_major.size());
+  }
+  return Pack(dtype, rows, cols, row_major, scales);
+}
+
+// Inputs [tokens, stride] whose numbers past `cols` are NaN; the buffer ends with the last token's last number.
+struct Inputs {
+  Inputs(int64_t tokens, int64_t cols)
+      : stride(RoundUp(cols, 8) + 8), values(RandomBf16(tokens * stride, static_cast<uint32_t>(cols))) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (static_cast<int64_t>(i) % stride >= cols) values[i] = kBf16Nan;
+    }
+    values.resize(static_cast<size_t>((tokens - 1) * stride + cols));
+    device = std::make_unique<DeviceArray<uint16_t>>(values);
+  }
+  int64_t stride;
+  std::vector<uint16_t> values;
+  std::unique_ptr<DeviceArray<uint16_t>> device;
+};
+
+struct Truth {
+  double y = 0;
+  double tolerance = 0;
+};
+
+// Blocks of 128 inputs are summed by mma of 16, then scaled and added to the total: one fused multiply-add each.
+Truth ComputeTruth(const Matrix& m, const Inputs& x, int64_t row, int64_t cols, int64_t token) {
+  double sum = 0, magnitude = 0;
+  for (int64_t i = 0; i < cols; ++i) {
+    const double term =
+        m.values[static_cast<size_t>(row * cols + i)] * FromBf16(x.values[static_cast<size_t>(token * x.stride + i)]);
+    sum += term;
+    magnitude += std::fabs(term);
+  }
+  const double roundings =
+      kMmaRoundings * static_cast<double>(kScaleBlock / 16) + static_cast<double>(CeilDiv(cols, kScaleBlock));
+  return {sum, Gamma(roundings) * magnitude};
+}
+
+constexpr float kUntouched = -12345.0f;
+
+void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
+  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "] x " << tokens);
+  const Matrix m = RandomMatrix(dtype, rows, cols);
+  const Inputs x(tokens, cols);
+  for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single numbers, and by four
+    const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
+    const LinearShape shape{.dtype = dtype,
+                            .rows = rows,
+                            .cols = cols,
+                            .x = x.device->get(),
+                            .x_stride = x.stride,
+                            .y = y.get(),
+                            .y_stride = y_stride};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), tokens, nullptr)));
+    const std::vector<float> got = y.Download();
+    for (int64_t token = 0; token < tokens; ++token) {
+      for (int64_t row = 0; row < y_stride; ++row) {
+        const float value = got[static_cast<size_t>(token * y_stride + row)];
+        if (row >= rows) {
+          ASSERT_EQ(value, kUntouched) << "written past the last row";
+          continue;
+        }
+        const Truth truth = ComputeTruth(m, x, row, cols, token);
+        ASSERT_NEAR(value, truth.y, truth.tolerance) << "token " << token << " row " << row;
+      }
+    }
+  }
+}
+
+TEST(CudaLinearTest, Fp8AgainstDouble) {
+  CheckDense(DType::kF8E4M3, 128, 128, 3);
+  CheckDense(DType::kF8E4M3, 1, 1, 1);
+  CheckDense(DType::kF8E4M3, 63, 127, 2);
+  CheckDense(DType::kF8E4M3, 65, 129, 16);
+  CheckDense(DType::kF8E4M3, 130, 4, 17);
+  CheckDense(DType::kF8E4M3, 129, 260, 129);
+  CheckDense(DType::kF8E4M3, 192, 516, 5);
+  CheckDense(DType::kF8E4M3, 65, 1000, 2);  // more stages than are in flight, in both tiles
+  CheckDense(DType::kF8E4M3, 65, 1000, 18);
+}
+
+TEST(CudaLinearTest, Bf16AgainstDouble) {
+  CheckDense(DType::kBF16, 128, 128, 3);
+  CheckDense(DType::kBF16, 1, 1, 1);
+  CheckDense(DType::kBF16, 63, 127, 2);
+  CheckDense(DType::kBF16, 65, 129, 16);
+  CheckDense(DType::kBF16, 130, 4, 17);
+  CheckDense(DType::kBF16, 129, 260, 129);
+  CheckDense(DType::kBF16, 65, 1000, 2);
+}
+
+// Row r holds code r in one column and zeros elsewhere: with inputs of 1 each output is the code's exact value.
+TEST(CudaLinearTest, AllFp8CodesAreExact) {
+  constexpr int64_t kCols = 132;
+  for (const int64_t col : {0, 1, 2, 3, 70, 127, 128, 131}) {
+    std::vector<uint8_t> row_major(256 * kCols, 0);
+    for (int64_t row = 0; row < 256; ++row)
+      row_major[static_cast<size_t>(row * kCols + col)] = static_cast<uint8_t>(row);
+    const Matrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
+    const DeviceArray<uint16_t> ones(std::vector<uint16_t>(136, ToBf16(1.0f)));
+    const DeviceArray<float> y(256);
+    const LinearShape shape{.dtype = DType::kF8E4M3,
+                            .rows = 256,
+                            .cols = kCols,
+                            .x = ones.get(),
+                            .x_stride = 136,
+                            .y = y.get(),
+                            .y_stride = 256};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
+    const std::vector<float> got = y.Download();
+    for (int code = 0; code < 256; ++code) {
+      const float value = got[static_cast<size_t>(code)];
+      if ((code & 0x7f) == 0x7f) {
+        ASSERT_TRUE(std::isnan(value)) << "code " << code;
+      } else {
+        ASSERT_EQ(value, FromE4M3(static_cast<uint8_t>(code))) << "code " << code << " column " << col;
+      }
+    }
+  }
+}
+
+TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
+  constexpr int64_t kRows = 70, kCols = 64, kTokens = 3;
+  const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
+  const Inputs x(kTokens, kCols);
+  const std::vector<float> before = RandomFloats(kTokens * 72, 3);
+  for (const int64_t stride : {70, 72}) {
+    const DeviceArray<float> plain(kTokens * stride);
+    const DeviceArray<float> sum(before);
+    const DeviceArray<uint16_t> narrow(kTokens * stride);
+    LinearShape shape{.dtype = DType::kF8E4M3,
+                      .rows = kRows,
+                      .cols = kCols,
+                      .x = x.device->get(),
+                      .x_stride = x.stride,
+                      .y = plain.get(),
+                      .y_stride = stride};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    shape.y = sum.get();
+    shape.output = LinearOutput::kAddF32;
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    shape.y = narrow.get();
+    shape.output = LinearOutput::kBf16;
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+    const std::vector<float> y = plain.Download(), y_sum = sum.Download();
+    const std::vector<uint16_t> y_narrow = narrow.Download();
+    for (int64_t i = 0; i < kTokens * stride; ++i) {
+      if (i % stride >= kRows) continue;
+      const auto at = static_cast<size_t>(i);
+      ASSERT_EQ(y_sum[at], before[at] + y[at]);
+      ASSERT_EQ(y_narrow[at], ToBf16(y[at]));
+    }
+  }
+}
+
+// Rows by expert, some experts without rows, rows of x in any order and repeated.
+void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
+  constexpr int64_t kInputs = 19;
+  const Inputs x(kInputs, cols);
+  std::vector<Matrix> matrices;
+  std::vector<MatrixPointers> pointers;
+  std::vector<int32_t> row_of;
+  std::vector<int32_t> group_of;
+  std::vector<TokenTile> tiles;
+  std::mt19937 random(7);
+  for (size_t group = 0; group < counts.size(); ++group) {
+    // A group without rows has no matrix either: it must not be read.
+    matrices.push_back(counts[group] == 0 ? Matrix{} : RandomMatrix(dtype, rows, cols, static_cast<uint32_t>(group)));
+    pointers.push_back(counts[group] == 0 ? MatrixPointers{} : matrices.back().pointers());
+    for (int64_t i = 0; i < counts[group]; ++i) {
+      if (i % tile_tokens == 0) {
+        tiles.push_back({static_cast<int32_t>(group), static_cast<int32_t>(row_of.size()),
+                         static_cast<int32_t>(std::min<int64_t>(tile_tokens, counts[group] - i))});
+      }
+      row_of.push_back(static_cast<int32_t>(random() % kInputs));
+      group_of.push_back(static_cast<int32_t>(group));
+    }
+  }
+  const auto total = static_cast<int64_t>(row_of.size());
+  const DeviceArray<MatrixPointers> device_pointers(pointers);
+  const DeviceArray<int32_t> device_rows(row_of);
+  const DeviceArray<int32_t> tile_count(std::vector<int32_t>{static_cast<int32_t>(tiles.size())});
+  const int64_t max_tiles = MaxTiles(total, static_cast<int64_t>(counts.size()), tile_tokens);
+  ASSERT_LE(static_cast<int64_t>(tiles.size()), max_tiles);
+  const DeviceArray<TokenTile> device_tiles(tiles);
+  const DeviceArray<float> y(total * rows);
+  const LinearShape shape{.dtype = dtype,
+                          .rows = rows,
+                          .cols = cols,
+                          .x = x.device->get(),
+                          .x_stride = x.stride,
+                          .y = y.get(),
+                          .y_stride = rows};
+  const LinearGroups groups{.matrices = device_pointers.get(),
+                            .row_of = device_rows.get(),
+                            .tiles = device_tiles.get(),
+                            .tile_count = tile_count.get(),
+                            .max_tiles = max_tiles,
+                            .tile_tokens = tile_tokens};
+  ASSERT_TRUE(Ran(LaunchGroupedLinear(shape, groups, nullptr)));
+  const std::vector<float> got = y.Download();
+  for (int64_t i = 0; i < total; ++i) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<size_t>(i);
+      const Truth truth = ComputeTruth(matrices[static_cast<size_t>(group_of[at])], x, row, cols, row_of[at]);
+      ASSERT_NEAR(got[static_cast<size_t>(i * rows + row)], truth.y, truth.tolerance) << "row " << i << ", " << row;
+    }
+  }
+}
+
+TEST(CudaLinearTest, GroupsOfAnySizeInSmallTiles) {
+  CheckGrouped(DType::kF8E4M3, kSmallTile, {0, 1, 16, 0, 17, 3, 0}, 130, 136);
+  CheckGrouped(DType::kBF16, kSmallTile, {5, 0, 18}, 64, 64);
+}
+
+TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
+  CheckGrouped(DType::kF8E4M3, kLargeTile, {0, 129, 0, 2, 0}, 68, 132);
+  CheckGrouped(DType::kBF16, kLargeTile, {130}, 64, 64);
+}
+
+// The same row has the same bits whatever tile it is in: that is what makes prefill independent of its chunks.
+TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
+  constexpr int64_t kRows = 128, kCols = 300, kTokens = 40;
+  const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
+  const Inputs x(kTokens, kCols);
+  const DeviceArray<float> large(kTokens * kRows), small(kRows);
+  LinearShape shape{.dtype = DType::kF8E4M3,
+                    .rows = kRows,
+                    .cols = kCols,
+                    .x = x.device->get(),
+                    .x_stride = x.stride,
+                    .y = large.get(),
+                    .y_stride = kRows};
+  ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
+  const std::vector<float> all = large.Download();
+  for (const int64_t token : {0, 7, 39}) {
+    shape.x = x.device->get() + token * x.stride;
+    shape.y = small.get();
+    ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), 1, nullptr)));
+    const std::vector<float> one = small.Download();
+    EXPECT_EQ(std::memcmp(one.data(), &all[static_cast<size_t>(token * kRows)], kRows * sizeof(float)), 0);
+  }
+}
+
+TEST(CudaLinearTest, RefusesWhatItCannotRead) {
+  const DeviceArray<uint16_t> x(64);
+  const DeviceArray<uint8_t> w(64 * 64);
+  const DeviceArray<float> y(64);
+  const LinearShape good{.dtype = DType::kBF16, .rows = 1, .cols = 4, .x = x.get(), .x_stride = 8, .y = y.get()};
+  LinearShape shape = good;
+  shape.x_stride = 9;
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
+  shape = good;
+  shape.x = x.get() + 1;
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
+  shape = good;
+  shape.dtype = DType::kF32;
+  EXPECT_EQ(LaunchLinear(shape, {w.get(), nullptr}, 1, nullptr).error, kInvalidArgument);
+  EXPECT_TRUE(LaunchLinear(good, {w.get(), nullptr}, 0, nullptr).ok());
+}
+
+TEST(CudaRouterLogitsTest, AgainstDouble) {
+  struct Case {
+    int64_t experts, hidden, tokens;
+  };
+  for (const auto& [experts, hidden, tokens] : {Case{1, 1, 1}, Case{65, 33, 3}, Case{64, 100, 33}}) {
+    const std::vector<float> w = RandomFloats(experts * hidden, 1), x = RandomFloats(tokens * hidden, 2);
+    const DeviceArray<float> device_w(w), device_x(x), logits(tokens * experts);
+    ASSERT_TRUE(
+        Ran(LaunchRouterLogits(device_w.get(), experts, hidden, device_x.get(), tokens, logits.get(), nullptr)));
+    const std::vector<float> got = logits.Download();
+    for (int64_t token = 0; token < tokens; ++token) {
+      for (int64_t expert = 0; expert < experts; ++expert) {
+        double sum = 0, magnitude = 0;
+        for (int64_t i = 0; i < hidden; ++i) {
+          const double term =
+              double{w[static_cast<size_t>(expert * hidden + i)]} * x[static_cast<size_t>(token * hidden + i)];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        ASSERT_NEAR(got[static_cast<size_t>(token * experts + expert)], sum,
+                    Gamma(static_cast<double>(hidden)) * magnitude);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda

@@ -1,0 +1,120 @@
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/fp8.cuh"
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "tests/cuda/kernels/ptx_probe.h"
+
+namespace moestro::cuda {
+namespace {
+
+struct MmaOperands {
+  uint32_t a[4];
+  uint32_t b[2];
+  float d[4];
+};
+
+__device__ __forceinline__ MmaOperands LoadOperands(const uint32_t* a, const uint32_t* b, const float* d) {
+  MmaOperands operands;
+  const unsigned lane = threadIdx.x;
+  for (int i = 0; i < 4; ++i) operands.a[i] = a[4 * lane + i];
+  for (int i = 0; i < 2; ++i) operands.b[i] = b[2 * lane + i];
+  for (int i = 0; i < 4; ++i) operands.d[i] = d[4 * lane + i];
+  return operands;
+}
+__device__ __forceinline__ void StoreResult(const MmaOperands& operands, float* d) {
+  for (int i = 0; i < 4; ++i) d[4 * threadIdx.x + i] = operands.d[i];
+}
+
+__global__ void MmaBf16Kernel(const uint32_t* a, const uint32_t* b, float* d) {
+  MmaOperands operands = LoadOperands(a, b, d);
+  MmaBf16(operands.d, operands.a, operands.b);
+  StoreResult(operands, d);
+}
+
+__global__ void MmaE4M3Kernel(const uint32_t* a, const uint32_t* b, float* d) {
+  MmaOperands operands = LoadOperands(a, b, d);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  MmaE4M3(operands.d, operands.a, operands.b);
+#endif
+  StoreResult(operands, d);
+}
+
+__global__ void LoadMatrixKernel(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
+  const unsigned lane = threadIdx.x;
+  uint8_t* const shared = DynamicShared();
+  for (int i = 0; i < 8; ++i) reinterpret_cast<uint16_t*>(shared)[lane * 8 + i] = rows[lane * 8 + i];
+  __syncthreads();
+  uint32_t got[4];
+  if (transposed) {
+    LoadMatrixX4Transposed(got, shared + order[lane] * 16);
+  } else {
+    LoadMatrixX4(got, shared + order[lane] * 16);
+  }
+  for (int i = 0; i < 4; ++i) registers[4 * lane + i] = got[i];
+}
+
+__global__ void CopyAsyncKernel(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
+  const unsigned lane = threadIdx.x;
+  uint8_t* const shared = DynamicShared();
+  CopyAsync16(shared + 16 * lane, from + 16 * lane, valid_bytes[lane]);
+  CommitCopies();
+  WaitCopies<0>();
+  __syncthreads();
+  // Of the neighbour, so that the barrier matters.
+  const unsigned other = lane ^ 1;
+  for (int i = 0; i < 16; ++i) to[16 * other + i] = shared[16 * other + i];
+}
+
+constexpr unsigned kThreads = 128;
+__device__ __forceinline__ int64_t Element() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
+
+__global__ void PackBf16Kernel(const float* low, const float* high, int64_t n, uint32_t* out) {
+  const int64_t i = Element();
+  if (i < n) out[i] = PackBf16(low[i], high[i]);
+}
+__global__ void FmaBf16x2Kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
+  const int64_t i = Element();
+  if (i < n) out[i] = FmaBf16x2(a[i], b[i], c[i]);
+}
+__global__ void Exp2Kernel(const float* x, int64_t n, float* out) {
+  const int64_t i = Element();
+  if (i < n) out[i] = Exp2(x[i]);
+}
+__global__ void ExpandKernel(uint32_t* out) {
+  const auto i = static_cast<uint32_t>(Element());
+  const uint32_t codes = i << 8 | (255 - i) << 24;
+  const uint32_t expanded = ExpandE4M3(codes);
+  out[i] = HasNanE4M3(codes) ? PatchNanE4M3(codes, expanded) : expanded;
+}
+
+dim3 Blocks(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }
+
+}  // namespace
+
+LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d) {
+  return Launch("mma bf16", MmaBf16Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+}
+LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d) {
+  return Launch("mma e4m3", MmaE4M3Kernel, dim3(1), dim3(32), 0, nullptr, a, b, d);
+}
+LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers) {
+  return Launch("ldmatrix", LoadMatrixKernel, dim3(1), dim3(32), 512, nullptr, rows, order, transposed, registers);
+}
+LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to) {
+  return Launch("cp.async", CopyAsyncKernel, dim3(1), dim3(32), 512, nullptr, from, valid_bytes, to);
+}
+LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out) {
+  return Launch("pack", PackBf16Kernel, Blocks(n), dim3(kThreads), 0, nullptr, low, high, n, out);
+}
+LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out) {
+  return Launch("fma", FmaBf16x2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, a, b, c, n, out);
+}
+LaunchResult ProbeExp2(const float* x, int64_t n, float* out) {
+  return Launch("exp2", Exp2Kernel, Blocks(n), dim3(kThreads), 0, nullptr, x, n, out);
+}
+LaunchResult ProbeExpandE4M3(uint32_t* out) {
+  return Launch("expand", ExpandKernel, Blocks(256), dim3(kThreads), 0, nullptr, out);
+}
+
+}  // namespace moestro::cuda

@@ -1,0 +1,27 @@
+// One warp runs one wrapper of ptx.cuh and writes what each lane got: the same on a GPU and on the model of it.
+#pragma once
+
+#include <cstdint>
+
+#include "common/kernels/cuda/stream.h"
+
+namespace moestro::cuda {
+
+// a: [32 lanes, 4], b: [32, 2], d: [32, 4], which is operand C before.
+LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d);
+LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d);
+
+// rows: [32, 8] 16-bit numbers; lane l points to row order[l]. registers: [32, 4].
+LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers);
+
+// Lane l copies valid_bytes[l] bytes of the 16 at from + 16 l; to: [32, 16].
+LaunchResult ProbeCopyAsync(const uint8_t* from, const int32_t* valid_bytes, uint8_t* to);
+
+// n elements each.
+LaunchResult ProbePackBf16(const float* low, const float* high, int64_t n, uint32_t* out);
+LaunchResult ProbeFmaBf16x2(const uint32_t* a, const uint32_t* b, const uint32_t* c, int64_t n, uint32_t* out);
+LaunchResult ProbeExp2(const float* x, int64_t n, float* out);
+// out[i] = codes i and 255 - i expanded, NaN patched; i < 256
+LaunchResult ProbeExpandE4M3(uint32_t* out);
+
+}  // namespace moestro::cuda

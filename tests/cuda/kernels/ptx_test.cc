@@ -1,0 +1,225 @@
+// Every wrapper of ptx.cuh against what the PTX ISA documents, written down here once more in terms of matrices. The
+// emulated device passes with the models of emulation/include/ptx_model.h, a GPU with the instructions: so the models
+// and the instructions agree.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "tests/cuda/kernels/numbers.h"
+#include "tests/cuda/kernels/ptx_probe.h"
+
+namespace moestro::cuda {
+namespace {
+
+// Packs matrix elements into the registers of fragments: kBits each, `depth` the inner dimension.
+struct Fragments {
+  std::vector<uint32_t> a = std::vector<uint32_t>(32 * 4);  // of A [16, depth]
+  std::vector<uint32_t> b = std::vector<uint32_t>(32 * 2);  // of B [depth, 8]
+};
+template <typename Element>
+Fragments Fill(int bits, int depth, const std::vector<Element>& a, const std::vector<Element>& b) {
+  Fragments f;
+  const int per_register = 32 / bits;
+  for (int row = 0; row < 16; ++row) {
+    for (int k = 0; k < depth; ++k) {
+      const int half = k / (depth / 2), in_half = k % (depth / 2);
+      const int lane = row % 8 * 4 + in_half / per_register;
+      const int r = row / 8 + 2 * half;
+      f.a[static_cast<size_t>(lane * 4 + r)] |= static_cast<uint32_t>(a[static_cast<size_t>(row * depth + k)])
+                                                << (in_half % per_register * bits);
+      if (row >= 8) continue;
+      const int column = row;  // of B
+      f.b[static_cast<size_t>(lane * 2 + half)] |= static_cast<uint32_t>(b[static_cast<size_t>(k * 8 + column)])
+                                                   << (in_half % per_register * bits);
+    }
+  }
+  return f;
+}
+
+template <typename Element, typename Value>
+void CheckMma(int bits, int depth, const std::vector<Element>& a, const std::vector<Element>& b, Value value,
+              LaunchResult (*probe)(const uint32_t*, const uint32_t*, float*), int roundings) {
+  const Fragments fragments = Fill(bits, depth, a, b);
+  const std::vector<float> c = RandomFloats(16 * 8, 3);  // [16, 8]
+  std::vector<float> lanes(32 * 4);
+  const auto place = [](int row, int column) {
+    return static_cast<size_t>((row % 8 * 4 + column / 2) * 4 + row / 8 * 2 + column % 2);
+  };
+  for (int i = 0; i < 128; ++i) lanes[place(i / 8, i % 8)] = c[static_cast<size_t>(i)];
+  const DeviceArray<uint32_t> device_a(fragments.a), device_b(fragments.b);
+  const DeviceArray<float> d(lanes);
+  ASSERT_TRUE(Ran(probe(device_a.get(), device_b.get(), d.get())));
+  const std::vector<float> got = d.Download();
+  for (int i = 0; i < 128; ++i) {
+    double sum = c[static_cast<size_t>(i)], magnitude = std::fabs(sum);
+    for (int k = 0; k < depth; ++k) {
+      const double term =
+          double{value(a[static_cast<size_t>(i / 8 * depth + k)])} * value(b[static_cast<size_t>(k * 8 + i % 8)]);
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    ASSERT_NEAR(got[place(i / 8, i % 8)], sum, Gamma(roundings) * magnitude) << "row " << i / 8 << " column " << i % 8;
+  }
+}
+
+TEST(PtxTest, MmaBf16) {
+  CheckMma(16, 16, RandomBf16(16 * 16, 1), RandomBf16(16 * 8, 2), FromBf16, ProbeMmaBf16, kMmaRoundings);
+}
+
+// A tensor core's FP8 sums keep as few as 14 bits on some generations (DeepSeek-V3's report, section 3.5.2): 2^-13 of
+// the greatest term for each of 33.
+TEST(PtxTest, MmaE4M3) {
+  if (!HasFp8Mma()) GTEST_SKIP() << DeviceName() << " has no FP8 mma";
+  std::mt19937 random(4);
+  std::vector<uint8_t> a(16 * 32), b(32 * 8);
+  for (std::vector<uint8_t>* codes : {&a, &b}) {
+    for (uint8_t& code : *codes) code = static_cast<uint8_t>(random() % 0x7f | (random() % 2) << 7);
+  }
+  CheckMma(8, 32, a, b, FromE4M3, ProbeMmaE4M3, 33 << 11);
+}
+
+TEST(PtxTest, LoadMatrix) {
+  std::vector<uint16_t> rows(32 * 8);
+  std::iota(rows.begin(), rows.end(), uint16_t{100});
+  std::vector<int32_t> order(32);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  const DeviceArray<uint16_t> device_rows(rows);
+  const DeviceArray<int32_t> device_order(order);
+  for (const bool transposed : {false, true}) {
+    const DeviceArray<uint32_t> registers(32 * 4);
+    ASSERT_TRUE(Ran(ProbeLoadMatrix(device_rows.get(), device_order.get(), transposed, registers.get())));
+    const std::vector<uint32_t> got = registers.Download();
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int matrix = 0; matrix < 4; ++matrix) {
+        uint32_t expected = 0;
+        for (int i = 0; i < 2; ++i) {
+          const int row = transposed ? 2 * (lane % 4) + i : lane / 4,
+                    column = transposed ? lane / 4 : 2 * (lane % 4) + i;
+          const int at = order[static_cast<size_t>(8 * matrix + row)] * 8 + column;
+          expected |= uint32_t{rows[static_cast<size_t>(at)]} << (16 * i);
+        }
+        ASSERT_EQ(got[static_cast<size_t>(4 * lane + matrix)], expected) << "lane " << lane << " matrix " << matrix;
+      }
+    }
+  }
+}
+
+TEST(PtxTest, CopyAsyncFillsWithZeros) {
+  std::vector<uint8_t> from(32 * 16);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i % 255 + 1);
+  std::vector<int32_t> valid(32);
+  for (int lane = 0; lane < 32; ++lane) valid[static_cast<size_t>(lane)] = lane % 17;
+  const DeviceArray<uint8_t> device_from(from), to(32 * 16);
+  const DeviceArray<int32_t> device_valid(valid);
+  ASSERT_TRUE(Ran(ProbeCopyAsync(device_from.get(), device_valid.get(), to.get())));
+  const std::vector<uint8_t> got = to.Download();
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], static_cast<int32_t>(i % 16) < valid[i / 16] ? from[i] : 0) << "lane " << i / 16;
+  }
+}
+
+std::vector<float> InterestingFloats() {
+  std::vector<float> values;
+  for (const uint32_t bits : {0u, 0x80000000u, 1u, 0x00008000u, 0x00018000u, 0x007fffffu, 0x3f808000u, 0x3f818000u,
+                              0x3f807fffu, 0x3f808001u, 0x7f7fffffu, 0x7f800000u, 0xff800000u}) {
+    values.push_back(std::bit_cast<float>(bits));
+  }
+  std::mt19937 random(5);
+  while (values.size() < 1000) {
+    const float value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    if (!std::isnan(value)) values.push_back(value);
+  }
+  return values;
+}
+
+TEST(PtxTest, PackBf16RoundsToNearestEven) {
+  std::vector<float> low = InterestingFloats(), high(low.rbegin(), low.rend());
+  low.push_back(std::numeric_limits<float>::quiet_NaN());
+  high.push_back(1.0f);
+  const auto n = static_cast<int64_t>(low.size());
+  const DeviceArray<float> device_low(low), device_high(high);
+  const DeviceArray<uint32_t> out(n);
+  ASSERT_TRUE(Ran(ProbePackBf16(device_low.get(), device_high.get(), n, out.get())));
+  const std::vector<uint32_t> got = out.Download();
+  for (size_t i = 0; i + 1 < low.size(); ++i) {
+    ASSERT_EQ(got[i], uint32_t{ToBf16(low[i])} | uint32_t{ToBf16(high[i])} << 16) << low[i] << " " << high[i];
+  }
+  EXPECT_EQ(got.back(), 0x3f807fffu);
+}
+
+// The result is the BF16 number next to the exact one: neither neighbour is nearer.
+TEST(PtxTest, FmaBf16x2RoundsOnceAndKeepsSubnormals) {
+  std::mt19937 random(6);
+  std::vector<uint32_t> a, b, c;
+  for (int i = 0; i < 1000; ++i) {
+    // Exponents that leave sums finite, subnormals among them.
+    const auto number = [&] {
+      return static_cast<uint32_t>(
+                 ToBf16(std::ldexp(static_cast<float>(random() % 256), -static_cast<int>(random() % 80)))) |
+             (random() % 2 << 15);
+    };
+    a.push_back(number() | number() << 16);
+    b.push_back(number() | number() << 16);
+    c.push_back(number() | number() << 16);
+  }
+  for (uint32_t subnormal = 0; subnormal < 0x80; ++subnormal) {  // as the expansion of FP8 uses it
+    a.push_back(subnormal | (subnormal | 0x8000) << 16);
+    b.push_back(0x7b807b80u);
+    c.push_back(0x80008000u);
+  }
+  const auto n = static_cast<int64_t>(a.size());
+  const DeviceArray<uint32_t> device_a(a), device_b(b), device_c(c), out(n);
+  ASSERT_TRUE(Ran(ProbeFmaBf16x2(device_a.get(), device_b.get(), device_c.get(), n, out.get())));
+  const std::vector<uint32_t> got = out.Download();
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (const int shift : {0, 16}) {
+      const auto half = [shift](uint32_t bits) { return static_cast<uint16_t>(bits >> shift); };
+      const double exact =
+          std::fma(double{FromBf16(half(a[i]))}, double{FromBf16(half(b[i]))}, double{FromBf16(half(c[i]))});
+      const uint16_t result = half(got[i]);
+      const double error = std::fabs(FromBf16(result) - exact);
+      ASSERT_LE(error, std::fabs(FromBf16(static_cast<uint16_t>(result + 1)) - exact)) << i;
+      if ((result & 0x7fff) != 0) {
+        ASSERT_LE(error, std::fabs(FromBf16(static_cast<uint16_t>(result - 1)) - exact)) << i;
+      }
+    }
+  }
+}
+
+TEST(PtxTest, Exp2WithinItsBound) {
+  std::vector<float> x = {0, -1, 1, -126, -127, -200, 127, -std::numeric_limits<float>::infinity()};
+  for (int i = 0; i < 1000; ++i) x.push_back(-0.0937f * static_cast<float>(i));
+  const auto n = static_cast<int64_t>(x.size());
+  const DeviceArray<float> device_x(x), out(n);
+  ASSERT_TRUE(Ran(ProbeExp2(device_x.get(), n, out.get())));
+  const std::vector<float> got = out.Download();
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double truth = std::exp2(double{x[i]});
+    ASSERT_NEAR(got[i], truth, 0x1p-22 * truth + (truth < 0x1p-126 ? truth : 0)) << x[i];
+  }
+}
+
+TEST(PtxTest, ExpandsAllFp8Codes) {
+  const DeviceArray<uint32_t> out(256);
+  ASSERT_TRUE(Ran(ProbeExpandE4M3(out.get())));
+  const std::vector<uint32_t> got = out.Download();
+  for (uint32_t i = 0; i < 256; ++i) {
+    for (const bool upper : {false, true}) {
+      const auto code = static_cast<uint8_t>(upper ? 255 - i : i);
+      const auto bits = static_cast<uint16_t>(got[i] >> (upper ? 16 : 0));
+      if ((code & 0x7f) == 0x7f) {
+        ASSERT_TRUE(std::isnan(FromBf16(bits))) << int{code};
+      } else {
+        ASSERT_EQ(bits, ToBf16(FromE4M3(code))) << int{code};  // the sign of zero too
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda

@@ -1,0 +1,278 @@
+#include "common/kernels/cuda/routing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+struct Choice {
+  std::vector<int32_t> ids;  // ascending
+  std::vector<double> weights;
+  double margin = 0;  // by how much the choice of groups and experts was clear: 0 where it was a tie
+};
+
+std::vector<int32_t> Best(const std::vector<double>& values, int64_t count, double& margin) {
+  std::vector<int32_t> ids(values.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+  });
+  const auto n = static_cast<size_t>(count);
+  if (n < ids.size()) {
+    margin = std::min(margin, values[static_cast<size_t>(ids[n - 1])] - values[static_cast<size_t>(ids[n])]);
+  }
+  ids.resize(n);
+  return ids;
+}
+
+// The rules of models.md, sections B.6 and B.8, in double.
+Choice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vector<float>& bias) {
+  const auto experts = static_cast<size_t>(args.experts);
+  std::vector<double> scores(experts), biased(experts);
+  double sum = 0;
+  for (size_t e = 0; e < experts; ++e) sum += std::exp(double{logits[e]});
+  for (size_t e = 0; e < experts; ++e) {
+    const double exponential = std::exp(double{logits[e]});
+    scores[e] = args.score == RouterScore::kSoftmax ? exponential / sum : exponential / (1 + exponential);
+    biased[e] = scores[e] + (bias.empty() ? 0 : bias[e]);
+  }
+  Choice choice{.ids = {}, .weights = {}, .margin = std::numeric_limits<double>::infinity()};
+  const auto size = static_cast<int64_t>(experts) / args.groups;
+  std::vector<double> ranks;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    std::vector<double> group(biased.begin() + g * size, biased.begin() + (g + 1) * size);
+    std::sort(group.rbegin(), group.rend());
+    ranks.push_back(args.rank == GroupRank::kLargest || size == 1 ? group[0] : group[0] + group[1]);
+  }
+  const std::vector<int32_t> kept = Best(ranks, args.kept_groups, choice.margin);
+  for (int64_t g = 0; g < args.groups; ++g) {
+    if (std::ranges::find(kept, g) != kept.end()) continue;
+    std::fill_n(biased.begin() + g * size, size, -std::numeric_limits<double>::infinity());
+  }
+  choice.ids = Best(biased, args.chosen, choice.margin);
+  std::ranges::sort(choice.ids);
+  double chosen_sum = 0;
+  for (const int32_t id : choice.ids) chosen_sum += scores[static_cast<size_t>(id)];
+  for (const int32_t id : choice.ids) {
+    choice.weights.push_back(scores[static_cast<size_t>(id)] / (args.normalise ? chosen_sum : 1) * args.scale);
+  }
+  return choice;
+}
+
+class ChooseExpertsTest : public testing::Test {
+ protected:
+  // Runs and compares. A choice must be right unless it hung on less than what F32 can tell apart; `exact` says that
+  // equal scores are equal bits, so that ties are to be decided by id.
+  void Check(ChooseExpertsArgs args, const std::vector<float>& logits, const std::vector<float>& bias,
+             bool exact = false) {
+    args.rows = static_cast<int64_t>(logits.size()) / args.experts;
+    const DeviceArray<float> device_logits(logits), device_bias(bias), weights(args.rows * args.chosen);
+    const DeviceArray<int32_t> ids(args.rows * args.chosen), has_nan(std::vector<int32_t>(1, 0));
+    args.logits = device_logits.get();
+    args.bias = bias.empty() ? nullptr : device_bias.get();
+    args.ids = ids.get();
+    args.weights = weights.get();
+    args.has_nan = has_nan.get();
+    ASSERT_TRUE(Ran(LaunchChooseExperts(args, nullptr)));
+    EXPECT_EQ(has_nan.Download()[0], 0);
+    const std::vector<int32_t> got_ids = ids.Download();
+    const std::vector<float> got_weights = weights.Download();
+    // Scores are off by an exponential (4 roundings), sum, quotient and, for softmax, a sum of all experts.
+    const double roundings = 8 + (args.score == RouterScore::kSoftmax ? static_cast<double>(args.experts) : 0);
+    int64_t compared = 0;
+    for (int64_t row = 0; row < args.rows; ++row) {
+      const Choice truth = Choose(args, &logits[static_cast<size_t>(row * args.experts)], bias);
+      double largest = 2;  // scores are at most 1; group ranks the sum of two
+      for (const float b : bias) largest = std::max(largest, 2 + 2 * std::fabs(double{b}));
+      if (!exact && truth.margin < 2 * Gamma(roundings) * largest) continue;
+      ++compared;
+      for (int64_t k = 0; k < args.chosen; ++k) {
+        const auto at = static_cast<size_t>(row * args.chosen + k);
+        ASSERT_EQ(got_ids[at], truth.ids[static_cast<size_t>(k)]) << "row " << row << " choice " << k;
+        const double weight = truth.weights[static_cast<size_t>(k)];
+        ASSERT_NEAR(got_weights[at], weight, Gamma(2 * roundings + static_cast<double>(args.chosen) + 3) * weight);
+      }
+    }
+    EXPECT_GE(compared, args.rows * 9 / 10) << "most rows must be clear cases";
+  }
+};
+
+TEST_F(ChooseExpertsTest, DeepSeekV3) {
+  const ChooseExpertsArgs args{.experts = 256, .chosen = 8, .groups = 8, .kept_groups = 4, .scale = 2.5f};
+  Check(args, RandomFloats(9 * 256, 1, 2.0f), RandomFloats(256, 2, 0.3f));
+}
+
+TEST_F(ChooseExpertsTest, KimiK2) {
+  Check({.experts = 384, .chosen = 8, .scale = 2.827f}, RandomFloats(5 * 384, 3, 2.0f), RandomFloats(384, 4, 0.3f));
+}
+
+TEST_F(ChooseExpertsTest, DeepSeekV2) {
+  const ChooseExpertsArgs args{.experts = 160,
+                               .chosen = 6,
+                               .score = RouterScore::kSoftmax,
+                               .groups = 8,
+                               .kept_groups = 3,
+                               .rank = GroupRank::kLargest,
+                               .normalise = false,
+                               .scale = 16.0f};
+  Check(args, RandomFloats(5 * 160, 5, 2.0f), {});
+}
+
+TEST_F(ChooseExpertsTest, Qwen3AndMixtral) {
+  Check({.experts = 128, .chosen = 8, .score = RouterScore::kSoftmax}, RandomFloats(5 * 128, 6, 2.0f), {});
+  Check({.experts = 8, .chosen = 2, .score = RouterScore::kSoftmax}, RandomFloats(5 * 8, 7, 2.0f), {});
+}
+
+TEST_F(ChooseExpertsTest, OddSizes) {
+  Check({.experts = 1, .chosen = 1}, {0.5f}, {});
+  Check({.experts = 33, .chosen = 32}, RandomFloats(3 * 33, 8), RandomFloats(33, 9));
+  Check({.experts = 512, .chosen = 32}, RandomFloats(512, 10, 3.0f), {});
+  Check({.experts = 6, .chosen = 2, .groups = 6, .kept_groups = 2}, RandomFloats(18, 11), {});  // groups of one
+}
+
+TEST_F(ChooseExpertsTest, TiesGoToTheLowerId) {
+  // All equal: the first experts of the first groups.
+  Check({.experts = 64, .chosen = 4, .groups = 8, .kept_groups = 2}, std::vector<float>(64, 0.25f), {}, true);
+  // Two best that are equal, far apart; the rest equal as well.
+  std::vector<float> logits(96, -1.0f);
+  logits[95] = logits[40] = 2.0f;
+  Check({.experts = 96, .chosen = 3}, logits, std::vector<float>(96, 0.0f), true);
+  // Equal groups of different experts.
+  std::vector<float> groups(32, 0.0f);
+  groups[1] = groups[10] = groups[19] = groups[28] = 1.0f;
+  Check({.experts = 32, .chosen = 4, .groups = 4, .kept_groups = 2}, groups, {}, true);
+}
+
+// Biases may be negative: the experts of a losing group must not come back through a mask of 0.
+TEST_F(ChooseExpertsTest, NegativeBiases) {
+  Check({.experts = 32, .chosen = 4, .groups = 4, .kept_groups = 1}, RandomFloats(3 * 32, 12),
+        std::vector<float>(32, -5.0f));
+}
+
+TEST_F(ChooseExpertsTest, NanIsReportedAndIdsStayValid) {
+  std::vector<float> logits(2 * 16, std::numeric_limits<float>::quiet_NaN());
+  std::fill_n(logits.begin(), 15, 1.0f);
+  const DeviceArray<float> device_logits(logits), weights(4);
+  const DeviceArray<int32_t> ids(4), has_nan(std::vector<int32_t>(1, 0));
+  ASSERT_TRUE(Ran(LaunchChooseExperts({.logits = device_logits.get(),
+                                       .rows = 2,
+                                       .experts = 16,
+                                       .chosen = 2,
+                                       .ids = ids.get(),
+                                       .weights = weights.get(),
+                                       .has_nan = has_nan.get()},
+                                      nullptr)));
+  EXPECT_EQ(has_nan.Download()[0], 1);
+  EXPECT_EQ(ids.Download(), (std::vector<int32_t>{0, 1, 0, 1}));
+}
+
+TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 513, .chosen = 1}, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 8, .chosen = 5, .groups = 2}, nullptr).error, kInvalidArgument);
+  EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 9, .chosen = 1, .groups = 2}, nullptr).error, kInvalidArgument);
+}
+
+void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<int32_t>& ids) {
+  SCOPED_TRACE(testing::Message() << rows << " rows, " << experts << " experts");
+  const int64_t routed = rows * chosen;
+  const DeviceArray<int32_t> device_ids(ids), begin(experts + 1), row_of(routed), routed_of(routed), counts(2);
+  const DeviceArray<TokenTile> small(MaxTiles(routed, experts, kSmallTile)),
+      large(MaxTiles(routed, experts, kLargeTile));
+  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), rows, chosen, experts, plan, nullptr)));
+
+  std::vector<int32_t> expected_begin, expected_row_of, expected_routed_of(static_cast<size_t>(routed));
+  for (int32_t e = 0; e < experts; ++e) {
+    expected_begin.push_back(static_cast<int32_t>(expected_row_of.size()));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] != e) continue;
+      expected_routed_of[i] = static_cast<int32_t>(expected_row_of.size());
+      expected_row_of.push_back(static_cast<int32_t>(static_cast<int64_t>(i) / chosen));
+    }
+  }
+  expected_begin.push_back(static_cast<int32_t>(routed));
+  EXPECT_EQ(begin.Download(), expected_begin);
+  EXPECT_EQ(row_of.Download(), expected_row_of);
+  EXPECT_EQ(routed_of.Download(), expected_routed_of);
+
+  // The tiles of both lists cover every expert's rows once, in order.
+  const std::vector<int32_t> tile_counts = counts.Download();
+  ASSERT_LE(tile_counts[0], small.size());
+  ASSERT_LE(tile_counts[1], large.size());
+  std::vector<int32_t> covered = expected_begin;  // up to where
+  for (const bool is_small : {true, false}) {
+    const std::vector<TokenTile> tiles = (is_small ? small : large).Download();
+    for (int32_t i = 0; i < tile_counts[is_small ? 0 : 1]; ++i) {
+      const TokenTile& tile = tiles[static_cast<size_t>(i)];
+      const auto e = static_cast<size_t>(tile.group);
+      EXPECT_EQ(tile.begin, covered[e]);
+      EXPECT_GT(tile.count, 0);
+      EXPECT_LE(tile.count, is_small ? kSmallTile : kLargeTile);
+      covered[e] += tile.count;
+    }
+  }
+  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) EXPECT_EQ(covered[e], expected_begin[e + 1]);
+}
+
+TEST(PlanExpertsTest, SortsRowsAndCutsTiles) {
+  std::mt19937 random(1);
+  for (const auto& [rows, chosen, experts] : {std::tuple{1, 1, 1}, {40, 3, 7}, {33, 8, 256}, {300, 2, 3}}) {
+    std::vector<int32_t> ids;
+    for (int row = 0; row < rows; ++row) {
+      std::vector<int32_t> all(static_cast<size_t>(experts));
+      std::iota(all.begin(), all.end(), 0);
+      std::shuffle(all.begin(), all.end(), random);
+      std::sort(all.begin(), all.begin() + chosen);
+      ids.insert(ids.end(), all.begin(), all.begin() + chosen);
+    }
+    CheckPlan(rows, chosen, experts, ids);
+  }
+  CheckPlan(200, 1, 5, std::vector<int32_t>(200, 3));  // all go to one expert, four have none
+  CheckPlan(0, 8, 4, {});
+}
+
+TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
+  constexpr int64_t kRows = 3, kChosen = 4, kHidden = 259;
+  const std::vector<float> expert_out = RandomFloats(kRows * kChosen * kHidden, 1),
+                           always = RandomFloats(kRows * kHidden, 2), before = RandomFloats(kRows * kHidden, 3),
+                           weights = RandomFloats(kRows * kChosen, 4);
+  std::vector<int32_t> routed_of(kRows * kChosen);
+  std::iota(routed_of.begin(), routed_of.end(), 0);
+  std::shuffle(routed_of.begin(), routed_of.end(), std::mt19937(5));
+  const DeviceArray<float> device_out(expert_out), device_always(always), device_weights(weights);
+  const DeviceArray<int32_t> device_routed(routed_of);
+  for (const bool has_always : {true, false}) {
+    const DeviceArray<float> residual(before);
+    ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
+                                   .weights = device_weights.get(),
+                                   .routed_of = device_routed.get(),
+                                   .always_out = has_always ? device_always.get() : nullptr,
+                                   .rows = kRows,
+                                   .chosen = kChosen,
+                                   .hidden = kHidden,
+                                   .residual = residual.get()},
+                                  nullptr)));
+    const std::vector<float> got = residual.Download();
+    for (size_t row = 0; row < kRows; ++row) {
+      for (size_t i = 0; i < kHidden; ++i) {
+        float sum = 0;
+        for (size_t k = 0; k < kChosen; ++k) {
+          const size_t choice = row * kChosen + k;
+          sum = std::fma(weights[choice], expert_out[static_cast<size_t>(routed_of[choice]) * kHidden + i], sum);
+        }
+        if (has_always) sum += always[row * kHidden + i];
+        ASSERT_EQ(got[row * kHidden + i], before[row * kHidden + i] + sum);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moestro::cuda

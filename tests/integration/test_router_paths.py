@@ -1,0 +1,92 @@
+"""Which way a prompt goes, what the client is told, and that it makes no difference to the tokens."""
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from node import wait_until
+
+PROMPT = [20 + i * 37 % 900 for i in range(40)]
+LONG_PROMPT = [20 + i * 41 % 900 for i in range(2100)]
+
+
+def run(node, prompt, max_tokens=12):
+    """Gives (token ids, started, finished)."""
+    replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=60))
+    ids = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
+    return ids, replies[0].started, replies[-1].finished
+
+
+def test_short_prompts_run_in_decode(node):
+    before = node.metric("prefill", "moestro_prefill_tokens_total")
+    _, started, finished = run(node, PROMPT)
+    new = len(PROMPT) - started.cached_tokens
+    assert started.path == finished.path == node.api.types.PREFILL_PATH_CHUNKED
+    assert started.path_reason == f"{new} new tokens < 2048"
+    assert finished.usage.cached_tokens == started.cached_tokens < len(PROMPT)
+    assert 0 < finished.prefill_seconds <= finished.time_to_first_token_seconds
+    assert node.metric("prefill", "moestro_prefill_tokens_total") == before
+
+
+def test_every_path_gives_the_same_tokens(make_node, absorbed):
+    answers, paths = [], []
+    for flags in (["--mode", "unified"], ["--chunked-below-tokens", "0"],
+                  ["--chunked-below-tokens", "0", "--decode-idle-window-seconds", "0"]):
+        with make_node(dict(absorbed, router=flags)) as node:
+            for _ in range(2):  # the second right after the decode of the first, and with its prefix cached
+                answer = [run(node, prompt) for prompt in (PROMPT, LONG_PROMPT)]
+                answers.append([ids for ids, _, _ in answer])
+                paths += [started.path for _, started, _ in answer]
+    assert all(answer == answers[0] for answer in answers)
+    assert set(paths) == {node.api.types.PREFILL_PATH_CHUNKED, node.api.types.PREFILL_PATH_SPLIT,
+                          node.api.types.PREFILL_PATH_WHOLE_MACHINE}
+
+
+def test_unified_node_needs_prefill_for_scoring_only(make_node, absorbed):
+    with make_node(dict(absorbed, router=["--mode", "unified", "--recovery-seconds", "1"])) as node:
+        node.kill("prefill")
+        wait_until(lambda: [up for name, up in node.metrics("router").items()
+                            if name.startswith("moestro_role_up") and 'peer="prefill"' in name] == [0], 5, "it is missed")
+        time.sleep(1)  # two rounds of the health check
+        assert node.serving()
+        ids, started, _ = run(node, LONG_PROMPT)
+        assert len(ids) == 12 and started.path == node.api.types.PREFILL_PATH_CHUNKED
+        with pytest.raises(grpc.RpcError) as refused:
+            node.score(PROMPT)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE and "prefill" in refused.value.details()
+        node.start("prefill")
+
+
+def test_long_prompt_goes_to_decode_when_prefill_stays_away(make_node, absorbed):
+    with make_node(dict(absorbed, router=["--recovery-seconds", "3"])) as node:
+        expected = run(node, LONG_PROMPT)[0]
+        node.kill("decode")  # and with it the prefix cache
+        node.kill("prefill")
+        node.start("decode")
+        wait_until(lambda: node.serving("decode"), 10, "decode serves again")
+        ids, started, _ = run(node, LONG_PROMPT)
+        assert ids == expected
+        assert started.path == node.api.types.PREFILL_PATH_CHUNKED and "prefill is down" in started.path_reason
+        node.start("prefill")
+        node.wait_serving(seconds=5)
+
+
+def test_requests_that_want_all_pages_take_turns(make_node, absorbed):
+    """More than the pool holds: the youngest give their pages up, and all get the tokens they would have had."""
+    flags = dict(absorbed, decode=["--kv-tokens", "1024"])
+    with make_node(flags) as node:
+        alone = [run(node, PROMPT + [i], 300)[0] for i in range(6)]
+        together = [None] * len(alone)
+
+        def start(i):
+            together[i] = run(node, PROMPT + [i], 300)[0]
+
+        threads = [threading.Thread(target=start, args=(i,)) for i in range(len(alone))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert together == alone
+        node.wait_all_pages_free()

@@ -1,0 +1,116 @@
+// A decode loop over a small synthetic model, and what a request gives when it runs alone.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "services/decode/decode_loop.h"
+#include "tests/support/engine_node.h"
+
+namespace moestro {
+
+// What came out of a stream, up to its end.
+struct DecodeOutcome {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::vector<int64_t> progress;  // done tokens
+  std::optional<StopReason> reason;
+  absl::Status error;
+};
+
+inline DecodeOutcome Collect(TokenStream& stream) {
+  DecodeOutcome outcome;
+  while (true) {
+    const auto event = stream.Next(std::chrono::seconds(60));
+    if (!event) {
+      ADD_FAILURE() << "no event";
+      return outcome;
+    }
+    if (const auto* token = std::get_if<SampledToken>(&*event)) {
+      outcome.ids.push_back(token->id);
+      outcome.logprobs.push_back(token->logprob);
+    } else if (const auto* progress = std::get_if<PromptProgress>(&*event)) {
+      outcome.progress.push_back(progress->done);
+    } else if (const auto* reason = std::get_if<StopReason>(&*event)) {
+      outcome.reason = *reason;
+      return outcome;
+    } else {
+      outcome.error = std::get<absl::Status>(*event);
+      return outcome;
+    }
+  }
+}
+
+// The first token of a prompt, or the one after the tokens that the lease's pages hold: an engine of its own, as
+// prefill has, one pass over what is not valid yet.
+inline absl::StatusOr<SampledToken> PrefillInto(Engine& engine, LeaseWriter& writer, const std::vector<int32_t>& tokens,
+                                                const SamplingParams& sampling, uint64_t index) {
+  std::vector<EngineRow> rows;
+  const auto total = static_cast<int64_t>(tokens.size());
+  for (int64_t i = std::min(writer.valid_tokens(), total - 1); i < total; ++i) {
+    rows.push_back({tokens[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, i + 1 == total});
+  }
+  const KvPages pages = writer.pages();
+  absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
+  const absl::Status status = engine.Forward(
+      {rows, std::span(&pages, 1), MlaForm::kAbsorbed},
+      [&] { return writer.revoked() ? absl::AbortedError("revoked") : absl::OkStatus(); },
+      [&](int64_t, std::span<const float> logits) { sampled = Sample(logits, sampling, index); });
+  if (!status.ok()) return status;
+  writer.Publish(std::max(writer.valid_tokens(), total));
+  return sampled;
+}
+
+// The tokens of `prompt` alone: the whole prompt in one pass, then a pass for each token. No loop, no batch, no cache.
+inline DecodeOutcome RunAlone(EngineNode& node, const std::vector<int32_t>& prompt, int64_t max_tokens,
+                              const SamplingParams& sampling) {
+  const auto capacity = static_cast<int64_t>(prompt.size()) + max_tokens;
+  const KvLease lease = *node.pool().Reserve({.tokens = prompt, .capacity = capacity, .ignore_cache = true});
+  DecodeOutcome outcome;
+  {
+    const auto writer = node.Writer(lease);
+    std::vector<int32_t> tokens = prompt;
+    for (int64_t index = 0; index < max_tokens; ++index) {
+      const SampledToken token =
+          PrefillInto(node.engine(), *writer, tokens, sampling, static_cast<uint64_t>(index)).value();
+      outcome.ids.push_back(token.id);
+      outcome.logprobs.push_back(token.logprob);
+      tokens.push_back(token.id);
+    }
+  }
+  node.pool().Release(lease);
+  outcome.reason = StopReason::kLength;
+  return outcome;
+}
+
+struct DecodeNodeOptions {
+  int max_batch = 4;
+  int64_t max_chunk = 16;
+  double bound_seconds = 10;
+  int64_t page_count = 64;
+  int32_t nan_token = -1;
+  int64_t reserve_ahead = 64;
+};
+
+// The decode role without its RPC.
+class DecodeNode {
+ public:
+  explicit DecodeNode(const DecodeNodeOptions& options)
+      : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count),
+        leases(node.pool(), options.reserve_ahead),
+        loop(node.engine(), node.pool(), leases, metrics,
+             {.max_batch = options.max_batch,
+              .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk}}) {}
+
+  EngineNode node;
+  MetricsRegistry registry{"decode"};
+  DecodeMetrics metrics{registry};
+  LeaseTable leases;
+  DecodeLoop loop;
+};
+
+}  // namespace moestro

@@ -1,0 +1,53 @@
+#include "services/router/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+namespace moestro {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RouterConfigTest, DefaultsAreThePolicysOwn) {
+  const RouterConfig config;
+  ASSERT_TRUE(ValidateRouterConfig(config).ok()) << ValidateRouterConfig(config);
+  const PathSettings settings = PathSettingsOf(config);
+  EXPECT_EQ(settings.unified, PathSettings().unified);
+  EXPECT_EQ(settings.chunked_below_tokens, PathSettings().chunked_below_tokens);
+  EXPECT_EQ(settings.decode_idle_window, PathSettings().decode_idle_window);
+}
+
+TEST(RouterConfigTest, SettingsReachThePolicy) {
+  RouterConfig config;
+  config.mode = "unified";
+  config.chunked_below_tokens = 7;
+  config.decode_idle_window_seconds = 9;
+  ASSERT_TRUE(ValidateRouterConfig(config).ok());
+  const PathSettings settings = PathSettingsOf(config);
+  EXPECT_TRUE(settings.unified);
+  EXPECT_EQ(settings.chunked_below_tokens, 7u);
+  EXPECT_EQ(settings.decode_idle_window, std::chrono::seconds(9));
+}
+
+TEST(RouterConfigTest, WrongFlagsAreNamed) {
+  const std::pair<const char*, std::function<void(RouterConfig&)>> cases[] = {
+      {"--mode", [](RouterConfig& config) { config.mode = "both"; }},
+      {"--chunked-below-tokens", [](RouterConfig& config) { config.chunked_below_tokens = -1; }},
+      {"--decode-idle-window-seconds", [](RouterConfig& config) { config.decode_idle_window_seconds = -1; }},
+      {"--queue-limit", [](RouterConfig& config) { config.queue_limit = 0; }},
+      {"--grpc-address", [](RouterConfig& config) { config.grpc_address = "localhost"; }},
+  };
+  for (const auto& [flag, spoil] : cases) {
+    RouterConfig config;
+    spoil(config);
+    const absl::Status status = ValidateRouterConfig(config);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flag;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(flag));
+  }
+}
+
+}  // namespace
+}  // namespace moestro
