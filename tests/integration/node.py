@@ -30,11 +30,9 @@ def wait_until(condition, seconds, what):
     """Polls until `condition()` is true; fails the test after `seconds`, or as many times that as PATIENCE says."""
     seconds *= PATIENCE
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Api:
