@@ -18,14 +18,16 @@
 namespace moestro {
 
 struct Engine::Impl {
-  Impl(const WeightSegment& segment, const CpuKernels& kernels, WorkerPool& pool, int64_t rows, ModelWeights bound)
-      : max_rows(rows),
+  Impl(const WeightSegment& segment, const CpuKernels& kernels, WorkerPool& pool, const Options& options,
+       ModelWeights bound)
+      : max_rows(options.max_rows),
+        on_routing(options.on_routing),
         weights(std::move(bound)),
         rope(segment.spec()),
         context{.spec = segment.spec(),
                 .kernels = kernels,
                 .pool = pool,
-                .activations = Activations(segment.spec(), rows, pool.threads()),
+                .activations = Activations(segment.spec(), options.max_rows, pool.threads()),
                 .absorbed_attention = FlashAttention(kernels, pool, AbsorbedShape(segment.spec())),
                 .unabsorbed_attention = FlashAttention(kernels, pool, UnabsorbedShape(segment.spec()))} {}
 
@@ -34,6 +36,7 @@ struct Engine::Impl {
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   int64_t max_rows;
+  std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing;
   ModelWeights weights;
   Rope rope;
   EngineContext context;
@@ -42,7 +45,12 @@ struct Engine::Impl {
 absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, int64_t layer, MlaForm form) {
   const LayerWeights& w = weights.layers[layer];
   RunAttention(context, w.attention, layer, batch, form);
-  return Annotate(RunFeedForward(context, w.feed_forward, batch.size()), absl::StrFormat("layer %d", layer));
+  MOE_RETURN_IF_ERROR(
+      Annotate(RunFeedForward(context, w.feed_forward, batch.size()), absl::StrFormat("layer %d", layer)));
+  if (on_routing && w.feed_forward.router != nullptr) {
+    on_routing(layer, std::span(context.activations.choices).first(batch.size() * context.spec.experts_per_token));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Impl::Logits(const CheckedBatch& batch,
@@ -67,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const WeightSegment& segm
   }
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, BindWeights(segment));
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(segment, kernels, pool, options.max_rows, std::move(weights))));
+      new Engine(std::make_unique<Impl>(segment, kernels, pool, options, std::move(weights))));
 }
 
 int64_t Engine::max_rows() const { return impl_->max_rows; }

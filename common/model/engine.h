@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/pages.h"
+#include "common/model/router.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 #include "common/weights/segment.h"
@@ -41,6 +43,9 @@ class Engine {  // one Forward at a time
  public:
   struct Options {
     int64_t max_rows = 256;  // rows of one Forward; bounds the activation buffers, which are allocated once
+    // Called by Forward after each MoE layer with the experts of its rows: [rows, experts_per_token], each row's in
+    // ascending id; valid during the call. Empty: not called.
+    std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing = {};
   };
   // Binds every tensor now: NOT_FOUND / INVALID_ARGUMENT name what the segment lacks. Segment, kernels and pool must
   // outlive the engine.

@@ -1,6 +1,8 @@
 // The engine itself over a model larger than the caches: a prompt, and one token after another.
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +25,16 @@ namespace {
 constexpr double kPrefillTarget = 0.85;  // of the dot-product rate
 constexpr double kDecodeTarget = 0.90;   // of read bandwidth
 
-// A model, an engine over it and the KV pages of one sequence.
+// Sequences decoded together. The paper's speed-ups over one sequence (its Fig. 16; GPU attention, experts on the CPU)
+// stand beside ours.
+struct BatchSize {
+  int64_t sequences;
+  double paper_speedup;
+};
+constexpr BatchSize kBatches[] = {{2, 1.56}, {4, 1.58}, {6, 1.61}};
+constexpr int64_t kLargestBatch = 6;
+
+// A model, an engine over it and the KV pages of kLargestBatch sequences.
 class Model {
  public:
   static absl::StatusOr<std::unique_ptr<Model>> Create(BenchContext& context) {
@@ -33,30 +44,43 @@ class Model {
     std::unique_ptr<Model> model(new Model());
     MOE_ASSIGN_OR_RETURN(model->weights_, MakeRandomSegment(context.pool, spec));
     MOE_ASSIGN_OR_RETURN(model->engine_, Engine::Create(*model->weights_.segment, context.kernels, context.pool,
-                                                        {.max_rows = sizes.prefill_tokens}));
+                                                        {.max_rows = std::max(sizes.prefill_tokens, kLargestBatch),
+                                                         .on_routing = [counted = model.get()](int64_t, auto choices) {
+                                                           counted->CountExperts(choices);
+                                                         }}));
     const int64_t tokens = std::max(sizes.prefill_tokens, sizes.decode_context + 1);
     const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kPageTokens));
-    for (uint32_t page = 0; page < pages; ++page) model->page_list_.push_back(page);
-    const KvGeometry geometry = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = pages};
-    MOE_ASSIGN_OR_RETURN(model->pages_, HugeBuffer::Allocate(pages * geometry.page_bytes()));
-    model->sequence_ = KvPages(geometry, model->pages_.data(), model->page_list_);
+    const KvGeometry geometry = {
+        .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = pages * kLargestBatch};
+    MOE_ASSIGN_OR_RETURN(model->pages_, HugeBuffer::Allocate(geometry.page_count * geometry.page_bytes()));
+    model->page_list_.resize(static_cast<size_t>(geometry.page_count));
+    std::iota(model->page_list_.begin(), model->page_list_.end(), 0u);
+    for (int64_t i = 0; i < kLargestBatch; ++i) {
+      model->sequences_.emplace_back(geometry, model->pages_.data(),
+                                     std::span(model->page_list_).subspan(i * pages, pages));
+    }
     return model;
   }
 
-  // Random tokens at positions [begin, begin + count); logits of the last. Remembers the first error.
-  void Forward(int64_t begin, int64_t count, MlaForm form) {
+  // Random tokens at positions [begin, begin + count) of each of the first `sequences` sequences; logits of the last.
+  // Remembers the first error.
+  void Forward(int64_t begin, int64_t count, MlaForm form, int64_t sequences = 1) {
     std::vector<EngineRow> rows;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < sequences * count; ++i) {
       rows.push_back({.token = static_cast<int32_t>(random_[draws_++] % static_cast<uint64_t>(spec().token_count)),
-                      .position = static_cast<int32_t>(begin + i),
-                      .sequence = 0,
-                      .wants_logits = i + 1 == count});
+                      .position = static_cast<int32_t>(begin + i % count),
+                      .sequence = static_cast<int32_t>(i / count),
+                      .wants_logits = (i + 1) % count == 0});
     }
+    experts_ = 0;
     const absl::Status done = engine_->Forward(
-        {.rows = rows, .sequences = {&sequence_, 1}, .form = form}, [] { return absl::OkStatus(); },
+        {.rows = rows, .sequences = sequences_, .form = form}, [] { return absl::OkStatus(); },
         [](int64_t, std::span<const float>) {});
     if (status_.ok()) status_ = done;
   }
+
+  // Different routed experts of the last pass, summed over its layers.
+  int64_t experts() const { return experts_; }
 
   const ModelSpec& spec() const { return weights_.segment->spec(); }
   const HugeBuffer& memory() const { return weights_.memory; }
@@ -70,11 +94,19 @@ class Model {
  private:
   Model() = default;
 
+  void CountExperts(std::span<const ExpertChoice> choices) {
+    std::vector<int32_t> ids;
+    for (const ExpertChoice& choice : choices) ids.push_back(choice.expert);
+    std::ranges::sort(ids);
+    experts_ += std::unique(ids.begin(), ids.end()) - ids.begin();
+  }
+
   RandomSegment weights_;
   std::unique_ptr<Engine> engine_;
   HugeBuffer pages_;
   std::vector<uint32_t> page_list_;
-  KvPages sequence_;
+  std::vector<KvPages> sequences_;
+  int64_t experts_ = 0;
   RandomWords random_{5, "bench tokens"};
   uint64_t draws_ = 0;
   absl::Status status_;
@@ -117,7 +149,9 @@ absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, Model& model, Mla
 absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
   const int64_t position = context.preset.model.decode_context;
   model.Forward(0, position, MlaForm::kAbsorbed);
-  const double bytes = DecodeBytes(model.spec(), position);
+  const ModelSpec& spec = model.spec();
+  const int64_t experts = (spec.num_layers - spec.first_dense_layers) * spec.experts_per_token;
+  const double bytes = DecodeBytes(spec, position, 1, experts);
   const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
   const Work works[] = {context.ceilings.Read(model.memory().data(), window), {.run = [&] {
                           model.Forward(position, 1, MlaForm::kAbsorbed);
@@ -135,6 +169,38 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
   return OneRow(std::move(row));
 }
 
+// Several sequences in one step against reading what they touch, and against one sequence at a time.
+absl::StatusOr<Findings> MeasureBatch(BenchContext& context, Model& model, const BatchSize& batch) {
+  const int64_t position = context.preset.model.decode_context;
+  for (int64_t done = 0; done < position; ++done) model.Forward(done, 1, MlaForm::kAbsorbed, batch.sequences);
+  const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
+  const auto step = [&model, position](int64_t sequences) {
+    model.Forward(position, 1, MlaForm::kAbsorbed, sequences);
+    return DecodeBytes(model.spec(), position, sequences, model.experts());
+  };
+  const Work works[] = {context.ceilings.Read(model.memory().data(), window),
+                        {.run = [&] { return step(batch.sequences); }},
+                        {.run = [&] { return step(1); }}};
+  const auto series = context.timer.Measure(works);
+  MOE_RETURN_IF_ERROR(model.status());
+  Row bytes = MakeRow(absl::StrFormat("decode of %d sequences together", batch.sequences), context.pool.threads(),
+                      "GB/s", series[1],
+                      "as decode of one token, with the different experts that the step's tokens take, counted in "
+                      "every step, and the KV of every sequence");
+  CompareRates(series[1], kReadBandwidth, series[0], kDecodeTarget, &bytes);
+  Row tokens = MakeRow(absl::StrFormat("decode of %d sequences together: tokens a second, over one sequence (the "
+                                       "paper's figure 16: %.2f)",
+                                       batch.sequences, batch.paper_speedup),
+                       context.pool.threads(), "GB/s", series[1], "the same steps");
+  CompareSpeeds(series[1], "one sequence", series[2], std::nullopt, &tokens);
+  for (double* ratio : {&tokens.ratio.median, &tokens.ratio.min, &tokens.ratio.max}) {
+    *ratio *= static_cast<double>(batch.sequences);  // from steps to tokens
+  }
+  Findings findings = OneRow(std::move(bytes));
+  findings.rows.push_back(std::move(tokens));
+  return findings;
+}
+
 }  // namespace
 
 void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
@@ -150,6 +216,10 @@ void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
   add("prefill-absorbed",
       [](BenchContext& context, Model& model) { return MeasurePrefill(context, model, MlaForm::kAbsorbed); });
   add("decode", MeasureDecode);
+  for (const BatchSize& batch : kBatches) {
+    add(absl::StrFormat("decode-%d", batch.sequences),
+        [&batch](BenchContext& context, Model& model) { return MeasureBatch(context, model, batch); });
+  }
 }
 
 }  // namespace moestro::bench

@@ -13,12 +13,16 @@ int64_t ProjectionWeights(const ModelSpec& s) {
 // kv_b, or its transposed key half and its value half: equally many.
 int64_t LatentWeights(const ModelSpec& s) { return s.num_heads * (s.qk_nope_head_dim + s.v_head_dim) * s.kv_lora_rank; }
 
-// Of the experts that a token takes, or of the dense MLP.
+int64_t ExpertWeights(const ModelSpec& s) { return 3 * s.hidden_size * s.moe_intermediate_size; }
+
+// Of the dense MLP or the shared expert.
+int64_t EveryTokensMlpWeights(const ModelSpec& s, int64_t layer) {
+  return 3 * s.hidden_size * (s.IsMoeLayer(layer) ? s.shared_intermediate_size() : s.intermediate_size);
+}
+
+// Of the experts that a token takes and the shared one, or of the dense MLP.
 int64_t MlpWeights(const ModelSpec& s, int64_t layer) {
-  const int64_t width = s.IsMoeLayer(layer)
-                            ? s.experts_per_token * s.moe_intermediate_size + s.shared_intermediate_size()
-                            : s.intermediate_size;
-  return 3 * s.hidden_size * width;
+  return EveryTokensMlpWeights(s, layer) + (s.IsMoeLayer(layer) ? s.experts_per_token * ExpertWeights(s) : 0);
 }
 
 int64_t RouterWeights(const ModelSpec& s, int64_t layer) {
@@ -40,12 +44,12 @@ double PrefillOperations(const ModelSpec& spec, MlaForm form, int64_t tokens) {
   return 2 * multiplications;
 }
 
-double DecodeBytes(const ModelSpec& spec, int64_t position) {
-  int64_t bytes = 2 * spec.vocab_size * spec.hidden_size;
+double DecodeBytes(const ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts) {
+  int64_t bytes = 2 * spec.vocab_size * spec.hidden_size + experts * ExpertWeights(spec);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    bytes += ProjectionWeights(spec) + LatentWeights(spec) + MlpWeights(spec, layer);  // a byte each
+    bytes += ProjectionWeights(spec) + LatentWeights(spec) + EveryTokensMlpWeights(spec, layer);  // a byte each
     bytes += 4 * RouterWeights(spec, layer);
-    bytes += 2 * spec.kv_dim() * (position + 1);
+    bytes += 2 * spec.kv_dim() * (position + 1) * sequences;
   }
   return static_cast<double>(bytes);
 }

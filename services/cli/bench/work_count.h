@@ -13,9 +13,9 @@ namespace moestro::bench {
 // expansion of a token's latent for all heads (un-absorbed) or of queries and values (absorbed) has equally many.
 double PrefillOperations(const ModelSpec& spec, MlaForm form, int64_t tokens);
 
-// Bytes of weights and KV that one token at position `position` reads, in the absorbed form, with FP8 linear layers
-// (without their scales) and BF16 head. Whichever experts the token takes, they are experts_per_token different ones in
-// every MoE layer, and all are equally large.
-double DecodeBytes(const ModelSpec& spec, int64_t position);
+// Bytes of weights and KV that one token of each of `sequences` sequences at position `position` reads, in the absorbed
+// form, with FP8 linear layers (without their scales) and BF16 head: every weight once, `experts` different routed
+// experts over all layers (all are equally large), and the KV of every sequence.
+double DecodeBytes(const ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts);
 
 }  // namespace moestro::bench

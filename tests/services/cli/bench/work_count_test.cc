@@ -23,13 +23,20 @@ TEST(WorkCount, ATokenOfDeepSeekV3MeetsThePublished37BillionParameters) {
   const double kv = 61.0 * 576 * 2;
   // The bytes are parameters where a parameter is a byte; the head has two, the router four. The published number
   // counts the embedding too.
-  const double parameters = DecodeBytes(spec, 0) - kv - head - 3 * router + head;
+  const double parameters = DecodeBytes(spec, 0, 1, 58 * 8) - kv - head - 3 * router + head;
   EXPECT_NEAR(parameters, 37e9, 0.6e9);
 }
 
 TEST(WorkCount, EveryTokenBeforeAddsItsKv) {
   const ModelSpec spec = DeepSeekV3();
-  EXPECT_EQ(DecodeBytes(spec, 100) - DecodeBytes(spec, 0), 100.0 * 61 * 576 * 2);
+  const int64_t experts = 58 * 8;
+  EXPECT_EQ(DecodeBytes(spec, 100, 1, experts) - DecodeBytes(spec, 0, 1, experts), 100.0 * 61 * 576 * 2);
+  EXPECT_EQ(DecodeBytes(spec, 100, 3, experts) - DecodeBytes(spec, 100, 1, experts), 2 * 101.0 * 61 * 576 * 2);
+}
+
+TEST(WorkCount, EveryDifferentExpertIsReadOnce) {
+  const ModelSpec spec = DeepSeekV3();
+  EXPECT_EQ(DecodeBytes(spec, 0, 2, 500) - DecodeBytes(spec, 0, 2, 499), 3.0 * 7168 * 2048);
 }
 
 TEST(WorkCount, FormsDifferInAttentionPairsOnly) {
