@@ -19,6 +19,12 @@ def run(node, prompt, max_tokens=12):
     return ids, replies[0].started, replies[-1].finished
 
 
+def wait_until_missed(node, role):
+    """Until the router's health checks have noticed that the role is gone."""
+    wait_until(lambda: [up for name, up in node.metrics("router").items()
+                        if name.startswith("moestro_role_up") and f'peer="{role}"' in name] == [0], 5, "it is missed")
+
+
 def test_short_prompts_run_in_decode(node):
     before = node.metric("prefill", "moestro_prefill_tokens_total")
     _, started, finished = run(node, PROMPT)
@@ -47,8 +53,7 @@ def test_every_path_gives_the_same_tokens(make_node, absorbed):
 def test_unified_node_needs_prefill_for_scoring_only(make_node, absorbed):
     with make_node(dict(absorbed, router=["--mode", "unified", "--recovery-seconds", "1"])) as node:
         node.kill("prefill")
-        wait_until(lambda: [up for name, up in node.metrics("router").items()
-                            if name.startswith("moestro_role_up") and 'peer="prefill"' in name] == [0], 5, "it is missed")
+        wait_until_missed(node, "prefill")
         time.sleep(1)  # two rounds of the health check
         assert node.serving()
         ids, started, _ = run(node, LONG_PROMPT)
@@ -66,9 +71,26 @@ def test_long_prompt_goes_to_decode_when_prefill_stays_away(make_node, absorbed)
         node.kill("prefill")
         node.start("decode")
         wait_until(lambda: node.serving("decode"), 10, "decode serves again")
-        ids, started, _ = run(node, LONG_PROMPT)
+        wait_until_missed(node, "prefill")
+        ids, started, finished = run(node, LONG_PROMPT)
         assert ids == expected
-        assert started.path == node.api.types.PREFILL_PATH_CHUNKED and "prefill is down" in started.path_reason
+        assert started.path == finished.path == node.api.types.PREFILL_PATH_CHUNKED
+        assert "prefill is down" in started.path_reason
+        node.start("prefill")
+        node.wait_serving(seconds=5)
+
+
+def test_prefill_that_dies_unnoticed_is_replaced_by_decode(make_node, absorbed):
+    """The client hears of the first choice when its request is admitted, and of the last one at the end."""
+    with make_node(dict(absorbed, router=["--recovery-seconds", "1"])) as node:
+        expected = run(node, LONG_PROMPT)[0]
+        node.kill("decode")  # and with it the prefix cache
+        node.kill("prefill")
+        node.start("decode")
+        wait_until(lambda: node.serving("decode"), 10, "decode serves again")
+        ids, _, finished = run(node, LONG_PROMPT)
+        assert ids == expected
+        assert finished.path == node.api.types.PREFILL_PATH_CHUNKED
         node.start("prefill")
         node.wait_serving(seconds=5)
 
