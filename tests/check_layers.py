@@ -40,7 +40,7 @@ DEVICE_CODE = (".cu", ".cuh")
 # The router holds no engine.
 ROUTER_MAY_USE = {"base", "platform", "text", "telemetry", "rpc"}
 # The load generator is a client: it sees the public API only. Its folders, and what each may include of the others.
-LOADTEST_MAY_USE = {"base", "report", "rpc"}
+LOADTEST_MAY_USE = {"base", "report", "rpc", "telemetry"}
 LOADTEST_MAY_INCLUDE = {
     "client": set(),
     "run": {"client", "workloads"},

@@ -43,7 +43,8 @@ void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options
   app.add_option("--run-dir", options.run_dir, "Directory of the node's unix sockets; the same for all roles");
   app.add_option("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
   app.add_option("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
-  app.add_option("--log-level", options.log_level, "trace, debug, info, warn, error or off");
+  app.add_option("--log-level", options.log.level, "trace, debug, info, warn, error or off");
+  app.add_option("--log-format", options.log.format, "text, or json: one object a line");
   app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may go on after SIGTERM")
       ->check(CLI::Range(0, 86400));
   app.set_config("--config", "",

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/telemetry/log.h"
 
 namespace CLI {
 class App;
@@ -15,12 +16,12 @@ struct NodeOptions {
   std::string run_dir = "/tmp/moestro";  // holds the unix sockets of all roles
   std::string instance = "default";      // names the shared-memory objects: one per node on a machine
   std::string metrics_address;           // host:port of /metrics; empty = none
-  std::string log_level = "info";
+  LogOptions log;
   int drain_seconds = 30;  // after SIGTERM, running requests may finish for so long
 };
 
-// Adds --run-dir, --instance, --metrics-address, --log-level, --drain-seconds, the usual --version, and --config FILE:
-// TOML whose section [<role>] holds any of the role's options.
+// Adds --run-dir, --instance, --metrics-address, --log-level, --log-format, --drain-seconds, the usual --version, and
+// --config FILE: TOML whose section [<role>] holds any of the role's options.
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options);
 
 // Parses the command line. False: the process ends now with `exit_code` (help and version were printed, or what is

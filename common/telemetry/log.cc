@@ -8,18 +8,27 @@
 #include <memory>
 #include <string_view>
 
+#include "common/telemetry/json_log.h"
+
 namespace moestro {
 
-absl::Status InitLogging(const std::string& role, const std::string& level) {
+absl::Status InitLogging(const std::string& role, const LogOptions& options) {
   auto logger = std::make_shared<spdlog::logger>(role, std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%-5l%$ [%n] %v", spdlog::pattern_time_type::utc);
-  logger->flush_on(spdlog::level::info);
-  spdlog::set_default_logger(logger);  // before the level is checked: that error is to be logged too
-  static constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
-  if (std::find(kLevels.begin(), kLevels.end(), level) == kLevels.end()) {
-    return absl::InvalidArgumentError("--log-level " + level + ": use trace, debug, info, warn, error or off");
+  if (options.format == "json") {
+    logger->set_formatter(std::make_unique<JsonLogFormatter>());
+  } else {
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%-5l%$ [%n] %v", spdlog::pattern_time_type::utc);
   }
-  logger->set_level(spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(logger);  // before the flags are checked: their errors are to be logged too
+  if (options.format != "text" && options.format != "json") {
+    return absl::InvalidArgumentError("--log-format " + options.format + ": use text or json");
+  }
+  static constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
+  if (std::find(kLevels.begin(), kLevels.end(), options.level) == kLevels.end()) {
+    return absl::InvalidArgumentError("--log-level " + options.level + ": use trace, debug, info, warn, error or off");
+  }
+  logger->set_level(spdlog::level::from_str(options.level));
   return absl::OkStatus();
 }
 

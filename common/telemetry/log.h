@@ -1,4 +1,7 @@
 // Process-wide logging set-up. Log with spdlog's own functions: spdlog::info("...", ...).
+//
+// What is about one request begins with its id, in every role alike: spdlog::info("[{}] ...", request_id, ...). So a
+// request can be followed through the logs of the node; nothing else begins with a bracket.
 #pragma once
 
 #include <string>
@@ -7,8 +10,13 @@
 
 namespace moestro {
 
-// One line per event on stderr: time (UTC), level, role, message. level: trace, debug, info, warn, error, off;
-// INVALID_ARGUMENT otherwise.
-absl::Status InitLogging(const std::string& role, const std::string& level);
+struct LogOptions {
+  std::string level = "info";   // trace, debug, info, warn, error, off
+  std::string format = "text";  // text, json
+};
+
+// One line per event on stderr. text: time (UTC), level, role, message. json: one object a line with time, level, role,
+// request_id if the message has one, and message without it. INVALID_ARGUMENT names the flag that is wrong.
+absl::Status InitLogging(const std::string& role, const LogOptions& options);
 
 }  // namespace moestro

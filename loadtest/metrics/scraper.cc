@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "loadtest/metrics/http_get.h"
-#include "loadtest/metrics/prometheus_text.h"
+#include "common/telemetry/http_get.h"
+#include "common/telemetry/prometheus_text.h"
 
 namespace moestro::loadtest {
 namespace {
@@ -67,7 +67,7 @@ void Scraper::ScrapeAll() {
       continue;
     }
     const double at = SteadySeconds() - began_;
-    for (const auto& [metric, value] : ParsePrometheusText(*text)) {
+    for (const auto& [metric, value] : ParsePrometheusText(*text).values) {
       scrapes.series[metric].push_back({.at = at, .value = value});
     }
   }

@@ -25,6 +25,7 @@ void AddEvalCommand(CLI::App& app, std::vector<Command>& commands);
 void AddTextCommands(CLI::App& app, std::vector<Command>& commands);  // tokenize, detokenize
 void AddModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddHealthCommand(CLI::App& app, std::vector<Command>& commands);
+void AddStatusCommand(CLI::App& app, std::vector<Command>& commands);
 void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);

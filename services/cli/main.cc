@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   moestro::AddTextCommands(app, commands);
   moestro::AddModelCommand(app, commands);
   moestro::AddHealthCommand(app, commands);
+  moestro::AddStatusCommand(app, commands);
   moestro::AddInspectCommand(app, commands);
   moestro::AddSegmentsCommands(app, commands);
   moestro::AddMakeModelCommand(app, commands);

@@ -60,30 +60,34 @@ void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop) {
 }
 
 grpc::Status DecodeRpc::Session(grpc::ServerContext* context, Stream* stream) {
-  const absl::Status status = RunSession(*context, *stream);
-  if (!status.ok()) spdlog::debug("session ended: {}", status.ToString());
+  std::string request_id;
+  const absl::Status status = RunSession(*context, *stream, request_id);
+  if (!status.ok() && !request_id.empty()) spdlog::debug("[{}] session ended: {}", request_id, status.ToString());
   return ToGrpc(status);
 }
 
-absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream) {
+absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id) {
   if (loop_ == nullptr) return absl::UnavailableError("decode is still loading");
   v1::SessionRequest request;
   if (!stream.Read(&request)) return absl::CancelledError("the caller went away");
   if (!request.has_reserve()) return absl::InvalidArgumentError("a session begins with Reserve");
+  request_id = request.reserve().request_id();
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<Lease> lease, leases_.load()->Reserve(ToRequest(request.reserve())));
-  spdlog::debug("{}: lease {:x}: {} pages, {} tokens cached", request.reserve().request_id(), lease->kv.id,
-                lease->kv.pages.size(), lease->kv.cached_tokens);
-  const absl::Status status = RunLease(context, stream, lease);
+  spdlog::debug("[{}] lease {:x}: {} pages, {} tokens cached", request_id, lease->kv.id, lease->kv.pages.size(),
+                lease->kv.cached_tokens);
+  const absl::Status status = RunLease(context, stream, request_id, lease);
   leases_.load()->Release(*lease);
   return status;
 }
 
-absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const std::shared_ptr<Lease>& lease) {
+absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
+                                 const std::shared_ptr<Lease>& lease) {
   const KvLease& kv = lease->kv;
-  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now() + lease_timeout_, [&context, id = kv.id, this] {
-    spdlog::warn("lease {:x} was not started within {} s: ended", id, lease_timeout_.count());
-    context.TryCancel();
-  });
+  LeaseWatch::Entry watched(
+      watch_, LeaseWatch::Clock::now() + lease_timeout_, [&context, &request_id, id = kv.id, this] {
+        spdlog::warn("[{}] lease {:x} was not started within {} s: ended", request_id, id, lease_timeout_.count());
+        context.TryCancel();
+      });
   v1::SessionReply reply;
   reply.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(kv.cached_tokens));
   v1::KvLease* granted = reply.mutable_reserved()->mutable_lease();
@@ -101,8 +105,11 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   }
   watched.Started();
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<TokenStream> tokens, Begin(request, lease));
-  const absl::Status status = Forward(context, stream, *tokens);
+  spdlog::info("[{}] decode: {}", request_id, request.has_start() ? "after prefill" : "from the prompt");
+  int64_t sent = 0;
+  const absl::Status status = Forward(context, stream, *tokens, sent);
   loop_.load()->Remove(tokens);
+  spdlog::info("[{}] decode ended after {} tokens: {}", request_id, sent, status.ToString());
   return status;
 }
 
@@ -118,13 +125,14 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeRpc::Begin(const v1::SessionR
   return absl::InvalidArgumentError("Start or Prompt must follow Reserve");
 }
 
-absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens) {
+absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent) {
   while (true) {
     MOE_RETURN_IF_ERROR(CallStatus(context));
     const std::optional<TokenStream::Event> event = tokens.Next(kCancelPoll);
     if (!event) continue;
     if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
     if (!stream.Write(ToReply(*event))) return absl::CancelledError("the caller went away");
+    if (std::holds_alternative<SampledToken>(*event)) ++sent;
     if (std::holds_alternative<StopReason>(*event)) return absl::OkStatus();
   }
 }

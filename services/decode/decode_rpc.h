@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "common/kv/pool.h"
 #include "moestro/v1/decode.grpc.pb.h"
@@ -27,11 +28,14 @@ class DecodeRpc final : public v1::Decode::Service {
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>;
-  absl::Status RunSession(grpc::ServerContext& context, Stream& stream);
-  absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::shared_ptr<Lease>& lease);
+  // Sets `request_id` as soon as it is known.
+  absl::Status RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id);
+  absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
+                        const std::shared_ptr<Lease>& lease);
   absl::StatusOr<std::shared_ptr<TokenStream>> Begin(const v1::SessionRequest& request,
                                                      const std::shared_ptr<Lease>& lease);
-  absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens);
+  // Counts the tokens that went to the caller.
+  absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);
 
   const std::chrono::seconds lease_timeout_;
   std::atomic<KvPool*> pool_{nullptr};

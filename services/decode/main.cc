@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
                  "Pages that a request has reserved come back after this long if it is not started");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("decode", config.node.log_level); !status.ok()) {
+  if (const auto status = moestro::InitLogging("decode", config.node.log); !status.ok()) {
     return moestro::ReportFatal(status);
   }
   if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode); !others.ok()) {

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   app.add_option("--stream-from-tokens", stream.from_tokens, "Shortest prompt that is streamed, in new tokens");
   app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("prefill", config.node.log_level); !status.ok()) {
+  if (const auto status = moestro::InitLogging("prefill", config.node.log); !status.ok()) {
     return moestro::ReportFatal(status);
   }
   auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill);

@@ -18,6 +18,7 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 PrefillJob ToJob(const v1::PrefillRequest& request) {
   PrefillJob job;
+  job.request_id = request.request_id();
   job.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
   job.prompt_tokens = request.prompt_tokens();
   const v1::Sampling& sampling = request.sampling();
@@ -90,7 +91,7 @@ grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::PrefillRequ
   const absl::Status status = RunQueued(*context, *request, *writer);
   if (!status.ok()) {
     metrics_.failed.Increment();
-    spdlog::info("{}: {}", request->request_id(), status.ToString());
+    spdlog::info("[{}] prefill ended: {}", request->request_id(), status.ToString());
   }
   return ToGrpc(status);
 }
@@ -100,13 +101,18 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::Prefi
   if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
   const Clock::time_point arrived = Clock::now();
   MOE_ASSIGN_OR_RETURN(const TurnQueue::Turn turn, queue_.Wait(queue_limit_, [&] { return CallStatus(context); }));
-  metrics_.queue_seconds.Observe(SecondsSince(arrived));
+  const double queue_seconds = SecondsSince(arrived);
+  metrics_.queue_seconds.Observe(queue_seconds);
   metrics_.running.Set(1);
   if (request.whole_machine()) metrics_.whole_machine.Increment();
   const Clock::time_point start = Clock::now();
   const absl::Status status = RunNow(context, request, writer);
   metrics_.running.Set(0);
-  metrics_.seconds.Observe(SecondsSince(start));
+  const double seconds = SecondsSince(start);
+  metrics_.seconds.Observe(seconds);
+  if (status.ok()) {
+    spdlog::info("[{}] prefill done: {:.3f} s after {:.3f} s in line", request.request_id(), seconds, queue_seconds);
+  }
   return status;
 }
 
@@ -119,6 +125,9 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
                            std::vector<uint32_t>(request.lease().pages().begin(), request.lease().pages().end())));
   EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
+  spdlog::info("[{}] prefill: {} tokens, {} of them computed already{}{}", request.request_id(),
+               request.token_ids_size(), computed, request.has_score() ? ", all scored" : "",
+               request.whole_machine() ? ", on the whole machine" : "");
   const PrefillEvents handlers{
       .on_progress =
           [&](int64_t done, int64_t total) {

@@ -47,8 +47,10 @@ bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
   if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
   const auto plan = stream_.prefill->Plan(left, FormAt(job, begin));
-  if (!plan.ok())
-    spdlog::warn("{} tokens are computed where the weights lie: {}", left, std::string(plan.status().message()));
+  if (!plan.ok()) {
+    spdlog::warn("[{}] {} tokens are computed where the weights lie: {}", job.request_id, left,
+                 std::string(plan.status().message()));
+  }
   return plan.ok();
 }
 

@@ -22,6 +22,7 @@
 namespace moestro {
 
 struct PrefillJob {
+  std::string request_id;  // for the log
   std::vector<int32_t> token_ids;
   // Tokens of the prompt; those after it were generated earlier and are computed in the absorbed form, as decode does.
   int64_t prompt_tokens = 0;

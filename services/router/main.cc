@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
                  "With --mode split: a long prompt gets the whole machine when decode has had no work for so long");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("router", config.node.log_level); !status.ok()) {
+  if (const auto status = moestro::InitLogging("router", config.node.log); !status.ok()) {
     return moestro::ReportFatal(status);
   }
   if (const auto status = moestro::ValidateRouterConfig(config); !status.ok()) return moestro::ReportFatal(status);

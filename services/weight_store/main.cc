@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   app.add_flag("--keep-segment", config.keep_segment,
                "On SIGTERM leave the segment in memory, for the next start to adopt");
   if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("weight_store", config.node.log_level); !status.ok()) {
+  if (const auto status = moestro::InitLogging("weight_store", config.node.log); !status.ok()) {
     return moestro::ReportFatal(status);
   }
   if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kAll); !others.ok()) {

@@ -61,6 +61,18 @@ def test_generate_and_status(deployed, cli, repo):
     assert status.returncode == 0 and all(role in status.stdout for role in ("router", "prefill", "decode", "weight_store"))
 
 
+def test_status_of_the_node(deployed, cli, repo):
+    seen = json.loads(cli("status", "--run-dir", deployed["run_dir"], "--json").stdout)
+    assert seen["serving"] and all(role["up"] and role["serving"] and role["metrics"] for role in seen["roles"].values())
+    assert seen["model"]["segment_bytes"] > 0 and seen["load_progress_ratio"] == 1
+    pages = seen["kv_pages"]
+    assert pages["leased"] + pages["cached"] + pages["free"] == pages["total"] > 0
+    assert seen["time_to_first_token"]["since_start"]["count"] >= 1  # deploy/up's sample
+    assert seen["tokens_per_second"] == 0 and seen["requests_running"] == 0
+    text = subprocess.run([repo / "deploy/status", "--run-dir", deployed["run_dir"]], capture_output=True, text=True).stdout
+    assert "TTFT" in text and "KV pages" in text
+
+
 def test_second_up_is_refused(deployed, repo):
     again = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--run-dir", deployed["run_dir"]],
                            capture_output=True, text=True, timeout=60)

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/telemetry/log.h"
-
 namespace moestro {
 namespace {
 
@@ -29,10 +27,6 @@ TEST(MetricsRegistryTest, SameNameWithOtherLabelsIsAnotherMetric) {
 TEST(MetricsRegistryTest, AddressInUseIsNamed) {
   MetricsRegistry registry("test");
   EXPECT_THAT(std::string(registry.Serve("203.0.113.1:1").message()), testing::HasSubstr("203.0.113.1:1"));
-}
-
-TEST(LogTest, UnknownLevelIsRefused) {
-  EXPECT_THAT(std::string(InitLogging("test", "loud").message()), testing::HasSubstr("--log-level loud"));
 }
 
 }  // namespace

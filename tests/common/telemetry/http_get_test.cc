@@ -1,4 +1,4 @@
-#include "loadtest/metrics/http_get.h"
+#include "common/telemetry/http_get.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace moestro::loadtest {
+namespace moestro {
 namespace {
 
 using boost::asio::ip::tcp;
@@ -80,4 +80,4 @@ TEST(HttpGet, ErrorsNameTheAddress) {
 }
 
 }  // namespace
-}  // namespace moestro::loadtest
+}  // namespace moestro

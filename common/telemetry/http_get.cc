@@ -1,4 +1,4 @@
-#include "loadtest/metrics/http_get.h"
+#include "common/telemetry/http_get.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace moestro::loadtest {
+namespace moestro {
 
 namespace {
 
@@ -94,4 +94,4 @@ absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds) {
   return exchange.response().body();
 }
 
-}  // namespace moestro::loadtest
+}  // namespace moestro

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace moestro::loadtest {
+namespace moestro {
 
 // "http://HOST:PORT/PATH", "HOST:PORT/PATH" or "HOST:PORT" (path /metrics).
 struct Url {
@@ -18,4 +18,4 @@ absl::StatusOr<Url> ParseUrl(const std::string& text);
 // The body of a reply 200. UNAVAILABLE names the address, and what failed; DEADLINE_EXCEEDED after `timeout_seconds`.
 absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds);
 
-}  // namespace moestro::loadtest
+}  // namespace moestro

@@ -1,0 +1,27 @@
+// Where a node's roles answer. Pure.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace moestro::status {
+
+inline constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", "prefill", "decode"};
+
+// Role → HOST:PORT of its /metrics; roles that are not named have none that is known.
+using MetricsAddresses = std::map<std::string, std::string>;
+
+// From what deploy/up has written to RUN_DIR/node.env (KEY=VALUE lines): the router at metrics_host:metrics_port, the
+// others at the next ports, in the order of kRoles. Empty if these keys are absent or no address.
+MetricsAddresses AddressesOfNode(std::string_view node_env);
+
+// From --metrics: ROLE=HOST:PORT names one role's; HOST:PORT is the router's, with the others at the next ports. Later
+// ones win. INVALID_ARGUMENT names the flag.
+absl::StatusOr<MetricsAddresses> AddressesOfFlags(const std::vector<std::string>& flags);
+
+}  // namespace moestro::status

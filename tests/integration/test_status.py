@@ -1,0 +1,41 @@
+"""moestro status, against a node that deploy/up did not start."""
+
+import json
+import subprocess
+
+
+def metrics_flags(node, roles):
+    return [word for role in roles for word in ("--metrics", f"{role}=127.0.0.1:{node.metrics_port[role]}")]
+
+
+def test_a_request_at_work(node, cli):
+    call = node.stub.Generate(node.request("Hello", 4000, ignore_eos=True), timeout=60)
+    next(reply for reply in call if reply.HasField("tokens"))
+    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json").stdout)
+    call.cancel()
+    assert seen["requests_running"] == seen["batch_size"] == 1
+    assert seen["tokens_per_second"] > 0 and seen["inter_token_latency"]["interval"]["count"] > 0
+    assert seen["kv_pages"]["leased"] > 0
+
+
+def test_without_metrics_there_is_still_health(node, cli):
+    shown = cli("status", "--run-dir", node.run_dir)
+    assert shown.stdout.count("serving") == 4 and shown.stdout.count("none") == 4
+    seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, ["router"]), "--json").stdout)
+    assert seen["roles"]["router"]["metrics"] and not seen["roles"]["decode"]["metrics"]
+    assert seen["kv_pages"] is None and seen["requests_waiting"] == 0
+
+
+def test_no_node(cli, tmp_path):
+    result = cli("status", "--run-dir", tmp_path, check=False)
+    assert result.returncode == 3 and result.stdout.count("down") == 4 and str(tmp_path) in result.stderr
+    assert cli("status", "--metrics", "nowhere", check=False).returncode == 2
+
+
+def test_watch_looks_again(node, bin_dir):
+    watch = subprocess.Popen([f"{bin_dir}/moestro", "status", "--run-dir", node.run_dir, "--watch", "0.2", "--json"],
+                             stdout=subprocess.PIPE, text=True)
+    looks = [json.loads(watch.stdout.readline()) for _ in range(3)]
+    watch.kill()
+    watch.wait()
+    assert [look["interval_seconds"] > 0 for look in looks] == [False, True, True]
