@@ -136,7 +136,7 @@ DASHBOARDS = {
     "engine": ("Engine", [
         lines("Roles that serve", {"{{peer}}": "min by (peer) (moestro_role_up{})"}, most=1),
         quantiles("Step time", "moestro_decode_step_seconds",
-                  description="A forward pass of decode over its batch; itl-bound-ms bounds it while sequences generate."),
+                  description="A forward pass over the batch; itl-bound-ms bounds it while sequences generate."),
         lines("Sequences in a step, mean", {
             "all": mean("moestro_decode_step_sequences"), "that generate": mean("moestro_decode_step_decode_rows"),
             "in the batch now": "sum(moestro_decode_batch_size{})"}),

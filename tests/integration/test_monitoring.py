@@ -1,5 +1,5 @@
-"""deploy/prometheus and deploy/grafana against a real node: a real Prometheus scrapes it, and every panel, rule and alert
-finds what it asks for."""
+"""deploy/prometheus and deploy/grafana against a real node: a real Prometheus scrapes it, and every panel, rule and
+alert finds what it asks for."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 import yaml
 
-from node import ROLES, free_port, wait_until
+from node import ROLES, Node, free_port, wait_until
 
 # Stays empty on a node that does not stream its prompts (no device): quotients of nothing by nothing.
 NEEDS_A_DEVICE = ("stream_stall_seconds",)
@@ -38,8 +38,9 @@ class Prometheus:
             stdout=self.log, stderr=self.log)
 
     def get(self, path, **query):
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=5) as reply:
+            with urllib.request.urlopen(url, timeout=5) as reply:
                 return json.load(reply)["data"]
         except urllib.error.HTTPError as error:
             if error.code == 503:
@@ -63,7 +64,6 @@ class Prometheus:
 @pytest.fixture(scope="module")
 def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
     """Of a node on which requests of all paths have just run, and still do."""
-    from node import Node
     flags = {"router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
     with Node(api, bin_dir, tiny_model, flags) as node:
         server = Prometheus(repo, node, tmp_path_factory.mktemp("prometheus"))
