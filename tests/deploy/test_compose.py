@@ -56,6 +56,9 @@ def test_a_role_starts_after_what_it_needs_and_may_drain():
     for role in ROLES:
         assert int(SERVICES[role]["stop_grace_period"].rstrip("s")) > DRAIN_SECONDS
         assert SERVICES[role]["healthcheck"]["test"] == ["CMD", "moestro", "health"]
+    assert int(flags("router")["recovery-seconds"]) > DRAIN_SECONDS
+    node = (DEPLOY / "systemd/node.toml").read_text()
+    assert int(re.search(r"^recovery-seconds = (\d+)", node, re.M)[1]) > DRAIN_SECONDS
     unit = (DEPLOY / "systemd/moestro@.service").read_text()
     assert int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1]) > DRAIN_SECONDS
 
