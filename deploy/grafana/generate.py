@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Writes dashboards/*.json. The panels are below; run this after a change, a test compares.
+
+Expressions write a selector as `metric{}`: the job of the dashboard's variable is put into the braces."""
+
+import json
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "dashboards"
+COLUMNS = 24
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+TTFT_TARGET = 'le=~"30|30[.]0"'  # seconds; Prometheus 3 writes whole bounds with a point
+INTER_TOKEN_TARGET = 'le="0.05"'
+SERVER_ERROR = 'finish_reason=~"internal|unavailable|aborted"'
+TTFT, INTER_TOKEN = "moestro_time_to_first_token_seconds", "moestro_inter_token_latency_seconds"
+
+
+# Expressions ---------------------------------------------------------------------------------------------------------
+
+def with_job(expr):
+    return expr.replace("{}", '{job="$job"}').replace("{,", '{job="$job",')
+
+
+def rate(metric, by="", labels=""):
+    """Per second, summed over all series but those of the labels `by`."""
+    total = f"sum by ({by})" if by else "sum"
+    return f"{total} (rate({metric}{{{',' + labels if labels else ''}}}[$__rate_interval]))"
+
+
+def quantile(q, metric, by=""):
+    return f"histogram_quantile({q}, {rate(metric + '_bucket', 'le, ' + by if by else 'le')})"
+
+
+def share(part, whole):
+    return f"{rate(part)} / {rate(whole)}"
+
+
+def mean(histogram):
+    return share(histogram + "_sum", histogram + "_count")
+
+
+def share_within(histogram, target):
+    """Of the dashboard's whole time range."""
+    return (f"sum(increase({histogram}_bucket{{,{target}}}[$__range]))"
+            f" / sum(increase({histogram}_count{{}}[$__range]))")
+
+
+# Panels --------------------------------------------------------------------------------------------------------------
+
+def panel(kind, title, queries, unit, width, height, description, defaults, options, query_format="time_series"):
+    targets = [{"refId": chr(ord("A") + i), "datasource": DATASOURCE, "expr": with_job(expr), "legendFormat": legend,
+                "format": query_format} for i, (legend, expr) in enumerate(queries.items())]
+    return {"type": kind, "title": title, "description": description, "datasource": DATASOURCE,
+            "gridPos": {"w": width, "h": height}, "targets": targets,
+            "fieldConfig": {"defaults": {"unit": unit, **defaults}, "overrides": []}, "options": options}
+
+
+def lines(title, queries, unit="short", description="", width=8, stacked=False, most=None):
+    custom = {"lineWidth": 1, "fillOpacity": 30 if stacked else 8, "showPoints": "never",
+              "stacking": {"mode": "normal" if stacked else "none", "group": "A"}}
+    defaults = {"custom": custom, "min": 0, **({} if most is None else {"max": most})}
+    options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+               "tooltip": {"mode": "multi", "sort": "desc"}}
+    return panel("timeseries", title, queries, unit, width, 8, description, defaults, options)
+
+
+def tile(title, expr, unit="short", description="", steps=((None, "text"),), decimals=None, names=None):
+    """One number. steps: (from this value on, colour), the first from None. names: text for values."""
+    mappings = [{"type": "value", "options": {str(v): {"text": t} for v, t in names.items()}}] if names else []
+    defaults = {"thresholds": {"mode": "absolute", "steps": [{"value": v, "color": c} for v, c in steps]},
+                "mappings": mappings, **({} if decimals is None else {"decimals": decimals})}
+    options = {"colorMode": "value", "graphMode": "none", "textMode": "value",
+               "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}
+    return panel("stat", title, {"": expr}, unit, 4, 4, description, defaults, options)
+
+
+def heat_map(title, histogram, unit, description="", width=12):
+    queries = {"{{le}}": f"sum by (le) (increase({histogram}_bucket{{}}[$__rate_interval]))"}
+    options = {"calculate": False, "cellGap": 1, "yAxis": {"unit": unit},
+               "tooltip": {"mode": "single", "yHistogram": True},
+               "color": {"mode": "scheme", "scheme": "Oranges", "scale": "exponential", "exponent": 0.5, "steps": 64},
+               "filterValues": {"le": 1e-9}, "legend": {"show": True}}
+    return panel("heatmap", title, queries, unit, width, 8, description, {}, options, query_format="heatmap")
+
+
+def quantiles(title, histogram, by="", description="", width=8):
+    suffix = f" {{{{{by}}}}}" if by else ""
+    queries = {f"p{round(q * 100)}{suffix}": quantile(q, histogram, by) for q in (0.5, 0.95)}
+    return lines(title, queries, "s", description, width)
+
+
+GOOD_SHARE = ((None, "red"), (0.95, "green"))
+YES_NO = {0: "no", 1: "yes"}
+IS_YES = ((None, "red"), (1, "green"))
+
+DASHBOARDS = {
+    "serving": ("Serving", [
+        tile("First token within 30 s", share_within(TTFT, TTFT_TARGET), "percentunit",
+             "Of the requests of the time range that got one. Objective: 95 %.", GOOD_SHARE, 1),
+        tile("Next token within 0.05 s", share_within(INTER_TOKEN, INTER_TOKEN_TARGET), "percentunit",
+             "Of the gaps between tokens in the time range. Objective: 95 %.", GOOD_SHARE, 1),
+        tile("All roles serve", "min(moestro_role_up{})", names=YES_NO, steps=IS_YES,
+             description="As the router sees prefill, decode and the weight store."),
+        tile("Running", "sum(moestro_requests_running{})", description="Requests that hold KV pages."),
+        tile("Waiting", "sum(moestro_requests_waiting{})", description="Requests that wait for KV pages.",
+             steps=((None, "green"), (1, "orange"), (64, "red"))),
+        tile("Server errors", f"sum(increase(moestro_requests_total{{,{SERVER_ERROR}}}[$__range]))",
+             description="Requests of the time range that ended with internal, unavailable or aborted.",
+             steps=((None, "green"), (1, "red")), decimals=0),
+        heat_map("Time to first token", TTFT, "s"),
+        heat_map("Between two tokens", INTER_TOKEN, "s"),
+        quantiles("Time to first token, by path", TTFT, "path",
+                  "chunked: in decode's steps; split: in prefill, beside decode; whole_machine: prefill on all cores."),
+        quantiles("Between two tokens", INTER_TOKEN),
+        lines("Where a request's time goes, mean", {
+            "queue": mean("moestro_request_queue_seconds"), "prefill": mean("moestro_request_prefill_seconds"),
+            "decode": mean("moestro_request_decode_seconds")}, "s", stacked=True),
+        lines("Requests", {"running": "sum(moestro_requests_running{})", "waiting": "sum(moestro_requests_waiting{})"}),
+        lines("Requests ended, by outcome", {"{{finish_reason}}": rate("moestro_requests_total", "finish_reason")},
+              "reqps"),
+        lines("Paths taken", {"{{path}}": rate("moestro_request_path_total", "path")}, "reqps"),
+        lines("Goodput", {
+            "tokens within 0.05 s": rate(INTER_TOKEN + "_bucket", labels=INTER_TOKEN_TARGET),
+            "all tokens but the first": rate(INTER_TOKEN + "_count")}, "short",
+            "Generated tokens a second that met the target, and all. A request's first token counts as its TTFT."),
+        lines("Tokens a second", {
+            "prompt": rate("moestro_prompt_tokens_total"),
+            "of these cached": rate("moestro_prompt_tokens_cached_total"),
+            "generated": rate("moestro_generation_tokens_total")}),
+        lines("Requests that were interrupted and went on", {
+            "a role died": rate("moestro_request_resumed_total"),
+            "preempted": rate("moestro_request_preempted_total")}, "reqps"),
+        heat_map("Prompt tokens of a request", "moestro_request_prompt_tokens", "short"),
+        heat_map("Tokens generated for a request", "moestro_request_generation_tokens", "short"),
+    ]),
+    "engine": ("Engine", [
+        lines("Roles that serve", {"{{peer}}": "min by (peer) (moestro_role_up{})"}, most=1),
+        quantiles("Step time", "moestro_decode_step_seconds",
+                  description="A forward pass over the batch; itl-bound-ms bounds it while sequences generate."),
+        lines("Sequences in a step, mean", {
+            "all": mean("moestro_decode_step_sequences"), "that generate": mean("moestro_decode_step_decode_rows"),
+            "in the batch now": "sum(moestro_decode_batch_size{})"}),
+        lines("Prompt tokens in a step", {
+            "mean": mean("moestro_decode_step_prompt_rows"), "room for": "sum(moestro_decode_chunk_tokens{})"}),
+        lines("Decode, tokens a second", {
+            "generated": rate("moestro_decode_tokens_total"), "of prompts": rate("moestro_decode_prompt_tokens_total"),
+            "steps": rate("moestro_decode_steps_total")}),
+        lines("Sequences that wait", {
+            "for a place in the batch": "sum(moestro_decode_sequences_waiting{})",
+            "for KV pages": "sum(moestro_decode_sequences_waiting_for_pages{})"}),
+        lines("KV pages", {
+            "held by requests": "sum(moestro_kv_pages{} - moestro_kv_pages_free{} - moestro_kv_pages_draining{})",
+            "draining": "sum(moestro_kv_pages_draining{})", "cached": "sum(moestro_kv_pages_cached{})",
+            "empty": "sum(moestro_kv_pages_free{} - moestro_kv_pages_cached{})"}, stacked=True),
+        lines("KV usage", {"usage": "max(moestro_kv_usage_ratio{})"}, "percentunit", most=1),
+        lines("KV leases", {"held": "sum(moestro_kv_leases{})"}),
+        lines("Prefix cache hit ratio", {
+            "of tokens": share("moestro_prefix_cache_hit_tokens_total", "moestro_prefix_cache_queried_tokens_total")},
+            "percentunit", most=1),
+        lines("KV pressure", {
+            "preemptions": rate("moestro_kv_preemptions_total"),
+            "leases timed out": rate("moestro_kv_lease_timeouts_total"),
+            "cached pages evicted": rate("moestro_prefix_cache_evicted_pages_total")}, "ops"),
+        lines("Prefill, tokens a second", {"computed": rate("moestro_prefill_tokens_total")}),
+        lines("Prefill, prompts", {
+            "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),
+        quantiles("Prefill, time of a prompt", "moestro_prefill_seconds"),
+        quantiles("Prefill, waiting for its turn", "moestro_prefill_queue_seconds"),
+    ]),
+    "streaming": ("Streaming", [
+        lines("Weights copied to the device", {"rate": rate("moestro_prefill_streamed_bytes_total")}, "Bps",
+              "Of prompts that stream through a device (device of prefill)."),
+        lines("Share of the time that the device waited", {
+            "stalled": share("moestro_prefill_stream_stall_seconds_total", "moestro_prefill_stream_seconds_total")},
+            "percentunit", "Of the time of streamed prompts; near 1, the copies are the limit.", most=1),
+        lines("Expert ring in use", {"most slots at once": "max(moestro_prefill_ring_occupancy_ratio{})"},
+              "percentunit", "Of the last streamed prompt.", most=1),
+        lines("Time spent in streamed prompts", {"share of the clock": rate("moestro_prefill_stream_seconds_total")},
+              "percentunit"),
+        lines("Prompts", {
+            "all": rate("moestro_prefill_requests_total"),
+            "with the whole machine": rate("moestro_prefill_whole_machine_total"),
+            "failed or given up": rate("moestro_prefill_failed_total")}, "reqps"),
+        lines("Long prompts, by path", {"{{path}}": rate("moestro_request_path_total", "path", 'path!="chunked"')},
+              "reqps"),
+    ]),
+    "memory": ("Weights and memory", [
+        tile("Weights ready", "min(moestro_weights_ready{})", names=YES_NO, steps=IS_YES),
+        tile("Loaded", "min(moestro_weights_load_progress_ratio{})", "percentunit", decimals=1,
+             description="0 while memory is reserved, then the share of the weights in the segment."),
+        tile("Load took", "max(moestro_weights_load_seconds{})", "s",
+             description="0 if the segment was adopted from the process before."),
+        tile("Segment", "sum(moestro_weights_segment_bytes{})", "bytes"),
+        tile("Of it in huge pages", "sum(moestro_weights_huge_page_bytes{}) / sum(moestro_weights_segment_bytes{})",
+             "percentunit", steps=((None, "orange"), (0.99, "green")), decimals=1),
+        tile("Attached", "sum(moestro_weights_attached{})", description="Processes that hold an attach lease."),
+        lines("Load progress", {"loaded": "min(moestro_weights_load_progress_ratio{})"}, "percentunit", most=1),
+        lines("Mapped weights", {"{{role}}": "sum by (role) (moestro_weights_attached_bytes{})"}, "bytes",
+              "One copy, mapped by each: these do not add up."),
+        lines("Private memory", {"{{role}}": "sum by (role) (moestro_process_private_bytes{})"}, "bytes",
+              "Neither files nor shared memory."),
+    ]),
+}
+
+
+def variables():
+    return {"list": [
+        {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+        {"name": "job", "label": "Node", "type": "query", "datasource": DATASOURCE, "refresh": 2, "sort": 1,
+         "query": {"query": "label_values(moestro_requests_running, job)", "refId": "job"}},
+    ]}
+
+
+def place(panels):
+    """From left to right, in rows; all panels of a row have the same height."""
+    x = y = height = 0
+    for number, item in enumerate(panels, start=1):
+        position = item["gridPos"]
+        if x + position["w"] > COLUMNS or (x > 0 and position["h"] != height):
+            x, y = 0, y + height
+        height = position["h"]
+        item["id"] = number
+        position.update(x=x, y=y)
+        x += position["w"]
+    return panels
+
+
+def dashboard(name, title, panels):
+    return {"uid": "moestro-" + name, "title": "moestro: " + title, "tags": ["moestro"], "schemaVersion": 39,
+            "version": 1, "editable": False, "timezone": "browser", "refresh": "10s", "graphTooltip": 1,
+            "time": {"from": "now-30m", "to": "now"}, "templating": variables(), "annotations": {"list": []},
+            "links": [{"type": "dashboards", "tags": ["moestro"], "title": "moestro", "asDropdown": False,
+                       "includeVars": True, "keepTime": True}],
+            "panels": place(panels)}
+
+
+def generate():
+    """File name -> its text."""
+    return {f"{name}.json": json.dumps(dashboard(name, title, panels), indent=1) + "\n"
+            for name, (title, panels) in DASHBOARDS.items()}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for file, text in generate().items():
+        (FOLDER / file).write_text(text)

@@ -1,0 +1,84 @@
+"""compose.yaml, the image and the systemd units: they agree with each other, with Prometheus and with .env.example."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+TEXT = (DEPLOY / "compose.yaml").read_text()
+SERVICES = yaml.safe_load(TEXT)["services"]
+VOLUMES = yaml.safe_load(TEXT)["volumes"]
+DOCKERFILE = (DEPLOY.parent / "docker/Dockerfile").read_text()
+ROLES = ("weight-store", "prefill", "decode", "router")
+DRAIN_SECONDS = 30  # default of --drain-seconds
+
+
+def flags(role):
+    return dict(flag.lstrip("-").split("=", 1) for flag in SERVICES[role]["command"][1:] if "=" in flag)
+
+
+def test_prometheus_scrapes_what_the_roles_serve():
+    config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+    scraped = {target["labels"]["role"].replace("_", "-"): target["targets"]
+               for target in config["scrape_configs"][0]["static_configs"]}
+    assert scraped == {role: [flags(role)["metrics-address"].replace("0.0.0.0", role)] for role in ROLES}
+
+
+def test_roles_share_sockets_and_memory_and_only_the_weight_store_sees_the_checkpoint():
+    for role in ROLES:
+        mounts = SERVICES[role]["volumes"]
+        assert "run:/run/moestro" in mounts and "shm:/dev/shm" in mounts
+        assert any(mount.endswith(":/model:ro") for mount in mounts) == (role == "weight-store")
+        assert SERVICES[role]["command"][0] == "moestro-" + role
+        assert flags(role)["run-dir"] == "/run/moestro"
+        if role != "router":
+            assert SERVICES[role]["environment"] == {
+                "MOESTRO_SERVER": f"unix:/run/moestro/{role.replace('-', '_')}.sock"}
+    uid = re.search(r"useradd --uid (\d+)", DOCKERFILE)[1]
+    for name in ("run", "shm"):
+        assert f"uid={uid},gid={uid}" in VOLUMES[name]["driver_opts"]["o"]
+
+
+def test_every_container_has_no_more_rights_than_it_needs():
+    for name, service in SERVICES.items():
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"] and service["restart"] == "unless-stopped", name
+        assert set(service.get("cap_add", ())) <= {"SYS_NICE"}, name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+    assert re.search(r"^USER moestro$", DOCKERFILE, re.M)
+
+
+def test_a_role_starts_after_what_it_needs_and_may_drain():
+    order = {"prefill": ["weight-store"], "decode": ["weight-store"], "router": ["prefill", "decode"]}
+    for role, needs in order.items():
+        assert SERVICES[role]["depends_on"] == {need: {"condition": "service_healthy"} for need in needs}
+    for role in ROLES:
+        assert int(SERVICES[role]["stop_grace_period"].rstrip("s")) > DRAIN_SECONDS
+        assert SERVICES[role]["healthcheck"]["test"] == ["CMD", "moestro", "health"]
+    assert int(flags("router")["recovery-seconds"]) > DRAIN_SECONDS
+    node = (DEPLOY / "systemd/node.toml").read_text()
+    assert int(re.search(r"^recovery-seconds = (\d+)", node, re.M)[1]) > DRAIN_SECONDS
+    unit = (DEPLOY / "systemd/moestro@.service").read_text()
+    assert int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1]) > DRAIN_SECONDS
+
+
+def test_every_variable_is_documented_with_its_default():
+    documented = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", (DEPLOY / ".env.example").read_text(), re.M))
+    used = dict(re.findall(r"\$\{([A-Z_]+)(?::[-?]([^}]*))?\}", TEXT))
+    assert set(used) == set(documented)
+    for name in set(used) - {"MOESTRO_MODEL_DIR", "MOESTRO_MODEL_NAME"}:
+        assert used[name] == documented[name], name
+
+
+def test_images_have_a_fixed_version_and_no_registry():
+    for name, service in SERVICES.items():
+        if name in ROLES:
+            assert service["image"] == "${MOESTRO_IMAGE:-moestro:local}"
+        else:
+            assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name
+
+
+def test_systemd_starts_every_role():
+    target = (DEPLOY / "systemd/moestro.target").read_text()
+    assert re.findall(r"moestro@([\w-]+)\.service", target) == list(ROLES)

@@ -1,0 +1,129 @@
+"""deploy/prometheus and deploy/grafana against a real node: a real Prometheus scrapes it, and every panel, rule and
+alert finds what it asks for."""
+
+import json
+import re
+import subprocess
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+
+from node import ROLES, Node, free_port, wait_until
+
+# Stays empty on a node that does not stream its prompts (no device): quotients of nothing by nothing.
+NEEDS_A_DEVICE = ("stream_stall_seconds",)
+
+
+class Prometheus:
+    """deploy/prometheus/prometheus.yml with the addresses of a test's node, on a port of its own."""
+
+    def __init__(self, repo, node, folder):
+        program = subprocess.run([repo / "tests/deploy/prometheus/tool", "prometheus"], capture_output=True, text=True)
+        assert program.returncode == 0, program.stderr
+        config = yaml.safe_load((repo / "deploy/prometheus/prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [str(repo / "deploy/prometheus/rules/*.yml")]
+        for target in config["scrape_configs"][0]["static_configs"]:
+            target["targets"] = [f"127.0.0.1:{node.metrics_port[target['labels']['role']]}"]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.log = open(folder / "log", "w+")
+        self.process = subprocess.Popen(
+            [program.stdout.strip(), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address={self.url[7:]}", "--web.console.templates=/nonexistent"],
+            stdout=self.log, stderr=self.log)
+
+    def get(self, path, **query):
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as reply:
+                return json.load(reply)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return None  # not ready yet
+            raise AssertionError(f"{query}: {error.read().decode()}") from error
+        except OSError:
+            assert self.process.poll() is None, open(self.log.name).read()
+            return None  # not up yet
+
+    def query(self, expr):
+        """Values, without those that are not a number."""
+        found = self.get("query", query=expr)
+        return [float(s["value"][1]) for s in found["result"] if s["value"][1] != "NaN"] if found else []
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
+    """Of a node on which requests of all paths have just run, and still do."""
+    flags = {"router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
+    with Node(api, bin_dir, tiny_model, flags) as node:
+        server = Prometheus(repo, node, tmp_path_factory.mktemp("prometheus"))
+        over = threading.Event()
+
+        def load():
+            number = 0
+            while not over.wait(0.1):
+                number += 1
+                node.generate([1 + (number + i) % 200 for i in range(200 if number % 2 else 20)], 8)
+
+        clients = [threading.Thread(target=load) for _ in range(2)]
+        for client in clients:
+            client.start()
+        try:
+            wait_until(lambda: server.query("min(count_over_time(up[1m]))") >= [6.0], 60, "six scrapes of every role")
+            yield server
+        finally:
+            over.set()
+            for client in clients:
+                client.join()
+            server.stop()
+
+
+def test_all_roles_are_scraped(prometheus):
+    targets = prometheus.get("targets")["activeTargets"]
+    assert {t["labels"]["role"]: t["health"] for t in targets} == {role: "up" for role in ROLES}
+    assert prometheus.query('count(count by (role) (up{job="moestro"} == 1))') == [4]
+    assert prometheus.query('count({__name__=~"moestro_.*", exported_role!=""})') == []
+
+
+def test_every_panel_has_data(prometheus, repo):
+    empty = []
+    for file in sorted((repo / "deploy/grafana/dashboards").glob("*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel["targets"]:
+                expr = target["expr"].replace("$job", "moestro")
+                expr = expr.replace("$__rate_interval", "20s").replace("$__range", "1m")
+                if not prometheus.query(expr) and not any(name in expr for name in NEEDS_A_DEVICE):
+                    empty.append(f"{file.stem}, {panel['title']}: {expr}")
+    assert empty == []
+
+
+def test_every_alias_has_data(prometheus, repo):
+    rules = yaml.safe_load((repo / "deploy/prometheus/rules/vllm.yml").read_text())["groups"][0]["rules"]
+    for record in {rule["record"] for rule in rules}:
+        wait_until(lambda: prometheus.query(f'{{__name__="{record}", model_name="moestro"}}'), 10, record)
+
+
+def test_rules_hold_on_a_healthy_node(prometheus):
+    rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+    wait_until(lambda: all(rule["health"] == "ok" for group in prometheus.get("rules")["groups"]
+                           for rule in group["rules"]), 10, "every rule is evaluated without an error")
+    # Inter-token objectives are about the machine, not about the node's health.
+    firing = [rule["name"] for rule in rules if rule["type"] == "alerting" and rule["state"] == "firing"]
+    assert [name for name in firing if "SloBurn" not in name] == []
+
+
+def test_objectives_are_bucket_bounds(prometheus):
+    for metric, bound in re.findall(r"(moestro_\w+_seconds)_bucket\{le=~?\"([\d.]+)",
+                                    " ".join(rule["query"] for group in prometheus.get("rules")["groups"]
+                                             for rule in group["rules"] if rule["type"] == "recording")):
+        assert prometheus.query(f'count({metric}_bucket{{le="{bound}"}})')[0] >= 1
