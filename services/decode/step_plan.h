@@ -16,8 +16,9 @@ struct StepPlan {
 // Sequences that have one token to compute.
 int64_t CountDecodeRows(std::span<const int64_t> pending);
 
-// `pending`: tokens that each sequence has still to compute, at least 1, the sequence that goes first in front. One row
-// for each that has one, and `prompt_budget` rows for all others together, first come first served.
+// `pending`: tokens that each sequence has still to compute, at least 1, in order of arrival. One row for each that has
+// one, and `prompt_budget` rows for all others together: half of them for the prompt that came first, so that it gets
+// on whatever comes after it; the other half for the shortest prompts, so that a few words need not wait for a book.
 StepPlan PlanStep(std::span<const int64_t> pending, int64_t prompt_budget);
 
 }  // namespace moestro
