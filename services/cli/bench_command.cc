@@ -23,6 +23,12 @@ struct BenchFlags {
   std::string out_dir;
 };
 
+// Fails before minutes of measuring, not after them, where a report cannot be written.
+absl::Status PrepareReports(const BenchFlags& flags) {
+  if (!flags.out_dir.empty()) MOE_RETURN_IF_ERROR(MakeReportDirectory("--out", flags.out_dir));
+  return flags.json_file.empty() ? absl::OkStatus() : WriteReportFile("--json", flags.json_file, "");
+}
+
 absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report) {
   const std::string json = bench::ReportJson(report).dump(2) + "\n";
   if (flags.json_file.empty()) {
@@ -32,7 +38,6 @@ absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report) 
   }
   if (flags.out_dir.empty()) return absl::OkStatus();
   const std::filesystem::path out = flags.out_dir;
-  MOE_RETURN_IF_ERROR(MakeReportDirectory("--out", out));
   MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / "bench.md", bench::ReportMarkdown(report)));
   return WriteReportFile("--out", out / "bench.html", bench::ReportHtml(report));
 }
@@ -44,6 +49,7 @@ absl::Status Bench(BenchFlags flags) {
     for (const bench::Benchmark& benchmark : benchmarks) PrintText(benchmark.id() + "\n");
     return absl::OkStatus();
   }
+  MOE_RETURN_IF_ERROR(PrepareReports(flags));
   const auto report =
       bench::RunBenchmarks(flags.options, [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   MOE_RETURN_IF_ERROR(report.status());

@@ -125,6 +125,8 @@ class CliTest : public ::testing::Test {
     AddSegmentsCommands(app, commands);
     AddMakeModelCommand(app, commands);
     AddSimulateCommand(app, commands);
+    AddBenchCommand(app, commands);
+    AddEvalCommand(app, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});
     std::reverse(arguments.begin(), arguments.end());  // how CLI11 wants a vector
     Result result;
@@ -222,6 +224,25 @@ TEST_F(CliTest, ErrorsSayWhatToDo) {
   EXPECT_TRUE(absl::IsUnavailable(absent));
   EXPECT_THAT(std::string(absent.message()), HasSubstr("cannot reach unix:"));
   EXPECT_THAT(std::string(absent.message()), HasSubstr("deploy/status"));
+}
+
+TEST_F(CliTest, EvalCountsExactMatches) {
+  std::ofstream(directory_ + "/questions.jsonl") << R"({"task": "a", "prompt": "x", "answer": "ok\uFFFD"})"
+                                                 << "\n"
+                                                 << R"({"task": "a", "prompt": "y", "answer": "ok"})"
+                                                 << "\n";
+  const Result result = Run({"eval", directory_ + "/questions.jsonl", "--json", "--concurrency", "2"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(json::parse(result.out)["right"], 1);
+  EXPECT_EQ(json::parse(result.out)["of"], 2);
+  EXPECT_TRUE(absl::IsNotFound(Run({"eval", directory_ + "/absent"}).status));
+}
+
+// With the true shapes: it would take minutes if it measured first.
+TEST_F(CliTest, BenchFailsBeforeItMeasures) {
+  const Result result = Run({"bench", "--json", directory_ + "/absent/bench.json"}, false);
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("--json: cannot write"));
+  EXPECT_EQ(result.out, "");
 }
 
 TEST_F(CliTest, SegmentsListAndPrune) {
