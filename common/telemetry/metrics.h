@@ -17,7 +17,7 @@ namespace moestro {
 
 class MetricsRegistry {  // thread-safe; the metrics live as long as the registry
  public:
-  // Every metric carries role="<role>" and, once known, model_name.
+  // Every metric carries role="<role>".
   explicit MetricsRegistry(const std::string& role);
   ~MetricsRegistry();
 

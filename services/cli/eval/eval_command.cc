@@ -121,7 +121,7 @@ absl::Status Eval(const EvalFlags& flags) {
 void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<EvalFlags>();
   CLI::App* command =
-      app.add_subcommand("eval", "Exact match over a file of questions (deploy/models/demo/eval.jsonl), greedily");
+      app.add_subcommand("eval", "Exact match over a file of questions, answered greedily");
   AddServerFlags(*command, flags->server);
   command->add_option("file", flags->file, "One JSON object a line: task, prompt or messages, answer")->required();
   command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
