@@ -26,8 +26,13 @@ struct KernelCost {
   double fp8_flops = 0;        // of products with FP8 weights
   double bf16_flops = 0;       // of products with BF16 weights
   double attention_flops = 0;  // of scores and sums of values
-  double memory_bytes = 0;     // read and written in device memory
-  int64_t kernels = 1;         // launches
+  // Sums of the products' inner dimensions, one for each launch: the last tiles of a launch leave processors idle for
+  // a time that grows with it.
+  double fp8_depth = 0;
+  double bf16_depth = 0;
+  double memory_bytes = 0;       // read and written in device memory by kernels that multiply
+  double elementwise_bytes = 0;  // by kernels that do not
+  int64_t kernels = 1;           // launches
 };
 
 // Work for a stream. `run` launches it on `native` (cudaStream_t; null where there is none) and returns errors of the

@@ -15,6 +15,7 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
   const std::map<std::string, double*> numbers = {
       {"gpu_memory_bytes", &hardware->gpu_memory_bytes},
       {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
+      {"gpu_processors", &hardware->gpu_processors},
       {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
       {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
       {"copy_bytes_per_second", &hardware->copy_bytes_per_second},

@@ -10,6 +10,7 @@ struct HardwareSpec {
   std::string name;
   double gpu_memory_bytes = 0;
   double gpu_memory_bytes_per_second = 0;
+  double gpu_processors = 0;         // that multiply tiles of their own (NVIDIA: streaming multiprocessors)
   double fp8_flops_per_second = 0;   // with F32 accumulation, without sparsity; BF16's where there is no FP8
   double bf16_flops_per_second = 0;  // with F32 accumulation, without sparsity
   double copy_bytes_per_second = 0;  // of pinned memory over the bus, each direction, measured: no fraction of its own

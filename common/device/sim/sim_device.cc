@@ -13,6 +13,7 @@ namespace moestro::device {
 namespace {
 
 constexpr int64_t kAlignment = 4096;
+constexpr double kTile = 128;  // outputs a side: as the scales of FP8 weights are blocked
 
 // The calling thread's time on the device that it used last: a thread serves one simulated device at a time.
 struct ThreadTime {
@@ -143,11 +144,15 @@ class SimDevice final : public Device {
 }  // namespace
 
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
-  const double products = cost.fp8_flops / (hardware.fp8_flops_per_second * hardware.linear_fraction) +
-                          cost.bf16_flops / (hardware.bf16_flops_per_second * hardware.linear_fraction) +
+  const double half_wave = hardware.gpu_processors / 2 * (2 * kTile * kTile);  // operations for each of the depth
+  const double fp8_flops = cost.fp8_flops + half_wave * cost.fp8_depth;
+  const double bf16_flops = cost.bf16_flops + half_wave * cost.bf16_depth;
+  const double products = fp8_flops / (hardware.fp8_flops_per_second * hardware.linear_fraction) +
+                          bf16_flops / (hardware.bf16_flops_per_second * hardware.linear_fraction) +
                           cost.attention_flops / (hardware.bf16_flops_per_second * hardware.attention_fraction);
-  const double memory = cost.memory_bytes / (hardware.gpu_memory_bytes_per_second * hardware.memory_fraction);
-  return std::max(products, memory) + static_cast<double>(cost.kernels) * hardware.launch_seconds;
+  const double bytes_per_second = hardware.gpu_memory_bytes_per_second * hardware.memory_fraction;
+  return std::max(products, cost.memory_bytes / bytes_per_second) + cost.elementwise_bytes / bytes_per_second +
+         static_cast<double>(cost.kernels) * hardware.launch_seconds;
 }
 
 std::unique_ptr<Device> NewSimDevice(const HardwareSpec& hardware) { return std::make_unique<SimDevice>(hardware); }

@@ -16,7 +16,8 @@
 
 namespace moestro::device {
 
-// Seconds that the kernel takes: its products and its memory traffic overlap, launches do not.
+// Seconds that the kernel takes. Products overlap with their memory traffic; element-wise work and launches are added.
+// A product's outputs are cut into tiles, which the processors take in waves; of the last wave half is idle on average.
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost);
 
 // Its threads begin at time 0.

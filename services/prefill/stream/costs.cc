@@ -7,24 +7,37 @@ namespace {
 
 using device::KernelCost;
 
+constexpr int64_t kBf16 = 2;  // bytes
+constexpr int64_t kF32 = 4;
+
 double Numbers(const PackedMatrix& matrix) {
   return static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
 }
 double Bytes(const PackedMatrix& matrix) { return Numbers(matrix) * static_cast<double>(DTypeBytes(matrix.dtype)); }
 
-// A product of `rows` rows with the weights. Inputs are BF16, outputs F32.
-void AddLinear(const PackedMatrix& matrix, double rows, KernelCost& cost) {
+// A launch that multiplies `rows` rows with each of `count` such matrices. Inputs have the type of the weights, outputs
+// are BF16.
+void AddLinear(const PackedMatrix& matrix, double rows, KernelCost& cost, double count = 1) {
   if (matrix.rows == 0) return;
-  (matrix.dtype == DType::kF8E4M3 ? cost.fp8_flops : cost.bf16_flops) += 2 * rows * Numbers(matrix);
-  cost.memory_bytes += Bytes(matrix) + rows * static_cast<double>(2 * matrix.cols + 4 * matrix.rows);
+  const bool fp8 = matrix.dtype == DType::kF8E4M3;
+  (fp8 ? cost.fp8_flops : cost.bf16_flops) += count * 2 * rows * Numbers(matrix);
+  (fp8 ? cost.fp8_depth : cost.bf16_depth) += static_cast<double>(matrix.cols);
+  const double row_bytes = static_cast<double>(DTypeBytes(matrix.dtype) * matrix.cols + kBf16 * matrix.rows);
+  cost.memory_bytes += count * (Bytes(matrix) + rows * row_bytes);
   ++cost.kernels;
 }
 
-void AddMlp(const MlpWeights& mlp, double rows, KernelCost& cost) {
-  AddLinear(mlp.gate, rows, cost);
-  AddLinear(mlp.up, rows, cost);
-  AddLinear(mlp.down, rows, cost);
-  ++cost.kernels;  // silu(gate) * up
+// A kernel that reads and writes so many numbers of each row.
+void AddElementwise(double rows, int64_t numbers, KernelCost& cost) {
+  cost.elementwise_bytes += rows * static_cast<double>(numbers * kBf16);
+  ++cost.kernels;
+}
+
+void AddMlp(const MlpWeights& mlp, double rows, KernelCost& cost, double count = 1) {
+  AddLinear(mlp.gate, rows, cost, count);
+  AddLinear(mlp.up, rows, cost, count);
+  AddLinear(mlp.down, rows, cost, count);
+  AddElementwise(count * rows, 3 * mlp.gate.rows, cost);  // silu(gate) * up
 }
 
 void AddAttention(const ModelSpec& spec, const AttentionWeights& w, const PromptRun& run, IndexRange pass,
@@ -44,22 +57,26 @@ void AddAttention(const ModelSpec& spec, const AttentionWeights& w, const Prompt
     AddLinear(w.kv_b, before + rows, cost);
     cost.attention_flops += 2 * heads * static_cast<double>(spec.qk_head_dim() + spec.v_head_dim) * visible;
   }
-  constexpr int kOthers = 6;  // norms, rotation, writing the cache, attention itself
-  cost.kernels += kOthers;
+  const int64_t queries = spec.num_heads * spec.qk_head_dim();
+  AddElementwise(rows, 2 * spec.hidden_size, cost);                    // norm
+  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);  // norms of the ranks
+  AddElementwise(rows, 2 * queries, cost);                             // rotation
+  AddElementwise(rows, 2 * spec.kv_dim(), cost);                       // writing the cache
+  AddElementwise(rows, 3 * spec.hidden_size, cost);                    // adding to the residual
+  ++cost.kernels;                                                      // attention itself
 }
 
 }  // namespace
 
-KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step) {
+KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
+                    std::span<const StagedModule> modules) {
   KernelCost cost{.kernels = 0};
   const IndexRange pass = run.PassRows(step.pass);
   const auto rows = static_cast<double>(pass.size());
-  const auto hidden = static_cast<double>(spec.hidden_size);
   const LayerWeights* layer = step.layer < std::ssize(weights.layers) ? &weights.layers[step.layer] : nullptr;
   switch (step.kind) {
     case StepKind::kEmbed:
-      cost.memory_bytes = rows * hidden * 6;
-      cost.kernels = 1;
+      AddElementwise(rows, 2 * spec.hidden_size, cost);
       break;
     case StepKind::kAttention:
       AddAttention(spec, layer->attention, run, pass, cost);
@@ -67,24 +84,23 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const Pr
     case StepKind::kDense:
     case StepKind::kSharedExpert:
       AddMlp(layer->feed_forward.always, rows, cost);
+      AddElementwise(rows, 3 * spec.hidden_size, cost);  // adding to the residual
       break;
     case StepKind::kRoute:
-      cost.bf16_flops = 2 * rows * hidden * static_cast<double>(spec.num_experts);
-      cost.memory_bytes = rows * hidden * 10;
-      cost.kernels = 3;
+      AddElementwise(rows, 2 * spec.hidden_size, cost);  // norm
+      AddLinear({.dtype = DType::kBF16, .rows = spec.num_experts, .cols = spec.hidden_size}, rows, cost);
+      AddElementwise(rows, spec.num_experts, cost);  // choosing
       break;
     case StepKind::kExperts: {
-      const auto experts = static_cast<double>(step.uses.size());
+      const auto experts = static_cast<double>(modules.size());
       const double routed = rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
-      AddMlp(layer->feed_forward.experts.front(), routed, cost);
-      cost.memory_bytes += routed * hidden * 8;  // gather, add up
-      cost.fp8_flops *= experts;
-      cost.bf16_flops *= experts;
-      cost.memory_bytes *= experts;
-      break;  // grouped products: launches do not grow with the experts
+      AddElementwise(experts * routed, 2 * spec.hidden_size, cost);  // bringing an expert's rows together
+      AddMlp(layer->feed_forward.experts.front(), routed, cost, experts);
+      AddElementwise(experts * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
+      break;
     }
-    case StepKind::kHead:
-      cost.memory_bytes = Bytes(weights.head) / std::max<double>(1, static_cast<double>(step.uses.size()));
+    case StepKind::kHead:  // of a row or few
+      cost.memory_bytes = static_cast<double>(modules[0].module->image.bytes);
       cost.kernels = 1;
       break;
   }

@@ -8,8 +8,10 @@
 
 namespace moestro {
 
-// Only shapes and types of the weights are looked at. Tokens are taken to be spread evenly over the experts, and
-// attention's keys and values to be expanded from the latents once a layer.
-device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step);
+// Only shapes and types of the weights are looked at. Tokens are taken to be spread evenly over the experts,
+// attention's keys and values to be expanded from the latents once a layer, and kernels to be those that a GPU's usual
+// libraries have: a product each for gate, up and down, inputs rounded to FP8 by the kernel before.
+device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
+                            std::span<const StagedModule> modules);
 
 }  // namespace moestro

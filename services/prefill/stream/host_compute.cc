@@ -41,7 +41,7 @@ absl::Status HostCompute::BeginPass(int64_t pass) {
 absl::Status HostCompute::Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                                  const std::atomic<bool>& stopped) {
   return stream.Launch({.name = StepName(step.kind),
-                        .cost = StepCost(spec_, weights_, run_, step),
+                        .cost = StepCost(spec_, weights_, run_, step, modules),
                         .run = [work = WorkOf(step, modules), layer = step.layer, &stopped](void*) -> absl::Status {
                           if (stopped) return absl::CancelledError("the run has been given up");
                           return Annotate(work(), absl::StrFormat("layer %d", layer));

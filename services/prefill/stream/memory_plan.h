@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "services/prefill/stream/schedule.h"
 
 namespace moestro {
 
@@ -15,6 +16,7 @@ struct MemoryLimits {
   // A prompt is cut into passes only where memory forces it, and never into shorter ones than this: each pass streams
   // all weights again. 16K tokens are what 13 s of PCIe 5 x16 for DeepSeek-V3 are still worth.
   int64_t min_pass_rows = 16384;
+  int64_t max_experts_together = kMaxExpertsTogether;  // experts of the ring that one launch computes
 };
 
 struct MemoryPlan {

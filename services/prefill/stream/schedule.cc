@@ -11,13 +11,13 @@ namespace {
 
 // Beyond the experts of a layer, how many modules may be staged at once.
 constexpr int64_t kDenseWindow = 64;
-// A launch of more experts gains nothing.
-constexpr int64_t kMaxExpertsTogether = 16;
 
 class Scheduler {
  public:
   Scheduler(const std::vector<Module>& modules, const ScheduleOptions& options)
-      : modules_(modules), options_(options), together_(ExpertsTogether(options.ring_slots)) {
+      : modules_(modules),
+        options_(options),
+        together_(ExpertsTogether(options.ring_slots, options.max_experts_together)) {
     schedule_.slot_bytes = SlotBytes(modules);
     schedule_.ring_slots = options.ring_slots;
     schedule_.dense_bytes = options.dense_bytes;
@@ -196,7 +196,9 @@ const char* StepName(StepKind kind) {
   return "";
 }
 
-int64_t ExpertsTogether(int64_t ring_slots) { return std::clamp<int64_t>(ring_slots / 4, 1, kMaxExpertsTogether); }
+int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together) {
+  return std::clamp<int64_t>(ring_slots / 4, 1, max_experts_together);
+}
 
 int64_t SlotBytes(const std::vector<Module>& modules) {
   int64_t bytes = 0;

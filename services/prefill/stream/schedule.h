@@ -35,10 +35,14 @@ struct Step {
   bool ends_pass = false;
 };
 
+// Experts that one launch computes at most: more gain nothing.
+inline constexpr int64_t kMaxExpertsTogether = 16;
+
 struct ScheduleOptions {
   int64_t passes = 1;
   int64_t ring_slots = 2;   // experts that fit; 2 or more
   int64_t dense_bytes = 0;  // for all modules but experts
+  int64_t max_experts_together = kMaxExpertsTogether;
 };
 
 struct Schedule {
@@ -52,7 +56,7 @@ struct Schedule {
 
 // Experts that are computed by one launch: enough to be worth one, and few enough that with as many again being loaded
 // and as many waiting the ring is not full.
-int64_t ExpertsTogether(int64_t ring_slots);
+int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together = kMaxExpertsTogether);
 
 // `modules` (ListModules) must outlive the schedule. The head takes part in the last pass only. RESOURCE_EXHAUSTED if a
 // module does not fit into dense_bytes.

@@ -97,9 +97,10 @@ absl::Status SimCompute::Begin(const PromptRun& run) {
   return absl::OkStatus();
 }
 
-absl::Status SimCompute::Launch(const Step& step, std::span<const StagedModule>, device::Stream& stream,
+absl::Status SimCompute::Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                                 const std::atomic<bool>&) {
-  return stream.Launch({.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_, step), .run = {}});
+  return stream.Launch(
+      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_, step, modules), .run = {}});
 }
 
 absl::Status SimCompute::Store(const Step& step, device::Stream& stream) {

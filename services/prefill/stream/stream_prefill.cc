@@ -23,6 +23,13 @@ const std::vector<Module>& StreamPrefill::ModulesOf(MlaForm form) {
   return modules;
 }
 
+ScheduleOptions StreamPrefill::OptionsFor(const MemoryPlan& plan) const {
+  return {.passes = plan.passes,
+          .ring_slots = plan.ring_slots,
+          .dense_bytes = limits_.dense_bytes,
+          .max_experts_together = limits_.max_experts_together};
+}
+
 absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
   MemoryLimits limits = limits_;
   const int64_t free = device_.memory_bytes() - device_.memory_used();
@@ -31,8 +38,7 @@ absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
                        PlanMemory(rows, spec_.num_experts, SlotBytes(ModulesOf(form)), limits,
                                   [&](int64_t pass_rows) { return compute_.ActivationBytes(pass_rows); }));
   // Whether the dense weights fit, which depends on the form: all passes are alike.
-  const ScheduleOptions one_pass{.passes = 1, .ring_slots = plan.ring_slots, .dense_bytes = limits_.dense_bytes};
-  MOE_RETURN_IF_ERROR(MakeSchedule(ModulesOf(form), one_pass).status());
+  MOE_RETURN_IF_ERROR(MakeSchedule(ModulesOf(form), OptionsFor({1, plan.pass_rows, plan.ring_slots})).status());
   return plan;
 }
 
@@ -42,9 +48,7 @@ absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const
   report_ = {};
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
-  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), {.passes = plan.passes,
-                                                                               .ring_slots = plan.ring_slots,
-                                                                               .dense_bytes = limits_.dense_bytes}));
+  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), OptionsFor(plan)));
   const PromptRun run{rows, pages, form, plan.passes};
   absl::Status status = compute_.Begin(run);
   if (status.ok()) status = RunPasses(run, schedule, interrupted, events, on_logits);

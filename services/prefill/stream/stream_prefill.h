@@ -47,6 +47,7 @@ class StreamPrefill {  // one run at a time
 
  private:
   const std::vector<Module>& ModulesOf(MlaForm form);
+  ScheduleOptions OptionsFor(const MemoryPlan& plan) const;
   absl::Status RunPasses(const PromptRun& run, const Schedule& schedule, absl::FunctionRef<absl::Status()> interrupted,
                          const StreamEvents& events,
                          absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);

@@ -12,6 +12,7 @@ HardwareSpec Simple() {
   return {.name = "simple",
           .gpu_memory_bytes = 1000,
           .gpu_memory_bytes_per_second = 100,
+          .gpu_processors = 2,
           .fp8_flops_per_second = 400,
           .bf16_flops_per_second = 200,
           .copy_bytes_per_second = 10,
@@ -28,6 +29,19 @@ TEST(SimDevice, KernelsTakeTheLongerOfProductsAndMemory) {
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 200, .kernels = 0}), 2);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.attention_flops = 200, .kernels = 0}), 4);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_flops = 200, .memory_bytes = 100, .kernels = 2}), 2.5);
+}
+
+TEST(SimDevice, EachLaunchEndsWithHalfAWaveOfTiles) {
+  HardwareSpec hardware = Simple();
+  const double wave = 2 * 2 * 128 * 128;  // operations of a tile on each of two processors, for one of the depth
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_depth = 50, .kernels = 0}), 50 * wave / 2 / 200);
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 100, .bf16_depth = 50, .kernels = 0}),
+                   (100 + 50 * wave / 2) / 100);
+}
+
+TEST(SimDevice, ElementwiseWorkComesOnTop) {
+  EXPECT_DOUBLE_EQ(
+      KernelSeconds(Simple(), {.fp8_flops = 200, .memory_bytes = 50, .elementwise_bytes = 100, .kernels = 0}), 3);
 }
 
 TEST(SimDevice, WorkBeginsWhenAllItWaitsForIsDone) {

@@ -309,7 +309,8 @@ TEST_F(CliTest, SimulateComparesWithThePaper) {
   EXPECT_EQ(out["prefill"][0].at("passes"), 1);
   EXPECT_LE(out["prefill"][1].at("ttft_seconds"), 30);
   EXPECT_LE(out["prefill"][1].at("wall_over_longer"), 1.1);
-  EXPECT_NEAR(out.at("paper").at(0).at("deviation").get<double>(), 0, 0.1);
+  // The fitted one, 32K tokens, the highest throughput.
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(out.at("paper").at(i).at("deviation").get<double>(), 0, 0.15) << i;
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {

@@ -15,6 +15,7 @@ device::HardwareSpec Machine() {
   return {.name = "small",
           .gpu_memory_bytes = 1e9,
           .gpu_memory_bytes_per_second = 1e9,
+          .gpu_processors = 1,
           .fp8_flops_per_second = 1e9,
           .bf16_flops_per_second = 1e9,
           .copy_bytes_per_second = 1e6,
@@ -55,6 +56,16 @@ TEST(Simulate, ALongerRingDoesNotTakeLonger) {
     return Simulate(200, {.dense_bytes = 1 << 20, .ring_slots = slots}).report.counters.wall_seconds;
   };
   for (const int64_t slots : {3, 4, 8}) EXPECT_LE(wall(slots), 1.02 * wall(2)) << slots;
+}
+
+// A launch of its own for every expert leaves processors idle more often.
+TEST(Simulate, ExpertsByThemselvesTakeLonger) {
+  const auto compute = [](int64_t together) {
+    return Simulate(200, {.dense_bytes = 1 << 20, .ring_slots = 8, .max_experts_together = together})
+        .report.counters.compute_seconds;
+  };
+  EXPECT_GT(compute(1), compute(2));
+  EXPECT_EQ(compute(2), compute(16));  // a quarter of the ring
 }
 
 TEST(Simulate, PassesStreamEverythingAgain) {

@@ -1,0 +1,72 @@
+#include "services/prefill/stream/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "services/prefill/stream/simulate.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+class CostsTest : public testing::Test {
+ protected:
+  // What a step of layer 2, which has experts, costs in a prompt of so many tokens.
+  device::KernelCost Cost(StepKind kind, int64_t tokens, int64_t experts = 0, MlaForm form = MlaForm::kUnabsorbed) {
+    std::vector<EngineRow> rows(tokens);
+    for (int64_t i = 0; i < tokens; ++i) rows[i].position = static_cast<int32_t>(i);
+    const std::vector<StagedModule> modules(experts);
+    return StepCost(spec_, weights_, {.rows = rows, .pages = {}, .form = form}, {.kind = kind, .layer = 2}, modules);
+  }
+
+  const ModelSpec spec_ = SmallSpec();
+  const ModelWeights weights_ = ShapesOnly(spec_, DType::kF8E4M3);
+};
+
+TEST_F(CostsTest, ExpertsComputeTheirShareOfTheTokens) {
+  const auto weights = static_cast<double>(3 * spec_.hidden_size * spec_.moe_intermediate_size);
+  const double tokens = 64;
+  const device::KernelCost all = Cost(StepKind::kExperts, 64, spec_.num_experts);
+  EXPECT_DOUBLE_EQ(all.fp8_flops, 2 * weights * tokens * static_cast<double>(spec_.experts_per_token));
+  EXPECT_EQ(all.attention_flops, 0);
+  EXPECT_EQ(all.bf16_flops, 0);
+  // Every expert's weights are read, however few tokens it has.
+  EXPECT_GT(Cost(StepKind::kExperts, 1, spec_.num_experts).memory_bytes,
+            weights * static_cast<double>(spec_.num_experts));
+}
+
+TEST_F(CostsTest, ExpertsTogetherShareTheLaunchAndItsLastWave) {
+  const device::KernelCost one = Cost(StepKind::kExperts, 64, 1);
+  const device::KernelCost four = Cost(StepKind::kExperts, 64, 4);
+  EXPECT_DOUBLE_EQ(four.fp8_flops, 4 * one.fp8_flops);
+  EXPECT_DOUBLE_EQ(four.memory_bytes, 4 * one.memory_bytes);
+  EXPECT_DOUBLE_EQ(four.elementwise_bytes, 4 * one.elementwise_bytes);
+  EXPECT_EQ(four.fp8_depth, one.fp8_depth);
+  EXPECT_EQ(four.kernels, one.kernels);
+}
+
+TEST_F(CostsTest, AttentionGrowsWithTheSquareOfAPrompt) {
+  const double heads = static_cast<double>(spec_.num_heads);
+  const double unabsorbed = 2 * heads * static_cast<double>(spec_.qk_head_dim() + spec_.v_head_dim);
+  const double absorbed = 2 * heads * static_cast<double>(spec_.kv_dim() + spec_.kv_lora_rank);
+  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100).attention_flops, unabsorbed * 100 * 101 / 2);
+  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100, 0, MlaForm::kAbsorbed).attention_flops, absorbed * 100 * 101 / 2);
+  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 200).fp8_flops, 2 * Cost(StepKind::kAttention, 100).fp8_flops);
+}
+
+// A later pass sees what earlier ones, or a cached prefix, have left.
+TEST_F(CostsTest, EarlierTokensAreAttendedToAndExpandedAgain) {
+  std::vector<EngineRow> rows(10);
+  for (int64_t i = 0; i < 10; ++i) rows[i].position = static_cast<int32_t>(90 + i);
+  const device::KernelCost last = StepCost(spec_, weights_, {.rows = rows, .pages = {}, .form = MlaForm::kUnabsorbed},
+                                           {.kind = StepKind::kAttention, .layer = 2}, {});
+  const double heads = static_cast<double>(spec_.num_heads);
+  EXPECT_DOUBLE_EQ(last.attention_flops,
+                   2 * heads * static_cast<double>(spec_.qk_head_dim() + spec_.v_head_dim) * (10 * 90 + 10 * 11 / 2));
+  const double kv_b = static_cast<double>(weights_.layers[2].attention.kv_b.rows * spec_.kv_lora_rank);
+  EXPECT_DOUBLE_EQ(last.fp8_flops - Cost(StepKind::kAttention, 10).fp8_flops, 2 * kv_b * 90);
+}
+
+}  // namespace
+}  // namespace moestro
