@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   moestro::AddSegmentsCommands(app, commands);
   moestro::AddMakeModelCommand(app, commands);
   moestro::AddBenchCommand(app, commands);
+  moestro::AddRoutingCommand(app, commands);
   moestro::AddSimulateCommand(app, commands);
 
   try {

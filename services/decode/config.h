@@ -1,6 +1,8 @@
 // What the decode role can be told.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "common/rpc/cpu_options.h"
 #include "common/rpc/node_options.h"
@@ -18,6 +20,7 @@ struct DecodeConfig {
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
   int lease_timeout_seconds = 600;     // a reserved lease must be started within this
+  std::string routing_trace;           // file to record the experts of all tokens in; empty: none
 };
 
 // INVALID_ARGUMENT names the flag.

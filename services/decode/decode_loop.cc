@@ -28,7 +28,7 @@ DecodeLoop::DecodeLoop(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeM
       metrics_(metrics),
       spec_(engine.spec()),
       max_batch_(static_cast<size_t>(options.max_batch)),
-      step_runner_(engine, pool, leases, metrics, options.chunks) {
+      step_runner_(engine, pool, leases, metrics, options.chunks, options.trace) {
   MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= engine.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }

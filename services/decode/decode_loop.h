@@ -18,6 +18,7 @@ class DecodeLoop {
   struct Options {
     int max_batch = 0;  // sequences in one step, those that are still in their prompt included
     ChunkSizer::Options chunks;
+    RoutingTraceWriter* trace = nullptr;  // that the engine tells of its choices; null: none
     int64_t max_rows() const { return max_batch + chunks.max_rows; }
   };
 

@@ -90,11 +90,21 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
   WorkerPool workers(PoolOptions(config.cpu));
-  const DecodeLoop::Options loop_options{
+  DecodeLoop::Options loop_options{
       .max_batch = config.max_batch,
       .chunks = {.bound_seconds = config.itl_bound_ms / 1000.0, .max_rows = config.max_chunk_tokens}};
   Engine::Options options;
   options.max_rows = loop_options.max_rows();
+  std::unique_ptr<RoutingTraceWriter> trace;
+  if (!config.routing_trace.empty()) {
+    MOE_ASSIGN_OR_RETURN(
+        trace, RoutingTraceWriter::Create(config.routing_trace,
+                                          TraceModelOf((*weights)->spec(), (*weights)->header().fingerprint)));
+    loop_options.trace = trace.get();
+    options.on_routing = [&trace](int64_t layer, std::span<const ExpertChoice> choices) {
+      trace->Note(layer, 0, choices);
+    };
+  }
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
   MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
   leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);

@@ -1,7 +1,10 @@
 #include "services/decode/step_runner.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "common/base/status.h"
@@ -40,6 +43,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   std::vector<EngineRow> engine_rows;
   std::vector<size_t> sequence_of;  // by engine row
   std::vector<KvPages> pages;
+  std::vector<TracedToken> traced;
   for (size_t i = 0; i < batch.size(); ++i) {
     if (rows[i] == 0) continue;
     const Sequence& sequence = *batch[i];
@@ -50,8 +54,11 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
       engine_rows.push_back(
           {sequence.lease->tokens[static_cast<size_t>(position)], static_cast<int32_t>(position), index, last});
       sequence_of.push_back(i);
+      traced.push_back({static_cast<uint32_t>(sequence.lease->arrival), static_cast<uint32_t>(position),
+                        position < sequence.prompt_tokens});
     }
   }
+  if (trace_ != nullptr) trace_->Begin(traced);
   // Kept until the whole pass has succeeded: either every sequence of the step advances, or none does.
   std::vector<std::vector<float>> logits(batch.size());
   const auto interrupted = [&] {
@@ -63,10 +70,17 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
       {engine_rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
         logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
       }));
+  if (trace_ != nullptr) EndTrace();
   for (size_t i = 0; i < batch.size(); ++i) {
     if (rows[i] > 0) Advance(*batch[i], rows[i], logits[i]);
   }
   return absl::OkStatus();
+}
+
+void StepRunner::EndTrace() {
+  const absl::Status status = trace_->End();
+  if (!status.ok() && !trace_failed_) spdlog::warn("--routing-trace: {}", std::string(status.message()));
+  trace_failed_ = !status.ok();
 }
 
 void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float> logits) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
+#include "common/model/routing_trace.h"
 #include "services/decode/chunk_sizer.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
@@ -18,10 +19,11 @@ namespace moestro {
 
 class StepRunner {
  public:
-  // All must outlive the runner. REQUIRES: engine.max_rows() >= chunks.max_rows + sequences of any batch.
+  // All must outlive the runner. `trace`, unless null, gets the steps' tokens; the engine tells it of their experts.
+  // REQUIRES: engine.max_rows() >= chunks.max_rows + sequences of any batch.
   StepRunner(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
-             const ChunkSizer::Options& chunks)
-      : engine_(engine), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks) {}
+             const ChunkSizer::Options& chunks, RoutingTraceWriter* trace)
+      : engine_(engine), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks), trace_(trace) {}
 
   // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
   // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
@@ -31,6 +33,7 @@ class StepRunner {
  private:
   StepPlan Plan(const Batch& batch);
   absl::Status Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows);
+  void EndTrace();
   void Advance(Sequence& sequence, int64_t rows, std::span<const float> logits);
   void Accept(Sequence& sequence, std::span<const float> logits);
 
@@ -39,6 +42,8 @@ class StepRunner {
   LeaseTable& leases_;
   DecodeMetrics& metrics_;
   ChunkSizer chunk_sizer_;
+  RoutingTraceWriter* trace_;  // null: none
+  bool trace_failed_ = false;
 };
 
 }  // namespace moestro

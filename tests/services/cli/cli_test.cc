@@ -10,6 +10,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "common/model/routing_trace.h"
 #include "common/platform/instance.h"
 #include "common/platform/shared_memory.h"
 #include "common/rpc/server.h"
@@ -124,6 +125,7 @@ class CliTest : public ::testing::Test {
     AddInspectCommand(app, commands);
     AddSegmentsCommands(app, commands);
     AddMakeModelCommand(app, commands);
+    AddRoutingCommand(app, commands);
     AddSimulateCommand(app, commands);
     AddBenchCommand(app, commands);
     AddEvalCommand(app, commands);
@@ -296,6 +298,27 @@ TEST(OutputTest, HumanNumbers) {
   EXPECT_EQ(HumanCount(671026419200), "671.026 B");
   EXPECT_EQ(HumanCount(28300000), "28.3 M");
   EXPECT_EQ(HumanCount(12), "12");
+}
+
+TEST_F(CliTest, RoutingSummarisesATrace) {
+  const std::string path = directory_ + "/trace";
+  const auto writer =
+      RoutingTraceWriter::Create(
+          path, {.fingerprint = "f", .first_moe_layer = 1, .moe_layers = 1, .num_experts = 20, .experts_per_token = 2})
+          .value();
+  const TracedToken tokens[] = {{0, 3, true}, {1, 8, false}};
+  writer->Begin(tokens);
+  writer->Note(1, 0, std::vector<ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
+  ASSERT_TRUE(writer->End().ok());
+  const Result result = Run({"routing", path, "--json"}, /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out.at("passes"), 1);
+  EXPECT_EQ(out.at("prompt_tokens"), 1);
+  EXPECT_EQ(out.at("generated_tokens"), 1);
+  EXPECT_EQ(out.at("different_experts_per_pass_and_layer"), 3.0);
+  EXPECT_EQ(out.at("share_of_the_hottest_tenth"), 0.75) << "experts 3 and 4: three of four choices";
+  EXPECT_THAT(Run({"routing", directory_ + "/none"}, false).status.message(), HasSubstr("none: cannot be read"));
 }
 
 TEST_F(CliTest, SimulateComparesWithThePaper) {

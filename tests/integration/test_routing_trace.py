@@ -1,0 +1,26 @@
+"""decode --routing-trace records what moestro routing reads."""
+
+import json
+
+
+def test_every_token_that_decode_computes_is_recorded(make_node, cli, tmp_path):
+    path = tmp_path / "trace"
+    with make_node({"decode": ["--routing-trace", str(path)]}) as node:
+        fingerprint = json.loads(cli("model", "--server", f"127.0.0.1:{node.grpc_port}", "--json").stdout)
+        list(node.stub.Generate(node.request([20, 21, 22, 23, 24], 8, temperature=0.0, ignore_eos=True), timeout=60))
+    summary = json.loads(cli("routing", path, "--json").stdout)
+    assert summary["prompt_tokens"] == 5
+    assert summary["generated_tokens"] == 7, "the last one is not computed"
+    assert summary["passes"] >= 8
+    assert summary["fingerprint"] == fingerprint["fingerprint"]
+
+
+def test_a_path_that_cannot_be_written_is_an_error_of_the_start(make_node, tmp_path):
+    node = make_node({"decode": ["--routing-trace", str(tmp_path / "none" / "trace")]})
+    try:
+        for role in ("weight_store", "decode"):
+            node.start(role)
+        assert node.processes["decode"].wait(timeout=60) == 2
+        assert "none/trace: cannot be written" in node.log("decode")
+    finally:
+        node.stop()
