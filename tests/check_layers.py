@@ -31,9 +31,11 @@ NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|promet
 # timed, in these files.
 USES_WEIGHT_STORE = ("services/cli/inspect.cc", "services/cli/bench/random_segment.cc")
 WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
-# And the prefill role's pipeline, to run it on a simulated device.
+# And what prefill and decode do on a device, to run it on a simulated one; and decode's caches, to run them on traces.
 USES_PREFILL = ("services/cli/simulate_command.cc",)
 PREFILL_LIBRARIES = ("services/prefill/stream/",)
+USES_DECODE = ("services/cli/simulate_decode_command.cc", "services/cli/routing_command.cc")
+DECODE_LIBRARIES = ("services/decode/overlap/", "services/decode/experts/")
 # The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.
 CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")
 DEVICE_CODE = (".cu", ".cuh")
@@ -78,7 +80,8 @@ def problems():
             target = include.strip('<>"')
             if target.startswith("services/") and target.split("/")[1] != service:
                 allowed = (name in USES_WEIGHT_STORE and target.startswith(WEIGHT_STORE_LIBRARIES)) or (
-                    name in USES_PREFILL and target.startswith(PREFILL_LIBRARIES))
+                    name in USES_PREFILL and target.startswith(PREFILL_LIBRARIES)) or (
+                    name in USES_DECODE and target.startswith(DECODE_LIBRARIES))
                 if not allowed:
                     yield path, f"services/{service} includes {target}"
             if service == "router" and target.startswith("common/") and target.split("/")[1] not in ROUTER_MAY_USE:

@@ -24,13 +24,19 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
       {"linear_fraction", &hardware->linear_fraction},
       {"attention_fraction", &hardware->attention_fraction},
       {"memory_fraction", &hardware->memory_fraction}};
+  const std::map<std::string, double*> optional_numbers = {
+      {"decode_memory_fraction", &hardware->decode_memory_fraction},
+      {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
+      {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
+  std::map<std::string, double*> known = numbers;
+  known.insert(optional_numbers.begin(), optional_numbers.end());
   for (const auto& [key, value] : json.items()) {
     if (key == "name" && value.is_string()) {
       hardware->name = value.get<std::string>();
       continue;
     }
-    const auto number = numbers.find(key);
-    if (number == numbers.end()) return absl::InvalidArgumentError(absl::StrCat("unknown field '", key, "'"));
+    const auto number = known.find(key);
+    if (number == known.end()) return absl::InvalidArgumentError(absl::StrCat("unknown field '", key, "'"));
     if (!value.is_number() || !(value.get<double>() > 0)) {
       return absl::InvalidArgumentError(absl::StrCat("'", key, "' must be a positive number"));
     }

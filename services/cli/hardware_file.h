@@ -8,7 +8,8 @@
 
 namespace moestro {
 
-// JSON, one field for each of HardwareSpec. INVALID_ARGUMENT names the file and the field: absent, unknown, or not a
+// JSON, one field for each of HardwareSpec; those for decode may be absent. INVALID_ARGUMENT names the file and the
+// field: absent, unknown, or not a
 // positive number.
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
 

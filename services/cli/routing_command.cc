@@ -10,14 +10,18 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/model/routing_trace.h"
+#include "common/rpc/flag_check.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
+#include "services/decode/experts/replay.h"
 
 namespace moestro {
 namespace {
 
 struct RoutingFlags {
   std::string file;
+  std::vector<int64_t> cache_experts;
+  bool prompts = false;
   bool json = false;
 };
 
@@ -81,6 +85,23 @@ class RoutingSummary {
   std::vector<int64_t> uses_;  // [moe_layers, num_experts]
 };
 
+// What caches of these sizes would have held.
+absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const RoutingTraceModel& model) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const int64_t slots : flags.cache_experts) {
+    MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
+    MOE_ASSIGN_OR_RETURN(const CacheCounts counts,
+                         ReplayCache(flags.file, slots, flags.prompts,
+                                     [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }));
+    rows.push_back({{"experts_a_layer", slots},
+                    {"policy", "lru"},
+                    {"hit_rate", counts.HitRate()},
+                    {"row_hit_rate", counts.RowHitRate()},
+                    {"loads", counts.loads}});
+  }
+  return rows;
+}
+
 absl::Status Routing(const RoutingFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const auto reader, RoutingTraceReader::Open(flags.file));
   RoutingSummary summary(reader->model());
@@ -90,13 +111,22 @@ absl::Status Routing(const RoutingFlags& flags) {
     if (!more) break;
     summary.Add(step);
   }
-  const nlohmann::ordered_json json = summary.Json();
+  nlohmann::ordered_json json = summary.Json();
+  if (!flags.cache_experts.empty()) MOE_ASSIGN_OR_RETURN(json["caches"], Caches(flags, reader->model()));
   if (flags.json) {
     PrintJson(json, true);
     return absl::OkStatus();
   }
   for (const auto& [key, value] : json.items()) {
+    if (key == "caches") continue;
     PrintText(absl::StrFormat("%-38s %s\n", key, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  if (!json.contains("caches")) return absl::OkStatus();
+  PrintText("\ncached experts a layer  policy  hits %  of rows %  loads\n");
+  for (const auto& row : json["caches"]) {
+    PrintText(absl::StrFormat("%22d  %-6s %7.1f %10.1f %6d\n", row["experts_a_layer"].get<int64_t>(),
+                              row["policy"].get<std::string>(), 100 * row["hit_rate"].get<double>(),
+                              100 * row["row_hit_rate"].get<double>(), row["loads"].get<int64_t>()));
   }
   return absl::OkStatus();
 }
@@ -108,6 +138,10 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
   CLI::App* command = app.add_subcommand(
       "routing", "What a recording of the experts that tokens were routed to says (moestro-decode --routing-trace)");
   command->add_option("file", flags->file, "The recording")->required();
+  command->add_option("--cache-experts", flags->cache_experts,
+                      "Replay a cache of so many of each layer's experts, which begins empty; several sizes by commas")
+      ->delimiter(',');
+  command->add_flag("--prompts", flags->prompts, "Replay passes that compute prompts, too");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Routing(*flags); }});
 }

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +15,7 @@
 #include "services/cli/command.h"
 #include "services/cli/hardware_file.h"
 #include "services/cli/output.h"
+#include "services/cli/published_models.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro {
@@ -38,46 +38,6 @@ constexpr double kPaperSecondsOf32K = 30;         // "within" (section 4.2)
 constexpr double kPaperSecondsOf24K = 20;         // "about" (section 4.5)
 constexpr double kPaperShareBeforeExperts = 0.4;  // "more than", of a layer's time, 20K tokens (section 5)
 constexpr double kPaperTurningPoint = 50000;      // "e.g.": from here on a ring of two slots (section 3.1)
-
-// The published configurations.
-ModelSpec DeepSeekV3() {
-  ModelSpec spec;
-  std::strcpy(spec.family, "deepseek_v3");
-  spec.hidden_size = 7168;
-  spec.num_layers = 61;
-  spec.first_dense_layers = 3;
-  spec.num_heads = 128;
-  spec.q_lora_rank = 1536;
-  spec.kv_lora_rank = 512;
-  spec.qk_nope_head_dim = 128;
-  spec.qk_rope_head_dim = 64;
-  spec.v_head_dim = 128;
-  spec.intermediate_size = 18432;
-  spec.moe_intermediate_size = 2048;
-  spec.num_experts = 256;
-  spec.experts_per_token = 8;
-  spec.num_shared_experts = 1;
-  spec.num_expert_groups = 8;
-  spec.experts_topk_groups = 4;
-  spec.vocab_size = 129280;
-  spec.token_count = 129280;
-  spec.max_position_embeddings = 163840;
-  return spec;
-}
-
-ModelSpec KimiK2() {
-  ModelSpec spec = DeepSeekV3();
-  std::strcpy(spec.family, "kimi_k2");
-  spec.first_dense_layers = 1;
-  spec.num_heads = 64;
-  spec.num_experts = 384;
-  spec.num_expert_groups = 1;
-  spec.experts_topk_groups = 1;
-  spec.vocab_size = 163840;
-  spec.token_count = 163840;
-  spec.max_position_embeddings = 131072;
-  return spec;
-}
 
 constexpr int64_t kKibi = 1024;
 
@@ -170,7 +130,7 @@ absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSp
 absl::Status Simulate(SimulateFlags flags) {
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
-  const ModelSpec spec = flags.model == "kimi-k2" ? KimiK2() : DeepSeekV3();
+  const ModelSpec spec = PublishedModel(flags.model);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   PipelineReport last;
   for (const int64_t tokens : flags.tokens) {
@@ -185,7 +145,7 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware, DeepSeekV3(), flags.limits));
+    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits));
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"prefill", rows}, {"paper", claims}}, true);
@@ -210,7 +170,7 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       "simulate", "How long a streamed prefill would take on a machine described by a file (deploy/hardware)");
   command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
   command->add_option("--model", flags->model, "Its published configuration, in FP8")
-      ->check(CLI::IsMember({"deepseek-v3", "kimi-k2"}));
+      ->check(CLI::IsMember(PublishedModels()));
   command->add_option("--tokens", flags->tokens, "Prompt lengths")->delimiter(',');
   command->add_option("--ring-slots", flags->limits.ring_slots, "Experts in GPU memory at once; 0: as many as fit")
       ->check(CLI::Range(0, 4096));

@@ -17,6 +17,12 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--max-chunk-tokens", config.max_chunk_tokens, 1, 8192));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--reserve-ahead-tokens", config.reserve_ahead_tokens, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
+  if (config.device != "none" && config.device != "host") {
+    return absl::InvalidArgumentError("--device " + config.device + ": use none or host");
+  }
+  if (config.overlap != "auto" && config.overlap != "on" && config.overlap != "off") {
+    return absl::InvalidArgumentError("--overlap " + config.overlap + ": use auto, on or off");
+  }
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 

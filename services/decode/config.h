@@ -20,6 +20,8 @@ struct DecodeConfig {
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
   int lease_timeout_seconds = 600;     // a reserved lease must be started within this
+  std::string device = "none";         // where attention is computed; none: on the CPU, as everything else; host
+  std::string overlap = "auto";        // with a device: auto, on, off: whether a step is cut into two batches
   std::string routing_trace;           // file to record the experts of all tokens in; empty: none
 };
 

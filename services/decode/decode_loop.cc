@@ -22,14 +22,15 @@ void InsertByArrival(Batch& batch, std::shared_ptr<Sequence> sequence) {
 
 }  // namespace
 
-DecodeLoop::DecodeLoop(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options)
+DecodeLoop::DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+                       const Options& options)
     : pool_(pool),
       leases_(leases),
       metrics_(metrics),
-      spec_(engine.spec()),
+      spec_(forward.spec()),
       max_batch_(static_cast<size_t>(options.max_batch)),
-      step_runner_(engine, pool, leases, metrics, options.chunks, options.trace) {
-  MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= engine.max_rows());
+      step_runner_(forward, pool, leases, metrics, options.chunks, options.trace) {
+  MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= forward.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }
 

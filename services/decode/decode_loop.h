@@ -18,12 +18,12 @@ class DecodeLoop {
   struct Options {
     int max_batch = 0;  // sequences in one step, those that are still in their prompt included
     ChunkSizer::Options chunks;
-    RoutingTraceWriter* trace = nullptr;  // that the engine tells of its choices; null: none
+    RoutingTraceWriter* trace = nullptr;  // that the forward pass tells of its choices; null: none
     int64_t max_rows() const { return max_batch + chunks.max_rows; }
   };
 
-  // engine.max_rows() >= options.max_rows(). All must outlive the loop.
-  DecodeLoop(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options);
+  // forward.max_rows() >= options.max_rows(). All must outlive the loop.
+  DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options);
   ~DecodeLoop();  // ends all sequences with UNAVAILABLE
 
   struct FirstToken {

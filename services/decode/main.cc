@@ -31,6 +31,14 @@ int main(int argc, char** argv) {
   app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
                  "Pages that a request has reserved come back after this long if it is not started");
   app.add_option(
+      "--device", config.device,
+      "Computes attention, dense and shared experts and logits beside the CPU, which keeps the routed "
+      "experts. none: the CPU does all; host: threads of this machine that stand for a device, for trying it "
+      "out, not for speed");
+  app.add_option("--overlap", config.overlap,
+                 "With a device, cut a step into two batches, of which one is on the device while the CPU computes the "
+                 "other's experts. auto: when it is faster, from times measured at the start; on: always; off: never");
+  app.add_option(
       "--routing-trace", config.routing_trace,
       "File to record in which experts every token is routed to, for 'moestro routing'; empty: none. 4 bytes "
       "an expert: 1.9 KB a token for DeepSeek-V3");

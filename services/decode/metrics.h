@@ -15,6 +15,9 @@ struct DecodeMetrics {
                                           "Tokens of prompts computed within decode steps")),
         steps(
             registry.AddCounter("moestro_decode_steps_total", "Decode steps: one forward pass over the running batch")),
+        overlapped_steps(registry.AddCounter("moestro_decode_overlapped_steps_total",
+                                             "Decode steps that were cut into two batches, one on the device while the "
+                                             "CPU computes the other's experts")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
@@ -65,7 +68,7 @@ struct DecodeMetrics {
   }
 
   // By one thread.
-  void Update(const KvPool::Stats& stats, const LeaseTable& lease_table) {
+  void Update(const KvPool::Stats& stats, const LeaseTable& lease_table, int64_t overlapped) {
     const int64_t available = stats.free_pages + stats.cached_pages;
     leases.Set(static_cast<double>(stats.leases));
     pages_total.Set(static_cast<double>(stats.total_pages));
@@ -75,6 +78,7 @@ struct DecodeMetrics {
     kv_usage.Set(stats.total_pages == 0 ? 0
                                         : 1 - static_cast<double>(available) / static_cast<double>(stats.total_pages));
     waiting_for_pages.Set(static_cast<double>(lease_table.waiting_for_pages()));
+    RaiseTo(overlapped_steps, overlapped);
     RaiseTo(preemptions, lease_table.preemptions());
     RaiseTo(prefix_queries, stats.prefix_queries_tokens);
     RaiseTo(prefix_hits, stats.prefix_hit_tokens);
@@ -84,6 +88,7 @@ struct DecodeMetrics {
   prometheus::Counter& generated_tokens;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& steps;
+  prometheus::Counter& overlapped_steps;
   prometheus::Histogram& step_seconds;
   prometheus::Histogram& step_sequences;
   prometheus::Histogram& step_decode_rows;

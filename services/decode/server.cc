@@ -22,6 +22,7 @@
 #include "common/telemetry/metrics.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
+#include "services/decode/hybrid_device.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
 
@@ -105,10 +106,22 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
       trace->Note(layer, 0, choices);
     };
   }
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<CpuForward> cpu_forward;
+  std::unique_ptr<HybridDevice> hybrid;
+  ForwardPass* forward = nullptr;
+  if (config.device == "none") {
+    MOE_ASSIGN_OR_RETURN(engine, Engine::Create(**weights, *kernels, workers, options));
+    cpu_forward = std::make_unique<CpuForward>(*engine);
+    forward = cpu_forward.get();
+  } else {
+    MOE_ASSIGN_OR_RETURN(
+        hybrid, HybridDevice::Create(config, **weights, *kernels, workers, loop_options.max_rows(), trace.get()));
+    forward = &hybrid->forward();
+  }
   MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
   leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);
-  loop = std::make_unique<DecodeLoop>(*engine, *pool, *leases, metrics, loop_options);
+  loop = std::make_unique<DecodeLoop>(*forward, *pool, *leases, metrics, loop_options);
   rpc.Serve(pool.get(), leases.get(), loop.get());
   server->SetServing(true);
   spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
@@ -120,7 +133,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   while (!termination.WaitFor(kTick)) {
     metrics.lease_timeouts.Increment(rpc.ExpireLeases());
     pool->Sweep();
-    metrics.Update(pool->stats(), *leases);
+    metrics.Update(pool->stats(), *leases, hybrid == nullptr ? 0 : hybrid->forward().overlapped_steps());
     if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
       metrics.private_bytes.Set(static_cast<double>(*bytes));
     }

@@ -66,7 +66,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
         std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
   };
-  MOE_RETURN_IF_ERROR(engine_.Forward(
+  MOE_RETURN_IF_ERROR(forward_.Forward(
       {engine_rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
         logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
       }));

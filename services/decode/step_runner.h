@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "common/kv/pool.h"
-#include "common/model/engine.h"
 #include "common/model/routing_trace.h"
 #include "services/decode/chunk_sizer.h"
+#include "services/decode/forward_pass.h"
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
 #include "services/decode/sequence.h"
@@ -19,11 +19,11 @@ namespace moestro {
 
 class StepRunner {
  public:
-  // All must outlive the runner. `trace`, unless null, gets the steps' tokens; the engine tells it of their experts.
-  // REQUIRES: engine.max_rows() >= chunks.max_rows + sequences of any batch.
-  StepRunner(Engine& engine, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+  // All must outlive the runner. `trace`, unless null, gets the steps' tokens; the forward pass tells it of their
+  // experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
+  StepRunner(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
              const ChunkSizer::Options& chunks, RoutingTraceWriter* trace)
-      : engine_(engine), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks), trace_(trace) {}
+      : forward_(forward), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks), trace_(trace) {}
 
   // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
   // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
@@ -37,7 +37,7 @@ class StepRunner {
   void Advance(Sequence& sequence, int64_t rows, std::span<const float> logits);
   void Accept(Sequence& sequence, std::span<const float> logits);
 
-  Engine& engine_;
+  ForwardPass& forward_;
   KvPool& pool_;
   LeaseTable& leases_;
   DecodeMetrics& metrics_;

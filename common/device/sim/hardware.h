@@ -19,6 +19,10 @@ struct HardwareSpec {
   double linear_fraction = 1;        // of the FLOP rates, in products with weights
   double attention_fraction = 1;     // of the BF16 rate, in attention
   double memory_fraction = 1;        // of the memory bandwidth
+  // For decode beside experts on the CPU; 0: not known.
+  double decode_memory_fraction = 0;       // of the GPU's memory bandwidth, in products of a few rows
+  double cpu_memory_bytes_per_second = 0;  // data sheet, all sockets
+  double cpu_memory_fraction = 0;          // of that, in the experts' products of a few rows
 };
 
 }  // namespace moestro::device

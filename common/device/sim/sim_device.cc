@@ -52,10 +52,10 @@ class SimEvent final : public Event {
   std::atomic<double> seconds_{-1};
 };
 
-// One direction of the bus.
-class Bus {
+// What does one thing at a time: a direction of the bus, the processors. In the order in which it is asked.
+class Resource {
  public:
-  // When a copy ends that takes `seconds` and could begin at `begin`.
+  // When the work ends that takes `seconds` and could begin at `begin`.
   double Use(double begin, double seconds) {
     std::lock_guard lock(mutex_);
     free_at_ = std::max(free_at_, begin) + seconds;
@@ -69,13 +69,14 @@ class Bus {
 
 class SimStream final : public Stream {
  public:
-  SimStream(const HardwareSpec& hardware, const Time& time, Bus& to_device, Bus& to_host)
-      : hardware_(hardware), time_(time), to_device_(to_device), to_host_(to_host) {}
+  SimStream(const HardwareSpec& hardware, const Time& time, Resource& processors, Resource& to_device,
+            Resource& to_host)
+      : hardware_(hardware), time_(time), processors_(processors), to_device_(to_device), to_host_(to_host) {}
 
   absl::Status CopyToDevice(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_device_, bytes); }
   absl::Status CopyToHost(uint8_t*, const uint8_t*, int64_t bytes) override { return Copy(to_host_, bytes); }
   absl::Status Launch(Kernel kernel) override {
-    end_ = Begin() + KernelSeconds(hardware_, kernel.cost);
+    end_ = processors_.Use(Begin(), KernelSeconds(hardware_, kernel.cost));
     return absl::OkStatus();
   }
   absl::Status Record(Event& event) override {
@@ -93,7 +94,7 @@ class SimStream final : public Stream {
 
  private:
   double Begin() const { return std::max(end_, time_.Now()); }
-  absl::Status Copy(Bus& bus, int64_t bytes) {
+  absl::Status Copy(Resource& bus, int64_t bytes) {
     const double seconds = static_cast<double>(bytes) / hardware_.copy_bytes_per_second;
     end_ = bus.Use(Begin() + hardware_.copy_seconds, seconds);
     return absl::OkStatus();
@@ -101,8 +102,9 @@ class SimStream final : public Stream {
 
   const HardwareSpec& hardware_;
   const Time& time_;
-  Bus& to_device_;
-  Bus& to_host_;
+  Resource& processors_;
+  Resource& to_device_;
+  Resource& to_host_;
   double end_ = 0;  // of the work so far
 };
 
@@ -124,7 +126,7 @@ class SimDevice final : public Device {
   absl::StatusOr<Registration> Register(const uint8_t*, int64_t) override { return Registration(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
-    return std::make_unique<SimStream>(hardware_, time_, to_device_, to_host_);
+    return std::make_unique<SimStream>(hardware_, time_, processors_, to_device_, to_host_);
   }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return std::make_unique<SimEvent>(time_); }
 
@@ -137,8 +139,9 @@ class SimDevice final : public Device {
   const Time time_;
   MemoryBudget budget_;
   std::atomic<int64_t> next_address_{kAlignment};
-  Bus to_device_;
-  Bus to_host_;
+  Resource processors_;
+  Resource to_device_;
+  Resource to_host_;
 };
 
 }  // namespace

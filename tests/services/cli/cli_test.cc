@@ -127,6 +127,7 @@ class CliTest : public ::testing::Test {
     AddMakeModelCommand(app, commands);
     AddRoutingCommand(app, commands);
     AddSimulateCommand(app, commands);
+    AddSimulateDecodeCommand(app, commands);
     AddBenchCommand(app, commands);
     AddEvalCommand(app, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});
@@ -318,6 +319,15 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
   EXPECT_EQ(out.at("generated_tokens"), 1);
   EXPECT_EQ(out.at("different_experts_per_pass_and_layer"), 3.0);
   EXPECT_EQ(out.at("share_of_the_hottest_tenth"), 0.75) << "experts 3 and 4: three of four choices";
+  writer->Begin(std::span(tokens).last(1));
+  writer->Note(1, 0, std::vector<ExpertChoice>{{4, 1}, {5, 1}});
+  ASSERT_TRUE(writer->End().ok());
+  const Result replayed = Run({"routing", path, "--cache-experts", "0,2", "--prompts", "--json"}, false);
+  ASSERT_TRUE(replayed.status.ok()) << replayed.status;
+  const json caches = json::parse(replayed.out).at("caches");
+  EXPECT_EQ(caches.at(0).at("hit_rate"), 0);
+  EXPECT_EQ(caches.at(1).at("hit_rate"), 0.2) << "3, 4, 5, then 4 of the two held and 5";
+  EXPECT_THAT(Run({"routing", path, "--cache-experts", "21"}, false).status.message(), HasSubstr("--cache-experts"));
   EXPECT_THAT(Run({"routing", directory_ + "/none"}, false).status.message(), HasSubstr("none: cannot be read"));
 }
 
@@ -334,6 +344,22 @@ TEST_F(CliTest, SimulateComparesWithThePaper) {
   EXPECT_LE(out["prefill"][1].at("wall_over_longer"), 1.1);
   // The fitted one, 32K tokens, the highest throughput.
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(out.at("paper").at(i).at("deviation").get<double>(), 0, 0.15) << i;
+}
+
+TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
+  const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
+  const Result result = Run({"simulate-decode", machine, "--batch", "1,6", "--context", "1024", "--paper", "--json"},
+                            /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.at("decode").size(), 2u);
+  EXPECT_FALSE(out["decode"][0].contains("two_batches_seconds"));
+  EXPECT_LT(out["decode"][1].at("two_batches_seconds"), out["decode"][1].at("one_batch_seconds"));
+  ASSERT_EQ(out.at("paper").size(), 7u);
+  for (const json& row : out["paper"]) EXPECT_NEAR(row.at("deviation").get<double>(), 0, 0.1) << row;
+  EXPECT_THAT(Run({"simulate-decode", machine, "--context", "0"}, false).status.message(), HasSubstr("--context"));
+  EXPECT_THAT(Run({"simulate-decode", "deploy/hardware/h200.json"}, false).status.message(),
+              HasSubstr("h200.json: decode needs the machine's 'cpu_memory_bytes_per_second'"));
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {

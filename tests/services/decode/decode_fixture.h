@@ -102,7 +102,8 @@ class DecodeNode {
   explicit DecodeNode(const DecodeNodeOptions& options)
       : node(options.max_batch + options.max_chunk, options.nan_token, options.page_count),
         leases(node.pool(), options.reserve_ahead),
-        loop(node.engine(), node.pool(), leases, metrics,
+        forward(node.engine()),
+        loop(forward, node.pool(), leases, metrics,
              {.max_batch = options.max_batch,
               .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk}}) {}
 
@@ -110,6 +111,7 @@ class DecodeNode {
   MetricsRegistry registry{"decode"};
   DecodeMetrics metrics{registry};
   LeaseTable leases;
+  CpuForward forward;
   DecodeLoop loop;
 };
 

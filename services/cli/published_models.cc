@@ -1,0 +1,59 @@
+#include "services/cli/published_models.h"
+
+#include <cstring>
+
+#include "common/base/check.h"
+
+namespace moestro {
+namespace {
+
+ModelSpec DeepSeekV3() {
+  ModelSpec spec;
+  std::strcpy(spec.family, "deepseek_v3");
+  spec.hidden_size = 7168;
+  spec.num_layers = 61;
+  spec.first_dense_layers = 3;
+  spec.num_heads = 128;
+  spec.q_lora_rank = 1536;
+  spec.kv_lora_rank = 512;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 128;
+  spec.intermediate_size = 18432;
+  spec.moe_intermediate_size = 2048;
+  spec.num_experts = 256;
+  spec.experts_per_token = 8;
+  spec.num_shared_experts = 1;
+  spec.num_expert_groups = 8;
+  spec.experts_topk_groups = 4;
+  spec.vocab_size = 129280;
+  spec.token_count = 129280;
+  spec.max_position_embeddings = 163840;
+  return spec;
+}
+
+ModelSpec KimiK2() {
+  ModelSpec spec = DeepSeekV3();
+  std::strcpy(spec.family, "kimi_k2");
+  spec.first_dense_layers = 1;
+  spec.num_heads = 64;
+  spec.num_experts = 384;
+  spec.num_expert_groups = 1;
+  spec.experts_topk_groups = 1;
+  spec.vocab_size = 163840;
+  spec.token_count = 163840;
+  spec.max_position_embeddings = 131072;
+  return spec;
+}
+
+}  // namespace
+
+std::vector<std::string> PublishedModels() { return {"deepseek-v3", "kimi-k2"}; }
+
+ModelSpec PublishedModel(const std::string& name) {
+  if (name == "kimi-k2") return KimiK2();
+  MOE_CHECK(name == "deepseek-v3");
+  return DeepSeekV3();
+}
+
+}  // namespace moestro

@@ -1,0 +1,52 @@
+// The routed experts that a device holds: the same number of every layer's, loaded when a pass misses them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/model/router.h"
+#include "services/decode/experts/cache_policy.h"
+
+namespace moestro {
+
+// Slots of each layer that a budget pays for; at most num_experts.
+int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layers, int64_t num_experts);
+
+class ExpertCache {  // not thread-safe
+ public:
+  using NewPolicy = std::function<std::unique_ptr<CachePolicy>(int64_t num_experts)>;
+
+  ExpertCache(int64_t moe_layers, int64_t num_experts, int64_t slots, const NewPolicy& new_policy);
+
+  struct Load {
+    int32_t expert = 0;
+    int64_t slot = 0;
+  };
+  struct Pass {
+    std::vector<ExpertUse> hits;    // held when the pass came, in ascending id
+    std::vector<ExpertUse> misses;  // not held then, in ascending id
+    std::vector<Load> loads;        // those of the misses that are held from now on, and where
+  };
+  // A pass takes these experts in a layer (counted from the first one with experts). Experts of the pass itself are never
+  // given up for each other; the result is valid until the next call.
+  const Pass& Take(int64_t moe_layer, std::span<const ExpertChoice> choices);
+
+ private:
+  struct Layer {
+    std::unique_ptr<CachePolicy> policy;
+    std::vector<int32_t> held;     // by slot; -1: free
+    std::vector<int64_t> slot_of;  // by expert; -1: not held
+  };
+  std::vector<ExpertUse> Uses(std::span<const ExpertChoice> choices) const;
+  // Of the layer, for an expert that it does not hold: free, or given up by none of `uses`; -1 if there is none.
+  static int64_t FindSlot(const Layer& layer, std::span<const ExpertUse> uses);
+
+  const int64_t num_experts_;
+  std::vector<Layer> layers_;
+  Pass pass_;
+};
+
+}  // namespace moestro

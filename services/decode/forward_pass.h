@@ -1,0 +1,37 @@
+// What computes a step: on the CPU alone, or with a device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/model/engine.h"
+
+namespace moestro {
+
+class ForwardPass {  // one Forward at a time
+ public:
+  virtual ~ForwardPass() = default;
+  virtual const ModelSpec& spec() const = 0;
+  virtual int64_t max_rows() const = 0;
+  // As Engine::Forward.
+  virtual absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                               absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+};
+
+class CpuForward final : public ForwardPass {
+ public:
+  explicit CpuForward(Engine& engine) : engine_(engine) {}  // which outlives it
+  const ModelSpec& spec() const override { return engine_.spec(); }
+  int64_t max_rows() const override { return engine_.max_rows(); }
+  absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
+    return engine_.Forward(batch, interrupted, on_logits);
+  }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,73 @@
+#include "services/decode/hybrid_device.h"
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/device/host/host_device.h"
+#include "services/decode/overlap/cpu_experts.h"
+#include "services/decode/overlap/host_compute.h"
+#include "services/decode/overlap/measure.h"
+#include "services/decode/overlap/split.h"
+
+namespace moestro {
+
+absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
+                                                                   const WeightSegment& segment,
+                                                                   const CpuKernels& kernels, WorkerPool& workers,
+                                                                   int64_t max_rows, RoutingTraceWriter* trace) {
+  std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
+  const ModelSpec& spec = segment.spec();
+  if (spec.first_dense_layers >= spec.num_layers) {
+    return absl::InvalidArgumentError("--device " + config.device +
+                                      ": the model has no routed experts, which the CPU would compute: use none");
+  }
+  hybrid->overlap_ = config.overlap;
+  MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
+  hybrid->device_ = device::NewHostDevice({});
+  hybrid->compute_ = std::make_unique<HostCompute>(spec, hybrid->weights_, kernels, max_rows, workers.own_threads());
+  hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
+  HybridForward::Options options{
+      .max_rows = max_rows, .split = [self = hybrid.get()](const CheckedBatch& batch) { return self->Split(batch); }};
+  if (trace != nullptr) {
+    options.on_routing = [trace](int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices) {
+      trace->Note(layer, first_row, choices);
+    };
+  }
+  MOE_ASSIGN_OR_RETURN(hybrid->forward_, HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_,
+                                                               *hybrid->experts_, std::move(options)));
+  MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
+  hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
+  hybrid->LogChoice(config.max_batch);
+  return hybrid;
+}
+
+size_t HybridDevice::Split(const CheckedBatch& batch) const {
+  const size_t whole = batch.runs.size();
+  if (overlap_ == "off") return whole;
+  const size_t first = SplitRuns(batch);
+  const int64_t rows = batch.runs[first - 1].end;
+  if (overlap_ == "on") return first;
+  return costs_->TwoBatches(rows, batch.size() - rows) < costs_->OneBatch(batch.size()) ? first : whole;
+}
+
+void HybridDevice::LogChoice(int max_batch) const {
+  std::string predicted;
+  for (int64_t rows = 2; rows <= max_batch; ++rows) {
+    const double two = costs_->TwoBatches(rows - rows / 2, rows / 2);
+    const double one = costs_->OneBatch(rows);
+    const bool cut = overlap_ == "on" || (overlap_ == "auto" && two < one);
+    predicted += fmt::format("{}{}: {} ({:.2f} ms, the other {:.2f})", rows == 2 ? "" : ", ", rows, cut ? "two" : "one",
+                             1e3 * (cut ? two : one), 1e3 * (cut ? one : two));
+  }
+  const LayerTimes layer = costs_->At(1);
+  spdlog::info(
+      "--device {}, --overlap {}: batches by sequences of a step: {}; a layer of one row: attention {:.0f} us, shared "
+      "expert {:.0f}, routed experts {:.0f}, copies {:.0f}, waking {:.0f}",
+      device_->name(), overlap_, max_batch == 1 ? "1: one" : predicted, 1e6 * layer.attend, 1e6 * layer.shared,
+      1e6 * layer.experts, 1e6 * layer.transfer, 1e6 * layer.sync);
+}
+
+}  // namespace moestro

@@ -1,0 +1,45 @@
+// The device that --device names, and the forward pass that runs on it and the CPU workers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/binding.h"
+#include "common/model/routing_trace.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/segment.h"
+#include "services/decode/config.h"
+#include "services/decode/overlap/cost_model.h"
+#include "services/decode/overlap/hybrid_forward.h"
+
+namespace moestro {
+
+class HybridDevice {
+ public:
+  // REQUIRES config.device other than none. Measures what steps cost and logs how they will be cut. Errors are those of
+  // the weights or the device. Segment, kernels, workers and, unless it is null, trace outlive it.
+  static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config, const WeightSegment& segment,
+                                                              const CpuKernels& kernels, WorkerPool& workers,
+                                                              int64_t max_rows, RoutingTraceWriter* trace);
+
+  HybridForward& forward() { return *forward_; }
+
+ private:
+  HybridDevice() = default;
+  // How a step is cut under --overlap.
+  size_t Split(const CheckedBatch& batch) const;
+  void LogChoice(int max_batch) const;
+
+  std::string overlap_;
+  std::unique_ptr<device::Device> device_;
+  ModelWeights weights_;
+  std::unique_ptr<DecodeCompute> compute_;
+  std::unique_ptr<RoutedExperts> experts_;
+  std::unique_ptr<HybridForward> forward_;
+  std::unique_ptr<CostModel> costs_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,75 @@
+#include "services/decode/overlap/hybrid_forward.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// The runs [begin, end) of a batch as a batch of their own.
+CheckedBatch Part(const CheckedBatch& batch, size_t begin, size_t end) {
+  const int64_t first_row = batch.runs[begin].begin;
+  const int64_t rows = batch.runs[end - 1].end - first_row;
+  CheckedBatch part{batch.rows.subspan(static_cast<size_t>(first_row), static_cast<size_t>(rows)), batch.sequences, {}};
+  for (size_t i = begin; i < end; ++i) {
+    part.runs.push_back({batch.runs[i].begin - first_row, batch.runs[i].end - first_row});
+  }
+  return part;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HybridForward>> HybridForward::Create(const ModelSpec& spec, device::Device& device,
+                                                                     DecodeCompute& compute, RoutedExperts& experts,
+                                                                     Options options) {
+  std::unique_ptr<HybridForward> forward(new HybridForward(spec, device, compute, experts, std::move(options)));
+  for (int lane = 0; lane < kMaxLanes; ++lane) {
+    MOE_ASSIGN_OR_RETURN(forward->lanes_[static_cast<size_t>(lane)],
+                         Lane::Create(forward->shared_, lane, forward->max_rows()));
+  }
+  return forward;
+}
+
+absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  MOE_ASSIGN_OR_RETURN(const CheckedBatch checked, CheckBatch(spec(), max_rows(), batch));
+  const size_t runs = checked.runs.size();
+  const size_t first = runs > 1 ? options_.split(checked) : runs;
+  MOE_CHECK(first >= 1 && first <= runs);
+  const int lanes = first == runs ? 1 : kMaxLanes;
+  shared_.device_turns.Begin(lanes);
+  shared_.expert_turns.Begin(lanes);
+  shared_.failed = false;
+  if (lanes == 1) {
+    MOE_RETURN_IF_ERROR(lane(0).Run(0, checked, batch.form, interrupted));
+  } else {
+    MOE_RETURN_IF_ERROR(RunBoth(Part(checked, 0, first), Part(checked, first, runs), batch.form, interrupted));
+    ++overlapped_steps_;
+  }
+  const absl::Status status = shared_.compute.Logits(batch.rows, lane(0).stream(), on_logits);
+  if (!status.ok()) MOE_RETURN_IF_ERROR(lane(0).Renew());
+  return status;
+}
+
+absl::Status HybridForward::RunBoth(const CheckedBatch& first, const CheckedBatch& second, MlaForm form,
+                                    absl::FunctionRef<absl::Status()> interrupted) {
+  absl::Status second_status;
+  double seconds = shared_.device.Now();  // where time is simulated, it passes from thread to thread
+  second_thread_.Start([&] {
+    shared_.device.AdvanceTo(seconds);
+    second_status = lane(1).Run(first.size(), second, form, [] { return absl::OkStatus(); });
+    seconds = shared_.device.Now();
+  });
+  const absl::Status first_status = lane(0).Run(0, first, form, interrupted);
+  second_thread_.Wait();
+  shared_.device.AdvanceTo(seconds);
+  // A lane that stopped because the other one failed says so, and the other one why.
+  return first_status.ok() ||
+                 (absl::IsCancelled(first_status) && !second_status.ok() && !absl::IsCancelled(second_status))
+             ? second_status
+             : first_status;
+}
+
+}  // namespace moestro

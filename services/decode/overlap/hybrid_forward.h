@@ -1,0 +1,61 @@
+// A decode step on a device and the CPU: one micro-batch, or two that take turns (paper, section 3.3.1).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "services/decode/forward_pass.h"
+#include "services/decode/overlap/helper_thread.h"
+#include "services/decode/overlap/lane.h"
+
+namespace moestro {
+
+// How many of the batch's runs the first micro-batch takes: all of them for one micro-batch, else 1 to all but one.
+using SplitPolicy = std::function<size_t(const CheckedBatch& batch)>;
+
+class HybridForward final : public ForwardPass {
+ public:
+  struct Options {
+    int64_t max_rows = 0;
+    SplitPolicy split;
+    // As LaneShared::on_routing; may be empty.
+    std::function<void(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices)> on_routing = {};
+  };
+  // All must outlive it. `compute` and `experts` take max_rows rows.
+  static absl::StatusOr<std::unique_ptr<HybridForward>> Create(const ModelSpec& spec, device::Device& device,
+                                                               DecodeCompute& compute, RoutedExperts& experts,
+                                                               Options options);
+
+  const ModelSpec& spec() const override { return shared_.spec; }
+  int64_t max_rows() const override { return options_.max_rows; }
+  // The bits are those of one batch on the engine, if the kernels are the engine's, however the batch is cut.
+  absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+
+  // Steps so far that were cut in two. Thread-safe.
+  int64_t overlapped_steps() const { return overlapped_steps_; }
+
+  // For measurements, between steps.
+  LaneShared& shared() { return shared_; }
+  Lane& lane(int index) { return *lanes_[static_cast<size_t>(index)]; }
+
+ private:
+  HybridForward(const ModelSpec& spec, device::Device& device, DecodeCompute& compute, RoutedExperts& experts,
+                Options options)
+      : options_(std::move(options)), shared_{spec, device, compute, experts, options_.on_routing} {}
+  absl::Status RunBoth(const CheckedBatch& first, const CheckedBatch& second, MlaForm form,
+                       absl::FunctionRef<absl::Status()> interrupted);
+
+  const Options options_;
+  LaneShared shared_;
+  std::array<std::unique_ptr<Lane>, kMaxLanes> lanes_;
+  HelperThread second_thread_;
+  std::atomic<int64_t> overlapped_steps_ = 0;
+};
+
+}  // namespace moestro

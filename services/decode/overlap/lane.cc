@@ -1,0 +1,96 @@
+#include "services/decode/overlap/lane.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+
+namespace moestro {
+
+absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index, int64_t max_rows) {
+  MOE_ASSIGN_OR_RETURN(HandOverMemory memory, HandOverMemory::Create(shared.device, shared.spec, max_rows));
+  std::unique_ptr<Lane> lane(new Lane(shared, index, std::move(memory)));
+  MOE_RETURN_IF_ERROR(lane->Renew());
+  return lane;
+}
+
+absl::Status Lane::Renew() {
+  if (stream_ != nullptr) (void)stream_->Synchronize();  // its status has been seen
+  stream_.reset();
+  MOE_ASSIGN_OR_RETURN(stream_, shared_.device.NewStream(index_ == 0 ? "decode A" : "decode B"));
+  MOE_ASSIGN_OR_RETURN(ready_, shared_.device.NewEvent());
+  return absl::OkStatus();
+}
+
+absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
+                       absl::FunctionRef<absl::Status()> interrupted) {
+  shared_.compute.Begin(index_, first_row, batch, form);
+  absl::Status status = RunLayers(first_row, batch.size(), interrupted);
+  if (!status.ok()) shared_.failed = true;
+  shared_.device_turns.Leave(index_);
+  shared_.expert_turns.Leave(index_);
+  if (status.ok()) return status;
+  const absl::Status renewed = Renew();
+  return renewed.ok() ? status : renewed;
+}
+
+absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted) {
+  const ModelSpec& spec = shared_.spec;
+  MOE_RETURN_IF_ERROR(shared_.compute.Embed(index_, *stream_));
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    MOE_RETURN_IF_ERROR(interrupted());
+    if (shared_.failed) return absl::CancelledError("the other half of the step has failed");
+    MOE_RETURN_IF_ERROR(Annotate(LaunchLayer(layer, rows), absl::StrFormat("layer %d", layer)));
+    if (!spec.IsMoeLayer(layer)) continue;
+    MOE_RETURN_IF_ERROR(Annotate(ready_->Wait(), absl::StrFormat("layer %d", layer)));
+    if (shared_.on_routing) {
+      shared_.on_routing(layer, first_row,
+                         std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
+    }
+    shared_.expert_turns.Take(index_);
+    shared_.experts.Run(layer, rows, host_);
+    shared_.expert_turns.Pass(index_);
+  }
+  MOE_RETURN_IF_ERROR(LaunchLayer(spec.num_layers, rows));
+  return ready_->Wait();
+}
+
+absl::Status Lane::LaunchLayer(int64_t layer, int64_t rows) {
+  const ModelSpec& spec = shared_.spec;
+  shared_.device_turns.Take(index_);
+  if (layer > 0 && spec.IsMoeLayer(layer - 1)) {
+    MOE_RETURN_IF_ERROR(CopyToDevice(rows));
+    MOE_RETURN_IF_ERROR(shared_.compute.Combine(index_, layer - 1, *stream_));
+  }
+  if (layer == spec.num_layers) {
+    MOE_RETURN_IF_ERROR(stream_->Record(*ready_));
+  } else {
+    MOE_RETURN_IF_ERROR(shared_.compute.Attend(index_, layer, *stream_));
+    if (spec.IsMoeLayer(layer)) {
+      MOE_RETURN_IF_ERROR(CopyToHost(rows));
+      MOE_RETURN_IF_ERROR(stream_->Record(*ready_));
+      MOE_RETURN_IF_ERROR(shared_.compute.Shared(index_, layer, *stream_));
+    }
+  }
+  shared_.device_turns.Pass(index_);
+  return absl::OkStatus();
+}
+
+absl::Status Lane::CopyToHost(int64_t rows) {
+  const HandOver from = shared_.compute.hand_over(index_);
+  const auto copy = [&](auto* to, const auto* source, int64_t count) {
+    return stream_->CopyToHost(reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(source),
+                               count * static_cast<int64_t>(sizeof(*to)));
+  };
+  MOE_RETURN_IF_ERROR(copy(host_.x, from.x, rows * shared_.spec.hidden_size));
+  return copy(host_.choices, from.choices, rows * shared_.spec.experts_per_token);
+}
+
+absl::Status Lane::CopyToDevice(int64_t rows) {
+  return stream_->CopyToDevice(reinterpret_cast<uint8_t*>(shared_.compute.hand_over(index_).sums),
+                               reinterpret_cast<const uint8_t*>(host_.sums),
+                               rows * shared_.spec.hidden_size * static_cast<int64_t>(sizeof(float)));
+}
+
+}  // namespace moestro

@@ -1,0 +1,75 @@
+// One micro-batch on its way through the layers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/model/batch.h"
+#include "services/decode/overlap/compute.h"
+#include "services/decode/overlap/hand_over_memory.h"
+#include "services/decode/overlap/turns.h"
+
+namespace moestro {
+
+// What the lanes of a step share.
+struct LaneShared {
+  const ModelSpec& spec;
+  device::Device& device;
+  DecodeCompute& compute;
+  RoutedExperts& experts;
+  // Told of a layer's choices, of the step's rows from first_row on, by the threads of the lanes. Empty: not told.
+  std::function<void(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices)> on_routing;
+  Turns device_turns{device};     // of putting a layer on the device, so that its kernels come in a fixed order
+  Turns expert_turns{device};     // of the CPU workers
+  std::atomic<bool> failed = {};  // a lane of this step has: the others need not go on
+};
+
+// Paper, section 3.3.1 and Fig. 7. A layer with experts:
+//
+//   device   attention, router ─┬─ shared expert ──────────────┬─ combine, next attention ...
+//   copies                      └─ x, choices ─┐        sums ──┘
+//   CPU                                        └─ experts ─┘
+//
+// The lane's thread waits for the device once a layer, for x and choices; the device waits for the host in that it gets
+// the rest of the layer's work only then. While a lane's thread waits, the CPU works for the other lane; while the CPU
+// works for it, the device does.
+class Lane {
+ public:
+  static absl::StatusOr<std::unique_ptr<Lane>> Create(LaneShared& shared, int index, int64_t max_rows);
+
+  // Takes the rows through all layers and returns when the device has done them. `interrupted` is asked before every
+  // layer. After an error nothing of the step is on the stream any more.
+  absl::Status Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
+                   absl::FunctionRef<absl::Status()> interrupted);
+
+  // Puts what is handed over in a layer on the stream: x and choices; sums.
+  absl::Status CopyToHost(int64_t rows);
+  absl::Status CopyToDevice(int64_t rows);
+  // Waits for what is on the stream and forgets that it has failed.
+  absl::Status Renew();
+
+  device::Stream& stream() { return *stream_; }
+  const HandOver& host() const { return host_; }
+
+ private:
+  Lane(LaneShared& shared, int index, HandOverMemory memory)
+      : shared_(shared), index_(index), memory_(std::move(memory)), host_(memory_.get()) {}
+  absl::Status RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted);
+  // Puts the layer on the stream, behind what is left of the one before it; num_layers: what is left of the last one.
+  absl::Status LaunchLayer(int64_t layer, int64_t rows);
+
+  LaneShared& shared_;
+  const int index_;
+  HandOverMemory memory_;
+  const HandOver host_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<device::Event> ready_;  // x and choices are there; or the last layer is done
+};
+
+}  // namespace moestro

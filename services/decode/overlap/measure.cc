@@ -1,0 +1,115 @@
+#include "services/decode/overlap/measure.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/model/buffer.h"
+
+namespace moestro {
+namespace {
+
+constexpr int kRepeats = 4;
+
+// Pages of one sequence, for this measurement alone.
+class ScratchPages {
+ public:
+  ScratchPages(const ModelSpec& spec, int64_t tokens)
+      : geometry_{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kPageTokens)},
+        memory_(geometry_.page_count * geometry_.page_bytes()) {
+    for (uint32_t page = 0; page < geometry_.page_count; ++page) list_.push_back(page);
+  }
+  KvPages pages() const { return {geometry_, memory_.get(), list_}; }
+
+ private:
+  KvGeometry geometry_;
+  Buffer<uint8_t> memory_;
+  std::vector<uint32_t> list_;
+};
+
+class Measurement {
+ public:
+  Measurement(HybridForward& forward, int64_t rows)
+      : shared_(forward.shared()), lane_(forward.lane(0)), rows_(rows), scratch_(shared_.spec, rows) {}
+
+  absl::StatusOr<LayerTimes> Run() {
+    const ModelSpec& spec = shared_.spec;
+    const KvPages pages[] = {scratch_.pages()};
+    std::vector<EngineRow> rows;
+    for (int32_t i = 0; i < rows_; ++i) {
+      rows.push_back({.token = static_cast<int32_t>(i % spec.token_count), .position = i});
+    }
+    MOE_ASSIGN_OR_RETURN(const CheckedBatch batch, CheckBatch(spec, rows_, {rows, pages, MlaForm::kAbsorbed}));
+    MOE_ASSIGN_OR_RETURN(done_, shared_.device.NewEvent());
+    shared_.compute.Begin(0, 0, batch, MlaForm::kAbsorbed);
+    MOE_RETURN_IF_ERROR(shared_.compute.Embed(0, lane_.stream()));
+    LayerTimes shortest;
+    for (double* part : Parts(shortest)) *part = std::numeric_limits<double>::infinity();
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      const int64_t moe_layers = spec.num_layers - spec.first_dense_layers;
+      MOE_ASSIGN_OR_RETURN(LayerTimes times, Once(spec.first_dense_layers + repeat % moe_layers));
+      const auto now = Parts(times);
+      const auto best = Parts(shortest);
+      for (size_t i = 0; i < now.size(); ++i) *best[i] = std::min(*best[i], *now[i]);
+    }
+    return shortest;
+  }
+
+ private:
+  static std::vector<double*> Parts(LayerTimes& times) {
+    return {&times.attend, &times.shared, &times.experts, &times.transfer, &times.sync};
+  }
+
+  // Seconds that the stream takes for what `launch` puts on it, and the thread to hear of its end.
+  absl::StatusOr<double> Time(absl::FunctionRef<absl::Status()> launch) {
+    MOE_RETURN_IF_ERROR(lane_.stream().Synchronize());
+    const double begin = shared_.device.Now();
+    MOE_RETURN_IF_ERROR(launch());
+    MOE_RETURN_IF_ERROR(lane_.stream().Record(*done_));
+    MOE_RETURN_IF_ERROR(done_->Wait());
+    return shared_.device.Now() - begin;
+  }
+
+  absl::StatusOr<LayerTimes> Once(int64_t layer) {
+    device::Stream& stream = lane_.stream();
+    LayerTimes times;
+    MOE_ASSIGN_OR_RETURN(times.sync, Time([] { return absl::OkStatus(); }));
+    MOE_ASSIGN_OR_RETURN(times.attend, Time([&] { return shared_.compute.Attend(0, layer, stream); }));
+    MOE_ASSIGN_OR_RETURN(times.shared, Time([&] { return shared_.compute.Shared(0, layer, stream); }));
+    MOE_ASSIGN_OR_RETURN(times.transfer, Time([&] { return lane_.CopyToHost(rows_); }));
+    const double begin = shared_.device.Now();
+    shared_.experts.Run(layer, rows_, lane_.host());
+    times.experts = shared_.device.Now() - begin;
+    MOE_ASSIGN_OR_RETURN(const double back, Time([&] { return lane_.CopyToDevice(rows_); }));
+    MOE_ASSIGN_OR_RETURN(const double combine, Time([&] { return shared_.compute.Combine(0, layer, stream); }));
+    const auto without_sync = [&](double seconds) { return std::max(0.0, seconds - times.sync); };
+    times.attend = without_sync(times.attend) + without_sync(combine);
+    times.shared = without_sync(times.shared);
+    times.transfer = without_sync(times.transfer) + without_sync(back);
+    return times;
+  }
+
+  LaneShared& shared_;
+  Lane& lane_;
+  const int64_t rows_;
+  const ScratchPages scratch_;
+  std::unique_ptr<device::Event> done_;
+};
+
+}  // namespace
+
+absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows) {
+  std::vector<CostModel::Point> points;
+  for (int64_t rows = 1;; rows = std::min(2 * rows, most_rows)) {
+    Measurement measurement(forward, rows);
+    MOE_ASSIGN_OR_RETURN(const LayerTimes times, measurement.Run());
+    points.push_back({rows, times});
+    if (rows == most_rows) break;
+  }
+  const ModelSpec& spec = forward.spec();
+  return CostModel(std::move(points), spec.num_layers - spec.first_dense_layers);
+}
+
+}  // namespace moestro

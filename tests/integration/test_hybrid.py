@@ -1,0 +1,43 @@
+"""decode --device host: the tokens that decode gives without a device, steps cut in two or not."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+PROMPTS = [[20 + (i * 131 + j * 17) % 900 for j in range(30 + 10 * i)] for i in range(4)]
+
+
+def answers(node):
+    def ask(prompt):
+        replies = node.stub.Generate(node.request(prompt, 40, temperature=0.0, ignore_eos=True), timeout=120)
+        return [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        return list(pool.map(ask, PROMPTS))
+
+
+@pytest.fixture(scope="module")
+def expected(node):
+    return answers(node)
+
+
+@pytest.mark.parametrize("overlap", ["on", "off", "auto"])
+def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overlap):
+    flags = dict(absorbed, decode=["--device", "host", "--overlap", overlap])
+    with make_node(flags) as node:
+        assert answers(node) == expected
+        overlapped = node.metrics("decode")["moestro_decode_overlapped_steps_total"]
+        assert overlap == "auto" or (overlapped > 0) == (overlap == "on")
+        choice = [line for line in node.log("decode").splitlines() if "batches by sequences of a step" in line]
+        assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]
+
+
+def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
+    for flags, message in ((["--device", "tpu"], "--device tpu: use none or host"),
+                           (["--overlap", "maybe"], "--overlap maybe: use auto, on or off")):
+        node = make_node({"decode": flags})
+        try:
+            node.start("decode")
+            assert node.processes["decode"].wait(timeout=60) == 2
+            assert message in node.log("decode")
+        finally:
+            node.stop()

@@ -1,0 +1,85 @@
+// Continuous batching on a device: what a sequence generates depends neither on the device, nor on its neighbours.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/device/host/host_device.h"
+#include "services/decode/overlap/split.h"
+#include "tests/services/decode/decode_fixture.h"
+#include "tests/services/decode/overlap/overlap_fixture.h"
+
+namespace moestro {
+namespace {
+
+constexpr int kMaxBatch = 6;
+constexpr int64_t kMaxChunk = 16;
+constexpr int32_t kNanToken = 3;
+
+class HybridLoopTest : public testing::Test {
+ protected:
+  static std::vector<int32_t> Prompt(int i) {
+    std::vector<int32_t> tokens;
+    for (int j = 0; j < 5 + 7 * i; ++j) tokens.push_back(20 + (31 * i + 3 * j) % 150);
+    return tokens;
+  }
+  std::shared_ptr<TokenStream> Start(const std::vector<int32_t>& prompt, int64_t max_tokens) {
+    const auto lease = leases_.Reserve({.tokens = prompt, .max_tokens = 200, .arrival = ++arrivals_}).value();
+    return loop_.Prompt(lease, {.max_tokens = max_tokens}).value();
+  }
+  DecodeOutcome Alone(const std::vector<int32_t>& prompt, int64_t max_tokens) {
+    return RunAlone(reference_, prompt, max_tokens, {});
+  }
+
+  EngineNode reference_{256};
+  EngineNode node_{kMaxBatch + kMaxChunk, kNanToken};
+  const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
+  HostHybrid hybrid_{*device_, node_.segment(), node_.workers(), kMaxBatch + kMaxChunk, SplitRuns};
+  LeaseTable leases_{node_.pool(), 64};
+  MetricsRegistry registry_{"decode"};
+  DecodeMetrics metrics_{registry_};
+  uint64_t arrivals_ = 0;
+  DecodeLoop loop_{hybrid_.forward(), node_.pool(), leases_, metrics_,
+                   {.max_batch = kMaxBatch, .chunks = {.bound_seconds = 10, .max_rows = kMaxChunk}}};
+};
+
+TEST_F(HybridLoopTest, EveryStreamHasTheTokensThatItHasAlone) {
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < kMaxBatch + 2; ++i) streams.push_back(Start(Prompt(i), 10 + i));
+  for (int i = 0; i < kMaxBatch + 2; ++i) {
+    const DecodeOutcome outcome = Collect(*streams[static_cast<size_t>(i)]);
+    const DecodeOutcome expected = Alone(Prompt(i), 10 + i);
+    EXPECT_EQ(outcome.ids, expected.ids) << i;
+    EXPECT_EQ(outcome.logprobs, expected.logprobs) << i;
+  }
+  EXPECT_GT(hybrid_.forward().overlapped_steps(), 0);
+}
+
+TEST_F(HybridLoopTest, CancellingAStreamLeavesTheOthersTokensUnchanged) {
+  const DecodeOutcome expected = Alone(Prompt(1), 60);
+  for (int cancelled_after = 1; cancelled_after <= 3; ++cancelled_after) {
+    const auto neighbour = Start(Prompt(3), 150);
+    const auto stream = Start(Prompt(1), 60);
+    for (int i = 0; i < cancelled_after; ++i) {
+      while (!std::holds_alternative<SampledToken>(neighbour->Next(std::chrono::seconds(60)).value())) {
+      }
+    }
+    loop_.Remove(neighbour);
+    const DecodeOutcome outcome = Collect(*stream);
+    EXPECT_EQ(outcome.ids, expected.ids);
+    EXPECT_EQ(outcome.logprobs, expected.logprobs);
+    EXPECT_EQ(outcome.reason, StopReason::kLength);
+  }
+}
+
+TEST_F(HybridLoopTest, OneBadSequenceDoesNotHarmItsNeighbours) {
+  const auto neighbour = Start(Prompt(1), 40);
+  std::vector<int32_t> bad = Prompt(4);
+  bad[20] = kNanToken;
+  const DecodeOutcome failed = Collect(*Start(bad, 10));
+  EXPECT_EQ(failed.error.code(), absl::StatusCode::kInternal) << failed.error;
+  EXPECT_EQ(Collect(*neighbour).ids, Alone(Prompt(1), 40).ids);
+}
+
+}  // namespace
+}  // namespace moestro

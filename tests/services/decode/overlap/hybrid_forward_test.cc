@@ -1,0 +1,223 @@
+// Steps on a device beside the CPU: the engine's bits, whatever the cut and however the threads are scheduled.
+#include "services/decode/overlap/hybrid_forward.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "common/device/host/host_device.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/services/decode/overlap/overlap_fixture.h"
+#include "tests/support/faulty_device.h"
+
+namespace moestro {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMaxBatch = 8;
+constexpr int64_t kMaxRows = 32;
+constexpr int32_t kNanToken = 3;
+
+// Holds any thread that calls it up for up to 100 us, differently each time.
+class RandomDelays {
+ public:
+  void operator()() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(Draw());
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
+
+ private:
+  int Draw() {
+    std::lock_guard lock(mutex_);
+    return static_cast<int>(random_() % 100);
+  }
+  std::mutex mutex_;
+  std::mt19937 random_{1};
+};
+
+class HybridForwardTest : public testing::Test {
+ protected:
+  HybridForwardTest() {
+    for (int i = 0; i < kMaxBatch; ++i) {
+      prompts_.push_back(RandomTokens(20 + 13 * i, spec().token_count - 20, 100 + i));
+      for (int32_t& token : prompts_.back()) token += 20;
+      sequences_.emplace_back(spec(), kTokens);
+      RunPrompt(*engine_, sequences_.back(), prompts_.back(), kMaxRows, MlaForm::kAbsorbed);
+      pages_.push_back(sequences_.back().pages());
+    }
+  }
+  const ModelSpec& spec() const { return model_.segment->spec(); }
+
+  // The next tokens of the first `batch` sequences: one each, and `chunk` of the last one.
+  std::vector<EngineRow> Step(int64_t batch, int64_t chunk = 1) const {
+    std::vector<EngineRow> rows;
+    for (int32_t i = 0; i < batch; ++i) {
+      const auto position = static_cast<int32_t>(prompts_[static_cast<size_t>(i)].size());
+      for (int32_t j = 0; j < (i + 1 == batch ? chunk : 1); ++j) {
+        rows.push_back({.token = 30 + i + j, .position = position + j, .sequence = i, .wants_logits = true});
+      }
+    }
+    return rows;
+  }
+  // Cached numbers of the step's tokens.
+  std::vector<uint16_t> Kv(const std::vector<EngineRow>& rows) const {
+    std::vector<uint16_t> numbers;
+    for (const EngineRow& row : rows) {
+      for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+        const uint16_t* token = pages_[static_cast<size_t>(row.sequence)].Token(layer, row.position);
+        numbers.insert(numbers.end(), token, token + spec().kv_dim());
+      }
+    }
+    return numbers;
+  }
+  void ForgetKv(const std::vector<EngineRow>& rows) const {
+    for (const EngineRow& row : rows) {
+      for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+        std::memset(pages_[static_cast<size_t>(row.sequence)].Token(layer, row.position), 0xff,
+                    static_cast<size_t>(spec().kv_dim()) * 2);
+      }
+    }
+  }
+  absl::Status Run(ForwardPass& forward, const std::vector<EngineRow>& rows, Logits* logits) const {
+    logits->clear();
+    return forward.Forward({rows, pages_}, NeverInterrupted, [&](int64_t row, std::span<const float> values) {
+      EXPECT_EQ(row, std::ssize(*logits));
+      logits->emplace_back(values.begin(), values.end());
+    });
+  }
+  void ExpectTheEnginesBits(HybridForward& forward, const std::vector<EngineRow>& rows, const std::string& what) {
+    CpuForward engine(*engine_);
+    Logits expected;
+    ASSERT_TRUE(Run(engine, rows, &expected).ok());
+    const std::vector<uint16_t> expected_kv = Kv(rows);
+    ForgetKv(rows);
+    Logits actual;
+    const absl::Status status = Run(forward, rows, &actual);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(SameBits(actual, expected)) << what;
+    EXPECT_EQ(Kv(rows), expected_kv) << what;
+  }
+
+  static constexpr int64_t kTokens = 200;
+  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec(), .nan_token = kNanToken});
+  WorkerPool pool_{2};
+  const std::unique_ptr<Engine> engine_ =
+      Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kMaxRows}).value();
+  const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
+  std::vector<std::vector<int32_t>> prompts_;
+  std::vector<TestSequence> sequences_;
+  std::vector<KvPages> pages_;
+};
+
+TEST_F(HybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
+  size_t cut = 0;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  for (int64_t batch = 1; batch <= kMaxBatch; ++batch) {
+    for (cut = 1; cut <= static_cast<size_t>(batch); ++cut) {
+      ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
+    }
+  }
+  EXPECT_EQ(hybrid.forward().overlapped_steps(), 7 * 8 / 2);
+}
+
+TEST_F(HybridForwardTest, HasTheEnginesBitsWithPromptsInTheStep) {
+  size_t cut = 0;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  for (cut = 1; cut <= 4; ++cut) ExpectTheEnginesBits(hybrid.forward(), Step(4, 20), testing::PrintToString(cut));
+}
+
+TEST_F(HybridForwardTest, HasTheEnginesBitsWithDelaysInEveryThread) {
+  RandomDelays delay;
+  device::FaultyDevice faulty(*device_);
+  faulty.set_fault([&](const std::string&) {
+    delay();
+    return absl::OkStatus();
+  });
+  size_t cut = 0;
+  HostHybrid hybrid(
+      faulty, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; }, [&] { delay(); });
+  for (const int64_t batch : {2, 3, 5, 8}) {
+    for (cut = 1; cut < static_cast<size_t>(batch); ++cut) {
+      ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
+    }
+  }
+}
+
+// The interrupt comes between layers; what fails in one half ends the other one, too.
+TEST_F(HybridForwardTest, ErrorsEndTheStepAndNotTheNextOne) {
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{2}; });
+  std::vector<EngineRow> bad = Step(4);
+  Logits logits;
+  for (const size_t row : {0, 3}) {
+    bad[row].token = kNanToken;
+    const absl::Status status = Run(hybrid.forward(), bad, &logits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(status.message(), HasSubstr("layer"));
+    bad[row].token = 30;
+    ExpectTheEnginesBits(hybrid.forward(), Step(4), "after an error");
+  }
+  int asked = 0;
+  const absl::Status interrupted = hybrid.forward().Forward(
+      {Step(4), pages_}, [&] { return ++asked == 3 ? absl::AbortedError("enough") : absl::OkStatus(); },
+      [](int64_t, std::span<const float>) { ADD_FAILURE(); });
+  EXPECT_EQ(interrupted.message(), "enough");
+  ExpectTheEnginesBits(hybrid.forward(), Step(4), "after an interrupt");
+  bad[1].position = 10000;
+  EXPECT_EQ(Run(hybrid.forward(), bad, &logits).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(HybridForwardTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
+  device::FaultyDevice faulty(*device_);
+  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  std::set<std::string> seen;
+  std::mutex mutex;
+  faulty.set_fault([&](const std::string& operation) {
+    std::lock_guard lock(mutex);
+    seen.insert(operation);
+    return absl::OkStatus();
+  });
+  ExpectTheEnginesBits(hybrid.forward(), Step(3), "before");
+  for (const std::string& operation : std::set(seen)) {
+    for (const int when : {1, 2, 5}) {
+      if (operation == "run: head" && when > 1) continue;  // a step has one
+      int count = 0;
+      faulty.set_fault([&](const std::string& now) -> absl::Status {
+        std::lock_guard lock(mutex);
+        if (now != operation || ++count != when) return absl::OkStatus();
+        return absl::UnavailableError("broken: " + operation);
+      });
+      Logits logits;
+      const absl::Status status = Run(hybrid.forward(), Step(3), &logits);
+      if (count >= when) {
+        EXPECT_THAT(status.message(), HasSubstr("broken: " + operation));
+      }
+      faulty.set_fault([](const std::string&) { return absl::OkStatus(); });
+      ExpectTheEnginesBits(hybrid.forward(), Step(3), "after " + operation);
+    }
+  }
+  EXPECT_THAT(seen, testing::IsSupersetOf({"copy", "event", "launch", "record", "run: attend", "run: head"}));
+}
+
+TEST_F(HybridForwardTest, AStepAllocatesNothingOnTheDevice) {
+  device::FaultyDevice counting(*device_);
+  HostHybrid hybrid(counting, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  std::atomic<int> waits = 0;
+  counting.set_fault([&](const std::string& operation) -> absl::Status {
+    if (operation == "allocate" || operation == "stream") return absl::InternalError(operation + " in a step");
+    if (operation == "event") ++waits;
+    return absl::OkStatus();
+  });
+  ExpectTheEnginesBits(hybrid.forward(), Step(2), "two lanes");
+  const int64_t moe_layers = spec().num_layers - spec().first_dense_layers;
+  EXPECT_EQ(waits, 2 * (moe_layers + 1)) << "a thread waits for the device once a layer with experts, and at the end";
+}
+
+}  // namespace
+}  // namespace moestro
