@@ -34,7 +34,7 @@ WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_
 # And what prefill and decode do on a device, to run it on a simulated one; and decode's caches, to run them on traces.
 USES_PREFILL = ("services/cli/simulate_command.cc",)
 PREFILL_LIBRARIES = ("services/prefill/stream/",)
-USES_DECODE = ("services/cli/simulate_decode_command.cc", "services/cli/routing_command.cc")
+USES_DECODE = ("services/cli/simulate_decode.cc", "services/cli/routing_command.cc")
 DECODE_LIBRARIES = ("services/decode/overlap/", "services/decode/experts/")
 # The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.
 CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")

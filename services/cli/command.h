@@ -32,6 +32,5 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddBenchCommand(CLI::App& app, std::vector<Command>& commands);
 void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands);
-void AddSimulateDecodeCommand(CLI::App& app, std::vector<Command>& commands);
 
 }  // namespace moestro

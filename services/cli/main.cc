@@ -31,7 +31,6 @@ int main(int argc, char** argv) {
   moestro::AddBenchCommand(app, commands);
   moestro::AddRoutingCommand(app, commands);
   moestro::AddSimulateCommand(app, commands);
-  moestro::AddSimulateDecodeCommand(app, commands);
 
   try {
     app.parse(argc, argv);

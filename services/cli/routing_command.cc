@@ -90,9 +90,9 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const R
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
-    MOE_ASSIGN_OR_RETURN(const CacheCounts counts,
-                         ReplayCache(flags.file, slots, flags.prompts,
-                                     [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }));
+    MOE_ASSIGN_OR_RETURN(const CacheCounts counts, ReplayCache(flags.file, slots, flags.prompts, [](int64_t experts) {
+                           return std::make_unique<LruPolicy>(experts);
+                         }));
     rows.push_back({{"experts_a_layer", slots},
                     {"policy", "lru"},
                     {"hit_rate", counts.HitRate()},
@@ -112,7 +112,9 @@ absl::Status Routing(const RoutingFlags& flags) {
     summary.Add(step);
   }
   nlohmann::ordered_json json = summary.Json();
-  if (!flags.cache_experts.empty()) MOE_ASSIGN_OR_RETURN(json["caches"], Caches(flags, reader->model()));
+  if (!flags.cache_experts.empty()) {
+    MOE_ASSIGN_OR_RETURN(json["caches"], Caches(flags, reader->model()));
+  }
   if (flags.json) {
     PrintJson(json, true);
     return absl::OkStatus();
@@ -138,8 +140,9 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
   CLI::App* command = app.add_subcommand(
       "routing", "What a recording of the experts that tokens were routed to says (moestro-decode --routing-trace)");
   command->add_option("file", flags->file, "The recording")->required();
-  command->add_option("--cache-experts", flags->cache_experts,
-                      "Replay a cache of so many of each layer's experts, which begins empty; several sizes by commas")
+  command
+      ->add_option("--cache-experts", flags->cache_experts,
+                   "Replay a cache of so many of each layer's experts, which begins empty; several sizes by commas")
       ->delimiter(',');
   command->add_flag("--prompts", flags->prompts, "Replay passes that compute prompts, too");
   command->add_flag("--json", flags->json, "JSON");

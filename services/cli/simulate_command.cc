@@ -16,6 +16,7 @@
 #include "services/cli/hardware_file.h"
 #include "services/cli/output.h"
 #include "services/cli/published_models.h"
+#include "services/cli/simulate_decode.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro {
@@ -29,6 +30,8 @@ struct SimulateFlags {
   std::string trace_file;
   bool paper = false;
   bool json = false;
+  bool decode = false;
+  SimulateDecodeFlags decode_flags;
 };
 
 // What "Cloud-grade SLOs for local MoE" says in numbers of one RTX 5090. The other lengths are in a plot without
@@ -127,7 +130,17 @@ absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSp
   return claims;
 }
 
+absl::Status SimulateDecode(const SimulateFlags& flags) {
+  SimulateDecodeFlags decode = flags.decode_flags;
+  decode.model = flags.model;
+  decode.paper = flags.paper;
+  decode.json = flags.json;
+  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
+  return SimulateDecode(hardware, decode);
+}
+
 absl::Status Simulate(SimulateFlags flags) {
+  if (flags.decode) return SimulateDecode(flags);
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
   const ModelSpec spec = PublishedModel(flags.model);
@@ -167,7 +180,8 @@ absl::Status Simulate(SimulateFlags flags) {
 void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand(
-      "simulate", "How long a streamed prefill would take on a machine described by a file (deploy/hardware)");
+      "simulate",
+      "How long a streamed prefill, or decode, would take on a machine described by a file (deploy/hardware)");
   command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
   command->add_option("--model", flags->model, "Its published configuration, in FP8")
       ->check(CLI::IsMember(PublishedModels()));
@@ -182,7 +196,18 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(1, 4096));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
   command->add_flag("--paper", flags->paper,
-                    "Every expert a launch of its own, and the paper's figures for DeepSeek-V3 on one RTX 5090");
+                    "Every expert a launch of its own, and the paper's figures for DeepSeek-V3 on one RTX 5090; with "
+                    "--decode those of "
+                    "decode on RTX 5090 and 2x EPYC 9355");
+  CLI::Option* decode = command->add_flag("--decode", flags->decode,
+                                          "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
+                                          "as one batch and as two that take turns");
+  command->add_option("--batch", flags->decode_flags.batch, "With --decode: sequences that decode together")
+      ->delimiter(',')
+      ->needs(decode);
+  command->add_option("--context", flags->decode_flags.context, "With --decode: tokens that each sequence has")
+      ->delimiter(',')
+      ->needs(decode);
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Simulate(*flags); }});
 }

@@ -25,7 +25,7 @@ def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overl
     flags = dict(absorbed, decode=["--device", "host", "--overlap", overlap])
     with make_node(flags) as node:
         assert answers(node) == expected
-        overlapped = node.metrics("decode")["moestro_decode_overlapped_steps_total"]
+        overlapped = node.metric("decode", "moestro_decode_overlapped_steps_total")
         assert overlap == "auto" or (overlapped > 0) == (overlap == "on")
         choice = [line for line in node.log("decode").splitlines() if "batches by sequences of a step" in line]
         assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]

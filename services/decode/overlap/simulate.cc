@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/device/sim/sim_device.h"
@@ -120,7 +121,9 @@ absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, 
   if (hardware.cpu_memory_bytes_per_second <= 0 || hardware.cpu_memory_fraction <= 0 ||
       hardware.decode_memory_fraction <= 0) {
     return absl::InvalidArgumentError(
-        "decode needs the machine's 'cpu_memory_bytes_per_second', 'cpu_memory_fraction' and 'decode_memory_fraction'");
+        absl::StrCat(hardware.name,
+                     ": decode needs 'cpu_memory_bytes_per_second', 'cpu_memory_fraction' and 'decode_memory_fraction' "
+                     "of the machine"));
   }
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;

@@ -44,6 +44,21 @@ TEST(SimDevice, ElementwiseWorkComesOnTop) {
       KernelSeconds(Simple(), {.fp8_flops = 200, .memory_bytes = 50, .elementwise_bytes = 100, .kernels = 0}), 3);
 }
 
+TEST(SimDevice, KernelsOfAllStreamsTakeTurns) {
+  const auto device = NewSimDevice(Simple());
+  const auto a = device->NewStream("a").value();
+  const auto b = device->NewStream("b").value();
+  const auto done = device->NewEvent().value();
+  const Kernel second = {.name = "second", .cost = {.fp8_flops = 200, .kernels = 0}, .run = {}};
+  ASSERT_TRUE(a->Launch(second).ok());
+  ASSERT_TRUE(b->Launch(second).ok());
+  ASSERT_TRUE(b->Record(*done).ok());
+  EXPECT_DOUBLE_EQ(done->Seconds(), 2);
+  ASSERT_TRUE(a->Launch(second).ok());
+  ASSERT_TRUE(a->Record(*done).ok());
+  EXPECT_DOUBLE_EQ(done->Seconds(), 3);
+}
+
 TEST(SimDevice, WorkBeginsWhenAllItWaitsForIsDone) {
   const auto device = NewSimDevice(Simple());
   const auto loads = device->NewStream("loads").value();

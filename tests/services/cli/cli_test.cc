@@ -127,7 +127,6 @@ class CliTest : public ::testing::Test {
     AddMakeModelCommand(app, commands);
     AddRoutingCommand(app, commands);
     AddSimulateCommand(app, commands);
-    AddSimulateDecodeCommand(app, commands);
     AddBenchCommand(app, commands);
     AddEvalCommand(app, commands);
     if (with_server) arguments.insert(arguments.end(), {"--server", address()});
@@ -348,8 +347,9 @@ TEST_F(CliTest, SimulateComparesWithThePaper) {
 
 TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
-  const Result result = Run({"simulate-decode", machine, "--batch", "1,6", "--context", "1024", "--paper", "--json"},
-                            /*with_server=*/false);
+  const Result result =
+      Run({"simulate", machine, "--decode", "--batch", "1,6", "--context", "1024", "--paper", "--json"},
+          /*with_server=*/false);
   ASSERT_TRUE(result.status.ok()) << result.status;
   const json out = json::parse(result.out);
   ASSERT_EQ(out.at("decode").size(), 2u);
@@ -357,9 +357,9 @@ TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   EXPECT_LT(out["decode"][1].at("two_batches_seconds"), out["decode"][1].at("one_batch_seconds"));
   ASSERT_EQ(out.at("paper").size(), 7u);
   for (const json& row : out["paper"]) EXPECT_NEAR(row.at("deviation").get<double>(), 0, 0.1) << row;
-  EXPECT_THAT(Run({"simulate-decode", machine, "--context", "0"}, false).status.message(), HasSubstr("--context"));
-  EXPECT_THAT(Run({"simulate-decode", "deploy/hardware/h200.json"}, false).status.message(),
-              HasSubstr("h200.json: decode needs the machine's 'cpu_memory_bytes_per_second'"));
+  EXPECT_THAT(Run({"simulate", machine, "--decode", "--context", "0"}, false).status.message(), HasSubstr("--context"));
+  EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--decode"}, false).status.message(),
+              HasSubstr("H200: decode needs 'cpu_memory_bytes_per_second'"));
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {

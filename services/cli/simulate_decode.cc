@@ -1,8 +1,5 @@
-// `moestro simulate-decode`: what decode steps would take on a machine described by a file, attention on its GPU and
-// experts on its CPU, as one batch and as two that take turns. The only file of the command line that looks into the
-// decode role: its lanes are what runs, on a simulated device.
-#include <CLI/CLI.hpp>
-#include <memory>
+#include "services/cli/simulate_decode.h"
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,23 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/rpc/flag_check.h"
-#include "services/cli/command.h"
-#include "services/cli/hardware_file.h"
 #include "services/cli/output.h"
 #include "services/cli/published_models.h"
 #include "services/decode/overlap/simulate.h"
 
 namespace moestro {
 namespace {
-
-struct SimulateDecodeFlags {
-  std::string hardware;
-  std::string model = "deepseek-v3";
-  std::vector<int64_t> batch = {1, 2, 4, 6};
-  std::vector<int64_t> context = {1024, 32768};
-  bool paper = false;
-  bool json = false;
-};
 
 constexpr int64_t kShort = 1024;  // "short prompts"
 constexpr int64_t kLong = 32768;
@@ -112,39 +98,23 @@ void PrintComparison(const nlohmann::ordered_json& rows) {
   }
 }
 
-absl::Status SimulateDecode(const SimulateDecodeFlags& flags) {
-  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
-  absl::StatusOr<nlohmann::ordered_json> steps = Steps(hardware, flags);
-  if (!steps.ok()) return Annotate(steps.status(), flags.hardware);
+}  // namespace
+
+absl::Status SimulateDecode(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json steps, Steps(hardware, flags));
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
-  if (flags.paper) MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware));
+  if (flags.paper) {
+    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware));
+  }
   if (flags.json) {
-    PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"decode", *steps}, {"paper", claims}}, true);
+    PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"decode", steps}, {"paper", claims}}, true);
     return absl::OkStatus();
   }
   PrintText(absl::StrCat(flags.model, ", FP8, decode with attention on the GPU and experts on the CPU of ",
                          hardware.name, "\n"));
-  PrintSteps(*steps);
+  PrintSteps(steps);
   if (flags.paper) PrintComparison(claims);
   return absl::OkStatus();
-}
-
-}  // namespace
-
-void AddSimulateDecodeCommand(CLI::App& app, std::vector<Command>& commands) {
-  const auto flags = std::make_shared<SimulateDecodeFlags>();
-  CLI::App* command = app.add_subcommand("simulate-decode",
-                                         "How long decode steps would take on a machine described by a file "
-                                         "(deploy/hardware), as one batch and as two that take turns on GPU and CPU");
-  command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
-  command->add_option("--model", flags->model, "Its published configuration, in FP8")
-      ->check(CLI::IsMember(PublishedModels()));
-  command->add_option("--batch", flags->batch, "Sequences that decode together")->delimiter(',');
-  command->add_option("--context", flags->context, "Tokens that each sequence has")->delimiter(',');
-  command->add_flag("--paper", flags->paper,
-                    "Compare with the paper's figures for DeepSeek-R1 and Kimi-K2 on RTX 5090 and 2x EPYC 9355");
-  command->add_flag("--json", flags->json, "JSON");
-  commands.push_back({command, [flags] { return SimulateDecode(*flags); }});
 }
 
 }  // namespace moestro
