@@ -17,6 +17,7 @@ MAY_INCLUDE = {
     "tensor": {"base"},
     "kernels": {"base", "platform", "tensor"},
     "device": {"base"},
+    "collective": {"base", "platform", "device"},
     "weights": {"base", "platform", "tensor"},
     "kv": {"base", "platform", "tensor"},
     "model": {"base", "platform", "tensor", "kernels", "weights", "kv"},
@@ -25,7 +26,7 @@ MAY_INCLUDE = {
     "report": {"base"},
     "rpc": {"base", "platform", "weights", "telemetry"},
 }
-ENGINE = {"base", "platform", "tensor", "kernels", "device", "weights", "kv", "model"}
+ENGINE = {"base", "platform", "tensor", "kernels", "device", "collective", "weights", "kv", "model"}
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
 # The command line links the weight store's libraries to look at checkpoints without a node, and to lay out a model to be
 # timed, in these files.

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "common/kv/writer_lock.h"
+#include "common/platform/robust_mutex.h"
 
 namespace moestro {
 namespace {
@@ -110,11 +110,11 @@ absl::StatusOr<std::unique_ptr<LeaseWriter>> LeaseWriter::Acquire(std::shared_pt
         absl::StrCat("KV lease slot ", slot, ", the pool has ", pool->geometry().lease_slots));
   }
   MOE_RETURN_IF_ERROR(CheckPages(pages, pool->geometry().page_count));
-  const bool locked = TryWriterLock(lease->writer);
+  const bool locked = TryLockRobust(lease->writer);
   // Only now, because the answer lasts only while the lock is held; and before looking at `locked`, because a caller
   // whose lease is over must not wait for the slot's next writer.
   if (absl::Status status = CheckLease(*lease, lease_id); !status.ok()) {
-    if (locked) UnlockWriter(lease->writer);
+    if (locked) UnlockRobust(lease->writer);
     return status;
   }
   if (!locked) return absl::UnavailableError(absl::StrCat("lease ", lease_id, " has another writer"));
@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<LeaseWriter>> LeaseWriter::Acquire(std::shared_pt
   return writer;
 }
 
-LeaseWriter::~LeaseWriter() { UnlockWriter(slot_->writer); }
+LeaseWriter::~LeaseWriter() { UnlockRobust(slot_->writer); }
 
 KvPages LeaseWriter::pages() const { return KvPages(pool_->geometry(), pool_->pages_base(), pages_); }
 

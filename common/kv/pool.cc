@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "common/kv/layout.h"
 #include "common/kv/prefix_cache.h"
-#include "common/kv/writer_lock.h"
+#include "common/platform/robust_mutex.h"
 
 namespace moestro {
 namespace {
@@ -57,7 +57,7 @@ absl::Status FormatPool(uint8_t* base, uint64_t epoch, const std::string& finger
                         const KvLayout& layout) {
   auto* slots = reinterpret_cast<LeaseSlot*>(base + layout.slots_offset);
   for (int64_t i = 0; i < geometry.lease_slots; ++i) {
-    MOE_RETURN_IF_ERROR(InitWriterLock((new (slots + i) LeaseSlot{})->writer));
+    MOE_RETURN_IF_ERROR(InitRobustMutex((new (slots + i) LeaseSlot{})->writer));
   }
   auto* header = new (base) PoolHeader{};
   header->layout_version = kKvPoolLayoutVersion;
@@ -110,9 +110,9 @@ struct KvPool::Impl {
   // Lets go of slot, pages and cached path unless a living writer holds the lock.
   bool TryFree(uint32_t slot) {
     LeaseSlot& shared = slots[slot];
-    if (!TryWriterLock(shared.writer)) return false;
+    if (!TryLockRobust(shared.writer)) return false;
     shared.lease_id.store(0, std::memory_order_release);
-    UnlockWriter(shared.writer);
+    UnlockRobust(shared.writer);
     Lease& record = leases[slot];
     for (const uint32_t page : record.pages) free_pages.push(page);
     cache.Drop(record.cached);

@@ -1,4 +1,4 @@
-#include "common/kv/writer_lock.h"
+#include "common/platform/robust_mutex.h"
 
 #include <cerrno>
 
@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-absl::Status InitWriterLock(pthread_mutex_t& mutex) {
+absl::Status InitRobustMutex(pthread_mutex_t& mutex) {
   pthread_mutexattr_t attributes;
   if (pthread_mutexattr_init(&attributes) != 0) return absl::InternalError("pthread_mutexattr_init");
   const absl::Cleanup destroy = [&] { pthread_mutexattr_destroy(&attributes); };
@@ -19,13 +19,13 @@ absl::Status InitWriterLock(pthread_mutex_t& mutex) {
   return absl::OkStatus();
 }
 
-bool TryWriterLock(pthread_mutex_t& mutex) {
+bool TryLockRobust(pthread_mutex_t& mutex) {
   const int error = pthread_mutex_trylock(&mutex);
-  // The holder died. It left pages half-written, which is fine: nothing past valid_tokens is ever read.
+  // The holder died; whoever takes over knows what may be half done.
   if (error == EOWNERDEAD) MOE_CHECK(pthread_mutex_consistent(&mutex) == 0);
   return error == 0 || error == EOWNERDEAD;
 }
 
-void UnlockWriter(pthread_mutex_t& mutex) { MOE_CHECK(pthread_mutex_unlock(&mutex) == 0); }
+void UnlockRobust(pthread_mutex_t& mutex) { MOE_CHECK(pthread_mutex_unlock(&mutex) == 0); }
 
 }  // namespace moestro

@@ -1,0 +1,265 @@
+#include "common/collective/shared/shared_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/platform/robust_mutex.h"
+
+namespace moestro::collective {
+namespace {
+
+using device::Device;
+
+// A wait looks this often in vain before it sleeps: a peer on its way comes within microseconds.
+constexpr int kSpins = 200;
+constexpr double kSleepSeconds = 50e-6;
+
+enum : uint32_t { kNoFailure, kWriting, kFailed };
+
+class SharedCommunicator final : public Communicator {
+ public:
+  SharedCommunicator(const Region& region, int rank, Device& device, const SharedOptions& options,
+                     device::Registration pinned)
+      : Communicator(rank, region.ranks(), device),
+        region_(region),
+        header_(region.header()),
+        clock_(*options.clock),
+        timeout_(options.timeout_seconds),
+        pinned_(std::move(pinned)) {}
+
+  ~SharedCommunicator() override {
+    Member& self = header_.members[rank()];
+    self.state.store(RankState::kLeft, std::memory_order_release);
+    UnlockRobust(self.alive);
+  }
+
+  void Fail(const absl::Status& status) override {
+    MOE_CHECK(!status.ok());
+    uint32_t none = kNoFailure;
+    if (!header_.failure.compare_exchange_strong(none, kWriting)) return;
+    header_.failure_code = static_cast<int32_t>(status.code());
+    const std::string message = absl::StrFormat("rank %d: %s", rank(), status.message());
+    const size_t length = std::min(message.size(), sizeof(header_.failure_message) - 1);
+    std::memcpy(header_.failure_message, message.data(), length);
+    header_.failure_message[length] = 0;
+    header_.failure.store(kFailed, std::memory_order_release);
+  }
+
+  void Beat() override { header_.members[rank()].beats.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  // One direction of the exchange with a peer.
+  struct Transfer {
+    int peer = 0;
+    uint8_t* data = nullptr;
+    int64_t bytes = 0;
+    int64_t done = 0;
+    bool over = false;  // a block of no bytes still takes a slot
+    int64_t chunk = 0;  // bytes that are being copied now; -1: none
+  };
+
+  absl::Status Exchange(Operation, const Call& call, std::span<const Send> sends,
+                        std::span<const Receive> receives) override {
+    header_.members[rank()].operation.store(++sequence_, std::memory_order_release);
+    sends_.clear();
+    receives_.clear();
+    for (const Send& s : sends) sends_.push_back({s.peer, const_cast<uint8_t*>(s.block.data), s.block.bytes});
+    for (const Receive& r : receives) receives_.push_back({r.peer, r.block.data, r.block.bytes});
+    Patience patience(*this);
+    while (true) {
+      MOE_RETURN_IF_ERROR(Failure());
+      if (call.stopped) return absl::CancelledError("the run has been given up");
+      const int gone = patience.Gone();  // before looking: what it wrote last is seen
+      MOE_ASSIGN_OR_RETURN(const bool moved, MoveChunks(call.stream));
+      if (Over()) return absl::OkStatus();
+      if (moved) {
+        patience.Reset();
+      } else if (gone >= 0) {
+        return Give(absl::UnavailableError(absl::StrFormat("rank %d is gone", gone)));
+      } else if (const int stalled = patience.Wait(); stalled >= 0) {
+        return Give(absl::DeadlineExceededError(absl::StrFormat(
+            "rank %d has shown no sign of life for %.1f s, in operation %d", stalled, timeout_, sequence_)));
+      }
+    }
+  }
+
+  absl::Status Give(const absl::Status& status) {
+    Fail(status);
+    return Failure();
+  }
+
+  absl::Status Failure() const {
+    if (header_.failure.load(std::memory_order_acquire) != kFailed) return absl::OkStatus();
+    return absl::Status(static_cast<absl::StatusCode>(header_.failure_code), header_.failure_message);
+  }
+
+  bool Over() const {
+    return std::ranges::all_of(sends_, &Transfer::over) && std::ranges::all_of(receives_, &Transfer::over);
+  }
+
+  // Copies what can be copied now. True if there was anything.
+  absl::StatusOr<bool> MoveChunks(device::Stream& stream) {
+    bool moved = false;
+    for (Transfer& send : sends_) {
+      send.chunk = -1;
+      Channel& channel = region_.channel(rank(), send.peer);
+      const uint64_t index = channel.written.load(std::memory_order_relaxed);
+      if (send.over || index - channel.read.load(std::memory_order_acquire) >= kSlots) continue;
+      send.chunk = std::min(region_.slot_bytes(), send.bytes - send.done);
+      channel.headers[index % kSlots] = {sequence_, send.bytes};
+      if (send.chunk > 0) {
+        MOE_RETURN_IF_ERROR(
+            stream.CopyToHost(region_.slot(rank(), send.peer, index), send.data + send.done, send.chunk));
+      }
+      moved = true;
+    }
+    for (Transfer& receive : receives_) {
+      receive.chunk = -1;
+      Channel& channel = region_.channel(receive.peer, rank());
+      const uint64_t index = channel.read.load(std::memory_order_relaxed);
+      if (receive.over || channel.written.load(std::memory_order_acquire) == index) continue;
+      const SlotHeader header = channel.headers[index % kSlots];
+      if (header.sequence != sequence_ || header.bytes != receive.bytes) {
+        return Give(absl::InternalError(
+            absl::StrFormat("rank %d sends %d bytes in operation %d, rank %d expects %d bytes in operation %d",
+                            receive.peer, header.bytes, header.sequence, rank(), receive.bytes, sequence_)));
+      }
+      receive.chunk = std::min(region_.slot_bytes(), receive.bytes - receive.done);
+      if (receive.chunk > 0) {
+        MOE_RETURN_IF_ERROR(
+            stream.CopyToDevice(receive.data + receive.done, region_.slot(receive.peer, rank(), index), receive.chunk));
+      }
+      moved = true;
+    }
+    if (!moved) return false;
+    MOE_RETURN_IF_ERROR(stream.Synchronize());
+    for (Transfer& send : sends_) Advance(send, region_.channel(rank(), send.peer).written);
+    for (Transfer& receive : receives_) Advance(receive, region_.channel(receive.peer, rank()).read);
+    return true;
+  }
+
+  static void Advance(Transfer& transfer, std::atomic<uint64_t>& count) {
+    if (transfer.chunk < 0) return;
+    count.fetch_add(1, std::memory_order_release);
+    transfer.done += transfer.chunk;
+    transfer.over = transfer.done == transfer.bytes;
+  }
+
+  // Watches the ranks that this one waits for.
+  class Patience {
+   public:
+    explicit Patience(SharedCommunicator& self) : self_(self) { Reset(); }
+
+    void Reset() {
+      since_ = self_.clock_.Now();
+      beats_ = Beats();
+      spins_ = 0;
+    }
+
+    // A rank that is waited for and will not come: left or dead. -1: none.
+    int Gone() const {
+      if (spins_ < kSpins) return -1;  // a peer's death may cost a little time
+      int gone = -1;
+      ForAwaited([&](int peer) {
+        Member& member = self_.header_.members[peer];
+        const RankState state = member.state.load(std::memory_order_acquire);
+        bool dead = state == RankState::kLeft;
+        if (state == RankState::kJoined && TryLockRobust(member.alive)) {
+          UnlockRobust(member.alive);
+          dead = true;
+        }
+        if (dead) gone = peer;
+      });
+      return gone;
+    }
+
+    // Lets some time pass. A rank that has been waited for too long, or -1.
+    int Wait() {
+      if (++spins_ < kSpins) {
+        std::this_thread::yield();
+        return -1;
+      }
+      const double now = self_.clock_.Now();
+      if (const uint64_t beats = Beats(); beats != beats_) {
+        beats_ = beats;
+        since_ = now;
+      }
+      if (now - since_ > self_.timeout_) return Stalled();
+      self_.clock_.SleepUntil(now + kSleepSeconds);
+      return -1;
+    }
+
+   private:
+    template <typename Visit>
+    void ForAwaited(Visit visit) const {
+      for (const Transfer& t : self_.sends_) {
+        if (!t.over) visit(t.peer);
+      }
+      for (const Transfer& t : self_.receives_) {
+        if (!t.over) visit(t.peer);
+      }
+    }
+    bool HasCome(int member) const {
+      return self_.header_.members[member].operation.load(std::memory_order_acquire) >= self_.sequence_;
+    }
+    // Of those that have not come to this operation: whoever has is waiting itself.
+    uint64_t Beats() const {
+      uint64_t sum = 0;
+      for (int i = 0; i < self_.ranks(); ++i) {
+        if (!HasCome(i)) sum += self_.header_.members[i].beats.load(std::memory_order_relaxed);
+      }
+      return sum;
+    }
+    // Whose fault it is: a rank that has not come, or one that came and does not go on.
+    int Stalled() const {
+      int stalled = -1;
+      ForAwaited([&](int peer) { stalled = peer; });
+      for (int i = 0; i < self_.ranks(); ++i) {
+        if (!HasCome(i)) stalled = i;
+      }
+      return stalled;
+    }
+
+    SharedCommunicator& self_;
+    double since_ = 0;
+    uint64_t beats_ = 0;
+    int spins_ = 0;
+  };
+
+  const Region region_;
+  RegionHeader& header_;
+  const device::Clock& clock_;
+  const double timeout_;
+  const device::Registration pinned_;
+  uint64_t sequence_ = 0;  // of the operation
+  std::vector<Transfer> sends_;
+  std::vector<Transfer> receives_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Communicator>> JoinRegion(const Region& region, int rank, Device& device,
+                                                         const SharedOptions& options) {
+  if (rank < 0 || rank >= region.ranks()) {
+    return absl::OutOfRangeError(absl::StrFormat("rank %d of %d", rank, region.ranks()));
+  }
+  Member& self = region.header().members[rank];
+  auto absent = RankState::kAbsent;
+  if (!TryLockRobust(self.alive)) return absl::AlreadyExistsError(absl::StrFormat("rank %d is there already", rank));
+  if (!self.state.compare_exchange_strong(absent, RankState::kJoined)) {
+    UnlockRobust(self.alive);
+    return absl::AlreadyExistsError(absl::StrFormat("rank %d has been there before", rank));
+  }
+  absl::StatusOr<device::Registration> pinned = device.Register(region.data(), region.bytes());
+  return std::make_unique<SharedCommunicator>(region, rank, device, options,
+                                              pinned.ok() ? *std::move(pinned) : device::Registration());
+}
+
+}  // namespace moestro::collective
