@@ -63,7 +63,9 @@ class Attention(nn.Module):
         k, v = kv.split([self.nope, self.v], -1)
         q = torch.cat([q[..., : self.nope], rotate(q[..., self.nope :], angles)], -1)
         k = torch.cat([k, rotate(k_rope[:, None], angles).expand(-1, self.heads, -1, -1)], -1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        # Rows are short: plain products are faster here than the fused attention and its backward pass.
+        scores = (q @ k.mT).float() * (self.nope + self.rope) ** -0.5
+        out = scores.masked_fill(~mask, float("-inf")).softmax(-1).to(v.dtype) @ v
         return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))
 
 
@@ -113,8 +115,14 @@ class MoE(nn.Module):
         order = chosen.flatten().argsort()
         tokens = order // chosen.shape[1]
         counts = self.gate.load.int().tolist()
-        parts = [expert(part) for expert, part in zip(self.experts, flat[tokens].split(counts)) if len(part)]
-        routed = torch.cat(parts) * weights.flatten()[order, None].to(x.dtype)
+        # Rows in steps of 128: matrix libraries prepare a kernel for every new shape, which costs more than the rows.
+        parts = [
+            expert(F.pad(part, (0, 0, 0, -len(part) % 128)))[: len(part)]
+            for expert, part in zip(self.experts, flat[tokens].split(counts))
+            if len(part)
+        ]
+        routed = torch.cat(parts)
+        routed = routed * weights.flatten()[order, None].to(routed.dtype)
         return (self.shared_experts(flat) + torch.zeros_like(flat).index_add(0, tokens, routed.to(flat.dtype))).view_as(x)
 
 

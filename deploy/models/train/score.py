@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exact match of a checkpoint on the held-out set, computed by the PyTorch model in F32: what a server has to reach.
 
-    score.py CHECKPOINT_DIR EVAL_FILE [--json FILE]
+    score.py CHECKPOINT_DIR EVAL_FILE [--json FILE] [--answers FILE]
 """
 
 import argparse
@@ -66,15 +66,21 @@ def answers(net, tokenizer, prompts):
     return [tokenizer.decode(r[s:], skip_special_tokens=False) for r, s in zip(rows, start)]
 
 
-def score(checkpoint, eval_file):
+def answer_all(checkpoint, examples):
+    """The answer to every example, in their order."""
     net, tokenizer = load(checkpoint)
-    examples = [json.loads(line) for line in open(eval_file)]
     order = sorted(range(len(examples)), key=lambda i: len(prompt_text(examples[i])))
-    right = {}
+    given = {}
     for begin in range(0, len(order), ROWS):
-        part = [examples[i] for i in order[begin : begin + ROWS]]
-        for example, answer in zip(part, answers(net, tokenizer, [prompt_text(e) for e in part])):
-            right.setdefault(example["task"], []).append(answer == example["answer"])
+        part = order[begin : begin + ROWS]
+        given |= zip(part, answers(net, tokenizer, [prompt_text(examples[i]) for i in part]))
+    return [given[i] for i in range(len(examples))]
+
+
+def score(examples, given):
+    right = {}
+    for example, answer in zip(examples, given):
+        right.setdefault(example["task"], []).append(answer == example["answer"])
     by_task = {task: sum(r) / len(r) for task, r in sorted(right.items())}
     everything = [r for marks in right.values() for r in marks]
     easy = [r for task in tasks.EASY for r in right.get(task, [])]
@@ -86,10 +92,16 @@ if __name__ == "__main__":
     parser.add_argument("checkpoint")
     parser.add_argument("eval_file")
     parser.add_argument("--json", help="write the result there too")
+    parser.add_argument("--answers", help="write each answer there, a JSON line a question, as moestro eval does")
     args = parser.parse_args()
-    result = score(args.checkpoint, args.eval_file)
+    examples = [json.loads(line) for line in open(args.eval_file)]
+    given = answer_all(args.checkpoint, examples)
+    result = score(examples, given)
     for task, share in result["tasks"].items():
         print(f"{task:10s} {share:6.1%}")
     print(f"easy tasks {result['easy']:.1%}, overall {result['overall']:.1%} of {result['examples']}")
+    if args.answers:
+        lines = (json.dumps({"task": e["task"], "expected": e["answer"], "answer": a}) for e, a in zip(examples, given))
+        pathlib.Path(args.answers).write_text("".join(line + "\n" for line in lines))
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(result, indent=2) + "\n")

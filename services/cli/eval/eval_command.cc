@@ -27,7 +27,7 @@ struct EvalFlags {
   int limit = 0;
   uint32_t max_tokens = 64;
   bool json = false;
-  bool show_wrong = false;
+  std::string answers_file;
 };
 
 absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
@@ -46,7 +46,8 @@ absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
 // Asks all questions, several at a time. The first failure ends it.
 class Examination {
  public:
-  Examination(const EvalFlags& flags, const std::vector<Question>& questions) : flags_(flags), questions_(questions) {}
+  Examination(const EvalFlags& flags, const std::vector<Question>& questions)
+      : flags_(flags), questions_(questions), answers_(questions.size()) {}
 
   absl::Status Run() {
     std::vector<std::thread> threads;
@@ -62,6 +63,8 @@ class Examination {
   }
 
   const Scores& scores() const { return scores_; }
+  // One a question, in their order.
+  const std::vector<std::string>& answers() const { return answers_; }
 
  private:
   void Ask() {
@@ -71,26 +74,20 @@ class Examination {
       request.set_max_tokens(flags_.max_tokens);
       request.set_temperature(0);
       Answer answer;
-      Note(questions_[i], answer, StreamAnswer(client, request, /*print=*/false, answer));
+      const absl::Status status = StreamAnswer(client, request, /*print=*/false, answer);
+      Note(i, std::move(answer.text), status);
     }
   }
 
-  void Note(const Question& question, const Answer& answer, const absl::Status& status) {
+  void Note(size_t i, std::string answer, const absl::Status& status) {
     const std::lock_guard lock(mutex_);
     if (!status.ok()) {
       if (status_.ok()) status_ = status;
       failed_ = true;
       return;
     }
-    const bool right = answer.text == question.answer;
-    scores_.Add(question.task, right);
-    if (!right && flags_.show_wrong) {
-      const auto& request = question.request;
-      const std::string& asked = request.has_chat() ? request.chat().messages().rbegin()->content() : request.prompt();
-      const nlohmann::json json = {
-          {"task", question.task}, {"question", asked}, {"answer", question.answer}, {"got", answer.text}};
-      PrintJson(json, /*indent=*/false);
-    }
+    scores_.Add(questions_[i].task, answer == questions_[i].answer);
+    answers_[i] = std::move(answer);
     ++done_;
   }
 
@@ -100,14 +97,30 @@ class Examination {
   std::atomic<size_t> done_{0};
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
-  absl::Status status_;  // guarded by mutex_
-  Scores scores_;        // guarded by mutex_
+  absl::Status status_;               // guarded by mutex_
+  Scores scores_;                     // guarded by mutex_
+  std::vector<std::string> answers_;  // guarded by mutex_
 };
+
+absl::Status WriteAnswers(const std::string& path, const std::vector<Question>& questions,
+                          const std::vector<std::string>& answers) {
+  std::ofstream file(path, std::ios::trunc);
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const nlohmann::json line = {
+        {"task", questions[i].task}, {"expected", questions[i].answer}, {"answer", answers[i]}};
+    file << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  }
+  if (!file.flush()) return absl::InvalidArgumentError("--answers " + path + ": cannot be written");
+  return absl::OkStatus();
+}
 
 absl::Status Eval(const EvalFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::vector<Question> questions, ReadQuestions(flags));
   Examination examination(flags, questions);
   MOE_RETURN_IF_ERROR(examination.Run());
+  if (!flags.answers_file.empty()) {
+    MOE_RETURN_IF_ERROR(WriteAnswers(flags.answers_file, questions, examination.answers()));
+  }
   if (flags.json) {
     PrintJson(examination.scores().ToJson(), /*indent=*/true);
   } else {
@@ -120,8 +133,7 @@ absl::Status Eval(const EvalFlags& flags) {
 
 void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command =
-      app.add_subcommand("eval", "Exact match over a file of questions, answered greedily");
+  CLI::App* command = app.add_subcommand("eval", "Exact match over a file of questions, answered greedily");
   AddServerFlags(*command, flags->server);
   command->add_option("file", flags->file, "One JSON object a line: task, prompt or messages, answer")->required();
   command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
@@ -129,7 +141,8 @@ void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--json", flags->json, "Scores as JSON");
-  command->add_flag("--show-wrong", flags->show_wrong, "A JSON line for each wrong answer");
+  command->add_option("--answers", flags->answers_file,
+                      "Write each answer there, a JSON line a question, in the order of the questions");
   commands.push_back({command, [flags] { return Eval(*flags); }});
 }
 
