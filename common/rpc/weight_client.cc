@@ -66,6 +66,7 @@ void WeightClient::FollowStore() {
       Deliver(absl::FailedPreconditionError("weight store: " + reply.error()));
     } else if (reply.state() == v1::AttachReply::STATE_READY && !attached_) {
       fingerprint_ = reply.fingerprint();
+      model_name_ = reply.model_name();
       Deliver(WeightSegment::Open(reply.segment()));
     } else if (reply.state() == v1::AttachReply::STATE_READY && reply.fingerprint() != fingerprint_) {
       spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(),

@@ -31,6 +31,9 @@ class WeightClient {
   // (CANCELLED). A store that is not up yet is waited for; one that has failed gives its error.
   absl::StatusOr<std::unique_ptr<const WeightSegment>> Attach(const std::function<bool()>& stop);
 
+  // Of the weights that Attach has given, as clients see it.
+  const std::string& model_name() const { return model_name_; }
+
  private:
   using Result = absl::StatusOr<std::unique_ptr<const WeightSegment>>;
 
@@ -44,6 +47,7 @@ class WeightClient {
   std::mutex mutex_;
   std::condition_variable delivered_;
   std::optional<Result> result_;         // guarded by mutex_; what Attach returns
+  std::string model_name_;               // set before result_, never again
   bool attached_ = false;                // used by the lease thread only
   std::string fingerprint_;              // of the attached segment; used by the lease thread only
   grpc::ClientContext* call_ = nullptr;  // the call in flight; guarded by mutex_

@@ -1,16 +1,49 @@
 #include "common/telemetry/metrics.h"
 
+#include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/registry.h>
 
 #include <exception>
+#include <mutex>
 #include <utility>
 
 namespace moestro {
 
+namespace {
+
+// A registry whose series all say which model they are about. Thread-safe.
+class RegistryOfModel final : public prometheus::Collectable {
+ public:
+  explicit RegistryOfModel(const prometheus::Registry& registry) : registry_(registry) {}
+
+  void SetModelName(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    model_name_ = name;
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families = registry_.Collect();
+    std::lock_guard lock(mutex_);
+    if (model_name_.empty()) return families;
+    for (prometheus::MetricFamily& family : families) {
+      for (prometheus::ClientMetric& metric : family.metric) metric.label.push_back({"model_name", model_name_});
+    }
+    return families;
+  }
+
+ private:
+  const prometheus::Registry& registry_;
+  mutable std::mutex mutex_;
+  std::string model_name_;
+};
+
+}  // namespace
+
 struct MetricsRegistry::Impl {
   std::string role;
-  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  prometheus::Registry registry;
+  std::shared_ptr<RegistryOfModel> of_model = std::make_shared<RegistryOfModel>(registry);
   std::unique_ptr<prometheus::Exposer> exposer;
 };
 
@@ -20,27 +53,29 @@ MetricsRegistry::~MetricsRegistry() = default;
 prometheus::Counter& MetricsRegistry::AddCounter(const std::string& name, const std::string& help,
                                                  const Labels& labels) {
   auto& family =
-      prometheus::BuildCounter().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+      prometheus::BuildCounter().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(impl_->registry);
   return family.Add(labels);
 }
 
 prometheus::Gauge& MetricsRegistry::AddGauge(const std::string& name, const std::string& help, const Labels& labels) {
   auto& family =
-      prometheus::BuildGauge().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+      prometheus::BuildGauge().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(impl_->registry);
   return family.Add(labels);
 }
 
 prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name, const std::string& help,
                                                      const std::vector<double>& bounds, const Labels& labels) {
   auto& family =
-      prometheus::BuildHistogram().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(*impl_->registry);
+      prometheus::BuildHistogram().Name(name).Help(help).Labels({{"role", impl_->role}}).Register(impl_->registry);
   return family.Add(labels, bounds);
 }
+
+void MetricsRegistry::SetModelName(const std::string& name) { impl_->of_model->SetModelName(name); }
 
 absl::Status MetricsRegistry::Serve(const std::string& address) {
   try {
     impl_->exposer = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
-    impl_->exposer->RegisterCollectable(impl_->registry);
+    impl_->exposer->RegisterCollectable(impl_->of_model);
   } catch (const std::exception& error) {
     return absl::UnavailableError("cannot serve /metrics on " + address + ": " + error.what() +
                                   "; choose another --metrics-address");

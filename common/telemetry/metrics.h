@@ -17,7 +17,7 @@ namespace moestro {
 
 class MetricsRegistry {  // thread-safe; the metrics live as long as the registry
  public:
-  // Every metric carries role="<role>".
+  // Every metric carries role="<role>", and model_name once it is known.
   explicit MetricsRegistry(const std::string& role);
   ~MetricsRegistry();
 
@@ -27,6 +27,10 @@ class MetricsRegistry {  // thread-safe; the metrics live as long as the registr
   prometheus::Gauge& AddGauge(const std::string& name, const std::string& help, const Labels& labels = {});
   prometheus::Histogram& AddHistogram(const std::string& name, const std::string& help,
                                       const std::vector<double>& bounds, const Labels& labels = {});
+
+  // The model that this process serves, as clients see it. A process has one at a time: a new name takes the place of
+  // the old one in every series.
+  void SetModelName(const std::string& name);
 
   // Serves http://<address>/metrics, address = host:port. UNAVAILABLE names the address if it cannot be bound.
   absl::Status Serve(const std::string& address);

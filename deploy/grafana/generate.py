@@ -206,8 +206,12 @@ DASHBOARDS = {
 def variables():
     return {"list": [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+        # A node that still loads has no model name yet: All finds it.
+        {"name": "model", "label": "Model", "type": "query", "datasource": DATASOURCE, "refresh": 2, "sort": 1,
+         "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
+         "query": {"query": "label_values(moestro_requests_running, model_name)", "refId": "model"}},
         {"name": "job", "label": "Node", "type": "query", "datasource": DATASOURCE, "refresh": 2, "sort": 1,
-         "query": {"query": "label_values(moestro_requests_running, job)", "refId": "job"}},
+         "query": {"query": 'label_values(moestro_requests_running{model_name=~"$model"}, job)', "refId": "job"}},
     ]}
 
 

@@ -39,6 +39,7 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   absl::StatusOr<std::unique_ptr<const WeightSegment>> weights = weight_client.Attach(stop);
   if (absl::IsCancelled(weights.status())) return absl::OkStatus();
   MOE_RETURN_IF_ERROR(weights);
+  registry.SetModelName(weight_client.model_name());
   metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
 
   WorkerPool::Options pool_options = PoolOptions(config.cpu);

@@ -77,6 +77,7 @@ class Router {
       bool was_serving = false;
       while (!stop) {
         roles_.Poll();
+        if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
         const bool roles_up = std::ranges::all_of(needed_roles_, [&](Role role) { return roles_.IsUp(role); });
         for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
         const bool serving = roles_up && board_.Ready().ok();

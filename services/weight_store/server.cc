@@ -85,6 +85,7 @@ absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& 
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightStore> store, WeightStore::Open(config));
   MetricsRegistry registry("weight_store");
   StoreMetrics metrics(registry);
+  registry.SetModelName(config.model_name);
   if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
   LoadState state;
   WeightStoreRpc rpc(Describe(*store), state, metrics);

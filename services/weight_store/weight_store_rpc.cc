@@ -13,7 +13,7 @@ namespace {
 // While loading, progress goes out this often; a caller that left is noticed within it too.
 constexpr std::chrono::milliseconds kProgressPeriod(200);
 
-v1::AttachReply ToReply(const LoadState::Snapshot& snapshot, const std::string& fingerprint) {
+v1::AttachReply ToReply(const LoadState::Snapshot& snapshot, const v1::DescribeReply& description) {
   v1::AttachReply reply;
   switch (snapshot.phase) {
     case LoadState::Phase::kLoading:
@@ -29,7 +29,8 @@ v1::AttachReply ToReply(const LoadState::Snapshot& snapshot, const std::string& 
   reply.set_loaded_bytes(snapshot.loaded_bytes);
   reply.set_total_bytes(snapshot.total_bytes);
   reply.set_segment(snapshot.segment);
-  reply.set_fingerprint(fingerprint);
+  reply.set_fingerprint(description.fingerprint());
+  reply.set_model_name(description.model_name());
   reply.set_error(snapshot.error);
   return reply;
 }
@@ -47,13 +48,13 @@ grpc::Status WeightStoreRpc::Attach(grpc::ServerContext* context, const v1::Atta
   metrics_.attached.Increment();
   spdlog::info("{} attached", role);
   LoadState::Snapshot snapshot = state_.Get();
-  bool listening = writer->Write(ToReply(snapshot, description_.fingerprint()));
+  bool listening = writer->Write(ToReply(snapshot, description_));
   while (listening && !snapshot.closing && CallStatus(*context).ok()) {
     state_.WaitForChange(snapshot, kProgressPeriod);
     const LoadState::Snapshot now = state_.Get();
     const bool news = now.phase != snapshot.phase || now.loaded_bytes != snapshot.loaded_bytes;
     snapshot = now;
-    if (news) listening = writer->Write(ToReply(snapshot, description_.fingerprint()));
+    if (news) listening = writer->Write(ToReply(snapshot, description_));
   }
   metrics_.attached.Decrement();
   spdlog::info("{} detached", role);
