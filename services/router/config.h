@@ -14,7 +14,7 @@ struct RouterConfig {
   std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback unless asked otherwise
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
-  int recovery_seconds = 10;                     // how long requests wait for a role that has died
+  int recovery_seconds = 60;                     // requests wait so long for a role; above drain and start
   std::string mode = "split";                    // or "unified": every prompt in decode
   int chunked_below_tokens = 2048;               // prompts of fewer new tokens go to decode in either mode
   int decode_idle_window_seconds = 300;          // decode counts as in use for so long after its last work

@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
                  "Tokens to generate when a request sets no max_tokens");
   app.add_option("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; more are refused");
   app.add_option("--recovery-seconds", config.recovery_seconds,
-                 "How long requests wait for a role that has died before they fail; long prompts then go to decode");
+                 "How long requests wait for a role that died or restarts before they fail; long prompts then go to "
+                 "decode. Above the roles' --drain-seconds and a start, or a restart fails requests");
   app.add_option(
       "--mode", config.mode,
       "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and only Score "

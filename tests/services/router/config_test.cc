@@ -20,6 +20,12 @@ TEST(RouterConfigTest, DefaultsAreThePolicysOwn) {
   EXPECT_EQ(settings.decode_idle_window, PathSettings().decode_idle_window);
 }
 
+// Or every restart of a busy role fails the requests that wait for it.
+TEST(RouterConfigTest, RequestsWaitForARoleThatDrainsAndStarts) {
+  const RouterConfig config;
+  EXPECT_GE(config.recovery_seconds, config.node.drain_seconds + 15);
+}
+
 TEST(RouterConfigTest, SettingsReachThePolicy) {
   RouterConfig config;
   config.mode = "unified";
