@@ -1,16 +1,13 @@
 import os
 import subprocess
 import sys
-import importlib
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import node as node_library  # noqa: E402
-from node import Api, Node  # noqa: E402
-
-REPO = Path(__file__).resolve().parents[2]
+from node import REPO, Node, compile_api  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -47,25 +44,7 @@ def bin_dir(request):
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory):
-    """Python messages and stubs from proto/, made with the same protoc as the C++ ones."""
-    out = tmp_path_factory.mktemp("proto")
-    plugin = subprocess.run(["which", "grpc_python_plugin"], capture_output=True, text=True, check=True).stdout.strip()
-    protos = sorted(str(p.relative_to(REPO / "proto")) for p in (REPO / "proto").rglob("*.proto"))
-    subprocess.run(["protoc", "-I", str(REPO / "proto"), f"--python_out={out}", f"--grpc_out={out}",
-                    f"--plugin=protoc-gen-grpc={plugin}", *protos], check=True)
-    # The health messages live in package grpc.health.v1, whose folder would hide the grpc library: load them by path.
-    sys.path.insert(0, str(out))
-    modules = {}
-    for name in ("types", "inference", "weight_store", "prefill", "decode"):
-        modules[name] = importlib.import_module(f"moestro.v1.{name}_pb2")
-    modules["inference_grpc"] = importlib.import_module("moestro.v1.inference_pb2_grpc")
-    modules["decode_grpc"] = importlib.import_module("moestro.v1.decode_pb2_grpc")
-    modules["prefill_grpc"] = importlib.import_module("moestro.v1.prefill_pb2_grpc")
-    import grpc
-    grpc.__path__.append(str(out / "grpc"))
-    modules["health"] = importlib.import_module("grpc.health.v1.health_pb2")
-    modules["health_grpc"] = importlib.import_module("grpc.health.v1.health_pb2_grpc")
-    return Api(modules)
+    return compile_api(tmp_path_factory.mktemp("proto"))
 
 
 def run_cli(bin_dir, *arguments, check=True, **options):

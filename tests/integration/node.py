@@ -1,17 +1,21 @@
 """Runs the real binaries as one node and talks to it over gRPC."""
 
+import importlib
 import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
+from pathlib import Path
 
 import grpc
 
+REPO = Path(__file__).resolve().parents[2]
 ROLES = ("weight_store", "prefill", "decode", "router")
 START_SECONDS = 60
 PATIENCE = 1  # all waits are longer by this factor; set for slow binaries
@@ -42,6 +46,25 @@ class Api:
         self.__dict__.update(modules)
 
 
+def compile_api(out):
+    """Python messages and stubs from proto/, made in the folder `out` with the same protoc as the C++ ones."""
+    plugin = subprocess.run(["which", "grpc_python_plugin"], capture_output=True, text=True, check=True).stdout.strip()
+    protos = sorted(str(p.relative_to(REPO / "proto")) for p in (REPO / "proto").rglob("*.proto"))
+    subprocess.run(["protoc", "-I", str(REPO / "proto"), f"--python_out={out}", f"--grpc_out={out}",
+                    f"--plugin=protoc-gen-grpc={plugin}", *protos], check=True)
+    sys.path.insert(0, str(out))
+    modules = {}
+    for name in ("types", "inference", "weight_store", "prefill", "decode"):
+        modules[name] = importlib.import_module(f"moestro.v1.{name}_pb2")
+    for name in ("inference", "decode", "prefill"):
+        modules[name + "_grpc"] = importlib.import_module(f"moestro.v1.{name}_pb2_grpc")
+    # The health messages live in package grpc.health.v1, whose folder would hide the grpc library: load them by path.
+    grpc.__path__.append(str(out / "grpc"))
+    modules["health"] = importlib.import_module("grpc.health.v1.health_pb2")
+    modules["health_grpc"] = importlib.import_module("grpc.health.v1.health_pb2_grpc")
+    return Api(modules)
+
+
 class Node:
     """Four processes in a run directory of their own. Use as a context manager."""
 
@@ -61,9 +84,16 @@ class Node:
         self.stub = api.inference_grpc.InferenceStub(self.channel)
 
     def __enter__(self):
-        for role in ROLES:
-            self.start(role)
-        self.wait_serving()
+        try:
+            for role in ROLES:
+                self.start(role)
+            self.wait_serving()
+        except BaseException:
+            # Nobody calls __exit__ of what was never entered.
+            self.channel.close()
+            self.kill_all()
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+            raise
         return self
 
     def __exit__(self, *_):
@@ -100,6 +130,14 @@ class Node:
     def kill(self, role):
         self.processes[role].send_signal(signal.SIGKILL)
         self.processes[role].wait()
+
+    def kill_all(self):
+        """Ends what runs at once, and removes the shared memory that it leaves."""
+        for role, process in self.processes.items():
+            if process.poll() is None:
+                self.kill(role)
+        subprocess.run([os.path.join(self.bin, "moestro"), "segments", "prune", "--instance", self.instance],
+                       stdout=subprocess.DEVNULL, check=True)
 
     def stop(self):
         """SIGTERM in the order of deploy/supervise; every process must end by itself with exit code 0."""

@@ -5,60 +5,16 @@ import json
 import re
 import subprocess
 import threading
-import urllib.error
-import urllib.parse
 import urllib.request
 
 import pytest
 import yaml
 
-from node import ROLES, Node, free_port, wait_until
+from node import ROLES, Node, wait_until
+from prometheus import Prometheus, program
 
 # Stays empty on a node that does not stream its prompts (no device): quotients of nothing by nothing.
 NEEDS_A_DEVICE = ("stream_stall_seconds",)
-
-
-class Prometheus:
-    """deploy/prometheus/prometheus.yml with the addresses of a test's node, on a port of its own."""
-
-    def __init__(self, repo, node, folder):
-        program = subprocess.run([repo / "tests/deploy/prometheus/tool", "prometheus"], capture_output=True, text=True)
-        assert program.returncode == 0, program.stderr
-        config = yaml.safe_load((repo / "deploy/prometheus/prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["rule_files"] = [str(repo / "deploy/prometheus/rules/*.yml")]
-        for target in config["scrape_configs"][0]["static_configs"]:
-            target["targets"] = [f"127.0.0.1:{node.metrics_port[target['labels']['role']]}"]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self.log = open(folder / "log", "w+")
-        self.process = subprocess.Popen(
-            [program.stdout.strip(), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address={self.url[7:]}", "--web.console.templates=/nonexistent"],
-            stdout=self.log, stderr=self.log)
-
-    def get(self, path, **query):
-        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as reply:
-                return json.load(reply)["data"]
-        except urllib.error.HTTPError as error:
-            if error.code == 503:
-                return None  # not ready yet
-            raise AssertionError(f"{query}: {error.read().decode()}") from error
-        except OSError:
-            assert self.process.poll() is None, open(self.log.name).read()
-            return None  # not up yet
-
-    def query(self, expr):
-        """Values, without those that are not a number."""
-        found = self.get("query", query=expr)
-        return [float(s["value"][1]) for s in found["result"] if s["value"][1] != "NaN"] if found else []
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +22,7 @@ def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
     """Of a node on which requests of all paths have just run, and still do."""
     flags = {"router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
     with Node(api, bin_dir, tiny_model, flags) as node:
-        server = Prometheus(repo, node, tmp_path_factory.mktemp("prometheus"))
+        server = Prometheus(node, tmp_path_factory.mktemp("prometheus"))
         over = threading.Event()
 
         def load():
@@ -95,6 +51,12 @@ def test_all_roles_are_scraped(prometheus):
     assert prometheus.query('count({__name__=~"moestro_.*", exported_role!=""})') == []
 
 
+def test_every_series_says_its_model(prometheus):
+    assert prometheus.query('count(count by (role) ({__name__=~"moestro_.*", model_name="tiny"}))') == [4]
+    wait_until(lambda: prometheus.query('count({__name__=~"moestro_.*", model_name!="tiny"})') == [], 10,
+               "no series without a model's name is left")
+
+
 def test_every_panel_has_data(prometheus, repo):
     empty = []
     for file in sorted((repo / "deploy/grafana/dashboards").glob("*.json")):
@@ -110,7 +72,7 @@ def test_every_panel_has_data(prometheus, repo):
 def test_every_alias_has_data(prometheus, repo):
     rules = yaml.safe_load((repo / "deploy/prometheus/rules/vllm.yml").read_text())["groups"][0]["rules"]
     for record in {rule["record"] for rule in rules}:
-        wait_until(lambda: prometheus.query(f'{{__name__="{record}", model_name="moestro"}}'), 10, record)
+        wait_until(lambda: prometheus.query(f'{{__name__="{record}", model_name="tiny"}}'), 10, record)
 
 
 def test_rules_hold_on_a_healthy_node(prometheus):
@@ -120,6 +82,13 @@ def test_rules_hold_on_a_healthy_node(prometheus):
     # Inter-token objectives are about the machine, not about the node's health.
     firing = [rule["name"] for rule in rules if rule["type"] == "alerting" and rule["state"] == "firing"]
     assert [name for name in firing if "SloBurn" not in name] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_metrics_are_named_as_prometheus_wants_them(node, role):
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.metrics_port[role]}/metrics", timeout=5) as reply:
+        checked = subprocess.run([program("promtool"), "check", "metrics"], input=reply.read(), capture_output=True)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def test_objectives_are_bucket_bounds(prometheus):

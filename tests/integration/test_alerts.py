@@ -1,0 +1,85 @@
+"""Alerts of deploy/prometheus fire on a real node that is in trouble, and only those that are meant. Time in the rules runs sixty
+times as fast."""
+
+import threading
+
+import pytest
+
+from node import wait_until
+from prometheus import Prometheus
+
+PATIENCE_SECONDS = 150
+
+
+class Alerts(Prometheus):
+    def firing(self):
+        return set(self.labels('ALERTS{alertstate="firing"}', "alertname"))
+
+
+class Load:
+    """Clients that ask again and again, as a context manager."""
+
+    def __init__(self, *requests):
+        self.over = threading.Event()
+        self.clients = [threading.Thread(target=self.repeat, args=(request,)) for request in requests]
+
+    def repeat(self, request):
+        number = 0
+        while not self.over.is_set():
+            number += 1
+            request(number)
+
+    def __enter__(self):
+        for client in self.clients:
+            client.start()
+
+    def __exit__(self, *_):
+        self.over.set()
+        for client in self.clients:
+            client.join()
+
+
+@pytest.fixture
+def watch(tmp_path):
+    servers = []
+
+    def start(node):
+        servers.append(Alerts(node, tmp_path, hurry=60))
+        wait_until(lambda: servers[0].query("count(up == 1)") == [4], 60, "four roles are scraped")
+        return servers[0]
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def test_a_missed_objective(make_node, watch):
+    # Steps take large pieces of prompts along, and somebody always has one: the next token of everybody else waits for it.
+    flags = {"decode": ["--itl-bound-ms", "60000", "--max-chunk-tokens", "1024", "--prefix-cache", "false",
+                        "--kv-tokens", "32768"],
+             "router": ["--mode", "unified"]}
+
+    def prompt(number):
+        node.generate([1 + (number + i) % 200 for i in range(3000)], 2, ignore_eos=True)
+
+    def stream(number):
+        node.generate([1, 50, 60, 70], 40, ignore_eos=True, timeout=300)
+
+    with make_node(flags) as node:
+        server = watch(node)
+        with Load(prompt, prompt, prompt, prompt, stream, stream):
+            wait_until(lambda: "MoestroInterTokenSloBurnFast" in server.firing(), PATIENCE_SECONDS, "the alert fires")
+            assert not {name for name in server.firing() if "Ttft" in name}, "first tokens came in time"
+        summary, = server.annotations("MoestroInterTokenSloBurnFast", "summary")
+        assert "later than 0.05 s" in summary
+
+
+def test_a_role_that_is_gone(make_node, watch):
+    with make_node() as node:
+        server = watch(node)
+        assert not server.firing()
+        node.kill("decode")
+        wait_until(lambda: {"MoestroRoleDown", "MoestroRoleNotServing"} <= server.firing(), PATIENCE_SECONDS, "both fire")
+        assert server.labels('ALERTS{alertname="MoestroRoleDown"}', "role") == ["decode"]
+        assert server.labels('ALERTS{alertname="MoestroRoleNotServing"}', "peer") == ["decode"]
+        node.start("decode")
+        wait_until(lambda: not server.firing(), PATIENCE_SECONDS, "they end when it is back")
