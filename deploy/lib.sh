@@ -1,7 +1,9 @@
 # What deploy/up, down, status and supervise share. Sourced, not run.
+# shellcheck shell=bash disable=SC2034  # those who source it use the variables
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 roles=(weight_store prefill decode router)  # in starting order
+demo_model="$repo/deploy/models/demo"  # served unless another is named; compose.yaml has the same default
 default_run_dir="${TMPDIR:-/tmp}/moestro-$(id -u)"
 
 die() {

@@ -1,8 +1,10 @@
 """The dashboards: as generated, well formed, and every metric that they query is one that a role has."""
 
+import copy
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,7 +72,7 @@ def test_panels_are_well_formed(name):
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         refs = [target["refId"] for target in panel["targets"]]
         assert refs and len(set(refs)) == len(refs), panel["title"]
-    assert {variable["name"] for variable in dashboard["templating"]["list"]} == {"datasource", "job"}
+    assert {variable["name"] for variable in dashboard["templating"]["list"]} == {"datasource", "model", "job"}
 
 
 def test_dashboards_have_addresses_of_their_own():
@@ -85,3 +87,45 @@ def test_provisioning_agrees_with_prometheus_and_compose():
     services = yaml.safe_load((REPO / "deploy/compose.yaml").read_text())["services"]
     assert f"./grafana/dashboards:{provider['options']['path']}:ro" in services["grafana"]["volumes"]
     assert source["url"] == "http://prometheus:9090" and "prometheus" in services
+
+
+@pytest.fixture
+def schema_problems(checkers):
+    sys.path[:0] = [str(checkers), str(Path(__file__).parent)]
+    from grafana_schema import problems
+    yield problems
+    del sys.path[:2]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_follow_the_schema_of_grafana(name, schema_problems):
+    assert schema_problems(DASHBOARDS[name]) == []
+
+
+def set_in(item, value, *path):
+    for key in path[:-1]:
+        item = item[key]
+    item[path[-1]] = value
+
+
+@pytest.mark.parametrize("path, value", [
+    (("titel",), "x"),
+    (("graphTooltip",), 7),
+    (("templating", "list", 1, "type"), "querry"),
+    (("panels", 0, "type"), "stats"),
+    (("panels", 0, "gridPos", "w"), "4"),
+    (("panels", 0, "options", "colourMode"), "value"),
+    (("panels", 0, "options", "colorMode"), "values"),
+    (("panels", 8, "fieldConfig", "defaults", "custom", "lineWidth"), "1"),
+    (("panels", 6, "targets", 0, "format"), "heat"),
+], ids=str)
+def test_the_schema_is_strict(path, value, schema_problems):
+    dashboard = copy.deepcopy(DASHBOARDS["serving.json"])
+    set_in(dashboard, value, *path)
+    assert len(schema_problems(dashboard)) == 1
+
+
+def test_the_schema_is_of_the_grafana_of_compose():
+    image = yaml.safe_load((REPO / "deploy/compose.yaml").read_text())["services"]["grafana"]["image"]
+    library = re.search(r"grafana-foundation-sdk==\d+!(\S+)", (Path(__file__).parent / "requirements.txt").read_text())[1]
+    assert image.split(":")[1] == library
