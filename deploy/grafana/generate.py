@@ -144,7 +144,8 @@ DASHBOARDS = {
             "mean": mean("moestro_decode_step_prompt_rows"), "room for": "sum(moestro_decode_chunk_tokens{})"}),
         lines("Decode, tokens a second", {
             "generated": rate("moestro_decode_tokens_total"), "of prompts": rate("moestro_decode_prompt_tokens_total"),
-            "steps": rate("moestro_decode_steps_total")}),
+            "steps": rate("moestro_decode_steps_total"),
+            "steps of two batches that take turns": rate("moestro_decode_overlapped_steps_total")}),
         lines("Sequences that wait", {
             "for a place in the batch": "sum(moestro_decode_sequences_waiting{})",
             "for KV pages": "sum(moestro_decode_sequences_waiting_for_pages{})"}),
