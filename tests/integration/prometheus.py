@@ -71,9 +71,6 @@ class Prometheus:
         found = self.get("query", query=expr)
         return [series["metric"][label] for series in found["result"]] if found else []
 
-    def annotations(self, alert, name):
-        return [found["annotations"][name] for found in self.get("alerts")["alerts"] if found["labels"]["alertname"] == alert]
-
     def stop(self):
         self.process.terminate()
         self.process.wait()

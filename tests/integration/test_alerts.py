@@ -13,7 +13,9 @@ PATIENCE_SECONDS = 150
 
 class Alerts(Prometheus):
     def firing(self):
-        return set(self.labels('ALERTS{alertstate="firing"}', "alertname"))
+        """name -> summary"""
+        return {alert["labels"]["alertname"]: alert["annotations"]["summary"]
+                for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
 
 
 class Load:
@@ -59,7 +61,7 @@ def test_a_missed_objective(make_node, watch):
              "router": ["--mode", "unified"]}
 
     def prompt(number):
-        node.generate([1 + (number + i) % 200 for i in range(3000)], 2, ignore_eos=True)
+        node.generate([1 + (number + i) % 200 for i in range(3000)], 2, ignore_eos=True, timeout=300)
 
     def stream(number):
         node.generate([1, 50, 60, 70], 40, ignore_eos=True, timeout=300)
@@ -67,10 +69,9 @@ def test_a_missed_objective(make_node, watch):
     with make_node(flags) as node:
         server = watch(node)
         with Load(prompt, prompt, prompt, prompt, stream, stream):
-            wait_until(lambda: "MoestroInterTokenSloBurnFast" in server.firing(), PATIENCE_SECONDS, "the alert fires")
+            wait_until(lambda: "later than 0.05 s" in server.firing().get("MoestroInterTokenSloBurnFast", ""),
+                       PATIENCE_SECONDS, "the alert fires")
             assert not {name for name in server.firing() if "Ttft" in name}, "first tokens came in time"
-        summary, = server.annotations("MoestroInterTokenSloBurnFast", "summary")
-        assert "later than 0.05 s" in summary
 
 
 def test_a_role_that_is_gone(make_node, watch):
@@ -78,7 +79,7 @@ def test_a_role_that_is_gone(make_node, watch):
         server = watch(node)
         assert not server.firing()
         node.kill("decode")
-        wait_until(lambda: {"MoestroRoleDown", "MoestroRoleNotServing"} <= server.firing(), PATIENCE_SECONDS, "both fire")
+        wait_until(lambda: {"MoestroRoleDown", "MoestroRoleNotServing"} <= set(server.firing()), PATIENCE_SECONDS, "both fire")
         assert server.labels('ALERTS{alertname="MoestroRoleDown"}', "role") == ["decode"]
         assert server.labels('ALERTS{alertname="MoestroRoleNotServing"}', "peer") == ["decode"]
         node.start("decode")
