@@ -4,6 +4,7 @@
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/reduce.cuh"
+#include "common/kernels/cuda/silu.cuh"
 
 namespace moestro::cuda {
 namespace {
@@ -16,7 +17,7 @@ __device__ __forceinline__ uint16_t ToBf16(float value) { return static_cast<uin
 __global__ void __launch_bounds__(kThreads)
     EmbedKernel(const uint16_t* table, const int32_t* tokens, int64_t hidden, float* residual) {
   const int64_t row = blockIdx.x;
-  const uint16_t* from = table + tokens[row] * hidden;
+  const uint16_t* from = table + (tokens == nullptr ? row : tokens[row]) * hidden;
   for (int64_t i = threadIdx.x; i < hidden; i += kThreads) {
     residual[row * hidden + i] = __uint_as_float(uint32_t{from[i]} << 16);
   }
@@ -44,9 +45,13 @@ __global__ void __launch_bounds__(kThreads)
     SiluMulKernel(const float* gate, const float* up, int64_t n, int64_t stride, uint16_t* out, int64_t out_stride) {
   const int64_t row = blockIdx.x;
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
-    const float g = gate[row * stride + i];
-    out[row * out_stride + i] = ToBf16(g / (1.0f + expf(-g)) * up[row * stride + i]);
+    out[row * out_stride + i] = ToBf16(SiluMul(gate[row * stride + i], up[row * stride + i]));
   }
+}
+
+__global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n, float* sum) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) sum[i] += x[i];
 }
 
 // Number i of the rotated ones of x, all angles.dims of them.
@@ -74,7 +79,8 @@ __global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, in
 
 // A token's numbers in its page.
 __device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position) {
-  const uint64_t page = pages.list[position / pages.page_tokens];
+  const int64_t at = position / pages.page_tokens;
+  const uint64_t page = pages.list == nullptr ? static_cast<uint64_t>(at) : pages.list[at];
   uint8_t* const layer = pages.pages + page * static_cast<uint64_t>(pages.page_bytes) + pages.layer_offset;
   return reinterpret_cast<uint16_t*>(layer) + position % pages.page_tokens * pages.kv_dim;
 }
@@ -134,6 +140,12 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
   if (rows == 0 || n == 0) return {};
   return Launch("silu_mul", SiluMulKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads), 0,
                 stream, gate, up, n, stride, out, out_stride);
+}
+
+LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream) {
+  if (n == 0) return {};
+  return Launch("add", AddKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream,
+                x, n, sum);
 }
 
 LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int64_t head_dim, int64_t first,

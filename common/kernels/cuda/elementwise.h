@@ -9,7 +9,7 @@
 
 namespace moestro::cuda {
 
-// residual[r] = table[tokens[r]] in F32; table: BF16 [.., hidden]; tokens: [rows], each a row of the table.
+// residual[r] = table[tokens[r]] in F32; table: BF16 [.., hidden]; tokens: [rows], each a row of the table; null: row r.
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream);
 
@@ -31,6 +31,9 @@ LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream);
 LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int64_t n, int64_t stride, uint16_t* out,
                            int64_t out_stride, Stream stream);
 
+// sum[i] += x[i] for i in [0, n).
+LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
+
 // Which numbers of a head a rotation pairs, of its `dims` rotated ones: (2i, 2i + 1), as in DeepSeek's checkpoints, or
 // (i, i + dims / 2), as in Qwen's.
 enum class RopePairs { kAdjacent, kHalves };
@@ -51,7 +54,7 @@ LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int6
 // One layer of one sequence's pages in the KV pool (common/kv/format.h), as the device sees it.
 struct KvPagesView {
   uint8_t* pages = nullptr;        // page 0 of the pool
-  const uint32_t* list = nullptr;  // [..] the sequence's pages in order
+  const uint32_t* list = nullptr;  // [..] the sequence's pages in order; null: they follow each other
   int64_t page_bytes = 0;          // of a whole page, all layers
   int64_t layer_offset = 0;        // bytes to the layer in a page
   int64_t page_tokens = 64;

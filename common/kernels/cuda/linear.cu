@@ -9,12 +9,16 @@
 // reads nothing but whole 16 bytes, of weights and of inputs, and holds 4 consecutive outputs of a token, which it
 // writes at once. The 16-byte chunks are placed in shared memory so that the 8 lanes that read at once hit different
 // banks.
+//
+// Gate and up: half of a block's row warps compute rows of the gate, the other half the same rows of up, whose results
+// go through shared memory at the end.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/fp8.cuh"
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/silu.cuh"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::cuda {
@@ -30,24 +34,27 @@ constexpr int kInputChunks = kInputBytes / kChunk;
 
 struct Params {
   LinearShape shape;
-  MatrixPointers matrix;  // if there are no groups
-  LinearGroups groups;
-  int64_t tokens = 0;  // if there are no groups
+  LinearGroups groups;  // without tiles: one matrix for all tokens
+  MatrixList up;        // beside the groups' gates, for gate and up
+  int64_t tokens = 0;   // if there are no tiles
   int64_t row_groups = 0;
   int64_t row_tiles = 0;
   int64_t token_tiles = 0;
   bool aligned_output = false;  // 4 consecutive outputs may be written at once
 };
 
-template <DType kTheType, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
+template <DType kTheType, bool kIsGateUp, int kTheRowWarps, int kTheWarpTokens, int kTokenWarps, int kTheStages>
 struct Tiling {
   static constexpr DType kType = kTheType;
+  static constexpr bool kGateUp = kIsGateUp;
   static constexpr int kRowWarps = kTheRowWarps;
   static constexpr int kWarpTokens = kTheWarpTokens;
   static constexpr int kStages = kTheStages;
   static constexpr int kRows = kRowWarps * kWarpRows;
   static constexpr int kRowGroups = kRows / static_cast<int>(kRowGroup);
-  static_assert(kRows == kRowGroup || kRows == kScaleBlock, "a block's rows have one scale");
+  static_assert(kRows == kRowGroup || kRows == kScaleBlock, "a block's rows of a matrix have one scale");
+  static_assert(!kGateUp || kRowGroups == 2, "a row group of each matrix");
+  static constexpr int kOutputRows = kGateUp ? kRows / 2 : kRows;
   static constexpr int kThreads = 32 * kRowWarps * kTokenWarps;
   static constexpr int kTokens = kWarpTokens * kTokenWarps;
   static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
@@ -142,8 +149,14 @@ __device__ __forceinline__ void StoreOutputs(const Params& p, int64_t y_row, int
   }
 }
 
+// Four floats of up's results for one token in shared memory, [kTokens][16 chunks of 4 rows]: the lanes that read and
+// write together, of 8 chunks and 4 tokens, hit different banks.
+__device__ __forceinline__ float4* UpResult(uint8_t* shared, int token, int chunk) {
+  return reinterpret_cast<float4*>(shared) + token * 16 + (chunk ^ (token & 7));
+}
+
 template <typename T>
-__global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
+__global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ Params p) {
   constexpr DType kType = T::kType;
   constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
   constexpr int kTokenFragments = kWarpTokens / 8;
@@ -152,15 +165,22 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
   const bool grouped = p.groups.tiles != nullptr;
   const int64_t row_tile = grouped ? blockIdx.x % p.row_tiles : blockIdx.x / p.token_tiles;
   const int64_t token_tile = grouped ? blockIdx.x / p.row_tiles : blockIdx.x % p.token_tiles;
-  if (grouped && token_tile >= *p.groups.tile_count) return;
-  const MatrixPointers matrix = grouped ? p.groups.matrices[p.groups.tiles[token_tile].group] : p.matrix;
-  const int64_t first_token = grouped ? p.groups.tiles[token_tile].begin : token_tile * T::kTokens;
-  const int tokens =
-      static_cast<int>(grouped ? p.groups.tiles[token_tile].count : min(int64_t{T::kTokens}, p.tokens - first_token));
+  TokenTile tile{0, 0, 0};
+  if (grouped) {
+    if (token_tile >= *p.groups.end_tile - *p.groups.first_tile) return;
+    tile = p.groups.tiles[*p.groups.first_tile + token_tile];
+  }
+  const int64_t first_token = grouped ? tile.begin : token_tile * T::kTokens;
+  const int tokens = static_cast<int>(grouped ? tile.count : min(int64_t{T::kTokens}, p.tokens - first_token));
+  const int place = grouped ? tile.group - p.groups.first_group : 0;
 
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
+  // Of the row group `half` of the block.
+  const auto matrix_of = [&](int half) {
+    return T::kGateUp && half == 1 ? p.up.of[place] : p.groups.matrices.of[place];
+  };
   const int64_t steps = (p.shape.cols + 3) / 4 * (4 / T::kColsPerStep);  // of a whole row
   const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
   uint8_t* const shared = DynamicShared();
@@ -183,11 +203,11 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
     for (int i = 0; i < T::kWeightChunks; ++i) {
       const int chunk = thread + i * T::kThreads;
       const int c = chunk % kStepChunks, step = chunk / kStepChunks % T::kSteps, half = chunk / kStepChunks / T::kSteps;
-      const int64_t row_group = row_tile * T::kRowGroups + half;
+      const int64_t row_group = T::kGateUp ? row_tile : row_tile * T::kRowGroups + half;
       const int64_t at_step = stage * T::kSteps + step;
       const bool exists = row_group < p.row_groups && at_step < steps;
       const uint8_t* from =
-          matrix.data + (exists ? (row_group * steps + at_step) * kStepBytes + c * kChunk : int64_t{0});
+          matrix_of(half).data + (exists ? (row_group * steps + at_step) * kStepBytes + c * kChunk : int64_t{0});
       CopyAsync16(weights + (half * T::kSteps + step) * kStepBytes + WeightPlace<kType>(step, c) * kChunk, from,
                   exists ? kChunk : 0);
     }
@@ -205,6 +225,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
   float totals[2][kTokenFragments][4] = {};
   float sums[2][kTokenFragments][4] = {};  // of the current 128 inputs
   const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
+  const float* const scales = matrix_of(row_warp / 2).scales + row_tile * T::kOutputRows / kScaleBlock * col_blocks;
   constexpr int kStagesPerBlock = static_cast<int>(kScaleBlock) / kStageCols;
 
 #pragma unroll
@@ -244,8 +265,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
     }
     if ((stage + 1) % kStagesPerBlock != 0 && stage + 1 < stages) continue;
     const int64_t block = stage / kStagesPerBlock;
-    const float scale =
-        kType == DType::kF8E4M3 ? matrix.scales[row_tile * T::kRows / kScaleBlock * col_blocks + block] : 1.0f;
+    const float scale = kType == DType::kF8E4M3 ? scales[block] : 1.0f;
 #pragma unroll
     for (int f = 0; f < 2; ++f) {
 #pragma unroll
@@ -259,7 +279,39 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
     }
   }
 
-  const int64_t row = row_tile * T::kRows + row_warp * kWarpRows + 4 * g;
+  if constexpr (T::kGateUp) {
+    constexpr int kHalf = T::kRowWarps / 2;
+    const int chunk = row_warp % kHalf * 8 + g;
+    const bool is_up = row_warp >= kHalf;
+    WaitCopies<0>();
+    __syncthreads();  // nothing is read from the stages any more
+#pragma unroll
+    for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int token = token_warp * kWarpTokens + n * 8 + 2 * t + e;
+        if (is_up) {
+          *UpResult(shared, token, chunk) =
+              make_float4(totals[0][n][e], totals[0][n][2 + e], totals[1][n][e], totals[1][n][2 + e]);
+        }
+      }
+    }
+    __syncthreads();
+    if (is_up) return;
+#pragma unroll
+    for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float4 up = *UpResult(shared, token_warp * kWarpTokens + n * 8 + 2 * t + e, chunk);
+        totals[0][n][e] = SiluMul(totals[0][n][e], up.x);
+        totals[0][n][2 + e] = SiluMul(totals[0][n][2 + e], up.y);
+        totals[1][n][e] = SiluMul(totals[1][n][e], up.z);
+        totals[1][n][2 + e] = SiluMul(totals[1][n][2 + e], up.w);
+      }
+    }
+  }
+
+  const int64_t row = row_tile * T::kOutputRows + row_warp * kWarpRows + 4 * g;
   const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
   if (valid <= 0) return;
 #pragma unroll
@@ -276,36 +328,62 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(Params p) {
 
 template <typename T>
 LaunchResult LaunchTiling(Params p, Stream stream) {
-  p.row_tiles = (p.shape.rows + T::kRows - 1) / T::kRows;
+  p.row_tiles = (p.shape.rows + T::kOutputRows - 1) / T::kOutputRows;
   if (p.row_tiles * p.token_tiles > 0x7fffffff) return {kInvalidArgument};
-  return Launch("linear", LinearKernel<T>, dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)), dim3(T::kThreads),
-                T::kSharedBytes, stream, p);
+  return Launch(T::kGateUp ? "gate_up" : "linear", LinearKernel<T>,
+                dim3(static_cast<unsigned>(p.row_tiles * p.token_tiles)), dim3(T::kThreads), T::kSharedBytes, stream,
+                p);
 }
 
 // Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory, the latter what the smallest GPU of these (99 KiB) can give.
 // Small: as many blocks as possible, for there may be few rows, each with 7 stages (28 KiB of FP8 weights) in flight:
-// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency.
-template <DType kType>
+// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency. Small gate
+// and up: the same of either matrix, in BF16 as much as fits.
+template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
-  if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, 4, 64, 2, 3>>(p, stream);
-  if (tile_tokens == kSmallTile) return LaunchTiling<Tiling<kType, 2, 16, 1, 8>>(p, stream);
-  return {kInvalidArgument};
+  if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, kGateUp, 4, 64, 2, 3>>(p, stream);
+  if (tile_tokens != kSmallTile) return {kInvalidArgument};
+  constexpr int kStages = kGateUp && kType == DType::kBF16 ? 5 : 8;
+  return LaunchTiling<Tiling<kType, kGateUp, kGateUp ? 4 : 2, 16, 1, kStages>>(p, stream);
 }
 
 bool IsAligned(const void* p, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(p) % static_cast<uint64_t>(bytes) == 0;
 }
 
+template <bool kGateUp>
 LaunchResult LaunchParams(Params p, int tile_tokens, Stream stream) {
   const LinearShape& s = p.shape;
-  if (s.rows < 1 || s.cols < 1 || s.x_stride % 8 != 0 || !IsAligned(s.x, 16) || !IsAligned(p.matrix.data, 16)) {
-    return {kInvalidArgument};
+  if (s.rows < 1 || s.cols < 1 || s.x_stride % 8 != 0 || !IsAligned(s.x, 16)) return {kInvalidArgument};
+  for (const MatrixPointers& matrix : p.groups.matrices.of) {
+    if (!IsAligned(matrix.data, 16)) return {kInvalidArgument};
   }
+  if (kGateUp) p.shape.output = LinearOutput::kBf16;
   p.row_groups = PaddedRows(s.rows) / kRowGroup;
   p.aligned_output = s.y_stride % 4 == 0 && IsAligned(s.y, s.output == LinearOutput::kBf16 ? 8 : 16);
-  if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3>(p, tile_tokens, stream);
-  if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16>(p, tile_tokens, stream);
+  if (s.dtype == DType::kF8E4M3) return LaunchTiles<DType::kF8E4M3, kGateUp>(p, tile_tokens, stream);
+  if (s.dtype == DType::kBF16) return LaunchTiles<DType::kBF16, kGateUp>(p, tile_tokens, stream);
   return {kInvalidArgument};
+}
+
+// All tokens through one matrix, or one gate and up.
+template <bool kGateUp>
+LaunchResult LaunchDense(const LinearShape& shape, const MatrixPointers& matrix, const MatrixPointers& up,
+                         int64_t tokens, Stream stream) {
+  if (tokens == 0) return {};
+  const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
+  Params p{.shape = shape, .groups = {}, .up = {}, .tokens = tokens, .token_tiles = (tokens + tile - 1) / tile};
+  p.groups.matrices.of[0] = matrix;
+  p.up.of[0] = up;
+  return LaunchParams<kGateUp>(p, tile, stream);
+}
+
+template <bool kGateUp>
+LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up, Stream stream) {
+  if (groups.max_tiles == 0) return {};
+  if (groups.tiles == nullptr || groups.first_tile == nullptr || groups.end_tile == nullptr) return {kInvalidArgument};
+  return LaunchParams<kGateUp>({.shape = shape, .groups = groups, .up = up, .token_tiles = groups.max_tiles},
+                               groups.tile_tokens, stream);
 }
 
 // ---- The router's product
@@ -360,18 +438,18 @@ __global__ void __launch_bounds__(kLogitThreads)
 }  // namespace
 
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream) {
-  if (tokens == 0) return {};
-  const int tile = tokens <= kSmallTile ? kSmallTile : kLargeTile;
-  const int64_t token_tiles = (tokens + tile - 1) / tile;
-  return LaunchParams({.shape = shape, .matrix = matrix, .groups = {}, .tokens = tokens, .token_tiles = token_tiles},
-                      tile, stream);
+  return LaunchDense<false>(shape, matrix, {}, tokens, stream);
 }
-
+LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
+                          int64_t tokens, Stream stream) {
+  return LaunchDense<true>(shape, gate, up, tokens, stream);
+}
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream) {
-  if (groups.max_tiles == 0) return {};
-  if (groups.tiles == nullptr || groups.tile_count == nullptr || groups.matrices == nullptr) return {kInvalidArgument};
-  return LaunchParams({.shape = shape, .matrix = {}, .groups = groups, .token_tiles = groups.max_tiles},
-                      groups.tile_tokens, stream);
+  return LaunchGroups<false>(shape, groups, {}, stream);
+}
+LaunchResult LaunchGroupedGateUp(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up,
+                                 Stream stream) {
+  return LaunchGroups<true>(shape, groups, up, stream);
 }
 
 LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,

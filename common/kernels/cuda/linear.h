@@ -50,21 +50,35 @@ struct LinearShape {
 // y[r] = W x[r] for r in [0, tokens).
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);
 
+// The matrices of one launch. They travel with the launch itself: weights that stream lie elsewhere every time, and a
+// table in device memory would be one more copy in the way of theirs.
+inline constexpr int kMaxMatrices = 16;
+struct MatrixList {
+  MatrixPointers of[kMaxMatrices];
+};
+
 // y[r] = W_group x[row_of[r]] for all rows r of the tiles; a group without rows has no tile and is not read.
 struct LinearGroups {
-  const MatrixPointers* matrices = nullptr;  // [groups]
-  const int32_t* row_of = nullptr;           // the row of x of each row of y; null: the same
+  MatrixList matrices;              // of groups first_group, first_group + 1, ...
+  int32_t first_group = 0;
+  const int32_t* row_of = nullptr;  // the row of x of each row of y; null: the same
   const TokenTile* tiles = nullptr;
-  const int32_t* tile_count = nullptr;  // how many there are: known on the device only
-  int64_t max_tiles = 0;                // how many there can be: MaxTiles()
-  int tile_tokens = kLargeTile;         // what the tiles were made for: kSmallTile or kLargeTile
+  // The groups' tiles are those from *first_tile up to *end_tile: known on the device only.
+  const int32_t* first_tile = nullptr;
+  const int32_t* end_tile = nullptr;
+  int64_t max_tiles = 0;         // how many there can be
+  int tile_tokens = kLargeTile;  // what the tiles were made for: kSmallTile or kLargeTile
 };
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream);
 
-// Upper bound for the tiles of `rows` rows in `groups` groups.
-constexpr int64_t MaxTiles(int64_t rows, int64_t groups, int tile_tokens) {
-  return rows / tile_tokens + (rows < groups ? rows : groups);
-}
+// The first half of a gated MLP in one launch: y[r] = bf16(silu(gate x[r]) * up x[r]), the products in F32, with the
+// bits of two LaunchLinear and a LaunchSiluMul. Both matrices have the shape's form; y is BF16, `output` is not looked
+// at.
+LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
+                          int64_t tokens, Stream stream);
+// groups.matrices: the gates.
+LaunchResult LaunchGroupedGateUp(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up,
+                                 Stream stream);
 
 // logits[t, e] = sum over h of w[e, h] x[t, h], everything F32 and row-major, summed in order of h by fused
 // multiply-adds: the router's product, too small for anything but plain arithmetic. Any alignment.

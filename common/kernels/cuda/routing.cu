@@ -160,9 +160,6 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (lane == 0) begin[expert] = count;
 }
 
-// Experts with at most so many rows go through small tiles: more tiles would expand their weights too often.
-constexpr int kSmallExpert = 2 * kSmallTile;
-
 struct PlanSums {
   int rows, small, large;
 };
@@ -175,10 +172,11 @@ __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPl
   PlanSums* const sums = reinterpret_cast<PlanSums*>(DynamicShared());
   const int expert = static_cast<int>(threadIdx.x);
   const int count = expert < experts ? plan.begin[expert] : 0;
-  const bool is_small = count <= kSmallExpert;
-  const int tile = is_small ? kSmallTile : kLargeTile;
-  const int tiles = (count + tile - 1) / tile;
-  const PlanSums own{count, is_small ? tiles : 0, is_small ? 0 : tiles};
+  const int rest = count % kLargeTile;
+  const bool small_rest = rest <= static_cast<int>(kSmallRest);
+  const int small = small_rest ? (rest + kSmallTile - 1) / kSmallTile : 0;
+  const int large = count / kLargeTile + (small_rest ? 0 : 1);
+  const PlanSums own{count, small, large};
   PlanSums sum = own;  // of the experts up to this one
   for (int distance = 1; distance < kMaxExperts; distance *= 2) {
     sums[expert] = sum;
@@ -186,15 +184,22 @@ __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPl
     if (expert >= distance) sum = Add(sums[expert - distance], sum);
     __syncthreads();
   }
-  const int begin = sum.rows - own.rows;
-  if (expert < experts) plan.begin[expert] = begin;
-  if (expert == experts - 1) {
-    plan.begin[experts] = sum.rows;
-    plan.tile_counts[0] = sum.small;
-    plan.tile_counts[1] = sum.large;
+  if (expert >= experts) return;
+  if (expert == 0) plan.begin[0] = plan.small_begin[0] = plan.large_begin[0] = 0;
+  plan.begin[expert + 1] = sum.rows;
+  plan.small_begin[expert + 1] = sum.small;
+  plan.large_begin[expert + 1] = sum.large;
+  int begin = sum.rows - own.rows;
+  for (int i = 0; i < large; ++i) {
+    const int rows = min(kLargeTile, sum.rows - begin);
+    plan.large[sum.large - large + i] = {expert, begin, rows};
+    begin += rows;
   }
-  TokenTile* const out = is_small ? plan.small + sum.small - own.small : plan.large + sum.large - own.large;
-  for (int i = 0; i < tiles; ++i) out[i] = {expert, begin + i * tile, min(tile, count - i * tile)};
+  for (int i = 0; i < small; ++i) {
+    const int rows = min(kSmallTile, sum.rows - begin);
+    plan.small[sum.small - small + i] = {expert, begin, rows};
+    begin += rows;
+  }
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
@@ -224,14 +229,18 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineArgs arg
   const int64_t row = blockIdx.x;
   const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;
   if (i >= args.hidden) return;
+  const int64_t at = row * args.hidden + i;
   float sum = 0;
+  bool loaded = false;  // most rows have no choice in a group: their sums stay where they are
   for (int64_t k = 0; k < args.chosen; ++k) {
     const int64_t choice = row * args.chosen + k;
+    const int32_t id = args.ids[choice];
+    if (id < args.first || id >= args.end) continue;
+    if (!loaded && args.first > 0) sum = args.sums[at];
+    loaded = true;
     sum = fmaf(args.weights[choice], args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
   }
-  const int64_t at = row * args.hidden + i;
-  if (args.always_out != nullptr) sum += args.always_out[at];
-  args.residual[at] += sum;
+  if (loaded || args.first == 0) args.sums[at] = sum;
 }
 
 unsigned WarpBlocks(int64_t warps) { return static_cast<unsigned>((warps + kWarps - 1) / kWarps); }

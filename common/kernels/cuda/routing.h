@@ -50,27 +50,43 @@ struct RoutingPlan {
   int32_t* begin = nullptr;        // [experts + 1]: an expert's routed rows are [begin[e], begin[e + 1])
   int32_t* row_of = nullptr;       // [R]: the row of the batch behind each routed row
   int32_t* routed_of = nullptr;    // [rows, chosen]: where the row's choices went
-  TokenTile* small = nullptr;      // [MaxTiles(R, experts, kSmallTile)]: tiles of the experts with few rows
-  TokenTile* large = nullptr;      // [MaxTiles(R, experts, kLargeTile)]: those of all others
-  int32_t* tile_counts = nullptr;  // [2]: of small, large
+  // An expert's rows as tiles: as many large ones as it fills, small ones for a rest of at most kSmallRest rows, one
+  // more large one for a greater rest. Both lists are in order of experts: of e they are [begin[e], begin[e + 1]).
+  TokenTile* small = nullptr;      // [MaxSmallTiles(R, experts)]
+  TokenTile* large = nullptr;      // [MaxLargeTiles(R, experts)]
+  int32_t* small_begin = nullptr;  // [experts + 1]
+  int32_t* large_begin = nullptr;  // [experts + 1]
 };
+
+// More small tiles than this would expand an expert's weights too often.
+inline constexpr int64_t kSmallRest = 2 * kSmallTile;
+constexpr int64_t MaxSmallTiles(int64_t rows, int64_t experts) {
+  const int64_t by_experts = experts * (kSmallRest / kSmallTile);
+  return rows < by_experts ? rows : by_experts;
+}
+constexpr int64_t MaxLargeTiles(int64_t rows, int64_t experts) {
+  const int64_t rests = rows / (kSmallRest + 1);  // that are too great for small tiles
+  return rows / kLargeTile + (rests < experts ? rests : experts);
+}
 
 // ids: [rows, chosen] as ChooseExperts writes them.
 LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
                                const RoutingPlan& plan, Stream stream);
 
-// residual[r] += sum over the row's choices, in ascending id, of weight * expert_out[routed row], then always_out[r]:
-// fused multiply-adds in the order of common/model/moe.h. expert_out: F32 [R, hidden]; always_out: F32 [rows, hidden]
-// of the shared expert, null if there is none.
+// sums[r] += sum over those of the row's choices that are in [first, end), in ascending id, of weight * expert_out[routed
+// row]: fused multiply-adds in the order of common/model/moe.h. With first = 0 sums begin at 0, whatever is there. So
+// all experts of a layer, in ascending groups, leave the whole sums.
 struct CombineArgs {
-  const float* expert_out = nullptr;
+  const float* expert_out = nullptr;   // [R, hidden]
+  const int32_t* ids = nullptr;        // [rows, chosen]
   const float* weights = nullptr;      // [rows, chosen]
   const int32_t* routed_of = nullptr;  // [rows, chosen]
-  const float* always_out = nullptr;
+  int64_t first = 0;
+  int64_t end = 0;
   int64_t rows = 0;
   int64_t chosen = 0;
   int64_t hidden = 0;
-  float* residual = nullptr;  // [rows, hidden]
+  float* sums = nullptr;  // [rows, hidden]
 };
 LaunchResult LaunchCombine(const CombineArgs& args, Stream stream);
 

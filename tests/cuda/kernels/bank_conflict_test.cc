@@ -52,6 +52,11 @@ TEST(BankConflictTest, LinearHasNone) {
       });
       EXPECT_GE(use.accesses, 64);
       EXPECT_EQ(use.conflicts, 0) << DTypeName(dtype) << " " << tokens << " tokens";
+      const emulation::BankUse gate_up = Count([&] {
+        return LaunchGateUp(shape, {weights.get(), scales.get()}, {weights.get(), scales.get()}, tokens, nullptr);
+      });
+      EXPECT_GT(gate_up.accesses, use.accesses);
+      EXPECT_EQ(gate_up.conflicts, 0) << "gate and up, " << DTypeName(dtype) << " " << tokens << " tokens";
     }
   }
 }

@@ -41,8 +41,8 @@ TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
   }
   const DeviceArray<float> device_logits(logits), device_bias(bias), weights(kRows * 8);
   const DeviceArray<int32_t> ids(kRows * 8), has_nan(std::vector<int32_t>(1, 0)), begin(257), row_of(kRows * 8),
-      routed_of(kRows * 8), counts(2);
-  const DeviceArray<TokenTile> small(MaxTiles(kRows * 8, 256, kSmallTile)), large(MaxTiles(kRows * 8, 256, kLargeTile));
+      routed_of(kRows * 8), small_begin(257), large_begin(257);
+  const DeviceArray<TokenTile> small(MaxSmallTiles(kRows * 8, 256)), large(MaxLargeTiles(kRows * 8, 256));
   ASSERT_TRUE(Ran(LaunchChooseExperts({.logits = device_logits.get(),
                                        .bias = device_bias.get(),
                                        .rows = kRows,
@@ -62,7 +62,8 @@ TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
     ASSERT_NEAR(got_weights[i], expected[i].weight, Gamma(32) * expected[i].weight);
   }
 
-  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
+                         large.get(), small_begin.get(), large_begin.get()};
   ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), kRows, 8, 256, plan, nullptr)));
   const ExpertPlan expected_plan = PlanExperts(expected, 8, 256);
   const std::vector<int32_t> got_rows = row_of.Download(), got_begin = begin.Download();

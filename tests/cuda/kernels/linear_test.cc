@@ -1,3 +1,4 @@
+#include "common/kernels/cuda/elementwise.h"
 #include "common/kernels/cuda/linear.h"
 
 #include <gtest/gtest.h>
@@ -225,7 +226,7 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
   constexpr int64_t kInputs = 19;
   const Inputs x(kInputs, cols);
   std::vector<Matrix> matrices;
-  std::vector<MatrixPointers> pointers;
+  MatrixList pointers;
   std::vector<int32_t> row_of;
   std::vector<int32_t> group_of;
   std::vector<TokenTile> tiles;
@@ -233,7 +234,7 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
   for (size_t group = 0; group < counts.size(); ++group) {
     // A group without rows has no matrix either: it must not be read.
     matrices.push_back(counts[group] == 0 ? Matrix{} : RandomMatrix(dtype, rows, cols, static_cast<uint32_t>(group)));
-    pointers.push_back(counts[group] == 0 ? MatrixPointers{} : matrices.back().pointers());
+    if (counts[group] > 0) pointers.of[group] = matrices.back().pointers();
     for (int64_t i = 0; i < counts[group]; ++i) {
       if (i % tile_tokens == 0) {
         tiles.push_back({static_cast<int32_t>(group), static_cast<int32_t>(row_of.size()),
@@ -244,11 +245,13 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
     }
   }
   const auto total = static_cast<int64_t>(row_of.size());
-  const DeviceArray<MatrixPointers> device_pointers(pointers);
   const DeviceArray<int32_t> device_rows(row_of);
-  const DeviceArray<int32_t> tile_count(std::vector<int32_t>{static_cast<int32_t>(tiles.size())});
-  const int64_t max_tiles = MaxTiles(total, static_cast<int64_t>(counts.size()), tile_tokens);
-  ASSERT_LE(static_cast<int64_t>(tiles.size()), max_tiles);
+  const auto count = static_cast<int32_t>(tiles.size());
+  // As if the groups were numbers 5, 6, .. of more groups, whose tiles lie around theirs.
+  for (TokenTile& tile : tiles) tile.group += 5;
+  tiles.insert(tiles.begin(), {4, 0, 1});
+  tiles.push_back({5 + static_cast<int32_t>(counts.size()), 0, 1});
+  const DeviceArray<int32_t> range(std::vector<int32_t>{1, 1 + count});
   const DeviceArray<TokenTile> device_tiles(tiles);
   const DeviceArray<float> y(total * rows);
   const LinearShape shape{.dtype = dtype,
@@ -258,11 +261,13 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
                           .x_stride = x.stride,
                           .y = y.get(),
                           .y_stride = rows};
-  const LinearGroups groups{.matrices = device_pointers.get(),
+  const LinearGroups groups{.matrices = pointers,
+                            .first_group = 5,
                             .row_of = device_rows.get(),
                             .tiles = device_tiles.get(),
-                            .tile_count = tile_count.get(),
-                            .max_tiles = max_tiles,
+                            .first_tile = range.get(),
+                            .end_tile = range.get() + 1,
+                            .max_tiles = count + 3,
                             .tile_tokens = tile_tokens};
   ASSERT_TRUE(Ran(LaunchGroupedLinear(shape, groups, nullptr)));
   const std::vector<float> got = y.Download();
@@ -283,6 +288,40 @@ TEST(CudaLinearTest, GroupsOfAnySizeInSmallTiles) {
 TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
   CheckGrouped(DType::kF8E4M3, kLargeTile, {0, 129, 0, 2, 0}, 68, 132);
   CheckGrouped(DType::kBF16, kLargeTile, {130}, 64, 64);
+}
+
+// The products' bits are LaunchLinear's, and what is made of them LaunchSiluMul's.
+void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
+  SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << rows << " x " << cols << " x " << tokens);
+  const Matrix gate = RandomMatrix(dtype, rows, cols, 1), up = RandomMatrix(dtype, rows, cols, 2);
+  const Inputs x(tokens, cols);
+  const DeviceArray<float> gate_out(tokens * rows), up_out(tokens * rows);
+  const int64_t stride = rows + 3;
+  const DeviceArray<uint16_t> fused(tokens * stride), apart(tokens * stride);
+  LinearShape shape{.dtype = dtype,
+                    .rows = rows,
+                    .cols = cols,
+                    .x = x.device->get(),
+                    .x_stride = x.stride,
+                    .y = gate_out.get(),
+                    .y_stride = rows};
+  ASSERT_TRUE(Ran(LaunchLinear(shape, gate.pointers(), tokens, nullptr)));
+  shape.y = up_out.get();
+  ASSERT_TRUE(Ran(LaunchLinear(shape, up.pointers(), tokens, nullptr)));
+  ASSERT_TRUE(Ran(LaunchSiluMul(gate_out.get(), up_out.get(), tokens, rows, rows, apart.get(), stride, nullptr)));
+  shape.y = fused.get();
+  shape.y_stride = stride;
+  ASSERT_TRUE(Ran(LaunchGateUp(shape, gate.pointers(), up.pointers(), tokens, nullptr)));
+  EXPECT_EQ(fused.Download(), apart.Download());
+}
+
+TEST(CudaLinearTest, GateAndUpTogether) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    CheckGateUp(dtype, 1, 4, 1);
+    CheckGateUp(dtype, 72, 160, 16);
+    CheckGateUp(dtype, 192, 260, 17);
+    CheckGateUp(dtype, 65, 132, 131);
+  }
 }
 
 // The same row has the same bits whatever tile it is in: that is what makes prefill independent of its chunks.

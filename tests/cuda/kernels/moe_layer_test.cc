@@ -1,5 +1,5 @@
 // The kernels of a mixture-of-experts layer one after the other, as prefill runs them, without the host knowing what
-// was chosen: choose, sort, gate and up, SiLU, down, combine. Each step is compared with the truth of what the step
+// was chosen: choose, sort, gate and up with SiLU, down, combine. Each step is compared with the truth of what the step
 // before gave, so that the tolerances are those of one step.
 #include <gtest/gtest.h>
 
@@ -23,7 +23,6 @@ constexpr int64_t kHiddenStride = 136;  // multiples of 8
 // One projection of all experts: BF16 [rows, cols] each.
 struct Projection {
   Projection(int64_t rows_, int64_t cols_, uint32_t seed) : rows(rows_), cols(cols_) {
-    std::vector<MatrixPointers> pointers;
     for (int64_t e = 0; e < kExperts; ++e) {
       values.push_back(RandomBf16(rows * cols, seed + static_cast<uint32_t>(e), 0.1f));
       std::vector<uint8_t> bytes(static_cast<size_t>(PackedBytes(DType::kBF16, rows, cols)));
@@ -32,27 +31,8 @@ struct Projection {
                  std::min(kRowGroup, rows - row), cols, bytes.data() + row * PaddedCols(cols) * 2);
       }
       packed.push_back(std::make_unique<DeviceArray<uint8_t>>(bytes));
-      pointers.push_back({packed.back()->get(), nullptr});
+      matrices.of[e] = {packed.back()->get(), nullptr};
     }
-    matrices = std::make_unique<DeviceArray<MatrixPointers>>(pointers);
-  }
-
-  // Both lists of tiles, with `in` [.., stride].
-  testing::AssertionResult Run(const RoutingPlan& plan, const int32_t* row_of, const uint16_t* in, int64_t stride,
-                               float* out) const {
-    const LinearShape shape{
-        .dtype = DType::kBF16, .rows = rows, .cols = cols, .x = in, .x_stride = stride, .y = out, .y_stride = rows};
-    for (const bool is_small : {true, false}) {
-      const int tile = is_small ? kSmallTile : kLargeTile;
-      const LinearGroups groups{.matrices = matrices->get(),
-                                .row_of = row_of,
-                                .tiles = is_small ? plan.small : plan.large,
-                                .tile_count = plan.tile_counts + (is_small ? 0 : 1),
-                                .max_tiles = MaxTiles(kRouted, kExperts, tile),
-                                .tile_tokens = tile};
-      if (auto result = Ran(LaunchGroupedLinear(shape, groups, nullptr)); !result) return result;
-    }
-    return testing::AssertionSuccess();
   }
 
   // Of routed row r, whose input is `in` and expert `expert`.
@@ -73,8 +53,27 @@ struct Projection {
   int64_t rows, cols;
   std::vector<std::vector<uint16_t>> values;
   std::vector<std::unique_ptr<DeviceArray<uint8_t>>> packed;
-  std::unique_ptr<DeviceArray<MatrixPointers>> matrices;
+  MatrixList matrices;
 };
+
+// Both lists of tiles.
+template <typename Launch>
+testing::AssertionResult ForTiles(const RoutingPlan& plan, const int32_t* row_of, const MatrixList& matrices,
+                                  const Launch& launch) {
+  for (const bool is_small : {true, false}) {
+    const int32_t* begin = is_small ? plan.small_begin : plan.large_begin;
+    const LinearGroups groups{
+        .matrices = matrices,
+        .row_of = row_of,
+        .tiles = is_small ? plan.small : plan.large,
+        .first_tile = begin,
+        .end_tile = begin + kExperts,
+        .max_tiles = is_small ? MaxSmallTiles(kRouted, kExperts) : MaxLargeTiles(kRouted, kExperts),
+        .tile_tokens = is_small ? kSmallTile : kLargeTile};
+    if (auto result = Ran(launch(groups)); !result) return result;
+  }
+  return testing::AssertionSuccess();
+}
 
 TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
   // Expert 0 is wanted by all (a large tile), expert 4 by nobody, the others by some (small tiles).
@@ -87,13 +86,13 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
   const std::vector<float> before = RandomFloats(kTokens * kHidden, 3);
   const Projection gate(kWidth, kHidden, 10), up(kWidth, kHidden, 20), down(kHidden, kWidth, 30);
   const DeviceArray<float> device_logits(logits), weights(kRouted), gate_out(kRouted * kWidth),
-      up_out(kRouted * kWidth), down_out(kRouted * kHidden), residual(before);
+      up_out(kRouted * kWidth), down_out(kRouted * kHidden), sums(kTokens * kHidden), residual(before);
   const DeviceArray<uint16_t> device_x(x), gated(kRouted * kWidth);
   const DeviceArray<int32_t> ids(kRouted), has_nan(std::vector<int32_t>(1, 0)), begin(kExperts + 1), row_of(kRouted),
-      routed_of(kRouted), counts(2);
-  const DeviceArray<TokenTile> small(MaxTiles(kRouted, kExperts, kSmallTile)),
-      large(MaxTiles(kRouted, kExperts, kLargeTile));
-  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+      routed_of(kRouted), small_begin(kExperts + 1), large_begin(kExperts + 1);
+  const DeviceArray<TokenTile> small(MaxSmallTiles(kRouted, kExperts)), large(MaxLargeTiles(kRouted, kExperts));
+  const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
+                         large.get(), small_begin.get(), large_begin.get()};
 
   ASSERT_TRUE(Ran(LaunchChooseExperts({.logits = device_logits.get(),
                                        .rows = kTokens,
@@ -105,25 +104,47 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
                                        .has_nan = has_nan.get()},
                                       nullptr)));
   ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), kTokens, kChosen, kExperts, plan, nullptr)));
-  ASSERT_TRUE(gate.Run(plan, row_of.get(), device_x.get(), kHiddenStride, gate_out.get()));
-  ASSERT_TRUE(up.Run(plan, row_of.get(), device_x.get(), kHiddenStride, up_out.get()));
-  ASSERT_TRUE(Ran(LaunchSiluMul(gate_out.get(), up_out.get(), kRouted, kWidth, kWidth, gated.get(), kWidth, nullptr)));
-  ASSERT_TRUE(down.Run(plan, nullptr, gated.get(), kWidth, down_out.get()));
+  LinearShape shape{.dtype = DType::kBF16,
+                    .rows = kWidth,
+                    .cols = kHidden,
+                    .x = device_x.get(),
+                    .x_stride = kHiddenStride,
+                    .y = gate_out.get(),
+                    .y_stride = kWidth};
+  const auto linear = [&](const LinearGroups& groups) { return LaunchGroupedLinear(shape, groups, nullptr); };
+  ASSERT_TRUE(ForTiles(plan, row_of.get(), gate.matrices, linear));
+  shape.y = up_out.get();
+  ASSERT_TRUE(ForTiles(plan, row_of.get(), up.matrices, linear));
+  shape.y = gated.get();
+  ASSERT_TRUE(ForTiles(plan, row_of.get(), gate.matrices, [&](const LinearGroups& groups) {
+    return LaunchGroupedGateUp(shape, groups, up.matrices, nullptr);
+  }));
+  shape = {.dtype = DType::kBF16,
+           .rows = kHidden,
+           .cols = kWidth,
+           .x = gated.get(),
+           .x_stride = kWidth,
+           .y = down_out.get(),
+           .y_stride = kHidden};
+  ASSERT_TRUE(ForTiles(plan, nullptr, down.matrices, linear));
   ASSERT_TRUE(Ran(LaunchCombine({.expert_out = down_out.get(),
+                                 .ids = ids.get(),
                                  .weights = weights.get(),
                                  .routed_of = routed_of.get(),
-                                 .always_out = nullptr,
+                                 .first = 0,
+                                 .end = kExperts,
                                  .rows = kTokens,
                                  .chosen = kChosen,
                                  .hidden = kHidden,
-                                 .residual = residual.get()},
+                                 .sums = sums.get()},
                                 nullptr)));
+  ASSERT_TRUE(Ran(LaunchAdd(sums.get(), kTokens * kHidden, residual.get(), nullptr)));
 
   const std::vector<int32_t> got_ids = ids.Download(), got_routed = routed_of.Download();
   const std::vector<float> got_weights = weights.Download(), got_gate = gate_out.Download(), got_up = up_out.Download(),
                            got_down = down_out.Download(), got = residual.Download();
   const std::vector<uint16_t> got_gated = gated.Download();
-  EXPECT_EQ(counts.Download()[1], 1) << "a large tile is part of the test";
+  EXPECT_EQ(large_begin.Download().back(), 1) << "a large tile is part of the test";
   for (int64_t t = 0; t < kTokens; ++t) {
     std::vector<double> sum(kHidden, 0), magnitude(kHidden, 0);
     for (int64_t k = 0; k < kChosen; ++k) {

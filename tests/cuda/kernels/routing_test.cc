@@ -182,10 +182,11 @@ TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {
 void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<int32_t>& ids) {
   SCOPED_TRACE(testing::Message() << rows << " rows, " << experts << " experts");
   const int64_t routed = rows * chosen;
-  const DeviceArray<int32_t> device_ids(ids), begin(experts + 1), row_of(routed), routed_of(routed), counts(2);
-  const DeviceArray<TokenTile> small(MaxTiles(routed, experts, kSmallTile)),
-      large(MaxTiles(routed, experts, kLargeTile));
-  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  const DeviceArray<int32_t> device_ids(ids), begin(experts + 1), row_of(routed), routed_of(routed),
+      small_begin(experts + 1), large_begin(experts + 1);
+  const DeviceArray<TokenTile> small(MaxSmallTiles(routed, experts)), large(MaxLargeTiles(routed, experts));
+  const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
+                         large.get(), small_begin.get(), large_begin.get()};
   ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), rows, chosen, experts, plan, nullptr)));
 
   std::vector<int32_t> expected_begin, expected_row_of, expected_routed_of(static_cast<size_t>(routed));
@@ -202,23 +203,27 @@ void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<
   EXPECT_EQ(row_of.Download(), expected_row_of);
   EXPECT_EQ(routed_of.Download(), expected_routed_of);
 
-  // The tiles of both lists cover every expert's rows once, in order.
-  const std::vector<int32_t> tile_counts = counts.Download();
-  ASSERT_LE(tile_counts[0], small.size());
-  ASSERT_LE(tile_counts[1], large.size());
-  std::vector<int32_t> covered = expected_begin;  // up to where
-  for (const bool is_small : {true, false}) {
-    const std::vector<TokenTile> tiles = (is_small ? small : large).Download();
-    for (int32_t i = 0; i < tile_counts[is_small ? 0 : 1]; ++i) {
-      const TokenTile& tile = tiles[static_cast<size_t>(i)];
-      const auto e = static_cast<size_t>(tile.group);
-      EXPECT_EQ(tile.begin, covered[e]);
-      EXPECT_GT(tile.count, 0);
-      EXPECT_LE(tile.count, is_small ? kSmallTile : kLargeTile);
-      covered[e] += tile.count;
-    }
+  // An expert's tiles of both lists cover its rows once, in order, and no rest of more than kSmallRest rows is in small
+  // ones.
+  const std::vector<int32_t> first_small = small_begin.Download(), first_large = large_begin.Download();
+  const std::vector<TokenTile> small_tiles = small.Download(), large_tiles = large.Download();
+  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
+    int32_t covered = expected_begin[e];
+    const auto cover = [&](const std::vector<TokenTile>& tiles, const std::vector<int32_t>& first, int size) {
+      ASSERT_LE(first[e + 1], std::ssize(tiles));
+      for (auto i = static_cast<size_t>(first[e]); i < static_cast<size_t>(first[e + 1]); ++i) {
+        EXPECT_EQ(tiles[i].group, static_cast<int32_t>(e));
+        EXPECT_EQ(tiles[i].begin, covered);
+        EXPECT_GT(tiles[i].count, 0);
+        EXPECT_LE(tiles[i].count, size);
+        covered += tiles[i].count;
+      }
+    };
+    cover(large_tiles, first_large, kLargeTile);
+    EXPECT_LE(expected_begin[e + 1] - covered, kSmallRest);
+    cover(small_tiles, first_small, kSmallTile);
+    EXPECT_EQ(covered, expected_begin[e + 1]);
   }
-  for (size_t e = 0; e < static_cast<size_t>(experts); ++e) EXPECT_EQ(covered[e], expected_begin[e + 1]);
 }
 
 TEST(PlanExpertsTest, SortsRowsAndCutsTiles) {
@@ -234,32 +239,39 @@ TEST(PlanExpertsTest, SortsRowsAndCutsTiles) {
     }
     CheckPlan(rows, chosen, experts, ids);
   }
-  CheckPlan(200, 1, 5, std::vector<int32_t>(200, 3));  // all go to one expert, four have none
+  for (const int64_t rows : {128, 160, 161, 200}) {  // all go to one expert, four have none
+    CheckPlan(rows, 1, 5, std::vector<int32_t>(static_cast<size_t>(rows), 3));
+  }
   CheckPlan(0, 8, 4, {});
 }
 
+// The same bits whether all experts are added at once or in groups.
 TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
-  constexpr int64_t kRows = 3, kChosen = 4, kHidden = 259;
+  constexpr int64_t kRows = 3, kChosen = 4, kHidden = 259, kExperts = 6;
   const std::vector<float> expert_out = RandomFloats(kRows * kChosen * kHidden, 1),
-                           always = RandomFloats(kRows * kHidden, 2), before = RandomFloats(kRows * kHidden, 3),
                            weights = RandomFloats(kRows * kChosen, 4);
+  const std::vector<int32_t> ids = {0, 2, 3, 5, 1, 2, 3, 4, 2, 3, 4, 5};
   std::vector<int32_t> routed_of(kRows * kChosen);
   std::iota(routed_of.begin(), routed_of.end(), 0);
   std::shuffle(routed_of.begin(), routed_of.end(), std::mt19937(5));
-  const DeviceArray<float> device_out(expert_out), device_always(always), device_weights(weights);
-  const DeviceArray<int32_t> device_routed(routed_of);
-  for (const bool has_always : {true, false}) {
-    const DeviceArray<float> residual(before);
-    ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
-                                   .weights = device_weights.get(),
-                                   .routed_of = device_routed.get(),
-                                   .always_out = has_always ? device_always.get() : nullptr,
-                                   .rows = kRows,
-                                   .chosen = kChosen,
-                                   .hidden = kHidden,
-                                   .residual = residual.get()},
-                                  nullptr)));
-    const std::vector<float> got = residual.Download();
+  const DeviceArray<float> device_out(expert_out), device_weights(weights);
+  const DeviceArray<int32_t> device_ids(ids), device_routed(routed_of);
+  for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, kExperts}, {0, 1, 4, kExperts}, {0, 2, kExperts}}) {
+    const DeviceArray<float> sums(kRows * kHidden);
+    for (size_t group = 0; group + 1 < cuts.size(); ++group) {
+      ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
+                                     .ids = device_ids.get(),
+                                     .weights = device_weights.get(),
+                                     .routed_of = device_routed.get(),
+                                     .first = cuts[group],
+                                     .end = cuts[group + 1],
+                                     .rows = kRows,
+                                     .chosen = kChosen,
+                                     .hidden = kHidden,
+                                     .sums = sums.get()},
+                                    nullptr)));
+    }
+    const std::vector<float> got = sums.Download();
     for (size_t row = 0; row < kRows; ++row) {
       for (size_t i = 0; i < kHidden; ++i) {
         float sum = 0;
@@ -267,8 +279,7 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
           const size_t choice = row * kChosen + k;
           sum = std::fma(weights[choice], expert_out[static_cast<size_t>(routed_of[choice]) * kHidden + i], sum);
         }
-        if (has_always) sum += always[row * kHidden + i];
-        ASSERT_EQ(got[row * kHidden + i], before[row * kHidden + i] + sum);
+        ASSERT_EQ(got[row * kHidden + i], sum);
       }
     }
   }

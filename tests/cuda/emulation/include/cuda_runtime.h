@@ -16,6 +16,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
+#define __grid_constant__
 // Not in templates and inline functions: the section cannot hold both those and others.
 #define __shared__ static __attribute__((section("moestro_shared")))
 
@@ -32,13 +33,21 @@ struct alignas(16) uint4 {
 struct alignas(8) float2 {
   float x, y;
 };
+// Copied as a whole, as the hardware does it: the compiler would take it apart.
 struct alignas(16) float4 {
+  using Whole = float __attribute__((vector_size(16), may_alias));
   float x, y, z, w;
+  float4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
+  float4(const float4& other) { *this = other; }
+  float4& operator=(const float4& other) {
+    *reinterpret_cast<Whole*>(this) = *reinterpret_cast<const Whole*>(&other);
+    return *this;
+  }
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return float4(x, y, z, w); }
 
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
