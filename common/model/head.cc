@@ -10,18 +10,6 @@
 #include "common/model/linear.h"
 
 namespace moestro {
-namespace {
-
-absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits) {
-  std::ranges::fill(logits.subspan(token_count), -std::numeric_limits<float>::infinity());
-  const auto nan = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
-  if (nan == logits.end()) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat("logit of token %d is NaN at position %d of sequence %d",
-                                             nan - logits.begin(), row.position, row.sequence));
-}
-
-}  // namespace
-
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows) {
   std::vector<int64_t> wanted;
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -51,6 +39,14 @@ void RunHead(EngineContext& context, const HeadSlice& slice, int64_t count) {
                                                      a.logits.get() + slice.first, context.spec.vocab_size, rows.begin,
                                                      rows.end);
                             });
+}
+
+absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits) {
+  std::ranges::fill(logits.subspan(token_count), -std::numeric_limits<float>::infinity());
+  const auto nan = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
+  if (nan == logits.end()) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("logit of token %d is NaN at position %d of sequence %d",
+                                             nan - logits.begin(), row.position, row.sequence));
 }
 
 absl::Status FinishLogits(EngineContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,

@@ -29,6 +29,9 @@ void NormHeadInput(EngineContext& context, const float* final_norm, const float*
 // The slice's logits of the first `count` rows of normed_narrow.
 void RunHead(EngineContext& context, const HeadSlice& slice, int64_t count);
 
+// One row's: padding ids become -inf. INTERNAL if a logit is NaN.
+absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits);
+
 // Hands out the logits, row by row, padding ids as -inf. INTERNAL if one is NaN.
 absl::Status FinishLogits(EngineContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);

@@ -1,5 +1,8 @@
 #include "services/prefill/config.h"
 
+#include <charconv>
+#include <string_view>
+
 #include "common/base/status.h"
 #include "common/rpc/flag_check.h"
 
@@ -8,18 +11,29 @@ namespace moestro {
 namespace {
 
 absl::Status ValidateStreamConfig(const StreamConfig& config) {
-  if (config.device != "none" && config.device != "host") {
-    return absl::InvalidArgumentError("--device " + config.device + ": use none or host");
+  if (config.device != "none" && config.device != "host" && !config.cuda_ordinal()) {
+    return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda:0)");
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-dense-bytes", config.dense_bytes, 1, kMaxBytes));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, kMaxBytes));
   if (config.ring_slots != 0) MOE_RETURN_IF_ERROR(CheckFlagRange("--ring-slots", config.ring_slots, 2, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--min-pass-tokens", config.min_pass_tokens, 1, int64_t{1} << 32));
   return CheckFlagRange("--stream-from-tokens", config.from_tokens, 1, int64_t{1} << 32);
 }
 
 }  // namespace
+
+std::optional<int> StreamConfig::cuda_ordinal() const {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!device.starts_with(kPrefix)) return std::nullopt;
+  int ordinal = 0;
+  const char* const end = device.data() + device.size();
+  const auto [parsed, error] = std::from_chars(device.data() + kPrefix.size(), end, ordinal);
+  if (error != std::errc() || parsed != end || ordinal < 0) return std::nullopt;
+  return ordinal;
+}
 
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
@@ -31,6 +45,10 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   const std::string& form = config.mla_form.name;
   if (form != "auto" && form != "absorbed" && form != "unabsorbed") {
     return absl::InvalidArgumentError("--mla-form " + form + ": use auto, absorbed or unabsorbed");
+  }
+  if (form == "absorbed" && config.stream.cuda_ordinal()) {
+    return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, which --device " +
+                                      config.stream.device + " does not have; use auto, or --device host");
   }
   return ValidateStreamConfig(config.stream);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,17 @@ struct MlaFormPolicy {
 
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
-  std::string device = "none";             // none: prompts are computed where the weights lie; host
+  std::string device = "none";             // none: prompts are computed where the weights lie; host; cuda:N
   int64_t memory_bytes = 0;                // of the device; 0: all it has, of the host 4 GiB
   int64_t dense_bytes = int64_t{1} << 30;  // of these, for staged weights that are not routed experts
+  int64_t pin_bytes = 0;                   // of the weights, registered for copies at most; 0: all
   int64_t ring_slots = 0;                  // experts in device memory at once; 0: as many as fit
   int64_t min_pass_tokens = 16384;         // a prompt is never cut into shorter passes
   int64_t from_tokens = 2048;              // new tokens of the shortest prompt that is streamed
   std::string trace_file;                  // the timeline of the last streamed prompt; empty: none
+
+  // The GPU that `device` names; nullopt if it names none.
+  std::optional<int> cuda_ordinal() const;
 };
 
 struct PrefillConfig {

@@ -25,12 +25,15 @@ int main(int argc, char** argv) {
   moestro::StreamConfig& stream = config.stream;
   app.add_option(
       "--device", stream.device,
-      "Where long prompts are computed, with weights that stream there: none (where the weights lie) or host");
+      "Where long prompts are computed, with weights that stream there: none (where the weights lie), host or cuda:N");
   app.add_option("--device-memory", stream.memory_bytes,
                  "Memory of the device to use (8GB); 0: all it has, of the host 4 GiB")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--device-dense-bytes", stream.dense_bytes,
                  "Of these, for weights that are not routed experts: a layer's and the next one's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  app.add_option("--device-pin-bytes", stream.pin_bytes,
+                 "Of the weights, so much at most is pinned for fast copies to a GPU (32GB); 0: all")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
   app.add_option("--min-pass-tokens", stream.min_pass_tokens,

@@ -104,7 +104,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: its logits are what a resumed request still needs.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
-  const bool streams = StreamsFrom(job, begin);
+  bool streams = StreamsFrom(job, begin);
   std::vector<EngineRow> rows;
   while (begin < total) {
     const bool streamed = streams && begin < job.prompt_tokens;
@@ -125,7 +125,15 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
     };
     const MlaForm form = FormAt(job, begin);
     if (streamed) {
-      MOE_RETURN_IF_ERROR(Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits));
+      const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
+      if (!status.ok()) {
+        MOE_RETURN_IF_ERROR(revoked_or_interrupted());
+        // The device's own failure. The passes that it finished are kept.
+        spdlog::warn("[{}] goes on where the weights lie: {}", job.request_id, std::string(status.message()));
+        streams = false;
+        begin = std::max(begin, std::min(lease.valid_tokens(), total - 1));
+        continue;
+      }
     } else {
       const KvPages pages = lease.pages();
       MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, revoked_or_interrupted, on_logits));

@@ -63,7 +63,7 @@ class PrefillRunner {
 
   // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next
   // token (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one
-  // layer.
+  // layer. A device that fails costs time only: the prompt goes on without it.
   absl::StatusOr<std::optional<SampledToken>> Run(const PrefillJob& job, LeaseWriter& lease,
                                                   absl::FunctionRef<absl::Status()> interrupted,
                                                   const PrefillEvents& events);

@@ -11,6 +11,7 @@
 #include "common/weights/segment.h"
 #include "services/prefill/config.h"
 #include "services/prefill/stream/stream_prefill.h"
+#include "services/prefill/stream/weight_pinning.h"
 
 namespace moestro {
 
@@ -26,9 +27,13 @@ class StreamingDevice {
 
  private:
   StreamingDevice() = default;
+  // Device and compute.
+  absl::Status Open(const PrefillConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
+                    WorkerPool& workers);
 
-  std::unique_ptr<device::Device> device_;
   ModelWeights weights_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<WeightPinning> pinning_;
   std::unique_ptr<StreamCompute> compute_;
   std::unique_ptr<StreamPrefill> prefill_;
 };

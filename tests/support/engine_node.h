@@ -22,10 +22,10 @@ class EngineNode {
  public:
   // `nan_token`: an id whose embedding is NaN, -1 for none.
   explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64,
-                      const WorkerPool::Options& workers = {.threads = 2})
+                      const WorkerPool::Options& workers = {.threads = 2}, const ModelSpec& model = SmallSpec())
       : workers_(workers) {
     SyntheticOptions options;
-    options.spec = SmallSpec();
+    options.spec = model;
     options.nan_token = nan_token;
     segment_ = MakeSyntheticSegment(options);
     engine_ = Engine::Create(*segment_.segment, *AvailableKernels().back(), workers_, {.max_rows = max_rows}).value();

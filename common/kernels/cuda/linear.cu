@@ -224,8 +224,12 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
 
   float totals[2][kTokenFragments][4] = {};
   float sums[2][kTokenFragments][4] = {};  // of the current 128 inputs
-  const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
-  const float* const scales = matrix_of(row_warp / 2).scales + row_tile * T::kOutputRows / kScaleBlock * col_blocks;
+  // Of the warp's rows, one for each block of inputs.
+  const float* scales = nullptr;
+  if constexpr (kType == DType::kF8E4M3) {
+    const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
+    scales = matrix_of(row_warp / 2).scales + row_tile * T::kOutputRows / kScaleBlock * col_blocks;
+  }
   constexpr int kStagesPerBlock = static_cast<int>(kScaleBlock) / kStageCols;
 
 #pragma unroll
@@ -337,8 +341,8 @@ LaunchResult LaunchTiling(Params p, Stream stream) {
 
 // Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory, the latter what the smallest GPU of these (99 KiB) can give.
 // Small: as many blocks as possible, for there may be few rows, each with 7 stages (28 KiB of FP8 weights) in flight:
-// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency. Small gate
-// and up: the same of either matrix, in BF16 as much as fits.
+// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency. Small
+// gate and up: the same of either matrix, in BF16 as much as fits.
 template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, kGateUp, 4, 64, 2, 3>>(p, stream);

@@ -59,7 +59,7 @@ struct MatrixList {
 
 // y[r] = W_group x[row_of[r]] for all rows r of the tiles; a group without rows has no tile and is not read.
 struct LinearGroups {
-  MatrixList matrices;              // of groups first_group, first_group + 1, ...
+  MatrixList matrices;  // of groups first_group, first_group + 1, ...
   int32_t first_group = 0;
   const int32_t* row_of = nullptr;  // the row of x of each row of y; null: the same
   const TokenTile* tiles = nullptr;

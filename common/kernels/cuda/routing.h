@@ -47,9 +47,9 @@ LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream);
 // The routed rows: row r of the batch appears once for each expert it chose, sorted by expert, then by row. Device
 // memory of the caller's, of these sizes; R = rows * chosen.
 struct RoutingPlan {
-  int32_t* begin = nullptr;        // [experts + 1]: an expert's routed rows are [begin[e], begin[e + 1])
-  int32_t* row_of = nullptr;       // [R]: the row of the batch behind each routed row
-  int32_t* routed_of = nullptr;    // [rows, chosen]: where the row's choices went
+  int32_t* begin = nullptr;      // [experts + 1]: an expert's routed rows are [begin[e], begin[e + 1])
+  int32_t* row_of = nullptr;     // [R]: the row of the batch behind each routed row
+  int32_t* routed_of = nullptr;  // [rows, chosen]: where the row's choices went
   // An expert's rows as tiles: as many large ones as it fills, small ones for a rest of at most kSmallRest rows, one
   // more large one for a greater rest. Both lists are in order of experts: of e they are [begin[e], begin[e + 1]).
   TokenTile* small = nullptr;      // [MaxSmallTiles(R, experts)]
@@ -73,9 +73,9 @@ constexpr int64_t MaxLargeTiles(int64_t rows, int64_t experts) {
 LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
                                const RoutingPlan& plan, Stream stream);
 
-// sums[r] += sum over those of the row's choices that are in [first, end), in ascending id, of weight * expert_out[routed
-// row]: fused multiply-adds in the order of common/model/moe.h. With first = 0 sums begin at 0, whatever is there. So
-// all experts of a layer, in ascending groups, leave the whole sums.
+// sums[r] += sum over those of the row's choices that are in [first, end), in ascending id, of weight *
+// expert_out[routed row]: fused multiply-adds in the order of common/model/moe.h. With first = 0 sums begin at 0,
+// whatever is there. So all experts of a layer, in ascending groups, leave the whole sums.
 struct CombineArgs {
   const float* expert_out = nullptr;   // [R, hidden]
   const int32_t* ids = nullptr;        // [rows, chosen]

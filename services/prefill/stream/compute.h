@@ -26,6 +26,10 @@ struct PromptRun {
   int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
 };
 
+// INVALID_ARGUMENT names what is wrong: rows and pages as for Engine::Forward, of one sequence; at most kLogitRows rows
+// want logits, all in the last pass.
+absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run);
+
 // A module's image on the device.
 struct StagedModule {
   const Module* module = nullptr;
@@ -46,7 +50,7 @@ class StreamCompute {
   virtual absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                               const std::atomic<bool>& stopped) = 0;
   // Puts the copies of what the step leaves for the host on the stream: a layer's KV. Called by another thread, after
-  // the step is done.
+  // the step is done, and done before Launch is called for the attention step kKvBuffers after it.
   virtual absl::Status Store(const Step& step, device::Stream& stream) = 0;
   // After the last step: logits of the rows that want them, in row order.
   virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;

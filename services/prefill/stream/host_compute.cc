@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "common/model/batch.h"
 #include "services/prefill/stream/costs.h"
 
 namespace moestro {
@@ -21,15 +20,9 @@ int64_t HostCompute::ActivationBytes(int64_t pass_rows) const {
 }
 
 absl::Status HostCompute::Begin(const PromptRun& run) {
-  MOE_RETURN_IF_ERROR(CheckBatch(spec_, std::ssize(run.rows), {run.rows, run.pages, run.form}));
+  MOE_RETURN_IF_ERROR(CheckRun(spec_, run));
   run_ = run;
   forward_ = std::make_unique<PromptForward>(spec_, kernels_, pool_, OptionsFor(run.max_pass_rows()));
-  for (int64_t pass = 0; pass + 1 < run.passes; ++pass) {
-    const IndexRange rows = run.PassRows(pass);
-    if (!RowsWithLogits(run.rows.subspan(rows.begin, rows.size())).empty()) {
-      return absl::InvalidArgumentError("only rows of a streamed run's last pass can want logits");
-    }
-  }
   return BeginPass(run.passes - 1);  // the one that can fail
 }
 
@@ -90,12 +83,7 @@ std::function<absl::Status()> HostCompute::WorkOf(const Step& step, std::span<co
                                          modules[0].base)] { forward_->SharedExpert(w.always); });
     case StepKind::kHead: {
       const Module& m = *modules[0].module;
-      PackedMatrix slice = SliceRows(weights_.head, m.first, m.rows);
-      slice.data = m.image.Relocated(slice.data, modules[0].base);
-      if (slice.scales != nullptr) {
-        slice.scales = reinterpret_cast<const float*>(
-            m.image.Relocated(reinterpret_cast<const uint8_t*>(slice.scales), modules[0].base));
-      }
+      const PackedMatrix slice = Staged(SliceRows(weights_.head, m.first, m.rows), m.image, modules[0].base);
       const float* norm = nullptr;
       if (m.index == 0) {
         norm = reinterpret_cast<const float*>(

@@ -155,6 +155,12 @@ MlpWeights Staged(const MlpWeights& weights, const ModuleImage& image, const uin
   return staged;
 }
 
+PackedMatrix Staged(const PackedMatrix& matrix, const ModuleImage& image, const uint8_t* base) {
+  PackedMatrix staged = matrix;
+  VisitArrays(staged, Relocation(image, base));
+  return staged;
+}
+
 PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) {
   MOE_CHECK(first % kScaleBlock == 0);
   PackedMatrix slice = matrix;

@@ -56,6 +56,7 @@ AttentionWeights Staged(const ModelSpec& spec, MlaForm form, const AttentionWeig
 FeedForwardWeights Staged(const ModelSpec& spec, const FeedForwardWeights& weights, const ModuleImage& image,
                           const uint8_t* base);
 MlpWeights Staged(const MlpWeights& weights, const ModuleImage& image, const uint8_t* base);
+PackedMatrix Staged(const PackedMatrix& matrix, const ModuleImage& image, const uint8_t* base);
 
 // Rows [first, first + rows) of a packed matrix; `first` is a multiple of the scale block.
 PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows);

@@ -140,7 +140,8 @@ class Pipeline {
     const int64_t count = std::ssize(schedule_.steps);
     for (int64_t s = 0; s < count; ++s) {
       MOE_RETURN_IF_ERROR(poll());
-      if (s >= kStepWindow) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, s - kStepWindow, poll));
+      const int64_t former = std::max(s - kStepWindow, schedule_.steps[s].after_step);
+      if (former >= 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, former, poll));
       const int64_t staged = schedule_.steps[s].staged;
       if (staged > 0) MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kStaged, staged - 1, poll));
       MOE_RETURN_IF_ERROR(LaunchStep(s));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
@@ -31,6 +32,7 @@ class Scheduler {
     PlaceExperts();
     if (absl::Status status = PlaceDense(); !status.ok()) return status;
     LimitWindow();
+    OrderAttention();
     Verify();
     return std::move(schedule_);
   }
@@ -159,8 +161,24 @@ class Scheduler {
     }
   }
 
-  // No deadlock: what a staging waits for needs earlier stagings only.
+  // A layer's attention overwrites the KV of kKvBuffers layers before, and reads what the pass before left for it.
+  void OrderAttention() {
+    std::vector<int64_t> attention;
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      if (schedule_.steps[s].kind == StepKind::kAttention) attention.push_back(static_cast<int64_t>(s));
+    }
+    const int64_t layers = std::ssize(attention) / options_.passes;
+    for (int64_t n = 0; n < std::ssize(attention); ++n) {
+      const int64_t former = n - std::min(kKvBuffers, layers);
+      if (former >= 0) schedule_.steps[attention[n]].after_step = attention[former];
+    }
+  }
+
+  // No deadlock: what a staging waits for needs earlier stagings only, what a step waits for is an earlier step.
   void Verify() const {
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      MOE_CHECK(schedule_.steps[s].after_step < static_cast<int64_t>(s));
+    }
     for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
       const int64_t after = schedule_.stagings[i].after_step;
       MOE_CHECK(schedule_.stagings[i].released_by >= 0);

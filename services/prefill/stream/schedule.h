@@ -31,6 +31,7 @@ struct Step {
   IndexRange uses = {};      // stagings whose weights it reads
   int64_t staged = 0;        // stagings that must be complete: all below this index
   IndexRange releases = {};  // stagings whose memory is free when it is done
+  int64_t after_step = -1;   // must have been released before it is launched: what it overwrites or reads; -1: nothing
   bool ends_layer = false;
   bool ends_pass = false;
 };
@@ -53,6 +54,10 @@ struct Schedule {
   int64_t dense_bytes = 0;
   int64_t staging_window = 0;  // stagings i and i + staging_window are never in memory together: they may share events
 };
+
+// Layers whose KV may be on the device at once: one is computed while the other's is on its way to the host. The n-th
+// attention step of a run has buffer n mod kKvBuffers.
+inline constexpr int64_t kKvBuffers = 2;
 
 // Experts that are computed by one launch: enough to be worth one, and few enough that with as many again being loaded
 // and as many waiting the ring is not full.

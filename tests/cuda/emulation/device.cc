@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -18,17 +19,20 @@ void* AllocateDevice(int64_t bytes) {
   // A byte more than asked for, so that no two buffers can touch.
   void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(RoundUp(bytes + 1, kAlignment)));
   MOE_CHECK(memory != nullptr);
+  std::lock_guard turn(emulation::Turn());
   std::memset(memory, 0xff, static_cast<size_t>(bytes));
   emulation::GlobalMemory::Get().Add(memory, bytes);
   return memory;
 }
 
 void FreeDevice(void* memory) {
+  std::lock_guard turn(emulation::Turn());
   emulation::GlobalMemory::Get().Remove(memory);
   std::free(memory);
 }
 
 void CopyToDevice(void* to, const void* from, int64_t bytes) {
+  std::lock_guard turn(emulation::Turn());
   std::memcpy(to, from, static_cast<size_t>(bytes));
   if (bytes > 0) emulation::GlobalMemory::Get().Fill(to, bytes);
 }

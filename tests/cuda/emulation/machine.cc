@@ -26,6 +26,9 @@ namespace {
 
 constexpr int64_t kStackBytes = 64 * 1024;
 
+// Of this thread. Host code of kernel sources comes here too, from any thread.
+thread_local bool runs_kernels = false;
+
 enum class State { kReady, kAtBarrier, kAtWarpOperation, kDone };
 
 struct Copy {
@@ -382,12 +385,27 @@ void Machine::WaitCopies(size_t groups) {
 
 }  // namespace
 
+std::recursive_mutex& Turn() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context) {
-  return TheMachine().Run(kernel, shape, thread, context);
+  std::lock_guard turn(Turn());
+  runs_kernels = true;
+  const bool ok = TheMachine().Run(kernel, shape, thread, context);
+  runs_kernels = false;
+  return ok;
 }
 void CountBankConflicts(BankUse* use) { TheMachine().bank_use = use; }
-const std::string& Finding() { return TheMachine().finding; }
-std::string TakeFinding() { return std::exchange(TheMachine().finding, {}); }
+std::string Finding() {
+  std::lock_guard turn(Turn());
+  return TheMachine().finding;
+}
+std::string TakeFinding() {
+  std::lock_guard turn(Turn());
+  return std::exchange(TheMachine().finding, {});
+}
 
 Index3 ThreadIndex() { return TheMachine().thread().index; }
 Index3 BlockIndex() { return TheMachine().block(); }
@@ -403,7 +421,7 @@ void WarpOperation(const char* what, Site site, const void* in, void* out, Combi
 void SyncWarp(Site site) { TheMachine().Warp("__syncwarp", site, nullptr, nullptr, nullptr, /*orders=*/true); }
 
 void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
-  if (TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp, instruction);
+  if (runs_kernels && TheMachine().is_checking()) TheMachine().Check(address, bytes, access, whole_warp, instruction);
 }
 void CheckAlignment(const char* what, const void* address, int64_t alignment) {
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uint64_t>(alignment) == 0) return;

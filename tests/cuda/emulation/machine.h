@@ -10,11 +10,12 @@
 //     touching the same byte, one of them writing, with no barrier between; touching what cp.async has in flight
 //   - global memory: reading what nobody wrote; a block writing or reading what another block of the same launch wrote
 //   - a barrier or warp operation that some threads reach at another place of the source, or never (deadlock)
-// The first finding ends the launch, which then returns an error. Not thread-safe: one thread launches.
+// The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <source_location>
 #include <string>
 
@@ -39,6 +40,9 @@ struct LaunchShape {
   int64_t shared_bytes = 0;
 };
 
+// Held by whoever uses the machine or its memory: RunGrid takes it for a whole launch.
+std::recursive_mutex& Turn();
+
 // Calls thread(context) once for every thread of the grid. False if something was found; then Finding() says what.
 // A plain function, so that nothing but the kernel itself is compiled with the hooks of tsan_hooks.cc.
 using ThreadBody = void (*)(const void* context);
@@ -48,7 +52,7 @@ bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, co
 void CountBankConflicts(BankUse* use);
 
 // The last finding, empty if there was none; TakeFinding also forgets it.
-const std::string& Finding();
+std::string Finding();
 std::string TakeFinding();
 
 // ---- For the running thread of a kernel only -----------------------------------------------------------------------

@@ -27,12 +27,12 @@ std::string SharedShadow::Check(int64_t begin, int64_t end, Access access, const
                                 uint32_t begin_of_block) {
   for (int64_t i = begin; i < end; ++i) {
     Byte& byte = bytes_[static_cast<size_t>(i)];
-    const std::string at = " of shared memory, byte " + std::to_string(i);
-    if (byte.in_flight) return "access" + at + ", while cp.async is filling it";
+    const auto at = [i] { return " of shared memory, byte " + std::to_string(i); };
+    if (byte.in_flight) return "access" + at() + ", while cp.async is filling it";
     const bool written = byte.written.block >= begin_of_block;
-    if (access != Access::kWrite && !written) return "read" + at + ", which this block has not written";
+    if (access != Access::kWrite && !written) return "read" + at() + ", which this block has not written";
     if (written && Unordered(byte.writer, byte.written, by) && !(access == Access::kAtomic && byte.atomic)) {
-      return std::string(access == Access::kRead ? "read" : "write") + at + ", races with a write of thread " +
+      return std::string(access == Access::kRead ? "read" : "write") + at() + ", races with a write of thread " +
              std::to_string(byte.writer) + ": no barrier lies between";
     }
     if (access == Access::kRead) {
@@ -44,7 +44,7 @@ std::string SharedShadow::Check(int64_t begin, int64_t end, Access access, const
       reader.whole_warp = by.whole_warp || byte.readers != Readers::kOne;
       const bool others = byte.readers == Readers::kSeveralWarps && byte.read.block == by.when.block;
       if (others || Unordered(byte.reader, byte.read, reader)) {
-        return "write" + at + ", races with a read of thread " + std::to_string(byte.reader) +
+        return "write" + at() + ", races with a read of thread " + std::to_string(byte.reader) +
                ": no barrier lies between";
       }
     }

@@ -61,6 +61,12 @@ struct Weights {
   std::unique_ptr<DeviceArray<float>> scales;
 };
 
+void Check(LaunchResult result) {
+  if (result.ok()) return;
+  std::fprintf(stderr, "launch: error %d\n", result.error);
+  std::exit(1);
+}
+
 std::string Shape(std::initializer_list<int64_t> sizes) {
   std::string text;
   for (const int64_t size : sizes) text += (text.empty() ? "" : " x ") + std::to_string(size);
@@ -79,31 +85,30 @@ void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::ve
                    2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
 }
 
-// `experts` of the model's, each with the rows it has on average of a prompt of `tokens`.
-void TimeExperts(int64_t experts, int64_t tokens, std::vector<Row>& table) {
-  const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * experts;
-  const int tile = per_expert <= 2 * kSmallTile ? kSmallTile : kLargeTile;
+// As many experts as one launch takes, each with the rows it has on average of a prompt of `tokens`: gate and up with
+// SiLU, as prefill runs them.
+void TimeExperts(int64_t tokens, std::vector<Row>& table) {
+  constexpr int64_t kTogether = kMaxMatrices;
+  const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * kTogether;
   std::vector<std::unique_ptr<Weights>> weights;
-  std::vector<MatrixPointers> pointers;
-  std::vector<TokenTile> tiles;
-  std::vector<int32_t> row_of;
-  std::mt19937 random(2);
-  for (int64_t e = 0; e < experts; ++e) {
-    weights.push_back(std::make_unique<Weights>(DType::kF8E4M3, kExpertWidth, kHidden));
-    pointers.push_back(weights.back()->pointers());
-    for (int64_t i = 0; i < per_expert; ++i) {
-      if (i % tile == 0) {
-        tiles.push_back({static_cast<int32_t>(e), static_cast<int32_t>(row_of.size()),
-                         static_cast<int32_t>(std::min<int64_t>(tile, per_expert - i))});
-      }
-      row_of.push_back(static_cast<int32_t>(static_cast<int64_t>(random()) % tokens));
+  MatrixList gate, up;
+  std::vector<int32_t> ids;
+  for (int64_t e = 0; e < kTogether; ++e) {
+    for (MatrixList* list : {&gate, &up}) {
+      weights.push_back(std::make_unique<Weights>(DType::kF8E4M3, kExpertWidth, kHidden));
+      list->of[e] = weights.back()->pointers();
     }
   }
-  const auto x = Random<uint16_t>(tokens * kHidden, RandomBf16);
-  const DeviceArray<float> y(routed * kExpertWidth);
-  const DeviceArray<MatrixPointers> device_pointers(pointers);
-  const DeviceArray<TokenTile> device_tiles(tiles);
-  const DeviceArray<int32_t> rows(row_of), count(std::vector<int32_t>(1, static_cast<int32_t>(tiles.size())));
+  // Every row of `routed` chose one of them.
+  for (int64_t i = 0; i < routed; ++i) ids.push_back(static_cast<int32_t>(i % kTogether));
+  const auto x = Random<uint16_t>(routed * kHidden, RandomBf16);
+  const DeviceArray<uint16_t> y(routed * kExpertWidth);
+  const DeviceArray<int32_t> device_ids(ids), begin(kTogether + 1), row_of(routed), routed_of(routed),
+      small_begin(kTogether + 1), large_begin(kTogether + 1);
+  const DeviceArray<TokenTile> small(MaxSmallTiles(routed, kTogether)), large(MaxLargeTiles(routed, kTogether));
+  const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
+                         large.get(), small_begin.get(), large_begin.get()};
+  Check(LaunchPlanExperts(device_ids.get(), routed, 1, kTogether, plan, nullptr));
   const LinearShape shape{.dtype = DType::kF8E4M3,
                           .rows = kExpertWidth,
                           .cols = kHidden,
@@ -111,18 +116,27 @@ void TimeExperts(int64_t experts, int64_t tokens, std::vector<Row>& table) {
                           .x_stride = kHidden,
                           .y = y.get(),
                           .y_stride = kExpertWidth};
-  const LinearGroups groups{.matrices = device_pointers.get(),
-                            .row_of = rows.get(),
-                            .tiles = device_tiles.get(),
-                            .tile_count = count.get(),
-                            .max_tiles = MaxTiles(routed, experts, tile),
-                            .tile_tokens = tile};
-  const double seconds = SecondsOf([&] { return LaunchGroupedLinear(shape, groups, nullptr); });
-  table.push_back(
-      {"grouped linear F8_E4M3, " + std::to_string(experts) + " experts", Shape({kExpertWidth, kHidden, per_expert}),
-       seconds,
-       static_cast<double>(experts * kExpertWidth * kHidden + tokens * 2 * kHidden + routed * 4 * kExpertWidth),
-       2.0 * kExpertWidth * kHidden * static_cast<double>(routed)});
+  const auto run = [&](bool is_small) {
+    const int32_t* first = is_small ? plan.small_begin : plan.large_begin;
+    return LaunchGroupedGateUp(
+        shape,
+        {.matrices = gate,
+         .row_of = plan.row_of,
+         .tiles = is_small ? plan.small : plan.large,
+         .first_tile = first,
+         .end_tile = first + kTogether,
+         .max_tiles = is_small ? MaxSmallTiles(routed, kTogether) : MaxLargeTiles(routed, kTogether),
+         .tile_tokens = is_small ? kSmallTile : kLargeTile},
+        up, nullptr);
+  };
+  const double seconds = SecondsOf([&] {
+    const LaunchResult result = run(false);
+    return result.ok() ? run(true) : result;
+  });
+  table.push_back({"grouped gate and up F8_E4M3, " + std::to_string(kTogether) + " experts",
+                   Shape({2 * kExpertWidth, kHidden, per_expert}), seconds,
+                   static_cast<double>(kTogether * 2 * kExpertWidth * kHidden + routed * 2 * (kHidden + kExpertWidth)),
+                   2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed)});
 }
 
 void TimeAttention(int64_t heads, int64_t rows, std::vector<Row>& table) {
@@ -180,13 +194,12 @@ void TimeElementwise(int64_t rows, std::vector<Row>& table) {
 void TimeRouting(int64_t rows, std::vector<Row>& table) {
   const auto logits = Random<float>(rows * kExperts, RandomFloat), bias = Random<float>(kExperts, RandomFloat);
   const auto w = Random<float>(kExperts * kHidden, RandomFloat), x = Random<float>(rows * kHidden, RandomFloat);
-  const DeviceArray<float> out(rows * kExperts), weights(rows * kChosen), residual(rows * kHidden);
+  const DeviceArray<float> out(rows * kExperts), weights(rows * kChosen), sums(rows * kHidden);
   const auto expert_out = Random<float>(rows * kChosen * kHidden, RandomFloat);
   const DeviceArray<int32_t> ids(rows * kChosen), has_nan(std::vector<int32_t>(1, 0)), begin(kExperts + 1),
-      row_of(rows * kChosen), routed_of(rows * kChosen), counts(2);
-  const DeviceArray<TokenTile> small(MaxTiles(rows * kChosen, kExperts, kSmallTile)),
-      large(MaxTiles(rows * kChosen, kExperts, kLargeTile));
-  CopyToDevice(residual.get(), x->Download().data(), rows * kHidden * 4);
+      row_of(rows * kChosen), routed_of(rows * kChosen), small_begin(kExperts + 1), large_begin(kExperts + 1);
+  const DeviceArray<TokenTile> small(MaxSmallTiles(rows * kChosen, kExperts)),
+      large(MaxLargeTiles(rows * kChosen, kExperts));
   const auto n = static_cast<double>(rows);
   table.push_back({"router logits", Shape({rows, kExperts, kHidden}), SecondsOf([&] {
                      return LaunchRouterLogits(w->get(), kExperts, kHidden, x->get(), rows, out.get(), nullptr);
@@ -206,20 +219,23 @@ void TimeRouting(int64_t rows, std::vector<Row>& table) {
   table.push_back({"choose experts", Shape({rows, kExperts}),
                    SecondsOf([&] { return LaunchChooseExperts(choose, nullptr); }), 4 * n * (kExperts + 2 * kChosen),
                    0});
-  const RoutingPlan plan{begin.get(), row_of.get(), routed_of.get(), small.get(), large.get(), counts.get()};
+  const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
+                         large.get(), small_begin.get(), large_begin.get()};
   table.push_back({"plan experts", Shape({rows, kChosen}),
                    SecondsOf([&] { return LaunchPlanExperts(ids.get(), rows, kChosen, kExperts, plan, nullptr); }),
                    3 * 4 * n * kChosen, 0});
   const CombineArgs combine{.expert_out = expert_out->get(),
+                            .ids = ids.get(),
                             .weights = weights.get(),
                             .routed_of = routed_of.get(),
-                            .always_out = nullptr,
+                            .first = 0,
+                            .end = kExperts,
                             .rows = rows,
                             .chosen = kChosen,
                             .hidden = kHidden,
-                            .residual = residual.get()};
+                            .sums = sums.get()};
   table.push_back({"combine", Shape({rows, kChosen, kHidden}),
-                   SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 2), 0});
+                   SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
 }
 
 nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mma_rate,
@@ -275,7 +291,7 @@ int Main(const std::string& out, const std::string& checks) {
   }
   for (const int64_t tokens : {1, 4096}) TimeLinear(DType::kF8E4M3, kHidden, 16384, tokens, table);
   for (const int64_t tokens : {1, 1024}) TimeLinear(DType::kBF16, kExpertWidth, kHidden, tokens, table);
-  for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(32, tokens, table);
+  for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table);
   for (const int64_t rows : {4096, 16384}) TimeAttention(16, rows, table);
   TimeElementwise(4096, table);
   TimeRouting(4096, table);

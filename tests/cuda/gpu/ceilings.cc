@@ -60,14 +60,29 @@ double CopyBandwidth() {
   return 2 * static_cast<double>(kBytes) / seconds;
 }
 
-double MmaRate() {
+double PinnedBandwidth() {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  void* host = nullptr;
+  if (const cudaError_t error = cudaMallocHost(&host, kBytes); error != cudaSuccess) {
+    std::fprintf(stderr, "pinned memory: %s\n", cudaGetErrorString(error));
+    std::exit(1);
+  }
+  const DeviceArray<uint8_t> to(kBytes);
+  const double seconds = SecondsOf([&] {
+    return LaunchResult{static_cast<int>(cudaMemcpyAsync(to.get(), host, kBytes, cudaMemcpyHostToDevice, nullptr))};
+  });
+  cudaFreeHost(host);
+  return static_cast<double>(kBytes) / seconds;
+}
+
+double MmaRate(bool fp8) {
   int multiprocessors = 0;
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0);
   const int blocks = 4 * multiprocessors;
   constexpr int kRounds = 4096;
   const DeviceArray<float> out(int64_t{blocks} * 256);
-  const double seconds = SecondsOf([&] { return LaunchMmaProbe(blocks, kRounds, out.get()); });
-  return kProbeFlopsPerBlockAndRound * blocks * kRounds / seconds;
+  const double seconds = SecondsOf([&] { return LaunchMmaProbe(fp8, blocks, kRounds, out.get()); });
+  return (fp8 ? 2 : 1) * kProbeFlopsPerBlockAndRound * blocks * kRounds / seconds;
 }
 
 }  // namespace moestro::cuda

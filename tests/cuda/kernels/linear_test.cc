@@ -1,4 +1,3 @@
-#include "common/kernels/cuda/elementwise.h"
 #include "common/kernels/cuda/linear.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 
 #include "common/base/math.h"
 #include "common/kernels/cpu/pack.h"
+#include "common/kernels/cuda/elementwise.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {

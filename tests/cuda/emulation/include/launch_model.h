@@ -6,10 +6,11 @@
 
 #include "common/kernels/cuda/stream.h"
 #include "tests/cuda/emulation/machine.h"
+#include "tests/cuda/emulation/runtime.h"
 
 namespace moestro::cuda {
 
-inline constexpr int kLaunchFailure = 719;  // cudaErrorLaunchFailure
+using emulation::kLaunchFailure;
 
 template <typename... Params>
 struct KernelCall {
@@ -27,11 +28,13 @@ struct KernelCall {
 };
 
 template <typename... Params, typename... Args>
-LaunchResult Launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, int64_t shared_bytes, Stream,
-                    const Args&... arguments) {
+LaunchResult Launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, int64_t shared_bytes,
+                    Stream stream, const Args&... arguments) {
   const KernelCall<Params...> call{kernel, {arguments...}};
   const emulation::LaunchShape shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes};
-  return {emulation::RunGrid(name, shape, &KernelCall<Params...>::Run, &call) ? 0 : kLaunchFailure};
+  const auto run = [name, shape, call] { return emulation::RunGrid(name, shape, &KernelCall<Params...>::Run, &call); };
+  if (stream != nullptr) return {emulation::EnqueueLaunch(stream, run)};
+  return {run() ? 0 : kLaunchFailure};
 }
 
 }  // namespace moestro::cuda

@@ -97,5 +97,30 @@ TEST(Schedule, TooLittleMemoryNamesTheModule) {
   EXPECT_THAT(schedule.status().message(), testing::HasSubstr("dense of layer 0 takes 500 bytes"));
 }
 
+// A layer's KV stays on the device until it has been stored, and a pass finds what the one before stored.
+TEST(Schedule, AttentionWaitsForTheKvThatItOverwritesOrReads) {
+  for (const int64_t layers : {1, 2, 5}) {
+    std::vector<Module> modules = Modules(4);
+    std::erase_if(modules, [&](const Module& m) { return m.layer >= layers && m.layer < 5; });
+    const auto schedule = MakeSchedule(modules, {.passes = 3, .ring_slots = 2, .dense_bytes = 5000});
+    ASSERT_TRUE(schedule.ok());
+    std::vector<int64_t> attention;
+    for (int64_t s = 0; s < std::ssize(schedule->steps); ++s) {
+      const Step& step = schedule->steps[s];
+      if (step.kind != StepKind::kAttention) {
+        EXPECT_EQ(step.after_step, -1);
+        continue;
+      }
+      const int64_t n = std::ssize(attention);
+      EXPECT_EQ(step.after_step, n < kKvBuffers && n < layers ? -1 : attention[n - std::min(kKvBuffers, layers)]);
+      if (step.pass > 0) {
+        EXPECT_GE(step.after_step, attention[n - layers]) << "of the layer in the pass before";
+      }
+      attention.push_back(s);
+    }
+    EXPECT_EQ(std::ssize(attention), 3 * layers);
+  }
+}
+
 }  // namespace
 }  // namespace moestro

@@ -1,0 +1,168 @@
+#include "common/device/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/device/cuda/cuda_error.h"
+#include "common/device/cuda/cuda_stream.h"
+#include "common/device/cuda/registered_ranges.h"
+
+namespace moestro::device {
+namespace {
+
+constexpr int kOldestMajor = 8;  // compute capability: mma on BF16, cp.async
+
+// Of the free memory, what is left to the driver: it loads kernels when they are first used, and keeps their stacks. On
+// a GPU with a display others need some, too.
+constexpr int64_t kDriverBytes = int64_t{512} << 20;
+
+// Then differences to the base are still good to a few microseconds.
+constexpr double kBaseSeconds = 30;
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, unsigned register_flags)
+      : ordinal_(ordinal), name_(std::move(name)), budget_(memory_bytes), register_flags_(register_flags) {}
+
+  std::string_view name() const override { return name_; }
+  int64_t memory_bytes() const override { return budget_.limit(); }
+  int64_t memory_used() const override { return budget_.used(); }
+
+  absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
+    MOE_RETURN_IF_ERROR(Bind());
+    MOE_RETURN_IF_ERROR(budget_.Take(bytes, what));
+    void* data = nullptr;
+    cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
+    if (error == cudaSuccess && Aligned(data) != data) {  // multiples of 256 is all that CUDA promises
+      cudaFree(data);
+      error = cudaMalloc(&data, static_cast<size_t>(bytes + kAlignment));
+    }
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      budget_.Give(bytes);
+      return CudaStatus(error, absl::StrFormat("%s: %d bytes of device memory", what, bytes));
+    }
+    return Memory(Aligned(data), bytes, Release([this, data, bytes] {
+                    cudaSetDevice(ordinal_);
+                    cudaFree(data);
+                    budget_.Give(bytes);
+                  }));
+  }
+
+  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes) override {
+    MOE_RETURN_IF_ERROR(Bind());
+    void* const memory = const_cast<uint8_t*>(data);
+    MOE_RETURN_IF_ERROR(registered_.Add(data, bytes, [&]() -> absl::Status {
+      const cudaError_t error = cudaHostRegister(memory, static_cast<size_t>(bytes), register_flags_);
+      if (error == cudaSuccess) return absl::OkStatus();
+      cudaGetLastError();
+      return absl::ResourceExhaustedError(absl::StrFormat("registering %d bytes for copies: %s (%s); see ulimit -l",
+                                                          bytes, cudaGetErrorName(error), cudaGetErrorString(error)));
+    }));
+    return Registration([this, data, memory] {
+      registered_.Remove(data, [&] {
+        cudaSetDevice(ordinal_);
+        cudaHostUnregister(memory);
+      });
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) override {
+    MOE_RETURN_IF_ERROR(Bind());
+    cudaStream_t stream = nullptr;
+    MOE_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                   absl::StrFormat("creating stream %s", name)));
+    return std::make_unique<CudaStream>(ordinal_, stream, registered_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    MOE_RETURN_IF_ERROR(Bind());
+    MOE_ASSIGN_OR_RETURN(std::shared_ptr<const CudaTimeBase> base, TimeBase());
+    cudaEvent_t event = nullptr;
+    // Who waits sleeps: the cores are busy decoding.
+    MOE_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "creating an event"));
+    return std::make_unique<CudaEvent>(ordinal_, event, std::move(base));
+  }
+
+  double Now() const override { return SteadySeconds(); }
+
+ private:
+  static constexpr int64_t kAlignment = 4096;
+
+  static uint8_t* Aligned(void* data) {
+    return reinterpret_cast<uint8_t*>(RoundUp(static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)), kAlignment));
+  }
+
+  absl::Status Bind() const { return CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"); }
+
+  absl::StatusOr<std::shared_ptr<const CudaTimeBase>> TimeBase() {
+    std::lock_guard lock(mutex_);
+    if (base_ != nullptr && SteadySeconds() - base_->seconds < kBaseSeconds) return base_;
+    auto base = std::make_shared<CudaTimeBase>();
+    MOE_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&base->event, cudaEventDefault), "creating an event"));
+    cudaStream_t stream = nullptr;  // one on which nothing else waits
+    MOE_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+    cudaError_t error = cudaEventRecord(base->event, stream);
+    if (error == cudaSuccess) error = cudaEventSynchronize(base->event);
+    base->seconds = SteadySeconds();
+    cudaStreamDestroy(stream);
+    MOE_RETURN_IF_ERROR(CudaStatus(error, "recording an event"));
+    base_ = std::move(base);
+    return base_;
+  }
+
+  const int ordinal_;
+  const std::string name_;
+  MemoryBudget budget_;
+  const unsigned register_flags_;
+  RegisteredRanges registered_;
+  std::mutex mutex_;
+  std::shared_ptr<const CudaTimeBase> base_;  // guarded by mutex_
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options) {
+  int count = 0;
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (options.ordinal < 0 || options.ordinal >= count) {
+    return absl::NotFoundError(
+        absl::StrFormat("cuda:%d: there are %d GPUs, counted from 0; see nvidia-smi -L", options.ordinal, count));
+  }
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options.ordinal), "cudaSetDevice"));
+  cudaDeviceProp gpu;
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&gpu, options.ordinal), "looking at a GPU"));
+  const std::string name =
+      absl::StrFormat("cuda:%d (%s, compute capability %d.%d)", options.ordinal, gpu.name, gpu.major, gpu.minor);
+  if (gpu.major < kOldestMajor) {
+    return absl::FailedPreconditionError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
+  }
+  size_t free = 0, total = 0;
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
+  const int64_t usable = std::max<int64_t>(static_cast<int64_t>(free) - kDriverBytes, 0);
+  if (options.memory_bytes > usable) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: %d bytes of device memory wanted (--device-memory), %d of %d are free", name,
+                        options.memory_bytes, usable, total));
+  }
+  // The weights are mapped read-only. Where that cannot be registered, Register says so and copies are slower.
+  int reads_only = 0;
+  cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, options.ordinal);
+  const unsigned flags = reads_only != 0 ? cudaHostRegisterReadOnly : cudaHostRegisterDefault;
+  return std::make_unique<CudaDevice>(options.ordinal, name, options.memory_bytes > 0 ? options.memory_bytes : usable,
+                                      flags);
+}
+
+}  // namespace moestro::device

@@ -1,0 +1,22 @@
+// An NVIDIA GPU as a device. Builds without CUDA have the header, and not what it declares.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+
+namespace moestro::device {
+
+struct CudaDeviceOptions {
+  int ordinal = 0;           // as CUDA counts those that CUDA_VISIBLE_DEVICES shows
+  int64_t memory_bytes = 0;  // that may be allocated; 0: all that is free, but for what the driver needs of it
+};
+
+// NOT_FOUND if there is no such GPU, or no driver; FAILED_PRECONDITION if it is too old for the kernels or the driver
+// for the runtime; RESOURCE_EXHAUSTED if it has less memory free than wanted; UNIMPLEMENTED in builds without CUDA.
+// Each says what to do about it.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
+
+}  // namespace moestro::device

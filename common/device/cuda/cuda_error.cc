@@ -1,0 +1,50 @@
+#include "common/device/cuda/cuda_error.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace moestro::device {
+namespace {
+
+struct Meaning {
+  absl::StatusCode code;
+  const char* remedy;
+};
+
+Meaning MeaningOf(cudaError_t error) {
+  using Code = absl::StatusCode;
+  switch (error) {
+    case cudaErrorNoDevice:
+      return {Code::kNotFound, "no GPU is visible to this process: see nvidia-smi and CUDA_VISIBLE_DEVICES"};
+    case cudaErrorInsufficientDriver:
+      return {Code::kNotFound,
+              "there is no NVIDIA driver, or one that is older than this build's CUDA: see nvidia-smi"};
+    case cudaErrorInvalidDevice:
+      return {Code::kNotFound, "there are fewer GPUs: see nvidia-smi -L"};
+    case cudaErrorMemoryAllocation:
+      return {Code::kResourceExhausted,
+              "another process uses the GPU's memory (nvidia-smi), or too much is wanted (--device-memory)"};
+    case cudaErrorNoKernelImageForDevice:
+      return {Code::kFailedPrecondition, "the build's CMAKE_CUDA_ARCHITECTURES lacks this GPU"};
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorECCUncorrectable:
+      return {Code::kInternal, "the GPU is lost to this process until it is started again"};
+    default:
+      return {Code::kInternal, ""};
+  }
+}
+
+}  // namespace
+
+absl::Status CudaStatus(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const Meaning meaning = MeaningOf(error);
+  std::string text = absl::StrCat(what, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+  if (*meaning.remedy != '\0') absl::StrAppend(&text, "; ", meaning.remedy);
+  return absl::Status(meaning.code, text);
+}
+
+}  // namespace moestro::device

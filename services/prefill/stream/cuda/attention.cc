@@ -1,0 +1,140 @@
+#include "services/prefill/stream/cuda/attention.h"
+
+#include "common/base/status.h"
+#include "common/kernels/cuda/attention.h"
+#include "common/model/rope.h"
+#include "services/prefill/stream/modules.h"
+
+namespace moestro {
+namespace {
+
+// Normalised latent and rotated key of a tile's rows, from kv_a's outputs.
+absl::Status StoreLatents(const CudaPass& pass, const AttentionWeights& w, IndexRange tile, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  return LaunchStatus(cuda::LaunchStoreLatent(
+      {.kv_a = pass.activations.projected,
+       .weight = w.kv_a_norm,
+       .rows = tile.size(),
+       .latent = spec.kv_lora_rank,
+       .eps = static_cast<float>(spec.lora_norm_eps),
+       .angles = pass.Angles(tile),
+       .position = pass.position - pass.first_token + tile.begin,
+       .pages = {.pages = reinterpret_cast<uint8_t*>(pass.latents),
+                 .list = nullptr,
+                 .page_bytes = cuda::kKvBlock * spec.kv_dim() * static_cast<int64_t>(sizeof(uint16_t)),
+                 .layer_offset = 0,
+                 .page_tokens = cuda::kKvBlock,
+                 .kv_dim = spec.kv_dim()}},
+      stream));
+}
+
+}  // namespace
+
+absl::Status ProjectDown(const CudaPass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const CudaActivations& a = pass.activations;
+  for (int64_t t = 0; t < pass.tiles(); ++t) {
+    const IndexRange tile = pass.Tile(t);
+    MOE_RETURN_IF_ERROR(NormResidual(pass, w.input_norm, tile, nullptr, stream));
+    const uint16_t* x = a.normed_narrow + tile.begin * pass.hidden_stride();
+    MOE_RETURN_IF_ERROR(
+        LaunchStatus(cuda::LaunchLinear(ShapeOf(w.kv_a, x, pass.hidden_stride(), a.projected, spec.kv_dim()),
+                                        PointersOf(w.kv_a), tile.size(), stream)));
+    MOE_RETURN_IF_ERROR(StoreLatents(pass, w, tile, stream));
+    if (spec.q_lora_rank == 0) continue;
+    MOE_RETURN_IF_ERROR(
+        LaunchStatus(cuda::LaunchLinear(ShapeOf(w.q_a, x, pass.hidden_stride(), a.projected, spec.q_lora_rank),
+                                        PointersOf(w.q_a), tile.size(), stream)));
+    const int64_t stride = CudaStride(spec.q_lora_rank);
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = a.projected,
+                                                          .x_stride = spec.q_lora_rank,
+                                                          .weight = w.q_a_norm,
+                                                          .rows = tile.size(),
+                                                          .n = spec.q_lora_rank,
+                                                          .eps = static_cast<float>(spec.lora_norm_eps),
+                                                          .out = nullptr,
+                                                          .out_bf16 = a.query_input + tile.begin * stride,
+                                                          .out_bf16_stride = stride},
+                                                         stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProjectQueries(const CudaPass& pass, const AttentionWeights& w, IndexRange heads, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const CudaActivations& a = pass.activations;
+  const int64_t width = heads.size() * spec.qk_head_dim();
+  const PackedMatrix slice = SliceRows(w.q_b, heads.begin * spec.qk_head_dim(), width);
+  const uint16_t* input = spec.q_lora_rank > 0 ? a.query_input : a.normed_narrow;
+  const int64_t stride = CudaStride(w.q_b.cols);
+  for (int64_t t = 0; t < pass.tiles(); ++t) {
+    const IndexRange tile = pass.Tile(t);
+    MOE_RETURN_IF_ERROR(
+        LaunchStatus(cuda::LaunchLinear(ShapeOf(slice, input + tile.begin * stride, stride, a.projected, width),
+                                        PointersOf(slice), tile.size(), stream)));
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
+                                                             spec.qk_nope_head_dim, pass.Angles(tile),
+                                                             a.queries + tile.begin * width, stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attend(const CudaPass& pass, const AttentionWeights& w, IndexRange heads, const KvPart& part,
+                    cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const CudaActivations& a = pass.activations;
+  const int64_t head = spec.qk_nope_head_dim + spec.v_head_dim, width = heads.size() * head;
+  const PackedMatrix slice = SliceRows(w.kv_b, heads.begin * head, width);
+  MOE_RETURN_IF_ERROR(LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(slice, part.latents, spec.kv_dim(), a.expanded, width, cuda::LinearOutput::kBf16),
+                         PointersOf(slice), part.tokens, stream)));
+
+  const cuda::KvVectors keys{a.expanded, nullptr, cuda::kKvBlock * width, width, head};
+  cuda::KvVectors values = keys;
+  values.data += spec.qk_nope_head_dim;
+  const bool is_alone = part.is_first && part.is_last;
+  uint16_t* const out = a.attended + heads.begin * spec.v_head_dim;
+  const int64_t out_stride = spec.num_heads * spec.v_head_dim;
+  const int buffer = part.is_first ? 0 : 1;  // of the parts' results: the total, and one that is added to it
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPrefillAttention(
+      {.heads = heads.size(),
+       .kv_heads = heads.size(),
+       .key_dim = spec.qk_head_dim(),
+       .value_dim = spec.v_head_dim,
+       .scale = static_cast<float>(SoftmaxScale(spec)),
+       .keys = keys,
+       .shared_keys = {part.latents + spec.kv_lora_rank, nullptr, cuda::kKvBlock * spec.kv_dim(), spec.kv_dim(), 0},
+       .values = values,
+       .position = pass.position,
+       .rows = pass.rows,
+       .queries = a.queries,
+       .query_stride = heads.size() * spec.qk_head_dim(),
+       .first_token = part.first_token,
+       .tokens = part.tokens,
+       .out = is_alone ? out : nullptr,
+       .out_stride = out_stride,
+       .partial = is_alone ? nullptr : a.partial[buffer],
+       .log_sum = is_alone ? nullptr : a.log_sum[buffer]},
+      stream)));
+  if (part.is_first) return absl::OkStatus();
+  return LaunchStatus(cuda::LaunchMergeAttention({.rows = pass.rows,
+                                                  .heads = heads.size(),
+                                                  .value_dim = spec.v_head_dim,
+                                                  .total = a.partial[0],
+                                                  .total_log_sum = a.log_sum[0],
+                                                  .part = a.partial[1],
+                                                  .part_log_sum = a.log_sum[1],
+                                                  .out = part.is_last ? out : nullptr,
+                                                  .out_stride = out_stride},
+                                                 stream));
+}
+
+absl::Status AddOutput(const CudaPass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const CudaActivations& a = pass.activations;
+  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w.o, a.attended, spec.num_heads * spec.v_head_dim, a.residual,
+                                                 spec.hidden_size, cuda::LinearOutput::kAddF32),
+                                         PointersOf(w.o), pass.rows, stream));
+}
+
+}  // namespace moestro

@@ -1,0 +1,57 @@
+#include "tests/common/model/golden_model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "services/cli/make_model/make_model.h"
+
+namespace moestro {
+namespace {
+
+constexpr const char kGoldenDirectory[] = "tests/golden/deepseek_v3_tiny";
+
+// CRC-32 of all shards in the order of their names, as golden files record it.
+std::string ShardsCrc32(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> shards;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
+  }
+  std::ranges::sort(shards);
+  boost::crc_32_type crc;
+  for (const auto& shard : shards) {
+    std::ifstream file(shard, std::ios::binary);
+    const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
+    crc.process_bytes(bytes.data(), bytes.size());
+  }
+  return std::to_string(crc.checksum());
+}
+
+absl::StatusOr<TinyModel> MakeTinyModel() {
+  TinyModel model;
+  const auto directory = std::filesystem::path(::testing::TempDir()) / ("golden_test." + std::to_string(::getpid()));
+  if (absl::Status status = MakeModel({.out_dir = directory.string()}, nullptr); !status.ok()) return status;
+  model.crc32 = ShardsCrc32(directory);
+  auto owned = BuildSegmentInMemory(directory.string());
+  std::filesystem::remove_all(directory);
+  if (!owned.ok()) return owned.status();
+  model.owned = *std::move(owned);
+  auto cases = ReadGoldenCases(kGoldenDirectory);
+  if (!cases.ok()) return cases.status();
+  model.cases = *std::move(cases);
+  return model;
+}
+
+}  // namespace
+
+const absl::StatusOr<TinyModel>& Tiny() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel();
+  return model;
+}
+
+}  // namespace moestro

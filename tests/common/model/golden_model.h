@@ -1,0 +1,22 @@
+// The generated tiny checkpoint in memory, with what another implementation makes of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/common/model/golden_case.h"
+#include "tests/support/segment_from_checkpoint.h"
+
+namespace moestro {
+
+struct TinyModel {
+  std::string crc32;  // of the shards
+  OwnedSegment owned;
+  std::vector<GoldenCase> cases;
+};
+
+// Made once. Tests run from the source root.
+const absl::StatusOr<TinyModel>& Tiny();
+
+}  // namespace moestro

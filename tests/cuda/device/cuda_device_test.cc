@@ -1,0 +1,208 @@
+// The device of common/device/cuda on the model of the CUDA runtime.
+#include "common/device/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "common/device/cuda/registered_ranges.h"
+#include "common/kernels/cuda/elementwise.h"
+#include "services/prefill/stream/weight_pinning.h"
+#include "tests/cuda/emulation/runtime.h"
+#include "tests/support/aligned_memory.h"
+
+namespace moestro::device {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kBytes = 4096;
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  CudaDeviceTest() { emulation::ResetGpu(); }
+  ~CudaDeviceTest() override {
+    EXPECT_EQ(emulation::Gpu().allocated_bytes, 0);
+    EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
+    emulation::ResetGpu();
+  }
+
+  static std::unique_ptr<Device> Open() { return OpenCudaDevice({.memory_bytes = 1 << 20}).value(); }
+  static Kernel Add(float* x, float* sum) {
+    return {.name = "add", .cost = {}, .run = [x, sum](void* native) {
+              const cuda::LaunchResult result = cuda::LaunchAdd(x, 1, sum, static_cast<cuda::Stream>(native));
+              return result.ok() ? absl::OkStatus() : absl::InternalError("not launched");
+            }};
+  }
+};
+
+TEST_F(CudaDeviceTest, SaysWhatIsMissing) {
+  emulation::Gpu().count_error = cudaErrorInsufficientDriver;
+  absl::Status status = OpenCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("cudaErrorInsufficientDriver"));
+  EXPECT_THAT(status.message(), HasSubstr("there is no NVIDIA driver"));
+
+  emulation::Gpu().count_error = cudaErrorNoDevice;
+  EXPECT_THAT(OpenCudaDevice({}).status().message(), HasSubstr("CUDA_VISIBLE_DEVICES"));
+
+  emulation::Gpu().count_error = 0;
+  status = OpenCudaDevice({.ordinal = 1}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("cuda:1: there are 1 GPUs"));
+
+  emulation::Gpu().major = 7;
+  status = OpenCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("compute capability 7.0): 8.0 or later is needed"));
+
+  emulation::Gpu().major = 8;
+  status = OpenCudaDevice({.memory_bytes = int64_t{8} << 30}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("--device-memory"));
+}
+
+TEST_F(CudaDeviceTest, AllMemoryButWhatTheDriverNeeds) {
+  const auto device = OpenCudaDevice({}).value();
+  EXPECT_EQ(device->memory_bytes(), emulation::Gpu().memory_bytes - (int64_t{512} << 20));
+}
+
+TEST_F(CudaDeviceTest, MemoryIsBoundedAlignedAndComesBack) {
+  const auto device = Open();
+  const Memory small = device->Allocate(10, "a").value();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(small.data()) % 4096, 0u);
+  const absl::Status status = device->Allocate(1 << 20, "the ring").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the ring"));
+  EXPECT_EQ(device->memory_used(), 10);
+  { const Memory more = device->Allocate((1 << 20) - 10, "the ring").value(); }
+  EXPECT_EQ(device->memory_used(), 10);
+
+  emulation::Gpu().memory_bytes = 100;  // others have taken it since
+  const absl::Status taken = device->Allocate(1000, "the ring").status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(taken.message(), HasSubstr("the ring: 1000 bytes of device memory: cudaErrorMemoryAllocation"));
+  EXPECT_EQ(device->memory_used(), 10);
+}
+
+TEST_F(CudaDeviceTest, CopiesKernelsAndEventsInOrder) {
+  const auto device = Open();
+  const Memory memory = device->Allocate(kBytes, "numbers").value();
+  auto* const numbers = reinterpret_cast<float*>(memory.data());
+  const auto load = device->NewStream("load").value(), compute = device->NewStream("compute").value();
+  const auto loaded = device->NewEvent().value(), computed = device->NewEvent().value();
+  const double begin = device->Now();
+  const std::vector<float> ones(2, 1.0f);
+  std::vector<float> got(2);
+  ASSERT_TRUE(load->CopyToDevice(memory.data(), reinterpret_cast<const uint8_t*>(ones.data()), 8).ok());
+  ASSERT_TRUE(load->Record(*loaded).ok());
+  ASSERT_TRUE(compute->WaitFor(*loaded).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(compute->Launch(Add(numbers, numbers + 1)).ok());
+  ASSERT_TRUE(compute->Record(*computed).ok());
+  ASSERT_TRUE(compute->CopyToHost(reinterpret_cast<uint8_t*>(got.data()), memory.data(), 8).ok());
+  ASSERT_TRUE(computed->Wait().ok());
+  ASSERT_TRUE(compute->Synchronize().ok());
+  EXPECT_EQ(got, (std::vector<float>{1, 4}));
+  constexpr double kClocks = 0.001;  // between the clock of the events and that of the host
+  EXPECT_GE(loaded->Seconds(), begin - kClocks);
+  EXPECT_GE(computed->Seconds(), loaded->Seconds());
+  EXPECT_LE(computed->Seconds(), device->Now() + kClocks);
+}
+
+// What a kernel does wrong shows when it runs: everything after it fails, and says why.
+TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
+  const auto device = Open();
+  const Memory memory = device->Allocate(8, "numbers").value();
+  auto* const numbers = reinterpret_cast<float*>(memory.data());
+  const auto stream = device->NewStream("compute").value();
+  const auto event = device->NewEvent().value();
+  const float zeros[2] = {};
+  ASSERT_TRUE(stream->CopyToDevice(memory.data(), reinterpret_cast<const uint8_t*>(zeros), 8).ok());
+  emulation::Gpu().failing_launch = 0;
+  (void)stream->Launch(Add(numbers, numbers + 1));
+  (void)stream->Record(*event);
+  const absl::Status status = event->Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("cudaErrorLaunchFailure"));
+  EXPECT_THAT(status.message(), HasSubstr("until it is started again"));
+  EXPECT_FALSE(stream->Synchronize().ok());
+  EXPECT_FALSE(device->Allocate(8, "more").ok());
+}
+
+// A kernel that steps out of its memory is such a one.
+TEST_F(CudaDeviceTest, AnAccessOutOfBoundsIsAFailure) {
+  const auto device = Open();
+  const Memory memory = device->Allocate(4, "a number").value();
+  auto* const number = reinterpret_cast<float*>(memory.data());
+  const auto stream = device->NewStream("compute").value();
+  (void)stream->Launch(Add(number, number + 1));
+  EXPECT_FALSE(stream->Synchronize().ok());
+}
+
+TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
+  const auto device = Open();
+  const AlignedMemory host(4 * kBytes);
+  std::iota(host.data(), host.data() + host.size(), uint8_t{0});
+  const Memory memory = device->Allocate(4 * kBytes, "copy").value();
+  // The second and third page are registered one by one, the first and last are not.
+  Registration second = device->Register(host.data() + kBytes, kBytes).value();
+  const Registration third = device->Register(host.data() + 2 * kBytes, kBytes).value();
+  const auto stream = device->NewStream("load").value();
+  const AlignedMemory back(4 * kBytes);
+  const auto check = [&](int64_t begin, int64_t bytes, int64_t pinned, int64_t pageable) {
+    SCOPED_TRACE(testing::Message() << bytes << " bytes from " << begin);
+    const int64_t pinned_before = emulation::Gpu().pinned_copies, pageable_before = emulation::Gpu().pageable_copies;
+    ASSERT_TRUE(stream->CopyToDevice(memory.data(), host.data() + begin, bytes).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(emulation::Gpu().pinned_copies - pinned_before, pinned);
+    EXPECT_EQ(emulation::Gpu().pageable_copies - pageable_before, pageable);
+    ASSERT_TRUE(stream->CopyToHost(back.data(), memory.data(), bytes).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_TRUE(std::equal(back.data(), back.data() + bytes, host.data() + begin));
+  };
+  check(0, 4 * kBytes, 2, 2);
+  check(kBytes + 5, 100, 1, 0);
+  check(kBytes - 1, 2, 1, 1);
+  check(3 * kBytes - 1, 1, 1, 0);
+  check(3 * kBytes, kBytes, 0, 1);
+  second = Registration();
+  check(0, 4 * kBytes, 1, 2);
+}
+
+TEST_F(CudaDeviceTest, PinsWeightsUntilTheSystemRefuses) {
+  const auto device = Open();
+  constexpr int64_t kSlice = WeightPinning::kSliceBytes;
+  // Addresses only: the model does not touch what it registers.
+  const auto* const weights = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
+  const auto pin = [&](int64_t bytes, int64_t limit) {
+    int64_t pinned = -1;
+    absl::Status status;
+    {
+      std::atomic<bool> done = false;
+      const WeightPinning pinning(*device, weights, bytes, limit, [&](int64_t n, const absl::Status& s) {
+        pinned = n;
+        status = s;
+        done = true;
+        done.notify_all();
+      });
+      done.wait(false);
+      EXPECT_EQ(emulation::Gpu().registered_bytes, pinned);
+    }
+    EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
+    return std::pair(pinned, status);
+  };
+  EXPECT_EQ(pin(2 * kSlice + 5, 0), std::pair(2 * kSlice + 5, absl::OkStatus()));
+  EXPECT_EQ(pin(2 * kSlice + 5, 100), std::pair(int64_t{100}, absl::OkStatus()));
+  emulation::Gpu().registrable_bytes = 2 * kSlice;
+  const auto [pinned, status] = pin(4 * kSlice, 0);
+  EXPECT_EQ(pinned, 2 * kSlice);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("cudaErrorMemoryAllocation"));
+}
+
+}  // namespace
+}  // namespace moestro::device

@@ -1,0 +1,313 @@
+#include "tests/cuda/emulation/runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "tests/cuda/emulation/global_memory.h"
+#include "tests/cuda/emulation/machine.h"
+
+namespace {
+
+// One cudaEventRecord.
+struct Completion {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool is_done = false;
+  std::chrono::steady_clock::time_point when;
+
+  void Complete() {
+    std::lock_guard lock(mutex);
+    is_done = true;
+    when = std::chrono::steady_clock::now();
+    done.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex);
+    done.wait(lock, [this] { return is_done; });
+  }
+};
+
+}  // namespace
+
+struct CUevent_st {
+  std::mutex mutex;
+  std::shared_ptr<Completion> last;  // guarded by mutex
+
+  std::shared_ptr<Completion> Last() {
+    std::lock_guard lock(mutex);
+    return last;
+  }
+};
+
+struct CUstream_st {
+  CUstream_st() : thread([this] { Work(); }) {}
+  ~CUstream_st() {
+    Add(nullptr);
+    thread.join();
+  }
+
+  // Null ends the thread.
+  void Add(std::function<void()> task) {
+    std::lock_guard lock(mutex);
+    tasks.push_back(std::move(task));
+    added.notify_one();
+  }
+  void Work() {
+    while (true) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex);
+        added.wait(lock, [this] { return !tasks.empty(); });
+        task = std::move(tasks.front());
+        tasks.pop_front();
+      }
+      if (!task) return;
+      task();
+    }
+  }
+  void Wait() {
+    const auto completion = std::make_shared<Completion>();
+    Add([completion] { completion->Complete(); });
+    completion->Wait();
+  }
+
+  std::mutex mutex;
+  std::condition_variable added;
+  std::deque<std::function<void()>> tasks;  // guarded by mutex
+  std::thread thread;
+};
+
+namespace moestro::emulation {
+namespace {
+
+std::atomic<int> sticky_error = 0;          // of a kernel that failed
+std::map<uintptr_t, uintptr_t> registered;  // begin to end; by turns
+std::map<void*, size_t> allocated;          // by turns
+
+cudaError_t Sticky() { return static_cast<cudaError_t>(sticky_error.load()); }
+
+enum class HostMemory { kPageable, kRegistered, kStraddling };
+HostMemory KindOf(const void* memory, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t end = begin + bytes;
+  for (const auto& [from, to] : registered) {
+    if (begin >= from && end <= to) return HostMemory::kRegistered;
+    if (begin < to && from < end) return HostMemory::kStraddling;
+  }
+  return HostMemory::kPageable;
+}
+
+// The host's part of a copy to the device that is done when the stream gets there.
+void Write(void* to, const void* from, size_t bytes) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return;
+  std::memcpy(to, from, bytes);
+  GlobalMemory::Get().Fill(to, static_cast<int64_t>(bytes));
+}
+void Read(void* to, const void* from, size_t bytes) {
+  std::lock_guard turn(Turn());
+  if (Sticky() == cudaSuccess) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+GpuModel& Gpu() {
+  static GpuModel gpu;
+  return gpu;
+}
+
+void ResetGpu() {
+  std::lock_guard turn(Turn());
+  TakeFinding();
+  sticky_error = 0;
+  const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
+  Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+}
+
+int EnqueueLaunch(CUstream_st* stream, std::function<bool()> run) {
+  if (Sticky() != cudaSuccess) return Sticky();
+  stream->Add([run = std::move(run)] {
+    std::lock_guard turn(Turn());
+    if (Sticky() != cudaSuccess) return;
+    if (Gpu().launches++ == Gpu().failing_launch || !run()) sticky_error = cudaErrorLaunchFailure;
+  });
+  return cudaSuccess;
+}
+
+}  // namespace moestro::emulation
+
+using namespace moestro::emulation;
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "cudaErrorHostMemoryAlreadyRegistered";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorNotSupported:
+      return "cudaErrorNotSupported";
+    default:
+      return "cudaErrorUnknown";
+  }
+}
+const char* cudaGetErrorString(cudaError_t) { return "of the model"; }
+cudaError_t cudaGetLastError() { return Sticky(); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = Gpu().count_error == 0 ? Gpu().devices : 0;
+  return static_cast<cudaError_t>(Gpu().count_error);
+}
+cudaError_t cudaSetDevice(int device) { return device < Gpu().devices ? Sticky() : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {.name = "model", .major = Gpu().major, .minor = Gpu().minor};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = Gpu().registers_read_only ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  std::lock_guard turn(Turn());
+  *total = static_cast<size_t>(Gpu().memory_bytes);
+  *free = static_cast<size_t>(Gpu().memory_bytes - Gpu().allocated_bytes);
+  return Sticky();
+}
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return Sticky();
+  if (static_cast<int64_t>(bytes) > Gpu().memory_bytes - Gpu().allocated_bytes) return cudaErrorMemoryAllocation;
+  constexpr int64_t kAlignment = 4096;
+  // A byte more than asked for, so that no two buffers can touch.
+  *memory = std::aligned_alloc(kAlignment,
+                               static_cast<size_t>(moestro::RoundUp(static_cast<int64_t>(bytes) + 1, kAlignment)));
+  MOE_CHECK(*memory != nullptr);
+  std::memset(*memory, 0xff, bytes);
+  GlobalMemory::Get().Add(*memory, static_cast<int64_t>(bytes));
+  allocated[*memory] = bytes;
+  Gpu().allocated_bytes += static_cast<int64_t>(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  std::lock_guard turn(Turn());
+  Gpu().allocated_bytes -= static_cast<int64_t>(allocated.at(memory));
+  allocated.erase(memory);
+  GlobalMemory::Get().Remove(memory);
+  std::free(memory);
+  return Sticky();
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
+  std::lock_guard turn(Turn());
+  if (Sticky() != cudaSuccess) return Sticky();
+  if (flags == cudaHostRegisterReadOnly && !Gpu().registers_read_only) return cudaErrorNotSupported;
+  if (KindOf(memory, bytes) != HostMemory::kPageable) return cudaErrorHostMemoryAlreadyRegistered;
+  if (static_cast<int64_t>(bytes) > Gpu().registrable_bytes - Gpu().registered_bytes) return cudaErrorMemoryAllocation;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  registered[begin] = begin + bytes;
+  Gpu().registered_bytes += static_cast<int64_t>(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  std::lock_guard turn(Turn());
+  const auto range = registered.find(reinterpret_cast<uintptr_t>(memory));
+  if (range == registered.end()) return cudaErrorInvalidValue;
+  Gpu().registered_bytes -= static_cast<int64_t>(range->second - range->first);
+  registered.erase(range);
+  return Sticky();
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return Sticky();
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return Sticky();
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  stream->Wait();
+  return Sticky();
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (const std::shared_ptr<Completion> last = event->Last()) stream->Add([last] { last->Wait(); });
+  return Sticky();
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (Sticky() != cudaSuccess) return Sticky();
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = kind == cudaMemcpyHostToDevice;
+  HostMemory host;
+  {
+    std::lock_guard turn(Turn());
+    host = KindOf(to_device ? from : to, bytes);
+    if (host == HostMemory::kStraddling) return cudaErrorInvalidValue;
+    ++(host == HostMemory::kRegistered ? Gpu().pinned_copies : Gpu().pageable_copies);
+  }
+  if (host == HostMemory::kRegistered) {
+    stream->Add([=] { to_device ? Write(to, from, bytes) : Read(to, from, bytes); });
+  } else if (to_device) {  // through memory of the driver's
+    const auto* data = static_cast<const uint8_t*>(from);
+    const auto staged = std::make_shared<std::vector<uint8_t>>(data, data + bytes);
+    stream->Add([=] { Write(to, staged->data(), bytes); });
+  } else {
+    stream->Add([=] { Read(to, from, bytes); });
+    stream->Wait();
+  }
+  return Sticky();
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return Sticky();
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return Sticky();
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto completion = std::make_shared<Completion>();
+  {
+    std::lock_guard lock(event->mutex);
+    event->last = completion;
+  }
+  stream->Add([completion] { completion->Complete(); });
+  return Sticky();
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const std::shared_ptr<Completion> last = event->Last()) last->Wait();
+  return Sticky();
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::shared_ptr<Completion> first = begin->Last(), last = end->Last();
+  if (first == nullptr || last == nullptr) return cudaErrorInvalidValue;
+  std::scoped_lock lock(first->mutex, last->mutex);
+  *milliseconds = std::chrono::duration<float, std::milli>(last->when - first->when).count();
+  return Sticky();
+}

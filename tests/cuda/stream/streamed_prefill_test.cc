@@ -1,0 +1,275 @@
+// A whole streamed prefill by the CUDA kernels, on a GPU or the model of one, against the engine on the CPU and against
+// another implementation's logits and tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "common/device/cuda/cuda_device.h"
+#include "common/kernels/dispatch.h"
+#include "common/model/sampler.h"
+#include "services/prefill/stream/cuda/cuda_compute.h"
+#include "services/prefill/stream/stream_prefill.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/common/model/golden_model.h"
+#include "tests/common/model/tolerance.h"
+#include "tests/cuda/device.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kDeviceBytes = int64_t{1} << 30;
+
+// A model, the engine on the CPU, and streamed prefills of it.
+class Subject {
+ public:
+  explicit Subject(const WeightSegment& segment)
+      : segment_(segment),
+        weights_(BindWeights(segment).value()),
+        engine_(Engine::Create(segment, *AvailableKernels().back(), pool_, {.max_rows = 128}).value()),
+        device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
+        compute_(*device_, segment.spec(), weights_) {}
+
+  const ModelSpec& spec() const { return segment_.spec(); }
+  Engine& engine() { return *engine_; }
+  CudaCompute& compute() { return compute_; }
+  const PipelineReport& report() const { return report_; }
+
+  // So little memory that a pass has at most so many rows.
+  MemoryLimits LimitsForPassesOf(int64_t rows) {
+    const int64_t slots = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kUnabsorbed, 1 << 20));
+    return {.device_bytes = kDense + slots + compute_.ActivationBytes(rows),
+            .dense_bytes = kDense,
+            .ring_slots = 2,
+            .min_pass_rows = 1};
+  }
+  static MemoryLimits Ring(int64_t slots) { return {.dense_bytes = kDense, .ring_slots = slots}; }
+
+  // Logits of the last rows, at most 16, of the tokens from `begin` on; those before are in the sequence's pages.
+  Logits Stream(const TestSequence& sequence, std::span<const int32_t> tokens, int64_t begin,
+                const MemoryLimits& limits) {
+    StreamPrefill prefill(*device_, spec(), weights_, compute_, limits);
+    std::vector<EngineRow> rows = MakeRows(tokens.subspan(begin), begin);
+    const int64_t wanted = std::min(kLogitRows, std::ssize(rows) / kMostPasses + 1);  // all in the last pass
+    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].wants_logits = i + wanted >= std::ssize(rows);
+    const KvPages pages[] = {sequence.pages()};
+    Logits logits;
+    const absl::Status status =
+        prefill.Run(rows, pages, MlaForm::kUnabsorbed, NeverInterrupted, {},
+                    [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(device_->memory_used(), 0);
+    report_ = prefill.report();
+    return logits;
+  }
+
+ private:
+  static constexpr int64_t kDense = 8 << 20;
+  static constexpr int64_t kMostPasses = 6;
+
+  const WeightSegment& segment_;
+  const ModelWeights weights_;
+  WorkerPool pool_{2};
+  const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<device::Device> device_;
+  CudaCompute compute_;
+  PipelineReport report_;
+};
+
+// Two devices that each stay within the tolerance to exact arithmetic are at most twice that apart; where both round
+// the same numbers the same way, which is nearly always, much less.
+double DeviceTolerance(const ModelSpec& spec) { return 2 * kSigmas * RelativeDeviation(spec); }
+
+void ExpectNear(const ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  double squares = 0, worst = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isinf(expected[i])) {  // padding
+      ASSERT_EQ(got[i], expected[i]);
+      continue;
+    }
+    squares += double{expected[i]} * expected[i];
+    ++count;
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+    worst = std::max(worst, std::fabs(double{got[i]} - expected[i]));
+  }
+  EXPECT_LE(worst, DeviceTolerance(spec) * std::sqrt(squares / static_cast<double>(count)));
+}
+
+void ExpectNear(const ModelSpec& spec, const Logits& got, const Logits& expected) {
+  ASSERT_LE(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "row " << i << " of the last " << got.size());
+    ExpectNear(spec, got[i], expected[expected.size() - got.size() + i]);
+  }
+}
+
+// Layer by layer: their sizes differ.
+void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, const std::vector<uint16_t>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  std::vector<float> got_floats, expected_floats;
+  std::ranges::transform(got, std::back_inserter(got_floats), FromBf16);
+  std::ranges::transform(expected, std::back_inserter(expected_floats), FromBf16);
+  const size_t layer = got.size() / static_cast<size_t>(spec.num_layers);
+  for (size_t at = 0; at < got.size(); at += layer) {
+    SCOPED_TRACE(testing::Message() << "KV of layer " << at / layer);
+    ExpectNear(spec, std::span(got_floats).subspan(at, layer), std::span(expected_floats).subspan(at, layer));
+  }
+}
+
+class GoldenPromptTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(Tiny().ok()) << Tiny().status();
+    subject_ = std::make_unique<Subject>(*Tiny()->owned.segment);
+  }
+  const ModelSpec& spec() const { return subject_->spec(); }
+
+  static int64_t Tokens(const GoldenCase& golden) { return std::ssize(golden.prompt); }
+
+  // Logits within the tolerance of the other implementation's, KV within that of the CPU's, and decoding on the CPU
+  // from this KV gives the greedy tokens.
+  void Check(const GoldenCase& golden, const TestSequence& sequence, const Logits& logits) {
+    ASSERT_FALSE(logits.empty());
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const GoldenPosition& position = golden.positions[golden.positions.size() - logits.size() + i];
+      const double rms = position.norm / std::sqrt(static_cast<double>(golden.token_count));
+      for (size_t k = 0; k < position.ids.size(); ++k) {
+        ASSERT_NEAR(logits[i][static_cast<size_t>(position.ids[k])], position.logits[k],
+                    kSigmas * RelativeDeviation(spec()) * rms)
+            << "row " << i << " of the last " << logits.size();
+      }
+    }
+    const TestSequence expected(spec(), Tokens(golden));
+    const Logits expected_logits = RunPrompt(subject_->engine(), expected, golden.prompt, 128, MlaForm::kUnabsorbed);
+    ExpectNear(spec(), logits, expected_logits);
+    ExpectNear(spec(), sequence.Contents(Tokens(golden)), expected.Contents(Tokens(golden)));
+
+    const KvPages pages[] = {sequence.pages()};
+    std::vector<float> last = logits.back();
+    for (size_t step = 0; step < golden.greedy.size(); ++step) {
+      const int32_t wanted[] = {golden.greedy[step]};
+      ASSERT_EQ(ComputeLogprobs(last, wanted[0], 1).top[0].id, wanted[0]) << "greedy token " << step;
+      const int64_t position = Tokens(golden) + static_cast<int64_t>(step);
+      last = Forward(subject_->engine(), MakeRows(wanted, position), pages, MlaForm::kAbsorbed)[0];
+    }
+  }
+
+  void CheckFrom(const GoldenCase& golden, int64_t begin, const MemoryLimits& limits) {
+    SCOPED_TRACE(testing::Message() << Tokens(golden) << " tokens from " << begin);
+    const TestSequence sequence(spec(), Tokens(golden) + std::ssize(golden.greedy));
+    if (begin > 0) {
+      RunPrompt(subject_->engine(), sequence, std::span(golden.prompt).first(begin), 128, MlaForm::kUnabsorbed);
+    }
+    Check(golden, sequence, subject_->Stream(sequence, golden.prompt, begin, limits));
+  }
+
+  const GoldenCase& CaseOf(int64_t tokens) const {
+    return *std::ranges::find(Tiny()->cases, tokens, [](const GoldenCase& c) { return Tokens(c); });
+  }
+
+  std::unique_ptr<Subject> subject_;
+};
+
+// The model of a GPU takes minutes for 300 tokens, and as long for 63 or 64 as for 65.
+TEST_F(GoldenPromptTest, LogitsKvAndGreedyTokens) {
+  for (const GoldenCase& golden : Tiny()->cases) {
+    const int64_t tokens = Tokens(golden);
+    if (cuda::DeviceName() != "emulation" || tokens <= 2 || tokens == 65) CheckFrom(golden, 0, Subject::Ring(16));
+  }
+}
+
+TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
+  const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
+  std::vector<uint16_t> kv;
+  Logits logits;
+  for (const int64_t slots : {2, 5, 8}) {
+    const TestSequence sequence(spec(), std::ssize(tokens));
+    const Logits got = subject_->Stream(sequence, tokens, 0, Subject::Ring(slots));
+    if (logits.empty()) {
+      logits = got;
+      kv = sequence.Contents(std::ssize(tokens));
+    }
+    EXPECT_TRUE(SameBits(got, logits)) << slots << " slots";
+    EXPECT_EQ(sequence.Contents(std::ssize(tokens)), kv) << slots << " slots";
+  }
+}
+
+// What is before a pass comes from the pages: the beginning of a KV block, and whole parts.
+TEST_F(GoldenPromptTest, AfterACachedPrefix) {
+  CheckFrom(CaseOf(65), 64, Subject::Ring(4));
+  CheckFrom(CaseOf(64), 55, Subject::Ring(4));
+  CheckFrom(CaseOf(300), 290, Subject::Ring(4));
+}
+
+TEST_F(GoldenPromptTest, InPasses) {
+  CheckFrom(CaseOf(65), 0, subject_->LimitsForPassesOf(14));
+  EXPECT_EQ(subject_->report().counters.passes, 5);
+  EXPECT_EQ(subject_->report().counters.max_ring_occupancy, 2);
+}
+
+// Shapes that the golden model does not have. All tokens take the same experts: no choice is close.
+void CheckShapes(const ModelSpec& spec, bool fp8, int64_t count) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
+  Subject subject(*model.segment);
+  const std::vector<int32_t> tokens = RandomTokens(count, spec.token_count, 3);
+  const TestSequence sequence(spec, count), expected(spec, count);
+  const Logits logits = subject.Stream(sequence, tokens, 0, Subject::Ring(3));
+  ExpectNear(spec, logits, RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed));
+  ExpectNear(spec, sequence.Contents(count), expected.Contents(count));
+}
+
+ModelSpec OddSpec() {
+  ModelSpec spec = SmallSpec();
+  spec.qk_rope_head_dim = 64;
+  return spec;
+}
+
+TEST(StreamedShapesTest, OddSizes) {
+  for (const bool fp8 : {true, false}) CheckShapes(OddSpec(), fp8, 15);
+  CheckShapes(OddSpec(), true, 40);
+}
+
+TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
+  ModelSpec spec = OddSpec();
+  spec.q_lora_rank = 0;
+  spec.num_shared_experts = 0;
+  spec.num_heads = kCudaHeads + 3;
+  spec.num_layers = 2;
+  CheckShapes(spec, true, 15);
+}
+
+TEST(StreamedShapesTest, OneDenseLayer) {
+  ModelSpec spec = OddSpec();
+  spec.num_layers = spec.first_dense_layers = 1;
+  CheckShapes(spec, true, 15);
+}
+
+TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
+  EXPECT_TRUE(CudaCompute::CheckSupported(OddSpec()).ok());
+  const absl::Status status = CudaCompute::CheckSupported(SmallSpec());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("128 + 32"), std::string_view::npos) << status;
+}
+
+TEST(StreamedShapesTest, NanInAnEmbeddingIsAnError) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec(), .nan_token = 7});
+  Subject subject(*model.segment);
+  const auto device = device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value();
+  const ModelWeights weights = BindWeights(*model.segment).value();
+  CudaCompute compute(*device, subject.spec(), weights);
+  StreamPrefill prefill(*device, subject.spec(), weights, compute, Subject::Ring(2));
+  const TestSequence sequence(subject.spec(), 3);
+  const KvPages pages[] = {sequence.pages()};
+  const int32_t tokens[] = {1, 7, 2};
+  const absl::Status status = prefill.Run(MakeRows(tokens, 0), pages, MlaForm::kUnabsorbed, NeverInterrupted, {},
+                                          [](int64_t, std::span<const float>) {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+}
+
+}  // namespace
+}  // namespace moestro

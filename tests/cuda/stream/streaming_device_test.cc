@@ -1,0 +1,100 @@
+// The prefill role with --device cuda:N, on the model of a GPU: prompts stream through it, or are computed without it.
+#include "services/prefill/streaming_device.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+
+#include "services/prefill/prefill_runner.h"
+#include "tests/cuda/emulation/runtime.h"
+#include "tests/support/engine_node.h"
+
+namespace moestro {
+namespace {
+
+ModelSpec Spec() {
+  ModelSpec spec = SmallSpec();
+  spec.qk_rope_head_dim = 64;
+  spec.num_layers = 2;
+  return spec;
+}
+
+class CudaStreamingDeviceTest : public testing::Test {
+ protected:
+  CudaStreamingDeviceTest() { emulation::ResetGpu(); }
+  ~CudaStreamingDeviceTest() override { emulation::ResetGpu(); }
+
+  static std::unique_ptr<StreamingDevice> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
+    PrefillConfig config;
+    config.stream.device = "cuda:0";
+    config.stream.memory_bytes = memory_bytes;
+    config.stream.dense_bytes = 1 << 20;
+    config.stream.from_tokens = 2;
+    return StreamingDevice::Create(config, node.segment(), *AvailableKernels().back(), node.workers()).value();
+  }
+
+  struct Result {
+    SampledToken token;
+    bool streamed = false;
+  };
+  Result Run(StreamingDevice* device) {
+    PrefillRunner runner(
+        node_.engine(), node_.workers(), {.name = "unabsorbed"},
+        {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = 2, .trace_file = ""});
+    PrefillJob job;
+    for (int i = 0; i < 12; ++i) job.token_ids.push_back((i + 3) * 7 % 50);
+    job.prompt_tokens = 12;
+    const KvLease lease = node_.pool().Reserve({.capacity = 12}).value();
+    const auto writer = node_.Writer(lease);
+    Result result;
+    const PrefillEvents events{.on_progress = {},
+                               .on_streamed = [&](const StreamCounters&) { result.streamed = true; }};
+    const auto token = runner.Run(
+        job, *writer, [] { return absl::OkStatus(); }, events);
+    EXPECT_TRUE(token.ok()) << token.status();
+    if (token.ok()) result.token = **token;
+    EXPECT_EQ(node_.pool().ValidTokens(lease), 12);
+    return result;
+  }
+
+  EngineNode node_{/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/16, {.threads = 2}, Spec()};
+};
+
+TEST_F(CudaStreamingDeviceTest, TheSameTokenAsOnTheCpu) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const Result streamed = Run(device.get()), expected = Run(nullptr);
+  EXPECT_TRUE(streamed.streamed);
+  EXPECT_FALSE(expected.streamed);
+  EXPECT_EQ(streamed.token.id, expected.token.id);
+}
+
+TEST_F(CudaStreamingDeviceTest, AGpuThatFailsCostsTimeOnly) {
+  const Result expected = Run(nullptr);
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  emulation::Gpu().failing_launch = emulation::Gpu().launches + 20;
+  for (int i = 0; i < 2; ++i) {  // it stays lost
+    const Result result = Run(device.get());
+    EXPECT_EQ(result.token.id, expected.token.id);
+    EXPECT_EQ(result.token.logprob, expected.token.logprob);
+  }
+}
+
+TEST_F(CudaStreamingDeviceTest, NotUsedWhereItCannotBe) {
+  emulation::Gpu().devices = 0;
+  EXPECT_EQ(Device(node_), nullptr);
+  emulation::Gpu().devices = 1;
+  EXPECT_EQ(Device(node_, /*memory_bytes=*/1 << 20), nullptr);
+  emulation::Gpu().failing_launch = emulation::Gpu().launches;  // as if the build had no kernels for it
+  EXPECT_EQ(Device(node_), nullptr);
+}
+
+TEST_F(CudaStreamingDeviceTest, NotUsedForHeadsThatTheKernelsDoNotHave) {
+  EngineNode other;
+  EXPECT_EQ(Device(other), nullptr);
+}
+
+}  // namespace
+}  // namespace moestro
