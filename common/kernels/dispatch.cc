@@ -15,8 +15,9 @@ absl::StatusOr<const CpuKernels*> ChooseKernels(std::string_view forced,
   }
   const std::string setting = "MOESTRO_ISA=" + std::string(forced);
   if (std::find(compiled.begin(), compiled.end(), forced) != compiled.end()) {
-    return absl::FailedPreconditionError(setting + ": this CPU lacks the instructions; unset MOESTRO_ISA to use " +
-                                         std::string(available.back()->isa));
+    return absl::FailedPreconditionError(
+        setting + ": this CPU lacks the instructions, or the system does not allow them; unset MOESTRO_ISA to use " +
+        std::string(available.back()->isa));
   }
   std::string message = setting + ": no such kernels; use one of:";
   for (std::string_view name : compiled) message.append(" ").append(name);

@@ -1,8 +1,8 @@
 // The CPU kernels as one table of functions per instruction set. Every implementation obeys the same numerics contract,
 // so that a token's bits never depend on batch size, chunk size, thread count or the role that computed it:
-//   - linear: one accumulator chain per output and 128-input block, in input order; the block's F32 sum times its scale
-//   is
-//     added (fused multiply-add) to the output's total, block after block.
+//   - linear: the sum of each output and 128-input block is formed in one order (a chain in input order; `amx`: in that
+//     of its tile products) and, times the block's scale, added (fused multiply-add) to the output's total, block after
+//     block.
 //   - a row's result depends on that row alone: never on how many rows share the call, nor on [row_begin, row_end).
 // Implementations of different ISAs may differ in the last bits (tolerances are derived in tests/common/kernels).
 // All functions are thread-safe and allocate nothing. Pointers may be unaligned unless said otherwise.
@@ -18,7 +18,7 @@
 namespace moestro {
 
 struct CpuKernels {
-  std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16"
+  std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16", "amx"
 
   // y[t * y_stride + n] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0, tokens).
   // x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32; only columns [row_begin, row_end) are
@@ -62,8 +62,8 @@ struct CpuKernels {
   float (*softmax_block)(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
 };
 
-// Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so), slowest first. Never empty: "ref" is
-// always there.
+// Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so, and the operating system
+// lets the process use tiles), slowest first. Never empty: "ref" is always there.
 std::vector<const CpuKernels*> AvailableKernels();
 
 // Names of all tables compiled in, whether or not this CPU can run them, slowest first.

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstddef>
 
+#include "common/kernels/cpu/amx/kernels.h"
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cpu/ref/kernels.h"
 #include "common/platform/cpu/cpu_features.h"
+#include "common/platform/cpu/tiles.h"
 
 namespace moestro {
 namespace {
@@ -66,12 +68,18 @@ void FillAvx512Bf16(CpuKernels& table) {
   table.linear_add = avx512_bf16::LinearAdd;
 }
 
+void FillAmx(CpuKernels& table) {
+  table.linear = amx::Linear;
+  table.linear_add = amx::LinearAdd;
+}
+
 // Slowest first.
 constexpr std::array kTiers = {
     Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
     Tier{"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, FillAvx2},
     Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, FillAvx512},
     Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512Bf16},
+    Tier{"amx", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.amx_bf16 && AllowTiles(); }, FillAmx},
 };
 
 struct Tables {

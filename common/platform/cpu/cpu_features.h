@@ -10,6 +10,7 @@ struct CpuidWords {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0;    // leaf 7, subleaf 0
   uint32_t leaf7_ecx = 0;    // leaf 7, subleaf 0
+  uint32_t leaf7_edx = 0;    // leaf 7, subleaf 0
   uint32_t leaf7_1_eax = 0;  // leaf 7, subleaf 1
   uint64_t xcr0 = 0;         // register states that the operating system saves; 0 where OSXSAVE is off
 };
@@ -20,6 +21,7 @@ struct CpuFeatures {
   bool avx512 = false;       // AVX-512 F, BW, VL and DQ, and FMA
   bool avx512_vbmi = false;  // byte permutes across 64 bytes
   bool avx512_bf16 = false;  // vdpbf16ps
+  bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must ask to use them (tiles.h)
 };
 
 CpuidWords ReadCpuid();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "common/base/math.h"
@@ -44,11 +46,11 @@ Work Ceilings::Copy(uint8_t* to, const uint8_t* from, int64_t bytes) const {
   }};
 }
 
-Work Ceilings::Dot() const {
-  return {.run = [this] {
+Work Ceilings::Dot(const Probes& probes) const {
+  return {.run = [this, &probes] {
     const int64_t tasks = pool_.threads() * kDotTasksPerThread;
-    pool_.Run(tasks, [&](int64_t, int) { probes_.dot(kDotRounds); });
-    return probes_.dot_operations * static_cast<double>(kDotRounds * tasks);
+    pool_.Run(tasks, [&](int64_t, int) { probes.dot(kDotRounds); });
+    return probes.dot_operations * static_cast<double>(kDotRounds * tasks);
   }};
 }
 
@@ -65,6 +67,24 @@ void Ceilings::Calibrate(const RoundTimer& timer, const uint8_t* data, int64_t b
   prefetch_bytes_ = kDistances[best - series.begin()];
 }
 
+static absl::StatusOr<Findings> MeasureDots(BenchContext& context) {
+  const Ceilings& ceilings = context.ceilings;
+  const Work works[] = {ceilings.Dot(), ceilings.VectorDot()};
+  const auto row = [&](const Probes& probes, const Series& series, const char* counted) {
+    return MakeRow(std::string("dot product, ") + probes.dot_instruction, context.pool.threads(), "GFLOP/s", series,
+                   counted);
+  };
+  constexpr char kVectors[] = "multiplications and additions in registers, two for each multiply-add";
+  if (!ceilings.has_tiles()) {
+    const auto series = context.timer.Measure(std::span(works).first(1));
+    return OneRow(row(ceilings.probes(), series[0], kVectors));
+  }
+  const auto series = context.timer.Measure(works);
+  Findings findings = OneRow(row(ceilings.probes(), series[0], "the same, of tiles that are loaded from L1"));
+  findings.rows.push_back(row(ceilings.vectors(), series[1], kVectors));
+  return findings;
+}
+
 void AddCeilingBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
   benchmarks.push_back({"ceilings", "read", [](BenchContext& context) -> absl::StatusOr<Findings> {
                           MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kF8E4M3));
@@ -73,14 +93,7 @@ void AddCeilingBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
                           return OneRow(MakeRow("DRAM read", context.pool.threads(), "GB/s", series[0],
                                                 "bytes read, each once, from a buffer larger than all caches"));
                         }});
-  benchmarks.push_back({"ceilings", "dot", [](BenchContext& context) -> absl::StatusOr<Findings> {
-                          const Work work[] = {context.ceilings.Dot()};
-                          const auto series = context.timer.Measure(work);
-                          return OneRow(
-                              MakeRow(std::string("dot product, ") + context.ceilings.probes().dot_instruction,
-                                      context.pool.threads(), "GFLOP/s", series[0],
-                                      "multiplications and additions in registers, two for each multiply-add"));
-                        }});
+  benchmarks.push_back({"ceilings", "dot", MeasureDots});
   benchmarks.push_back({"ceilings", "copy", [](BenchContext& context) -> absl::StatusOr<Findings> {
                           const int64_t half = context.weights.size() / 2 / 256 * 256;
                           MOE_ASSIGN_OR_RETURN(const HugeBuffer to, HugeBuffer::Allocate(half));

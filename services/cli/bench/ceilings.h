@@ -11,11 +11,14 @@ namespace moestro::bench {
 
 inline constexpr char kReadBandwidth[] = "read bandwidth";
 inline constexpr char kDotRate[] = "dot-product rate";
+inline constexpr char kVectorDotRate[] = "vector dot-product rate";
 inline constexpr char kCopyBandwidth[] = "copy bandwidth";
 
 class Ceilings {
  public:
-  Ceilings(WorkerPool& pool, const Probes& probes) : pool_(pool), probes_(probes) {}
+  // vectors: the same as `probes`, unless these use tiles.
+  Ceilings(WorkerPool& pool, const Probes& probes, const Probes& vectors)
+      : pool_(pool), probes_(probes), vectors_(vectors) {}
 
   // Tries prefetch distances on [data, data + bytes) and keeps the fastest: whichever way of reading suits the machine
   // best is its ceiling.
@@ -27,13 +30,20 @@ class Ceilings {
   // All threads copy. In bytes read plus bytes written: twice the argument.
   Work Copy(uint8_t* to, const uint8_t* from, int64_t bytes) const;
   // All threads run chains of the dot-product instruction. In multiplications and additions.
-  Work Dot() const;
+  Work Dot() const { return Dot(probes_); }
+  // The same of the vector instruction, where the kernels use tiles.
+  Work VectorDot() const { return Dot(vectors_); }
+  bool has_tiles() const { return &probes_ != &vectors_; }
 
   const Probes& probes() const { return probes_; }
+  const Probes& vectors() const { return vectors_; }
 
  private:
+  Work Dot(const Probes& probes) const;
+
   WorkerPool& pool_;
   const Probes& probes_;
+  const Probes& vectors_;
   int64_t prefetch_bytes_ = 4096;
 };
 

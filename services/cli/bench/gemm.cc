@@ -1,4 +1,6 @@
 // FP8 and BF16 GEMM with weights from DRAM, all cores.
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,19 +23,29 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, groups);
   const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens.tokens);
   int64_t next = 0;
-  const Work works[] = {context.ceilings.Dot(), {.run = [&] {
-                          walk.Run(next, matrices);
-                          next += matrices;
-                          return operations;
-                        }}};
-  const auto series = context.timer.Measure(works);
+  const Work walk_work = {.run = [&] {
+    walk.Run(next, matrices);
+    next += matrices;
+    return operations;
+  }};
+  const Work works[] = {context.ceilings.Dot(), walk_work, context.ceilings.VectorDot()};
+  const bool tiles = context.ceilings.has_tiles();
+  const auto series = context.timer.Measure(std::span(works).first(tiles ? 3 : 2));
   Row row =
       MakeRow((dtype == DType::kF8E4M3 ? "FP8 " : "BF16 ") + shape.ToString() + ", " + std::to_string(tokens.tokens) +
                   " tokens",
               context.pool.threads(), "GFLOP/s", series[1],
               "2 operations for each weight and token, " + std::to_string(matrices) + " matrices after one another");
+  Findings findings;
+  if (tiles) {
+    Row vectors = row;
+    vectors.name += ", over what vectors could do";
+    CompareRates(series[1], kVectorDotRate, series[2], std::nullopt, &vectors);
+    findings.rows.push_back(std::move(vectors));
+  }
   CompareRates(series[1], kDotRate, series[0], tokens.target, &row);
-  return OneRow(std::move(row));
+  findings.rows.insert(findings.rows.begin(), std::move(row));
+  return findings;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "services/cli/bench/linear_walk.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "common/base/math.h"
+#include "common/model/linear.h"
 
 namespace moestro::bench {
 
@@ -10,22 +12,22 @@ LinearWalk::LinearWalk(BenchContext& context, DType dtype, const Shape& shape, i
       shape_(shape),
       tokens_(tokens),
       inputs_(MakeInputs(tokens * shape.cols)),
-      outputs_(context.pool.threads(), std::vector<float>(tokens * kRowGroup)) {
+      groups_(PaddedRows(shape.rows) / kRowGroup),
+      task_groups_(TaskGroups(tokens, groups_, context.pool.threads())),
+      outputs_(context.pool.threads(), std::vector<float>(tokens * task_groups_ * kRowGroup)) {
   if (dtype == DType::kF8E4M3) {
     scales_ = MakeScales(shape.rows, shape.cols, 1 / std::sqrt(static_cast<double>(shape.cols)));
   }
 }
 
 void LinearWalk::Run(int64_t begin, int64_t count) {
-  const int64_t groups = PaddedRows(shape_.rows) / kRowGroup;
+  const int64_t tasks = CeilDiv(groups_, task_groups_);
   const int64_t matrices = context_.weights.Count(shape_.rows, shape_.cols);
-  context_.pool.Run(count * groups, [&](int64_t task, int worker) {
-    const PackedMatrix matrix = context_.weights.Matrix((begin + task / groups) % matrices, shape_.rows, shape_.cols,
+  context_.pool.Run(count * tasks, [&](int64_t task, int worker) {
+    const PackedMatrix matrix = context_.weights.Matrix((begin + task / tasks) % matrices, shape_.rows, shape_.cols,
                                                         scales_.empty() ? nullptr : scales_.data());
-    const int64_t row = task % groups * kRowGroup;
-    // The kernel indexes its output by the row of the weights.
-    context_.kernels.linear(matrix, inputs_.data(), shape_.cols, tokens_, outputs_[worker].data() - row, kRowGroup, row,
-                            std::min(shape_.rows, row + kRowGroup));
+    const IndexRange rows = TaskRows(shape_.rows, {0, groups_}, task % tasks, task_groups_);
+    LinearRows(context_.kernels, matrix, {inputs_.data(), shape_.cols, tokens_}, rows, outputs_[worker].data());
   });
 }
 

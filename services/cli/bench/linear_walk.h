@@ -1,5 +1,5 @@
 // A linear layer's kernel run over the matrices of the weight pool the way the engine runs it: tasks of 64 outputs,
-// taken by whichever worker is free.
+// or of several such groups for many tokens, taken by whichever worker is free.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,9 @@ class LinearWalk {
   int64_t tokens_;
   std::vector<float> scales_;  // empty for BF16
   std::vector<uint16_t> inputs_;
-  std::vector<std::vector<float>> outputs_;  // by worker: [tokens, 64], written again and again
+  int64_t groups_;                           // of 64 outputs, in a matrix
+  int64_t task_groups_;                      // in a task
+  std::vector<std::vector<float>> outputs_;  // by worker: of a task, written again and again
 };
 
 }  // namespace moestro::bench

@@ -85,7 +85,7 @@ absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
   WorkerPool pool(options.threads > 0 ? options.threads : report.machine.cores);
   MOE_ASSIGN_OR_RETURN(const CpuKernels* const kernels, SelectKernels());
   const CpuFeatures cpu = DetectCpuFeatures();
-  Ceilings ceilings(pool, SelectProbes(cpu));
+  Ceilings ceilings(pool, SelectProbes(cpu, kernels->isa), SelectVectorProbes(cpu));
   WeightPool weights(pool, preset.pool_bytes);
   BenchContext context = {preset, pool, *kernels, timer, ceilings, weights, cpu.avx512_bf16};
 

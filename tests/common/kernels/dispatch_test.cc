@@ -52,7 +52,7 @@ TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
 }
 
 TEST(CompiledKernels, SlowestFirst) {
-  EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16"));
+  EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16", "amx"));
 }
 
 // What a CPU can run is compiled in, in the same order.

@@ -10,6 +10,8 @@
 
 #include "common/base/math.h"
 #include "common/kernels/cpu/pack.h"
+#include "common/platform/cpu/cpu_features.h"
+#include "tests/common/kernels/amx/linear_on_model.h"
 #include "tests/common/kernels/kernel_test.h"
 
 namespace moestro {
@@ -136,12 +138,34 @@ Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
   return truth;
 }
 
+// The kernels of `amx` on a scalar model of its tiles: what a CPU without tiles can test of them.
+constexpr std::string_view kAmxOnModel = "amx_on_model";
+
+const CpuKernels* AmxOnModel() {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  if (!cpu.avx512_vbmi) return nullptr;
+  static const CpuKernels table = [] {
+    CpuKernels kernels = *FindKernels("avx512");
+    kernels.isa = kAmxOnModel;
+    kernels.linear = amx::LinearOnModel;
+    kernels.linear_add = amx::LinearAddOnModel;
+    return kernels;
+  }();
+  return &table;
+}
+
 class LinearTest : public KernelTest {
  protected:
+  void SetUp() override {
+    if (GetParam() != kAmxOnModel) return KernelTest::SetUp();
+    kernels_ = AmxOnModel();
+    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks AVX-512 with VBMI";
+  }
   void CheckShape(DType dtype, int64_t rows, int64_t cols);
   void CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens);
 };
 MOE_INSTANTIATE_PER_ISA(LinearTest);
+INSTANTIATE_TEST_SUITE_P(Model, LinearTest, testing::Values(kAmxOnModel), IsaName);
 
 constexpr int64_t kMaxTokens = 33;
 
@@ -293,6 +317,25 @@ TEST_P(LinearTest, LinearAddAddsTheSameSum) {
             ASSERT_EQ(y[i], is_output ? before[i] + sum[i] : before[i]) << i;
           }
         }
+      }
+    }
+  }
+}
+
+// What the model tests is what the tiles do.
+TEST(AmxLinear, HasTheBitsOfTheModel) {
+  const CpuKernels* amx = FindKernels("amx");
+  if (amx == nullptr) GTEST_SKIP() << "this CPU lacks the instructions of amx";
+  for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    for (int64_t cols : {32, 100, 300, 1000}) {
+      const Matrix m = RandomMatrix(dtype, 129, cols);
+      for (int64_t tokens : {1, 5, 16, 33, 70}) {
+        Activations a = RandomActivations(tokens, cols);
+        for (size_t i = 0; i < a.x.size(); i += 7) a.x[i] = static_cast<uint16_t>(a.x[i] & 0x807f);  // denormals
+        const std::vector<float> y = RunLinear(*amx, m.view, a, tokens, 0, 129);
+        const std::vector<float> model = RunLinear(*AmxOnModel(), m.view, a, tokens, 0, 129);
+        ASSERT_TRUE(SameBits(y.data(), model.data(), static_cast<int64_t>(y.size())))
+            << DTypeName(dtype) << " [129, " << cols << "], " << tokens << " tokens";
       }
     }
   }

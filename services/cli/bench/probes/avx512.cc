@@ -4,7 +4,7 @@
 
 namespace moestro::bench {
 
-static uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
+uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
   __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
   for (int64_t i = 0; i < bytes; i += 256) {
     if (prefetch_bytes != 0) {
@@ -23,7 +23,7 @@ static uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes)
   return static_cast<uint64_t>(_mm512_reduce_or_epi64(all));
 }
 
-static void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
+void CopyAvx512(uint8_t* to, const uint8_t* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 256) {
     for (int64_t line = 0; line < 256; line += 64) {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i + line), _mm512_load_si512(from + i + line));
@@ -67,8 +67,8 @@ static void DotFma(int64_t rounds) {
 }
 
 extern const Probes kProbesAvx512 = {.isa = "avx512",
-                                     .read = Read,
-                                     .copy = Copy,
+                                     .read = ReadAvx512,
+                                     .copy = CopyAvx512,
                                      .dot = DotFma,
                                      .dot_operations = kChains * 32.0,
                                      .dot_instruction = "512-bit vfmadd231ps"};
@@ -81,8 +81,8 @@ static void DotBf16(int64_t rounds) {
 }
 
 extern const Probes kProbesAvx512Bf16 = {.isa = "avx512_bf16",
-                                         .read = Read,
-                                         .copy = Copy,
+                                         .read = ReadAvx512,
+                                         .copy = CopyAvx512,
                                          .dot = DotBf16,
                                          .dot_operations = kChains * 64.0,
                                          .dot_instruction = "512-bit vdpbf16ps"};

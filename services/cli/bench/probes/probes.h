@@ -27,5 +27,10 @@ extern const Probes kProbesSse2;
 extern const Probes kProbesAvx2;        // FMA
 extern const Probes kProbesAvx512;      // FMA
 extern const Probes kProbesAvx512Bf16;  // vdpbf16ps
+extern const Probes kProbesAmx;         // tdpbf16ps; the rest as for AVX-512
+
+// What the probes for AVX-512 share with those for AMX.
+uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes);
+void CopyAvx512(uint8_t* to, const uint8_t* from, int64_t bytes);
 
 }  // namespace moestro::bench

@@ -7,14 +7,15 @@ namespace {
 
 // A CPU with everything, on an operating system that saves everything.
 CpuidWords Everything() {
-  return {.leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
+  return {
+      .leaf1_ecx = ~0u, .leaf7_ebx = ~0u, .leaf7_ecx = ~0u, .leaf7_edx = ~0u, .leaf7_1_eax = ~0u, .xcr0 = ~uint64_t{0}};
 }
 
 TEST(CpuFeatures, EverythingAndNothing) {
   const CpuFeatures all = InterpretCpuid(Everything());
-  EXPECT_TRUE(all.avx2 && all.avx512 && all.avx512_vbmi && all.avx512_bf16);
+  EXPECT_TRUE(all.avx2 && all.avx512 && all.avx512_vbmi && all.avx512_bf16 && all.amx_bf16);
   const CpuFeatures none = InterpretCpuid({});
-  EXPECT_FALSE(none.avx2 || none.avx512 || none.avx512_vbmi || none.avx512_bf16);
+  EXPECT_FALSE(none.avx2 || none.avx512 || none.avx512_vbmi || none.avx512_bf16 || none.amx_bf16);
 }
 
 TEST(CpuFeatures, OperatingSystemThatSavesNoZmm) {
@@ -38,6 +39,20 @@ TEST(CpuFeatures, WithoutOsXsaveNothingIsUsable) {
   words.leaf1_ecx &= ~(1u << 27);
   const CpuFeatures features = InterpretCpuid(words);
   EXPECT_FALSE(features.avx2 || features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+}
+
+TEST(CpuFeatures, TilesNeedBothInstructionSetsAndBothStates) {
+  for (int bit : {22, 24}) {  // AMX-BF16, AMX-TILE
+    CpuidWords words = Everything();
+    words.leaf7_edx &= ~(1u << bit);
+    EXPECT_FALSE(InterpretCpuid(words).amx_bf16) << "leaf 7 EDX bit " << bit;
+  }
+  for (int missing : {17, 18}) {  // tile configuration, tile data
+    CpuidWords words = Everything();
+    words.xcr0 &= ~(uint64_t{1} << missing);
+    EXPECT_FALSE(InterpretCpuid(words).amx_bf16) << "XCR0 bit " << missing;
+    EXPECT_TRUE(InterpretCpuid(words).avx512_bf16);
+  }
 }
 
 TEST(CpuFeatures, EachPartOfAvx2IsRequired) {
@@ -76,8 +91,8 @@ TEST(CpuFeatures, EachAvx512SubsetIsRequired) {
 TEST(CpuFeatures, AgreesWithTheCompiler) {
   const CpuFeatures features = DetectCpuFeatures();
   __builtin_cpu_init();
-  EXPECT_EQ(features.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                               __builtin_cpu_supports("f16c"));
+  EXPECT_EQ(features.avx2,
+            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"));
   EXPECT_EQ(features.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
   EXPECT_EQ(features.avx512_vbmi, features.avx512 && __builtin_cpu_supports("avx512vbmi"));

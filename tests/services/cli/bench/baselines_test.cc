@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/platform/cpu/cpu_features.h"
+#include "common/platform/cpu/tiles.h"
 #include "common/tensor/dtype.h"
 #include "services/cli/bench/baselines/libraries.h"
 #include "services/cli/bench/baselines/paper_fp8.h"
@@ -89,6 +90,7 @@ std::vector<const Probes*> UsableProbes() {
   if (cpu.avx2) usable.push_back(&kProbesAvx2);
   if (cpu.avx512) usable.push_back(&kProbesAvx512);
   if (cpu.avx512_bf16) usable.push_back(&kProbesAvx512Bf16);
+  if (cpu.amx_bf16 && AllowTiles()) usable.push_back(&kProbesAmx);
   return usable;
 }
 
@@ -115,10 +117,16 @@ TEST(Probes, ReadDependsOnEveryByteAndCopyCopies) {
 }
 
 TEST(Probes, TheBestThatTheCpuHasIsChosen) {
-  EXPECT_EQ(&SelectProbes({}), &kProbesSse2);
-  EXPECT_EQ(&SelectProbes({.avx2 = true}), &kProbesAvx2);
-  EXPECT_EQ(&SelectProbes({.avx2 = true, .avx512 = true}), &kProbesAvx512);
-  EXPECT_EQ(&SelectProbes({.avx2 = true, .avx512 = true, .avx512_bf16 = true}), &kProbesAvx512Bf16);
+  EXPECT_EQ(&SelectVectorProbes({}), &kProbesSse2);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true}), &kProbesAvx2);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true}), &kProbesAvx512);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true, .avx512_bf16 = true}), &kProbesAvx512Bf16);
+}
+
+TEST(Probes, TilesAreTheCeilingOfKernelsThatUseThem) {
+  const CpuFeatures cpu = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+  EXPECT_EQ(&SelectProbes(cpu, "amx"), &kProbesAmx);
+  EXPECT_EQ(&SelectProbes(cpu, "avx512_bf16"), &kProbesAvx512Bf16);
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+// What the kernels for one and for several tokens share.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::amx {
+
+constexpr int64_t kStepInputs = 32;  // of a tile product: what is summed in two chains, then added to the block's sum
+constexpr int64_t kStepQuads = kStepInputs / 4;
+constexpr int64_t kPairBytes = 256;  // of a group: two BF16 inputs, or four FP8 ones
+// Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, of
+// read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB, which occupies the few line
+// buffers of L1 for as long as DRAM takes, 0.64 to 0.82.
+constexpr int64_t kNearBytes = 1024;
+constexpr int64_t kFarBytes = 4096;
+
+static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+[[gnu::always_inline]] static inline void PrefetchNear(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
+[[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// The call's arguments (kernels.h).
+struct Problem {
+  const PackedMatrix& w;
+  const uint16_t* x;
+  int64_t x_stride;
+  int64_t tokens;
+  float* y;
+  int64_t y_stride;
+  bool add;
+
+  bool is_fp8() const { return w.dtype == DType::kF8E4M3; }
+  int64_t column_bytes() const { return is_fp8() ? 1 : 2; }
+  int64_t blocks() const { return CeilDiv(w.cols, kScaleBlock); }
+  int64_t cols(int64_t block) const { return Min(kScaleBlock, w.cols - block * kScaleBlock); }
+  const uint8_t* weights(int64_t row, int64_t block) const {
+    return w.data + column_bytes() * (row * PaddedCols(w.cols) + block * kScaleBlock * kRowGroup);
+  }
+  float scale(int64_t row, int64_t block) const {
+    return is_fp8() ? w.scales[row / kScaleBlock * blocks() + block] : 1.0f;
+  }
+  // From weights in use to those to be fetched into L2.
+  int64_t far_bytes() const { return w.prefetch == nullptr ? kFarBytes : w.prefetch - w.data; }
+};
+
+namespace {  // for internal linkage of the members
+
+// Tile products take denormals for zeros and make none; while this lives, so do vector instructions of this thread.
+class FlushDenormals {
+ public:
+  FlushDenormals() { _mm_setcsr(saved_ | _MM_FLUSH_ZERO_ON | kDenormalsAreZero); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  static constexpr unsigned kDenormalsAreZero = 0x40;
+  unsigned saved_ = _mm_getcsr();
+};
+
+}  // namespace
+
+static inline __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>((1u << Min(16, n)) - 1); }
+
+}  // namespace moestro::amx

@@ -1,0 +1,374 @@
+// Several tokens, by tiles: 32 tokens x 32 rows at a time (4 accumulator tiles), block by block of 128 inputs, which
+// are four tile products deep. While tiles are multiplied, vector instructions do what lies before and behind: they
+// expand FP8 weights into the BF16 panel of the next half of a row group, and scale the sums of the tiles before and
+// add them to their totals.
+//
+// Every output is the same tile products in the same order, whatever shares the call: what is missing at an edge is
+// zeros (inputs) or results that nobody reads (tokens).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
+
+namespace moestro::amx {
+
+constexpr int64_t kTileTokens = 16;
+constexpr int64_t kUnitTokens = 2 * kTileTokens;
+constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which so leaves room in L1 for what else is in use
+constexpr int64_t kHalfPairBytes = kPairBytes / 2;
+constexpr int kBlockSteps = kScaleBlock / kStepInputs;
+constexpr int64_t kStepLines = kStepInputs * kHalfRows * 2 / 64;  // of BF16 weights
+
+// Tokens that use an expanded panel: their totals of a group, 16 KiB, stay in L1 from block to block.
+constexpr int64_t kBatchTokens = 64;
+// Tokens and row groups whose totals are kept at once, and the blocks whose inputs for these tokens, 1 MiB, stay in L2
+// from one group to the next.
+constexpr int64_t kPassTokens = 256;
+constexpr int64_t kPassGroups = 4;
+constexpr int64_t kPassBlocks = 16;
+
+struct Scratch {
+  alignas(64) uint8_t panels[2][kScaleBlock * kHalfRows * 2];
+  alignas(64) uint16_t inputs[2][kBatchTokens][kScaleBlock];
+  alignas(64) float sums[2][kUnitTokens][kHalfRows];
+  alignas(64) float totals[kPassGroups][kPassTokens][kRowGroup];
+};
+
+namespace {  // for internal linkage of the members
+
+// Sums of a unit's tiles that are still to be scaled and added to their totals.
+struct PendingSums {
+  const float (*sums)[kHalfRows] = nullptr;
+  float* totals = nullptr;
+  int64_t stride = 0;  // of totals, from token to token
+  int64_t tokens = 0;
+  float scale = 0;
+  bool first = false;  // nothing in totals yet: start from 0
+
+  // Some of them; all are done after parts 0 .. kBlockSteps - 1.
+  [[gnu::always_inline]] inline void Add(int64_t part) const {
+    constexpr int64_t kPartTokens = kUnitTokens / kBlockSteps;
+    const int64_t begin = part * kPartTokens;
+    if (tokens == kUnitTokens && !first) {
+#pragma GCC unroll 8
+      for (int64_t t = 0; t < kPartTokens; ++t) AddToken(begin + t);
+      return;
+    }
+    for (int64_t t = begin; t < Min(tokens, begin + kPartTokens); ++t) {
+      if (first) {
+        for (int i = 0; i < kHalfRows; i += 16) _mm512_storeu_ps(totals + t * stride + i, _mm512_setzero_ps());
+      }
+      AddToken(t);
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] inline void AddToken(int64_t t) const {
+    const __m512 factor = _mm512_set1_ps(scale);
+    float* total = totals + t * stride;
+#pragma GCC unroll 2
+    for (int i = 0; i < kHalfRows; i += 16) {
+      const __m512 sum = _mm512_load_ps(sums[t] + i);
+      _mm512_storeu_ps(total + i, _mm512_fmadd_ps(sum, factor, _mm512_loadu_ps(total + i)));
+    }
+  }
+};
+
+// FP8 weights of half a group that are still to be expanded into a panel.
+struct PendingPanel {
+  const uint8_t* weights = nullptr;
+  uint8_t* panel = nullptr;
+  int64_t quads = 0;
+  int64_t far_bytes = 0;
+
+  template <int kQuads>
+  [[gnu::always_inline]] inline void ExpandSome() {
+    if (quads < kQuads) return;
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+#pragma GCC unroll 8
+    for (int i = 0; i < kQuads; ++i) ExpandQuad(expander);
+  }
+  void ExpandRest() {
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+    while (quads > 0) ExpandQuad(expander);
+  }
+
+ private:
+  [[gnu::always_inline]] inline void ExpandQuad(const avx512_bf16::Fp8Expander& expander) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      PrefetchNear(weights + v * 64 + kNearBytes);
+      PrefetchFar(weights + v * 64 + far_bytes);
+      __m512i inputs01, inputs23;
+      avx512_bf16::Expand(expander, weights + v * 64, &inputs01, &inputs23);
+      _mm512_store_si512(panel + v * 64, inputs01);
+      _mm512_store_si512(panel + kHalfPairBytes + v * 64, inputs23);
+    }
+    weights += kPairBytes;
+    panel += 2 * kHalfPairBytes;
+    --quads;
+  }
+};
+
+// BF16 weights that are still to be fetched.
+struct PendingLines {
+  const uint8_t* line = nullptr;  // null: none
+
+  template <int kLines>
+  [[gnu::always_inline]] inline void FetchSome() {
+    if (line == nullptr) return;
+#pragma GCC unroll 32
+    for (int i = 0; i < kLines; ++i) PrefetchNear(line + i * 64);
+    line += kLines * 64;
+  }
+};
+
+// At most kPassGroups row groups for at most kPassTokens tokens.
+template <typename Tiles>
+class Pass {
+ public:
+  // The tokens from `token` on; rows [row, row + rows).
+  Pass(const Problem& p, Scratch& scratch, int64_t token, int64_t tokens, int64_t row, int64_t rows)
+      : p_(p),
+        scratch_(scratch),
+        x_(p.x + token * p.x_stride),
+        y_(p.y + token * p.y_stride + row),
+        tokens_(tokens),
+        row_(row),
+        rows_(rows),
+        // A single block's totals are the result and go straight to y. With `add`, a scale would be multiplied and
+        // added in one rounding there, elsewhere in two.
+        direct_(blocks_ == 1 && rows % kRowGroup == 0 && !(p.add && p.is_fp8())),
+        // Few tokens' inputs stay in the cache anyhow: then each group's weights are read as they lie.
+        pass_blocks_(tokens > kBatchTokens ? kPassBlocks : blocks_) {}
+
+  void Run() {
+    Place place;
+    Prepare(place, 0);
+    FinishPanel();
+    for (int i = 0; place.block < blocks_; i ^= 1) {
+      const Place next = After(place);
+      if (next.block < blocks_) Prepare(next, i ^ 1);
+      Multiply(place, i);
+      FinishPanel();
+      place = next;
+    }
+    for (int n = 0; n < 2; ++n, parity_ ^= 1) {
+      for (int part = 0; part < kBlockSteps; ++part) sums_[parity_].Add(part);
+    }
+    if (!direct_) Store();
+  }
+
+ private:
+  // A block of half a group for a batch of tokens; first_block: of those that are walked for all groups in turn.
+  struct Place {
+    int64_t first_block = 0;
+    int64_t group = 0;
+    int64_t token = 0;
+    int64_t block = 0;
+    int64_t half = 0;
+  };
+
+  Place After(Place place) const {
+    if (place.half == 0) {
+      place.half = 1;
+      return place;
+    }
+    place.half = 0;
+    if (++place.block < Min(blocks_, place.first_block + pass_blocks_)) return place;
+    place.token += kBatchTokens;
+    if (place.token >= tokens_) {
+      place.token = 0;
+      if (++place.group == groups_) {
+        place.group = 0;
+        place.first_block += pass_blocks_;
+      }
+    }
+    place.block = place.first_block;
+    return place;
+  }
+
+  int64_t BatchTokens(const Place& place) const { return Min(kBatchTokens, tokens_ - place.token); }
+  const uint16_t* Inputs(const Place& place, int64_t token) const {
+    return x_ + (place.token + token) * p_.x_stride + place.block * kScaleBlock;
+  }
+  const uint8_t* Weights(const Place& place) const {
+    return p_.weights(row_ + place.group * kRowGroup, place.block) + place.half * kHalfPairBytes;
+  }
+  // Whether a tile product is never cut off by the last column.
+  bool IsWhole(const Place& place) const { return p_.cols(place.block) % kStepInputs == 0; }
+  bool NeedsPanel(const Place& place) const { return p_.is_fp8() || !IsWhole(place); }
+
+  // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
+  void Prepare(const Place& place, int i) {
+    const int64_t cols = p_.cols(place.block);
+    if (p_.is_fp8()) {
+      panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes()};
+    } else if (!IsWhole(place)) {
+      CopyWeights(Weights(place), CeilDiv(cols, 2), scratch_.panels[i]);
+    }
+    if (!IsWhole(place)) {
+      const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
+      __builtin_memset(scratch_.panels[i] + begin, 0, static_cast<size_t>(sizeof scratch_.panels[i] - begin));
+    }
+    const int64_t batch = BatchTokens(place);
+    for (int64_t t = IsWhole(place) ? batch / kTileTokens * kTileTokens : 0; t < batch; ++t) {
+      CopyInputs(Inputs(place, t), cols, scratch_.inputs[i][t]);
+    }
+  }
+
+  static void CopyWeights(const uint8_t* weights, int64_t pairs, uint8_t* panel) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      __builtin_memcpy(panel + i * kHalfPairBytes, weights + i * kPairBytes, kHalfPairBytes);
+    }
+  }
+
+  // One token's, up to whole steps.
+  static void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
+    for (int64_t i = 0; i < cols; i += 32) {
+      const auto mask = static_cast<__mmask32>(cols - i >= 32 ? ~0u : (1u << (cols - i)) - 1);
+      _mm512_store_si512(to + i, _mm512_maskz_loadu_epi16(mask, x + i));
+    }
+  }
+
+  void FinishPanel() { panel_.ExpandRest(); }
+
+  struct TileInputs {
+    const uint16_t* x;
+    int64_t stride;  // bytes
+  };
+
+  // Of the tile that begins at `token` of the batch: a copy where tokens or columns end inside of it.
+  TileInputs InputsOfTile(const Place& place, int64_t token, int i) const {
+    const bool full = token + kTileTokens <= BatchTokens(place);
+    if (full && IsWhole(place)) return {Inputs(place, token), p_.x_stride * 2};
+    return {scratch_.inputs[i][token], kScaleBlock * 2};
+  }
+
+  void Multiply(const Place& place, int i) {
+    const int64_t batch = BatchTokens(place);
+    const uint8_t* panel = NeedsPanel(place) ? scratch_.panels[i] : Weights(place);
+    const int64_t pair_bytes = NeedsPanel(place) ? kHalfPairBytes : kPairBytes;
+    PendingLines lines = LinesBeside(place);
+    static_assert(kBatchTokens == 2 * kUnitTokens);
+    if (batch <= kTileTokens) {
+      MultiplyUnit<1, 1>(place, 0, i, panel, pair_bytes, lines);
+    } else if (batch <= kUnitTokens) {
+      MultiplyUnit<2, 1>(place, 0, i, panel, pair_bytes, lines);
+    } else {
+      MultiplyUnit<2, 2>(place, 0, i, panel, pair_bytes, lines);
+      if (batch <= kUnitTokens + kTileTokens) {
+        MultiplyUnit<1, 2>(place, kUnitTokens, i, panel, pair_bytes, lines);
+      } else {
+        MultiplyUnit<2, 2>(place, kUnitTokens, i, panel, pair_bytes, lines);
+      }
+    }
+  }
+
+  // The lines of BF16 weights that are fetched beside those of a place: as many, in both halves' order.
+  PendingLines LinesBeside(const Place& place) const {
+    if (p_.is_fp8()) return {};
+    const int64_t block_bytes = kScaleBlock * kRowGroup * 2;
+    const int64_t ahead = p_.w.prefetch == nullptr ? block_bytes : p_.far_bytes();
+    const uint8_t* block = p_.weights(row_ + place.group * kRowGroup, place.block);
+    return {block + ahead + place.half * block_bytes / 2};
+  }
+
+  // kUnits: of the batch, which share the work beside.
+  template <int kTokenTiles, int kUnits>
+  void MultiplyUnit(const Place& place, int64_t token, int i, const uint8_t* panel, int64_t pair_bytes,
+                    PendingLines& lines) {
+    const TileInputs a = InputsOfTile(place, token, i);
+    const TileInputs b = kTokenTiles == 2 ? InputsOfTile(place, token + kTileTokens, i) : a;
+    Tiles::template Zero<0>();
+    Tiles::template Zero<1>();
+    if (kTokenTiles == 2) {
+      Tiles::template Zero<2>();
+      Tiles::template Zero<3>();
+    }
+    const int64_t steps = CeilDiv(p_.cols(place.block), kStepInputs);
+    for (int64_t step = 0; step < kBlockSteps; ++step) {
+      if (step < steps) {
+        const uint8_t* weights = panel + step * (kStepInputs / 2) * pair_bytes;
+        Tiles::template Load<4>(a.x + step * kStepInputs, a.stride);
+        Tiles::template Load<6>(weights, pair_bytes);
+        Tiles::template AddProduct<0, 4, 6>();
+        Tiles::template Load<7>(weights + 64, pair_bytes);
+        Tiles::template AddProduct<1, 4, 7>();
+        if (kTokenTiles == 2) {
+          Tiles::template Load<5>(b.x + step * kStepInputs, b.stride);
+          Tiles::template AddProduct<2, 5, 6>();
+          Tiles::template AddProduct<3, 5, 7>();
+        }
+      }
+      sums_[parity_].Add(step);
+      panel_.template ExpandSome<kStepQuads / kUnits>();
+      lines.template FetchSome<kStepLines / kUnits>();
+    }
+    auto* sums = scratch_.sums[parity_];
+    constexpr int64_t kRowBytes = sizeof sums[0];
+    Tiles::template Store<0>(sums[0], kRowBytes);
+    Tiles::template Store<1>(sums[0] + 16, kRowBytes);
+    if (kTokenTiles == 2) {
+      Tiles::template Store<2>(sums[kTileTokens], kRowBytes);
+      Tiles::template Store<3>(sums[kTileTokens] + 16, kRowBytes);
+    }
+    const int64_t row = place.group * kRowGroup;
+    const int64_t at = place.token + token;
+    sums_[parity_] = {
+        .sums = sums,
+        .totals = (direct_ ? y_ + at * p_.y_stride + row : scratch_.totals[place.group][at]) + place.half * kHalfRows,
+        .stride = direct_ ? p_.y_stride : kRowGroup,
+        .tokens = Min(kUnitTokens, BatchTokens(place) - token),
+        .scale = p_.scale(row_ + row, place.block),
+        .first = place.block == 0 && !(direct_ && p_.add)};
+    parity_ ^= 1;
+  }
+
+  void Store() const {
+    for (int64_t t = 0; t < tokens_; ++t) {
+      for (int64_t r = 0; r < rows_; r += 16) {
+        const __mmask16 lanes = FirstLanes(rows_ - r);
+        float* out = y_ + t * p_.y_stride + r;
+        __m512 sum = _mm512_load_ps(scratch_.totals[r / kRowGroup][t] + r % kRowGroup);
+        if (p_.add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out));
+        _mm512_mask_storeu_ps(out, lanes, sum);
+      }
+    }
+  }
+
+  const Problem& p_;
+  Scratch& scratch_;
+  const uint16_t* x_;
+  float* y_;  // of the first row
+  int64_t tokens_;
+  int64_t row_;
+  int64_t rows_;
+  int64_t groups_ = CeilDiv(rows_, kRowGroup);
+  int64_t blocks_ = p_.blocks();
+  bool direct_;
+  int64_t pass_blocks_;
+  PendingSums sums_[2];  // of the last two units
+  int parity_ = 0;
+  PendingPanel panel_;
+};
+
+}  // namespace
+
+template <typename Tiles>
+static inline void MultiplyTokens(const Problem& p, int64_t row_begin, int64_t row_end) {
+  Tiles::Configure();
+  Scratch scratch;
+  const int64_t pass_rows = (p.tokens > kBatchTokens ? kPassGroups : 1) * kRowGroup;
+  for (int64_t row = row_begin; row < row_end; row += pass_rows) {
+    for (int64_t t = 0; t < p.tokens; t += kPassTokens) {
+      Pass<Tiles>(p, scratch, t, Min(kPassTokens, p.tokens - t), row, Min(pass_rows, row_end - row)).Run();
+    }
+  }
+}
+
+}  // namespace moestro::amx

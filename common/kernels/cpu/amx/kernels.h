@@ -1,0 +1,16 @@
+// Kernels for CPUs that have AMX with BF16 besides what common/kernels/cpu/avx512_bf16 needs (Sapphire Rapids and
+// later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
+#pragma once
+
+#include <cstdint>
+
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::amx {
+
+void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+            int64_t row_begin, int64_t row_end);
+void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+               int64_t row_begin, int64_t row_end);
+
+}  // namespace moestro::amx

@@ -1,0 +1,20 @@
+// Linear for any number of tokens; Tiles: tiles.h, or the tests' model of it.
+#pragma once
+
+#include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/gemm.h"
+#include "common/kernels/cpu/amx/gemv.h"
+
+namespace moestro::amx {
+
+template <typename Tiles>
+static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end) {
+  const FlushDenormals flush;
+  if (p.tokens == 1) {
+    MultiplyToken(p, row_begin, row_end);
+  } else if (p.tokens > 1) {
+    MultiplyTokens<Tiles>(p, row_begin, row_end);
+  }
+}
+
+}  // namespace moestro::amx

@@ -1,0 +1,18 @@
+#include "tests/common/kernels/amx/linear_on_model.h"
+
+#include "common/kernels/cpu/amx/linear.h"
+#include "tests/common/kernels/amx/tile_model.h"
+
+namespace moestro::amx {
+
+void LinearOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
+                   int64_t y_stride, int64_t row_begin, int64_t row_end) {
+  Multiply<TileModel>({w, x, x_stride, tokens, y, y_stride, /*add=*/false}, row_begin, row_end);
+}
+
+void LinearAddOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
+                      int64_t y_stride, int64_t row_begin, int64_t row_end) {
+  Multiply<TileModel>({w, x, x_stride, tokens, y, y_stride, /*add=*/true}, row_begin, row_end);
+}
+
+}  // namespace moestro::amx

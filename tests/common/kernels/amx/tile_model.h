@@ -1,0 +1,72 @@
+// A scalar model of the tile instructions that common/kernels/cpu/amx/tiles.h wraps, after the Intel SDM's pseudocode
+// of LDTILECFG, TILEZERO, TILELOADD, TILESTORED and TDPBF16PS.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "common/kernels/cpu/amx/tiles.h"
+
+namespace moestro::amx {
+namespace {  // sources with flags of their own include this: every one has a model of its own
+
+struct TileModel {
+  struct Tile {
+    uint8_t bytes[kTileRowCount][kTileRowBytes];
+  };
+
+  static void Configure() { tiles = {}; }
+
+  template <int kTile>
+  static void Zero() {
+    tiles[kTile] = {};
+  }
+  template <int kTile>
+  static void Load(const void* p, int64_t stride) {
+    for (int row = 0; row < kTileRowCount; ++row) {
+      std::memcpy(tiles[kTile].bytes[row], static_cast<const uint8_t*>(p) + row * stride, kTileRowBytes);
+    }
+  }
+  template <int kTile>
+  static void Store(void* p, int64_t stride) {
+    for (int row = 0; row < kTileRowCount; ++row) {
+      std::memcpy(static_cast<uint8_t*>(p) + row * stride, tiles[kTile].bytes[row], kTileRowBytes);
+    }
+  }
+  template <int kSum, int kA, int kB>
+  static void AddProduct() {
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        float even = 0, odd = 0;
+        for (int k = 0; k < 16; ++k) {
+          even = MultiplyAdd(Bf16(kA, m, 2 * k), Bf16(kB, k, 2 * n), even);
+          odd = MultiplyAdd(Bf16(kA, m, 2 * k + 1), Bf16(kB, k, 2 * n + 1), odd);
+        }
+        float sum;
+        uint8_t* at = tiles[kSum].bytes[m] + 4 * n;
+        std::memcpy(&sum, at, sizeof sum);
+        sum = Flush(Flush(sum) + Flush(even + odd));
+        std::memcpy(at, &sum, sizeof sum);
+      }
+    }
+  }
+
+  static float Flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+  static float MultiplyAdd(float a, float b, float c) { return Flush(std::fma(Flush(a), Flush(b), c)); }
+  static float Bf16(int tile, int row, int column) {
+    uint16_t bf16;
+    std::memcpy(&bf16, tiles[tile].bytes[row] + 2 * column, sizeof bf16);
+    const uint32_t bits = static_cast<uint32_t>(bf16) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+  static thread_local std::array<Tile, 8> tiles;
+};
+thread_local std::array<TileModel::Tile, 8> TileModel::tiles;
+
+}  // namespace
+}  // namespace moestro::amx
