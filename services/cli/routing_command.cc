@@ -21,6 +21,7 @@ namespace {
 struct RoutingFlags {
   std::string file;
   std::vector<int64_t> cache_experts;
+  int64_t cache_loads = 1;
   bool prompts = false;
   bool json = false;
 };
@@ -90,9 +91,9 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const R
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
-    MOE_ASSIGN_OR_RETURN(const CacheCounts counts, ReplayCache(flags.file, slots, flags.prompts, [](int64_t experts) {
-                           return std::make_unique<LruPolicy>(experts);
-                         }));
+    MOE_ASSIGN_OR_RETURN(const CacheCounts counts,
+                         ReplayCache(flags.file, slots, flags.cache_loads, flags.prompts,
+                                     [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }));
     rows.push_back({{"experts_a_layer", slots},
                     {"policy", "lru"},
                     {"hit_rate", counts.HitRate()},
@@ -144,6 +145,9 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
       ->add_option("--cache-experts", flags->cache_experts,
                    "Replay a cache of so many of each layer's experts, which begins empty; several sizes by commas")
       ->delimiter(',');
+  command
+      ->add_option("--cache-loads", flags->cache_loads, "Experts that a pass loads in a layer at most, of those missed")
+      ->check(CLI::Range(0, 65535));
   command->add_flag("--prompts", flags->prompts, "Replay passes that compute prompts, too");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Routing(*flags); }});

@@ -23,6 +23,10 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   if (config.overlap != "auto" && config.overlap != "on" && config.overlap != "off") {
     return absl::InvalidArgumentError("--overlap " + config.overlap + ": use auto, on or off");
   }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--expert-cache-bytes", config.expert_cache_bytes, 0, int64_t{1} << 50));
+  if (config.expert_cache_bytes > 0 && config.device == "none") {
+    return absl::InvalidArgumentError("--expert-cache-bytes: the experts are held by a device, and --device is none");
+  }
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }
 

@@ -22,6 +22,7 @@ struct DecodeConfig {
   int lease_timeout_seconds = 600;     // a reserved lease must be started within this
   std::string device = "none";         // where attention is computed; none: on the CPU, as everything else; host
   std::string overlap = "auto";        // with a device: auto, on, off: whether a step is cut into two batches
+  int64_t expert_cache_bytes = 0;      // of the device, for routed experts that it computes; 0: none
   std::string routing_trace;           // file to record the experts of all tokens in; empty: none
 };
 

@@ -26,9 +26,22 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   }
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
-  hybrid->device_ = device::NewHostDevice({});
+  constexpr int64_t kOtherBytes = int64_t{1} << 30;  // what a pass hands over
+  hybrid->device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
   hybrid->compute_ = std::make_unique<HostCompute>(spec, hybrid->weights_, kernels, max_rows, workers.own_threads());
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
+  RoutedExperts* experts = hybrid->experts_.get();
+  if (config.expert_cache_bytes > 0) {
+    hybrid->hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
+    const CachedExperts::Options cache{.budget_bytes = config.expert_cache_bytes, .max_rows = config.max_batch};
+    auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->hot_compute_,
+                                        *hybrid->device_, cache);
+    if (!cached.ok()) return Annotate(cached.status(), "--expert-cache-bytes");
+    hybrid->cached_ = *std::move(cached);
+    experts = hybrid->cached_.get();
+    spdlog::info("--expert-cache-bytes {}: {} of {} experts of each layer", config.expert_cache_bytes,
+                 hybrid->cached_->slots(), spec.num_experts);
+  }
   HybridForward::Options options{
       .max_rows = max_rows, .split = [self = hybrid.get()](const CheckedBatch& batch) { return self->Split(batch); }};
   if (trace != nullptr) {
@@ -36,8 +49,8 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
       trace->Note(layer, first_row, choices);
     };
   }
-  MOE_ASSIGN_OR_RETURN(hybrid->forward_, HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_,
-                                                               *hybrid->experts_, std::move(options)));
+  MOE_ASSIGN_OR_RETURN(hybrid->forward_,
+                       HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
   hybrid->LogChoice(config.max_batch);

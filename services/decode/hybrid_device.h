@@ -12,6 +12,7 @@
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
 #include "services/decode/config.h"
+#include "services/decode/overlap/cached_experts.h"
 #include "services/decode/overlap/cost_model.h"
 #include "services/decode/overlap/hybrid_forward.h"
 
@@ -26,6 +27,9 @@ class HybridDevice {
                                                               int64_t max_rows, RoutingTraceWriter* trace);
 
   HybridForward& forward() { return *forward_; }
+  // Experts that steps took and that the device held, or not; none if it holds none. Thread-safe.
+  int64_t expert_hits() const { return cached_ == nullptr ? 0 : cached_->hits(); }
+  int64_t expert_misses() const { return cached_ == nullptr ? 0 : cached_->misses(); }
 
  private:
   HybridDevice() = default;
@@ -37,7 +41,9 @@ class HybridDevice {
   std::unique_ptr<device::Device> device_;
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;
-  std::unique_ptr<RoutedExperts> experts_;
+  std::unique_ptr<CpuExperts> experts_;
+  std::unique_ptr<HotCompute> hot_compute_;
+  std::unique_ptr<CachedExperts> cached_;  // with --expert-cache-bytes
   std::unique_ptr<HybridForward> forward_;
   std::unique_ptr<CostModel> costs_;
 };

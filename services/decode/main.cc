@@ -38,6 +38,9 @@ int main(int argc, char** argv) {
   app.add_option("--overlap", config.overlap,
                  "With a device, cut a step into two batches, of which one is on the device while the CPU computes the "
                  "other's experts. auto: when it is faster, from times measured at the start; on: always; off: never");
+  app.add_option("--expert-cache-bytes", config.expert_cache_bytes,
+                 "Device memory for the routed experts that were used last, which the device then computes; 0: none")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
       "--routing-trace", config.routing_trace,
       "File to record in which experts every token is routed to, for 'moestro routing'; empty: none. 4 bytes "

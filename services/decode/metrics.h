@@ -18,6 +18,11 @@ struct DecodeMetrics {
         overlapped_steps(registry.AddCounter("moestro_decode_overlapped_steps_total",
                                              "Decode steps that were cut into two batches, one on the device while the "
                                              "CPU computes the other's experts")),
+        expert_hits(registry.AddCounter("moestro_decode_expert_cache_hits_total",
+                                        "Experts that decode steps took in a layer and that the device held")),
+        expert_misses(
+            registry.AddCounter("moestro_decode_expert_cache_misses_total",
+                                "Experts that decode steps took in a layer and that the device did not hold")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
@@ -68,7 +73,7 @@ struct DecodeMetrics {
   }
 
   // By one thread.
-  void Update(const KvPool::Stats& stats, const LeaseTable& lease_table, int64_t overlapped) {
+  void Update(const KvPool::Stats& stats, const LeaseTable& lease_table) {
     const int64_t available = stats.free_pages + stats.cached_pages;
     leases.Set(static_cast<double>(stats.leases));
     pages_total.Set(static_cast<double>(stats.total_pages));
@@ -78,17 +83,25 @@ struct DecodeMetrics {
     kv_usage.Set(stats.total_pages == 0 ? 0
                                         : 1 - static_cast<double>(available) / static_cast<double>(stats.total_pages));
     waiting_for_pages.Set(static_cast<double>(lease_table.waiting_for_pages()));
-    RaiseTo(overlapped_steps, overlapped);
     RaiseTo(preemptions, lease_table.preemptions());
     RaiseTo(prefix_queries, stats.prefix_queries_tokens);
     RaiseTo(prefix_hits, stats.prefix_hit_tokens);
     RaiseTo(prefix_evictions, stats.evicted_pages);
   }
 
+  // Counts of all steps, by the same thread.
+  void UpdateDevice(int64_t overlapped, int64_t hits, int64_t misses) {
+    RaiseTo(overlapped_steps, overlapped);
+    RaiseTo(expert_hits, hits);
+    RaiseTo(expert_misses, misses);
+  }
+
   prometheus::Counter& generated_tokens;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& steps;
   prometheus::Counter& overlapped_steps;
+  prometheus::Counter& expert_hits;
+  prometheus::Counter& expert_misses;
   prometheus::Histogram& step_seconds;
   prometheus::Histogram& step_sequences;
   prometheus::Histogram& step_decode_rows;

@@ -134,7 +134,10 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   while (!termination.WaitFor(kTick)) {
     metrics.lease_timeouts.Increment(rpc.ExpireLeases());
     pool->Sweep();
-    metrics.Update(pool->stats(), *leases, hybrid == nullptr ? 0 : hybrid->forward().overlapped_steps());
+    metrics.Update(pool->stats(), *leases);
+    if (hybrid != nullptr) {
+      metrics.UpdateDevice(hybrid->forward().overlapped_steps(), hybrid->expert_hits(), hybrid->expert_misses());
+    }
     if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
       metrics.private_bytes.Set(static_cast<double>(*bytes));
     }

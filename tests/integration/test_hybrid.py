@@ -31,9 +31,18 @@ def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overl
         assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]
 
 
+def test_tokens_do_not_depend_on_cached_experts(make_node, absorbed, expected):
+    with make_node(dict(absorbed, decode=["--device", "host", "--expert-cache-bytes", "2MB"])) as node:
+        assert answers(node) == expected
+        hits = node.metric("decode", "moestro_decode_expert_cache_hits_total")
+        misses = node.metric("decode", "moestro_decode_expert_cache_misses_total")
+        assert hits > 0 and misses > 0
+
+
 def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
     for flags, message in ((["--device", "tpu"], "--device tpu: use none or host"),
-                           (["--overlap", "maybe"], "--overlap maybe: use auto, on or off")):
+                           (["--overlap", "maybe"], "--overlap maybe: use auto, on or off"),
+                           (["--expert-cache-bytes", "1MB"], "--device is none")):
         node = make_node({"decode": flags})
         try:
             node.start("decode")

@@ -11,9 +11,8 @@ void LruPolicy::Use(std::span<const ExpertUse> uses) {
 }
 
 int32_t LruPolicy::Victim(std::span<const int32_t> held) const {
-  return *std::ranges::min_element(held, {}, [this](int32_t expert) {
-    return std::pair(last_pass_[static_cast<size_t>(expert)], expert);
-  });
+  return *std::ranges::min_element(
+      held, {}, [this](int32_t expert) { return std::pair(last_pass_[static_cast<size_t>(expert)], expert); });
 }
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 #include "services/decode/experts/expert_cache.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace moestro {
 
@@ -8,12 +9,18 @@ int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layer
   return std::min(budget_bytes / (expert_bytes * moe_layers), num_experts);
 }
 
-ExpertCache::ExpertCache(int64_t moe_layers, int64_t num_experts, int64_t slots, const NewPolicy& new_policy)
-    : num_experts_(num_experts) {
-  for (int64_t i = 0; i < moe_layers; ++i) {
-    layers_.push_back({.policy = new_policy(num_experts),
-                       .held = std::vector<int32_t>(static_cast<size_t>(slots), -1),
-                       .slot_of = std::vector<int64_t>(static_cast<size_t>(num_experts), -1)});
+ExpertCache::ExpertCache(const Options& options, const NewPolicy& new_policy) : options_(options) {
+  for (int64_t i = 0; i < options.moe_layers; ++i) {
+    layers_.push_back({.policy = new_policy(options.num_experts),
+                       .held = std::vector<int32_t>(static_cast<size_t>(options.slots), -1),
+                       .slot_of = std::vector<int64_t>(static_cast<size_t>(options.num_experts), -1)});
+  }
+}
+
+void ExpertCache::Clear() {
+  for (Layer& layer : layers_) {
+    std::ranges::fill(layer.held, -1);
+    std::ranges::fill(layer.slot_of, -1);
   }
 }
 
@@ -25,10 +32,17 @@ const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const Ex
   pass_.misses.clear();
   pass_.loads.clear();
   for (const ExpertUse& use : uses) {
-    (layer.slot_of[static_cast<size_t>(use.expert)] >= 0 ? pass_.hits : pass_.misses).push_back(use);
+    const int64_t slot = layer.slot_of[static_cast<size_t>(use.expert)];
+    if (slot < 0) {
+      pass_.misses.push_back(use);
+    } else {
+      pass_.hits.push_back({use, slot});
+    }
   }
-  for (const ExpertUse& miss : pass_.misses) {
-    const int64_t slot = FindSlot(layer, uses);
+  std::vector<ExpertUse> wanted = pass_.misses;
+  std::ranges::stable_sort(wanted, std::greater<>(), &ExpertUse::weight);
+  for (const ExpertUse& miss : wanted) {
+    const int64_t slot = std::ssize(pass_.loads) < options_.loads_per_pass ? FindSlot(layer, uses) : -1;
     if (slot < 0) break;
     int32_t& held = layer.held[static_cast<size_t>(slot)];
     if (held >= 0) layer.slot_of[static_cast<size_t>(held)] = -1;
@@ -40,7 +54,7 @@ const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const Ex
 }
 
 std::vector<ExpertUse> ExpertCache::Uses(std::span<const ExpertChoice> choices) const {
-  std::vector<ExpertUse> all(static_cast<size_t>(num_experts_));
+  std::vector<ExpertUse> all(static_cast<size_t>(options_.num_experts));
   for (const ExpertChoice& choice : choices) {
     ExpertUse& use = all[static_cast<size_t>(choice.expert)];
     use.expert = choice.expert;

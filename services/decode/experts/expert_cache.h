@@ -18,21 +18,33 @@ int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layer
 class ExpertCache {  // not thread-safe
  public:
   using NewPolicy = std::function<std::unique_ptr<CachePolicy>(int64_t num_experts)>;
+  struct Options {
+    int64_t moe_layers = 0;
+    int64_t num_experts = 0;
+    int64_t slots = 0;           // of each layer
+    int64_t loads_per_pass = 0;  // in a layer, at most: each is a copy of megabytes
+  };
 
-  ExpertCache(int64_t moe_layers, int64_t num_experts, int64_t slots, const NewPolicy& new_policy);
+  ExpertCache(const Options& options, const NewPolicy& new_policy);
 
+  struct Hit {
+    ExpertUse use;
+    int64_t slot = 0;
+  };
   struct Load {
     int32_t expert = 0;
     int64_t slot = 0;
   };
   struct Pass {
-    std::vector<ExpertUse> hits;    // held when the pass came, in ascending id
+    std::vector<Hit> hits;          // held when the pass came, in ascending id
     std::vector<ExpertUse> misses;  // not held then, in ascending id
-    std::vector<Load> loads;        // those of the misses that are held from now on, and where
+    std::vector<Load> loads;        // those of the misses that are held from now on: of the greatest weights
   };
-  // A pass takes these experts in a layer (counted from the first one with experts). Experts of the pass itself are never
-  // given up for each other; the result is valid until the next call.
+  // A pass takes these experts in a layer (counted from the first one with experts). Experts of the pass itself are
+  // never given up for each other; the result is valid until the next call.
   const Pass& Take(int64_t moe_layer, std::span<const ExpertChoice> choices);
+  // All slots are free again.
+  void Clear();
 
  private:
   struct Layer {
@@ -44,7 +56,7 @@ class ExpertCache {  // not thread-safe
   // Of the layer, for an expert that it does not hold: free, or given up by none of `uses`; -1 if there is none.
   static int64_t FindSlot(const Layer& layer, std::span<const ExpertUse> uses);
 
-  const int64_t num_experts_;
+  const Options options_;
   std::vector<Layer> layers_;
   Pass pass_;
 };

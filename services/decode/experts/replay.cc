@@ -21,11 +21,15 @@ std::vector<ExpertChoice> LayerChoices(const RoutingTraceModel& model, const Rou
 
 }  // namespace
 
-absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, bool prompts,
+absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
                                         const ExpertCache::NewPolicy& new_policy) {
   MOE_ASSIGN_OR_RETURN(const auto reader, RoutingTraceReader::Open(path));
   const RoutingTraceModel& model = reader->model();
-  ExpertCache cache(model.moe_layers, model.num_experts, slots, new_policy);
+  ExpertCache cache({.moe_layers = model.moe_layers,
+                     .num_experts = model.num_experts,
+                     .slots = slots,
+                     .loads_per_pass = loads_per_pass},
+                    new_policy);
   CacheCounts counts;
   RoutingStep step;
   while (true) {
@@ -37,7 +41,7 @@ absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, 
       counts.hits += std::ssize(pass.hits);
       counts.misses += std::ssize(pass.misses);
       counts.loads += std::ssize(pass.loads);
-      for (const ExpertUse& use : pass.hits) counts.row_hits += use.rows;
+      for (const ExpertCache::Hit& hit : pass.hits) counts.row_hits += hit.use.rows;
       for (const ExpertUse& use : pass.misses) counts.row_misses += use.rows;
     }
   }

@@ -28,7 +28,7 @@ struct CacheCounts {
 
 // All passes of the file that generate tokens only, or with `prompts` all passes, through a cache of so many slots a
 // layer that begins empty. Errors are the file's.
-absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, bool prompts,
+absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
                                         const ExpertCache::NewPolicy& new_policy);
 
 }  // namespace moestro

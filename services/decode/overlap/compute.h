@@ -49,7 +49,7 @@ class RoutedExperts {
  public:
   virtual ~RoutedExperts() = default;
   // Fills rows.sums from rows.x and rows.choices, all in host memory. One call at a time, from any thread.
-  virtual void Run(int64_t layer, int64_t count, const HandOver& rows) = 0;
+  virtual absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) = 0;
 };
 
 }  // namespace moestro

@@ -16,13 +16,20 @@ CpuExperts::CpuExperts(const ModelSpec& spec, const ModelWeights& weights, const
       activations_(spec, max_rows, pool.threads()),
       progress_(spec) {}
 
-void CpuExperts::Run(int64_t layer, int64_t count, const HandOver& rows) {
-  const ScopedAffinity pinned = pool_.PinCaller();
+absl::Status CpuExperts::Run(int64_t layer, int64_t count, const HandOver& rows) {
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
   const ExpertPlan plan = PlanExperts(choices, spec_.experts_per_token, spec_.num_experts);
   std::fill_n(rows.sums, count * spec_.hidden_size, 0.0f);
-  RunExperts({spec_, kernels_, pool_, activations_, progress_}, max_rows_,
-             {weights_.layers[layer].feed_forward.experts, 0}, plan, rows.x, rows.sums);
+  RunSlice(layer, {0, spec_.num_experts}, plan, rows);
+  return absl::OkStatus();
+}
+
+void CpuExperts::RunSlice(int64_t layer, IndexRange ids, const ExpertPlan& plan, const HandOver& rows) {
+  const ScopedAffinity pinned = pool_.PinCaller();
+  const auto experts = std::span(weights_.layers[layer].feed_forward.experts)
+                           .subspan(static_cast<size_t>(ids.begin), static_cast<size_t>(ids.size()));
+  RunExperts({spec_, kernels_, pool_, activations_, progress_}, max_rows_, {experts, ids.begin}, plan, rows.x,
+             rows.sums);
 }
 
 }  // namespace moestro

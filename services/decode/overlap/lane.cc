@@ -49,7 +49,7 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
                          std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
     }
     shared_.expert_turns.Take(index_);
-    shared_.experts.Run(layer, rows, host_);
+    MOE_RETURN_IF_ERROR(Annotate(shared_.experts.Run(layer, rows, host_), absl::StrFormat("layer %d", layer)));
     shared_.expert_turns.Pass(index_);
   }
   MOE_RETURN_IF_ERROR(LaunchLayer(spec.num_layers, rows));

@@ -80,7 +80,7 @@ class Measurement {
     MOE_ASSIGN_OR_RETURN(times.shared, Time([&] { return shared_.compute.Shared(0, layer, stream); }));
     MOE_ASSIGN_OR_RETURN(times.transfer, Time([&] { return lane_.CopyToHost(rows_); }));
     const double begin = shared_.device.Now();
-    shared_.experts.Run(layer, rows_, lane_.host());
+    MOE_RETURN_IF_ERROR(shared_.experts.Run(layer, rows_, lane_.host()));
     times.experts = shared_.device.Now() - begin;
     MOE_ASSIGN_OR_RETURN(const double back, Time([&] { return lane_.CopyToDevice(rows_); }));
     MOE_ASSIGN_OR_RETURN(const double combine, Time([&] { return shared_.compute.Combine(0, layer, stream); }));

@@ -101,11 +101,12 @@ class SimulatedExperts final : public RoutedExperts {
         spec_(spec),
         device_(device) {}
 
-  void Run(int64_t, int64_t count, const HandOver&) override {
+  absl::Status Run(int64_t, int64_t count, const HandOver&) override {
     const auto experts = static_cast<double>(spec_.num_experts);
     const double untaken = std::pow(1 - static_cast<double>(spec_.experts_per_token) / experts, count);
     const auto bytes = static_cast<double>(3 * spec_.hidden_size * spec_.moe_intermediate_size);
     device_.AdvanceTo(device_.Now() + experts * (1 - untaken) * bytes / bytes_per_second_);
+    return absl::OkStatus();
   }
 
  private:

@@ -321,7 +321,8 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
   writer->Begin(std::span(tokens).last(1));
   writer->Note(1, 0, std::vector<ExpertChoice>{{4, 1}, {5, 1}});
   ASSERT_TRUE(writer->End().ok());
-  const Result replayed = Run({"routing", path, "--cache-experts", "0,2", "--prompts", "--json"}, false);
+  const Result replayed =
+      Run({"routing", path, "--cache-experts", "0,2", "--cache-loads", "2", "--prompts", "--json"}, false);
   ASSERT_TRUE(replayed.status.ok()) << replayed.status;
   const json caches = json::parse(replayed.out).at("caches");
   EXPECT_EQ(caches.at(0).at("hit_rate"), 0);

@@ -15,6 +15,16 @@ using testing::IsEmpty;
 
 std::unique_ptr<CachePolicy> Lru(int64_t num_experts) { return std::make_unique<LruPolicy>(num_experts); }
 
+// Loads as many as there are slots for.
+ExpertCache::Options Sized(int64_t layers, int64_t experts, int64_t slots) {
+  return {.moe_layers = layers, .num_experts = experts, .slots = slots, .loads_per_pass = experts};
+}
+
+std::vector<int32_t> Ids(const std::vector<ExpertCache::Hit>& hits) {
+  std::vector<int32_t> ids;
+  for (const ExpertCache::Hit& hit : hits) ids.push_back(hit.use.expert);
+  return ids;
+}
 std::vector<int32_t> Ids(const std::vector<ExpertUse>& uses) {
   std::vector<int32_t> ids;
   for (const ExpertUse& use : uses) ids.push_back(use.expert);
@@ -39,7 +49,7 @@ TEST(CacheSlots, IsWhatTheBudgetPaysFor) {
 }
 
 TEST(ExpertCache, HoldsTheLeastRecentlyUsedOnesNot) {
-  ExpertCache cache(1, 10, 3, Lru);
+  ExpertCache cache(Sized(1, 10, 3), Lru);
   EXPECT_THAT(Ids(cache.Take(0, Choices({1, 2})).loads), ElementsAre(1, 2));
   EXPECT_THAT(Ids(cache.Take(0, Choices({3})).loads), ElementsAre(3));
   const ExpertCache::Pass& pass = cache.Take(0, Choices({1, 4}));
@@ -50,13 +60,22 @@ TEST(ExpertCache, HoldsTheLeastRecentlyUsedOnesNot) {
 }
 
 TEST(ExpertCache, ExpertsOfAPassDoNotGiveEachOtherUp) {
-  ExpertCache cache(1, 10, 2, Lru);
+  ExpertCache cache(Sized(1, 10, 2), Lru);
   EXPECT_THAT(Ids(cache.Take(0, Choices({1, 2, 3})).loads), ElementsAre(1, 2));
   EXPECT_THAT(Ids(cache.Take(0, Choices({1, 2, 3})).loads), IsEmpty());
 }
 
+TEST(ExpertCache, LoadsTheGreatestWeightsFirst) {
+  ExpertCache cache({.moe_layers = 1, .num_experts = 10, .slots = 4, .loads_per_pass = 2}, Lru);
+  const std::vector<ExpertChoice> choices = {{1, 0.5f}, {2, 2}, {3, 1}, {4, 0.25f}};
+  EXPECT_THAT(Ids(cache.Take(0, choices).loads), ElementsAre(2, 3));
+  EXPECT_THAT(Ids(cache.Take(0, choices).loads), ElementsAre(1, 4));
+  cache.Clear();
+  EXPECT_THAT(Ids(cache.Take(0, choices).hits), IsEmpty());
+}
+
 TEST(ExpertCache, CountsRowsAndWeights) {
-  ExpertCache cache(1, 10, 2, Lru);
+  ExpertCache cache(Sized(1, 10, 2), Lru);
   const ExpertCache::Pass& pass = cache.Take(0, std::vector<ExpertChoice>{{3, 0.5f}, {7, 0.25f}, {1, 1}, {3, 2}});
   ASSERT_THAT(Ids(pass.misses), ElementsAre(1, 3, 7));
   EXPECT_EQ(pass.misses[1].rows, 2);
@@ -64,7 +83,7 @@ TEST(ExpertCache, CountsRowsAndWeights) {
 }
 
 TEST(ExpertCache, WithoutSlotsHoldsNothing) {
-  ExpertCache cache(2, 10, 0, Lru);
+  ExpertCache cache(Sized(2, 10, 0), Lru);
   for (int i = 0; i < 2; ++i) {
     const ExpertCache::Pass& pass = cache.Take(1, Choices({4}));
     EXPECT_THAT(pass.hits, IsEmpty());
@@ -75,7 +94,7 @@ TEST(ExpertCache, WithoutSlotsHoldsNothing) {
 // Against a model: what was loaded and not given up is a hit, in each layer for itself, in the slot that was said.
 TEST(ExpertCache, IsWhatItsLoadsSay) {
   constexpr int64_t kSlots = 5;
-  ExpertCache cache(3, 20, kSlots, Lru);
+  ExpertCache cache(Sized(3, 20, kSlots), Lru);
   std::mt19937 random(1);
   std::map<int64_t, std::map<int64_t, int32_t>> held;  // layer -> slot -> expert
   for (int i = 0; i < 2000; ++i) {
@@ -88,6 +107,7 @@ TEST(ExpertCache, IsWhatItsLoadsSay) {
     }
     const ExpertCache::Pass& pass = cache.Take(layer, Choices({ids.begin(), ids.end()}));
     ASSERT_EQ(Ids(pass.hits), std::vector(expected.begin(), expected.end())) << i;
+    for (const ExpertCache::Hit& hit : pass.hits) ASSERT_EQ(held[layer][hit.slot], hit.use.expert);
     ASSERT_EQ(pass.hits.size() + pass.misses.size(), ids.size());
     for (const ExpertCache::Load& load : pass.loads) {
       ASSERT_LT(load.slot, kSlots);

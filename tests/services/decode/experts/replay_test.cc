@@ -12,12 +12,11 @@ namespace {
 class ReplayTest : public testing::Test {
  protected:
   ReplayTest() {
-    const auto writer = RoutingTraceWriter::Create(path_, {.fingerprint = "f",
-                                                           .first_moe_layer = 3,
-                                                           .moe_layers = 2,
-                                                           .num_experts = 8,
-                                                           .experts_per_token = 2})
-                            .value();
+    const auto writer =
+        RoutingTraceWriter::Create(
+            path_,
+            {.fingerprint = "f", .first_moe_layer = 3, .moe_layers = 2, .num_experts = 8, .experts_per_token = 2})
+            .value();
     const auto pass = [&](bool prompt, const std::vector<ExpertChoice>& first) {
       const std::vector<TracedToken> tokens(first.size() / 2, {.sequence = 1, .position = 0, .prompt = prompt});
       std::vector<ExpertChoice> second;
@@ -34,7 +33,8 @@ class ReplayTest : public testing::Test {
   ~ReplayTest() override { std::filesystem::remove(path_); }
 
   CacheCounts Replay(int64_t slots, bool prompts) const {
-    return ReplayCache(path_, slots, prompts, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); })
+    return ReplayCache(path_, slots, /*loads_per_pass=*/8, prompts,
+                       [](int64_t experts) { return std::make_unique<LruPolicy>(experts); })
         .value();
   }
 
@@ -62,7 +62,7 @@ TEST_F(ReplayTest, AFewSlotsHoldAFew) {
 TEST_F(ReplayTest, ReportsWhatIsWrongWithTheFile) {
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
   const auto counts =
-      ReplayCache(path_, 2, true, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); });
+      ReplayCache(path_, 2, 8, true, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); });
   EXPECT_EQ(counts.status().code(), absl::StatusCode::kDataLoss);
 }
 

@@ -1,6 +1,6 @@
 // Two micro-batches against one in real time: a device whose kernels sleep, and experts that do. So the lanes and turns
-// are measured, with the threads that real engines would have, not this machine. Speeds are those of "Cloud-grade SLOs for
-// local MoE", section 3.3.1, ten times slower, so that a sleep's lateness is small beside it. Prints JSON.
+// are measured, with the threads that real engines would have, not this machine. Speeds are those of "Cloud-grade SLOs
+// for local MoE", section 3.3.1, ten times slower, so that a sleep's lateness is small beside it. Prints JSON.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -48,7 +48,10 @@ class SleepingEngines final : public DecodeCompute, public RoutedExperts {
                       absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
     return stream.Synchronize();
   }
-  void Run(int64_t, int64_t, const HandOver&) override { Sleep(experts_); }
+  absl::Status Run(int64_t, int64_t, const HandOver&) override {
+    Sleep(experts_);
+    return absl::OkStatus();
+  }
 
  private:
   struct Memory {
@@ -70,8 +73,7 @@ double Step(double attend, double experts, int64_t sequences) {
   SleepingEngines engines(attend, experts);
   const auto device = device::NewHostDevice({});
   const SplitPolicy split = [](const CheckedBatch& batch) { return batch.runs.size() / 2; };
-  const auto forward =
-      HybridForward::Create(spec, *device, engines, engines, {.max_rows = 2, .split = split}).value();
+  const auto forward = HybridForward::Create(spec, *device, engines, engines, {.max_rows = 2, .split = split}).value();
   const KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
   const uint32_t page[] = {0};
   const std::vector<KvPages> pages(static_cast<size_t>(sequences), KvPages(geometry, nullptr, page));
@@ -79,14 +81,16 @@ double Step(double attend, double experts, int64_t sequences) {
   for (int32_t i = 0; i < sequences; ++i) rows[static_cast<size_t>(i)].sequence = i;
   const double begin = device->Now();
   MOE_CHECK(forward
-                ->Forward({rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {})
+                ->Forward(
+                    {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {})
                 .ok());
   return (device->Now() - begin) / kSlower;
 }
 
 int Main() {
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  for (const auto& [attend, experts] : {std::pair(350e-6, 450e-6), std::pair(450e-6, 350e-6), std::pair(200e-6, 600e-6)}) {
+  for (const auto& [attend, experts] :
+       {std::pair(350e-6, 450e-6), std::pair(450e-6, 350e-6), std::pair(200e-6, 600e-6)}) {
     const double one = Step(attend, experts, 1);
     const double two = Step(attend, experts, 2);
     results.push_back({{"attention_seconds", attend},

@@ -24,9 +24,9 @@ class WatchedExperts final : public RoutedExperts {
  public:
   WatchedExperts(RoutedExperts& experts, std::function<void()> before)
       : experts_(experts), before_(std::move(before)) {}
-  void Run(int64_t layer, int64_t count, const HandOver& rows) override {
+  absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) override {
     before_();
-    experts_.Run(layer, count, rows);
+    return experts_.Run(layer, count, rows);
   }
 
  private:
@@ -109,7 +109,10 @@ class TimedEngines final : public DecodeCompute, public RoutedExperts {
                       absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
     return stream.Synchronize();
   }
-  void Run(int64_t, int64_t, const HandOver&) override { device_->AdvanceTo(device_->Now() + speeds_.experts); }
+  absl::Status Run(int64_t, int64_t, const HandOver&) override {
+    device_->AdvanceTo(device_->Now() + speeds_.experts);
+    return absl::OkStatus();
+  }
 
  private:
   static constexpr double kTick = 1e-9;  // a kernel "launches" as often as it takes ticks

@@ -1,0 +1,81 @@
+// Routed experts of which the device holds the hot ones, and the CPU computes the others.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/model/buffer.h"
+#include "services/decode/experts/expert_cache.h"
+#include "services/decode/overlap/cpu_experts.h"
+#include "services/decode/overlap/hot_compute.h"
+
+namespace moestro {
+
+// The device computes its experts' outputs on a stream of its own while the CPU computes the others; the host adds both
+// up, in ascending id: the bits are those of the CPU alone. What was missed is loaded by a third stream, after the
+// pass.
+class CachedExperts final : public RoutedExperts {
+ public:
+  struct Options {
+    int64_t budget_bytes = 0;  // of device memory for experts
+    int64_t max_rows = 0;      // passes with more rows (prompts) use the CPU alone and leave the cache as it is
+    int64_t loads_per_pass = 1;
+  };
+  // All outlive it. RESOURCE_EXHAUSTED if the device has not so much memory; INVALID_ARGUMENT if the budget does not
+  // pay for an expert of every layer.
+  static absl::StatusOr<std::unique_ptr<CachedExperts>> Create(const ModelSpec& spec, const ModelWeights& weights,
+                                                               const CpuKernels& kernels, CpuExperts& cpu,
+                                                               HotCompute& hot, device::Device& device,
+                                                               const Options& options);
+
+  absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) override;
+
+  int64_t slots() const { return slots_; }  // of each layer
+  // Experts that passes took and that were held, or not. Thread-safe.
+  int64_t hits() const { return hits_; }
+  int64_t misses() const { return misses_; }
+
+ private:
+  struct Slot {
+    MlpWeights weights;  // in device memory
+    std::unique_ptr<device::Event> loaded;
+  };
+  CachedExperts(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, CpuExperts& cpu,
+                HotCompute& hot, device::Device& device, const Options& options, int64_t slots, int64_t slot_bytes);
+  absl::Status Allocate();
+  absl::Status NewStreams();
+  absl::Status RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan, const HandOver& rows);
+  // Puts the device's experts on its stream. Their rows follow each other, in the order of the hits.
+  absl::Status LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan, const HandOver& rows);
+  absl::Status Load(int64_t layer, const ExpertCache::Load& load);
+  Slot& SlotOf(int64_t layer, int64_t slot);
+
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  const CpuKernels& kernels_;
+  CpuExperts& cpu_;
+  HotCompute& hot_;
+  device::Device& device_;
+  const Options options_;
+  const int64_t slots_;
+  const int64_t slot_bytes_;
+  ExpertCache cache_;
+  Buffer<uint16_t> x_;     // [max_rows * experts_per_token, hidden]: inputs of the device's experts
+  Buffer<float> outputs_;  // the same of their outputs
+  device::Registration pinned_[2];
+  device::Memory device_x_;
+  device::Memory device_outputs_;
+  device::Memory device_experts_;
+  std::vector<Slot> all_slots_;  // [moe_layers, slots]
+  std::unique_ptr<device::Stream> compute_stream_;
+  std::unique_ptr<device::Stream> load_stream_;
+  std::unique_ptr<device::Event> computed_;
+  std::atomic<int64_t> hits_ = 0;
+  std::atomic<int64_t> misses_ = 0;
+};
+
+}  // namespace moestro
