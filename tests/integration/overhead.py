@@ -1,14 +1,17 @@
 #!/usr/bin/python3
-"""What watching a node costs: tokens a second of a node whose four roles log every request as JSON and are scraped every
-second (five times as often as deploy/prometheus does), against one that serves no metrics and logs nothing; and how long a
-scrape of a busy role takes. Prints Markdown. Not a test: it wants a machine that does nothing else.
+"""What watching a node costs: CPU time of decode and of the router for a token, in a node whose four roles log every request as
+JSON and are scraped every second (five times as often as deploy/prometheus does), against one that serves no metrics and logs
+nothing; and how long a scrape of a busy role takes. Prints Markdown. Not a test: it wants a machine that does nothing else.
 
-    tests/integration/overhead.py [--bin build/release/bin] [--rounds 20] [--tokens 200]
+    tests/integration/overhead.py [--bin build/release/bin] [--pairs 4] [--control]
 
-The two nodes take turns on the same CPUs, in the order A B B A, with the same requests; the other one sleeps meanwhile. The model
-is the tiny one: its steps are the shortest, so what is paid by the step or by the second weighs most."""
+The two nodes take turns on the same CPUs, in the order A B B A, with the same requests. CPU time, since the clock on the wall tells
+what else the machine does, too. Where the memory of a node lies makes some per cent of difference, so every pair of nodes is a
+fresh one, and the one that starts first is the other one each time. The model is the tiny one: its steps are the shortest, so what
+is paid by the step or by the second weighs most. --control: both nodes are silent, which shows the noise."""
 
 import argparse
+import contextlib
 import statistics
 import subprocess
 import tempfile
@@ -20,6 +23,8 @@ from pathlib import Path
 from node import ROLES, Node, compile_api
 
 PROMPT = [20 + i * 37 % 900 for i in range(32)]
+MEASURED = ("decode", "router")
+TURNS, TOKENS = 10, 100  # of each node
 STREAMS = 4
 SCRAPES = 50
 
@@ -40,42 +45,64 @@ def scrape_seconds(node, role):
     return time.perf_counter() - begin, size
 
 
-def tokens_per_second(node, tokens):
-    """Of one greedy answer, after its first token, as the router measured it."""
-    ids, _, finished = node.generate(PROMPT, tokens, ignore_eos=True)
-    assert len(ids) == tokens
-    return (tokens - 1) / (finished.total_seconds - finished.time_to_first_token_seconds)
+def cpu_seconds(node, role):
+    """Of a process with all its threads."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{node.pid(role)}/task").glob("*/schedstat")) / 1e9
 
 
-def compare(watched, silent, rounds, tokens):
-    """Tokens a second of both, one pair a round, while the watched node is scraped every second."""
+@contextlib.contextmanager
+def scraped(node):
+    """Every second, from now on."""
     over = threading.Event()
 
     def scrape():
         while not over.wait(1):
             for role in ROLES:
-                scrape_seconds(watched, role)
+                scrape_seconds(node, role)
 
     scraper = threading.Thread(target=scrape)
     scraper.start()
-    pairs = []
-    for number in range(-2, rounds):  # the first two warm up
-        order = (watched, silent) if number % 2 else (silent, watched)
-        found = {node: tokens_per_second(node, tokens) for node in order}
-        if number >= 0:
-            pairs.append((found[watched], found[silent]))
+    yield
     over.set()
     scraper.join()
-    return pairs
 
 
-def scrape_while_busy(node, tokens):
+def compare(watched, silent):
+    """role -> by how many per cent the watched node needs more CPU time."""
+    def take_turns():
+        for turn in range(TURNS):
+            for node in (watched, silent) if turn % 2 else (silent, watched):
+                node.generate(PROMPT, TOKENS, ignore_eos=True)
+
+    def used():
+        return {(node, role): cpu_seconds(node, role) for node in (watched, silent) for role in MEASURED}
+
+    take_turns()  # warms up
+    before = used()
+    take_turns()
+    after = used()
+    spent = {key: after[key] - before[key] for key in after}
+    return {role: 100 * (spent[watched, role] / spent[silent, role] - 1) for role in MEASURED}
+
+
+def scrape_while_idle(node):
+    """role -> CPU seconds of a scrape"""
+    found = {}
+    for role in ROLES:
+        before = cpu_seconds(node, role)
+        for _ in range(SCRAPES):
+            scrape_seconds(node, role)
+        found[role] = (cpu_seconds(node, role) - before) / SCRAPES
+    return found
+
+
+def scrape_while_busy(node):
     """role -> ([seconds], bytes), while STREAMS answers are generated."""
     over = threading.Event()
 
     def load():
         while not over.is_set():
-            node.generate(PROMPT, tokens, ignore_eos=True)
+            node.generate(PROMPT, TOKENS, ignore_eos=True)
 
     clients = [threading.Thread(target=load) for _ in range(STREAMS)]
     for client in clients:
@@ -90,28 +117,32 @@ def scrape_while_busy(node, tokens):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", default="build/release/bin")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--control", action="store_true")
     arguments = parser.parse_args()
     bin_dir = str(Path(arguments.bin).resolve())
+    json_logs = {role: ["--log-format", "json"] for role in ROLES}
+    costs, busy, idle = [], {}, {}
     with tempfile.TemporaryDirectory() as folder:
         api = compile_api(Path(folder))
         model = Path(folder) / "tiny"
         subprocess.run([f"{bin_dir}/moestro", "make-model", "--preset", "tiny", "--out", model], check=True, stdout=subprocess.DEVNULL)
-        json_logs = {role: ["--log-format", "json"] for role in ROLES}
-        with Node(api, bin_dir, model, json_logs) as watched, Silent(api, bin_dir, model) as silent:
-            pairs = compare(watched, silent, arguments.rounds, arguments.tokens)
-            scrapes = scrape_while_busy(watched, arguments.tokens)
-    medians = [statistics.median(column) for column in zip(*pairs)]
-    ratios = sorted(watched_rate / silent_rate for watched_rate, silent_rate in pairs)
-    quarter = len(ratios) // 4
-    print(f"| one stream, {arguments.tokens} tokens, median of {len(pairs)} | tokens/s |\n|---|---|")
-    print(f"| metrics scraped every second, JSON logs | {medians[0]:.1f} |\n| neither | {medians[1]:.1f} |\n")
-    print(f"Cost by the median of the pairs: {100 * (1 - statistics.median(ratios)):.2f} % "
-          f"(middle half of the pairs: {100 * (1 - ratios[-1 - quarter]):.2f} to {100 * (1 - ratios[quarter]):.2f} %)\n")
-    print(f"| scrape while {STREAMS} streams decode | bytes | median ms | slowest of {SCRAPES} ms |\n|---|---|---|---|")
-    for role, (seconds, size) in scrapes.items():
-        print(f"| {role} | {size} | {1000 * statistics.median(seconds):.2f} | {1000 * max(seconds):.2f} |")
+        for number in range(arguments.pairs):
+            watched = Silent(api, bin_dir, model) if arguments.control else Node(api, bin_dir, model, json_logs)
+            silent = Silent(api, bin_dir, model)
+            first, second = (watched, silent) if number % 2 else (silent, watched)
+            with first, second:
+                with contextlib.nullcontext() if arguments.control else scraped(watched):
+                    costs.append(compare(watched, silent))
+                if not arguments.control and not busy:
+                    busy, idle = scrape_while_busy(watched), scrape_while_idle(watched)
+    print("| more CPU time a token | median | by pair of nodes |\n|---|---|---|")
+    for role in MEASURED:
+        cost = [pair[role] for pair in costs]
+        print(f"| {role} | {statistics.median(cost):.2f} % | {', '.join(f'{one:.1f}' for one in cost)} |")
+    print(f"\n| scrape | bytes | CPU us | median ms while {STREAMS} streams decode | slowest of {SCRAPES} |\n|---|---|---|---|---|")
+    for role, (seconds, size) in busy.items():
+        print(f"| {role} | {size} | {1e6 * idle[role]:.0f} | {1000 * statistics.median(seconds):.2f} | {1000 * max(seconds):.2f} |")
 
 
 if __name__ == "__main__":
