@@ -162,6 +162,9 @@ DASHBOARDS = {
             "preemptions": rate("moestro_kv_preemptions_total"),
             "leases timed out": rate("moestro_kv_lease_timeouts_total"),
             "cached pages evicted": rate("moestro_prefix_cache_evicted_pages_total")}, "ops"),
+        lines("Experts on decode's device, a second", {
+            "found there": rate("moestro_decode_expert_cache_hits_total"),
+            "not there": rate("moestro_decode_expert_cache_misses_total")}, "ops"),
         lines("Prefill, tokens a second", {"computed": rate("moestro_prefill_tokens_total")}),
         lines("Prefill, prompts", {
             "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),
