@@ -32,9 +32,15 @@ NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|promet
 # timed, in these files.
 USES_WEIGHT_STORE = ("services/cli/inspect.cc", "services/cli/bench/random_segment.cc")
 WEIGHT_STORE_LIBRARIES = ("services/weight_store/checkpoint/", "services/weight_store/pack/")
-# And what prefill and decode do on a device, to run it on a simulated one; and decode's caches, to run them on traces.
-USES_PREFILL = ("services/cli/simulate_command.cc",)
-PREFILL_LIBRARIES = ("services/prefill/stream/",)
+# And what prefill and decode do on a device, to run it on a simulated one, or to plan with its formulas; and decode's
+# caches, to run them on traces.
+USES_PREFILL = (
+    "services/cli/plan_command.cc",
+    "services/cli/simulate_command.cc",
+    "services/cli/simulate_ranks.cc",
+    "services/cli/simulate_ranks.h",
+)
+PREFILL_LIBRARIES = ("services/prefill/distributed/", "services/prefill/stream/")
 USES_DECODE = ("services/cli/simulate_decode.cc", "services/cli/routing_command.cc")
 DECODE_LIBRARIES = ("services/decode/overlap/", "services/decode/experts/")
 # The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.

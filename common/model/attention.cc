@@ -1,5 +1,7 @@
 #include "common/model/attention.h"
 
+#include <algorithm>
+
 #include "common/model/linear.h"
 #include "common/model/rope.h"
 
@@ -30,23 +32,42 @@ void StoreKv(EngineContext& context, const AttentionWeights& weights, int64_t ro
   context.kernels.to_bf16(key, spec.qk_rope_head_dim, entry + spec.kv_lora_rank);
 }
 
-// Fills kv_a, the pages, and the input of q_b.
-LinearInput ProjectDown(EngineContext& context, const AttentionWeights& weights, int64_t layer,
-                        const CheckedBatch& batch) {
+// q_a_narrow = q_a_norm(q_a)
+void NormQueryRank(EngineContext& context, const AttentionWeights& weights, int64_t row) {
   Activations& a = context.activations;
   const ModelSpec& spec = context.spec;
-  const LinearInput input{a.normed_narrow.get(), spec.hidden_size, batch.size()};
-  const bool has_q_a = spec.q_lora_rank > 0;
+  context.kernels.rms_norm(a.q_a.get() + row * spec.q_lora_rank, weights.q_a_norm, spec.q_lora_rank,
+                           static_cast<float>(spec.lora_norm_eps), nullptr,
+                           a.q_a_narrow.get() + row * spec.q_lora_rank);
+}
+
+LinearInput NormedInput(const EngineContext& context, int64_t rows) {
+  return {context.activations.normed_narrow.get(), context.spec.hidden_size, rows};
+}
+// What q_b reads.
+LinearInput QueryInput(const EngineContext& context, int64_t rows) {
+  const int64_t rank = context.spec.q_lora_rank;
+  return rank > 0 ? LinearInput{context.activations.q_a_narrow.get(), rank, rows} : NormedInput(context, rows);
+}
+
+// residual += o(attended)
+void AddAttended(EngineContext& context, const AttentionWeights& weights, int64_t rows) {
+  Activations& a = context.activations;
+  const int64_t width = context.spec.num_heads * context.spec.v_head_dim;
+  AddLinear(context, weights.o, {a.attended.get(), RowStride(width), rows}, a.residual.get());
+}
+
+// Fills kv_a, the pages, and the input of q_b.
+void ProjectDown(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
+  Activations& a = context.activations;
+  const LinearInput input = NormedInput(context, batch.size());
+  const bool has_q_a = context.spec.q_lora_rank > 0;
   const LinearJob jobs[] = {{weights.kv_a, input, a.kv_a.get()}, {weights.q_a, input, a.q_a.get()}};
   RunLinears(context, std::span(jobs, has_q_a ? 2 : 1));
   context.pool.Run(batch.size(), [&](int64_t row, int) {
     StoreKv(context, weights, row, batch.pages(row).Token(layer, batch.rows[row].position));
-    if (!has_q_a) return;
-    context.kernels.rms_norm(a.q_a.get() + row * spec.q_lora_rank, weights.q_a_norm, spec.q_lora_rank,
-                             static_cast<float>(spec.lora_norm_eps), nullptr,
-                             a.q_a_narrow.get() + row * spec.q_lora_rank);
+    if (has_q_a) NormQueryRank(context, weights, row);
   });
-  return has_q_a ? LinearInput{a.q_a_narrow.get(), spec.q_lora_rank, batch.size()} : input;
 }
 
 }  // namespace
@@ -73,16 +94,71 @@ void RunAttention(EngineContext& context, const AttentionWeights& weights, int64
                   MlaForm form) {
   Activations& a = context.activations;
   NormInput(context, weights, batch.size());
-  const LinearInput query_input = ProjectDown(context, weights, layer, batch);
-  const LinearJob query_job[] = {{weights.q_b, query_input, a.q.get()}};
+  ProjectDown(context, weights, layer, batch);
+  const LinearJob query_job[] = {{weights.q_b, QueryInput(context, batch.size()), a.q.get()}};
   RunLinears(context, query_job);
   if (form == MlaForm::kAbsorbed) {
     AttendAbsorbed(context, weights, layer, batch);
   } else {
     AttendUnabsorbed(context, weights, layer, batch);
   }
-  const int64_t width = context.spec.num_heads * context.spec.v_head_dim;
-  AddLinear(context, weights.o, {a.attended.get(), RowStride(width), batch.size()}, a.residual.get());
+  AddAttended(context, weights, batch.size());
+}
+
+void ProjectKv(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
+  NormInput(context, weights, batch.size());
+  const LinearJob job[] = {{weights.kv_a, NormedInput(context, batch.size()), context.activations.kv_a.get()}};
+  RunLinears(context, job);
+  context.pool.Run(batch.size(), [&](int64_t row, int) {
+    StoreKv(context, weights, row, batch.pages(row).Token(layer, batch.rows[row].position));
+  });
+}
+
+int64_t PartRows(MlaForm form, int64_t tile_rows) {
+  return form == MlaForm::kAbsorbed ? std::min(kAbsorbedRows, tile_rows) : tile_rows;
+}
+
+AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows) {
+  return {rows * spec.num_heads, form == MlaForm::kAbsorbed ? spec.kv_lora_rank : spec.v_head_dim};
+}
+
+void BeginAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
+                    AttentionSums& sums) {
+  Activations& a = context.activations;
+  NormInput(context, weights, batch.size());
+  if (context.spec.q_lora_rank > 0) {
+    const LinearJob job[] = {{weights.q_a, NormedInput(context, batch.size()), a.q_a.get()}};
+    RunLinears(context, job);
+    context.pool.Run(batch.size(), [&](int64_t row, int) { NormQueryRank(context, weights, row); });
+  }
+  const LinearJob query_job[] = {{weights.q_b, QueryInput(context, batch.size()), a.q.get()}};
+  RunLinears(context, query_job);
+  if (form == MlaForm::kAbsorbed) {
+    sums.Clear(batch.size() * context.spec.num_heads, context.spec.kv_lora_rank);
+    AbsorbQueries(context, weights, batch);
+  } else {
+    sums.Clear(batch.size() * context.spec.num_heads, context.spec.v_head_dim);
+    NarrowQueries(context, batch.size());
+  }
+}
+
+void AttendTo(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+              MlaForm form, std::span<const IndexRange> blocks, AttentionSums& sums) {
+  if (form == MlaForm::kAbsorbed) {
+    AddAbsorbed(context, weights, layer, batch, blocks, sums);
+  } else {
+    AddUnabsorbed(context, weights, layer, batch, blocks, sums);
+  }
+}
+
+void FinishAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
+                     AttentionSums& sums) {
+  if (form == MlaForm::kAbsorbed) {
+    FinishAbsorbed(context, weights, batch, sums);
+  } else {
+    FinishUnabsorbed(context, batch.size(), sums);
+  }
+  AddAttended(context, weights, batch.size());
 }
 
 }  // namespace moestro

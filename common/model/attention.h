@@ -15,6 +15,25 @@ namespace moestro {
 void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                   MlaForm form);
 
+// The same in parts, for a context of which parts come one after the other (context parallelism): ProjectKv for all
+// rows, then, for at most PartRows rows at a time, BeginAttention, AttendTo for each part, FinishAttention. REQUIRES:
+// the residual does not change between.
+//
+// Writes the rows' KV of this layer into their pages.
+void ProjectKv(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch);
+// Rows of a tile that BeginAttention can take, and the sums that it needs for them.
+int64_t PartRows(MlaForm form, int64_t tile_rows);
+AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows);
+// The rows' queries; clears the sums.
+void BeginAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
+                    AttentionSums& sums);
+// What the rows see of these KV blocks of their pages.
+void AttendTo(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+              MlaForm form, std::span<const IndexRange> blocks, AttentionSums& sums);
+// residual += what the rows have attended to.
+void FinishAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
+                     AttentionSums& sums);
+
 AttentionShape AbsorbedShape(const ModelSpec& spec);
 AttentionShape UnabsorbedShape(const ModelSpec& spec);
 
@@ -26,6 +45,18 @@ void AttendAbsorbed(EngineContext& context, const AttentionWeights& weights, int
 // Un-absorbed: the cached vectors are expanded into each head's keys and values, KV block by KV block.
 void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer,
                       const CheckedBatch& batch);
+
+// Their three parts: `queries` from `q`; sums over some blocks; `attended` from sums. Absorbed: at most kAbsorbedRows
+// rows.
+void AbsorbQueries(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch);
+void AddAbsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+                 std::span<const IndexRange> blocks, AttentionSums& sums);
+void FinishAbsorbed(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
+                    const AttentionSums& sums);
+void NarrowQueries(EngineContext& context, int64_t rows);
+void AddUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+                   std::span<const IndexRange> blocks, AttentionSums& sums);
+void FinishUnabsorbed(EngineContext& context, int64_t rows, const AttentionSums& sums);
 
 // Rotates the qk_rope_head_dim numbers of one head's query to the row's position.
 inline void RotateQuery(const EngineContext& context, int64_t row, float* query) {

@@ -9,6 +9,37 @@ namespace {
 
 // At most kAbsorbedRows rows of the batch.
 class AbsorbedRows {
+ private:
+  struct SequenceRuns {
+    std::vector<QueryRun> runs;
+    std::vector<const KvPages*> pages;  // of each
+  };
+  SequenceRuns Sequences() const {
+    SequenceRuns sequences;
+    for (const SequenceRun& run : batch_.runs) {
+      const int64_t first = std::max(run.begin, begin_);
+      const int64_t last = std::min(run.end, begin_ + rows_);
+      if (first >= last) continue;
+      sequences.runs.push_back({first - begin_, last - first, batch_.rows[first].position});
+      sequences.pages.push_back(&batch_.pages(first));
+    }
+    return sequences;
+  }
+
+  // The cached vector is the key of all heads, its latent part their value.
+  auto Blocks(const SequenceRuns& sequences) const {
+    return [this, &sequences](const FlashAttention::BlockRequest& request) {
+      const KvPages& cache = *sequences.pages[request.run];
+      const uint16_t* cached = cache.Block(layer_, request.block);
+      WorkerScratch& scratch = a_.workers[request.worker];
+      context_.kernels.pack_keys(cached, spec_.kv_dim(), request.tokens, spec_.kv_dim(), scratch.packed_keys.get());
+      context_.kernels.pack_values(cached, spec_.kv_dim(), request.tokens, spec_.kv_lora_rank,
+                                   scratch.packed_values.get());
+      const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
+      return KvBlock{scratch.packed_keys.get(), scratch.packed_values.get(), reinterpret_cast<const uint8_t*>(next)};
+    };
+  }
+
  public:
   AbsorbedRows(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                int64_t begin, int64_t rows)
@@ -22,9 +53,23 @@ class AbsorbedRows {
         rows_(rows) {}
 
   void Run() {
+    Queries();
+    const SequenceRuns sequences = Sequences();
+    context_.absorbed_attention.Run(sequences.runs, a_.queries.get(), Blocks(sequences), a_.latents.get(),
+                                    LatentStride());
+    Values();
+  }
+
+  void Queries() {
     context_.pool.Run(spec_.num_heads, [&](int64_t head, int worker) { AbsorbQueries(head, a_.workers[worker]); });
-    Attend();
-    context_.pool.Run(spec_.num_heads, [&](int64_t head, int worker) { ProjectValues(head, a_.workers[worker]); });
+  }
+  void Add(std::span<const IndexRange> blocks, AttentionSums& sums) {
+    const SequenceRuns sequences = Sequences();
+    context_.absorbed_attention.Add(sequences.runs, a_.queries.get(), blocks, Blocks(sequences), sums);
+  }
+  void Finish(const AttentionSums& sums) {
+    context_.absorbed_attention.Finish(rows_, sums, a_.latents.get(), LatentStride());
+    Values();
   }
 
  private:
@@ -49,31 +94,10 @@ class AbsorbedRows {
     return a_.q.get() + ((begin_ + i) * spec_.num_heads + head) * spec_.qk_head_dim();
   }
 
-  // The cached vector is the key of all heads, its latent part their value.
-  void Attend() {
-    std::vector<QueryRun> runs;
-    std::vector<const KvPages*> pages;
-    for (const SequenceRun& run : batch_.runs) {
-      const int64_t first = std::max(run.begin, begin_);
-      const int64_t last = std::min(run.end, begin_ + rows_);
-      if (first >= last) continue;
-      runs.push_back({first - begin_, last - first, batch_.rows[first].position});
-      pages.push_back(&batch_.pages(first));
-    }
-    context_.absorbed_attention.Run(
-        runs, a_.queries.get(),
-        [&](const FlashAttention::BlockRequest& request) {
-          const KvPages& cache = *pages[request.run];
-          const uint16_t* cached = cache.Block(layer_, request.block);
-          WorkerScratch& scratch = a_.workers[request.worker];
-          context_.kernels.pack_keys(cached, spec_.kv_dim(), request.tokens, spec_.kv_dim(), scratch.packed_keys.get());
-          context_.kernels.pack_values(cached, spec_.kv_dim(), request.tokens, spec_.kv_lora_rank,
-                                       scratch.packed_values.get());
-          const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
-          return KvBlock{scratch.packed_keys.get(), scratch.packed_values.get(),
-                         reinterpret_cast<const uint8_t*>(next)};
-        },
-        a_.latents.get(), spec_.num_heads * spec_.kv_lora_rank);
+  int64_t LatentStride() const { return spec_.num_heads * spec_.kv_lora_rank; }
+
+  void Values() {
+    context_.pool.Run(spec_.num_heads, [&](int64_t head, int worker) { ProjectValues(head, a_.workers[worker]); });
   }
 
   // attended = value_up latents
@@ -106,6 +130,20 @@ void AttendAbsorbed(EngineContext& context, const AttentionWeights& weights, int
   for (int64_t begin = 0; begin < batch.size(); begin += kAbsorbedRows) {
     AbsorbedRows(context, weights, layer, batch, begin, std::min(kAbsorbedRows, batch.size() - begin)).Run();
   }
+}
+
+void AbsorbQueries(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch) {
+  AbsorbedRows(context, weights, 0, batch, 0, batch.size()).Queries();
+}
+
+void AddAbsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+                 std::span<const IndexRange> blocks, AttentionSums& sums) {
+  AbsorbedRows(context, weights, layer, batch, 0, batch.size()).Add(blocks, sums);
+}
+
+void FinishAbsorbed(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
+                    const AttentionSums& sums) {
+  AbsorbedRows(context, weights, 0, batch, 0, batch.size()).Finish(sums);
 }
 
 }  // namespace moestro

@@ -7,19 +7,6 @@
 namespace moestro {
 namespace {
 
-// queries[head, row] = [q_nope ; rotated q_rope]
-void NarrowQueries(EngineContext& context, int64_t rows) {
-  const ModelSpec& spec = context.spec;
-  const Activations& a = context.activations;
-  context.pool.Run(rows, [&](int64_t row, int) {
-    for (int64_t head = 0; head < spec.num_heads; ++head) {
-      float* query = a.q.get() + (row * spec.num_heads + head) * spec.qk_head_dim();
-      RotateQuery(context, row, query + spec.qk_nope_head_dim);
-      context.kernels.to_bf16(query, spec.qk_head_dim(), a.queries.get() + (head * rows + row) * spec.qk_head_dim());
-    }
-  });
-}
-
 // One head's keys [key_up latent ; rotated key] and values value_up latent of a KV block, packed in the worker's
 // scratch.
 KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, const uint16_t* cached, int64_t head,
@@ -44,23 +31,56 @@ KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, con
   return {scratch.packed_keys.get(), scratch.packed_values.get(), nullptr};
 }
 
-}  // namespace
-
-void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer,
-                      const CheckedBatch& batch) {
-  NarrowQueries(context, batch.size());
+std::vector<QueryRun> RunsOf(const CheckedBatch& batch) {
   std::vector<QueryRun> runs;
   for (const SequenceRun& run : batch.runs) {
     runs.push_back({run.begin, run.end - run.begin, batch.rows[run.begin].position});
   }
+  return runs;
+}
+
+// The layer's blocks of the batch's sequences, expanded.
+auto ExpandedBlocks(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
+  return [&context, &weights, layer, &batch](const FlashAttention::BlockRequest& request) {
+    const uint16_t* cached = batch.pages(batch.runs[request.run].begin).Block(layer, request.block);
+    return ExpandBlock(context, weights, cached, request.kv_head, request.tokens,
+                       context.activations.workers[request.worker]);
+  };
+}
+
+int64_t AttendedStride(const ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
+
+}  // namespace
+
+// queries[head, row] = [q_nope ; rotated q_rope]
+void NarrowQueries(EngineContext& context, int64_t rows) {
+  const ModelSpec& spec = context.spec;
+  const Activations& a = context.activations;
+  context.pool.Run(rows, [&](int64_t row, int) {
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      float* query = a.q.get() + (row * spec.num_heads + head) * spec.qk_head_dim();
+      RotateQuery(context, row, query + spec.qk_nope_head_dim);
+      context.kernels.to_bf16(query, spec.qk_head_dim(), a.queries.get() + (head * rows + row) * spec.qk_head_dim());
+    }
+  });
+}
+
+void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer,
+                      const CheckedBatch& batch) {
+  NarrowQueries(context, batch.size());
   Activations& a = context.activations;
-  context.unabsorbed_attention.Run(
-      runs, a.queries.get(),
-      [&](const FlashAttention::BlockRequest& request) {
-        const uint16_t* cached = batch.pages(runs[request.run].begin).Block(layer, request.block);
-        return ExpandBlock(context, weights, cached, request.kv_head, request.tokens, a.workers[request.worker]);
-      },
-      a.attended.get(), RowStride(context.spec.num_heads * context.spec.v_head_dim));
+  context.unabsorbed_attention.Run(RunsOf(batch), a.queries.get(), ExpandedBlocks(context, weights, layer, batch),
+                                   a.attended.get(), AttendedStride(context.spec));
+}
+
+void AddUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+                   std::span<const IndexRange> blocks, AttentionSums& sums) {
+  context.unabsorbed_attention.Add(RunsOf(batch), context.activations.queries.get(), blocks,
+                                   ExpandedBlocks(context, weights, layer, batch), sums);
+}
+
+void FinishUnabsorbed(EngineContext& context, int64_t rows, const AttentionSums& sums) {
+  context.unabsorbed_attention.Finish(rows, sums, context.activations.attended.get(), AttendedStride(context.spec));
 }
 
 }  // namespace moestro

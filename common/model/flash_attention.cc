@@ -7,7 +7,6 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
-#include "common/model/buffer.h"
 
 namespace moestro {
 namespace {
@@ -27,13 +26,6 @@ constexpr int64_t kTasksPerThread = 2;
 
 constexpr SoftmaxState kEmpty{-std::numeric_limits<float>::infinity(), 0};
 
-// The sums of some queries over some blocks: value sums [queries, value_dim] still to be divided by state.sum.
-struct Partial {
-  Partial(int64_t queries, int64_t value_dim) : sums(queries * value_dim), states(queries) {}
-  Buffer<float> sums;
-  std::vector<SoftmaxState> states;
-};
-
 struct Scratch {
   Scratch(const AttentionShape& shape, int64_t queries)
       : total(queries, shape.value_dim),
@@ -41,8 +33,8 @@ struct Scratch {
         scores(kTileQueries * kAttentionBlock),
         weights(kTileQueries * kAttentionBlock) {}
 
-  Partial total;
-  Partial part;
+  AttentionSums total;
+  AttentionSums part;
   Buffer<float> scores;      // [tile, block]
   Buffer<uint16_t> weights;  // [tile, block]
 };
@@ -96,6 +88,26 @@ class FlashAttention::Impl {
     } else {
       RunInWaves(source);
     }
+  }
+
+  void Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
+           BlockSource source, AttentionSums& total) {
+    queries_ = queries;
+    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
+    MakeUnits(runs);
+    pool_.Run(std::ssize(units_), [&](int64_t i, int worker) { AddUnit(units_[i], blocks, source, worker, total); });
+  }
+
+  void FinishAll(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
+    pool_.Run(rows, [&](int64_t row, int worker) {
+      float* values = scratch_[worker].part.sums.get();
+      for (int64_t head = 0; head < shape_.heads; ++head) {
+        const int64_t query = (head / shape_.group() * rows + row) * shape_.group() + head % shape_.group();
+        const float* sums = total.sums.get() + query * shape_.value_dim;
+        for (int64_t n = 0; n < shape_.value_dim; ++n) values[n] = sums[n] / total.states[query].sum;
+        kernels_.to_bf16(values, shape_.value_dim, out + row * out_stride + head * shape_.value_dim);
+      }
+    });
   }
 
  private:
@@ -160,7 +172,7 @@ class FlashAttention::Impl {
     const int64_t width = CeilDiv(wanted_tasks(), count);
     const int64_t splits = MaxSplits();
     MOE_CHECK(count * width <= static_cast<int64_t>(shared_.size()) - count);
-    const auto partial = [&](int64_t unit, int64_t i) -> Partial& { return shared_[count + unit * width + i]; };
+    const auto partial = [&](int64_t unit, int64_t i) -> AttentionSums& { return shared_[count + unit * width + i]; };
     for (int64_t begin = 0; begin < splits; begin += width) {
       const int64_t end = std::min(splits, begin + width);
       pool_.Run(count * (end - begin), [&](int64_t task, int worker) {
@@ -179,17 +191,39 @@ class FlashAttention::Impl {
     }
   }
 
-  void AttendSplit(const Unit& unit, int64_t split, BlockSource source, int worker, Partial& part) {
-    std::fill_n(part.sums.get(), unit.queries() * shape_.value_dim, 0.0f);
-    std::fill_n(part.states.begin(), unit.queries(), kEmpty);
-    const int64_t end = std::min(unit.blocks(), (split + 1) * kSplitBlocks);
-    for (int64_t block = split * kSplitBlocks; block < end; ++block) {
-      for (int64_t k = 0; k < unit.kv_heads; ++k) AddBlock(unit, block, k, block + 1 == end, source, worker, part);
+  void AttendSplit(const Unit& unit, int64_t split, BlockSource source, int worker, AttentionSums& part) {
+    const int64_t begin = split * kSplitBlocks;
+    AttendBlocks(unit, {begin, std::min(unit.blocks(), begin + kSplitBlocks)}, source, worker, part);
+  }
+
+  void AttendBlocks(const Unit& unit, IndexRange blocks, BlockSource source, int worker, AttentionSums& part) {
+    part.Clear(unit.queries(), shape_.value_dim);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      for (int64_t k = 0; k < unit.kv_heads; ++k) {
+        AddBlock(unit, block, k, block + 1 == blocks.end, source, worker, part);
+      }
+    }
+  }
+
+  // What the unit's queries see of some blocks, into sums [kv_heads, rows_, group].
+  void AddUnit(const Unit& unit, std::span<const IndexRange> blocks, BlockSource source, int worker,
+               AttentionSums& total) {
+    AttentionSums& part = scratch_[worker].part;
+    for (const IndexRange& range : blocks) {
+      const int64_t end = std::min(range.end, unit.blocks());
+      for (int64_t begin = range.begin; begin < end; begin += kSplitBlocks) {
+        AttendBlocks(unit, {begin, std::min(begin + kSplitBlocks, end)}, source, worker, part);
+        for (int64_t k = 0; k < unit.kv_heads; ++k) {
+          const int64_t first = ((unit.kv_head + k) * rows_ + unit.row) * shape_.group() + unit.head;
+          MergeQueries(part, k * unit.queries_per_kv_head(), unit.queries_per_kv_head(), total, first);
+        }
+      }
     }
   }
 
   // One block of the unit's k-th kv_head.
-  void AddBlock(const Unit& unit, int64_t block, int64_t k, bool last, BlockSource source, int worker, Partial& part) {
+  void AddBlock(const Unit& unit, int64_t block, int64_t k, bool last, BlockSource source, int worker,
+                AttentionSums& part) {
     const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
     const KvBlock kv = source({.run = unit.run,
                                .block = block,
@@ -210,7 +244,7 @@ class FlashAttention::Impl {
 
   // Queries [begin, begin + count), of one kv_head.
   void AddTile(const Unit& unit, int64_t block, int64_t tokens, int64_t begin, int64_t count, const KvBlock& kv,
-               Scratch& scratch, Partial& part) {
+               Scratch& scratch, AttentionSums& part) {
     const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
     const int64_t in_head = begin % unit.queries_per_kv_head();
     const uint16_t* queries =
@@ -231,23 +265,27 @@ class FlashAttention::Impl {
                         kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
-  // total += part, brought to the greater of both maxima. A query that stands before the part's tokens has an empty
-  // one.
-  void Merge(const Unit& unit, const Partial& part, Partial& total) {
-    for (int64_t i = 0; i < unit.queries(); ++i) {
-      const SoftmaxState& from = part.states[i];
-      SoftmaxState& to = total.states[i];
-      if (from.sum == 0) continue;
-      const float max_score = std::max(from.max_score, to.max_score);
-      const float from_factor = std::exp(from.max_score - max_score);
-      const float to_factor = std::exp(to.max_score - max_score);
-      to = {max_score, std::fma(from.sum, from_factor, to.sum * to_factor)};
-      kernels_.axpby(from_factor, part.sums.get() + i * shape_.value_dim, to_factor, shape_.value_dim,
-                     total.sums.get() + i * shape_.value_dim);
+  void Merge(const Unit& unit, const AttentionSums& part, AttentionSums& total) {
+    MergeQueries(part, 0, unit.queries(), total, 0);
+  }
+
+  // total[to..] += part[from..], brought to the greater of both maxima. A query that stands before the part's tokens
+  // has an empty one.
+  void MergeQueries(const AttentionSums& part, int64_t from, int64_t count, AttentionSums& total, int64_t to) {
+    for (int64_t i = 0; i < count; ++i) {
+      const SoftmaxState& source = part.states[from + i];
+      SoftmaxState& target = total.states[to + i];
+      if (source.sum == 0) continue;
+      const float max_score = std::max(source.max_score, target.max_score);
+      const float source_factor = std::exp(source.max_score - max_score);
+      const float target_factor = std::exp(target.max_score - max_score);
+      target = {max_score, std::fma(source.sum, source_factor, target.sum * target_factor)};
+      kernels_.axpby(source_factor, part.sums.get() + (from + i) * shape_.value_dim, target_factor, shape_.value_dim,
+                     total.sums.get() + (to + i) * shape_.value_dim);
     }
   }
 
-  void Finish(const Unit& unit, Partial& total) {
+  void Finish(const Unit& unit, AttentionSums& total) {
     for (int64_t i = 0; i < unit.queries(); ++i) {
       float* sums = total.sums.get() + i * shape_.value_dim;
       const float sum = total.states[i].sum;
@@ -263,7 +301,7 @@ class FlashAttention::Impl {
   WorkerPool& pool_;
   AttentionShape shape_;
   std::vector<Scratch> scratch_;
-  std::vector<Partial> shared_;
+  std::vector<AttentionSums> shared_;
 
   // Of the current run.
   const uint16_t* queries_ = nullptr;
@@ -273,6 +311,14 @@ class FlashAttention::Impl {
   std::vector<Unit> units_;
 };
 
+AttentionSums::AttentionSums(int64_t queries, int64_t value_dim)
+    : sums(queries * value_dim), states(static_cast<size_t>(queries)) {}
+
+void AttentionSums::Clear(int64_t queries, int64_t value_dim) {
+  std::fill_n(sums.get(), queries * value_dim, 0.0f);
+  std::fill_n(states.begin(), queries, kEmpty);
+}
+
 FlashAttention::FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
     : impl_(std::make_unique<Impl>(kernels, pool, shape)) {}
 FlashAttention::~FlashAttention() = default;
@@ -280,6 +326,15 @@ FlashAttention::~FlashAttention() = default;
 void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
                          int64_t out_stride) {
   impl_->Run(runs, queries, source, out, out_stride);
+}
+
+void FlashAttention::Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
+                         BlockSource source, AttentionSums& total) {
+  impl_->Add(runs, queries, blocks, source, total);
+}
+
+void FlashAttention::Finish(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
+  impl_->FinishAll(rows, total, out, out_stride);
 }
 
 }  // namespace moestro

@@ -13,9 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "common/base/math.h"
 #include "common/kernels/cpu/kernels.h"
+#include "common/model/buffer.h"
 #include "common/platform/worker_pool.h"
 
 namespace moestro {
@@ -47,6 +50,16 @@ struct KvBlock {
   const uint8_t* prefetch = nullptr;  // hint: memory that the next block will be made from; null if it is what follows
 };
 
+// Softmax-weighted sums of values over some of the blocks that queries see: value sums still to be divided by
+// state.sum. Two of them merge by their log-sum-exp, whatever blocks they are of.
+struct AttentionSums {
+  AttentionSums(int64_t queries, int64_t value_dim);
+  void Clear(int64_t queries, int64_t value_dim);  // the first ones
+
+  Buffer<float> sums;                // [queries, value_dim]
+  std::vector<SoftmaxState> states;  // [queries]
+};
+
 class FlashAttention {
  public:
   // A run's KV block `block` (positions from block * kAttentionBlock on, `tokens` of them needed) for one kv_head. The
@@ -71,6 +84,14 @@ class FlashAttention {
   // value_dim], row r at out + r * out_stride. Runs lie one behind the other from row 0 on. Not reentrant.
   void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
            int64_t out_stride);
+
+  // The same in parts, for keys and values that are not all there at once (context parallelism). `total`, cleared
+  // before: of queries [kv_heads, rows, group]. Add: what they see of the KV blocks in `blocks`. The bits of the result
+  // depend on the order of the parts and on where they begin, not on rows or threads. A query must have seen something
+  // when Finish divides; both are not reentrant.
+  void Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
+           BlockSource source, AttentionSums& total);
+  void Finish(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride);
 
  private:
   class Impl;

@@ -1,6 +1,7 @@
 #include "common/model/prompt_forward.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -36,19 +37,45 @@ struct PromptForward::Impl {
   // For every tile: the context's activations are those of its rows.
   void ForTiles(absl::FunctionRef<void(IndexRange rows)> work) {
     const ScopedAffinity pinned = context.pool.PinCaller();
-    const int64_t hidden = context.spec.hidden_size;
     for (int64_t begin = 0; begin < batch.size(); begin += options.tile_rows) {
       const IndexRange rows{begin, std::min(begin + options.tile_rows, batch.size())};
-      Activations& a = context.activations;
-      a.residual = Buffer<float>::View(residual.get() + begin * hidden);
-      a.normed_narrow = Buffer<uint16_t>::View(normed_narrow.get() + begin * hidden);
-      a.cosine = Buffer<float>::View(cosine.get() + begin * rope.pairs());
-      a.sine = Buffer<float>::View(sine.get() + begin * rope.pairs());
+      Enter(rows);
       work(rows);
     }
   }
 
+  // The context's activations are those of the rows.
+  void Enter(IndexRange rows) {
+    Activations& a = context.activations;
+    a.residual = Buffer<float>::View(residual.get() + rows.begin * context.spec.hidden_size);
+    a.normed_narrow = Buffer<uint16_t>::View(normed_narrow.get() + rows.begin * context.spec.hidden_size);
+    a.cosine = Buffer<float>::View(cosine.get() + rows.begin * rope.pairs());
+    a.sine = Buffer<float>::View(sine.get() + rows.begin * rope.pairs());
+  }
+
   std::span<const EngineRow> RowsOf(IndexRange rows) const { return batch.rows.subspan(rows.begin, rows.size()); }
+
+  // The rows as a batch, whose KV is in `sequences`.
+  CheckedBatch BatchOf(IndexRange rows, std::span<const KvPages> sequences) const {
+    CheckedBatch tile{RowsOf(rows), sequences, {}};
+    for (const SequenceRun& run : batch.runs) {
+      const SequenceRun part{std::max(run.begin, rows.begin) - rows.begin, std::min(run.end, rows.end) - rows.begin};
+      if (part.begin < part.end) tile.runs.push_back(part);
+    }
+    return tile;
+  }
+
+  // Of attention in parts.
+  int64_t part_rows() const { return PartRows(form, options.tile_rows); }
+  void ForPart(int64_t tile, std::span<const KvPages> sequences,
+               absl::FunctionRef<void(const CheckedBatch& batch)> work) {
+    const ScopedAffinity pinned = context.pool.PinCaller();
+    const IndexRange rows{tile * part_rows(), std::min((tile + 1) * part_rows(), batch.size())};
+    Enter(rows);
+    work(BatchOf(rows, sequences));
+  }
+  // For every sequence index.
+  std::vector<KvPages> Sequences(const KvPages& kv) const { return std::vector<KvPages>(batch.sequences.size(), kv); }
 
   const Options options;
   Rope rope;
@@ -64,7 +91,8 @@ struct PromptForward::Impl {
 
   CheckedBatch batch;
   MlaForm form = MlaForm::kAbsorbed;
-  std::vector<int64_t> wanted;  // rows that want logits
+  std::vector<int64_t> wanted;                  // rows that want logits
+  std::optional<AttentionSums> attention_sums;  // of the tile, where attention comes in parts
 };
 
 PromptForward::PromptForward(const ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options)
@@ -77,8 +105,11 @@ int64_t PromptForward::max_rows() const { return impl_->options.max_rows; }
 
 absl::Status PromptForward::Begin(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form) {
   MOE_ASSIGN_OR_RETURN(impl_->batch, CheckBatch(impl_->context.spec, impl_->options.max_rows, {rows, pages, form}));
-  if (impl_->batch.runs.size() != 1) return absl::InvalidArgumentError("a prompt's pass takes rows of one sequence");
+  if (!impl_->options.parts && impl_->batch.runs.size() != 1) {
+    return absl::InvalidArgumentError("a prompt's pass takes rows of one sequence");
+  }
   impl_->form = form;
+  if (impl_->options.parts) impl_->attention_sums = PartSums(impl_->context.spec, form, impl_->part_rows());
   impl_->wanted = RowsWithLogits(rows);
   if (static_cast<int64_t>(impl_->wanted.size()) <= kLogitRows) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -91,8 +122,38 @@ void PromptForward::Embed(const uint16_t* embedding) {
 
 void PromptForward::Attention(int64_t layer, const AttentionWeights& weights) {
   impl_->ForTiles([&](IndexRange rows) {
-    const CheckedBatch tile{impl_->RowsOf(rows), impl_->batch.sequences, {{0, rows.size()}}};
-    RunAttention(impl_->context, weights, layer, tile, impl_->form);
+    RunAttention(impl_->context, weights, layer, impl_->BatchOf(rows, impl_->batch.sequences), impl_->form);
+  });
+}
+
+// The layer's KV is the only one in `kv`.
+constexpr int64_t kOnlyLayer = 0;
+
+void PromptForward::ProjectKv(const AttentionWeights& weights, const KvPages& kv) {
+  const std::vector<KvPages> sequences = impl_->Sequences(kv);
+  impl_->ForTiles([&](IndexRange rows) {
+    moestro::ProjectKv(impl_->context, weights, kOnlyLayer, impl_->BatchOf(rows, sequences));
+  });
+}
+
+int64_t PromptForward::attention_tiles() const { return CeilDiv(impl_->batch.size(), impl_->part_rows()); }
+
+void PromptForward::BeginAttention(int64_t tile, const AttentionWeights& weights) {
+  impl_->ForPart(tile, impl_->batch.sequences, [&](const CheckedBatch& batch) {
+    moestro::BeginAttention(impl_->context, weights, batch, impl_->form, *impl_->attention_sums);
+  });
+}
+
+void PromptForward::AttendTo(int64_t tile, const AttentionWeights& weights, const KvPages& kv,
+                             std::span<const IndexRange> blocks) {
+  impl_->ForPart(tile, impl_->Sequences(kv), [&](const CheckedBatch& batch) {
+    moestro::AttendTo(impl_->context, weights, kOnlyLayer, batch, impl_->form, blocks, *impl_->attention_sums);
+  });
+}
+
+void PromptForward::FinishAttention(int64_t tile, const AttentionWeights& weights) {
+  impl_->ForPart(tile, impl_->batch.sequences, [&](const CheckedBatch& batch) {
+    moestro::FinishAttention(impl_->context, weights, batch, impl_->form, *impl_->attention_sums);
   });
 }
 
@@ -117,10 +178,19 @@ absl::Status PromptForward::Route(const FeedForwardWeights& weights) {
 }
 
 void PromptForward::Experts(const ExpertSlice& slice) {
-  const ScopedAffinity pinned = impl_->context.pool.PinCaller();
-  RunExperts(MoeContextOf(impl_->context), impl_->options.tile_rows, slice, impl_->plan, impl_->normed_narrow.get(),
-             impl_->sums.get());
+  Experts(slice, impl_->plan, impl_->normed_narrow.get(), impl_->sums.get());
 }
+
+void PromptForward::Experts(const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x, float* sums) {
+  const ScopedAffinity pinned = impl_->context.pool.PinCaller();
+  RunExperts(MoeContextOf(impl_->context), impl_->options.tile_rows, slice, plan, x, sums);
+}
+
+const uint16_t* PromptForward::expert_input() const { return impl_->normed_narrow.get(); }
+std::span<const ExpertChoice> PromptForward::choices() const {
+  return std::span(impl_->choices).first(impl_->batch.size() * impl_->context.spec.experts_per_token);
+}
+float* PromptForward::expert_sums() { return impl_->sums.get(); }
 
 void PromptForward::SharedExpert(const MlpWeights& weights) {
   impl_->ForTiles([&](IndexRange rows) {

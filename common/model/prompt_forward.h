@@ -25,6 +25,7 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
   struct Options {
     int64_t max_rows = 0;   // of one pass
     int64_t tile_rows = 0;  // rows that go through a module together
+    bool parts = false;     // attention comes in parts
   };
   // Spec, kernels and pool must outlive it. REQUIRES a spec that CheckSpec accepts.
   PromptForward(const ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options);
@@ -32,14 +33,17 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
 
   int64_t max_rows() const;
 
-  // A new pass: rows of one sequence at consecutive positions, at most kLogitRows of which want logits; everything
-  // before them is in the pages. The spans must live until the pass ends. INVALID_ARGUMENT as Engine::Forward.
+  // A new pass: rows of one prompt, at most kLogitRows of which want logits. Without parts (below) they stand at
+  // consecutive positions and everything before them is in the pages; with parts they may be several runs of positions,
+  // each under a sequence index of its own. The spans must live until the pass ends. INVALID_ARGUMENT as
+  // Engine::Forward.
   absl::Status Begin(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form);
 
   // Then, once each and in this order. Weights may go away when the function has returned.
   void Embed(const uint16_t* embedding);
   //   For every layer: attention ...
   void Attention(int64_t layer, const AttentionWeights& weights);
+  //   (or that in parts, see below)
   //   ... and a dense MLP; or the router, all experts in ascending id, and the shared expert (which may have no rows).
   void Dense(const FeedForwardWeights& weights);
   absl::Status Route(const FeedForwardWeights& weights);  // INTERNAL if scores are NaN
@@ -49,6 +53,23 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
   void FinalNorm(const float* weights);
   void Head(const HeadSlice& slice);
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+  // Attention in parts, where other ranks compute parts of the context: ProjectKv, then for every tile in
+  // [0, attention_tiles()) BeginAttention, AttendTo for each part, FinishAttention. `kv` holds the layer that is being
+  // computed and no other, for all positions.
+  void ProjectKv(const AttentionWeights& weights, const KvPages& kv);
+  int64_t attention_tiles() const;
+  void BeginAttention(int64_t tile, const AttentionWeights& weights);
+  void AttendTo(int64_t tile, const AttentionWeights& weights, const KvPages& kv, std::span<const IndexRange> blocks);
+  void FinishAttention(int64_t tile, const AttentionWeights& weights);
+
+  // Between Route and SharedExpert: what the rows' experts read, BF16 [rows, hidden], which they are,
+  // [rows, experts_per_token], and where their sums belong, F32 [rows, hidden], for whoever computes them elsewhere.
+  const uint16_t* expert_input() const;
+  std::span<const ExpertChoice> choices() const;
+  float* expert_sums();
+  // The slice's experts for any rows, as RunExperts (moe.h).
+  void Experts(const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x, float* sums);
 
  private:
   struct Impl;

@@ -81,10 +81,15 @@ Json Head(const ModelSpec& spec, bool fp8) {
   return json;
 }
 
-absl::StatusOr<Json> InspectConfig(const std::string& path) {
+absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string config(std::istreambuf_iterator<char>(file), {});
+  std::string config(std::istreambuf_iterator<char>(file), {});
   if (!file.is_open() || file.bad()) return absl::NotFoundError("cannot read " + path);
+  return config;
+}
+
+absl::StatusOr<Json> InspectConfig(const std::string& path) {
+  MOE_ASSIGN_OR_RETURN(const std::string config, ReadConfig(path));
   MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config, /*tokenizer_json=*/""));
   // ParseModelSpec has accepted it: the only quantisation there is, is FP8.
   const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
@@ -125,6 +130,13 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
 }
 
 }  // namespace
+
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& path) {
+  std::error_code error;
+  const bool directory = std::filesystem::is_directory(path, error);
+  MOE_ASSIGN_OR_RETURN(const std::string config, ReadConfig(directory ? path + "/config.json" : path));
+  return ParseModelSpec(config, /*tokenizer_json=*/"");
+}
 
 absl::StatusOr<Json> InspectCheckpoint(const std::string& path, const std::string& instance) {
   MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(instance), "--instance"));

@@ -13,6 +13,9 @@ namespace moestro {
 // need. `instance`: the node whose segments are searched for this checkpoint.
 absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& path, const std::string& instance);
 
+// The shapes alone: of a checkpoint directory, or a config.json.
+absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& path);
+
 // A weight segment in shared memory. `verify` reads all of its data and compares checksums.
 absl::StatusOr<nlohmann::ordered_json> InspectSegment(const std::string& name, bool verify);
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   moestro::AddMakeModelCommand(app, commands);
   moestro::AddBenchCommand(app, commands);
   moestro::AddRoutingCommand(app, commands);
+  moestro::AddPlanCommand(app, commands);
   moestro::AddSimulateCommand(app, commands);
 
   try {

@@ -1,5 +1,5 @@
-// `moestro simulate`: what a streamed prefill would take on a machine described by a file. The only file of the command
-// line that looks into the prefill role: its pipeline is what runs, on a simulated device.
+// `moestro simulate`: what a streamed prefill would take on a machine described by a file: the prefill role's pipeline
+// is what runs, on a simulated device.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -15,8 +15,10 @@
 #include "services/cli/command.h"
 #include "services/cli/hardware_file.h"
 #include "services/cli/output.h"
+#include "services/cli/paper_claims.h"
 #include "services/cli/published_models.h"
 #include "services/cli/simulate_decode.h"
+#include "services/cli/simulate_ranks.h"
 #include "services/prefill/stream/simulate.h"
 
 namespace moestro {
@@ -27,6 +29,7 @@ struct SimulateFlags {
   std::string model = "deepseek-v3";
   std::vector<int64_t> tokens = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
   MemoryLimits limits;
+  int ranks = 1;
   std::string trace_file;
   bool paper = false;
   bool json = false;
@@ -98,7 +101,7 @@ absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSp
   };
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   const auto add = [&](const std::string& what, double paper, double here) {
-    claims.push_back({{"what", what}, {"paper", paper}, {"simulated", here}, {"deviation", here / paper - 1}});
+    claims.push_back(Claim(what, paper, here));
   };
   MOE_ASSIGN_OR_RETURN(const PipelineReport of4k, simulate(4, limits.ring_slots));
   MOE_ASSIGN_OR_RETURN(const PipelineReport of20k, simulate(20, limits.ring_slots));
@@ -144,10 +147,15 @@ absl::Status Simulate(SimulateFlags flags) {
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
   const ModelSpec spec = PublishedModel(flags.model);
+  for (const int64_t tokens : flags.tokens) {
+    MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", tokens, 1, spec.max_position_embeddings));
+  }
+  if (flags.ranks > 1) {
+    return SimulateSeveral(hardware, {flags.model, flags.tokens, flags.limits, flags.ranks, flags.paper, flags.json});
+  }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   PipelineReport last;
   for (const int64_t tokens : flags.tokens) {
-    MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", tokens, 1, spec.max_position_embeddings));
     MOE_ASSIGN_OR_RETURN(SimulatedPrefill simulated,
                          SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, flags.limits));
     rows.push_back(RowJson(tokens, simulated));
@@ -166,12 +174,7 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   PrintText(absl::StrCat(flags.model, ", FP8, streamed on ", hardware.name, "\n"));
   PrintTable(rows);
-  if (flags.paper) PrintText("\nDeepSeek-V3 in the paper                            paper  simulated  deviation\n");
-  for (const auto& claim : claims) {
-    PrintText(absl::StrFormat("%-47s %9.7g %10.5g %+8.1f %%\n", claim["what"].get<std::string>(),
-                              claim["paper"].get<double>(), claim["simulated"].get<double>(),
-                              100 * claim["deviation"].get<double>()));
-  }
+  if (flags.paper) PrintClaims(claims);
   return absl::OkStatus();
 }
 
@@ -186,6 +189,8 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--model", flags->model, "Its published configuration, in FP8")
       ->check(CLI::IsMember(PublishedModels()));
   command->add_option("--tokens", flags->tokens, "Prompt lengths")->delimiter(',');
+  command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each such as the file says")
+      ->check(CLI::Range(1, 8));
   command->add_option("--ring-slots", flags->limits.ring_slots, "Experts in GPU memory at once; 0: as many as fit")
       ->check(CLI::Range(0, 4096));
   command->add_option("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
@@ -195,10 +200,11 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--experts-together", flags->limits.max_experts_together, "Experts that one launch computes")
       ->check(CLI::Range(1, 4096));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
-  command->add_flag("--paper", flags->paper,
-                    "Every expert a launch of its own, and the paper's figures for DeepSeek-V3 on one RTX 5090; with "
-                    "--decode those of "
-                    "decode on RTX 5090 and 2x EPYC 9355");
+  command->add_flag(
+      "--paper", flags->paper,
+      "Every expert a launch of its own, and the paper's figures for DeepSeek-V3 on one RTX 5090, or two; with "
+      "--decode those of "
+      "decode on RTX 5090 and 2x EPYC 9355");
   CLI::Option* decode = command->add_flag("--decode", flags->decode,
                                           "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
                                           "as one batch and as two that take turns");

@@ -40,22 +40,20 @@ void AddMlp(const MlpWeights& mlp, double rows, KernelCost& cost, double count =
   AddElementwise(count * rows, 3 * mlp.gate.rows, cost);  // silu(gate) * up
 }
 
-void AddAttention(const ModelSpec& spec, const AttentionWeights& w, const PromptRun& run, IndexRange pass,
+void AddAttention(const ModelSpec& spec, const AttentionWeights& w, MlaForm form, const StepLoad& load,
                   KernelCost& cost) {
-  const auto rows = static_cast<double>(pass.size());
-  const auto before = static_cast<double>(run.rows[pass.begin].position);
+  const double rows = load.rows;
   const auto heads = static_cast<double>(spec.num_heads);
-  const double visible = rows * before + rows * (rows + 1) / 2;  // pairs of a query and a position
   AddLinear(w.q_a, rows, cost);
   AddLinear(w.q_b, rows, cost);
   AddLinear(w.kv_a, rows, cost);
   AddLinear(w.o, rows, cost);
-  if (run.form == MlaForm::kAbsorbed) {
+  if (form == MlaForm::kAbsorbed) {
     AddLinear(w.kv_b, rows, cost);  // its key half transposed, on queries; its value half on what was attended
-    cost.attention_flops += 2 * heads * static_cast<double>(spec.kv_dim() + spec.kv_lora_rank) * visible;
+    cost.attention_flops += 2 * heads * static_cast<double>(spec.kv_dim() + spec.kv_lora_rank) * load.visible_pairs;
   } else {
-    AddLinear(w.kv_b, before + rows, cost);
-    cost.attention_flops += 2 * heads * static_cast<double>(spec.qk_head_dim() + spec.v_head_dim) * visible;
+    AddLinear(w.kv_b, load.context, cost);
+    cost.attention_flops += 2 * heads * static_cast<double>(spec.qk_head_dim() + spec.v_head_dim) * load.visible_pairs;
   }
   const int64_t queries = spec.num_heads * spec.qk_head_dim();
   AddElementwise(rows, 2 * spec.hidden_size, cost);                    // norm
@@ -68,18 +66,17 @@ void AddAttention(const ModelSpec& spec, const AttentionWeights& w, const Prompt
 
 }  // namespace
 
-KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
-                    std::span<const StagedModule> modules) {
+KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
+                    const Step& step, std::span<const StagedModule> modules) {
   KernelCost cost{.kernels = 0};
-  const IndexRange pass = run.PassRows(step.pass);
-  const auto rows = static_cast<double>(pass.size());
+  const double rows = load.rows;
   const LayerWeights* layer = step.layer < std::ssize(weights.layers) ? &weights.layers[step.layer] : nullptr;
   switch (step.kind) {
     case StepKind::kEmbed:
       AddElementwise(rows, 2 * spec.hidden_size, cost);
       break;
     case StepKind::kAttention:
-      AddAttention(spec, layer->attention, run, pass, cost);
+      AddAttention(spec, layer->attention, form, load, cost);
       break;
     case StepKind::kDense:
     case StepKind::kSharedExpert:
@@ -93,18 +90,34 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const Pr
       break;
     case StepKind::kExperts: {
       const auto experts = static_cast<double>(modules.size());
-      const double routed = rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
+      const double routed =
+          load.routed_rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
       AddElementwise(experts * routed, 2 * spec.hidden_size, cost);  // bringing an expert's rows together
       AddMlp(layer->feed_forward.experts.front(), routed, cost, experts);
       AddElementwise(experts * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
       break;
     }
+    case StepKind::kDispatch:
+    case StepKind::kCombine:
+      break;               // what they launch is no cost of the step alone
     case StepKind::kHead:  // of a row or few
       cost.memory_bytes = static_cast<double>(modules[0].module->image.bytes);
       cost.kernels = 1;
       break;
   }
   return cost;
+}
+
+KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
+                    std::span<const StagedModule> modules) {
+  const IndexRange pass = run.PassRows(step.pass);
+  const auto rows = static_cast<double>(pass.size());
+  const auto before = static_cast<double>(run.rows[pass.begin].position);
+  const StepLoad load{.rows = rows,
+                      .visible_pairs = rows * before + rows * (rows + 1) / 2,
+                      .context = before + rows,
+                      .routed_rows = rows};
+  return StepCost(spec, weights, run.form, load, step, modules);
 }
 
 }  // namespace moestro

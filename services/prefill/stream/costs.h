@@ -8,9 +8,20 @@
 
 namespace moestro {
 
-// Only shapes and types of the weights are looked at. Tokens are taken to be spread evenly over the experts,
+// What a step has to do.
+struct StepLoad {
+  double rows = 0;           // that it computes
+  double visible_pairs = 0;  // of a row and a position that it sees
+  double context = 0;        // positions whose keys and values are expanded
+  double routed_rows = 0;    // that the layer's experts share
+};
+
+// Only shapes and types of the weights are looked at. Rows are taken to be spread evenly over the experts,
 // attention's keys and values to be expanded from the latents once a layer, and kernels to be those that a GPU's usual
 // libraries have: a product each for gate, up and down, inputs rounded to FP8 by the kernel before.
+device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
+                            const Step& step, std::span<const StagedModule> modules);
+// Of a step that computes the rows of its pass.
 device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
                             std::span<const StagedModule> modules);
 

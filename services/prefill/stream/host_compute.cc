@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/base/check.h"
 #include "common/base/status.h"
 #include "services/prefill/stream/costs.h"
+#include "services/prefill/stream/host_steps.h"
 
 namespace moestro {
 
@@ -42,61 +42,12 @@ absl::Status HostCompute::Launch(const Step& step, std::span<const StagedModule>
 }
 
 std::function<absl::Status()> HostCompute::WorkOf(const Step& step, std::span<const StagedModule> modules) {
-  const int64_t layer = step.layer;
-  // Functions that cannot fail.
-  const auto always_ok = [](auto work) {
-    return [work = std::move(work)] {
-      work();
-      return absl::OkStatus();
-    };
+  std::function<absl::Status()> work = HostStepWork(spec_, weights_, run_.form, step, modules, *forward_);
+  if (step.kind != StepKind::kEmbed) return work;
+  return [this, pass = step.pass, work = std::move(work)] {
+    MOE_RETURN_IF_ERROR(BeginPass(pass));
+    return work();
   };
-  switch (step.kind) {
-    case StepKind::kEmbed:
-      return [this, pass = step.pass] {
-        MOE_RETURN_IF_ERROR(BeginPass(pass));
-        forward_->Embed(weights_.embedding);
-        return absl::OkStatus();
-      };
-    case StepKind::kAttention:
-      return always_ok([this, layer,
-                        w = Staged(spec_, run_.form, weights_.layers[layer].attention, modules[0].module->image,
-                                   modules[0].base)] { forward_->Attention(layer, w); });
-    case StepKind::kDense:
-      return always_ok([this, w = Staged(spec_, weights_.layers[layer].feed_forward, modules[0].module->image,
-                                         modules[0].base)] { forward_->Dense(w); });
-    case StepKind::kRoute:
-      return [this, w = Staged(spec_, weights_.layers[layer].feed_forward, modules[0].module->image, modules[0].base)] {
-        return forward_->Route(w);
-      };
-    case StepKind::kExperts: {
-      std::vector<MlpWeights> experts;
-      for (const StagedModule& m : modules) {
-        experts.push_back(
-            Staged(weights_.layers[layer].feed_forward.experts[m.module->index], m.module->image, m.base));
-      }
-      return always_ok([this, experts = std::move(experts), first = modules[0].module->index] {
-        forward_->Experts({experts, first});
-      });
-    }
-    case StepKind::kSharedExpert:
-      return always_ok([this, w = Staged(spec_, weights_.layers[layer].feed_forward, modules[0].module->image,
-                                         modules[0].base)] { forward_->SharedExpert(w.always); });
-    case StepKind::kHead: {
-      const Module& m = *modules[0].module;
-      const PackedMatrix slice = Staged(SliceRows(weights_.head, m.first, m.rows), m.image, modules[0].base);
-      const float* norm = nullptr;
-      if (m.index == 0) {
-        norm = reinterpret_cast<const float*>(
-            m.image.Relocated(reinterpret_cast<const uint8_t*>(weights_.final_norm), modules[0].base));
-      }
-      return always_ok([this, slice, norm, first = m.first] {
-        if (norm != nullptr) forward_->FinalNorm(norm);
-        forward_->Head({slice, first});
-      });
-    }
-  }
-  MOE_CHECK(false);
-  return nullptr;
 }
 
 absl::Status HostCompute::Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {

@@ -54,19 +54,15 @@ class Scheduler {
         case ModuleKind::kRouter:
           router = Stage(module);
           AddStep({.kind = StepKind::kRoute, .pass = pass, .layer = module.layer, .uses = {router, router + 1}});
+          if (options_.exchanges) AddStep({.kind = StepKind::kDispatch, .pass = pass, .layer = module.layer});
+          if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
-        case ModuleKind::kExpert:
-          Stage(module);
-          if (ends_layer || (module.index + 1) % together_ == 0) AddExperts(pass, module);
-          if (ends_layer) {
-            AddStep({.kind = StepKind::kSharedExpert,
-                     .pass = pass,
-                     .layer = module.layer,
-                     .uses = {router, router + 1},
-                     .releases = {router, router + 1},
-                     .ends_layer = true});
-          }
+        case ModuleKind::kExpert: {
+          const int64_t staged = Stage(module) - router;  // experts of the layer, so far
+          if (ends_layer || staged % together_ == 0) AddExperts(pass, module.layer, staged);
+          if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
+        }
         case ModuleKind::kHead:
           if (pass + 1 == options_.passes) AddDense(StepKind::kHead, pass, module, false);
           break;
@@ -98,11 +94,22 @@ class Scheduler {
              .ends_layer = ends_layer});
   }
 
-  // The experts staged since the last launch, `last` included.
-  void AddExperts(int64_t pass, const Module& last) {
+  // The experts staged since the last launch, of the layer's `staged` ones.
+  void AddExperts(int64_t pass, int64_t layer, int64_t staged) {
     const int64_t end = std::ssize(schedule_.stagings);
-    const IndexRange experts{end - 1 - last.index % together_, end};
-    AddStep({.kind = StepKind::kExperts, .pass = pass, .layer = last.layer, .uses = experts, .releases = experts});
+    const IndexRange experts{end - 1 - (staged - 1) % together_, end};
+    AddStep({.kind = StepKind::kExperts, .pass = pass, .layer = layer, .uses = experts, .releases = experts});
+  }
+
+  // After all experts of the layer.
+  void AddSharedExpert(int64_t pass, int64_t layer, int64_t router) {
+    if (options_.exchanges) AddStep({.kind = StepKind::kCombine, .pass = pass, .layer = layer});
+    AddStep({.kind = StepKind::kSharedExpert,
+             .pass = pass,
+             .layer = layer,
+             .uses = {router, router + 1},
+             .releases = {router, router + 1},
+             .ends_layer = true});
   }
 
   // Expert n of the run takes slot n mod slots when expert n - slots has been released.
@@ -204,8 +211,12 @@ const char* StepName(StepKind kind) {
       return "dense";
     case StepKind::kRoute:
       return "route";
+    case StepKind::kDispatch:
+      return "dispatch";
     case StepKind::kExperts:
       return "experts";
+    case StepKind::kCombine:
+      return "combine";
     case StepKind::kSharedExpert:
       return "shared expert";
     case StepKind::kHead:

@@ -20,7 +20,8 @@ struct Staging {
   int64_t released_by = -1;  // the step after which the memory is free
 };
 
-enum class StepKind { kEmbed, kAttention, kDense, kRoute, kExperts, kSharedExpert, kHead };
+// kDispatch and kCombine are exchanges with other ranks, around a layer's experts (../distributed).
+enum class StepKind { kEmbed, kAttention, kDense, kRoute, kDispatch, kExperts, kCombine, kSharedExpert, kHead };
 const char* StepName(StepKind kind);
 
 // What is launched on the device as one.
@@ -44,6 +45,7 @@ struct ScheduleOptions {
   int64_t ring_slots = 2;   // experts that fit; 2 or more
   int64_t dense_bytes = 0;  // for all modules but experts
   int64_t max_experts_together = kMaxExpertsTogether;
+  bool exchanges = false;  // whether there are steps kDispatch and kCombine
 };
 
 struct Schedule {
@@ -63,8 +65,8 @@ inline constexpr int64_t kKvBuffers = 2;
 // and as many waiting the ring is not full.
 int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together = kMaxExpertsTogether);
 
-// `modules` (ListModules) must outlive the schedule. The head takes part in the last pass only. RESOURCE_EXHAUSTED if a
-// module does not fit into dense_bytes.
+// `modules` (ListModules, or that with fewer experts or without the head) must outlive the schedule. The head takes
+// part in the last pass only. RESOURCE_EXHAUSTED if a module does not fit into dense_bytes.
 absl::StatusOr<Schedule> MakeSchedule(const std::vector<Module>& modules, const ScheduleOptions& options);
 
 // Bytes of a slot: the largest expert. 0 if there are none.

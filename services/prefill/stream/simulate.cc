@@ -14,10 +14,6 @@
 namespace moestro {
 namespace {
 
-// Rows that a GPU takes through attention and the router together: many enough to fill it, few enough that their
-// queries (0.4 MB a row for DeepSeek-V3) stay below 2 GB.
-constexpr int64_t kGpuTileRows = 4096;
-
 // Hands out addresses as the segment's writer lays tensors out.
 class Layout {
  public:

@@ -17,6 +17,10 @@ namespace moestro {
 // have the type `linear`; embedding and head are BF16.
 ModelWeights ShapesOnly(const ModelSpec& spec, DType linear);
 
+// Rows that a GPU takes through attention and the router together: many enough to fill it, few enough that their
+// queries (0.4 MB a row for DeepSeek-V3) stay below 2 GB.
+inline constexpr int64_t kGpuTileRows = 4096;
+
 // Every step costs what StepCost says; keys and values go back to the host.
 class SimCompute final : public StreamCompute {
  public:

@@ -53,9 +53,10 @@ struct Rows {
   int64_t sequence, position, count;
 };
 
-// BF16 [row][heads * value_dim].
+// BF16 [row][heads * value_dim]. With `parts`: KV blocks that are attended to one after the other, then merged.
 std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kernels, int threads,
-                                          const std::vector<Rows>& rows) {
+                                          const std::vector<Rows>& rows,
+                                          const std::vector<std::vector<IndexRange>>& parts = {}) {
   WorkerPool pool(threads);
   FlashAttention attention(kernels, pool, c.shape);
   std::vector<QueryRun> runs;
@@ -81,21 +82,26 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
     keys.emplace_back(PackedBytes(DType::kBF16, kAttentionBlock, c.shape.key_dim));
     values.emplace_back(PackedBytes(DType::kBF16, c.shape.value_dim, kAttentionBlock));
   }
-  attention.Run(
-      runs, queries.data(),
-      [&](const FlashAttention::BlockRequest& request) {
-        const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
-        const int64_t token = request.block * kAttentionBlock;
-        uint8_t* packed_keys = keys[static_cast<size_t>(request.worker)].get();
-        uint8_t* packed_values = values[static_cast<size_t>(request.worker)].get();
-        // As a cache holds them: more tokens than are visible.
-        const int64_t tokens = std::min(kAttentionBlock, c.context - token);
-        kernels.pack_keys(c.Key(sequence, request.kv_head, token), c.width(), tokens, c.shape.key_dim, packed_keys);
-        kernels.pack_values(c.Value(sequence, request.kv_head, token), c.width(), tokens, c.shape.value_dim,
-                            packed_values);
-        return KvBlock{packed_keys, packed_values};
-      },
-      out.data(), c.shape.heads * c.shape.value_dim);
+  const auto source = [&](const FlashAttention::BlockRequest& request) {
+    const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
+    const int64_t token = request.block * kAttentionBlock;
+    uint8_t* packed_keys = keys[static_cast<size_t>(request.worker)].get();
+    uint8_t* packed_values = values[static_cast<size_t>(request.worker)].get();
+    // As a cache holds them: more tokens than are visible.
+    const int64_t tokens = std::min(kAttentionBlock, c.context - token);
+    kernels.pack_keys(c.Key(sequence, request.kv_head, token), c.width(), tokens, c.shape.key_dim, packed_keys);
+    kernels.pack_values(c.Value(sequence, request.kv_head, token), c.width(), tokens, c.shape.value_dim, packed_values);
+    return KvBlock{packed_keys, packed_values};
+  };
+  const int64_t out_stride = c.shape.heads * c.shape.value_dim;
+  if (parts.empty()) {
+    attention.Run(runs, queries.data(), source, out.data(), out_stride);
+  } else {
+    AttentionSums total(count * c.shape.heads, c.shape.value_dim);
+    total.Clear(count * c.shape.heads, c.shape.value_dim);
+    for (const auto& blocks : parts) attention.Add(runs, queries.data(), blocks, source, total);
+    attention.Finish(count, total, out.data(), out_stride);
+  }
   std::vector<std::vector<uint16_t>> result;
   const int64_t width = c.shape.heads * c.shape.value_dim;
   for (int64_t row = 0; row < count; ++row)
@@ -182,6 +188,35 @@ TEST(FlashAttention, BitsDependOnTheQueryAlone) {
           EXPECT_EQ(Attend(c, *kernels, threads, {{0, begin + first, 21}})[static_cast<size_t>(row - first)], chunk[i]);
         }
       }
+    }
+  }
+}
+
+// As ranks of a context-parallel prefill do it: any blocks in any order.
+TEST(FlashAttention, InPartsAgainstDouble) {
+  for (const Case& c : Cases()) {
+    const int64_t blocks = CeilDiv(c.context, kAttentionBlock);
+    const std::vector<std::vector<IndexRange>> parts = {
+        {{blocks - 1, blocks}}, {}, {{0, 0}, {blocks / 2, blocks - 1}}, {{1, blocks / 2}, {0, 1}}};
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const std::vector<Rows> rows = {{1, 0, 3}, {0, 62, 4}, {1, c.context - 2, 2}};
+      const auto results = Attend(c, *kernels, 2, rows, parts);
+      size_t i = 0;
+      for (const Rows& run : rows) {
+        for (int64_t row = 0; row < run.count; ++row) {
+          ASSERT_NO_FATAL_FAILURE(ExpectCloseToExact(c, *kernels, {run.sequence, run.position + row, 1}, results[i++]));
+        }
+      }
+    }
+  }
+}
+
+TEST(FlashAttention, OnePartIsTheWhole) {
+  for (const Case& c : Cases()) {
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const std::vector<Rows> rows = {{0, c.context - 70, 70}, {1, 0, 3}};
+      EXPECT_EQ(Attend(c, *kernels, 2, rows, {{{0, CeilDiv(c.context, kAttentionBlock)}}}),
+                Attend(c, *kernels, 2, rows));
     }
   }
 }

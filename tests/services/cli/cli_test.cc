@@ -126,6 +126,7 @@ class CliTest : public ::testing::Test {
     AddSegmentsCommands(app, commands);
     AddMakeModelCommand(app, commands);
     AddRoutingCommand(app, commands);
+    AddPlanCommand(app, commands);
     AddSimulateCommand(app, commands);
     AddBenchCommand(app, commands);
     AddEvalCommand(app, commands);
@@ -361,6 +362,43 @@ TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   EXPECT_THAT(Run({"simulate", machine, "--decode", "--context", "0"}, false).status.message(), HasSubstr("--context"));
   EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--decode"}, false).status.message(),
               HasSubstr("H200: decode needs 'cpu_memory_bytes_per_second'"));
+}
+
+// Two devices: a layer in either way, whole prompts, and 45K tokens, each within 15 % of the paper; the share of
+// standard EP's exchanges in its layer a little above that.
+TEST_F(CliTest, SimulateTwoDevicesComparesWithThePaper) {
+  const Result result = Run(
+      {"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--ranks", "2", "--tokens", "20480", "--paper", "--json"},
+      /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.at("prefill").size(), 1u);
+  EXPECT_EQ(out["prefill"][0].at("ways").size(), 3u);
+  ASSERT_EQ(out.at("paper").size(), 6u);
+  for (const json& claim : out["paper"]) {
+    const bool at_most = claim.at("what").get<std::string>().find("(at most)") != std::string::npos;
+    const bool share = claim.at("what").get<std::string>().find("dispatch and combine") != std::string::npos;
+    EXPECT_LE(claim.at("deviation").get<double>(), at_most ? 0 : share ? 0.2 : 0.15) << claim;
+    EXPECT_GE(claim.at("deviation").get<double>(), at_most ? -1 : -0.15) << claim;
+  }
+}
+
+TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
+  const Result result = Run({"plan", "--explain", "dslp", "--ranks", "2", "--tokens", "20480", "--json"}, false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out.at("break_even_ranks"), 8);
+  EXPECT_EQ(out.at("small_ep").at("dispatch_sent_bytes"), 10240 * (2 * 7168 + 8 * 8));
+  EXPECT_EQ(out.at("small_ep").at("combine_sent_bytes"), 10240 * 4 * 7168);
+  EXPECT_EQ(out.at("standard_ep").at("dispatch_sent_bytes"), 10240 * 8 / 2 * (2 * 7168 + 4) + 8);
+  EXPECT_NEAR(out.at("small_over_standard").get<double>(), 2.0 / 8, 0.001);
+
+  const Result text = Run({"plan", "--explain", "dslp", "--model", "kimi-k2"}, false);
+  ASSERT_TRUE(text.status.ok()) << text.status;
+  EXPECT_THAT(text.out, HasSubstr("Break-even: S <= A = 8"));
+  EXPECT_THAT(Run({"plan", "--explain", "dslp", "--model", directory_ + "/none"}, false).status.message(),
+              HasSubstr("--model"));
+  EXPECT_THAT(Run({"plan", "--explain", "dslp", "--ranks", "1"}, false).status.message(), HasSubstr("--ranks"));
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {

@@ -113,6 +113,9 @@ absl::Status CudaCompute::Launch(const Step& step, std::span<const StagedModule>
           [pass, w = staged_mlps().always](cuda::Stream native) { return AddSharedExpert(pass, w, native); });
     case StepKind::kHead:
       return Head(step, modules[0], stream, enqueue);
+    case StepKind::kDispatch:
+    case StepKind::kCombine:
+      break;  // one device exchanges nothing
   }
   MOE_CHECK(false);
   return absl::OkStatus();

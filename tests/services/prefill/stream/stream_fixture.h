@@ -24,13 +24,14 @@ struct Outcome {
   std::vector<uint16_t> kv;
 };
 
-class StreamTest : public testing::Test {
+class StreamTest : public ::testing::Test {
  protected:
   static constexpr int64_t kDeviceBytes = int64_t{1} << 30;
   static constexpr int64_t kChunk = 256;  // of the resident engine
 
-  explicit StreamTest(const ModelSpec& model = SmallSpec())
-      : model_(MakeSyntheticSegment({.spec = model})), weights_(BindWeights(*model_.segment).value()) {}
+  explicit StreamTest(const ModelSpec& model = SmallSpec()) : StreamTest(MakeSyntheticSegment({.spec = model})) {}
+  explicit StreamTest(SyntheticSegment model)
+      : model_(std::move(model)), weights_(BindWeights(*model_.segment).value()) {}
 
   const ModelSpec& spec() const { return model_.segment->spec(); }
 

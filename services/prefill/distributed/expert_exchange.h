@@ -1,0 +1,49 @@
+// Expert parallelism: how rows come to the ranks that have their experts, and what experts made of them comes back. Two
+// ways behind one interface: SmallEP ("Cloud-grade SLOs for local MoE", section 3.2, Fig. 6) and standard EP, what it
+// is compared with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/collective/communicator.h"
+#include "common/device/device.h"
+#include "services/prefill/distributed/rank_kernels.h"
+#include "services/prefill/distributed/traffic.h"
+
+namespace moestro {
+
+// What launches a kernel of the run: ends it early when the run is given up.
+using LaunchKernel = absl::FunctionRef<absl::Status(device::Kernel kernel)>;
+
+class ExpertExchange {  // of one rank, one run at a time
+ public:
+  virtual ~ExpertExchange() = default;
+
+  // Device memory that the largest exchange of a run takes.
+  virtual int64_t Bytes(int64_t own_rows, int64_t all_rows, int ranks) const = 0;
+  // Takes it.
+  virtual absl::Status Begin(const RankRun& run) = 0;
+  virtual void End() = 0;
+
+  // A layer: Route, Dispatch, Experts for some of the rank's experts at a time, in ascending id, Combine.
+  virtual absl::Status Route(const Step& step, const StagedModule& router, LaunchKernel launch) = 0;
+  virtual absl::Status Dispatch(const collective::Call& call, LaunchKernel launch) = 0;
+  virtual absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) = 0;
+  virtual absl::Status Combine(const collective::Call& call, LaunchKernel launch) = 0;
+};
+
+// All arguments outlive the result.
+//
+// SmallEP: all rows go to all ranks, together with the experts that they were routed to; each rank computes what its
+// own experts make of all rows and sends the sums back, which are added up in the order of ranks. Rows are routed by
+// the rank that has them, in F32 as on one device: that is 8 bytes an expert, where routing all rows everywhere would
+// need them in F32, twice the bytes, or choose other experts.
+std::unique_ptr<ExpertExchange> NewSmallEp(const ModelSpec& spec, device::Device& device,
+                                           collective::Communicator& communicator, RankKernels& kernels);
+// Standard EP: a row goes to each of its experts, and comes back from each; the sums have the bits of one device.
+std::unique_ptr<ExpertExchange> NewStandardEp(const ModelSpec& spec, device::Device& device,
+                                              collective::Communicator& communicator, RankKernels& kernels);
+
+}  // namespace moestro

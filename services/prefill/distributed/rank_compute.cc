@@ -1,0 +1,171 @@
+#include "services/prefill/distributed/rank_compute.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/kv/format.h"
+
+namespace moestro {
+
+using collective::Call;
+
+int64_t RankCompute::KvBytes(const RankRun& run) const {
+  return RoundUp(run.split->end(), kPageTokens) * token_bytes();
+}
+
+int64_t RankCompute::Bytes(const RankRun& run) const {
+  return kernels_.ActivationBytes(run.own_rows()) + KvBytes(run) +
+         experts_.Bytes(run.own_rows(), run.all_rows(), run.ranks());
+}
+
+absl::Status RankCompute::Begin(const PromptRun&) {
+  MOE_RETURN_IF_ERROR(kernels_.Begin(run_));
+  MOE_RETURN_IF_ERROR(experts_.Begin(run_));
+  MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(run_), "keys and values of a layer"));
+  for (std::unique_ptr<device::Event>* event : {&before_, &projected_, &exchanged_}) {
+    MOE_ASSIGN_OR_RETURN(*event, device_.NewEvent());
+  }
+  MOE_ASSIGN_OR_RETURN(exchange_stream_, device_.NewStream("exchange"));
+  return absl::OkStatus();
+}
+
+void RankCompute::End() {
+  exchange_stream_.reset();
+  before_.reset();
+  projected_.reset();
+  exchanged_.reset();
+  kv_ = device::Memory();
+  experts_.End();
+  kernels_.End();
+}
+
+absl::Status RankCompute::Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  return kernels_.Logits(on_logits);
+}
+
+absl::Status RankCompute::Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+                                 const std::atomic<bool>& stopped) {
+  // Kernels that have not begun are skipped when the run has stopped; those that are done are a sign of life.
+  const auto launch = [&](device::Kernel kernel) {
+    if (kernel.run) {
+      kernel.run = [this, run = std::move(kernel.run), layer = step.layer, &stopped](void* native) -> absl::Status {
+        if (stopped) return absl::CancelledError("the run has been given up");
+        MOE_RETURN_IF_ERROR(Annotate(run(native), absl::StrFormat("layer %d", layer)));
+        communicator_.Beat();
+        return absl::OkStatus();
+      };
+    }
+    return stream.Launch(std::move(kernel));
+  };
+  switch (step.kind) {
+    case StepKind::kAttention:
+      return Attention(step, modules[0], stream, stopped, launch);
+    case StepKind::kRoute:
+      return experts_.Route(step, modules[0], launch);
+    case StepKind::kDispatch:
+      return experts_.Dispatch({stream, stopped}, launch);
+    case StepKind::kExperts:
+      return experts_.Experts(step, modules, launch);
+    case StepKind::kCombine:
+      return experts_.Combine({stream, stopped}, launch);
+    case StepKind::kEmbed:
+    case StepKind::kDense:
+    case StepKind::kSharedExpert:
+    case StepKind::kHead:
+      break;
+  }
+  return launch(kernels_.Plain(step, modules));
+}
+
+absl::Status RankCompute::Attention(const Step& step, const StagedModule& module, device::Stream& stream,
+                                    const std::atomic<bool>& stopped, LaunchKernel launch) {
+  // kv_ is the layer's now: the one before has been attended to.
+  MOE_RETURN_IF_ERROR(stream.Record(*before_));
+  MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*before_));
+  MOE_RETURN_IF_ERROR(LoadPrefix(step.layer));
+  MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
+  MOE_RETURN_IF_ERROR(launch(kernels_.ProjectKv(step, module, kv())));
+  MOE_RETURN_IF_ERROR(stream.Record(*projected_));
+  MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*projected_));
+  MOE_RETURN_IF_ERROR(StoreRows(step.layer));
+  MOE_RETURN_IF_ERROR(stream.WaitFor(*exchanged_));
+
+  const int64_t passes = run_.ranks();
+  const int64_t tiles = kernels_.attention_tiles();
+  if (tiles > 0) {
+    MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(step, module, 0)));
+    MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(0))));
+  }
+  for (int64_t pass = 1; pass < passes; ++pass) {
+    MOE_RETURN_IF_ERROR(PassKv(pass, stopped));
+    if (tiles > 0) MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(pass))));
+  }
+  MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    if (tile > 0) {
+      MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(step, module, tile)));
+      for (int64_t pass = 0; pass < passes; ++pass) {
+        MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, tile, kv(), BlocksAfter(pass))));
+      }
+    }
+    MOE_RETURN_IF_ERROR(launch(kernels_.FinishAttention(step, module, tile)));
+  }
+  return stream.WaitFor(*exchanged_);
+}
+
+absl::Status RankCompute::LoadPrefix(int64_t layer) {
+  const int64_t prefix = run_.split->begin();
+  for (int64_t begin = 0; begin < prefix; begin += kPageTokens) {
+    const int64_t tokens = std::min(kPageTokens, prefix - begin);
+    const auto* page = reinterpret_cast<const uint8_t*>(run_.pages.Token(layer, begin));
+    MOE_RETURN_IF_ERROR(exchange_stream_->CopyToDevice(Kv(begin), page, tokens * token_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankCompute::StoreRows(int64_t layer) {
+  const bool stored = run_.pages.capacity() > 0;  // a simulated run stores nowhere
+  for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
+    for (int64_t begin = stripe.begin; begin < stripe.end;) {
+      const int64_t end = std::min(stripe.end, (begin / kPageTokens + 1) * kPageTokens);
+      auto* page = stored ? reinterpret_cast<uint8_t*>(run_.pages.Token(layer, begin)) : nullptr;
+      MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(page, Kv(begin), (end - begin) * token_bytes()));
+      begin = end;
+    }
+  }
+  return absl::OkStatus();
+}
+
+int RankCompute::HolderAfter(int64_t passes) const {
+  return static_cast<int>((run_.rank + run_.ranks() - passes) % run_.ranks());
+}
+
+absl::Status RankCompute::PassKv(int64_t pass, const std::atomic<bool>& stopped) {
+  const auto sent = run_.split->Stripes(HolderAfter(pass - 1));
+  const auto received = run_.split->Stripes(HolderAfter(pass));
+  for (int i = 0; i < ZigZagSplit::kStripes; ++i) {
+    MOE_RETURN_IF_ERROR(communicator_.Ring({*exchange_stream_, stopped},
+                                           {Kv(sent[i].begin), sent[i].size() * token_bytes()},
+                                           {Kv(received[i].begin), received[i].size() * token_bytes()}));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<IndexRange> RankCompute::BlocksAfter(int64_t passes) const {
+  std::vector<IndexRange> blocks;
+  const auto add = [&](IndexRange more) {  // neighbours are one part
+    if (!blocks.empty() && blocks.back().end == more.begin) {
+      blocks.back().end = more.end;
+    } else if (more.size() > 0) {
+      blocks.push_back(more);
+    }
+  };
+  // Whole blocks of what is cached; one that is only partly cached belongs to the stripe that begins in it.
+  if (passes == 0) add({0, run_.split->begin() / kPageTokens});
+  for (const IndexRange& stripe : run_.split->Stripes(HolderAfter(passes))) add(BlocksOf(stripe));
+  return blocks;
+}
+
+}  // namespace moestro

@@ -1,0 +1,75 @@
+// The steps of one rank: what its kernels compute, and the exchanges with other ranks between.
+//
+// Attention ("Cloud-grade SLOs for local MoE", Fig. 2): a rank projects keys and values of its rows, attends to them
+// (phase 1), and meanwhile the ring passes every rank's keys and values on, rank after rank; what has arrived is
+// attended to next (phase 2), and the partial results merge by log-sum-exp. For MLA a token's keys and values are its
+// latent vector, as in the cache. What is cached before the prompt comes from its pages.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/collective/communicator.h"
+#include "common/weights/model_spec.h"
+#include "services/prefill/distributed/expert_exchange.h"
+#include "services/prefill/distributed/rank_kernels.h"
+#include "services/prefill/stream/compute.h"
+
+namespace moestro {
+
+class RankCompute final : public StreamCompute {
+ public:
+  // All outlive it.
+  RankCompute(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
+              RankKernels& kernels, ExpertExchange& experts)
+      : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels), experts_(experts) {}
+
+  // The rank's share of the prompt whose run begins next.
+  void SetShare(const RankRun& run) { run_ = run; }
+  // Of a share like this.
+  int64_t Bytes(const RankRun& run) const;
+
+  int64_t ActivationBytes(int64_t) const override { return Bytes(run_); }
+  // REQUIRES: SetShare.
+  absl::Status Begin(const PromptRun&) override;
+  // Exchanges block the caller until they are done here.
+  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+                      const std::atomic<bool>& stopped) override;
+  // A layer's KV is in the pages when its attention is done.
+  absl::Status Store(const Step&, device::Stream&) override { return absl::OkStatus(); }
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+  void End() override;
+
+ private:
+  int64_t token_bytes() const { return 2 * spec_.kv_dim(); }
+  int64_t KvBytes(const RankRun& run) const;
+  uint16_t* kv() const { return reinterpret_cast<uint16_t*>(kv_.data()); }
+  uint8_t* Kv(int64_t position) const { return kv_.data() + position * token_bytes(); }
+
+  absl::Status Attention(const Step& step, const StagedModule& module, device::Stream& stream,
+                         const std::atomic<bool>& stopped, LaunchKernel launch);
+  // Between pages and kv_, position by position, on the exchange stream.
+  absl::Status LoadPrefix(int64_t layer);
+  absl::Status StoreRows(int64_t layer);
+  // The ring's n-th pass, 1 .. ranks - 1.
+  absl::Status PassKv(int64_t pass, const std::atomic<bool>& stopped);
+  // Whose keys and values this rank has after `passes` passes.
+  int HolderAfter(int64_t passes) const;
+  std::vector<IndexRange> BlocksAfter(int64_t passes) const;
+
+  const ModelSpec& spec_;
+  device::Device& device_;
+  collective::Communicator& communicator_;
+  RankKernels& kernels_;
+  ExpertExchange& experts_;
+
+  // Of the run.
+  RankRun run_;
+  device::Memory kv_;  // BF16 [positions, kv_dim] of the layer, whole blocks
+  std::unique_ptr<device::Event> before_;
+  std::unique_ptr<device::Event> projected_;
+  std::unique_ptr<device::Event> exchanged_;
+  std::unique_ptr<device::Stream> exchange_stream_;  // last: ends before what its work uses
+};
+
+}  // namespace moestro

@@ -1,0 +1,89 @@
+// What a rank's device computes between two exchanges: one implementation for every kind of kernel.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+#include "common/model/router.h"
+#include "services/prefill/distributed/split.h"
+#include "services/prefill/stream/compute.h"
+
+namespace moestro {
+
+// A rank's share of a prompt. What it refers to lives until the run ends.
+struct RankRun {
+  const ZigZagSplit* split = nullptr;
+  int rank = 0;
+  std::span<const EngineRow> rows;  // the rank's, stripe by stripe; those of a stripe have its number as sequence
+  KvPages pages;                    // of the prompt; of no tokens where nothing is stored
+  MlaForm form = MlaForm::kUnabsorbed;
+
+  int64_t own_rows() const { return std::ssize(rows); }
+  int64_t all_rows() const { return split->tokens(); }
+  int ranks() const { return split->ranks(); }
+};
+
+// Tokens and their experts, a pair for each: rows of standard EP.
+struct PairLists {
+  std::vector<int64_t> counts;  // of each rank: those whose expert it has
+  int64_t total = 0;
+};
+
+// All functions give kernels for the compute stream, to be launched in the order of the calls; pointers are device
+// memory. Of `modules`, the weights are on the device when the kernel runs.
+class RankKernels {
+ public:
+  virtual ~RankKernels() = default;
+
+  // Device memory for a rank's own rows and for what passes through experts with it; without what exchanges need.
+  virtual int64_t ActivationBytes(int64_t own_rows) const = 0;
+  virtual absl::Status Begin(const RankRun& run) = 0;
+  // Nothing of the run is on a stream any more.
+  virtual void End() = 0;
+
+  // kEmbed, kDense, kSharedExpert and kHead of the rank's rows.
+  virtual device::Kernel Plain(const Step& step, std::span<const StagedModule> modules) = 0;
+  virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+
+  // Attention, in tiles of the rank's rows and parts of the context. kv: BF16 [positions, kv_dim] of the layer, from
+  // position 0 on.
+  virtual device::Kernel ProjectKv(const Step& step, const StagedModule& attention, uint16_t* kv) = 0;
+  virtual int64_t attention_tiles() const = 0;
+  virtual device::Kernel BeginAttention(const Step& step, const StagedModule& attention, int64_t tile) = 0;
+  // blocks: KV blocks, in this order.
+  virtual device::Kernel AttendTo(const Step& step, const StagedModule& attention, int64_t tile, const uint16_t* kv,
+                                  std::vector<IndexRange> blocks) = 0;
+  virtual device::Kernel FinishAttention(const Step& step, const StagedModule& attention, int64_t tile) = 0;
+
+  // Experts. x: BF16 [rows, hidden]; choices: [rows, experts_per_token]; sums: F32 [rows, hidden].
+  //
+  // The rank's rows: their experts, and what these read.
+  virtual device::Kernel Route(const Step& step, const StagedModule& router, uint16_t* x, ExpertChoice* choices) = 0;
+  // Sorts rows, of `per_row` choices each, by this rank's experts, for Experts; sets their sums to zero.
+  virtual device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) = 0;
+  // Adds what the staged experts make of their rows, in ascending id.
+  virtual device::Kernel Experts(const Step& step, std::span<const StagedModule> experts, const uint16_t* x,
+                                 float* sums) = 0;
+  // What SharedExpert adds to: the rank's rows of all parts, added up in this order.
+  virtual device::Kernel AddUp(std::vector<const float*> parts) = 0;
+
+  // Standard EP. The rank's rows, once for each of their experts, by rank, row and expert: x and the expert's id.
+  // Pairs: how many, known when the stream gets there; where kernels are only simulated, how many are expected.
+  virtual device::Kernel CountPairs(const ExpertChoice* choices) = 0;
+  virtual PairLists Pairs() const = 0;
+  virtual device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x,
+                              int32_t* pair_experts) = 0;
+  virtual device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
+  // As Sort, of pairs: a row each, of weight 1.
+  virtual device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) = 0;
+  // What SharedExpert adds to: each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden].
+  virtual device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) = 0;
+};
+
+}  // namespace moestro

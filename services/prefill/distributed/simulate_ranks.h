@@ -1,0 +1,26 @@
+// How long a prefill over several devices would take on a machine that is not here: the same ranks, exchanges and
+// pipelines on simulated devices.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/sim/hardware.h"
+#include "services/prefill/distributed/rank_prefill.h"
+#include "services/prefill/stream/simulate.h"
+
+namespace moestro {
+
+struct SimulatedRanks {
+  std::vector<RankReport> ranks;  // in simulated seconds
+  double wall_seconds = 0;        // of the slowest
+  double imbalance = 0;           // of attention: ZigZagSplit::Imbalance
+};
+
+// A prompt of `tokens` new tokens, nothing of it cached, on `ranks` devices that are such as `hardware` says.
+absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const ModelSpec& spec, DType linear,
+                                             MlaForm form, int64_t tokens, const MemoryLimits& limits, int ranks,
+                                             ExpertParallelism experts);
+
+}  // namespace moestro

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "common/base/status.h"
+#include "services/prefill/distributed/expert_exchange.h"
+
+namespace moestro {
+namespace {
+
+using collective::Call;
+using collective::ReceiveBlock;
+using collective::SendBlock;
+
+// Memory that grows to what is asked for and is kept.
+class Growing {
+ public:
+  absl::Status Reserve(device::Device& device, int64_t bytes, const char* what) {
+    if (bytes <= memory_.bytes()) return absl::OkStatus();
+    memory_ = device::Memory();
+    MOE_ASSIGN_OR_RETURN(memory_, device.Allocate(bytes, what));
+    return absl::OkStatus();
+  }
+  void Free() { memory_ = device::Memory(); }
+  uint8_t* data() const { return memory_.data(); }
+
+ private:
+  device::Memory memory_;
+};
+
+class StandardEp final : public ExpertExchange {
+ public:
+  StandardEp(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
+             RankKernels& kernels)
+      : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels) {}
+
+  // If experts are chosen evenly, with room for half as many pairs again. More are taken if they must and can be.
+  int64_t Bytes(int64_t own_rows, int64_t all_rows, int ranks) const override {
+    const int64_t pairs = (own_rows + all_rows / ranks) * spec_.experts_per_token;
+    return own_rows * (x_bytes() + choice_bytes()) + pairs * (x_bytes() + kIdBytes + sum_bytes()) * 3 / 2;
+  }
+
+  absl::Status Begin(const RankRun& run) override {
+    run_ = run;
+    const auto ranks = static_cast<int64_t>(run.ranks());
+    MOE_ASSIGN_OR_RETURN(x_, device_.Allocate(run.own_rows() * x_bytes(), "the rank's tokens"));
+    MOE_ASSIGN_OR_RETURN(choices_, device_.Allocate(run.own_rows() * choice_bytes(), "the rank's choices"));
+    MOE_ASSIGN_OR_RETURN(counts_, device_.Allocate(2 * ranks * kCountBytes, "counts of pairs"));
+    return absl::OkStatus();
+  }
+
+  void End() override {
+    for (device::Memory* memory : {&x_, &choices_, &counts_}) *memory = device::Memory();
+    for (Growing* memory : {&sent_x_, &sent_ids_, &returned_, &received_x_, &received_ids_, &sums_}) memory->Free();
+  }
+
+  absl::Status Route(const Step& step, const StagedModule& router, LaunchKernel launch) override {
+    MOE_RETURN_IF_ERROR(launch(kernels_.Route(step, router, reinterpret_cast<uint16_t*>(x_.data()), choices())));
+    return launch(kernels_.CountPairs(choices()));
+  }
+
+  absl::Status Dispatch(const Call& call, LaunchKernel launch) override {
+    MOE_RETURN_IF_ERROR(call.stream.Synchronize());
+    const PairLists pairs = kernels_.Pairs();
+    sent_ = pairs.counts;
+    MOE_RETURN_IF_ERROR(ExchangeCounts(call, launch));
+    const int64_t out = pairs.total;
+    const int64_t in = std::accumulate(received_.begin(), received_.end(), int64_t{0});
+    MOE_RETURN_IF_ERROR(sent_x_.Reserve(device_, out * x_bytes(), "rows for experts"));
+    MOE_RETURN_IF_ERROR(sent_ids_.Reserve(device_, out * kIdBytes, "experts of rows"));
+    MOE_RETURN_IF_ERROR(returned_.Reserve(device_, out * sum_bytes(), "results of experts"));
+    MOE_RETURN_IF_ERROR(received_x_.Reserve(device_, in * x_bytes(), "rows of all ranks"));
+    MOE_RETURN_IF_ERROR(received_ids_.Reserve(device_, in * kIdBytes, "experts of all ranks' rows"));
+    MOE_RETURN_IF_ERROR(sums_.Reserve(device_, in * sum_bytes(), "results for all ranks"));
+    MOE_RETURN_IF_ERROR(launch(kernels_.Pack(reinterpret_cast<const uint16_t*>(x_.data()), choices(),
+                                             reinterpret_cast<uint16_t*>(sent_x_.data()),
+                                             reinterpret_cast<int32_t*>(sent_ids_.data()))));
+    MOE_RETURN_IF_ERROR(Exchange(call, launch, sent_ids_.data(), sent_, received_ids_.data(), received_, kIdBytes));
+    MOE_RETURN_IF_ERROR(Exchange(call, launch, sent_x_.data(), sent_, received_x_.data(), received_, x_bytes()));
+    return launch(kernels_.SortPairs({reinterpret_cast<const int32_t*>(received_ids_.data()), static_cast<size_t>(in)},
+                                     {sums(), static_cast<size_t>(in * spec_.hidden_size)}));
+  }
+
+  absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) override {
+    return launch(kernels_.Experts(step, experts, reinterpret_cast<const uint16_t*>(received_x_.data()), sums()));
+  }
+
+  absl::Status Combine(const Call& call, LaunchKernel launch) override {
+    MOE_RETURN_IF_ERROR(Exchange(call, launch, sums_.data(), received_, returned_.data(), sent_, sum_bytes()));
+    return launch(kernels_.WeighPairs(choices(), reinterpret_cast<const float*>(returned_.data())));
+  }
+
+ private:
+  static constexpr int64_t kIdBytes = 4;
+  static constexpr int64_t kCountBytes = 8;
+  int64_t x_bytes() const { return 2 * spec_.hidden_size; }
+  int64_t sum_bytes() const { return 4 * spec_.hidden_size; }
+  int64_t choice_bytes() const { return static_cast<int64_t>(sizeof(ExpertChoice)) * spec_.experts_per_token; }
+  ExpertChoice* choices() const { return reinterpret_cast<ExpertChoice*>(choices_.data()); }
+  float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
+
+  // received_[r]: how many pairs rank r has for this one.
+  absl::Status ExchangeCounts(const Call& call, LaunchKernel launch) {
+    const auto ranks = static_cast<int64_t>(run_.ranks());
+    received_ = sent_;  // what a simulated exchange leaves: ranks of the same size have the same counts
+    const auto bytes = ranks * kCountBytes;
+    uint8_t* counts = counts_.data();
+    MOE_RETURN_IF_ERROR(call.stream.CopyToDevice(counts, reinterpret_cast<const uint8_t*>(sent_.data()), bytes));
+    const std::vector<int64_t> ones(static_cast<size_t>(ranks), 1);
+    MOE_RETURN_IF_ERROR(Exchange(call, launch, counts, ones, counts + bytes, ones, kCountBytes));
+    MOE_RETURN_IF_ERROR(call.stream.CopyToHost(reinterpret_cast<uint8_t*>(received_.data()), counts + bytes, bytes));
+    return call.stream.Synchronize();
+  }
+
+  // Rows of so many bytes: sends[r] of them for rank r, one behind the other, and as many receives[r]. The rank's own
+  // are copied from here to there.
+  absl::Status Exchange(const Call& call, LaunchKernel launch, uint8_t* from, const std::vector<int64_t>& sends,
+                        uint8_t* to, const std::vector<int64_t>& receives, int64_t row_bytes) {
+    std::vector<SendBlock> send;
+    std::vector<ReceiveBlock> receive;
+    for (int rank = 0; rank < run_.ranks(); ++rank) {
+      send.push_back({from, sends[static_cast<size_t>(rank)] * row_bytes});
+      receive.push_back({to, receives[static_cast<size_t>(rank)] * row_bytes});
+      from += send.back().bytes;
+      to += receive.back().bytes;
+    }
+    const auto self = static_cast<size_t>(run_.rank);
+    MOE_RETURN_IF_ERROR(launch(kernels_.Copy(receive[self].data, send[self].data, send[self].bytes)));
+    return communicator_.AllToAll(call, send, receive);
+  }
+
+  const ModelSpec& spec_;
+  device::Device& device_;
+  collective::Communicator& communicator_;
+  RankKernels& kernels_;
+  RankRun run_;
+  device::Memory x_;        // BF16 [own_rows, hidden]
+  device::Memory choices_;  // [own_rows, experts_per_token]
+  device::Memory counts_;   // [2, ranks]: sent, received
+  // Pairs of this rank's rows by the experts' rank, and of this rank's experts by the rows' rank.
+  std::vector<int64_t> sent_;
+  std::vector<int64_t> received_;
+  Growing sent_x_;        // BF16 [sent, hidden]
+  Growing sent_ids_;      // [sent]
+  Growing returned_;      // F32 [sent, hidden]
+  Growing received_x_;    // BF16 [received, hidden]
+  Growing received_ids_;  // [received]
+  Growing sums_;          // F32 [received, hidden]
+};
+
+}  // namespace
+
+std::unique_ptr<ExpertExchange> NewStandardEp(const ModelSpec& spec, device::Device& device,
+                                              collective::Communicator& communicator, RankKernels& kernels) {
+  return std::make_unique<StandardEp>(spec, device, communicator, kernels);
+}
+
+}  // namespace moestro

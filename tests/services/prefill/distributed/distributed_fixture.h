@@ -1,0 +1,126 @@
+// Distributed prefills of a small model: ranks that are threads, each with a host device and a worker of its own.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "services/prefill/distributed/distributed_prefill.h"
+#include "services/prefill/distributed/host_rank_kernels.h"
+#include "tests/common/model/tolerance.h"
+#include "tests/services/prefill/stream/stream_fixture.h"
+
+namespace moestro {
+
+inline float FromNarrow(uint16_t number) { return std::bit_cast<float>(uint32_t{number} << 16); }
+
+class DistributedTest : public StreamTest {
+ protected:
+  static constexpr int64_t kDense = 1 << 20;
+
+  explicit DistributedTest(const ModelSpec& model = SmallSpec(), bool decisive_biases = true)
+      : StreamTest(MakeSyntheticSegment({.spec = model, .decisive_biases = decisive_biases})) {}
+
+  struct Ranks {
+    int ranks = 2;
+    ExpertParallelism experts = ExpertParallelism::kSmall;
+    MlaForm form = MlaForm::kUnabsorbed;
+    int64_t logits = 4;
+    int64_t tile_rows = 48;
+    int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
+    double timeout_seconds = 30;  // sanitizers are slow
+  };
+
+  // One rank's device, and what computes on it.
+  struct Host {
+    Host(const ModelSpec& spec, const ModelWeights& weights, int64_t tile_rows)
+        : kernels(spec, weights, *AvailableKernels().back(), pool, tile_rows) {}
+    WorkerPool pool{1};
+    std::unique_ptr<device::Device> memory = device::NewHostDevice({.memory_bytes = kDeviceBytes});
+    device::FaultyDevice device{*memory};
+    HostRankKernels kernels;
+  };
+
+  Outcome Distributed(int64_t count, const Ranks& setting,
+                      absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {},
+                      const std::function<void(std::vector<std::unique_ptr<Host>>& hosts)>& prepare = {}) {
+    std::vector<std::unique_ptr<Host>> hosts;
+    std::vector<RankSetup> setups;
+    for (int rank = 0; rank < setting.ranks; ++rank) {
+      hosts.push_back(std::make_unique<Host>(spec(), weights_, setting.tile_rows));
+      setups.push_back({&hosts.back()->device, &hosts.back()->kernels});
+    }
+    if (prepare) prepare(hosts);
+    DistributedPrefill prefill(
+        spec(), weights_, setups,
+        {.experts = setting.experts, .limits = {.dense_bytes = kDense, .ring_slots = 2}, .new_group = [&](int ranks) {
+           return NewHeapGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
+         }});
+    const TestSequence sequence(spec(), count);
+    const KvPages pages[] = {sequence.pages()};
+    const std::vector<int32_t> tokens = Tokens(count);
+    const std::vector<EngineRow> rows = Rows(tokens, setting.logits);
+    if (setting.cached > 0) FillCache(rows, setting, pages);
+    Outcome outcome;
+    outcome.status = prefill.Run(std::span(rows).subspan(static_cast<size_t>(setting.cached)), pages, setting.form,
+                                 interrupted, events, [&](int64_t row, std::span<const float> logits) {
+                                   EXPECT_TRUE(rows[static_cast<size_t>(setting.cached + row)].wants_logits);
+                                   outcome.logits.emplace_back(logits.begin(), logits.end());
+                                 });
+    outcome.kv = sequence.Contents(count);
+    reports_ = prefill.reports();
+    for (const auto& host : hosts) EXPECT_EQ(host->device.memory_used(), 0);
+    return outcome;
+  }
+
+  void FillCache(std::span<const EngineRow> rows, const Ranks& setting, std::span<const KvPages> pages) {
+    const auto engine =
+        Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = setting.cached}).value();
+    std::vector<EngineRow> cached(rows.begin(), rows.begin() + setting.cached);
+    for (EngineRow& row : cached) row.wants_logits = false;
+    Forward(*engine, cached, pages, setting.form);
+  }
+
+  static int64_t Greedy(const std::vector<float>& logits) { return std::ranges::max_element(logits) - logits.begin(); }
+
+  // KV and logits within what rounding allows; greedy tokens equal, unless two are closer than that. `other_choices`:
+  // rows that may have chosen other experts, which is not continuous in what it depends on.
+  void ExpectAgrees(int64_t count, const Ranks& setting, int64_t other_choices = 0) {
+    const Outcome& expected = Resident(count, setting.form, setting.logits);
+    const Outcome outcome = Distributed(count, setting);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    ASSERT_EQ(outcome.logits.size(), expected.logits.size());
+    const double tolerance = std::sqrt(2.0);  // both have rounded
+    int64_t off = 0;
+    for (size_t i = 0; i < expected.logits.size(); ++i) {
+      const auto valid = static_cast<size_t>(spec().token_count);
+      const std::vector<double> logits(expected.logits[i].begin(), expected.logits[i].begin() + valid);
+      const double ratio = ToleranceRatio(spec(), outcome.logits[i], logits);
+      const double gap = *std::ranges::max_element(logits) - logits[Greedy(outcome.logits[i])];
+      const double scale = kSigmas * RelativeDeviation(spec()) * RootMeanSquare(logits);
+      if (ratio >= tolerance || gap >= 2 * tolerance * scale) ++off;
+    }
+    EXPECT_LE(off, other_choices);
+    ExpectKvAgrees(outcome.kv, expected.kv);
+  }
+
+  // A cached number has gone through the roundings of the layers before, as logits have.
+  void ExpectKvAgrees(const std::vector<uint16_t>& actual, const std::vector<uint16_t>& expected) {
+    ASSERT_EQ(actual.size(), expected.size());
+    double square = 0;
+    double worst = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double value = FromNarrow(expected[i]);
+      square += value * value;
+      worst = std::max(worst, std::abs(FromNarrow(actual[i]) - value));
+    }
+    const double rms = std::sqrt(square / static_cast<double>(expected.size()));
+    EXPECT_LT(worst, std::sqrt(2.0) * kSigmas * RelativeDeviation(spec()) * rms);
+  }
+
+  std::vector<RankReport> reports_;  // of the last run
+};
+
+}  // namespace moestro

@@ -1,0 +1,105 @@
+// A rank that fails, stalls or is interrupted ends the run on all of them; then all memory is back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/services/prefill/distributed/distributed_fixture.h"
+
+namespace moestro {
+namespace {
+
+using testing::HasSubstr;
+
+class DistributedFailureTest : public DistributedTest {
+ protected:
+  using Hosts = std::vector<std::unique_ptr<Host>>;
+};
+
+TEST_F(DistributedFailureTest, ARanksFailureIsNamedByAll) {
+  for (const int bad : {0, 1, 2}) {
+    const auto start = [&](Hosts& hosts) {
+      hosts[static_cast<size_t>(bad)]->device.set_fault([](const std::string& what) {
+        return what == "run: experts" ? absl::DataLossError("a bit fell over") : absl::OkStatus();
+      });
+    };
+    const Outcome outcome = Distributed(300, {.ranks = 3}, NeverInterrupted, {}, start);
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss) << outcome.status;
+    EXPECT_THAT(outcome.status.message(), HasSubstr("a bit fell over"));
+    if (bad == 0) continue;
+    EXPECT_THAT(outcome.status.message(), HasSubstr("rank " + std::to_string(bad)));
+  }
+}
+
+TEST_F(DistributedFailureTest, ATooSmallDeviceFailsAllAtOnce) {
+  const auto start = [](Hosts& hosts) {
+    hosts[1]->device.set_fault([](const std::string& what) {
+      return what == "allocate" ? absl::ResourceExhaustedError("no memory") : absl::OkStatus();
+    });
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = Distributed(300, {.ranks = 2}, NeverInterrupted, {}, start);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
+  EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST_F(DistributedFailureTest, AStalledRankIsGivenUp) {
+  std::atomic<bool> over = false;
+  const auto start = [&](Hosts& hosts) {
+    hosts[1]->device.set_fault([&](const std::string& what) {
+      if (what == "run: experts") over.wait(false);  // a device that hangs
+      return absl::OkStatus();
+    });
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread recovery([&] {  // so that its threads can end
+    std::this_thread::sleep_until(begin + std::chrono::seconds(3));
+    over = true;
+    over.notify_all();
+  });
+  const Outcome outcome = Distributed(300, {.ranks = 2, .timeout_seconds = 1}, NeverInterrupted, {}, start);
+  recovery.join();
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded) << outcome.status;
+  EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1 has shown no sign of life for 1.0 s"));
+}
+
+TEST_F(DistributedFailureTest, AnInterruptionReachesAllRanks) {
+  int64_t layers = 0;
+  const auto interrupted = [&] { return layers > 0 ? absl::CancelledError("the client left") : absl::OkStatus(); };
+  const StreamEvents events{.on_layer = [&](IndexRange, int64_t) { ++layers; }};
+  const Outcome outcome = Distributed(700, {.ranks = 3}, interrupted, events);
+  EXPECT_EQ(outcome.status, absl::CancelledError("the client left"));
+  EXPECT_LE(layers, spec().num_layers);
+}
+
+TEST_F(DistributedFailureTest, ReportsLayersAndTheEnd) {
+  std::vector<int64_t> layers;
+  int passes = 0;
+  const StreamEvents events{.on_layer = [&](IndexRange, int64_t layer) { layers.push_back(layer); },
+                            .on_pass =
+                                [&](IndexRange rows) {
+                                  ++passes;
+                                  EXPECT_EQ(rows, (IndexRange{0, 300}));
+                                }};
+  ASSERT_TRUE(Distributed(300, {.ranks = 2}, NeverInterrupted, events).status.ok());
+  EXPECT_THAT(layers, testing::ElementsAre(0, 1, 2));
+  EXPECT_EQ(passes, 1);
+}
+
+// Each rank streams its own experts and nobody else's.
+TEST_F(DistributedFailureTest, RanksShareTheExperts) {
+  ASSERT_TRUE(Distributed(300, {.ranks = 1}).status.ok());
+  const int64_t all = reports_[0].pipeline.counters.streamed_bytes;
+  int64_t experts = 0;
+  for (const Module& module : ListModules(spec(), weights_, MlaForm::kUnabsorbed, kDense / 4)) {
+    int64_t bytes = 0;
+    for (const StagedRange& range : module.image.ranges) bytes += range.bytes;
+    if (module.kind == ModuleKind::kExpert) experts += bytes;
+  }
+  ASSERT_TRUE(Distributed(300, {.ranks = 2}).status.ok());
+  EXPECT_EQ(reports_[0].pipeline.counters.streamed_bytes, all - experts / 2);  // and the head
+}
+
+}  // namespace
+}  // namespace moestro

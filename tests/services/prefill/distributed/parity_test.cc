@@ -1,0 +1,148 @@
+// Ranks agree with one device: keys, values, logits and greedy tokens.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/services/prefill/distributed/distributed_fixture.h"
+
+namespace moestro {
+namespace {
+
+constexpr MlaForm kForms[] = {MlaForm::kAbsorbed, MlaForm::kUnabsorbed};
+constexpr ExpertParallelism kExperts[] = {ExpertParallelism::kSmall, ExpertParallelism::kStandard};
+
+const char* Name(ExpertParallelism experts) { return experts == ExpertParallelism::kSmall ? "SmallEP" : "standard EP"; }
+
+using DistributedParityTest = DistributedTest;
+
+// Lengths that leave ranks without rows, stripes without blocks, and blocks incomplete.
+TEST_F(DistributedParityTest, AnyRanksAndLengths) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t count : {1, 63, 64, 65, 129, 200, 385, 520}) {
+      for (int ranks = 1; ranks <= 4; ++ranks) {
+        SCOPED_TRACE(testing::Message() << count << " tokens on " << ranks << " ranks");
+        ExpectAgrees(count, {.ranks = ranks, .form = form, .logits = std::min<int64_t>(count, kLogitRows)});
+      }
+    }
+  }
+}
+
+TEST_F(DistributedParityTest, StandardEp) {
+  for (const int64_t count : {1, 65, 300}) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      SCOPED_TRACE(testing::Message() << count << " tokens on " << ranks << " ranks");
+      ExpectAgrees(count, {.ranks = ranks, .experts = ExpertParallelism::kStandard, .logits = 1});
+    }
+  }
+}
+
+TEST_F(DistributedParityTest, AfterWhatIsCached) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t cached : {1, 64, 100, 191}) {
+      for (const int ranks : {1, 2, 3}) {
+        SCOPED_TRACE(testing::Message() << cached << " tokens cached, " << ranks << " ranks");
+        ExpectAgrees(400, {.ranks = ranks, .form = form, .cached = cached});
+      }
+    }
+  }
+}
+
+TEST_F(DistributedParityTest, AnyTile) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t tile : {1, 31, 64, 200}) {
+      SCOPED_TRACE(testing::Message() << "tiles of " << tile);
+      ExpectAgrees(150, {.ranks = 2, .form = form, .tile_rows = tile});
+    }
+  }
+}
+
+// One rank has nothing to merge with: the bits are those of one device.
+TEST_F(DistributedParityTest, OneRankHasTheBitsOfOneDevice) {
+  for (const MlaForm form : kForms) {
+    for (const ExpertParallelism experts : kExperts) {
+      const Outcome& expected = Resident(300, form, 4);
+      const Outcome outcome = Distributed(300, {.ranks = 1, .experts = experts, .form = form});
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+      EXPECT_TRUE(SameBits(outcome.logits, expected.logits)) << Name(experts);
+      EXPECT_EQ(outcome.kv, expected.kv) << Name(experts);
+    }
+  }
+}
+
+TEST_F(DistributedParityTest, TheSameEveryTime) {
+  for (const ExpertParallelism experts : kExperts) {
+    const Outcome first = Distributed(300, {.ranks = 3, .experts = experts});
+    for (int i = 0; i < 3; ++i) {
+      const Outcome again = Distributed(300, {.ranks = 3, .experts = experts});
+      EXPECT_TRUE(SameBits(again.logits, first.logits));
+      EXPECT_EQ(again.kv, first.kv);
+    }
+  }
+}
+
+// Experts are chosen by the tokens, not by biases: many experts of a layer, and some by nobody. One such layer, the
+// last.
+class AnyExpertsTest : public DistributedTest {
+ protected:
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.num_layers = 2;
+    return spec;
+  }
+  AnyExpertsTest() : DistributedTest(Spec(), /*decisive_biases=*/false) {}
+};
+
+TEST_F(AnyExpertsTest, Agree) {
+  for (const ExpertParallelism experts : kExperts) {
+    for (const int ranks : {2, 3}) {
+      for (const int64_t count : {5, 300}) {
+        SCOPED_TRACE(testing::Message() << Name(experts) << ", " << count << " tokens");
+        const int64_t logits = std::min<int64_t>(count, kLogitRows);
+        ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = logits}, /*other_choices=*/1);
+      }
+    }
+  }
+}
+
+// More ranks than experts: some stream none.
+class FewExpertsTest : public DistributedTest {
+ protected:
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.num_experts = 3;
+    spec.num_expert_groups = 1;
+    spec.experts_topk_groups = 1;
+    spec.experts_per_token = 1;
+    return spec;
+  }
+  FewExpertsTest() : DistributedTest(Spec()) {}
+};
+
+// All tokens take the same expert, on one rank.
+TEST_F(FewExpertsTest, AllTokensToOneRanksExperts) {
+  for (const ExpertParallelism experts : kExperts) {
+    for (const int ranks : {2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << Name(experts) << ", " << ranks << " ranks");
+      ExpectAgrees(200, {.ranks = ranks, .experts = experts});
+    }
+  }
+}
+
+class OddDistributedTest : public DistributedTest {
+ protected:
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.num_shared_experts = 0;
+    spec.q_lora_rank = 0;
+    spec.first_dense_layers = 2;
+    return spec;
+  }
+  OddDistributedTest() : DistributedTest(Spec()) {}
+};
+
+TEST_F(OddDistributedTest, NoSharedExpertsNoQueryRank) {
+  for (const MlaForm form : kForms) ExpectAgrees(170, {.ranks = 3, .form = form});
+}
+
+}  // namespace
+}  // namespace moestro

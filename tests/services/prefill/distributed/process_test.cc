@@ -1,0 +1,133 @@
+// Ranks that are processes: each maps the same KV memory and writes its own pages.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "common/platform/shared_memory.h"
+#include "tests/common/platform/child_process.h"
+#include "tests/common/platform/test_name.h"
+#include "tests/services/prefill/distributed/distributed_fixture.h"
+
+namespace moestro {
+namespace {
+
+using moestro::testing::ChildProcess;
+using moestro::testing::TestName;
+
+constexpr double kTimeoutSeconds = 3;
+
+class RankProcessTest : public DistributedTest {
+ protected:
+  static constexpr int64_t kCount = 385;
+  static constexpr int64_t kLogits = 1;
+
+  // Where a rank is asked to wait before it goes on.
+  using Pause = std::function<void(int rank, const Step& step, const ChildProcess::Parent& parent)>;
+
+  RankProcessTest() {
+    geometry_ = {.num_layers = spec().num_layers,
+                 .kv_dim = spec().kv_dim(),
+                 .page_count = CeilDiv(kCount, kPageTokens),
+                 .lease_slots = 0};
+    for (int64_t i = 0; i < geometry_.page_count; ++i) numbers_.push_back(static_cast<uint32_t>(i));
+    memory_ = SharedMemory::Create(name_, LogitBytes() + geometry_.page_count * geometry_.page_bytes()).value();
+  }
+
+  int64_t LogitBytes() const { return RoundUp(spec().vocab_size * 4, 4096); }
+  KvPages Pages(uint8_t* memory) const { return {geometry_, memory + LogitBytes(), numbers_}; }
+
+  // In the child: exit code 0 and logits in shared memory, or the status code.
+  int RunAsRank(int rank, int ranks, const ChildProcess::Parent& parent, const Pause& pause) {
+    const SharedMemory region = SharedMemory::OpenWritable(region_name_).value();
+    const SharedMemory kv = SharedMemory::OpenWritable(name_).value();
+    Host host(spec(), weights_, 64);
+    const auto communicator = collective::JoinRegion(collective::Region::Open(region.data(), region.size()).value(),
+                                                     rank, host.device, {.timeout_seconds = kTimeoutSeconds})
+                                  .value();
+    const std::vector<EngineRow> rows = Rows(Tokens(kCount), kLogits);
+    const ZigZagSplit split(0, kCount, ranks);
+    const std::vector<EngineRow> own = RankRows(rows, split, rank);
+    RankReport report;
+    const absl::Status status =
+        RunRank({&host.device, &host.kernels}, spec(), weights_, ExpertParallelism::kSmall,
+                {&split, rank, own, Pages(kv.data()), MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
+                {NeverInterrupted, [&](const Step& step) { pause(rank, step, parent); },
+                 [&](int64_t, std::span<const float> logits) {
+                   std::memcpy(kv.data(), logits.data(), logits.size() * sizeof(float));
+                 }},
+                &report);
+    return static_cast<int>(status.code());
+  }
+
+  void Start(int ranks, const Pause& pause) {
+    children_.clear();
+    region_ = SharedMemory();
+    SharedMemory::Unlink(region_name_).IgnoreError();
+    region_ = SharedMemory::Create(region_name_, collective::Region::Bytes(ranks)).value();
+    ASSERT_TRUE(collective::Region::Format(region_.data(), ranks).ok());
+    for (int rank = 0; rank < ranks; ++rank) {
+      children_.push_back(std::make_unique<ChildProcess>(
+          [=, this](const ChildProcess::Parent& parent) { return RunAsRank(rank, ranks, parent, pause); }));
+    }
+  }
+
+  static void DoNotPause(int, const Step&, const ChildProcess::Parent&) {}
+
+  std::vector<uint16_t> Contents() const {
+    std::vector<uint16_t> contents;
+    const KvPages pages = Pages(memory_.data());
+    for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+      for (int64_t t = 0; t < kCount; ++t) {
+        const uint16_t* token = pages.Token(layer, t);
+        contents.insert(contents.end(), token, token + spec().kv_dim());
+      }
+    }
+    return contents;
+  }
+
+  TestName name_{"distributed-kv"};
+  TestName region_name_{"distributed-region"};
+  KvGeometry geometry_;
+  std::vector<uint32_t> numbers_;
+  SharedMemory memory_;
+  SharedMemory region_;
+  std::vector<std::unique_ptr<ChildProcess>> children_;
+};
+
+// A test that forks must have no threads: the resident engine's run after the children's.
+TEST_F(RankProcessTest, AgreeWithOneDevice) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    Start(ranks, DoNotPause);
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(children_[static_cast<size_t>(rank)]->Wait(), 0) << rank;
+    const Outcome& expected = Resident(kCount, MlaForm::kUnabsorbed, kLogits);
+    ExpectKvAgrees(Contents(), expected.kv);
+    std::vector<float> logits(static_cast<size_t>(spec().vocab_size));
+    std::memcpy(logits.data(), memory_.data(), logits.size() * sizeof(float));
+    EXPECT_EQ(Greedy(logits), Greedy(expected.logits[0]));
+  }
+}
+
+TEST_F(RankProcessTest, AKilledOrStoppedRankFailsTheOthersInTime) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    Start(3, [](int rank, const Step& step, const ChildProcess::Parent& parent) {
+      if (rank != 1 || step.kind != StepKind::kRoute) return;
+      parent.Send(1);
+      parent.Sleep();
+    });
+    ASSERT_EQ(children_[1]->Receive(), 1);
+    const auto begin = std::chrono::steady_clock::now();
+    if (signal == SIGKILL) {
+      children_[1]->Kill();
+    } else {
+      kill(children_[1]->pid(), SIGSTOP);
+    }
+    const auto expected = signal == SIGKILL ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded;
+    EXPECT_EQ(children_[0]->Wait(), static_cast<int>(expected));
+    EXPECT_EQ(children_[2]->Wait(), static_cast<int>(expected));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  }
+}
+
+}  // namespace
+}  // namespace moestro
