@@ -12,8 +12,8 @@
 namespace moestro::device {
 
 // Asked before every operation with its name: "copy", "launch", "record", "wait" (of a stream), "event" (a thread's
-// wait), "synchronize", "allocate", "stream", and "run: <kernel>" when its turn comes on the stream. Not OK: the
-// operation fails with that and does nothing. It may sleep. Called from many threads.
+// wait), "synchronize", "allocate", "register", "stream", "event object", and "run: <kernel>" when its turn comes on
+// the stream. Not OK: the operation fails with that and does nothing. It may sleep. Called from many threads.
 using Fault = std::function<absl::Status(const std::string& operation)>;
 
 namespace internal {
@@ -75,7 +75,7 @@ class FaultyStream final : public Stream {
 
 }  // namespace internal
 
-class FaultyDevice final : public Device {
+class FaultyDevice : public Device {
  public:
   explicit FaultyDevice(Device& device) : device_(device) {}
   // While no stream of it is working.
@@ -89,6 +89,7 @@ class FaultyDevice final : public Device {
     return device_.Allocate(bytes, what);
   }
   absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes) override {
+    if (absl::Status status = fault_("register"); !status.ok()) return status;
     return device_.Register(data, bytes);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view stream_name) override {
@@ -98,6 +99,7 @@ class FaultyDevice final : public Device {
     return std::make_unique<internal::FaultyStream>(*std::move(stream), fault_);
   }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    if (absl::Status status = fault_("event object"); !status.ok()) return status;
     auto event = device_.NewEvent();
     if (!event.ok()) return event.status();
     return std::make_unique<internal::FaultyEvent>(*std::move(event), fault_);

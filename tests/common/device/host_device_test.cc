@@ -9,28 +9,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/common/device/fake_clock.h"
+
 namespace moestro::device {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Time passes only by sleeping.
-class FakeClock final : public Clock {
- public:
-  double Now() const override {
-    std::lock_guard lock(mutex_);
-    return seconds_;
-  }
-  void SleepUntil(double seconds) const override {
-    std::lock_guard lock(mutex_);
-    seconds_ = std::max(seconds_, seconds);
-  }
-
- private:
-  mutable std::mutex mutex_;
-  mutable double seconds_ = 100;
-};
 
 Kernel Call(std::function<absl::Status()> run) {
   return {.name = "call", .cost = {}, .run = [run = std::move(run)](void*) { return run(); }};

@@ -1,12 +1,16 @@
 // The runner with a device: which prompts are streamed, and that nobody can tell by their tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "common/device/host/host_device.h"
 #include "common/platform/numa.h"
 #include "services/prefill/prefill_runner.h"
@@ -217,9 +221,29 @@ TEST_F(StreamedPromptTest, WhatWasDoneBeforeACancellationStays) {
   EXPECT_EQ(resumed.token->logprob, expected.token->logprob);
 }
 
-TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsed) {
+// What is logged while it lives.
+class LogCapture {
+ public:
+  LogCapture() { spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink_)); }
+  ~LogCapture() { spdlog::set_default_logger(former_); }
+
+  std::vector<std::string> lines() const { return absl::StrSplit(text_.str(), '\n', absl::SkipEmpty()); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::sinks::sink> sink_ = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+  const std::shared_ptr<spdlog::logger> former_ = spdlog::default_logger();
+};
+
+TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsedAndOneLineSaysSo) {
+  const LogCapture log;
   EXPECT_EQ(Device(1 << 20), nullptr);
   EXPECT_EQ(Device(/*memory_bytes=*/0, /*dense_bytes=*/1 << 10), nullptr);
+  EXPECT_THAT(
+      log.lines(),
+      testing::ElementsAre(
+          testing::AllOf(testing::HasSubstr("--device host is not used"), testing::HasSubstr("--device-memory")),
+          testing::AllOf(testing::HasSubstr("--device host is not used"), testing::HasSubstr("more than the 1024"))));
 }
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {

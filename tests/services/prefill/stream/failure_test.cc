@@ -36,25 +36,93 @@ class FailureTest : public StreamTest {
   std::atomic<int> seen_ = 0;
 };
 
+// Each operation of a run in turn.
 TEST_F(FailureTest, EveryOperationMayFail) {
-  const std::pair<const char*, int> faults[] = {
-      {"allocate", 1},   {"allocate", 2},       {"stream", 1},       {"stream", 3},
-      {"copy", 1},       {"copy", 9},           {"copy", 27},        {"launch", 1},
-      {"launch", 5},     {"launch", 14},        {"record", 1},       {"record", 4},
-      {"record", 25},    {"wait", 1},           {"wait", 7},         {"event", 1},
-      {"event", 20},     {"synchronize", 1},    {"synchronize", 3},  {"synchronize", 4},
-      {"run: embed", 1}, {"run: attention", 2}, {"run: experts", 1}, {"run: experts", 9},
-      {"run: route", 2}, {"run: dense", 1},     {"run: head", 1},    {"run: shared expert", 1}};
-  for (const auto& [operation, nth] : faults) {
-    SCOPED_TRACE(testing::Message() << operation << " " << nth);
-    Break(operation, nth);
+  const std::pair<const char*, int> operations[] = {
+      {"allocate", 2},       {"stream", 3},     {"event object", 100}, {"copy", 23},         {"launch", 26},
+      {"record", 90},        {"wait", 25},      {"event", 90},         {"synchronize", 6},   {"run: embed", 1},
+      {"run: attention", 3}, {"run: dense", 1}, {"run: route", 2},     {"run: experts", 16}, {"run: shared expert", 2},
+      {"run: head", 1}};
+  for (const auto& [operation, at_least] : operations) {
+    for (int nth = 1;; ++nth) {
+      SCOPED_TRACE(testing::Message() << operation << " " << nth);
+      Break(operation, nth);
+      const Outcome outcome = Stream(kTokens, setting_);
+      if (seen_ < nth) {
+        EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+        EXPECT_GT(nth, at_least);
+        break;
+      }
+      ASSERT_TRUE(absl::IsDataLoss(outcome.status)) << outcome.status;
+      EXPECT_THAT(outcome.status.message(), HasSubstr("broken by the test"));
+      EXPECT_TRUE(outcome.logits.empty());
+    }
+  }
+  ExpectHealthy();
+}
+
+// One operation of any kind fails while others dawdle: whatever the threads are doing then, the run ends with that
+// failure, and nothing is left behind.
+TEST_F(FailureTest, AFailureAmongDelays) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mutex mutex;
+    std::mt19937 random(seed);
+    const int fails = static_cast<int>(random() % 400);
+    seen_ = 0;
+    device_.set_fault([&](const std::string&) {
+      unsigned delay = 0;
+      {
+        std::lock_guard lock(mutex);
+        if (random() % 16 == 0) delay = random() % 1000;
+      }
+      if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+      return seen_++ == fails ? absl::DataLossError("broken by the test") : absl::OkStatus();
+    });
     const Outcome outcome = Stream(kTokens, setting_);
-    ASSERT_GE(seen_, nth) << "there are not so many";
+    ASSERT_GT(seen_, fails) << "there are not so many";
     EXPECT_TRUE(absl::IsDataLoss(outcome.status)) << outcome.status;
-    EXPECT_THAT(outcome.status.message(), HasSubstr("broken by the test"));
     EXPECT_TRUE(outcome.logits.empty());
   }
   ExpectHealthy();
+}
+
+// Keys and values of layer 1 cannot be stored.
+class Unstored final : public StreamCompute {
+ public:
+  explicit Unstored(HostCompute& compute) : compute_(compute) {}
+
+  int64_t ActivationBytes(int64_t pass_rows) const override { return compute_.ActivationBytes(pass_rows); }
+  absl::Status Begin(const PromptRun& run) override { return compute_.Begin(run); }
+  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+                      const std::atomic<bool>& stopped) override {
+    return compute_.Launch(step, modules, stream, stopped);
+  }
+  absl::Status Store(const Step& step, device::Stream&) override {
+    return step.layer == 1 ? absl::DataLossError("no room for keys and values") : absl::OkStatus();
+  }
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
+    return compute_.Logits(on_logits);
+  }
+  void End() override { compute_.End(); }
+
+ private:
+  HostCompute& compute_;
+};
+
+TEST_F(FailureTest, TheUnloadersFailureEndsTheRun) {
+  HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting_.tile_rows);
+  Unstored unstored(compute);
+  StreamPrefill prefill(device_, spec(), weights_, unstored, setting_.limits);
+  const TestSequence sequence(spec(), kTokens);
+  const KvPages pages[] = {sequence.pages()};
+  int64_t layers = 0;
+  const absl::Status status = prefill.Run(Rows(Tokens(kTokens), 1), pages, setting_.form, NeverInterrupted,
+                                          {.on_layer = [&](IndexRange, int64_t) { ++layers; }, .on_pass = {}},
+                                          [](int64_t, std::span<const float>) { ADD_FAILURE(); });
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_LE(layers, 1);
+  EXPECT_EQ(device_.memory_used(), 0);
 }
 
 TEST_F(FailureTest, AKernelsErrorNamesTheStep) {

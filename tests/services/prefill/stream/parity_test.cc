@@ -53,7 +53,7 @@ TEST_F(ParityTest, EveryTileAndPass) {
   }
 }
 
-TEST_F(ParityTest, EveryPromptLength) {
+TEST_F(ParityTest, PromptLengths) {
   for (const MlaForm form : kForms) {
     for (const int64_t count : {1, 2, 3, 16, 63, 64, 65, 128, 129, 300, 1000}) {
       SCOPED_TRACE(testing::Message() << count << " tokens");
@@ -95,6 +95,47 @@ TEST_F(ParityTest, LongPrompt) {
   ExpectSameBits(2000, {.limits = {.dense_bytes = 1 << 20}, .tile_rows = 256, .form = MlaForm::kUnabsorbed});
   EXPECT_EQ(report_.counters.passes, 1);
   EXPECT_EQ(report_.counters.ring_slots, spec().num_experts);
+}
+
+// A model so small that every length can be tried.
+class TinyModelTest : public StreamTest {
+ protected:
+  static constexpr int64_t kLongest = 2000;
+
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallSpec();
+    spec.num_layers = 2;
+    spec.num_heads = 1;
+    spec.num_experts = 4;
+    spec.num_expert_groups = 2;
+    spec.experts_topk_groups = 1;
+    spec.experts_per_token = 2;
+    return spec;
+  }
+  TinyModelTest() : StreamTest(Spec()) {}
+
+  void Check(int64_t count) {
+    for (const MlaForm form : kForms) {
+      SCOPED_TRACE(testing::Message() << count << " tokens");
+      ExpectSameBitsAsTheBeginning(count,
+                                   {.limits = {.dense_bytes = 1 << 20, .ring_slots = 2 + count % 3},
+                                    .tile_rows = 1 + 37 * count % 200,
+                                    .form = form,
+                                    .logits = 1},
+                                   kLongest);
+    }
+  }
+};
+
+// Every one past two pages, then some up to 2000, tiles and rings going through all sizes.
+TEST_F(TinyModelTest, EveryPromptLength) {
+  for (int64_t count = 1; count <= 2 * kPageTokens + 2; ++count) Check(count);
+  for (int64_t count = 2 * kPageTokens + 61; count <= kLongest; count += 303) Check(count);
+}
+
+// Takes minutes: --gtest_also_run_disabled_tests.
+TEST_F(TinyModelTest, DISABLED_EveryPromptLengthTo2000) {
+  for (int64_t count = 1; count <= kLongest; ++count) Check(count);
 }
 
 class OddModelTest : public StreamTest {

@@ -104,6 +104,23 @@ class StreamTest : public ::testing::Test {
     EXPECT_EQ(outcome.kv, expected.kv);
   }
 
+  // Of the first tokens of a longer prompt, of which the resident engine gave all logits: its bits do not depend on
+  // what follows.
+  void ExpectSameBitsAsTheBeginning(int64_t count, const Setting& setting, int64_t longer) {
+    const Outcome& whole = Resident(longer, setting.form, longer);
+    Outcome expected;
+    expected.logits.assign(whole.logits.begin() + count - setting.logits, whole.logits.begin() + count);
+    const int64_t layer_size = std::ssize(whole.kv) / spec().num_layers;
+    for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+      const auto begin = whole.kv.begin() + layer * layer_size;
+      expected.kv.insert(expected.kv.end(), begin, begin + count * layer_size / longer);
+    }
+    const Outcome outcome = Stream(count, setting);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+    EXPECT_EQ(outcome.kv, expected.kv);
+  }
+
   SyntheticSegment model_;
   ModelWeights weights_;
   WorkerPool pool_{2};
