@@ -24,8 +24,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slo
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
       "a streamed prefill of %d tokens needs %d bytes of device memory, even in %d passes, and %d are free; give it "
-      "more "
-      "(--device-memory), fewer dense bytes (--device-dense-bytes) or shorter passes (--min-pass-tokens)",
+      "more (--device-memory), fewer dense bytes (--device-dense-bytes) or shorter passes (--min-pass-tokens)",
       rows, wanted, max_passes, limits.device_bytes));
 }
 
