@@ -22,6 +22,12 @@ class RankProcessTest : public DistributedTest {
   static constexpr int64_t kCount = 385;
   static constexpr int64_t kLogits = 1;
 
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "the thread sanitizer cannot follow threads that a forked process starts";
+#endif
+  }
+
   // Where a rank is asked to wait before it goes on.
   using Pause = std::function<void(int rank, const Step& step, const ChildProcess::Parent& parent)>;
 
