@@ -29,6 +29,8 @@ ModelSpec DeepSeekV3() {
   spec.vocab_size = 129280;
   spec.token_count = 129280;
   spec.max_position_embeddings = 163840;
+  spec.routed_scaling_factor = 2.5;
+  spec.yarn = {.factor = 40, .mscale = 1, .mscale_all_dim = 1, .original_max_position_embeddings = 4096, .enabled = 1};
   return spec;
 }
 
@@ -43,6 +45,10 @@ ModelSpec KimiK2() {
   spec.vocab_size = 163840;
   spec.token_count = 163840;
   spec.max_position_embeddings = 131072;
+  spec.rope_theta = 50000;
+  spec.routed_scaling_factor = 2.827;
+  spec.yarn.factor = 32;
+  spec.yarn.beta_fast = 1;
   return spec;
 }
 

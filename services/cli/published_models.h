@@ -1,4 +1,4 @@
-// The shapes of models as they were published, for simulations.
+// The shapes of models as they were published, for simulations and benchmarks.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 #include "services/cli/bench/presets.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/tensor/packed_matrix.h"
+#include "services/cli/published_models.h"
 
 namespace moestro::bench {
 namespace {
@@ -20,31 +20,12 @@ Shape CacheShape(int64_t l2_bytes) {
 
 // DeepSeek-V3 in everything but the number of layers, and rows of embedding and head in proportion to these.
 ModelSpec LayerSpec() {
-  constexpr int64_t kPublishedLayers = 61;
-  constexpr int64_t kPublishedVocabulary = 129280;
-  ModelSpec spec;
-  std::strcpy(spec.family, "deepseek_v3");
-  spec.hidden_size = kHidden;
+  const ModelSpec published = PublishedModel("deepseek-v3");
+  ModelSpec spec = published;
   spec.num_layers = 3;
   spec.first_dense_layers = 1;
-  spec.num_heads = 128;
-  spec.q_lora_rank = 1536;
-  spec.kv_lora_rank = 512;
-  spec.qk_nope_head_dim = 128;
-  spec.qk_rope_head_dim = 64;
-  spec.v_head_dim = 128;
-  spec.intermediate_size = 18432;
-  spec.moe_intermediate_size = kExpertWidth;
-  spec.num_experts = 256;
-  spec.experts_per_token = 8;
-  spec.num_shared_experts = 1;
-  spec.num_expert_groups = 8;
-  spec.experts_topk_groups = 4;
-  spec.vocab_size = PaddedRows(kPublishedVocabulary * spec.num_layers / kPublishedLayers);
+  spec.vocab_size = PaddedRows(published.vocab_size * spec.num_layers / published.num_layers);
   spec.token_count = spec.vocab_size;
-  spec.max_position_embeddings = 163840;
-  spec.routed_scaling_factor = 2.5;
-  spec.yarn = {.factor = 40, .mscale = 1, .mscale_all_dim = 1, .original_max_position_embeddings = 4096, .enabled = 1};
   return spec;
 }
 
