@@ -29,6 +29,7 @@ struct SimulateFlags {
   std::string model = "deepseek-v3";
   std::vector<int64_t> tokens = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
   MemoryLimits limits;
+  double expert_spread = 0;
   int ranks = 1;
   std::string trace_file;
   bool paper = false;
@@ -90,13 +91,13 @@ double ShareBeforeExperts(const ModelSpec& spec, const Timeline& timeline) {
 
 // The paper's figures beside those of this simulation.
 absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                        const MemoryLimits& limits) {
+                                                        const MemoryLimits& limits, double expert_spread) {
   const auto simulate = [&](int64_t kibitokens, int64_t ring_slots) -> absl::StatusOr<PipelineReport> {
     MemoryLimits with_ring = limits;
     with_ring.ring_slots = ring_slots;
-    MOE_ASSIGN_OR_RETURN(
-        SimulatedPrefill simulated,
-        SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, kibitokens * kKibi, with_ring));
+    MOE_ASSIGN_OR_RETURN(SimulatedPrefill simulated,
+                         SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, kibitokens * kKibi,
+                                         with_ring, expert_spread));
     return std::move(simulated.report);
   };
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
@@ -157,7 +158,8 @@ absl::Status Simulate(SimulateFlags flags) {
   PipelineReport last;
   for (const int64_t tokens : flags.tokens) {
     MOE_ASSIGN_OR_RETURN(SimulatedPrefill simulated,
-                         SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, flags.limits));
+                         SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, flags.limits,
+                                         flags.expert_spread));
     rows.push_back(RowJson(tokens, simulated));
     last = std::move(simulated.report);
   }
@@ -166,7 +168,8 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits));
+    MOE_ASSIGN_OR_RETURN(claims,
+                         CompareWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits, flags.expert_spread));
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"prefill", rows}, {"paper", claims}}, true);
@@ -199,6 +202,10 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(1, 1 << 30));
   command->add_option("--experts-together", flags->limits.max_experts_together, "Experts that one launch computes")
       ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--expert-spread", flags->expert_spread,
+                   "Of the tokens that a layer's experts get: standard deviation over mean; one device only")
+      ->check(CLI::Range(0.0, 0.57));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
   command->add_flag(
       "--paper", flags->paper,

@@ -1,6 +1,8 @@
 #include "services/prefill/stream/costs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 namespace moestro {
 namespace {
@@ -64,6 +66,22 @@ void AddAttention(const ModelSpec& spec, const AttentionWeights& w, MlaForm form
   ++cost.kernels;                                                      // attention itself
 }
 
+// Rows that each of these experts gets on average.
+double ExpertRows(const ModelSpec& spec, const StepLoad& load, int64_t layer, std::span<const StagedModule> modules) {
+  const double mean =
+      load.routed_rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
+  if (load.expert_spread == 0) return mean;
+  // Multiples of the golden ratio cover [0, 1) evenly, and neighbours are no more alike than others.
+  constexpr double kGoldenRatio = std::numbers::phi;
+  constexpr double kWidthOverDeviation = 2 * std::numbers::sqrt3;  // of an even distribution
+  double sum = 0;
+  for (const StagedModule& staged : modules) {
+    const double turns = kGoldenRatio * static_cast<double>(staged.module->index + layer * spec.num_experts);
+    sum += 1 + kWidthOverDeviation * load.expert_spread * (turns - std::floor(turns) - 0.5);
+  }
+  return mean * sum / static_cast<double>(modules.size());
+}
+
 }  // namespace
 
 KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
@@ -90,8 +108,7 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm 
       break;
     case StepKind::kExperts: {
       const auto experts = static_cast<double>(modules.size());
-      const double routed =
-          load.routed_rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
+      const double routed = ExpertRows(spec, load, step.layer, modules);
       AddElementwise(experts * routed, 2 * spec.hidden_size, cost);  // bringing an expert's rows together
       AddMlp(layer->feed_forward.experts.front(), routed, cost, experts);
       AddElementwise(experts * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
@@ -108,16 +125,19 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm 
   return cost;
 }
 
-KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
-                    std::span<const StagedModule> modules) {
-  const IndexRange pass = run.PassRows(step.pass);
+StepLoad PassLoad(const PromptRun& run, int64_t pass_index) {
+  const IndexRange pass = run.PassRows(pass_index);
   const auto rows = static_cast<double>(pass.size());
   const auto before = static_cast<double>(run.rows[pass.begin].position);
-  const StepLoad load{.rows = rows,
-                      .visible_pairs = rows * before + rows * (rows + 1) / 2,
-                      .context = before + rows,
-                      .routed_rows = rows};
-  return StepCost(spec, weights, run.form, load, step, modules);
+  return {.rows = rows,
+          .visible_pairs = rows * before + rows * (rows + 1) / 2,
+          .context = before + rows,
+          .routed_rows = rows};
+}
+
+KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const Step& step,
+                    std::span<const StagedModule> modules) {
+  return StepCost(spec, weights, run.form, PassLoad(run, step.pass), step, modules);
 }
 
 }  // namespace moestro

@@ -95,8 +95,10 @@ absl::Status SimCompute::Begin(const PromptRun& run) {
 
 absl::Status SimCompute::Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                                 const std::atomic<bool>&) {
+  StepLoad load = PassLoad(run_, step.pass);
+  load.expert_spread = expert_spread_;
   return stream.Launch(
-      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_, step, modules), .run = {}});
+      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_.form, load, step, modules), .run = {}});
 }
 
 absl::Status SimCompute::Store(const Step& step, device::Stream& stream) {
@@ -105,11 +107,11 @@ absl::Status SimCompute::Store(const Step& step, device::Stream& stream) {
 }
 
 absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                 DType linear, MlaForm form, int64_t tokens,
-                                                 const MemoryLimits& limits) {
+                                                 DType linear, MlaForm form, int64_t tokens, const MemoryLimits& limits,
+                                                 double expert_spread) {
   const std::unique_ptr<device::Device> device = device::NewSimDevice(hardware);
   const ModelWeights weights = ShapesOnly(spec, linear);
-  SimCompute compute(spec, weights);
+  SimCompute compute(spec, weights, expert_spread);
   StreamPrefill prefill(*device, spec, weights, compute, limits);
   std::vector<EngineRow> rows(tokens);
   for (int64_t i = 0; i < tokens; ++i) rows[i].position = static_cast<int32_t>(i);

@@ -24,8 +24,9 @@ inline constexpr int64_t kGpuTileRows = 4096;
 // Every step costs what StepCost says; keys and values go back to the host.
 class SimCompute final : public StreamCompute {
  public:
-  // Both outlive it.
-  SimCompute(const ModelSpec& spec, const ModelWeights& weights) : spec_(spec), weights_(weights) {}
+  // Both outlive it. expert_spread: StepLoad's.
+  SimCompute(const ModelSpec& spec, const ModelWeights& weights, double expert_spread = 0)
+      : spec_(spec), weights_(weights), expert_spread_(expert_spread) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override;
   absl::Status Begin(const PromptRun& run) override;
@@ -40,6 +41,7 @@ class SimCompute final : public StreamCompute {
  private:
   const ModelSpec& spec_;
   const ModelWeights& weights_;
+  const double expert_spread_;
   PromptRun run_;
 };
 
@@ -49,8 +51,9 @@ struct SimulatedPrefill {
 };
 
 // A prompt of `tokens` new tokens, nothing of it cached. limits.device_bytes 0: the machine's GPU memory.
+// expert_spread: StepLoad's.
 absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                 DType linear, MlaForm form, int64_t tokens,
-                                                 const MemoryLimits& limits);
+                                                 DType linear, MlaForm form, int64_t tokens, const MemoryLimits& limits,
+                                                 double expert_spread = 0);
 
 }  // namespace moestro

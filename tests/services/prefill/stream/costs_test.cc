@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "services/prefill/stream/simulate.h"
@@ -44,6 +45,31 @@ TEST_F(CostsTest, ExpertsTogetherShareTheLaunchAndItsLastWave) {
   EXPECT_DOUBLE_EQ(four.elementwise_bytes, 4 * one.elementwise_bytes);
   EXPECT_EQ(four.fp8_depth, one.fp8_depth);
   EXPECT_EQ(four.kernels, one.kernels);
+}
+
+TEST_F(CostsTest, SpreadChangesWhatEachExpertGetsAndNotTheSum) {
+  const int64_t experts = 1000;  // many: the sum comes close
+  ModelSpec spec = spec_;
+  spec.num_experts = experts;
+  std::vector<Module> modules(experts);
+  for (int64_t e = 0; e < experts; ++e) modules[e].index = e;
+  const auto flops = [&](double spread, int64_t expert) {
+    const StagedModule staged{.module = &modules[expert]};
+    const StepLoad load{.rows = 64, .routed_rows = 64, .expert_spread = spread};
+    return StepCost(spec, weights_, MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2}, {&staged, 1})
+        .fp8_flops;
+  };
+  const double even = flops(0, 0);
+  double sum = 0;
+  double squares = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const double share = flops(0.3, e) / even;
+    EXPECT_GT(share, 0);
+    sum += share;
+    squares += (share - 1) * (share - 1);
+  }
+  EXPECT_NEAR(sum / experts, 1, 0.01);
+  EXPECT_NEAR(std::sqrt(squares / experts), 0.3, 0.01);
 }
 
 TEST_F(CostsTest, AttentionGrowsWithTheSquareOfAPrompt) {
