@@ -28,9 +28,11 @@ def run(*command, seconds=60, check=True, **options):
 
 
 class Deployment:
-    """deploy/compose.yaml as one project of the engine, with ports of its own."""
+    """deploy/compose.yaml, and files on top of it, as one project of the engine, with ports of its own."""
 
-    def __init__(self, model):
+    def __init__(self, model, project=PROJECT, on_top=()):
+        self.project = project
+        self.files = [f"--file={file}" for file in (REPO / "deploy/compose.yaml", HERE / "compose.ci.yaml", *on_top)]
         self.port, self.prometheus_port = free_port(), free_port()
         cache = run("ccache", "--get-config", "cache_dir").strip()
         os.makedirs(cache, exist_ok=True)
@@ -39,8 +41,22 @@ class Deployment:
             MOESTRO_MODEL_NAME="compose", MOESTRO_PORT=str(self.port), PROMETHEUS_PORT=str(self.prometheus_port))
 
     def compose(self, *arguments, **options):
-        return run("docker", "compose", "--project-name", PROJECT, "--file", REPO / "deploy/compose.yaml",
-                   "--file", HERE / "compose.ci.yaml", *arguments, env=self.environment, **options)
+        return run("docker", "compose", "--project-name", self.project, *self.files, *arguments, env=self.environment, **options)
+
+    def __enter__(self):
+        """Up and healthy."""
+        self.compose("down", "--volumes", "--remove-orphans", seconds=120)
+        begin = time.monotonic()
+        try:
+            self.compose("up", "--detach", "--wait", "--no-build", seconds=START_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
+        print(f"\nup --wait returned after {time.monotonic() - begin:.1f} s")
+        return self
+
+    def __exit__(self, *_):
+        self.compose("down", "--volumes", "--remove-orphans", seconds=120)
 
     def containers(self):
         """service -> what `docker inspect` says."""
@@ -110,12 +126,5 @@ def model(image, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def node(model):
-    deployment = Deployment(model)
-    deployment.compose("down", "--volumes", "--remove-orphans", seconds=120)
-    try:
-        begin = time.monotonic()
-        deployment.compose("up", "--detach", "--wait", "--no-build", seconds=START_SECONDS)
-        print(f"\nup --wait returned after {time.monotonic() - begin:.1f} s")
+    with Deployment(model) as deployment:
         yield deployment
-    finally:
-        deployment.compose("down", "--volumes", "--remove-orphans", seconds=120)

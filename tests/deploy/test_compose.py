@@ -4,27 +4,32 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()
 SERVICES = yaml.safe_load(TEXT)["services"]
+GPU_TEXT = (DEPLOY / "compose.gpu.yaml").read_text()
+GPU_SERVICES = yaml.safe_load(GPU_TEXT)["services"]
 VOLUMES = yaml.safe_load(TEXT)["volumes"]
 DOCKERFILE = (DEPLOY.parent / "docker/Dockerfile").read_text()
 ROLES = ("weight-store", "prefill", "decode", "router")
 DRAIN_SECONDS = 30  # default of --drain-seconds
 
 
-def flags(role):
-    return dict(flag.lstrip("-").split("=", 1) for flag in SERVICES[role]["command"][1:] if "=" in flag)
+def flags(role, services=SERVICES):
+    return dict(flag.lstrip("-").split("=", 1) for flag in services[role]["command"][1:] if "=" in flag)
 
 
-def test_compose_understands_the_file():
+@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]], ids=" ".join)
+def test_compose_understands_the_files(files):
     tool = DEPLOY.parent / "tests/compose/next-release"
     unpacked = subprocess.run([tool, "compose", "docker-compose"], capture_output=True, text=True)
     assert unpacked.returncode == 0, unpacked.stderr
     compose = Path(unpacked.stdout.strip()) / "usr/libexec/docker/cli-plugins/docker-compose"
-    checked = subprocess.run([compose, "--file", DEPLOY / "compose.yaml", "config", "--quiet"], capture_output=True, text=True)
+    arguments = [part for file in files for part in ("--file", DEPLOY / file)]
+    checked = subprocess.run([compose, *arguments, "config", "--quiet"], capture_output=True, text=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
@@ -75,8 +80,23 @@ def test_a_role_starts_after_what_it_needs_and_may_drain():
 
 def test_every_variable_is_documented_with_its_default():
     documented = dict(re.findall(r"^#?([A-Z_]+)=(.*)$", (DEPLOY / ".env.example").read_text(), re.M))
-    used = dict(re.findall(r"\$\{([A-Z_]+)(?::[-?]([^}]*))?\}", TEXT))
+    used = dict(re.findall(r"\$\{([A-Z_]+)(?::[-?]([^}]*))?\}", TEXT + GPU_TEXT))
+    assert documented.pop("COMPOSE_FILE") == "compose.yaml:compose.gpu.yaml"  # compose's own
     assert used == documented
+
+
+def test_gpus_change_the_image_of_every_role_and_the_device_of_prefill_alone():
+    assert set(GPU_SERVICES) == set(ROLES)
+    assert len({service["image"] for service in GPU_SERVICES.values()}) == 1
+    for role, service in GPU_SERVICES.items():
+        if role == "prefill":
+            device = flags("prefill", GPU_SERVICES).pop("device")
+            assert service["command"] == SERVICES["prefill"]["command"] + [f"--device={device}"]
+            assert service["ulimits"] == {"memlock": -1}
+        assert ("deploy" in service) == (role == "prefill")
+    for target in (SERVICES["weight-store"]["build"]["target"], GPU_SERVICES["weight-store"]["build"]["target"]):
+        assert re.search(rf"^FROM runtime AS {target}$", DOCKERFILE, re.M)
+    assert f"ARG CUDA_BASE={re.search(r'CUDA_BASE:-([^}]*)', GPU_TEXT)[1]}\n" in DOCKERFILE
 
 
 def test_images_have_a_fixed_version_and_no_registry():
