@@ -18,9 +18,9 @@ def example(task, pieces):
     if task != "chat":
         return {"task": task, "prompt": "".join(text for text, _ in pieces[:-1]), "answer": answer}
     messages = []
-    for text, is_answer in pieces[:-1]:
-        content = text if is_answer else text.removeprefix(tasks.USER).removesuffix(tasks.ASSISTANT)
-        messages.append({"role": "assistant" if is_answer else "user", "content": content})
+    for text, answers in pieces[:-1]:
+        content = text if answers else text.removeprefix(tasks.USER).removesuffix(tasks.ASSISTANT)
+        messages.append({"role": "assistant" if answers else "user", "content": content})
     return {"task": task, "messages": messages, "answer": answer}
 
 

@@ -30,6 +30,7 @@ def export(source, target):
             tensors[name] = p.data.bfloat16()
     tensors |= {name: b.float() for name, b in net.named_buffers()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    (target / "model.safetensors").chmod(0o644)  # a server in a container is another user
 
     total = sum(t.numel() * t.element_size() for t in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": {name: "model.safetensors" for name in sorted(tensors)}}
@@ -42,7 +43,7 @@ def export(source, target):
         ("tokenizer_config.json", tok.config()),
     ):
         (target / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    (target / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    (target / tok.FILE).write_bytes((source / tok.FILE).read_bytes())
     print(f"{target}: {len(tensors)} tensors, {total / 1e6:.1f} MB")
 
 

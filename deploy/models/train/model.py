@@ -87,7 +87,7 @@ class Gate(nn.Module):
         self.groups, self.kept, self.top_k, self.scale = c["n_group"], c["topk_group"], c["num_experts_per_tok"], c["routed_scaling_factor"]
         self.weight = nn.Parameter(torch.empty(c["n_routed_experts"], c["hidden_size"]))
         self.register_buffer("e_score_correction_bias", torch.zeros(c["n_routed_experts"]))
-        self.load = torch.zeros(c["n_routed_experts"])
+        self.loads = []  # of each call since they were last taken: tokens by expert
 
     def forward(self, x):
         with torch.autocast("cpu", enabled=False):
@@ -97,9 +97,15 @@ class Gate(nn.Module):
             best = biased.topk(2, -1)[0].sum(-1).topk(self.kept, -1)[1]
             outside = torch.ones(len(x), self.groups, dtype=torch.bool).scatter_(1, best, False)
             chosen = biased.masked_fill(outside[..., None], float("-inf")).flatten(1).topk(self.top_k, -1)[1]
-            self.load = torch.bincount(chosen.flatten(), minlength=scores.shape[1]).float()
+            counts = torch.bincount(chosen.flatten(), minlength=scores.shape[1])
+            self.loads.append(counts)
         weights = scores.gather(1, chosen)
-        return chosen, weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.scale
+        return chosen, counts.tolist(), weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.scale
+
+    def take_load(self):
+        load = torch.stack(self.loads).sum(0).float()
+        self.loads.clear()
+        return load
 
 
 class MoE(nn.Module):
@@ -111,18 +117,17 @@ class MoE(nn.Module):
 
     def forward(self, x):
         flat = x.flatten(0, 1)
-        chosen, weights = self.gate(flat)
+        chosen, counts, weights = self.gate(flat)
         order = chosen.flatten().argsort()
         tokens = order // chosen.shape[1]
-        counts = self.gate.load.int().tolist()
         # Rows in steps of 128: matrix libraries prepare a kernel for every new shape, which costs more than the rows.
         parts = [
             expert(F.pad(part, (0, 0, 0, -len(part) % 128)))[: len(part)]
-            for expert, part in zip(self.experts, flat[tokens].split(counts))
+            for expert, part in zip(self.experts, flat.index_select(0, tokens).split(counts))
             if len(part)
         ]
         routed = torch.cat(parts)
-        routed = routed * weights.flatten()[order, None].to(routed.dtype)
+        routed = routed * weights.flatten().index_select(0, order)[:, None].to(routed.dtype)
         return (self.shared_experts(flat) + torch.zeros_like(flat).index_add(0, tokens, routed.to(flat.dtype))).view_as(x)
 
 

@@ -11,6 +11,7 @@ import sys
 
 import matplotlib
 import numpy as np
+import tasks
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "moestro"  # the same input gives the same file
@@ -45,8 +46,10 @@ def save(figure, path):
 def draw_training(log, path):
     steps = [r["step"] for r in log]
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 4.5), sharex=True)
-    top.plot(steps, [r["answer_tokens_right"] for r in log], lw=1)
-    top.set_ylabel("answer tokens right")
+    for task in log[-1]["right"]:
+        easy = task in tasks.EASY
+        top.plot(steps, [r["right"][task] for r in log], lw=1 if easy else 0.5, color="tab:blue" if easy else "tab:gray")
+    top.set_ylabel("answers right, by task\n(easy tasks blue)")
     top.set_ylim(0, 1)
     bottom.plot(steps, [r["expert_skew"] for r in log], lw=1, color="tab:orange")
     bottom.axhline(1, lw=0.5, color="gray")

@@ -14,7 +14,6 @@ import tasks
 import tokenizer as tok
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 ROWS, LONGEST_ANSWER = 64, 40
 
@@ -32,7 +31,7 @@ def load(directory):
     config.pop("quantization_config", None)
     net = m.Model(config)
     net.load_state_dict(state)
-    return net.eval(), Tokenizer.from_file(str(directory / "tokenizer.json"))
+    return net.eval(), tok.load(directory)
 
 
 def prompt_text(example):
@@ -51,17 +50,16 @@ def answers(net, tokenizer, prompts):
     eos = tokenizer.token_to_id(tok.EOS)
     rows = [tokenizer.encode(p).ids for p in prompts]
     start = [len(r) for r in rows]
-    open_rows = set(range(len(rows)))
+    unfinished = list(range(len(rows)))
     for _ in range(LONGEST_ANSWER):
-        width = max(map(len, rows))
-        ids = torch.zeros(len(rows), width, dtype=torch.long)
-        for i, r in enumerate(rows):
-            ids[i, : len(r)] = torch.tensor(r)
+        width = max(len(rows[i]) for i in unfinished)
+        ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in unfinished])
         logits = net(ids, torch.arange(width).expand_as(ids), torch.zeros_like(ids))
-        for i in list(open_rows):
-            best = logits[i, len(rows[i]) - 1].argmax().item()
-            open_rows.discard(i) if best == eos else rows[i].append(best)
-        if not open_rows:
+        best = {i: row[len(rows[i]) - 1].argmax().item() for i, row in zip(unfinished, logits)}
+        unfinished = [i for i in unfinished if best[i] != eos]
+        for i in unfinished:
+            rows[i].append(best[i])
+        if not unfinished:
             break
     return [tokenizer.decode(r[s:], skip_special_tokens=False) for r, s in zip(rows, start)]
 

@@ -8,6 +8,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
 VOCAB = 512
+FILE = "tokenizer.json"
 
 # Function names, words of a sentence and a few fixed strings are units; whatever stands in quotes, and every digit, is
 # one token a character, so that letters and digits can be counted, reversed and added. (One token for each number up to
@@ -38,6 +39,10 @@ def train(seed=0, examples=20000):
     return tokenizer
 
 
+def load(directory):
+    return Tokenizer.from_file(str(directory / FILE))
+
+
 def config():
     def token(content):
         return {"__type": "AddedToken", "content": content, "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
@@ -48,5 +53,5 @@ def config():
 
 
 def write(tokenizer, directory):
-    tokenizer.save(str(directory / "tokenizer.json"))
+    tokenizer.save(str(directory / FILE))
     (directory / "tokenizer_config.json").write_text(json.dumps(config(), indent=2, ensure_ascii=False) + "\n")
