@@ -65,6 +65,8 @@ class Communicator {  // of one rank; operations by one thread at a time
 
   // The group is over: operations of all ranks fail with this. Only the first counts. REQUIRES: not OK. Thread-safe.
   virtual void Fail(const absl::Status& status) = 0;
+  // The rank whose fault it is that the group is over; -1: it is not over, or nobody knows. Thread-safe.
+  virtual int failed_rank() const { return -1; }
   // This rank is alive and working, however long it takes until its next operation: others wait on. Thread-safe.
   virtual void Beat() = 0;
 

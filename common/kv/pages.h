@@ -19,6 +19,8 @@ class KvPages {
   // Tokens that fit.
   int64_t capacity() const { return static_cast<int64_t>(pages_.size()) * geometry_.page_tokens; }
   const KvGeometry& geometry() const { return geometry_; }
+  uint8_t* base() const { return base_; }
+  std::span<const uint32_t> numbers() const { return pages_; }
 
   // BF16 [page_tokens, kv_dim] of one layer: the tokens from position block * page_tokens on.
   uint16_t* Block(int64_t layer, int64_t block) const {

@@ -179,6 +179,12 @@ DASHBOARDS = {
             "percentunit", "Of the time of streamed prompts; near 1, the copies are the limit.", most=1),
         lines("Expert ring in use", {"most slots at once": "max(moestro_prefill_ring_occupancy_ratio{})"},
               "percentunit", "Of the last streamed prompt.", most=1),
+        lines("Between devices that share a prompt", {"sent": rate("moestro_prefill_link_bytes_total")}, "Bps",
+              "Of prompts on several devices (devices of prefill)."),
+        lines("Devices", {
+            "of the last streamed prompt": "max(moestro_prefill_devices{})",
+            "lost, a second": rate("moestro_prefill_devices_lost_total")}, "short",
+            "Lost: failed, stalled or taken back during a prompt, which went on without them."),
         lines("Time spent in streamed prompts", {"share of the clock": rate("moestro_prefill_stream_seconds_total")},
               "percentunit"),
         lines("Prompts", {

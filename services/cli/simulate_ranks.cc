@@ -82,26 +82,49 @@ std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline
   return seconds;
 }
 
-// A prompt of each length on one device, and on `ranks` with standard EP and with SmallEP.
+// A prompt of this length on one device, and on `ranks` with standard EP and with SmallEP. RESOURCE_EXHAUSTED names the
+// way in which it does not fit.
 absl::StatusOr<Json> CompareRanks(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                  const MemoryLimits& limits, const std::vector<int64_t>& tokens, int ranks) {
-  Json rows = Json::array();
-  for (const int64_t count : tokens) {
-    Json row = {{"tokens", count}, {"ranks", ranks}};
-    double one = 0;
-    for (const Way& way : Ways(ranks)) {
-      MOE_ASSIGN_OR_RETURN(const Simulated simulated, Simulate(hardware, spec, limits, count, way));
-      if (way.ranks == 1) one = simulated.seconds;
-      row["ways"].push_back({{"way", way.name},
-                             {"ttft_seconds", simulated.seconds},
-                             {"tokens_per_second", static_cast<double>(count) / simulated.seconds},
-                             {"speedup", one / simulated.seconds},
-                             {"exchanged_bytes", simulated.exchanged_bytes}});
-      row["attention_imbalance"] = simulated.imbalance;
-    }
-    rows.push_back(row);
+                                  const MemoryLimits& limits, int64_t tokens, int ranks) {
+  Json row = {{"tokens", tokens}, {"ranks", ranks}};
+  double one = 0;
+  for (const Way& way : Ways(ranks)) {
+    const absl::StatusOr<Simulated> simulated = Simulate(hardware, spec, limits, tokens, way);
+    MOE_RETURN_IF_ERROR(Annotate(simulated.status(), way.name));
+    if (way.ranks == 1) one = simulated->seconds;
+    row["ways"].push_back({{"way", way.name},
+                           {"ttft_seconds", simulated->seconds},
+                           {"tokens_per_second", static_cast<double>(tokens) / simulated->seconds},
+                           {"speedup", one / simulated->seconds},
+                           {"exchanged_bytes", simulated->exchanged_bytes}});
+    row["attention_imbalance"] = simulated->imbalance;
   }
-  return rows;
+  return row;
+}
+
+// Lengths that were compared, and those that do not fit the devices.
+struct Lengths {
+  Json rows = Json::array();
+  Json skipped = Json::array();
+};
+
+// An error if none of them fits.
+absl::StatusOr<Lengths> CompareLengths(const device::HardwareSpec& hardware, const ModelSpec& spec,
+                                       const MemoryLimits& limits, const std::vector<int64_t>& tokens, int ranks) {
+  Lengths lengths;
+  absl::Status too_long;
+  for (const int64_t count : tokens) {
+    absl::StatusOr<Json> row = CompareRanks(hardware, spec, limits, count, ranks);
+    if (row.ok()) {
+      lengths.rows.push_back(*std::move(row));
+      continue;
+    }
+    if (!absl::IsResourceExhausted(row.status())) return row.status();
+    too_long = row.status();
+    lengths.skipped.push_back({{"tokens", count}, {"why", std::string(too_long.message())}});
+  }
+  if (lengths.rows.empty()) return too_long;
+  return lengths;
 }
 
 // What a layer with experts takes, step by step, in each of these ways.
@@ -162,6 +185,12 @@ void PrintRanks(const Json& rows) {
   }
 }
 
+void PrintSkipped(const Json& skipped) {
+  for (const auto& length : skipped) {
+    PrintText(absl::StrFormat("%8d  skipped: %s\n", length["tokens"].get<int64_t>(), length["why"].get<std::string>()));
+  }
+}
+
 void PrintLayerBreakdown(const Json& ways) {
   PrintText(absl::StrFormat("\nA layer with experts, %d tokens, ms\n", ways[0]["tokens"].get<int64_t>()));
   for (const auto& way : ways) {
@@ -178,7 +207,7 @@ void PrintLayerBreakdown(const Json& ways) {
 
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
   const ModelSpec spec = PublishedModel(flags.model);
-  MOE_ASSIGN_OR_RETURN(const Json rows, CompareRanks(hardware, spec, flags.limits, flags.tokens, flags.ranks));
+  MOE_ASSIGN_OR_RETURN(const Lengths lengths, CompareLengths(hardware, spec, flags.limits, flags.tokens, flags.ranks));
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(hardware, spec, flags.limits, kPaperTokens, flags.ranks));
   Json claims = Json::array();
   if (flags.paper) {
@@ -188,14 +217,16 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
     PrintJson({{"hardware", hardware.name},
                {"model", flags.model},
                {"ranks", flags.ranks},
-               {"prefill", rows},
+               {"prefill", lengths.rows},
+               {"skipped", lengths.skipped},
                {"layer", layer},
                {"paper", claims}},
               true);
     return absl::OkStatus();
   }
   PrintText(absl::StrFormat("%s, FP8, streamed on %d devices: %s\n", flags.model, flags.ranks, hardware.name));
-  PrintRanks(rows);
+  PrintRanks(lengths.rows);
+  PrintSkipped(lengths.skipped);
   PrintLayerBreakdown(layer);
   if (flags.paper) PrintClaims(claims);
   return absl::OkStatus();

@@ -20,7 +20,8 @@ struct SimulateRanksFlags {
 };
 
 // Prints prompts of each length on one device and on several, with standard EP and with SmallEP, and a layer with
-// experts step by step.
+// experts step by step. Lengths that do not fit the devices are skipped, each with a line that says why; if none fits,
+// that is the error.
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
 
 }  // namespace moestro

@@ -1,18 +1,51 @@
 #include "services/prefill/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status.h"
+#include "common/collective/shared/region.h"
 #include "common/rpc/flag_check.h"
 
 namespace moestro {
 
 namespace {
 
-absl::Status ValidateStreamConfig(const StreamConfig& config) {
-  if (config.device != "none" && config.device != "host" && !config.cuda_ordinal()) {
-    return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda:0)");
+// "0" or "cuda:0"
+std::optional<DeviceName> ParseCuda(std::string_view text) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.starts_with(kPrefix)) text.remove_prefix(kPrefix.size());
+  int ordinal = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, ordinal);
+  if (error != std::errc() || parsed != end || ordinal < 0) return std::nullopt;
+  return DeviceName{ordinal};
+}
+
+absl::Status CheckSeveral(const std::string& flag, const std::vector<DeviceName>& devices) {
+  if (std::ssize(devices) > collective::kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": ", devices.size(), " devices, use at most ", collective::kMaxRanks));
+  }
+  const auto is_cuda = [](const DeviceName& device) { return device.cuda_ordinal.has_value(); };
+  if (const auto cuda = std::ranges::find_if(devices, is_cuda); cuda != devices.end() && devices.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": there are no kernels yet with which GPUs share a prompt; use one of them (--device ",
+                     cuda->Text(), "), or host devices (--devices host,host)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
+  const StreamConfig& config = prefill.stream;
+  MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> devices, config.DeviceNames());
+  const bool has_cpu_bits = devices.empty() || (devices.size() == 1 && !devices[0].cuda_ordinal);
+  if (prefill.mla_form.name == "absorbed" && !has_cpu_bits) {
+    return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, which " +
+                                      config.DeviceFlag() + " does not have; use auto, or --device host");
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
@@ -20,19 +53,41 @@ absl::Status ValidateStreamConfig(const StreamConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, kMaxBytes));
   if (config.ring_slots != 0) MOE_RETURN_IF_ERROR(CheckFlagRange("--ring-slots", config.ring_slots, 2, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--min-pass-tokens", config.min_pass_tokens, 1, int64_t{1} << 32));
+  if (!(config.device_timeout_seconds >= 0.1 && config.device_timeout_seconds <= 3600)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device-timeout-seconds ", config.device_timeout_seconds, ": use 0.1 to 3600"));
+  }
   return CheckFlagRange("--stream-from-tokens", config.from_tokens, 1, int64_t{1} << 32);
 }
 
 }  // namespace
 
-std::optional<int> StreamConfig::cuda_ordinal() const {
-  constexpr std::string_view kPrefix = "cuda:";
-  if (!device.starts_with(kPrefix)) return std::nullopt;
-  int ordinal = 0;
-  const char* const end = device.data() + device.size();
-  const auto [parsed, error] = std::from_chars(device.data() + kPrefix.size(), end, ordinal);
-  if (error != std::errc() || parsed != end || ordinal < 0) return std::nullopt;
-  return ordinal;
+std::string StreamConfig::DeviceFlag() const { return devices.empty() ? "--device " + device : "--devices " + devices; }
+
+absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
+  if (devices.empty()) {
+    if (device == "none") return std::vector<DeviceName>();
+    if (device == "host") return std::vector<DeviceName>{{}};
+    if (const auto cuda = ParseCuda(device); cuda && cuda->Text() == device) {
+      return std::vector<DeviceName>{*cuda};
+    }
+    return absl::InvalidArgumentError(DeviceFlag() + ": use none, host or cuda:N (cuda:0)");
+  }
+  if (device != "none")
+    return absl::InvalidArgumentError(DeviceFlag() + " and --device " + device + ": use one of them");
+  if (devices == "none") return std::vector<DeviceName>();
+  std::vector<DeviceName> names;
+  const std::vector<std::string> entries = absl::StrSplit(devices, ',');
+  for (const std::string& entry : entries) {
+    const std::optional<DeviceName> name = entry == "host" ? DeviceName{} : ParseCuda(entry);
+    if (!name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(DeviceFlag(), ": '", entry, "' is no device; use host, or the number of a GPU (0)"));
+    }
+    names.push_back(*name);
+  }
+  MOE_RETURN_IF_ERROR(CheckSeveral(DeviceFlag(), names));
+  return names;
 }
 
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
@@ -46,11 +101,7 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   if (form != "auto" && form != "absorbed" && form != "unabsorbed") {
     return absl::InvalidArgumentError("--mla-form " + form + ": use auto, absorbed or unabsorbed");
   }
-  if (form == "absorbed" && config.stream.cuda_ordinal()) {
-    return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, which --device " +
-                                      config.stream.device + " does not have; use auto, or --device host");
-  }
-  return ValidateStreamConfig(config.stream);
+  return ValidateStreamConfig(config);
 }
 
 }  // namespace moestro

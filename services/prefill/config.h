@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/model/engine.h"
 #include "common/rpc/cpu_options.h"
 #include "common/rpc/node_options.h"
@@ -26,10 +26,20 @@ struct MlaFormPolicy {
   }
 };
 
+// A device as a flag names it.
+struct DeviceName {
+  std::optional<int> cuda_ordinal;  // nullopt: the host
+
+  std::string Text() const { return cuda_ordinal ? "cuda:" + std::to_string(*cuda_ordinal) : "host"; }
+  friend bool operator==(const DeviceName&, const DeviceName&) = default;
+};
+
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
   std::string device = "none";             // none: prompts are computed where the weights lie; host; cuda:N
-  int64_t memory_bytes = 0;                // of the device; 0: all it has, of the host 4 GiB
+  std::string devices;                     // instead: a list of host and N, for prompts on several together
+  double device_timeout_seconds = 4;       // one of several that the others wait for may show no sign of life so long
+  int64_t memory_bytes = 0;                // of each device; 0: all it has, of the host 4 GiB
   int64_t dense_bytes = int64_t{1} << 30;  // of these, for staged weights that are not routed experts
   int64_t pin_bytes = 0;                   // of the weights, registered for copies at most; 0: all
   int64_t ring_slots = 0;                  // experts in device memory at once; 0: as many as fit
@@ -37,8 +47,10 @@ struct StreamConfig {
   int64_t from_tokens = 2048;              // new tokens of the shortest prompt that is streamed
   std::string trace_file;                  // the timeline of the last streamed prompt; empty: none
 
-  // The GPU that `device` names; nullopt if it names none.
-  std::optional<int> cuda_ordinal() const;
+  // The devices that --device or --devices names. INVALID_ARGUMENT names the flag, and what to use.
+  absl::StatusOr<std::vector<DeviceName>> DeviceNames() const;
+  // The flag and its value, for messages.
+  std::string DeviceFlag() const;
 };
 
 struct PrefillConfig {

@@ -26,8 +26,14 @@ int main(int argc, char** argv) {
   app.add_option(
       "--device", stream.device,
       "Where long prompts are computed, with weights that stream there: none (where the weights lie), host or cuda:N");
+  app.add_option(
+      "--devices", stream.devices,
+      "Instead, several that share each long prompt: host,host; with one (host, or 0 for a GPU) as --device");
+  app.add_option(
+      "--device-timeout-seconds", stream.device_timeout_seconds,
+      "One of several devices that the others wait for is given up when it shows no sign of life for so long");
   app.add_option("--device-memory", stream.memory_bytes,
-                 "Memory of the device to use (8GB); 0: all it has, of the host 4 GiB")
+                 "Memory of each device to use (8GB); 0: all it has, of the host 4 GiB")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--device-dense-bytes", stream.dense_bytes,
                  "Of these, for weights that are not routed experts: a layer's and the next one's")

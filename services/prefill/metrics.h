@@ -19,12 +19,17 @@ struct PrefillMetrics {
                                             TimeToFirstTokenBuckets())),
         running(registry.AddGauge("moestro_prefill_running", "Prompts being computed, 0 or 1")),
         waiting(registry.AddGauge("moestro_prefill_waiting", "Prompts that wait for their turn")),
-        streamed_bytes(registry.AddCounter("moestro_prefill_streamed_bytes_total", "Weights copied to the device")),
+        streamed_bytes(registry.AddCounter("moestro_prefill_streamed_bytes_total", "Weights copied to devices")),
         stall_seconds(registry.AddCounter("moestro_prefill_stream_stall_seconds_total",
                                           "Time that the device waited for weights")),
         stream_seconds(registry.AddCounter("moestro_prefill_stream_seconds_total", "Time of streamed prompts")),
         ring_occupancy(registry.AddGauge("moestro_prefill_ring_occupancy_ratio",
                                          "Most slots of the expert ring in use at once, of the last streamed prompt")),
+        devices(registry.AddGauge("moestro_prefill_devices", "Devices that the last streamed prompt ended on")),
+        lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
+                                         "Devices that failed, stalled or were taken back during a prompt on several")),
+        link_bytes(registry.AddCounter("moestro_prefill_link_bytes_total",
+                                       "Bytes that devices sent each other for prompts on several")),
         weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
         private_bytes(registry.AddGauge("moestro_process_private_bytes",
                                         "Memory of the process itself: neither files nor shared memory")) {}
@@ -41,6 +46,9 @@ struct PrefillMetrics {
   prometheus::Counter& stall_seconds;
   prometheus::Counter& stream_seconds;
   prometheus::Gauge& ring_occupancy;
+  prometheus::Gauge& devices;
+  prometheus::Counter& lost_devices;
+  prometheus::Counter& link_bytes;
   prometheus::Gauge& weights_attached;
   prometheus::Gauge& private_bytes;
 };

@@ -46,12 +46,12 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
   if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
-  const auto plan = stream_.prefill->Plan(left, FormAt(job, begin));
-  if (!plan.ok()) {
+  const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, FormAt(job, begin));
+  if (!fits.ok()) {
     spdlog::warn("[{}] {} tokens are computed where the weights lie: {}", job.request_id, left,
-                 std::string(plan.status().message()));
+                 std::string(fits.message()));
   }
-  return plan.ok();
+  return fits.ok();
 }
 
 absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
@@ -75,10 +75,9 @@ absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form
                                        }};
   const absl::Status status =
       stream_.prefill->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
-  const PipelineReport& report = stream_.prefill->report();
-  if (events.on_streamed) events.on_streamed(report.counters);
+  if (events.on_streamed) events.on_streamed(stream_.prefill->run_counters());
   if (!stream_.trace_file.empty()) {
-    const absl::Status written = WriteChromeTrace(report.timeline, report.begin, stream_.trace_file);
+    const absl::Status written = stream_.prefill->WriteTrace(stream_.trace_file);
     if (!written.ok()) spdlog::warn("--trace-file: {}", std::string(written.message()));
   }
   return status;
@@ -100,6 +99,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
   };
 
   workers_.SetActiveThreads(job.whole_machine ? workers_.threads() : workers_.own_threads());
+  if (stream_.prefill != nullptr) stream_.prefill->UseWholeMachine(job.whole_machine);
   absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: its logits are what a resumed request still needs.

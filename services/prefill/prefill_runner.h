@@ -17,7 +17,7 @@
 #include "common/model/sampler.h"
 #include "common/platform/worker_pool.h"
 #include "services/prefill/config.h"
-#include "services/prefill/stream/stream_prefill.h"
+#include "services/prefill/stream/prompt_prefill.h"
 
 namespace moestro {
 
@@ -47,7 +47,7 @@ struct PrefillEvents {
 
 // How long prompts are streamed.
 struct StreamPath {
-  StreamPrefill* prefill = nullptr;  // null: never; must outlive the runner
+  PromptPrefill* prefill = nullptr;  // null: never; must outlive the runner
   int64_t from_tokens = 1;           // shortest, in tokens to compute
   std::string trace_file;            // of the last run; empty: none
 };
@@ -63,7 +63,7 @@ class PrefillRunner {
 
   // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next
   // token (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one
-  // layer. A device that fails costs time only: the prompt goes on without it.
+  // layer. Devices that fail cost time only: the prompt goes on without them.
   absl::StatusOr<std::optional<SampledToken>> Run(const PrefillJob& job, LeaseWriter& lease,
                                                   absl::FunctionRef<absl::Status()> interrupted,
                                                   const PrefillEvents& events);

@@ -19,7 +19,7 @@
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_rpc.h"
 #include "services/prefill/prefill_runner.h"
-#include "services/prefill/streaming_device.h"
+#include "services/prefill/streaming_devices.h"
 
 namespace moestro {
 
@@ -36,31 +36,32 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
 
   WeightClient weight_client(RoleAddress(config.node, "weight_store"), "prefill");
   const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };
-  absl::StatusOr<std::unique_ptr<const WeightSegment>> weights = weight_client.Attach(stop);
-  if (absl::IsCancelled(weights.status())) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(weights);
+  absl::StatusOr<std::unique_ptr<const WeightSegment>> attached = weight_client.Attach(stop);
+  if (absl::IsCancelled(attached.status())) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(attached);
+  const std::shared_ptr<const WeightSegment> weights = *std::move(attached);
   registry.SetModelName(weight_client.model_name());
-  metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
+  metrics.weights_attached.Set(static_cast<double>(weights->header().total_bytes));
 
   WorkerPool::Options pool_options = PoolOptions(config.cpu);
   if (config.cpu.threads == 0) pool_options.lent_cpus = config.lent_cpus;  // who names a number gets that number
   WorkerPool workers(pool_options);
   Engine::Options options;
   options.max_rows = config.chunk_tokens;
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(**weights, *kernels, workers, options));
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevice> streaming,
-                       StreamingDevice::Create(config, **weights, *kernels, workers));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(*weights, *kernels, workers, options));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevices> streaming,
+                       StreamingDevices::Create(config, weights, *kernels, workers));
   PrefillRunner runner(*engine, workers, config.mla_form,
                        {.prefill = streaming == nullptr ? nullptr : &streaming->prefill(),
                         .from_tokens = config.stream.from_tokens,
                         .trace_file = config.stream.trace_file});
-  rpc.Serve(&runner, (*weights)->header().fingerprint);
+  rpc.Serve(&runner, weights->header().fingerprint);
   server->SetServing(true);
   spdlog::info(
       "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
       "placed for {}), chunks of {} tokens, MLA form {}",
       kernels->isa, workers.own_threads(), FormatCpuList(AllowedCpus()), workers.threads(), workers.domains(),
-      (*weights)->numa_domains(), config.chunk_tokens, config.mla_form.name);
+      weights->numa_domains(), config.chunk_tokens, config.mla_form.name);
 
   constexpr std::chrono::milliseconds kTick(250);
   while (!termination.WaitFor(kTick)) {

@@ -43,6 +43,10 @@ class EngineNode {
 
   Engine& engine() { return *engine_; }
   const WeightSegment& segment() const { return *segment_.segment; }
+  // The same, to be dropped before the node.
+  std::shared_ptr<const WeightSegment> shared_segment() const {
+    return {segment_.segment.get(), [](const WeightSegment*) {}};
+  }
   WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }

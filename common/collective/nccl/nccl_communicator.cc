@@ -45,6 +45,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void Fail(const absl::Status& status) override { members_->Fail(status); }
+  int failed_rank() const override { return members_->failed_rank(); }
   void Beat() override { members_->Beat(); }
 
  private:

@@ -40,6 +40,7 @@ struct RegionHeader {
   int64_t slot_bytes;
   std::atomic<uint32_t> failure;  // 0: none; 1: one is being written; 2: there is one
   int32_t failure_code;           // absl::StatusCode
+  int32_t failed_rank;            // whose fault it is
   char failure_message[256];      // ends with a zero byte
   Member members[kMaxRanks];
 };

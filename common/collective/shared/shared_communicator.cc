@@ -40,11 +40,21 @@ class SharedCommunicator final : public Communicator {
     UnlockRobust(self.alive);
   }
 
-  void Fail(const absl::Status& status) override {
+  void Fail(const absl::Status& status) override { Blame(rank(), status); }
+
+  int failed_rank() const override {
+    return header_.failure.load(std::memory_order_acquire) == kFailed ? header_.failed_rank : -1;
+  }
+
+  void Beat() override { header_.members[rank()].beats.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void Blame(int failed, const absl::Status& status) {
     MOE_CHECK(!status.ok());
     uint32_t none = kNoFailure;
     if (!header_.failure.compare_exchange_strong(none, kWriting)) return;
     header_.failure_code = static_cast<int32_t>(status.code());
+    header_.failed_rank = failed;
     const std::string message = absl::StrFormat("rank %d: %s", rank(), status.message());
     const size_t length = std::min(message.size(), sizeof(header_.failure_message) - 1);
     std::memcpy(header_.failure_message, message.data(), length);
@@ -52,9 +62,6 @@ class SharedCommunicator final : public Communicator {
     header_.failure.store(kFailed, std::memory_order_release);
   }
 
-  void Beat() override { header_.members[rank()].beats.fetch_add(1, std::memory_order_relaxed); }
-
- private:
   // One direction of the exchange with a peer.
   struct Transfer {
     int peer = 0;
@@ -82,16 +89,17 @@ class SharedCommunicator final : public Communicator {
       if (moved) {
         patience.Reset();
       } else if (gone >= 0) {
-        return Give(absl::UnavailableError(absl::StrFormat("rank %d is gone", gone)));
+        return Give(gone, absl::UnavailableError(absl::StrFormat("rank %d is gone", gone)));
       } else if (const int stalled = patience.Wait(); stalled >= 0) {
-        return Give(absl::DeadlineExceededError(absl::StrFormat(
-            "rank %d has shown no sign of life for %.1f s, in operation %d", stalled, timeout_, sequence_)));
+        return Give(stalled, absl::DeadlineExceededError(
+                                 absl::StrFormat("rank %d has shown no sign of life for %.1f s, in operation %d",
+                                                 stalled, timeout_, sequence_)));
       }
     }
   }
 
-  absl::Status Give(const absl::Status& status) {
-    Fail(status);
+  absl::Status Give(int failed, const absl::Status& status) {
+    Blame(failed, status);
     return Failure();
   }
 
@@ -127,9 +135,10 @@ class SharedCommunicator final : public Communicator {
       if (receive.over || channel.written.load(std::memory_order_acquire) == index) continue;
       const SlotHeader header = channel.headers[index % kSlots];
       if (header.sequence != sequence_ || header.bytes != receive.bytes) {
-        return Give(absl::InternalError(
-            absl::StrFormat("rank %d sends %d bytes in operation %d, rank %d expects %d bytes in operation %d",
-                            receive.peer, header.bytes, header.sequence, rank(), receive.bytes, sequence_)));
+        return Give(receive.peer,
+                    absl::InternalError(absl::StrFormat(
+                        "rank %d sends %d bytes in operation %d, rank %d expects %d bytes in operation %d",
+                        receive.peer, header.bytes, header.sequence, rank(), receive.bytes, sequence_)));
       }
       receive.chunk = std::min(region_.slot_bytes(), receive.bytes - receive.done);
       if (receive.chunk > 0) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 
 namespace moestro::device {
@@ -97,7 +98,7 @@ void HostStream::Work() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    if (task.work && status_.ok()) status_ = task.work();
+    if (task.work && status_.ok()) status_ = CatchExceptions(task.work);
     if (task.completion) task.completion->Complete(status_, clock_.Now());
   }
 }

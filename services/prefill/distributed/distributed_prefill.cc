@@ -1,15 +1,27 @@
 #include "services/prefill/distributed/distributed_prefill.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/model/batch.h"
 
 namespace moestro {
 namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// How often the caller looks around.
+constexpr std::chrono::milliseconds kPoll{10};
 
 class HeapGroup final : public Group {
  public:
@@ -23,8 +35,7 @@ class HeapGroup final : public Group {
   const collective::SharedOptions options_;
 };
 
-absl::Status NeverInterrupted() { return absl::OkStatus(); }
-void NobodyAsks(const Step&) {}
+std::string RankName(int rank) { return absl::StrCat("rank ", rank); }
 
 }  // namespace
 
@@ -32,60 +43,181 @@ std::unique_ptr<Group> NewHeapGroup(int ranks, const collective::SharedOptions& 
   return std::make_unique<HeapGroup>(ranks, options);
 }
 
-// A rank's part of a run, and what came of it.
+// What the threads of a run share. It lives as long as one of them.
+struct DistributedPrefill::Shared {
+  Shared(const ModelSpec& model, const ModelWeights& model_weights, const Options& options, const ZigZagSplit& stripes,
+         const KvPages& pages)
+      : spec(model),
+        weights(model_weights),
+        experts(options.experts),
+        limits(options.limits),
+        split(stripes),
+        gate(pages),
+        group(options.new_group(stripes.ranks())) {}
+
+  // The rank's thread will do no more. `failed`: whose fault it is.
+  void End(Share& share, const absl::Status& status, int failed);
+
+  const ModelSpec& spec;
+  const ModelWeights& weights;
+  const ExpertParallelism experts;
+  const MemoryLimits limits;
+  const ZigZagSplit split;
+  PageGate gate;
+  const std::unique_ptr<Group> group;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  absl::Status failure;     // the first, which ends all ranks
+  int failed_rank = -1;     // whose fault it is
+  int ended = 0;            // ranks
+  int64_t layers_done = 0;  // by rank 0
+};
+
+// A rank's part of a run, and what came of it: its thread's alone until it has ended.
 struct DistributedPrefill::Share {
+  RankSetup setup;
   RankRun run;
   std::vector<EngineRow> rows;
   std::map<int64_t, std::vector<float>> logits;  // by position
-  absl::Status status;
+  RankReport report;
+  bool ended = false;  // guarded by Shared::mutex
 };
+
+void DistributedPrefill::Shared::End(Share& share, const absl::Status& status, int failed) {
+  std::lock_guard lock(mutex);
+  share.ended = true;
+  ++ended;
+  if (!status.ok() && failure.ok()) {
+    failure = failed == share.run.rank ? Annotate(status, RankName(failed)) : status;
+    failed_rank = failed;
+  }
+  changed.notify_all();
+}
+
+void DistributedPrefill::RunShare(Shared& shared, Share& share) {
+  const int rank = share.run.rank;
+  int failed = rank;
+  const auto interrupted = [&]() -> absl::Status {
+    if (share.setup.check) MOE_RETURN_IF_ERROR(share.setup.check());
+    std::lock_guard lock(shared.mutex);
+    return shared.failure;
+  };
+  const auto on_released = [&](const Step& step) {
+    if (rank != 0 || !step.ends_layer) return;
+    std::lock_guard lock(shared.mutex);
+    ++shared.layers_done;
+    shared.changed.notify_all();
+  };
+  const auto on_logits = [&](int64_t row, std::span<const float> logits) {
+    share.logits[share.rows[static_cast<size_t>(row)].position].assign(logits.begin(), logits.end());
+  };
+  const absl::Status status = CatchExceptions([&]() -> absl::Status {
+    MOE_ASSIGN_OR_RETURN(const auto communicator, shared.group->Join(rank, *share.setup.device));
+    const absl::Status run = RunRank(share.setup, shared.spec, shared.weights, shared.experts, share.run, shared.limits,
+                                     *communicator, {interrupted, on_released, on_logits}, &share.report);
+    if (communicator->failed_rank() >= 0) failed = communicator->failed_rank();
+    return run;
+  });
+  shared.End(share, status, failed);
+}
+
+absl::Status DistributedPrefill::CheckFits(IndexRange positions, MlaForm form) const {
+  const ZigZagSplit split(positions.begin, positions.end, static_cast<int>(ranks_.size()));
+  std::vector<EngineRow> rows(static_cast<size_t>(positions.size()));
+  rows.back().wants_logits = true;
+  for (int rank = 0; rank < split.ranks(); ++rank) {
+    const std::vector<EngineRow> own = RankRows(rows, split, rank);
+    const auto plan = PlanRank(ranks_[static_cast<size_t>(rank)], spec_, weights_, options_.experts,
+                               {&split, rank, own, nullptr, form}, options_.limits);
+    MOE_RETURN_IF_ERROR(Annotate(plan.status(), RankName(rank)));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status DistributedPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                                      absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   reports_.assign(ranks_.size(), {});
+  failed_ranks_.clear();
+  in_use_.assign(ranks_.size(), {});
   if (!pages.empty()) MOE_RETURN_IF_ERROR(CheckBatch(spec_, std::ssize(rows), {rows, pages, form}));
   const int64_t begin = rows.front().position;
-  const ZigZagSplit split(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size()));
-  std::vector<Share> shares(ranks_.size());
-  for (int rank = 0; rank < split.ranks(); ++rank) {
-    Share& share = shares[static_cast<size_t>(rank)];
-    share.rows = RankRows(rows, split, rank);
-    share.run = {&split, rank, share.rows, pages.empty() ? KvPages() : pages.front(), form};
-  }
+  const auto shared = std::make_shared<Shared>(
+      spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size())),
+      pages.empty() ? KvPages() : pages.front());
 
-  const std::unique_ptr<Group> group = options_.new_group(split.ranks());
-  std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < shares.size(); ++rank) {
-    threads.emplace_back([&, rank] { RunShare(shares[rank], *group, NeverInterrupted, NobodyAsks); });
+  std::vector<std::shared_ptr<Share>> shares;
+  std::vector<std::thread> threads(ranks_.size());
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto share = shares.emplace_back(std::make_shared<Share>());
+    const int rank = static_cast<int>(i);
+    share->setup = ranks_[i];
+    share->rows = RankRows(rows, shared->split, rank);
+    share->run = {&shared->split, rank, share->rows, &shared->gate, form};
+    const absl::Status started = CatchExceptions([&] {
+      threads[i] = std::thread([shared, share] { RunShare(*shared, *share); });
+      return absl::OkStatus();
+    });
+    if (!started.ok()) shared->End(*share, started, rank);
   }
-  const auto on_released = [&](const Step& step) {
-    if (step.ends_layer && events.on_layer) events.on_layer({0, std::ssize(rows)}, step.layer);
-  };
-  RunShare(shares[0], *group, interrupted, on_released);
-  for (std::thread& thread : threads) thread.join();
+  const absl::Status interruption = Watch(*shared, interrupted, events);
 
-  MOE_RETURN_IF_ERROR(shares[0].status);  // the first failure of any rank, if there was one
-  if (events.on_pass) events.on_pass({0, std::ssize(rows)});
+  // Whoever has not ended is left behind: from here on it finds the gate shut, and what it holds is its own.
+  shared->gate.Shut();
   std::map<int64_t, std::vector<float>> logits;
-  for (Share& share : shares) logits.merge(share.logits);
+  std::unique_lock lock(shared->mutex);
+  const absl::Status failure = interruption.ok() ? shared->failure : interruption;
+  if (interruption.ok() && shared->failed_rank >= 0) failed_ranks_.push_back(shared->failed_rank);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i]->ended) {
+      reports_[i] = std::move(shares[i]->report);
+      logits.merge(shares[i]->logits);
+      continue;
+    }
+    in_use_[i] = shares[i];
+    const int rank = static_cast<int>(i);
+    if (interruption.ok() && rank != shared->failed_rank) failed_ranks_.push_back(rank);
+    threads[i].detach();
+  }
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
+  MOE_RETURN_IF_ERROR(failure);
+  if (events.on_pass) events.on_pass({0, std::ssize(rows)});
   for (const auto& [position, numbers] : logits) on_logits(position - begin, numbers);
   return absl::OkStatus();
 }
 
-void DistributedPrefill::RunShare(Share& share, Group& group, absl::FunctionRef<absl::Status()> interrupted,
-                                  absl::FunctionRef<void(const Step& step)> on_released) {
-  const auto rank = static_cast<size_t>(share.run.rank);
-  const auto communicator = group.Join(share.run.rank, *ranks_[rank].device);
-  if (!communicator.ok()) {  // the others learn of it when they wait for this rank
-    share.status = communicator.status();
-    return;
+absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::Status()> interrupted,
+                                       const StreamEvents& events) const {
+  const auto ranks = static_cast<int>(ranks_.size());
+  const IndexRange rows{0, shared.split.tokens()};
+  absl::Status interruption;
+  std::optional<SteadyClock::time_point> deadline;
+  int64_t reported = 0;
+  std::unique_lock lock(shared.mutex);
+  while (true) {
+    const int64_t layers = shared.layers_done;
+    lock.unlock();
+    for (; reported < layers; ++reported) {
+      if (events.on_layer) events.on_layer(rows, reported);
+    }
+    if (!deadline) interruption = interrupted();
+    lock.lock();
+    if (shared.ended == ranks && reported == shared.layers_done) return interruption;
+    if (shared.failure.ok()) shared.failure = interruption;
+    if (!shared.failure.ok()) {
+      const bool stalled = interruption.ok() && absl::IsDeadlineExceeded(shared.failure);
+      const std::chrono::duration<double> patience(stalled ? options_.stalled_patience_seconds
+                                                           : options_.patience_seconds);
+      if (!deadline) deadline = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(patience);
+      if (SteadyClock::now() >= *deadline) return interruption;
+    }
+    shared.changed.wait_for(lock, kPoll);
   }
-  const auto on_logits = [&](int64_t row, std::span<const float> logits) {
-    share.logits[share.rows[static_cast<size_t>(row)].position].assign(logits.begin(), logits.end());
-  };
-  share.status = RunRank(ranks_[rank], spec_, weights_, options_.experts, share.run, options_.limits, **communicator,
-                         {interrupted, on_released, on_logits}, &reports_[rank]);
 }
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// A prompt on several devices of this process: a thread for each rank.
+// A prompt on several devices of this process: a thread for each rank, and the caller, who watches over them.
 #pragma once
 
 #include <functional>
@@ -31,31 +31,48 @@ class DistributedPrefill {  // one run at a time
     MemoryLimits limits;  // of each rank
     // A new group of so many ranks, for every run.
     std::function<std::unique_ptr<Group>(int ranks)> new_group;
+    // When a run is over, ranks have so long to end what they are at, and those that others have waited for in vain
+    // `stalled_patience_seconds`; then they are left behind.
+    double patience_seconds = 4;
+    double stalled_patience_seconds = 0.5;
   };
-  // All outlive it. `weights` point into host memory that stays. 1 or more ranks.
+  // Spec and weights outlive it, and every rank that is left behind; `weights` point into host memory that stays. 1 or
+  // more ranks.
   DistributedPrefill(const ModelSpec& spec, const ModelWeights& weights, std::vector<RankSetup> ranks,
                      const Options& options)
       : spec_(spec), weights_(weights), ranks_(std::move(ranks)), options_(options) {}
 
+  // Whether rows at these positions, after what is cached, fit the devices. RESOURCE_EXHAUSTED names the rank.
+  absl::Status CheckFits(IndexRange positions, MlaForm form) const;
+
   // As StreamPrefill::Run, by all ranks: KV and logits differ from one device's by the rounding of merged partial
-  // results. on_layer is called when rank 0 has done a layer, on_pass once, when all rows are done.
+  // results. on_layer is called when rank 0 has done a layer, on_pass once, when all rows are done. After a failure
+  // nothing of the run uses rows or pages any more, and no device but those of ranks that are left behind.
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
-  // Of the last run.
+  // Of the last run; empty for ranks that were left behind.
   const std::vector<RankReport>& reports() const { return reports_; }
+  // Whose fault it was that the last run failed; nobody's if it was interrupted.
+  const std::vector<int>& failed_ranks() const { return failed_ranks_; }
+  // Expires when the rank of the last run has let go of its device.
+  std::weak_ptr<const void> in_use(int rank) const { return in_use_[static_cast<size_t>(rank)]; }
 
  private:
+  struct Shared;
   struct Share;
-  void RunShare(Share& share, Group& group, absl::FunctionRef<absl::Status()> interrupted,
-                absl::FunctionRef<void(const Step& step)> on_released);
+  static void RunShare(Shared& shared, Share& share);
+  // Until all ranks have ended, or the patience with those that have not. What interrupted the run, if anything did.
+  absl::Status Watch(Shared& shared, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events) const;
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
   const std::vector<RankSetup> ranks_;
   const Options options_;
   std::vector<RankReport> reports_;
+  std::vector<int> failed_ranks_;
+  std::vector<std::weak_ptr<const void>> in_use_;
 };
 
 }  // namespace moestro

@@ -17,13 +17,18 @@ namespace moestro {
 // What launches a kernel of the run: ends it early when the run is given up.
 using LaunchKernel = absl::FunctionRef<absl::Status(device::Kernel kernel)>;
 
+// Bytes of a row: what experts read (BF16), what they make of it (F32), which they are.
+constexpr int64_t XBytes(const ModelSpec& spec) { return 2 * spec.hidden_size; }
+constexpr int64_t SumBytes(const ModelSpec& spec) { return 4 * spec.hidden_size; }
+constexpr int64_t ChoiceBytes(const ModelSpec& spec) {
+  return static_cast<int64_t>(sizeof(ExpertChoice)) * spec.experts_per_token;
+}
+
 class ExpertExchange {  // of one rank, one run at a time
  public:
   virtual ~ExpertExchange() = default;
 
-  // Device memory that the largest exchange of a run takes.
-  virtual int64_t Bytes(int64_t own_rows, int64_t all_rows, int ranks) const = 0;
-  // Takes it.
+  // Takes the device memory that the run's exchanges need.
   virtual absl::Status Begin(const RankRun& run) = 0;
   virtual void End() = 0;
 
@@ -33,6 +38,11 @@ class ExpertExchange {  // of one rank, one run at a time
   virtual absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) = 0;
   virtual absl::Status Combine(const collective::Call& call, LaunchKernel launch) = 0;
 };
+
+// Device memory that the largest exchange of a run takes.
+int64_t SmallEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
+// If experts are chosen evenly, with room for half as many pairs again. More is taken if it must and can be.
+int64_t StandardEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
 
 // All arguments outlive the result.
 //

@@ -38,7 +38,7 @@ absl::Status HostRankKernels::Begin(const RankRun& run) {
   std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
   forward_ = std::make_unique<PromptForward>(spec_, kernels_, pool_, OptionsFor(run.own_rows()));
   if (run.own_rows() == 0) return absl::OkStatus();
-  const std::vector<KvPages> pages(ZigZagSplit::kStripes, run.pages);
+  const std::vector<KvPages> pages(ZigZagSplit::kStripes, run.pages->pages());
   return forward_->Begin(run.rows, pages, run.form);
 }
 

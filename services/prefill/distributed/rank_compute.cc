@@ -11,23 +11,32 @@ namespace moestro {
 
 using collective::Call;
 
-int64_t RankCompute::KvBytes(const RankRun& run) const {
-  return RoundUp(run.split->end(), kPageTokens) * token_bytes();
+namespace {
+
+// Keys and values of a layer, whole blocks.
+int64_t KvBytes(const ModelSpec& spec, const RankRun& run) {
+  return RoundUp(run.split->end(), kPageTokens) * 2 * spec.kv_dim();
 }
 
-int64_t RankCompute::Bytes(const RankRun& run) const {
-  return kernels_.ActivationBytes(run.own_rows()) + KvBytes(run) +
-         experts_.Bytes(run.own_rows(), run.all_rows(), run.ranks());
+}  // namespace
+
+int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run) {
+  const auto exchange_bytes = experts == ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
+  return kernels.ActivationBytes(run.own_rows()) + KvBytes(spec, run) +
+         exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
 }
 
 absl::Status RankCompute::Begin(const PromptRun&) {
   MOE_RETURN_IF_ERROR(kernels_.Begin(run_));
   MOE_RETURN_IF_ERROR(experts_.Begin(run_));
-  MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(run_), "keys and values of a layer"));
+  MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(spec_, run_), "keys and values of a layer"));
   for (std::unique_ptr<device::Event>* event : {&before_, &projected_, &exchanged_}) {
     MOE_ASSIGN_OR_RETURN(*event, device_.NewEvent());
   }
   MOE_ASSIGN_OR_RETURN(exchange_stream_, device_.NewStream("exchange"));
+  if (!stores()) return absl::OkStatus();
+  prefix_.resize(static_cast<size_t>(run_.split->begin() * token_bytes()));
+  for (std::vector<uint8_t>& rows : stored_) rows.resize(static_cast<size_t>(run_.own_rows() * token_bytes()));
   return absl::OkStatus();
 }
 
@@ -117,23 +126,28 @@ absl::Status RankCompute::Attention(const Step& step, const StagedModule& module
 
 absl::Status RankCompute::LoadPrefix(int64_t layer) {
   const int64_t prefix = run_.split->begin();
-  for (int64_t begin = 0; begin < prefix; begin += kPageTokens) {
-    const int64_t tokens = std::min(kPageTokens, prefix - begin);
-    const auto* page = reinterpret_cast<const uint8_t*>(run_.pages.Token(layer, begin));
-    MOE_RETURN_IF_ERROR(exchange_stream_->CopyToDevice(Kv(begin), page, tokens * token_bytes()));
+  if (prefix == 0) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(exchange_stream_->Synchronize());  // the layer before has been copied from there
+  MOE_RETURN_IF_ERROR(run_.pages->Read(layer, {0, prefix}, prefix_.data()));
+  return exchange_stream_->CopyToDevice(Kv(0), prefix_.data(), prefix * token_bytes());
+}
+
+absl::Status RankCompute::StoreRows(int64_t layer) {
+  uint8_t* to = stored(layer).data();
+  for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
+    const int64_t bytes = stripe.size() * token_bytes();
+    if (bytes == 0) continue;
+    MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(to, Kv(stripe.begin), bytes));
+    if (stores()) to += bytes;
   }
   return absl::OkStatus();
 }
 
-absl::Status RankCompute::StoreRows(int64_t layer) {
-  const bool stored = run_.pages.capacity() > 0;  // a simulated run stores nowhere
+absl::Status RankCompute::Store(const Step& step, device::Stream&) {
+  const uint8_t* from = stored(step.layer).data();
   for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
-    for (int64_t begin = stripe.begin; begin < stripe.end;) {
-      const int64_t end = std::min(stripe.end, (begin / kPageTokens + 1) * kPageTokens);
-      auto* page = stored ? reinterpret_cast<uint8_t*>(run_.pages.Token(layer, begin)) : nullptr;
-      MOE_RETURN_IF_ERROR(exchange_stream_->CopyToHost(page, Kv(begin), (end - begin) * token_bytes()));
-      begin = end;
-    }
+    MOE_RETURN_IF_ERROR(run_.pages->Write(step.layer, stripe, from));
+    if (stores()) from += stripe.size() * token_bytes();
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,8 @@
 // Attention ("Cloud-grade SLOs for local MoE", Fig. 2): a rank projects keys and values of its rows, attends to them
 // (phase 1), and meanwhile the ring passes every rank's keys and values on, rank after rank; what has arrived is
 // attended to next (phase 2), and the partial results merge by log-sum-exp. For MLA a token's keys and values are its
-// latent vector, as in the cache. What is cached before the prompt comes from its pages.
+// latent vector, as in the cache. What is cached before the prompt comes from its pages. Between pages and device the
+// host has a copy of a layer, so that no stream ever holds an address of a page.
 #pragma once
 
 #include <memory>
@@ -17,40 +18,46 @@
 
 namespace moestro {
 
+// Device memory that a rank's run takes, weights not counted.
+int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run);
+
 class RankCompute final : public StreamCompute {
  public:
   // All outlive it.
   RankCompute(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
-              RankKernels& kernels, ExpertExchange& experts)
-      : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels), experts_(experts) {}
+              RankKernels& kernels, ExpertParallelism parallelism, ExpertExchange& experts)
+      : spec_(spec),
+        device_(device),
+        communicator_(communicator),
+        kernels_(kernels),
+        parallelism_(parallelism),
+        experts_(experts) {}
 
   // The rank's share of the prompt whose run begins next.
   void SetShare(const RankRun& run) { run_ = run; }
-  // Of a share like this.
-  int64_t Bytes(const RankRun& run) const;
-
-  int64_t ActivationBytes(int64_t) const override { return Bytes(run_); }
+  int64_t ActivationBytes(int64_t) const override { return RankBytes(spec_, kernels_, parallelism_, run_); }
   // REQUIRES: SetShare.
   absl::Status Begin(const PromptRun&) override;
   // Exchanges block the caller until they are done here.
   absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
-  // A layer's KV is in the pages when its attention is done.
-  absl::Status Store(const Step&, device::Stream&) override { return absl::OkStatus(); }
+  // The rank's rows are on the host when the step is done, and go to the pages here.
+  absl::Status Store(const Step& step, device::Stream& stream) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
   void End() override;
 
  private:
   int64_t token_bytes() const { return 2 * spec_.kv_dim(); }
-  int64_t KvBytes(const RankRun& run) const;
+  bool stores() const { return run_.pages->pages().capacity() > 0; }
   uint16_t* kv() const { return reinterpret_cast<uint16_t*>(kv_.data()); }
   uint8_t* Kv(int64_t position) const { return kv_.data() + position * token_bytes(); }
 
   absl::Status Attention(const Step& step, const StagedModule& module, device::Stream& stream,
                          const std::atomic<bool>& stopped, LaunchKernel launch);
-  // Between pages and kv_, position by position, on the exchange stream.
+  // Between the host's copies and kv_, on the exchange stream.
   absl::Status LoadPrefix(int64_t layer);
   absl::Status StoreRows(int64_t layer);
+  std::vector<uint8_t>& stored(int64_t layer) { return stored_[layer % kKvBuffers]; }
   // The ring's n-th pass, 1 .. ranks - 1.
   absl::Status PassKv(int64_t pass, const std::atomic<bool>& stopped);
   // Whose keys and values this rank has after `passes` passes.
@@ -61,11 +68,15 @@ class RankCompute final : public StreamCompute {
   device::Device& device_;
   collective::Communicator& communicator_;
   RankKernels& kernels_;
+  const ExpertParallelism parallelism_;
   ExpertExchange& experts_;
 
   // Of the run.
   RankRun run_;
   device::Memory kv_;  // BF16 [positions, kv_dim] of the layer, whole blocks
+  // On the host.
+  std::vector<uint8_t> prefix_;              // what is cached, of the layer
+  std::vector<uint8_t> stored_[kKvBuffers];  // the rank's rows, stripe by stripe, of the layer and of the one before
   std::unique_ptr<device::Event> before_;
   std::unique_ptr<device::Event> projected_;
   std::unique_ptr<device::Event> exchanged_;

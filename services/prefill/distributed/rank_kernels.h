@@ -8,9 +8,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/kv/pages.h"
 #include "common/model/engine.h"
 #include "common/model/router.h"
+#include "services/prefill/distributed/page_gate.h"
 #include "services/prefill/distributed/split.h"
 #include "services/prefill/stream/compute.h"
 
@@ -21,7 +21,7 @@ struct RankRun {
   const ZigZagSplit* split = nullptr;
   int rank = 0;
   std::span<const EngineRow> rows;  // the rank's, stripe by stripe; those of a stripe have its number as sequence
-  KvPages pages;                    // of the prompt; of no tokens where nothing is stored
+  const PageGate* pages = nullptr;  // of the prompt
   MlaForm form = MlaForm::kUnabsorbed;
 
   int64_t own_rows() const { return std::ssize(rows); }

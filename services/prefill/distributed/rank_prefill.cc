@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "services/prefill/distributed/expert_exchange.h"
 #include "services/prefill/distributed/rank_compute.h"
@@ -33,61 +34,46 @@ std::unique_ptr<ExpertExchange> NewExchange(ExpertParallelism experts, const Mod
                                                                              *setup.kernels);
 }
 
-// All that a run of a rank consists of.
-class RankPrefill {
- public:
-  RankPrefill(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights, ExpertParallelism experts,
-              const RankRun& run, const MemoryLimits& limits, collective::Communicator& communicator)
-      : device_(*setup.device),
-        run_(run),
-        limits_(limits),
-        experts_(RankExperts(spec, run.rank, run.ranks()).size()),
-        modules_(ModulesOf(spec, weights, run, limits)),
-        exchange_(NewExchange(experts, spec, setup, communicator)),
-        compute_(spec, device_, communicator, *setup.kernels, *exchange_) {
-    compute_.SetShare(run);
-  }
+absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<Module>& modules, const MemoryLimits& limits,
+                                          const MemoryPlan& plan) {
+  return MakeSchedule(modules, {.ring_slots = plan.ring_slots,
+                                .dense_bytes = limits.dense_bytes,
+                                .max_experts_together = limits.max_experts_together,
+                                .exchanges = true});
+}
 
-  absl::StatusOr<MemoryPlan> Plan() {
-    MemoryLimits limits = limits_;
-    const int64_t free = device_.memory_bytes() - device_.memory_used();
-    limits.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
-    limits.min_pass_rows = std::numeric_limits<int64_t>::max();
-    MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
-                         PlanMemory(run_.own_rows(), experts_, SlotBytes(modules_), limits,
-                                    [&](int64_t rows) { return compute_.ActivationBytes(rows); }));
-    MOE_RETURN_IF_ERROR(Schedule(plan).status());
-    return plan;
-  }
+absl::StatusOr<MemoryPlan> PlanWith(const std::vector<Module>& modules, const RankSetup& setup, const ModelSpec& spec,
+                                    ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits) {
+  MemoryLimits own = limits;
+  const int64_t free = setup.device->memory_bytes() - setup.device->memory_used();
+  own.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
+  own.min_pass_rows = std::numeric_limits<int64_t>::max();
+  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                       PlanMemory(run.own_rows(), RankExperts(spec, run.rank, run.ranks()).size(), SlotBytes(modules),
+                                  own, [&](int64_t) { return RankBytes(spec, *setup.kernels, experts, run); }));
+  MOE_RETURN_IF_ERROR(MakeRankSchedule(modules, limits, plan).status());
+  return plan;
+}
 
-  absl::Status Run(const RankCallbacks& callbacks, RankReport& report) {
-    MOE_ASSIGN_OR_RETURN(report.plan, Plan());
-    MOE_ASSIGN_OR_RETURN(const moestro::Schedule schedule, Schedule(report.plan));
-    absl::Status status = compute_.Begin({});
-    if (status.ok()) {
-      status = RunPipeline(device_, schedule, compute_, callbacks.interrupted, callbacks.on_released, &report.pipeline);
-    }
-    if (status.ok()) status = compute_.Logits(callbacks.on_logits);
-    compute_.End();
-    return status;
-  }
-
- private:
-  absl::StatusOr<moestro::Schedule> Schedule(const MemoryPlan& plan) const {
-    return MakeSchedule(modules_, {.ring_slots = plan.ring_slots,
-                                   .dense_bytes = limits_.dense_bytes,
-                                   .max_experts_together = limits_.max_experts_together,
-                                   .exchanges = true});
-  }
-
-  device::Device& device_;
-  const RankRun& run_;
-  const MemoryLimits limits_;
-  const int64_t experts_;
-  const std::vector<Module> modules_;
-  const std::unique_ptr<ExpertExchange> exchange_;
-  RankCompute compute_;
-};
+// The rank's part, without telling the others how it ended.
+absl::Status RunPart(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
+                     ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
+                     collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport& report) {
+  const std::vector<Module> modules = ModulesOf(spec, weights, run, limits);
+  MOE_ASSIGN_OR_RETURN(report.plan, PlanWith(modules, setup, spec, experts, run, limits));
+  MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeRankSchedule(modules, limits, report.plan));
+  const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator);
+  RankCompute compute(spec, *setup.device, communicator, *setup.kernels, experts, *exchange);
+  compute.SetShare(run);
+  const absl::Status status = CatchExceptions([&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(compute.Begin({}));
+    MOE_RETURN_IF_ERROR(
+        RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released, &report.pipeline));
+    return compute.Logits(callbacks.on_logits);
+  });
+  compute.End();
+  return status;
+}
 
 // Everybody is done.
 absl::Status Meet(device::Device& device, collective::Communicator& communicator) {
@@ -110,12 +96,18 @@ std::vector<EngineRow> RankRows(std::span<const EngineRow> rows, const ZigZagSpl
   return own;
 }
 
+absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
+                                    ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits) {
+  return PlanWith(ModulesOf(spec, weights, run, limits), setup, spec, experts, run, limits);
+}
+
 absl::Status RunRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
                      ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
                      collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport* report) {
-  RankPrefill prefill(setup, spec, weights, experts, run, limits, communicator);
-  absl::Status status = prefill.Run(callbacks, *report);
-  if (status.ok()) status = Meet(*setup.device, communicator);
+  const absl::Status status = CatchExceptions([&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(RunPart(setup, spec, weights, experts, run, limits, communicator, callbacks, *report));
+    return Meet(*setup.device, communicator);
+  });
   if (!status.ok()) communicator.Fail(status);
   for (int i = 0; i < collective::kOperations; ++i) {
     report->exchanges[i] = communicator.counters(static_cast<collective::Operation>(i));

@@ -15,10 +15,6 @@ class SmallEp final : public ExpertExchange {
   SmallEp(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator, RankKernels& kernels)
       : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels) {}
 
-  int64_t Bytes(int64_t own_rows, int64_t all_rows, int ranks) const override {
-    return all_rows * (x_bytes() + choice_bytes() + sum_bytes()) + (ranks - 1) * own_rows * sum_bytes();
-  }
-
   absl::Status Begin(const RankRun& run) override {
     run_ = run;
     MOE_ASSIGN_OR_RETURN(x_, device_.Allocate(run.all_rows() * x_bytes(), "all ranks' tokens"));
@@ -68,9 +64,9 @@ class SmallEp final : public ExpertExchange {
   }
 
  private:
-  int64_t x_bytes() const { return 2 * spec_.hidden_size; }
-  int64_t sum_bytes() const { return 4 * spec_.hidden_size; }
-  int64_t choice_bytes() const { return static_cast<int64_t>(sizeof(ExpertChoice)) * spec_.experts_per_token; }
+  int64_t x_bytes() const { return XBytes(spec_); }
+  int64_t sum_bytes() const { return SumBytes(spec_); }
+  int64_t choice_bytes() const { return ChoiceBytes(spec_); }
   uint16_t* x() const { return reinterpret_cast<uint16_t*>(x_.data()); }
   ExpertChoice* choices() const { return reinterpret_cast<ExpertChoice*>(choices_.data()); }
   float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
@@ -98,6 +94,10 @@ class SmallEp final : public ExpertExchange {
 };
 
 }  // namespace
+
+int64_t SmallEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
+  return all_rows * (XBytes(spec) + ChoiceBytes(spec) + SumBytes(spec)) + (ranks - 1) * own_rows * SumBytes(spec);
+}
 
 std::unique_ptr<ExpertExchange> NewSmallEp(const ModelSpec& spec, device::Device& device,
                                            collective::Communicator& communicator, RankKernels& kernels) {

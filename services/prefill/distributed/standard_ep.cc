@@ -28,17 +28,14 @@ class Growing {
   device::Memory memory_;
 };
 
+constexpr int64_t kIdBytes = 4;
+constexpr int64_t kCountBytes = 8;
+
 class StandardEp final : public ExpertExchange {
  public:
   StandardEp(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
              RankKernels& kernels)
       : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels) {}
-
-  // If experts are chosen evenly, with room for half as many pairs again. More are taken if they must and can be.
-  int64_t Bytes(int64_t own_rows, int64_t all_rows, int ranks) const override {
-    const int64_t pairs = (own_rows + all_rows / ranks) * spec_.experts_per_token;
-    return own_rows * (x_bytes() + choice_bytes()) + pairs * (x_bytes() + kIdBytes + sum_bytes()) * 3 / 2;
-  }
 
   absl::Status Begin(const RankRun& run) override {
     run_ = run;
@@ -91,11 +88,9 @@ class StandardEp final : public ExpertExchange {
   }
 
  private:
-  static constexpr int64_t kIdBytes = 4;
-  static constexpr int64_t kCountBytes = 8;
-  int64_t x_bytes() const { return 2 * spec_.hidden_size; }
-  int64_t sum_bytes() const { return 4 * spec_.hidden_size; }
-  int64_t choice_bytes() const { return static_cast<int64_t>(sizeof(ExpertChoice)) * spec_.experts_per_token; }
+  int64_t x_bytes() const { return XBytes(spec_); }
+  int64_t sum_bytes() const { return SumBytes(spec_); }
+  int64_t choice_bytes() const { return ChoiceBytes(spec_); }
   ExpertChoice* choices() const { return reinterpret_cast<ExpertChoice*>(choices_.data()); }
   float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
 
@@ -149,6 +144,11 @@ class StandardEp final : public ExpertExchange {
 };
 
 }  // namespace
+
+int64_t StandardEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
+  const int64_t pairs = (own_rows + all_rows / ranks) * spec.experts_per_token;
+  return own_rows * (XBytes(spec) + ChoiceBytes(spec)) + pairs * (XBytes(spec) + kIdBytes + SumBytes(spec)) * 3 / 2;
+}
 
 std::unique_ptr<ExpertExchange> NewStandardEp(const ModelSpec& spec, device::Device& device,
                                               collective::Communicator& communicator, RankKernels& kernels) {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "services/prefill/stream/signals.h"
 
@@ -63,12 +64,13 @@ class Pipeline {
     report_.begin = device_.Now();
     std::thread loader([this] { RunThread([this] { return Load(); }); });
     std::thread unloader([this] { RunThread([this] { return Unload(); }); });
-    if (const absl::Status status = Compute(interrupted, on_released); !status.ok()) signals_.Fail(status);
+    const absl::Status status = CatchExceptions([&] { return Compute(interrupted, on_released); });
+    if (!status.ok()) signals_.Fail(status);
     loader.join();
     unloader.join();
     // What is still on a stream after a failure uses memory that is about to go.
     for (Stream* stream : {load_stream_.get(), compute_stream_.get(), unload_stream_.get()}) {
-      if (const absl::Status status = stream->Synchronize(); !status.ok()) signals_.Fail(status);
+      if (const absl::Status drained = stream->Synchronize(); !drained.ok()) signals_.Fail(drained);
     }
     StreamCounters& counters = report_.counters;
     counters.runs = 1;
@@ -83,7 +85,7 @@ class Pipeline {
  private:
   void RunThread(absl::FunctionRef<absl::Status()> work) {
     device_.AdvanceTo(report_.begin);
-    if (const absl::Status status = work(); !status.ok()) signals_.Fail(status);
+    if (const absl::Status status = CatchExceptions(work); !status.ok()) signals_.Fail(status);
   }
 
   EventPair& StagingEvents(int64_t i) { return staging_events_[i % schedule_.staging_window]; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 
 namespace moestro {
@@ -50,8 +51,10 @@ absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), OptionsFor(plan)));
   const PromptRun run{rows, pages, form, plan.passes};
-  absl::Status status = compute_.Begin(run);
-  if (status.ok()) status = RunPasses(run, schedule, interrupted, events, on_logits);
+  const absl::Status status = CatchExceptions([&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(compute_.Begin(run));
+    return RunPasses(run, schedule, interrupted, events, on_logits);
+  });
   compute_.End();
   counters_.Add(report_.counters);
   return status;

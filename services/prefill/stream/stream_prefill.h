@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -16,15 +16,11 @@
 #include "services/prefill/stream/compute.h"
 #include "services/prefill/stream/memory_plan.h"
 #include "services/prefill/stream/pipeline.h"
+#include "services/prefill/stream/prompt_prefill.h"
 
 namespace moestro {
 
-struct StreamEvents {
-  std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
-  std::function<void(IndexRange rows)> on_pass = {};  // all layers are, and the KV of these rows is in host memory
-};
-
-class StreamPrefill {  // one run at a time
+class StreamPrefill final : public PromptPrefill {
  public:
   // All outlive it. `weights` point into host memory that stays. limits.device_bytes 0: what the device has.
   StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights, StreamCompute& compute,
@@ -33,13 +29,16 @@ class StreamPrefill {  // one run at a time
   // How a prompt of so many rows would be run. RESOURCE_EXHAUSTED if the device is too small for it.
   absl::StatusOr<MemoryPlan> Plan(int64_t rows, MlaForm form);
 
-  // The rows' KV and logits, as Engine::Forward computes them in one call: on a host device with the same bits. All
-  // callbacks come from the calling thread. Errors: Plan's, `interrupted`'s (within about a layer), and what fails on
-  // the way; then, too, the device's memory is free again. At most kLogitRows rows want logits, all in the last pass.
+  absl::Status CheckFits(IndexRange positions, MlaForm form) override { return Plan(positions.size(), form).status(); }
+  // On a host device with the bits of Engine::Forward. After an error, too, the device's memory is free again.
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
-                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
+  StreamCounters run_counters() const override { return report_.counters; }
+  absl::Status WriteTrace(const std::string& path) const override {
+    return WriteChromeTrace(report_.timeline, report_.begin, path);
+  }
   // Of all runs, those that failed included.
   const StreamCounters& counters() const { return counters_; }
   // Of the last run, with its timeline (WriteChromeTrace).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,19 @@ struct Timeline {
   std::vector<Span> lanes[kLanes];
 };
 
-// JSON, times relative to `begin`.
+// Of one of the devices that a prompt was computed on.
+struct DeviceTimeline {
+  std::string name;
+  const Timeline* timeline = nullptr;
+  double begin = 0;  // of the run, on the device's clock
+};
+
+// JSON, times relative to `begin`. Of several devices: a process for each.
 std::string ChromeTrace(const Timeline& timeline, double begin);
+std::string ChromeTrace(std::span<const DeviceTimeline> devices);
 // INVALID_ARGUMENT names the file that cannot be written.
 absl::Status WriteChromeTrace(const Timeline& timeline, double begin, const std::string& path);
+absl::Status WriteChromeTrace(std::span<const DeviceTimeline> devices, const std::string& path);
 
 // Of one run, or added up over several.
 struct StreamCounters {
@@ -42,6 +52,10 @@ struct StreamCounters {
   double wall_seconds = 0;
   int64_t ring_slots = 0;          // of the last run
   int64_t max_ring_occupancy = 0;  // slots in use at once, of the last run
+  // Of runs on several devices, whose times are those of the one that took longest.
+  int64_t devices = 1;       // of the last run
+  int64_t lost_devices = 0;  // that failed, stalled or were taken back
+  int64_t link_bytes = 0;    // that devices sent each other
 
   void Add(const StreamCounters& run);
 };

@@ -33,6 +33,7 @@ TEST(SharedFailure, OneRanksFailureIsEverybodys) {
       const absl::Status status = rank->Barrier(rank.call());
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(status.message(), HasSubstr("rank 1: a page is gone"));
+      EXPECT_EQ(rank->failed_rank(), 1);
     }
     if (rank->rank() == 2) rank->Fail(absl::InternalError("later"));
   });
@@ -44,6 +45,7 @@ TEST(SharedFailure, ARankThatLeft) {
     const absl::Status status = rank->Barrier(rank.call());
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(status.message(), HasSubstr("rank 2 is gone"));
+    EXPECT_EQ(rank->failed_rank(), 2);
   });
 }
 
@@ -66,7 +68,9 @@ TEST(SharedFailure, AStalledRankIsWaitedForSoLong) {
   came.stopped = true;
   EXPECT_EQ(came->Barrier(came.call()).code(), absl::StatusCode::kCancelled);
   Rank rank(memory.region(), 0, {.timeout_seconds = 4, .clock = &clock});
+  EXPECT_EQ(rank->failed_rank(), -1);
   const absl::Status status = rank->Barrier(rank.call());  // 2 never comes
+  EXPECT_EQ(rank->failed_rank(), 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(status.message(), HasSubstr("rank 2 has shown no sign of life for 4.0 s"));
   EXPECT_NEAR(clock.Now(), 4, 0.01);

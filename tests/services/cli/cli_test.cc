@@ -383,6 +383,29 @@ TEST_F(CliTest, SimulateTwoDevicesComparesWithThePaper) {
   }
 }
 
+TEST_F(CliTest, SimulateTwoDevicesSkipsWhatDoesNotFit) {
+  const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
+  const auto run = [&](const std::string& tokens, bool as_json) {
+    std::vector<std::string> arguments = {"simulate", machine, "--ranks", "2", "--tokens", tokens};
+    if (as_json) arguments.push_back("--json");
+    return Run(std::move(arguments), /*with_server=*/false);
+  };
+  const Result result = run("4096,65536", true);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  ASSERT_EQ(out.at("prefill").size(), 1u);
+  EXPECT_EQ(out["prefill"][0].at("tokens"), 4096);
+  ASSERT_EQ(out.at("skipped").size(), 1u);
+  EXPECT_EQ(out["skipped"][0].at("tokens"), 65536);
+
+  const Result text = run("4096,65536", false);
+  ASSERT_TRUE(text.status.ok()) << text.status;
+  EXPECT_THAT(text.out, HasSubstr("65536  skipped: CP2+EP2: "));
+  EXPECT_THAT(text.out, HasSubstr("bytes of device memory"));
+
+  EXPECT_EQ(run("65536", false).status.code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
   const Result result = Run({"plan", "--explain", "dslp", "--ranks", "2", "--tokens", "20480", "--json"}, false);
   ASSERT_TRUE(result.status.ok()) << result.status;

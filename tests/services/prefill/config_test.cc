@@ -33,11 +33,50 @@ TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   config.mla_form.name = "absorbed";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--mla-form absorbed"));
   config = Valid();
+  config.stream.device_timeout_seconds = 0;
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--device-timeout-seconds 0"));
+  config = Valid();
   config.stream.ring_slots = 1;
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--ring-slots 1"));
   config = Valid();
   config.node.instance = "a/b";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--instance"));
+}
+
+TEST(PrefillConfigTest, AListOfDevices) {
+  const DeviceName host;
+  StreamConfig stream;
+  EXPECT_THAT(*stream.DeviceNames(), testing::IsEmpty());
+  const std::pair<const char*, std::vector<DeviceName>> lists[] = {
+      {"none", {}}, {"host", {host}}, {"host,host", {host, host}}, {"0", {{0}}}, {"cuda:3", {{3}}}};
+  for (const auto& [list, names] : lists) {
+    stream.devices = list;
+    EXPECT_EQ(*stream.DeviceNames(), names) << list;
+  }
+}
+
+TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
+  PrefillConfig config = Valid();
+  const auto error = [&](const std::string& list) {
+    config.stream.devices = list;
+    return std::string(ValidatePrefillConfig(config).message());
+  };
+  for (const char* list : {"host,abacus", "host,", ",", "host,,host", "host, host", "-1", "none,host"}) {
+    EXPECT_THAT(error(list), testing::HasSubstr("--devices " + std::string(list) + ": '")) << list;
+    EXPECT_THAT(error(list), testing::HasSubstr("use host, or the number of a GPU (0)")) << list;
+  }
+  for (const char* list : {"0,1", "host,0", "cuda:0,cuda:0"}) {
+    EXPECT_THAT(error(list), testing::HasSubstr("no kernels yet with which GPUs share a prompt")) << list;
+    EXPECT_THAT(error(list), testing::HasSubstr("(--device cuda:0), or host devices (--devices host,host)")) << list;
+  }
+  EXPECT_THAT(error("host,host,host,host,host,host,host,host,host"), testing::HasSubstr("9 devices, use at most 8"));
+  config.mla_form.name = "absorbed";
+  EXPECT_EQ(error("host"), "");
+  EXPECT_THAT(error("host,host"), testing::HasSubstr("which --devices host,host does not have"));
+  config.mla_form.name = "auto";
+  EXPECT_EQ(error("host,host"), "");
+  config.stream.device = "host";
+  EXPECT_THAT(error("host,host"), testing::HasSubstr("use one of them"));
 }
 
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {

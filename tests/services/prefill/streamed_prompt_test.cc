@@ -15,7 +15,7 @@
 #include "common/platform/numa.h"
 #include "services/prefill/prefill_runner.h"
 #include "services/prefill/stream/host_compute.h"
-#include "services/prefill/streaming_device.h"
+#include "services/prefill/streaming_devices.h"
 #include "tests/support/engine_node.h"
 
 namespace moestro {
@@ -32,7 +32,7 @@ class StreamedPromptTest : public testing::Test {
     return job;
   }
 
-  std::unique_ptr<StreamingDevice> Device(int64_t memory_bytes = 0, int64_t dense_bytes = 1 << 20) {
+  std::unique_ptr<StreamingDevices> Device(int64_t memory_bytes = 0, int64_t dense_bytes = 1 << 20) {
     PrefillConfig config;
     config.chunk_tokens = 16;
     config.mla_form = form_;
@@ -41,7 +41,8 @@ class StreamedPromptTest : public testing::Test {
     config.stream.dense_bytes = dense_bytes;
     config.stream.from_tokens = kFrom;
     config.stream.min_pass_tokens = 4;
-    return StreamingDevice::Create(config, node_.segment(), *AvailableKernels().back(), node_.workers()).value();
+    return StreamingDevices::Create(config, node_.shared_segment(), *AvailableKernels().back(), node_.workers())
+        .value();
   }
 
   // Device memory for passes of at most so many rows.
@@ -51,7 +52,7 @@ class StreamedPromptTest : public testing::Test {
     return (1 << 20) + slots + compute.ActivationBytes(rows);
   }
 
-  PrefillRunner Runner(StreamingDevice* device, const std::string& trace_file = "") {
+  PrefillRunner Runner(StreamingDevices* device, const std::string& trace_file = "") {
     return {
         node_.engine(),
         node_.workers(),
@@ -66,7 +67,8 @@ class StreamedPromptTest : public testing::Test {
     std::vector<int64_t> progress;
     std::optional<StreamCounters> streamed;
   };
-  Result Run(StreamingDevice* device, const PrefillJob& job, const KvLease& lease, const std::string& trace_file = "") {
+  Result Run(StreamingDevices* device, const PrefillJob& job, const KvLease& lease,
+             const std::string& trace_file = "") {
     PrefillRunner runner = Runner(device, trace_file);
     const auto writer = node_.Writer(lease);
     Result result;
@@ -78,7 +80,7 @@ class StreamedPromptTest : public testing::Test {
     EXPECT_EQ(node_.pool().ValidTokens(lease), std::ssize(job.token_ids));
     return result;
   }
-  Result Run(StreamingDevice* device, const PrefillJob& job) {
+  Result Run(StreamingDevices* device, const PrefillJob& job) {
     return Run(device, job, Reserve(std::ssize(job.token_ids)));
   }
 
@@ -260,6 +262,35 @@ TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) 
     EXPECT_TRUE(runner.Run(Job(tokens), *writer, Never, events).ok());
     EXPECT_EQ(streamed, 1);
   }
+}
+
+// Devices of which none is left in the middle of a prompt.
+class LostDevices final : public PromptPrefill {
+ public:
+  absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
+  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages>, MlaForm,
+                   absl::FunctionRef<absl::Status()>, const StreamEvents& events,
+                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
+    events.on_layer({0, std::ssize(rows)}, 0);
+    return absl::UnavailableError("all lost");
+  }
+  StreamCounters run_counters() const override { return {.lost_devices = 2}; }
+  absl::Status WriteTrace(const std::string&) const override { return absl::OkStatus(); }
+};
+
+TEST_F(StreamedPromptTest, APromptWhoseDevicesAreLostIsComputedWithoutThem) {
+  const Result expected = Run(nullptr, Job(60));
+  LostDevices lost;
+  PrefillRunner runner(node_.engine(), node_.workers(), form_, {.prefill = &lost, .from_tokens = 1, .trace_file = ""});
+  int64_t lost_devices = 0;
+  const PrefillEvents events{.on_progress = {},
+                             .on_streamed = [&](const StreamCounters& run) { lost_devices += run.lost_devices; }};
+  const KvLease lease = Reserve();
+  const auto writer = node_.Writer(lease);
+  const auto token = runner.Run(Job(60), *writer, Never, events);
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ((*token)->logprob, expected.token->logprob);
+  EXPECT_EQ(lost_devices, 2);
 }
 
 TEST_F(StreamedPromptTest, WritesTheTimeline) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "services/prefill/distributed/distributed_prefill.h"
@@ -31,6 +32,7 @@ class DistributedTest : public StreamTest {
     int64_t tile_rows = 48;
     int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
     double timeout_seconds = 30;  // sanitizers are slow
+    std::function<absl::Status()> check = {};
   };
 
   // One rank's device, and what computes on it.
@@ -45,12 +47,12 @@ class DistributedTest : public StreamTest {
 
   Outcome Distributed(int64_t count, const Ranks& setting,
                       absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {},
-                      const std::function<void(std::vector<std::unique_ptr<Host>>& hosts)>& prepare = {}) {
-    std::vector<std::unique_ptr<Host>> hosts;
+                      const std::function<void(std::vector<std::shared_ptr<Host>>& hosts)>& prepare = {}) {
+    std::vector<std::shared_ptr<Host>> hosts;
     std::vector<RankSetup> setups;
     for (int rank = 0; rank < setting.ranks; ++rank) {
-      hosts.push_back(std::make_unique<Host>(spec(), weights_, setting.tile_rows));
-      setups.push_back({&hosts.back()->device, &hosts.back()->kernels});
+      hosts.push_back(std::make_shared<Host>(spec(), weights_, setting.tile_rows));
+      setups.push_back({&hosts.back()->device, &hosts.back()->kernels, setting.check, hosts.back()});
     }
     if (prepare) prepare(hosts);
     DistributedPrefill prefill(
@@ -71,7 +73,12 @@ class DistributedTest : public StreamTest {
                                  });
     outcome.kv = sequence.Contents(count);
     reports_ = prefill.reports();
-    for (const auto& host : hosts) EXPECT_EQ(host->device.memory_used(), 0);
+    failed_ranks_ = prefill.failed_ranks();
+    for (int rank = 0; rank < setting.ranks; ++rank) {
+      in_use_.push_back(prefill.in_use(rank));
+      if (!in_use_.back().expired()) continue;
+      EXPECT_EQ(hosts[static_cast<size_t>(rank)]->device.memory_used(), 0);
+    }
     return outcome;
   }
 
@@ -120,7 +127,19 @@ class DistributedTest : public StreamTest {
     EXPECT_LT(worst, std::sqrt(2.0) * kSigmas * RelativeDeviation(spec()) * rms);
   }
 
-  std::vector<RankReport> reports_;  // of the last run
+  // Ranks that were left behind use the model.
+  void TearDown() override {
+    for (const auto& rank : in_use_) {
+      while (!rank.expired()) std::this_thread::yield();
+    }
+  }
+
+  // Of the last run.
+  std::vector<RankReport> reports_;
+  std::vector<int> failed_ranks_;
+
+ private:
+  std::vector<std::weak_ptr<const void>> in_use_;
 };
 
 }  // namespace moestro

@@ -54,10 +54,11 @@ class RankProcessTest : public DistributedTest {
     const std::vector<EngineRow> rows = Rows(Tokens(kCount), kLogits);
     const ZigZagSplit split(0, kCount, ranks);
     const std::vector<EngineRow> own = RankRows(rows, split, rank);
+    const PageGate pages(Pages(kv.data()));
     RankReport report;
     const absl::Status status =
         RunRank({&host.device, &host.kernels}, spec(), weights_, ExpertParallelism::kSmall,
-                {&split, rank, own, Pages(kv.data()), MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
+                {&split, rank, own, &pages, MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
                 {NeverInterrupted, [&](const Step& step) { pause(rank, step, parent); },
                  [&](int64_t, std::span<const float> logits) {
                    std::memcpy(kv.data(), logits.data(), logits.size() * sizeof(float));

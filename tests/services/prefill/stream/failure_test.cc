@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/services/prefill/stream/stream_fixture.h"
@@ -58,6 +59,22 @@ TEST_F(FailureTest, EveryOperationMayFail) {
       EXPECT_TRUE(outcome.logits.empty());
     }
   }
+  ExpectHealthy();
+}
+
+TEST_F(FailureTest, AnExceptionIsAFailure) {
+  for (const char* operation : {"allocate", "stream", "copy", "launch", "record", "wait", "event", "synchronize",
+                                "run: embed", "run: experts", "run: head"}) {
+    device_.set_fault([operation](const std::string& name) -> absl::Status {
+      if (name == operation) throw std::runtime_error("thrown by the test");
+      return absl::OkStatus();
+    });
+    const Outcome outcome = Stream(kTokens, setting_);
+    EXPECT_TRUE(absl::IsInternal(outcome.status)) << operation << ": " << outcome.status;
+    EXPECT_THAT(outcome.status.message(), HasSubstr("thrown by the test")) << operation;
+  }
+  device_.set_fault([](const std::string&) -> absl::Status { throw std::bad_alloc(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(Stream(kTokens, setting_).status));
   ExpectHealthy();
 }
 

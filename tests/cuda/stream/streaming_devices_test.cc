@@ -1,5 +1,5 @@
 // The prefill role with --device cuda:N, on the model of a GPU: prompts stream through it, or are computed without it.
-#include "services/prefill/streaming_device.h"
+#include "services/prefill/streaming_devices.h"
 
 #include <gtest/gtest.h>
 
@@ -20,25 +20,25 @@ ModelSpec Spec() {
   return spec;
 }
 
-class CudaStreamingDeviceTest : public testing::Test {
+class CudaStreamingDevicesTest : public testing::Test {
  protected:
-  CudaStreamingDeviceTest() { emulation::ResetGpu(); }
-  ~CudaStreamingDeviceTest() override { emulation::ResetGpu(); }
+  CudaStreamingDevicesTest() { emulation::ResetGpu(); }
+  ~CudaStreamingDevicesTest() override { emulation::ResetGpu(); }
 
-  static std::unique_ptr<StreamingDevice> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
+  static std::unique_ptr<StreamingDevices> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
     PrefillConfig config;
     config.stream.device = "cuda:0";
     config.stream.memory_bytes = memory_bytes;
     config.stream.dense_bytes = 1 << 20;
     config.stream.from_tokens = 2;
-    return StreamingDevice::Create(config, node.segment(), *AvailableKernels().back(), node.workers()).value();
+    return StreamingDevices::Create(config, node.shared_segment(), *AvailableKernels().back(), node.workers()).value();
   }
 
   struct Result {
     SampledToken token;
     bool streamed = false;
   };
-  Result Run(StreamingDevice* device) {
+  Result Run(StreamingDevices* device) {
     PrefillRunner runner(
         node_.engine(), node_.workers(), {.name = "unabsorbed"},
         {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = 2, .trace_file = ""});
@@ -61,7 +61,7 @@ class CudaStreamingDeviceTest : public testing::Test {
   EngineNode node_{/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/16, {.threads = 2}, Spec()};
 };
 
-TEST_F(CudaStreamingDeviceTest, TheSameTokenAsOnTheCpu) {
+TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
   const Result streamed = Run(device.get()), expected = Run(nullptr);
@@ -70,7 +70,7 @@ TEST_F(CudaStreamingDeviceTest, TheSameTokenAsOnTheCpu) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
-TEST_F(CudaStreamingDeviceTest, AGpuThatFailsCostsTimeOnly) {
+TEST_F(CudaStreamingDevicesTest, AGpuThatFailsCostsTimeOnly) {
   const Result expected = Run(nullptr);
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
@@ -82,7 +82,7 @@ TEST_F(CudaStreamingDeviceTest, AGpuThatFailsCostsTimeOnly) {
   }
 }
 
-TEST_F(CudaStreamingDeviceTest, NotUsedWhereItCannotBe) {
+TEST_F(CudaStreamingDevicesTest, NotUsedWhereItCannotBe) {
   emulation::Gpu().devices = 0;
   EXPECT_EQ(Device(node_), nullptr);
   emulation::Gpu().devices = 1;
@@ -91,7 +91,7 @@ TEST_F(CudaStreamingDeviceTest, NotUsedWhereItCannotBe) {
   EXPECT_EQ(Device(node_), nullptr);
 }
 
-TEST_F(CudaStreamingDeviceTest, NotUsedForHeadsThatTheKernelsDoNotHave) {
+TEST_F(CudaStreamingDevicesTest, NotUsedForHeadsThatTheKernelsDoNotHave) {
   EngineNode other;
   EXPECT_EQ(Device(other), nullptr);
 }

@@ -1,0 +1,27 @@
+// Exceptions as statuses, for threads that no exception may leave.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace moestro {
+
+// What `work` returns. RESOURCE_EXHAUSTED if it throws for want of memory, INTERNAL with the exception's text if it
+// throws anything else.
+inline absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& exception) {
+    return absl::InternalError("exception: " + std::string(exception.what()));
+  } catch (...) {
+    return absl::InternalError("exception of unknown type");
+  }
+}
+
+}  // namespace moestro

@@ -1,0 +1,155 @@
+#include "services/prefill/prompt_devices.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// Of all ranks: bytes are added up, times are those of the one that took longest.
+StreamCounters CountersOf(const std::vector<RankReport>& reports) {
+  const auto longest = std::ranges::max_element(
+      reports, {}, [](const RankReport& report) { return report.pipeline.counters.wall_seconds; });
+  StreamCounters counters = longest->pipeline.counters;
+  counters.runs = 1;
+  counters.devices = std::ssize(reports);
+  counters.streamed_bytes = 0;
+  for (const RankReport& report : reports) {
+    counters.streamed_bytes += report.pipeline.counters.streamed_bytes;
+    for (const collective::OperationCounters& exchange : report.exchanges) counters.link_bytes += exchange.sent_bytes;
+  }
+  return counters;
+}
+
+}  // namespace
+
+PromptDevices::PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
+                             const Options& options)
+    : spec_(spec), weights_(weights), devices_(std::move(devices)), options_(options), in_use_(devices_.size()) {
+  MOE_CHECK(!devices_.empty());
+}
+
+std::vector<PromptDevices::Taken> PromptDevices::Take() {
+  std::vector<Taken> taken;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const PromptDevice& device = devices_[i];
+    if (!in_use_[i].expired()) continue;
+    std::shared_ptr<void> loan;
+    if (device.borrow) {
+      if (!whole_machine_) continue;
+      loan = device.borrow();
+      if (loan == nullptr) continue;
+    }
+    if (device.workers != nullptr) {
+      WorkerPool& workers = *device.workers;
+      workers.SetActiveThreads(whole_machine_ ? workers.threads() : workers.own_threads());
+    }
+    taken.push_back({&device, std::move(loan)});
+  }
+  return taken;
+}
+
+DistributedPrefill PromptDevices::Together(const std::vector<Taken>& taken) const {
+  std::vector<RankSetup> setups;
+  for (const Taken& each : taken) {
+    RankSetup setup = each.device->rank;
+    // Also what is left behind keeps its loan.
+    setup.owner = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(setup.owner, each.loan);
+    setups.push_back(std::move(setup));
+  }
+  const double timeout = options_.timeout_seconds;
+  return {spec_,
+          weights_,
+          std::move(setups),
+          {.limits = options_.limits,
+           .new_group = [timeout](int ranks) { return NewHeapGroup(ranks, {.timeout_seconds = timeout}); },
+           .patience_seconds = timeout}};
+}
+
+absl::Status PromptDevices::CheckFits(IndexRange positions, MlaForm form) {
+  const std::vector<Taken> taken = Take();
+  if (taken.empty()) return absl::UnavailableError("no device is to be had at the moment");
+  if (taken.size() > 1 && Together(taken).CheckFits(positions, form).ok()) return absl::OkStatus();
+  return taken[0].device->alone->CheckFits(positions, form);
+}
+
+absl::Status PromptDevices::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+                                absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  counters_ = {};
+  alone_ = nullptr;
+  reports_.clear();
+  if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
+  std::vector<Taken> taken = Take();
+  while (taken.size() > 1) {
+    DistributedPrefill ranks = Together(taken);
+    const int64_t begin = rows.front().position;
+    if (const absl::Status fits = ranks.CheckFits({begin, begin + std::ssize(rows)}, form); !fits.ok()) {
+      spdlog::info("{} tokens on one device: {}", rows.size(), std::string(fits.message()));
+      taken.resize(1);
+      break;
+    }
+    const absl::Status status = ranks.Run(rows, pages, form, interrupted, events, on_logits);
+    Account(ranks, taken);
+    if (status.ok() || ranks.failed_ranks().empty()) return status;
+    Drop(ranks, status, taken);
+  }
+  if (taken.empty()) return absl::UnavailableError("no device is to be had at the moment");
+  return RunAlone(taken[0], rows, pages, form, interrupted, events, on_logits);
+}
+
+void PromptDevices::Account(const DistributedPrefill& ranks, const std::vector<Taken>& taken) {
+  reports_ = ranks.reports();
+  names_.clear();
+  for (size_t rank = 0; rank < taken.size(); ++rank) {
+    names_.push_back(absl::StrCat("rank ", rank, ": ", taken[rank].device->name));
+    in_use_[static_cast<size_t>(taken[rank].device - devices_.data())] = ranks.in_use(static_cast<int>(rank));
+  }
+  counters_.Add(CountersOf(reports_));
+  counters_.lost_devices += std::ssize(ranks.failed_ranks());
+}
+
+void PromptDevices::Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<Taken>& taken) {
+  std::vector<Taken> left;
+  std::vector<std::string> names;
+  for (size_t rank = 0; rank < taken.size(); ++rank) {
+    if (std::ranges::count(ranks.failed_ranks(), static_cast<int>(rank)) > 0) continue;
+    names.push_back(taken[rank].device->name);
+    left.push_back(std::move(taken[rank]));
+  }
+  spdlog::warn("a prompt on {} devices failed, it begins again on {}: {}", taken.size(),
+               names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
+  taken = std::move(left);
+}
+
+absl::Status PromptDevices::RunAlone(const Taken& taken, std::span<const EngineRow> rows,
+                                     std::span<const KvPages> pages, MlaForm form,
+                                     absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  const auto interrupted_or_taken_back = [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(interrupted());
+    return taken.device->rank.check ? taken.device->rank.check() : absl::OkStatus();
+  };
+  alone_ = taken.device->alone;
+  const absl::Status status = taken.device->alone->Run(rows, pages, form, interrupted_or_taken_back, events, on_logits);
+  counters_.Add(alone_->run_counters());
+  return status;
+}
+
+absl::Status PromptDevices::WriteTrace(const std::string& path) const {
+  if (alone_ != nullptr) return alone_->WriteTrace(path);
+  std::vector<DeviceTimeline> devices;
+  for (size_t rank = 0; rank < reports_.size(); ++rank) {
+    devices.push_back({names_[rank], &reports_[rank].pipeline.timeline, reports_[rank].pipeline.begin});
+  }
+  return WriteChromeTrace(devices, path);
+}
+
+}  // namespace moestro

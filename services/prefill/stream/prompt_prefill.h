@@ -1,0 +1,48 @@
+// A prompt computed with weights that stream: on one device (stream_prefill.h) or on several
+// (../prompt_devices.h).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/base/math.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+#include "services/prefill/stream/timeline.h"
+
+namespace moestro {
+
+struct StreamEvents {
+  std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
+  std::function<void(IndexRange rows)> on_pass = {};  // all layers are, and the KV of these rows is in host memory
+};
+
+class PromptPrefill {  // one run at a time
+ public:
+  virtual ~PromptPrefill() = default;
+
+  // OK if a prompt whose new rows stand at these positions can be run now. RESOURCE_EXHAUSTED if the devices are too
+  // small for it, UNAVAILABLE if there is none at the moment.
+  virtual absl::Status CheckFits(IndexRange positions, MlaForm form) = 0;
+
+  // The rows' KV and logits, as Engine::Forward computes them in one call; several devices round differently, and after
+  // a failure may begin again. All callbacks come from the calling thread. Errors: CheckFits', `interrupted`'s (within
+  // about a layer), and what fails on the way; then, too, nothing of the run uses rows or pages any more. At most
+  // kLogitRows rows want logits, all in the last pass.
+  virtual absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+                           absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+
+  // From the next run on: may use what belongs to decode while that has nothing to do.
+  virtual void UseWholeMachine(bool /*whole*/) {}
+
+  // Of the last run.
+  virtual StreamCounters run_counters() const = 0;
+  // Its timeline. INVALID_ARGUMENT names the file that cannot be written.
+  virtual absl::Status WriteTrace(const std::string& path) const = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,147 @@
+#include "services/prefill/streaming_devices.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/device/host/host_device.h"
+#include "services/prefill/distributed/host_rank_kernels.h"
+#include "services/prefill/stream/cuda/backend.h"
+#include "services/prefill/stream/host_compute.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kDefaultHostBytes = int64_t{4} << 30;
+
+MemoryLimits LimitsOf(const StreamConfig& config) {
+  return {.device_bytes = config.memory_bytes,
+          .dense_bytes = config.dense_bytes,
+          .ring_slots = config.ring_slots,
+          .min_pass_rows = config.min_pass_tokens};
+}
+
+// The part of the role's threads, and of those on lent CPUs, that is one device's.
+WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_t device, int64_t devices) {
+  WorkerPool::Options options;
+  options.threads = static_cast<int>(std::max<int64_t>(1, EvenPart(own_threads, device, devices).size()));
+  if (config.cpu.threads == 0) {
+    const IndexRange lent = EvenPart(std::ssize(config.lent_cpus), device, devices);
+    options.lent_cpus.assign(config.lent_cpus.begin() + lent.begin, config.lent_cpus.begin() + lent.end);
+  }
+  return options;
+}
+
+}  // namespace
+
+// What a rank on a host device computes with; a thread that is left behind keeps it.
+struct StreamingDevices::HostRank {
+  HostRank(std::shared_ptr<const Model> its_model, std::shared_ptr<device::Device> its_device,
+           const WorkerPool::Options& threads, const CpuKernels& cpu_kernels, int64_t tile_rows)
+      : model(std::move(its_model)),
+        device(std::move(its_device)),
+        workers(threads),
+        kernels(model->segment->spec(), model->weights, cpu_kernels, workers, tile_rows) {}
+
+  const std::shared_ptr<const Model> model;
+  const std::shared_ptr<device::Device> device;
+  WorkerPool workers;
+  HostRankKernels kernels;
+};
+
+absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillConfig& config, const DeviceName& name,
+                                                                const CpuKernels& kernels, WorkerPool& workers) const {
+  const ModelSpec& spec = model_->segment->spec();
+  const int64_t bytes = config.stream.memory_bytes;
+  Device opened;
+  if (name.cuda_ordinal) {
+    MOE_ASSIGN_OR_RETURN(CudaBackend backend, OpenCudaBackend({.ordinal = *name.cuda_ordinal, .memory_bytes = bytes},
+                                                              spec, model_->weights));
+    opened.device = std::move(backend.device);
+    opened.compute = std::move(backend.compute);
+  } else {
+    opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
+    opened.compute = std::make_unique<HostCompute>(spec, model_->weights, kernels, workers, config.chunk_tokens);
+  }
+  opened.prefill =
+      std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config.stream));
+  return opened;
+}
+
+PromptDevice StreamingDevices::Rank(const PrefillConfig& config, const CpuKernels& kernels, const WorkerPool& workers,
+                                    int64_t rank) {
+  Device& device = devices_[static_cast<size_t>(rank)];
+  const auto host = std::make_shared<HostRank>(model_, device.device,
+                                               ShareOf(config, workers.own_threads(), rank, std::ssize(devices_)),
+                                               kernels, config.chunk_tokens);
+  return {.name = absl::StrCat(std::string(device.device->name()), " ", rank),
+          .rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host},
+          .alone = device.prefill.get(),
+          .workers = &host->workers};
+}
+
+absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const PrefillConfig& config,
+                                                                           std::shared_ptr<const WeightSegment> segment,
+                                                                           const CpuKernels& kernels,
+                                                                           WorkerPool& workers) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> names, config.stream.DeviceNames());
+  if (names.empty()) return nullptr;
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, BindWeights(*segment));
+  std::unique_ptr<StreamingDevices> streaming(new StreamingDevices());
+  streaming->model_ = std::make_shared<Model>(std::move(segment), std::move(weights));
+  const Model& model = *streaming->model_;
+  const ModelSpec& spec = model.segment->spec();
+  const auto computed_without = [&](const absl::Status& status) {
+    spdlog::warn("{} is not used, all prompts are computed where the weights lie: {}", config.stream.DeviceFlag(),
+                 std::string(status.message()));
+    return nullptr;
+  };
+  for (const DeviceName& name : names) {
+    absl::StatusOr<Device> opened = streaming->Open(config, name, kernels, workers);
+    if (!opened.ok()) return computed_without(opened.status());
+    streaming->devices_.push_back(*std::move(opened));
+  }
+  if (names.size() > 1) {
+    std::vector<PromptDevice> ranks;
+    for (int64_t rank = 0; rank < std::ssize(names); ++rank) {
+      ranks.push_back(streaming->Rank(config, kernels, workers, rank));
+    }
+    streaming->together_ = std::make_unique<PromptDevices>(
+        spec, model.weights, std::move(ranks),
+        PromptDevices::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
+  }
+  const int64_t shortest = std::min(config.stream.from_tokens, spec.max_position_embeddings);
+  const MlaForm form = config.mla_form.ForPrompt(shortest);
+  if (const absl::Status fits = streaming->prefill().CheckFits({0, shortest}, form); !fits.ok()) {
+    return computed_without(fits);
+  }
+  const Device& first = streaming->devices_[0];
+  const auto plan = first.prefill->Plan(shortest, form);
+  spdlog::info("prompts of {} tokens and more stream through {} with {} bytes: {} of {} experts of a layer fit",
+               config.stream.from_tokens,
+               names.size() == 1 ? std::string(first.device->name())
+                                 : absl::StrCat(names.size(), " devices (", config.stream.devices, "), each"),
+               first.device->memory_bytes(), plan.ok() ? plan->ring_slots : 0, spec.num_experts);
+  streaming->Pin(config);
+  return streaming;
+}
+
+void StreamingDevices::Pin(const PrefillConfig& config) {
+  const WeightSegment& segment = *model_->segment;
+  const int64_t bytes = segment.header().total_bytes;
+  const auto report = [bytes](int64_t pinned, const absl::Status& status) {
+    if (status.ok()) return spdlog::info("{} of {} bytes of weights are registered for copies", pinned, bytes);
+    spdlog::warn("{} of {} bytes of weights are registered for copies, the others are copied more slowly: {}", pinned,
+                 bytes, std::string(status.message()));
+  };
+  for (Device& device : devices_) {
+    device.pinning = std::make_unique<WeightPinning>(
+        *device.device, reinterpret_cast<const uint8_t*>(&segment.header()), bytes, config.stream.pin_bytes, report);
+  }
+}
+
+}  // namespace moestro

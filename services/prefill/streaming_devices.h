@@ -1,0 +1,57 @@
+// The devices that --device or --devices names, and what streams prompts through them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/binding.h"
+#include "common/platform/worker_pool.h"
+#include "common/weights/segment.h"
+#include "services/prefill/config.h"
+#include "services/prefill/prompt_devices.h"
+#include "services/prefill/stream/stream_prefill.h"
+#include "services/prefill/stream/weight_pinning.h"
+
+namespace moestro {
+
+class StreamingDevices {
+ public:
+  // Null if prompts are not to be streamed, or cannot be: then the log says why, once. Errors are those of the weights.
+  // Kernels and workers outlive it. A rank that hangs keeps the segment.
+  static absl::StatusOr<std::unique_ptr<StreamingDevices>> Create(const PrefillConfig& config,
+                                                                  std::shared_ptr<const WeightSegment> segment,
+                                                                  const CpuKernels& kernels, WorkerPool& workers);
+
+  PromptPrefill& prefill() {
+    return together_ == nullptr ? static_cast<PromptPrefill&>(*devices_[0].prefill) : *together_;
+  }
+
+ private:
+  struct Model {
+    std::shared_ptr<const WeightSegment> segment;
+    ModelWeights weights;
+  };
+  struct HostRank;
+  struct Device {
+    std::shared_ptr<device::Device> device;
+    std::unique_ptr<StreamCompute> compute;
+    std::unique_ptr<StreamPrefill> prefill;
+    std::unique_ptr<WeightPinning> pinning;
+  };
+
+  StreamingDevices() = default;
+  // Device and compute.
+  absl::StatusOr<Device> Open(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
+                              WorkerPool& workers) const;
+  PromptDevice Rank(const PrefillConfig& config, const CpuKernels& kernels, const WorkerPool& workers, int64_t rank);
+  void Pin(const PrefillConfig& config);
+
+  std::shared_ptr<Model> model_;
+  std::vector<Device> devices_;
+  std::unique_ptr<PromptDevices> together_;  // null: one device
+};
+
+}  // namespace moestro

@@ -1,0 +1,100 @@
+"""prefill --devices: prompts that several devices share give the greedy tokens of one, survive what happens to the role,
+and leave nothing behind. The devices are the host's."""
+
+import json
+import threading
+
+import pytest
+
+from node import wait_until
+
+SPLIT = ["--chunked-below-tokens", "0"]
+STREAM = ["--mla-form", "unabsorbed", "--device-dense-bytes", "8MB", "--device-memory", "256MB",
+          "--stream-from-tokens", "1"]
+LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
+
+
+def devices(*names):
+    return ["--devices", ",".join(names), *STREAM]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, repo, tmp_path, ranks):
+    """On the golden prompts, which were chosen so that no step is a near tie; the second time after a cached prefix."""
+    trace = tmp_path / "trace.json"
+    golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
+    flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace)], "router": SPLIT}
+    with make_node(flags) as several:
+        for path in golden:
+            prompt = json.loads(path.read_text())["prompt"]
+            expected = node.generate(prompt, 32, ignore_eos=True)[0]
+            for _ in range(2):
+                assert several.generate(prompt, 32, ignore_eos=True)[0] == expected, path
+        assert several.metric("prefill", "moestro_prefill_devices") == ranks
+        assert several.metric("prefill", "moestro_prefill_devices_lost_total") == 0
+        assert (several.metric("prefill", "moestro_prefill_link_bytes_total") > 0) == (ranks > 1)
+        assert several.metric("prefill", "moestro_prefill_streamed_bytes_total") > 0
+        several.wait_all_pages_free()
+    lanes = [e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"]
+    assert lanes.count("loader: copies") == ranks
+
+
+def test_progress_cancellation_and_death(make_node):
+    """A client that leaves, then a role that is killed, each in the middle of a prompt on two devices."""
+    flags = {"prefill": devices("host", "host"), "router": SPLIT, "decode": ["--prefix-cache", "false"]}
+    with make_node(flags) as node:
+        expected = node.generate(LONG_PROMPT, 8, ignore_eos=True)[0]
+        request = node.request(LONG_PROMPT, 8, temperature=0.0, ignore_eos=True)
+
+        call = node.stub.Generate(request, timeout=60)
+        progress = next(reply.prefill for reply in call if reply.HasField("prefill"))
+        assert 0 < progress.done_tokens < progress.total_tokens == len(LONG_PROMPT)
+        call.cancel()
+        wait_until(lambda: node.metric("prefill", "moestro_prefill_running") == 0, 5, "the prompt is given up")
+        node.wait_all_pages_free()
+        assert node.generate(LONG_PROMPT, 8, ignore_eos=True)[0] == expected
+
+        answer = []
+        begun = threading.Event()
+
+        def ask():
+            for reply in node.stub.Generate(request, timeout=60):
+                answer.extend(token.id for token in reply.tokens.tokens)
+                if reply.HasField("prefill"):
+                    begun.set()
+
+        client = threading.Thread(target=ask)
+        client.start()
+        assert begun.wait(30)
+        node.kill("prefill")
+        node.start("prefill")
+        client.join()
+        assert answer == expected
+        node.wait_all_pages_free()
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is no device; use host, or the number of a GPU (0)"),
+    (["--devices", "host,"], "'' is no device"),
+    (["--devices", "0,1"], "use one of them (--device cuda:0), or host devices (--devices host,host)"),
+    (["--devices", "host", "--device", "host"], "use one of them"),
+    (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
+])
+def test_a_wrong_list_is_an_error_of_the_start(make_node, flags, message):
+    node = make_node({"prefill": flags})
+    try:
+        node.start("prefill")
+        assert node.processes["prefill"].wait(timeout=60) == 2
+        assert message in node.log("prefill")
+    finally:
+        node.stop()
+
+
+def test_devices_that_are_too_small_are_not_used(make_node, node):
+    prompt = LONG_PROMPT[:100]
+    flags = {"prefill": ["--devices", "host,host", "--device-memory", "1MB", "--stream-from-tokens", "1",
+                         "--mla-form", "unabsorbed"], "router": SPLIT}
+    with make_node(flags) as small:
+        assert small.generate(prompt, 8, ignore_eos=True)[0] == node.generate(prompt, 8, ignore_eos=True)[0]
+        assert "--devices host,host is not used" in small.log("prefill")
+        assert small.metric("prefill", "moestro_prefill_streamed_bytes_total") == 0

@@ -1,0 +1,257 @@
+// Prompts on several devices, some of which fail, hang, are too small or belong to somebody else.
+#include "services/prefill/prompt_devices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "tests/services/prefill/distributed/distributed_fixture.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kCount = 300;
+constexpr MlaForm kForm = MlaForm::kUnabsorbed;
+
+class PromptDevicesTest : public DistributedTest {
+ protected:
+  static constexpr MemoryLimits kLimits{.dense_bytes = kDense, .ring_slots = 2, .min_pass_rows = 16};
+
+  // A device, and what runs on it.
+  struct Member {
+    Member(const ModelSpec& spec, const ModelWeights& weights, WorkerPool& pool)
+        : host(std::make_shared<Host>(spec, weights, 48)),
+          compute(spec, weights, *AvailableKernels().back(), pool, 48),
+          alone(host->device, spec, weights, compute, kLimits) {}
+    std::shared_ptr<Host> host;
+    HostCompute compute;
+    StreamPrefill alone;
+    std::atomic<bool> lent = true;
+    std::weak_ptr<void> loan;
+  };
+
+  void AddDevices(int own, int borrowed = 0) {
+    std::vector<PromptDevice> devices;
+    for (int i = 0; i < own + borrowed; ++i) {
+      Member& member = *members_.emplace_back(std::make_unique<Member>(spec(), weights_, pool_));
+      PromptDevice device{.name = "host " + std::to_string(i),
+                          .rank = {&member.host->device, &member.host->kernels, nullptr, member.host},
+                          .alone = &member.alone,
+                          .workers = &member.host->pool};
+      if (i >= own) {
+        device.rank.check = [&member] {
+          return member.lent ? absl::OkStatus() : absl::UnavailableError("wanted back");
+        };
+        device.borrow = [&member]() -> std::shared_ptr<void> {
+          if (!member.lent) return nullptr;
+          const auto loan = std::make_shared<int>();
+          member.loan = loan;
+          return loan;
+        };
+      }
+      devices.push_back(device);
+    }
+    prefill_ =
+        std::make_unique<PromptDevices>(spec(), weights_, devices, PromptDevices::Options{kLimits, timeout_seconds_});
+  }
+
+  // Operations of that name on the device do this first.
+  void On(int device, const std::string& operation, std::function<absl::Status()> what) {
+    members_[static_cast<size_t>(device)]->host->device.set_fault(
+        [=](const std::string& name) { return name == operation ? what() : absl::OkStatus(); });
+  }
+  void Heal(int device) {
+    On(device, "", [] { return absl::OkStatus(); });
+  }
+
+  Outcome Run(absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {}) {
+    const TestSequence sequence(spec(), kCount);
+    const KvPages pages[] = {sequence.pages()};
+    const std::vector<int32_t> tokens = Tokens(kCount);
+    const std::vector<EngineRow> rows = Rows(tokens, 1);
+    Outcome outcome;
+    outcome.status =
+        prefill_->Run(rows, pages, kForm, interrupted, events, [&](int64_t row, std::span<const float> logits) {
+          EXPECT_EQ(row, kCount - 1);
+          outcome.logits.emplace_back(logits.begin(), logits.end());
+        });
+    outcome.kv = sequence.Contents(kCount);
+    return outcome;
+  }
+
+  // Right, and on so many devices in the end after so many were lost.
+  void ExpectRuns(int64_t devices, int64_t lost) {
+    const Outcome& expected = Resident(kCount, kForm, 1);
+    const Outcome outcome = Run();
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    ASSERT_EQ(outcome.logits.size(), 1u);
+    EXPECT_EQ(Greedy(outcome.logits[0]), Greedy(expected.logits[0]));
+    if (devices == 1) {
+      EXPECT_EQ(outcome.kv, expected.kv);
+    } else {
+      ExpectKvAgrees(outcome.kv, expected.kv);
+    }
+    EXPECT_EQ(prefill_->run_counters().devices, devices);
+    EXPECT_EQ(prefill_->run_counters().lost_devices, lost);
+    for (const auto& member : members_) {
+      const bool left_behind = member->host.use_count() > 2;  // test and prefill_
+      EXPECT_TRUE(left_behind || member->host->device.memory_used() == 0);
+    }
+  }
+
+  double timeout_seconds_ = 30;  // sanitizers are slow
+  std::vector<std::unique_ptr<Member>> members_;
+  std::unique_ptr<PromptDevices> prefill_;
+};
+
+TEST_F(PromptDevicesTest, AllOfThemTogether) {
+  AddDevices(3);
+  ExpectRuns(3, 0);
+  const StreamCounters counters = prefill_->run_counters();
+  EXPECT_EQ(counters.runs, 1);
+  EXPECT_GT(counters.streamed_bytes, 0);
+  // What the formulas say.
+  const ZigZagSplit split(0, kCount, 3);
+  const std::vector<int64_t> rows = {split.Rows(0), split.Rows(1), split.Rows(2)};
+  int64_t bytes = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const ExpertTraffic experts = SmallEpTraffic(spec(), rows, rank);
+    bytes += spec().num_layers * RingTraffic(spec().kv_dim(), rows, rank).sent +
+             (spec().num_layers - spec().first_dense_layers) * (experts.dispatch.sent + experts.combine.sent);
+  }
+  EXPECT_EQ(counters.link_bytes, bytes);
+}
+
+TEST_F(PromptDevicesTest, OneDeviceIsThatDevice) {
+  AddDevices(1);
+  ExpectRuns(1, 0);
+  EXPECT_EQ(prefill_->run_counters().link_bytes, 0);
+}
+
+TEST_F(PromptDevicesTest, TheTimelineHasAProcessForEachDevice) {
+  AddDevices(2);
+  ExpectRuns(2, 0);
+  const std::string path = testing::TempDir() + "prompt_devices_trace.json";
+  ASSERT_TRUE(prefill_->WriteTrace(path).ok());
+  std::ifstream file(path);
+  const auto trace = nlohmann::json::parse(file);
+  std::vector<std::string> processes;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("name") == "process_name") processes.push_back(event["args"]["name"]);
+  }
+  EXPECT_THAT(processes, testing::ElementsAre("rank 0: host 0", "rank 1: host 1"));
+  std::remove(path.c_str());
+}
+
+TEST_F(PromptDevicesTest, GoesOnWithoutADeviceThatFailsAndTriesItAgainNextTime) {
+  AddDevices(3);
+  On(1, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
+  ExpectRuns(2, 1);
+  Heal(1);
+  ExpectRuns(3, 0);
+  On(0, "copy", []() -> absl::Status { throw std::runtime_error("lost its head"); });
+  ExpectRuns(2, 1);
+}
+
+TEST_F(PromptDevicesTest, OneThatIsLeftComputesAloneAndNoneIsAnError) {
+  AddDevices(2);
+  On(0, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
+  ExpectRuns(1, 1);
+  On(1, "run: experts", [] { return absl::InternalError("another one"); });
+  const Outcome outcome = Run();
+  EXPECT_FALSE(outcome.status.ok());
+  EXPECT_TRUE(outcome.logits.empty());
+}
+
+TEST_F(PromptDevicesTest, OneThatHangsSitsOutUntilItLetsGo) {
+  timeout_seconds_ = 1;
+  AddDevices(3);
+  std::atomic<bool> over = false;
+  On(1, "run: experts", [&] {
+    over.wait(false);
+    return absl::OkStatus();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  ExpectRuns(2, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_GT(members_[1]->host->device.memory_used(), 0);
+  ExpectRuns(2, 0);
+  over = true;
+  over.notify_all();
+  while (members_[1]->host.use_count() > 2) std::this_thread::yield();  // its own and prefill_'s
+  ExpectRuns(3, 0);
+}
+
+TEST_F(PromptDevicesTest, AnInterruptionIsNobodysFault) {
+  AddDevices(2);
+  int64_t layers = 0;
+  const Outcome outcome = Run([&] { return layers > 0 ? absl::CancelledError("the client left") : absl::OkStatus(); },
+                              {.on_layer = [&](IndexRange, int64_t) { ++layers; }});
+  EXPECT_EQ(outcome.status, absl::CancelledError("the client left"));
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 0);
+  ExpectRuns(2, 0);
+}
+
+TEST_F(PromptDevicesTest, WhatDoesNotFitTogetherIsComputedInPasses) {
+  AddDevices(2);
+  std::vector<device::Memory> occupied;  // but for passes of 100 rows
+  for (const auto& member : members_) {
+    const int64_t pass = kLimits.dense_bytes + 2 * SlotBytes(ListModules(spec(), weights_, kForm, kDense / 4)) +
+                         member->compute.ActivationBytes(100);
+    occupied.push_back(member->host->memory->Allocate(kDeviceBytes - pass, "something else").value());
+  }
+  const Outcome& expected = Resident(kCount, kForm, 1);
+  const Outcome outcome = Run();
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.kv, expected.kv);
+  EXPECT_GT(prefill_->run_counters().passes, 1);
+  EXPECT_TRUE(prefill_->CheckFits({0, kCount}, kForm).ok());
+}
+
+TEST_F(PromptDevicesTest, BorrowsForWholeMachinePromptsOnly) {
+  AddDevices(1, 1);
+  ExpectRuns(1, 0);
+  prefill_->UseWholeMachine(true);
+  ExpectRuns(2, 0);
+  EXPECT_TRUE(members_[1]->loan.expired());
+  members_[1]->lent = false;
+  ExpectRuns(1, 0);
+  prefill_->UseWholeMachine(false);
+  members_[1]->lent = true;
+  ExpectRuns(1, 0);
+}
+
+TEST_F(PromptDevicesTest, GivesABorrowedDeviceBackWhenItIsWanted) {
+  AddDevices(1, 1);
+  prefill_->UseWholeMachine(true);
+  int asked = 0;
+  On(0, "run: experts", [&] {
+    if (++asked == 2) members_[1]->lent = false;
+    return absl::OkStatus();
+  });
+  bool given_back = false;
+  const StreamEvents events{.on_layer = [&](IndexRange, int64_t) {
+    if (!members_[1]->lent) given_back = given_back || members_[1]->loan.expired();
+  }};
+  const Outcome outcome = Run(NeverInterrupted, events);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.kv, Resident(kCount, kForm, 1).kv);
+  EXPECT_EQ(prefill_->run_counters().devices, 1);
+  EXPECT_EQ(prefill_->run_counters().lost_devices, 1);
+  EXPECT_TRUE(given_back);  // while the prompt went on
+}
+
+TEST_F(PromptDevicesTest, WithNoDeviceToBeHadSaysSo) {
+  AddDevices(0, 1);
+  EXPECT_TRUE(absl::IsUnavailable(prefill_->CheckFits({0, kCount}, kForm)));
+  EXPECT_TRUE(absl::IsUnavailable(Run().status));
+}
+
+}  // namespace
+}  // namespace moestro
