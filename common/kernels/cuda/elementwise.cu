@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, in
   }
 }
 
-// A token's numbers in its page.
-__device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position) {
-  const int64_t at = position / pages.page_tokens;
+// A token's numbers in its page; the sequence's pages begin at `first` of the list.
+__device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position, int64_t first = 0) {
+  const int64_t at = first + position / pages.page_tokens;
   const uint64_t page = pages.list == nullptr ? static_cast<uint64_t>(at) : pages.list[at];
   uint8_t* const layer = pages.pages + page * static_cast<uint64_t>(pages.page_bytes) + pages.layer_offset;
   return reinterpret_cast<uint16_t*>(layer) + position % pages.page_tokens * pages.kv_dim;
@@ -87,15 +87,17 @@ __device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t pos
 
 __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs args) {
   const int64_t row = blockIdx.x;
-  const int64_t position = args.position + row;
+  const int64_t position = args.positions == nullptr ? args.position + row : args.positions[row];
   const KvPagesView& pages = args.pages;
   const float* latent = args.kv_a + row * pages.kv_dim;
   const float* key = latent + args.latent;
-  uint16_t* const entry = Entry(pages, position);
+  uint16_t* const entry = Entry(pages, position, args.first_page == nullptr ? 0 : args.first_page[row]);
   const float inverse = InverseRoot(latent, args.latent, args.eps, reinterpret_cast<float*>(DynamicShared()));
   for (int64_t i = threadIdx.x; i < pages.kv_dim; i += kThreads) {
-    entry[i] = ToBf16(i < args.latent ? latent[i] * inverse * args.weight[i]
-                                      : Rotated(key, args.angles, row, i - args.latent));
+    const uint16_t number = ToBf16(i < args.latent ? latent[i] * inverse * args.weight[i]
+                                                   : Rotated(key, args.angles, row, i - args.latent));
+    entry[i] = number;
+    if (args.copy != nullptr) args.copy[row * pages.kv_dim + i] = number;
   }
 }
 

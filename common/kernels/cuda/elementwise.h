@@ -72,6 +72,11 @@ struct StoreLatentArgs {
   RopeAngles angles;
   int64_t position = 0;  // of the first row; the others follow
   KvPagesView pages;     // kv_dim = latent + angles.dims
+  // Rows of several sequences: row r stands at positions[r] of the one whose pages begin at pages.list[first_page[r]].
+  // Both [rows], or both null: the rows follow each other from `position` on.
+  const int32_t* positions = nullptr;
+  const int32_t* first_page = nullptr;
+  uint16_t* copy = nullptr;  // [rows, kv_dim]: the entries once more, side by side; null: not wanted
 };
 LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream);
 

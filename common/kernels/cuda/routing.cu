@@ -139,8 +139,9 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
   for (int k = 0; k < chosen; ++k) sum += scratch.weights[k];
   const float divisor = args.normalise ? sum + kMinWeightSum : 1.0f;
   if (lane < chosen) {
-    args.ids[row * chosen + lane] = scratch.ids[lane];
-    args.weights[row * chosen + lane] = scratch.weights[lane] / divisor * args.scale;
+    const int64_t at = (row * chosen + lane) * args.stride;
+    args.ids[at] = scratch.ids[lane];
+    args.weights[at] = scratch.weights[lane] / divisor * args.scale;
   }
 }
 

@@ -40,6 +40,7 @@ struct ChooseExpertsArgs {
 
   int32_t* ids = nullptr;      // [rows, chosen], each row's in ascending order
   float* weights = nullptr;    // [rows, chosen]
+  int64_t stride = 1;          // from one choice to the next in both: 2 where they are pairs
   int32_t* has_nan = nullptr;  // becomes 1 if a biased score is NaN; whoever reads it sets it to 0 before
 };
 LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/kernels/cuda/attention.h"
+#include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/tensor/packed_matrix.h"
 #include "tests/cuda/emulation/machine.h"
@@ -86,6 +87,35 @@ TEST(BankConflictTest, AttentionHasNone) {
     EXPECT_GE(use.accesses, 100);
     EXPECT_EQ(use.conflicts, 0) << "key_dim " << key_dim;
   }
+}
+
+TEST(BankConflictTest, DecodeAttentionHasNone) {
+  constexpr int64_t kTokens = 65, kHeads = 32, kLatent = 512, kRope = 64, kKeyDim = kLatent + kRope;
+  const DeviceArray<uint16_t> pool(RandomBf16(2 * 64 * kKeyDim, 1)), queries(RandomBf16(kHeads * kKeyDim, 2)),
+      out(kHeads * kLatent);
+  const DeviceArray<uint32_t> list(std::vector<uint32_t>{0, 1});
+  const DeviceArray<int32_t> position(std::vector<int32_t>{kTokens - 1}), first_page(std::vector<int32_t>{0});
+  const DeviceArray<float> partial(kMaxSplits * kHeads * kLatent), log_sum(kMaxSplits * kHeads);
+  const emulation::BankUse use = Count([&] {
+    return LaunchDecodeAttention({.rows = 1,
+                                  .heads = kHeads,
+                                  .latent = kLatent,
+                                  .scale = 0.1f,
+                                  .latent_queries = {queries.get(), 0, kKeyDim},
+                                  .rotated_queries = {queries.get() + kLatent, 0, kKeyDim},
+                                  .pages = {.pages = reinterpret_cast<uint8_t*>(pool.get()),
+                                            .list = list.get(),
+                                            .page_bytes = 64 * kKeyDim * 2,
+                                            .kv_dim = kKeyDim},
+                                  .positions = position.get(),
+                                  .first_page = first_page.get(),
+                                  .partial = partial.get(),
+                                  .log_sum = log_sum.get(),
+                                  .out = out.get()},
+                                 nullptr);
+  });
+  EXPECT_GE(use.accesses, 100);
+  EXPECT_EQ(use.conflicts, 0);
 }
 
 }  // namespace

@@ -214,6 +214,45 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
+// Rows of several sequences, each with a list of its own: the bits of rows that are stored one by one.
+TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
+  constexpr int64_t kLatent = 48, kRope = 16, kKv = kLatent + kRope, kPageTokens = 64, kRows = 4;
+  constexpr int64_t kPageNumbers = kPageTokens * kKv;
+  const std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
+  const std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
+  const DeviceArray<float> kv_a(RandomFloats(kRows * kKv, 9)), weight(RandomFloats(kLatent, 10));
+  const Angles angles(kRows, kRope, RopePairs::kAdjacent);
+  const DeviceArray<uint32_t> device_list(list);
+  const DeviceArray<int32_t> device_positions(positions), device_first(first_page);
+  const DeviceArray<uint16_t> pages(5 * kPageNumbers), copy(kRows * kKv), alone(kRows * kKv);
+  StoreLatentArgs args{.kv_a = kv_a.get(),
+                       .weight = weight.get(),
+                       .rows = kRows,
+                       .latent = kLatent,
+                       .eps = 1e-6f,
+                       .angles = angles.view,
+                       .pages = {.pages = reinterpret_cast<uint8_t*>(pages.get()),
+                                 .list = device_list.get(),
+                                 .page_bytes = kPageNumbers * 2,
+                                 .kv_dim = kKv},
+                       .positions = device_positions.get(),
+                       .first_page = device_first.get(),
+                       .copy = copy.get()};
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  args.pages = {.pages = reinterpret_cast<uint8_t*>(alone.get()), .page_bytes = kPageNumbers * 2, .kv_dim = kKv};
+  args.positions = args.first_page = nullptr;
+  args.copy = nullptr;
+  ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
+  const std::vector<uint16_t> got = pages.Download(), expected = alone.Download();
+  EXPECT_EQ(copy.Download(), expected);
+  for (size_t row = 0; row < kRows; ++row) {
+    const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
+    EXPECT_TRUE(std::equal(&expected[row * kKv], &expected[row * kKv] + kKv,
+                           &got[static_cast<size_t>(page * kPageNumbers + positions[row] % kPageTokens * kKv)]))
+        << row;
+  }
+}
+
 TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
   constexpr int64_t kHeads = 2, kHead = 24, kRope = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
   constexpr int64_t kPageTokens = 64, kPosition = 63, kRows = 3, kPageNumbers = kPageTokens * kKv;

@@ -73,8 +73,9 @@ class ChooseExpertsTest : public testing::Test {
   void Check(ChooseExpertsArgs args, const std::vector<float>& logits, const std::vector<float>& bias,
              bool exact = false) {
     args.rows = static_cast<int64_t>(logits.size()) / args.experts;
-    const DeviceArray<float> device_logits(logits), device_bias(bias), weights(args.rows * args.chosen);
-    const DeviceArray<int32_t> ids(args.rows * args.chosen), has_nan(std::vector<int32_t>(1, 0));
+    const int64_t choices = args.rows * args.chosen * args.stride;
+    const DeviceArray<float> device_logits(logits), device_bias(bias), weights(choices);
+    const DeviceArray<int32_t> ids(choices), has_nan(std::vector<int32_t>(1, 0));
     args.logits = device_logits.get();
     args.bias = bias.empty() ? nullptr : device_bias.get();
     args.ids = ids.get();
@@ -94,7 +95,7 @@ class ChooseExpertsTest : public testing::Test {
       if (!exact && truth.margin < 2 * Gamma(roundings) * largest) continue;
       ++compared;
       for (int64_t k = 0; k < args.chosen; ++k) {
-        const auto at = static_cast<size_t>(row * args.chosen + k);
+        const auto at = static_cast<size_t>((row * args.chosen + k) * args.stride);
         ASSERT_EQ(got_ids[at], truth.ids[static_cast<size_t>(k)]) << "row " << row << " choice " << k;
         const double weight = truth.weights[static_cast<size_t>(k)];
         ASSERT_NEAR(got_weights[at], weight, Gamma(2 * roundings + static_cast<double>(args.chosen) + 3) * weight);
@@ -135,6 +136,10 @@ TEST_F(ChooseExpertsTest, OddSizes) {
   Check({.experts = 33, .chosen = 32}, RandomFloats(3 * 33, 8), RandomFloats(33, 9));
   Check({.experts = 512, .chosen = 32}, RandomFloats(512, 10, 3.0f), {});
   Check({.experts = 6, .chosen = 2, .groups = 6, .kept_groups = 2}, RandomFloats(18, 11), {});  // groups of one
+}
+
+TEST_F(ChooseExpertsTest, ChoicesApart) {
+  Check({.experts = 33, .chosen = 5, .stride = 2}, RandomFloats(3 * 33, 12), RandomFloats(33, 13));
 }
 
 TEST_F(ChooseExpertsTest, TiesGoToTheLowerId) {

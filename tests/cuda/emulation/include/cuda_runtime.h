@@ -24,16 +24,30 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   constexpr dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1) : x(x_size), y(y_size), z(z_size) {}
 };
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(8) float2 {
-  float x, y;
+// Copied as a whole, as the hardware does it: the compiler would take them apart.
+struct alignas(8) uint2 {
+  using Whole = unsigned __attribute__((vector_size(8), may_alias));
+  unsigned x, y;
+  uint2(unsigned x_, unsigned y_) : x(x_), y(y_) {}
+  uint2(const uint2& other) { *this = other; }
+  uint2& operator=(const uint2& other) {
+    *reinterpret_cast<Whole*>(this) = *reinterpret_cast<const Whole*>(&other);
+    return *this;
+  }
 };
-// Copied as a whole, as the hardware does it: the compiler would take it apart.
+struct alignas(8) float2 {
+  using Whole = float __attribute__((vector_size(8), may_alias));
+  float x, y;
+  float2(float x_, float y_) : x(x_), y(y_) {}
+  float2(const float2& other) { *this = other; }
+  float2& operator=(const float2& other) {
+    *reinterpret_cast<Whole*>(this) = *reinterpret_cast<const Whole*>(&other);
+    return *this;
+  }
+};
 struct alignas(16) float4 {
   using Whole = float __attribute__((vector_size(16), may_alias));
   float x, y, z, w;
@@ -44,9 +58,9 @@ struct alignas(16) float4 {
     return *this;
   }
 };
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return uint2(x, y); }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float2 make_float2(float x, float y) { return float2(x, y); }
 inline float4 make_float4(float x, float y, float z, float w) { return float4(x, y, z, w); }
 
 struct CUstream_st;

@@ -1,0 +1,321 @@
+// A block computes 32 heads of one row over one split. Cached vectors of 32 tokens at a time come through shared
+// memory, the next ones while these are used (cp.async): 36 KB, which both products read.
+//   scores   two groups of 16 heads x four slices of the key's numbers, a warp each, which keeps its part of the
+//   queries
+//            in registers as operand A. The slices' sums go through shared memory, added in order.
+//   softmax  eight threads a head
+//   values   64 columns a warp, of all 32 heads
+// So no query is read twice, and a vector is read from memory once for every 32 heads, by blocks that run together.
+#include <cuda_runtime.h>
+
+#include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/launch.cuh"
+#include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/reduce.cuh"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kHeads = 32;
+constexpr int kTokens = 32;  // of a stage
+constexpr int kPageTokens = 64;
+constexpr int kMinSplitPages = 2;
+constexpr int kSlices = 4;
+constexpr int kSliceSteps = static_cast<int>(kDecodeMaxKeyDim) / kSlices / 16;
+constexpr int kWarpColumns = static_cast<int>(kDecodeMaxLatent) / kWarps;
+constexpr int kChunkNumbers = 8;  // BF16 numbers of 16 bytes
+constexpr int kVectorBytes = static_cast<int>(kDecodeMaxKeyDim) * 2;
+constexpr int kVectorChunks = kVectorBytes / 16;
+constexpr int kStageBytes = kTokens * kVectorBytes;
+constexpr int kScoreStride = kTokens + 8;  // rows that a warp writes together begin at different banks
+constexpr int kScoreBytes = kSlices * kHeads * kScoreStride * static_cast<int>(sizeof(float));
+constexpr int kWeightBytes = kHeads * kTokens * 2;
+constexpr int kSharedBytes = 2 * kStageBytes + kScoreBytes + kWeightBytes + kHeads * static_cast<int>(sizeof(float));
+constexpr float kLog2E = 1.44269504088896340736f;
+static_assert(kSlices * kSliceSteps * 16 == kDecodeMaxKeyDim && kVectorChunks % 8 == 0);
+static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32, "as threads are numbered below");
+
+// Of a row that sees so many tokens: whole pages.
+__device__ __forceinline__ int64_t SplitTokens(int64_t tokens) {
+  const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  return max(int64_t{kMinSplitPages}, (pages + kMaxSplits - 1) / kMaxSplits) * kPageTokens;
+}
+
+// Address of 16-byte chunk c of a token in a stage. Chunks are permuted by token, so that the 8 tokens that an ldmatrix
+// reads at one chunk hit different banks.
+__device__ __forceinline__ uint8_t* VectorChunk(uint8_t* stage, int token, int c) {
+  return stage + token * kVectorBytes + (c ^ (token & 7)) * 16;
+}
+// Of a head's 32 weights, 64 bytes.
+__device__ __forceinline__ uint8_t* WeightChunk(uint8_t* weights, int head, int c) {
+  return weights + head * (kTokens * 2) + (c ^ ((head >> 1) & 3)) * 16;
+}
+
+// Copies a stage's vectors; of tokens from `tokens` on, and past a vector's end, zeros: their weights are 0, and 0
+// times what lies there must be 0.
+__device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, int key_dim, int steps, uint8_t* stage) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int token = warp; token < kTokens; token += kWarps) {
+#pragma unroll
+    for (int c = lane; c < kVectorChunks; c += 32) {
+      if (c >= 2 * steps) continue;
+      const bool exists = token < tokens && c * kChunkNumbers < key_dim;
+      CopyAsync16(VectorChunk(stage, token, c), exists ? from + token * key_dim + c * kChunkNumbers : from,
+                  exists ? 16 : 0);
+    }
+  }
+}
+
+// Two numbers of a head's query, from `number` on; past its end zeros.
+__device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, int64_t row, int64_t head,
+                                              int64_t number) {
+  if (head >= args.heads || number >= args.pages.kv_dim) return 0;
+  const bool is_latent = number < args.latent;
+  const QueryPart& part = is_latent ? args.latent_queries : args.rotated_queries;
+  const uint16_t* from =
+      part.data + row * part.row_stride + head * part.head_stride + (is_latent ? number : number - args.latent);
+  return *reinterpret_cast<const uint32_t*>(from);
+}
+
+// The warp's 16 heads and slice of the numbers: sums over the slice for the stage's tokens.
+__device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], uint8_t* stage, int slice, int steps,
+                                         int lane, float (&sums)[kTokens / 8][4]) {
+  const int matrix = lane / 8, row = lane % 8;
+#pragma unroll
+  for (int k = 0; k < kSliceSteps; ++k) {
+    const int step = slice * kSliceSteps + k;
+    if (step >= steps) continue;
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; n += 2) {
+      uint32_t b[4];  // two fragments of 8 tokens, two registers each
+      LoadMatrixX4(b, VectorChunk(stage, n * 8 + matrix / 2 * 8 + row, 2 * step + matrix % 2));
+      const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+      MmaBf16(sums[n], q[k], first);
+      MmaBf16(sums[n + 1], q[k], second);
+    }
+  }
+}
+
+// out += weights * values, the warp's columns of all heads.
+__device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int warp, int latent, int lane,
+                                          float (&out)[kHeads / 16][kWarpColumns / 8][4]) {
+  const int matrix = lane / 8, row = lane % 8;
+#pragma unroll
+  for (int k = 0; k < kTokens / 16; ++k) {
+    uint32_t a[kHeads / 16][4];
+#pragma unroll
+    for (int m = 0; m < kHeads / 16; ++m) {
+      LoadMatrixX4(a[m], WeightChunk(weights, m * 16 + matrix % 2 * 8 + row, 2 * k + matrix / 2));
+    }
+#pragma unroll
+    for (int n = 0; n < kWarpColumns / 8; n += 2) {
+      const int chunk = warp * (kWarpColumns / 8) + n;
+      if (chunk * kChunkNumbers >= latent) continue;
+      uint32_t b[4];
+      LoadMatrixX4Transposed(b, VectorChunk(stage, k * 16 + matrix % 2 * 8 + row, chunk + matrix / 2));
+      const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+#pragma unroll
+      for (int m = 0; m < kHeads / 16; ++m) {
+        MmaBf16(out[m][n], a[m], first);
+        MmaBf16(out[m][n + 1], a[m], second);
+      }
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentionArgs args) {
+  const int64_t row = blockIdx.z, split = blockIdx.y, first_head = int64_t{blockIdx.x} * kHeads;
+  const int64_t visible = int64_t{args.positions[row]} + 1;
+  const int64_t split_tokens = SplitTokens(visible);
+  const int64_t begin = split * split_tokens;
+  if (begin >= visible) return;
+  const int tokens = static_cast<int>(min(split_tokens, visible - begin));
+  const int stages = (tokens + kTokens - 1) / kTokens;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int g = lane / 4, t = lane % 4;
+  const int head_group = warp % 2, slice = warp / 2;
+  const int key_dim = static_cast<int>(args.pages.kv_dim), latent = static_cast<int>(args.latent);
+  const int steps = (key_dim + 15) / 16;
+
+  uint8_t* const shared = DynamicShared();
+  float* const scores = reinterpret_cast<float*>(shared + 2 * kStageBytes);  // [kSlices, kHeads, kScoreStride]
+  uint8_t* const weights = shared + 2 * kStageBytes + kScoreBytes;
+  float* const factors = reinterpret_cast<float*>(weights + kWeightBytes);  // [kHeads]
+
+  const uint32_t* const pages = args.pages.list + args.first_page[row] + begin / kPageTokens;
+  const auto copy_stage = [&](int stage) {
+    const uint8_t* const page = args.pages.pages +
+                                pages[stage * kTokens / kPageTokens] * static_cast<uint64_t>(args.pages.page_bytes) +
+                                args.pages.layer_offset;
+    const uint16_t* const from =
+        reinterpret_cast<const uint16_t*>(page) + int64_t{stage * kTokens % kPageTokens} * key_dim;
+    CopyStage(from, tokens - stage * kTokens, key_dim, steps, shared + stage % 2 * kStageBytes);
+    CommitCopies();
+  };
+
+  copy_stage(0);
+  uint32_t q[kSliceSteps][4];
+#pragma unroll
+  for (int k = 0; k < kSliceSteps; ++k) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      q[k][r] = QueryPair(args, row, first_head + head_group * 16 + g + r % 2 * 8,
+                          (slice * kSliceSteps + k) * 16 + r / 2 * 8 + 2 * t);
+    }
+  }
+  // Of softmax: this thread's head, and four of the stage's tokens.
+  const int head = warp * 4 + lane / 8, first_token = lane % 8 * 4;
+  const float scale = args.scale * kLog2E;
+  float max_score = __uint_as_float(0xff800000u);  // scores times log2(e)
+  float sum = 0;                                   // of this thread's weights only
+  float out[kHeads / 16][kWarpColumns / 8][4] = {};
+
+  for (int stage = 0; stage < stages; ++stage) {
+    WaitCopies<0>();
+    __syncthreads();  // the stage has arrived, and all have done with the one before
+    if (stage + 1 < stages) copy_stage(stage + 1);
+    uint8_t* const vectors = shared + stage % 2 * kStageBytes;
+
+    float sums[kTokens / 8][4] = {};
+    AddSlice(q, vectors, slice, steps, lane, sums);
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float* const to = scores + (slice * kHeads + head_group * 16 + g + 8 * i) * kScoreStride + n * 8 + 2 * t;
+        *reinterpret_cast<float2*>(to) = make_float2(sums[n][2 * i], sums[n][2 * i + 1]);
+      }
+    }
+    __syncthreads();
+
+    float score[4] = {};
+#pragma unroll
+    for (int s = 0; s < kSlices; ++s) {
+      const float4 part = *reinterpret_cast<const float4*>(scores + (s * kHeads + head) * kScoreStride + first_token);
+      score[0] += part.x;
+      score[1] += part.y;
+      score[2] += part.z;
+      score[3] += part.w;
+    }
+    float greatest = max_score;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool exists = stage * kTokens + first_token + i < tokens;
+      score[i] = exists ? score[i] * scale : __uint_as_float(0xff800000u);
+      greatest = fmaxf(greatest, score[i]);
+    }
+#pragma unroll
+    for (int lanes = 4; lanes > 0; lanes /= 2) greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, lanes));
+    const float rescale = Exp2(max_score - greatest);
+    max_score = greatest;
+    const uint32_t low = PackBf16(Exp2(score[0] - greatest), Exp2(score[1] - greatest));
+    const uint32_t high = PackBf16(Exp2(score[2] - greatest), Exp2(score[3] - greatest));
+    sum = sum * rescale + (__uint_as_float(low << 16) + __uint_as_float(low & 0xffff0000u) +
+                           __uint_as_float(high << 16) + __uint_as_float(high & 0xffff0000u));
+    *reinterpret_cast<uint2*>(WeightChunk(weights, head, first_token / 8) + first_token % 8 * 2) =
+        make_uint2(low, high);
+    if (first_token == 0) factors[head] = rescale;
+    __syncthreads();
+
+#pragma unroll
+    for (int m = 0; m < kHeads / 16; ++m) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float factor = factors[m * 16 + g + 8 * i];
+#pragma unroll
+        for (int n = 0; n < kWarpColumns / 8; ++n) {
+          out[m][n][2 * i] *= factor;
+          out[m][n][2 * i + 1] *= factor;
+        }
+      }
+    }
+    AddValues(weights, vectors, warp, latent, lane, out);
+  }
+
+#pragma unroll
+  for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+  __syncthreads();  // all have read the last factors
+  const int64_t results = (row * kMaxSplits + split) * args.heads + first_head;
+  if (first_token == 0) {
+    factors[head] = sum;
+    if (first_head + head < args.heads) args.log_sum[results + head] = max_score / kLog2E + logf(sum);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < kHeads / 16; ++m) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int out_head = m * 16 + g + 8 * i;
+      if (first_head + out_head >= args.heads) continue;
+      const float total = factors[out_head];
+      float* const to = args.partial + (results + out_head) * latent + warp * kWarpColumns + 2 * t;
+#pragma unroll
+      for (int n = 0; n < kWarpColumns / 8; ++n) {
+        if (warp * kWarpColumns + n * 8 >= latent) continue;
+        *reinterpret_cast<float2*>(to + n * 8) = make_float2(out[m][n][2 * i] / total, out[m][n][2 * i + 1] / total);
+      }
+    }
+  }
+}
+
+constexpr int kMergeThreads = static_cast<int>(kDecodeMaxLatent) / 4;
+
+// A block a row and head. Lane s of every warp has the weight of split s.
+__global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttentionArgs args) {
+  const int64_t head = blockIdx.x, row = blockIdx.y;
+  const int64_t visible = int64_t{args.positions[row]} + 1;
+  const int64_t split_tokens = SplitTokens(visible);
+  const int splits = static_cast<int>((visible + split_tokens - 1) / split_tokens);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t first = row * kMaxSplits * args.heads + head;
+  const float log_sum = lane < splits ? args.log_sum[first + lane * args.heads] : __uint_as_float(0xff800000u);
+  const float weight = expf(log_sum - WarpMax(log_sum));
+  const float sum = WarpSum(weight);
+  const int64_t column = int64_t{threadIdx.x} * 4;
+  float total[4] = {};
+  for (int split = 0; split < splits; ++split) {
+    const float split_weight = __shfl_sync(kAllLanes, weight, split);
+    if (column >= args.latent) continue;
+    const float4 part =
+        *reinterpret_cast<const float4*>(args.partial + (first + split * args.heads) * args.latent + column);
+    total[0] = fmaf(split_weight, part.x, total[0]);
+    total[1] = fmaf(split_weight, part.y, total[1]);
+    total[2] = fmaf(split_weight, part.z, total[2]);
+    total[3] = fmaf(split_weight, part.w, total[3]);
+  }
+  if (column >= args.latent) return;
+  *reinterpret_cast<uint2*>(args.out + (row * args.heads + head) * args.latent + column) =
+      make_uint2(PackBf16(total[0] / sum, total[1] / sum), PackBf16(total[2] / sum, total[3] / sum));
+}
+
+bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+bool IsAligned(const QueryPart& part) {
+  return IsAligned(part.data, 4) && part.row_stride % 2 == 0 && part.head_stride % 2 == 0;
+}
+
+}  // namespace
+
+LaunchResult LaunchDecodeAttention(const DecodeAttentionArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  const KvPagesView& pages = args.pages;
+  if (args.rows > 65535 || args.heads < 1 || args.latent < 8 || args.latent > kDecodeMaxLatent ||
+      args.latent % 8 != 0 || pages.kv_dim < args.latent || pages.kv_dim > kDecodeMaxKeyDim || pages.kv_dim % 8 != 0 ||
+      pages.page_tokens != kPageTokens || pages.list == nullptr || !IsAligned(pages.pages, 16) ||
+      pages.page_bytes % 16 != 0 || pages.layer_offset % 16 != 0 || !IsAligned(args.latent_queries) ||
+      !IsAligned(args.rotated_queries) || !IsAligned(args.partial, 16) || !IsAligned(args.out, 8)) {
+    return {kInvalidArgument};
+  }
+  const dim3 grid(static_cast<unsigned>((args.heads + kHeads - 1) / kHeads), kMaxSplits,
+                  static_cast<unsigned>(args.rows));
+  const LaunchResult result =
+      Launch("decode_attention", DecodeAttentionKernel, grid, dim3(kThreads), kSharedBytes, stream, args);
+  if (!result.ok()) return result;
+  return Launch("merge_splits", MergeSplitsKernel,
+                dim3(static_cast<unsigned>(args.heads), static_cast<unsigned>(args.rows)), dim3(kMergeThreads), 0,
+                stream, args);
+}
+
+}  // namespace moestro::cuda

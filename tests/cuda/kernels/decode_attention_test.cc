@@ -1,0 +1,246 @@
+#include "common/kernels/cuda/decode_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "common/base/math.h"
+#include "tests/cuda/kernels/numbers.h"
+
+namespace moestro::cuda {
+namespace {
+
+constexpr int64_t kPage = 64;
+constexpr int64_t kStage = 32;  // tokens that the kernel takes together
+
+struct Shape {
+  int64_t heads = 0;
+  int64_t latent = 512;
+  int64_t rope = 64;
+  float spread = 1;  // of queries: the greater, the sharper the attention
+
+  int64_t key_dim() const { return latent + rope; }
+};
+
+// Rows of sequences of their own, whose cached vectors lie in pages of a pool, in any order. Everything else there is
+// NaN.
+class Batch {
+ public:
+  Batch(const Shape& s, const std::vector<int32_t>& positions, uint32_t seed)
+      : shape(s),
+        at(positions),
+        latent_queries(RandomBf16(rows() * s.heads * s.latent, seed, s.spread)),
+        rotated_queries(RandomBf16(rows() * s.heads * RotatedStride(), seed + 1, s.spread)) {
+    std::vector<uint32_t> list = {0xffffffff};  // which nobody uses
+    std::vector<int32_t> first;
+    uint32_t pages = 0;
+    for (const int32_t position : at) pages += static_cast<uint32_t>(position / kPage + 1);
+    std::vector<uint16_t> pool(static_cast<size_t>((pages + 1) * PageNumbers()), kBf16Nan);
+    uint32_t next = pages;
+    for (size_t row = 0; row < at.size(); ++row) {
+      vectors.push_back(RandomBf16((at[row] + 1) * s.key_dim(), seed + 2 + static_cast<uint32_t>(row)));
+      first.push_back(static_cast<int32_t>(list.size()));
+      for (int64_t t = 0; t <= at[row]; ++t) {
+        if (t % kPage == 0) list.push_back(next--);
+        std::copy_n(&vectors[row][static_cast<size_t>(t * s.key_dim())], s.key_dim(),
+                    &pool[static_cast<size_t>(list.back() * PageNumbers() + LayerNumbers() + t % kPage * s.key_dim())]);
+      }
+    }
+    pool_ = std::make_unique<DeviceArray<uint16_t>>(pool);
+    list_ = std::make_unique<DeviceArray<uint32_t>>(list);
+    first_ = std::make_unique<DeviceArray<int32_t>>(first);
+    positions_ = std::make_unique<DeviceArray<int32_t>>(at);
+    partial_ = std::make_unique<DeviceArray<float>>(rows() * kMaxSplits * s.heads * s.latent);
+    log_sum_ = std::make_unique<DeviceArray<float>>(rows() * kMaxSplits * s.heads);
+  }
+
+  int64_t rows() const { return static_cast<int64_t>(at.size()); }
+  // A rotated query lies behind numbers that are no part of it.
+  int64_t RotatedStride() const { return 10 + shape.rope; }
+
+  // The first `count` rows from `begin` on.
+  std::vector<uint16_t> Run(int64_t begin, int64_t count) const {
+    const DeviceArray<uint16_t> latent(latent_queries), rotated(rotated_queries),
+        out(count * shape.heads * shape.latent);
+    const int64_t latent_row = shape.heads * shape.latent, rotated_row = shape.heads * RotatedStride();
+    const DecodeAttentionArgs args{
+        .rows = count,
+        .heads = shape.heads,
+        .latent = shape.latent,
+        .scale = kScale,
+        .latent_queries = {latent.get() + begin * latent_row, latent_row, shape.latent},
+        .rotated_queries = {rotated.get() + begin * rotated_row + 10, rotated_row, RotatedStride()},
+        .pages = {.pages = reinterpret_cast<uint8_t*>(pool_->get()),
+                  .list = list_->get(),
+                  .page_bytes = PageNumbers() * 2,
+                  .layer_offset = LayerNumbers() * 2,
+                  .page_tokens = kPage,
+                  .kv_dim = shape.key_dim()},
+        .positions = positions_->get() + begin,
+        .first_page = first_->get() + begin,
+        .partial = partial_->get(),
+        .log_sum = log_sum_->get(),
+        .out = out.get()};
+    EXPECT_TRUE(Ran(LaunchDecodeAttention(args, nullptr)));
+    return out.Download();
+  }
+  std::vector<float> LogSums() const { return log_sum_->Download(); }
+
+  void ExpectNearTruth(const std::vector<uint16_t>& out) const {
+    for (int64_t row = 0; row < rows(); ++row) {
+      for (int64_t head = 0; head < shape.heads; ++head) ExpectNearTruth(out, row, head);
+    }
+  }
+
+  const Shape shape;
+  const std::vector<int32_t> at;
+  std::vector<uint16_t> latent_queries, rotated_queries;
+  std::vector<std::vector<uint16_t>> vectors;  // of each row: [position + 1, key_dim]
+  static constexpr float kScale = 0.1352f;
+
+ private:
+  int64_t LayerNumbers() const { return kPage * shape.key_dim(); }
+  int64_t PageNumbers() const { return 2 * LayerNumbers(); }
+  double Query(int64_t row, int64_t head, int64_t i) const {
+    const int64_t query = row * shape.heads + head;
+    return FromBf16(i < shape.latent
+                        ? latent_queries[static_cast<size_t>(query * shape.latent + i)]
+                        : rotated_queries[static_cast<size_t>(query * RotatedStride() + 10 + i - shape.latent)]);
+  }
+
+  void ExpectNearTruth(const std::vector<uint16_t>& out, int64_t row, int64_t head) const {
+    const std::vector<uint16_t>& cached = vectors[static_cast<size_t>(row)];
+    const int64_t tokens = at[static_cast<size_t>(row)] + 1;
+    std::vector<double> scores;
+    double score_error = 0, greatest_magnitude = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      double sum = 0, magnitude = 0;
+      for (int64_t i = 0; i < shape.key_dim(); ++i) {
+        const double term = Query(row, head, i) * FromBf16(cached[static_cast<size_t>(t * shape.key_dim() + i)]);
+        sum += term;
+        magnitude += std::fabs(term);
+      }
+      scores.push_back(sum * kScale);
+      // The product's mma, three sums of slices, scale times log2(e), times the score, minus the maximum (as large).
+      const double roundings = kMmaRoundings * std::ceil(static_cast<double>(shape.key_dim()) / 16) + 3 + 5;
+      score_error = std::max(score_error, Gamma(roundings) * magnitude * kScale);
+      greatest_magnitude = std::max(greatest_magnitude, magnitude * kScale);
+    }
+    const double greatest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - greatest);
+    const double stages = static_cast<double>(CeilDiv(tokens, kStage));
+    // A split's log-sum: two roundings and the logarithm, of at most the greatest score and log(tokens). Its weight:
+    // the difference of two of them, and the exponential.
+    const double merge = 8 * kUnitF32 * (greatest_magnitude + std::log(static_cast<double>(tokens)) + 1) + 8 * kUnitF32;
+    // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a stage at most, rounding
+    // to BF16, which the sum of weights shares, and the split's.
+    const double weight = std::expm1(2 * score_error) + stages * (0x1p-22 + Gamma(1)) + kUnitBf16 + merge;
+    // The sums over all tokens, by mma and by thread, and over splits.
+    const double sums = Gamma((kMmaRoundings * 2 + 8) * stages + 8 + 2 * kMaxSplits);
+    for (int64_t i = 0; i < shape.latent; ++i) {
+      double truth = 0, magnitude = 0;
+      for (int64_t t = 0; t < tokens; ++t) {
+        const double term =
+            scores[static_cast<size_t>(t)] / sum * FromBf16(cached[static_cast<size_t>(t * shape.key_dim() + i)]);
+        truth += term;
+        magnitude += std::fabs(term);
+      }
+      // Numerator and denominator; the quotients; rounding to BF16.
+      const double tolerance =
+          2 * (weight + sums) / (1 - weight) * magnitude + (kUnitBf16 + Gamma(2)) * std::fabs(truth);
+      const uint16_t got = out[static_cast<size_t>((row * shape.heads + head) * shape.latent + i)];
+      ASSERT_NEAR(FromBf16(got), truth, tolerance) << "row " << row << " head " << head << " number " << i;
+    }
+  }
+
+  std::unique_ptr<DeviceArray<uint16_t>> pool_;
+  std::unique_ptr<DeviceArray<uint32_t>> list_;
+  std::unique_ptr<DeviceArray<int32_t>> first_, positions_;
+  std::unique_ptr<DeviceArray<float>> partial_, log_sum_;
+};
+
+void Check(const Shape& shape, const std::vector<int32_t>& positions) {
+  SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.latent << " + " << shape.rope);
+  const Batch batch(shape, positions, 1);
+  batch.ExpectNearTruth(batch.Run(0, batch.rows()));
+}
+
+TEST(CudaDecodeAttentionTest, LengthsAroundStagesPagesAndSplits) {
+  Check({.heads = 2}, {0, 30, 31, 32, 62, 63, 64, 126, 127, 128, 129, 200});
+}
+
+TEST(CudaDecodeAttentionTest, SharpAttention) { Check({.heads = 3, .spread = 6}, {300, 5}); }
+
+TEST(CudaDecodeAttentionTest, MoreHeadsThanABlockHas) { Check({.heads = 37}, {70}); }
+
+TEST(CudaDecodeAttentionTest, OtherDimensions) {
+  Check({.heads = 3, .latent = 128, .rope = 64}, {65, 3});
+  Check({.heads = 3, .latent = 72, .rope = 32}, {65, 3});
+  Check({.heads = 1, .latent = 8, .rope = 0}, {40});
+}
+
+// So many tokens that splits are longer than the shortest.
+TEST(CudaDecodeAttentionTest, LongerThanTheShortestSplits) {
+  Check({.heads = 2, .latent = 64, .rope = 16, .spread = 3}, {kMaxSplits * 2 * kPage + 100});
+}
+
+// With queries of zeros every token has the same weight: the split's sums count them, and the result is the mean.
+TEST(CudaDecodeAttentionTest, CountsEveryTokenOnce) {
+  for (const int32_t last : {0, 31, 32, 63, 64, 127, 128, 255, 256, 300}) {
+    Batch batch({.heads = 1, .latent = 16, .rope = 8}, {last}, 5);
+    std::ranges::fill(batch.latent_queries, 0);
+    std::ranges::fill(batch.rotated_queries, 0);
+    batch.ExpectNearTruth(batch.Run(0, 1));
+    double count = 0;
+    const std::vector<float> log_sums = batch.LogSums();
+    for (int64_t split = 0; split < CeilDiv(int64_t{last} + 1, 2 * kPage); ++split) {
+      count += std::exp(double{log_sums[static_cast<size_t>(split)]});
+    }
+    EXPECT_NEAR(count, last + 1, 0.01);
+  }
+}
+
+TEST(CudaDecodeAttentionTest, ARowsBitsDoNotDependOnTheBatch) {
+  const Batch batch({.heads = 3, .latent = 128, .rope = 64}, {130, 63, 0, 257, 64, 5, 31, 128, 90}, 7);
+  const int64_t numbers = 3 * 128;
+  const std::vector<uint16_t> all = batch.Run(0, batch.rows());
+  for (int64_t count = 1; count <= batch.rows(); ++count) {
+    const int64_t begin = batch.rows() - count;
+    const std::vector<uint16_t> got = batch.Run(begin, count);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), all.begin() + begin * numbers)) << "last " << count << " rows";
+  }
+}
+
+TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
+  const DeviceArray<uint16_t> numbers(1024);
+  const DeviceArray<uint32_t> list(1);
+  const DecodeAttentionArgs good{.rows = 1,
+                                 .heads = 1,
+                                 .latent = 512,
+                                 .latent_queries = {numbers.get(), 512, 512},
+                                 .rotated_queries = {numbers.get(), 64, 64},
+                                 .pages = {.pages = reinterpret_cast<uint8_t*>(numbers.get()),
+                                           .list = list.get(),
+                                           .page_bytes = 64 * 576 * 2,
+                                           .kv_dim = 576}};
+  const auto expect_refused = [&](auto change) {
+    DecodeAttentionArgs args = good;
+    change(args);
+    EXPECT_EQ(LaunchDecodeAttention(args, nullptr).error, kInvalidArgument);
+  };
+  expect_refused([](DecodeAttentionArgs& a) { a.latent = 520; });
+  expect_refused([](DecodeAttentionArgs& a) { a.latent = 60; });
+  expect_refused([](DecodeAttentionArgs& a) { a.pages.kv_dim = 584; });
+  expect_refused([](DecodeAttentionArgs& a) { a.pages.kv_dim = 504; });
+  expect_refused([](DecodeAttentionArgs& a) { a.pages.page_tokens = 32; });
+  expect_refused([](DecodeAttentionArgs& a) { a.rotated_queries.head_stride = 63; });
+  DecodeAttentionArgs none = good;
+  none.rows = 0;
+  EXPECT_TRUE(LaunchDecodeAttention(none, nullptr).ok());
+}
+
+}  // namespace
+}  // namespace moestro::cuda
