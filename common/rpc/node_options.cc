@@ -78,6 +78,8 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   return absl::OkStatus();
 }
 
+std::string DecodeDevicePath(const NodeOptions& options) { return options.run_dir + "/decode-device.lock"; }
+
 std::string RoleAddress(const NodeOptions& options, const std::string& role) {
   return "unix:" + options.run_dir + "/" + role + ".sock";
 }

@@ -32,6 +32,9 @@ bool ParseCommandLine(CLI::App& app, int argc, char** argv, int& exit_code);
 // longer than the kernel allows (107 bytes).
 absl::Status ValidateNodeOptions(const NodeOptions& options);
 
+// The file by which decode lends its device (common/platform/device_loan.h).
+std::string DecodeDevicePath(const NodeOptions& options);
+
 // "unix:<run_dir>/<role>.sock"
 std::string RoleAddress(const NodeOptions& options, const std::string& role);
 

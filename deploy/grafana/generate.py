@@ -165,6 +165,9 @@ DASHBOARDS = {
         lines("Experts on decode's device, a second", {
             "found there": rate("moestro_decode_expert_cache_hits_total"),
             "not there": rate("moestro_decode_expert_cache_misses_total")}, "ops"),
+        lines("Waiting for decode's device, share of the clock", {
+            "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
+            "Until prefill gave it back; within a layer."),
         lines("Prefill, tokens a second", {"computed": rate("moestro_prefill_tokens_total")}),
         lines("Prefill, prompts", {
             "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),

@@ -1,5 +1,7 @@
 #include "services/decode/decode_loop.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -11,7 +13,8 @@
 namespace moestro {
 namespace {
 
-// Pages drain when a process lets go of them, which nobody announces. It does so within a layer of its model.
+// Pages drain, and a device comes back, when a process lets go of them, which nobody announces. It does so within a
+// layer of its model.
 constexpr std::chrono::milliseconds kDrainPoll(1);
 
 void InsertByArrival(Batch& batch, std::shared_ptr<Sequence> sequence) {
@@ -29,6 +32,8 @@ DecodeLoop::DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, D
       metrics_(metrics),
       spec_(forward.spec()),
       max_batch_(static_cast<size_t>(options.max_batch)),
+      lent_device_(options.lent_device),
+      device_patience_(options.device_patience),
       step_runner_(forward, pool, leases, metrics, options.chunks, options.trace) {
   MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= forward.max_rows());
   thread_ = std::thread([this] { Loop(); });
@@ -119,9 +124,14 @@ void DecodeLoop::Remove(const std::shared_ptr<TokenStream>& stream) {
 void DecodeLoop::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
+    if (running_.empty() && waiting_.empty()) ReturnDevice();
     changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !waiting_.empty(); });
     if (stopping_) break;
     DropEnded();
+    if (!ClaimDevice()) {
+      changed_.wait_for(lock, kDrainPoll);
+      continue;
+    }
     Admit();
     const Batch batch = MakeRoom();
     UpdateGauges();
@@ -150,6 +160,28 @@ void DecodeLoop::DropEnded() {
     return true;
   });
   if (dropped > 0) changed_.notify_all();
+}
+
+// True if the device is the loop's for the next step.
+bool DecodeLoop::ClaimDevice() {
+  if (lent_device_ == nullptr || has_device_) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!claims_since_) claims_since_ = now;
+  has_device_ = lent_device_->Claim();
+  if (!has_device_ && now - *claims_since_ >= device_patience_) {
+    spdlog::warn("whoever has borrowed the device does not give it back; going on beside it");
+    has_device_ = true;
+  }
+  if (!has_device_) return false;
+  metrics_.device_wait_seconds.Increment(std::chrono::duration<double>(now - *claims_since_).count());
+  return true;
+}
+
+void DecodeLoop::ReturnDevice() {
+  if (lent_device_ == nullptr) return;
+  lent_device_->Return();
+  has_device_ = false;
+  claims_since_.reset();
 }
 
 void DecodeLoop::Admit() {

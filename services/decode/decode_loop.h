@@ -2,13 +2,16 @@
 // between steps; a sequence's tokens do not depend on its neighbours (the engine is batch-invariant).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/platform/device_loan.h"
 #include "services/decode/step_runner.h"
 
 namespace moestro {
@@ -19,6 +22,10 @@ class DecodeLoop {
     int max_batch = 0;  // sequences in one step, those that are still in their prompt included
     ChunkSizer::Options chunks;
     RoutingTraceWriter* trace = nullptr;  // that the forward pass tells of its choices; null: none
+    // The device of the forward pass, which others use while the loop has no work; null: nobody else does.
+    LentDevice* lent_device = nullptr;
+    // A borrower that has not given it back for so long is not waited for any more.
+    std::chrono::milliseconds device_patience{5000};
     int64_t max_rows() const { return max_batch + chunks.max_rows; }
   };
 
@@ -47,6 +54,8 @@ class DecodeLoop {
 
   void Loop();
   void DropEnded();
+  bool ClaimDevice();
+  void ReturnDevice();
   void Admit();
   Batch MakeRoom();
   void EndPreempted(const Lease& lease);
@@ -57,7 +66,12 @@ class DecodeLoop {
   DecodeMetrics& metrics_;
   const ModelSpec& spec_;
   const size_t max_batch_;
+  LentDevice* const lent_device_;
+  const std::chrono::milliseconds device_patience_;
   StepRunner step_runner_;
+  // The loop's.
+  bool has_device_ = false;
+  std::optional<std::chrono::steady_clock::time_point> claims_since_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // In order of arrival: who came first has the first place in the batch, the first rows of a step, and the first

@@ -23,6 +23,8 @@ struct DecodeMetrics {
         expert_misses(
             registry.AddCounter("moestro_decode_expert_cache_misses_total",
                                 "Experts that decode steps took in a layer and that the device did not hold")),
+        device_wait_seconds(registry.AddCounter("moestro_decode_device_wait_seconds_total",
+                                                "Time until a device that was lent came back")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
@@ -102,6 +104,7 @@ struct DecodeMetrics {
   prometheus::Counter& overlapped_steps;
   prometheus::Counter& expert_hits;
   prometheus::Counter& expert_misses;
+  prometheus::Counter& device_wait_seconds;
   prometheus::Histogram& step_seconds;
   prometheus::Histogram& step_sequences;
   prometheus::Histogram& step_decode_rows;

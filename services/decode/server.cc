@@ -11,6 +11,7 @@
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
+#include "common/platform/device_loan.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
@@ -110,6 +111,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CpuForward> cpu_forward;
   std::unique_ptr<HybridDevice> hybrid;
+  std::unique_ptr<LentDevice> lent_device;
   ForwardPass* forward = nullptr;
   if (config.device == "none") {
     MOE_ASSIGN_OR_RETURN(engine, Engine::Create(**weights, *kernels, workers, options));
@@ -119,6 +121,8 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
     MOE_ASSIGN_OR_RETURN(
         hybrid, HybridDevice::Create(config, **weights, *kernels, workers, loop_options.max_rows(), trace.get()));
     forward = &hybrid->forward();
+    MOE_ASSIGN_OR_RETURN(lent_device, LentDevice::Lend(DecodeDevicePath(config.node)));
+    loop_options.lent_device = lent_device.get();
   }
   MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
   leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);

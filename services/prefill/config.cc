@@ -25,6 +25,39 @@ std::optional<DeviceName> ParseCuda(std::string_view text) {
   return DeviceName{ordinal};
 }
 
+// "host", "0" or "cuda:0"
+std::optional<DeviceName> ParseDevice(std::string_view text) { return text == "host" ? DeviceName{} : ParseCuda(text); }
+
+std::string OwnFlag(const StreamConfig& config) {
+  return config.devices.empty() ? "--device " + config.device : "--devices " + config.devices;
+}
+
+absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
+  const std::string flag = OwnFlag(config);
+  const std::string& list = config.devices;
+  if (list.empty()) {
+    if (config.device == "none") return std::vector<DeviceName>();
+    const std::optional<DeviceName> name = ParseDevice(config.device);
+    if (name && name->Text() == config.device) return std::vector<DeviceName>{*name};
+    return absl::InvalidArgumentError(flag + ": use none, host or cuda:N (cuda:0)");
+  }
+  if (config.device != "none") {
+    return absl::InvalidArgumentError(flag + " and --device " + config.device + ": use one of them");
+  }
+  if (list == "none") return std::vector<DeviceName>();
+  std::vector<DeviceName> names;
+  const std::vector<std::string> entries = absl::StrSplit(list, ',');
+  for (const std::string& entry : entries) {
+    const std::optional<DeviceName> name = ParseDevice(entry);
+    if (!name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, ": '", entry, "' is no device; use host, or the number of a GPU (0)"));
+    }
+    names.push_back(*name);
+  }
+  return names;
+}
+
 absl::Status CheckSeveral(const std::string& flag, const std::vector<DeviceName>& devices) {
   if (std::ssize(devices) > collective::kMaxRanks) {
     return absl::InvalidArgumentError(
@@ -62,27 +95,20 @@ absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
 
 }  // namespace
 
-std::string StreamConfig::DeviceFlag() const { return devices.empty() ? "--device " + device : "--devices " + devices; }
+std::string StreamConfig::DeviceFlag() const {
+  return borrows() ? OwnFlag(*this) + " --borrow-device " + borrow_device : OwnFlag(*this);
+}
 
 absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
-  if (devices.empty()) {
-    if (device == "none") return std::vector<DeviceName>();
-    if (device == "host") return std::vector<DeviceName>{{}};
-    if (const auto cuda = ParseCuda(device); cuda && cuda->Text() == device) {
-      return std::vector<DeviceName>{*cuda};
-    }
-    return absl::InvalidArgumentError(DeviceFlag() + ": use none, host or cuda:N (cuda:0)");
-  }
-  if (device != "none")
-    return absl::InvalidArgumentError(DeviceFlag() + " and --device " + device + ": use one of them");
-  if (devices == "none") return std::vector<DeviceName>();
-  std::vector<DeviceName> names;
-  const std::vector<std::string> entries = absl::StrSplit(devices, ',');
-  for (const std::string& entry : entries) {
-    const std::optional<DeviceName> name = entry == "host" ? DeviceName{} : ParseCuda(entry);
+  MOE_ASSIGN_OR_RETURN(std::vector<DeviceName> names, OwnDevices(*this));
+  if (borrows()) {
+    const std::optional<DeviceName> name = ParseDevice(borrow_device);
     if (!name) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(DeviceFlag(), ": '", entry, "' is no device; use host, or the number of a GPU (0)"));
+      return absl::InvalidArgumentError("--borrow-device " + borrow_device +
+                                        ": use none, or host as decode's --device");
+    }
+    if (names.empty()) {
+      return absl::InvalidArgumentError("--borrow-device needs a device of the role's own: --device host");
     }
     names.push_back(*name);
   }

@@ -38,6 +38,7 @@ struct DeviceName {
 struct StreamConfig {
   std::string device = "none";             // none: prompts are computed where the weights lie; host; cuda:N
   std::string devices;                     // instead: a list of host and N, for prompts on several together
+  std::string borrow_device = "none";      // decode's, for whole-machine prompts while it has nothing to do: host
   double device_timeout_seconds = 4;       // one of several that the others wait for may show no sign of life so long
   int64_t memory_bytes = 0;                // of each device; 0: all it has, of the host 4 GiB
   int64_t dense_bytes = int64_t{1} << 30;  // of these, for staged weights that are not routed experts
@@ -47,8 +48,10 @@ struct StreamConfig {
   int64_t from_tokens = 2048;              // new tokens of the shortest prompt that is streamed
   std::string trace_file;                  // the timeline of the last streamed prompt; empty: none
 
-  // The devices that --device or --devices names. INVALID_ARGUMENT names the flag, and what to use.
+  // The devices that --device or --devices names; then, if there is one, that to borrow. INVALID_ARGUMENT names the
+  // flag, and what to use.
   absl::StatusOr<std::vector<DeviceName>> DeviceNames() const;
+  bool borrows() const { return borrow_device != "none"; }
   // The flag and its value, for messages.
   std::string DeviceFlag() const;
 };

@@ -29,6 +29,9 @@ int main(int argc, char** argv) {
   app.add_option(
       "--devices", stream.devices,
       "Instead, several that share each long prompt: host,host; with one (host, or 0 for a GPU) as --device");
+  app.add_option("--borrow-device", stream.borrow_device,
+                 "Decode's device, as its --device names it, beside the role's own: for prompts that may use the whole "
+                 "machine, while decode has nothing to do");
   app.add_option(
       "--device-timeout-seconds", stream.device_timeout_seconds,
       "One of several devices that the others wait for is given up when it shows no sign of life for so long");

@@ -28,6 +28,11 @@ StreamCounters CountersOf(const std::vector<RankReport>& reports) {
   return counters;
 }
 
+absl::Status CheckLoan(const DeviceLoan* loan) {
+  if (loan == nullptr || !loan->wanted()) return absl::OkStatus();
+  return absl::UnavailableError("the device is wanted back by its owner");
+}
+
 }  // namespace
 
 PromptDevices::PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
@@ -41,7 +46,7 @@ std::vector<PromptDevices::Taken> PromptDevices::Take() {
   for (size_t i = 0; i < devices_.size(); ++i) {
     const PromptDevice& device = devices_[i];
     if (!in_use_[i].expired()) continue;
-    std::shared_ptr<void> loan;
+    std::shared_ptr<const DeviceLoan> loan;
     if (device.borrow) {
       if (!whole_machine_) continue;
       loan = device.borrow();
@@ -60,8 +65,8 @@ DistributedPrefill PromptDevices::Together(const std::vector<Taken>& taken) cons
   std::vector<RankSetup> setups;
   for (const Taken& each : taken) {
     RankSetup setup = each.device->rank;
-    // Also what is left behind keeps its loan.
-    setup.owner = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(setup.owner, each.loan);
+    // A rank that is left behind keeps its loan.
+    if (each.loan != nullptr) setup.check = [loan = each.loan] { return CheckLoan(loan.get()); };
     setups.push_back(std::move(setup));
   }
   const double timeout = options_.timeout_seconds;
@@ -135,7 +140,7 @@ absl::Status PromptDevices::RunAlone(const Taken& taken, std::span<const EngineR
                                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const auto interrupted_or_taken_back = [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(interrupted());
-    return taken.device->rank.check ? taken.device->rank.check() : absl::OkStatus();
+    return CheckLoan(taken.loan.get());
   };
   alone_ = taken.device->alone;
   const absl::Status status = taken.device->alone->Run(rows, pages, form, interrupted_or_taken_back, events, on_logits);

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/model/binding.h"
+#include "common/platform/device_loan.h"
 #include "common/platform/worker_pool.h"
 #include "services/prefill/distributed/distributed_prefill.h"
 #include "services/prefill/stream/prompt_prefill.h"
@@ -22,9 +23,8 @@ struct PromptDevice {
   RankSetup rank;        // the device among others
   PromptPrefill* alone;  // the device by itself; outlives PromptDevices
   WorkerPool* workers;   // of the rank; null: none
-  // Set if the device is somebody else's: gives it for as long as the result lives, or null if it is not to be had.
-  // rank.check then says when it is wanted back.
-  std::function<std::shared_ptr<void>()> borrow = nullptr;
+  // Set if the device is somebody else's: null if it is not to be had.
+  std::function<std::shared_ptr<const DeviceLoan>()> borrow = nullptr;
 };
 
 class PromptDevices final : public PromptPrefill {
@@ -50,7 +50,7 @@ class PromptDevices final : public PromptPrefill {
  private:
   struct Taken {
     const PromptDevice* device = nullptr;
-    std::shared_ptr<void> loan;
+    std::shared_ptr<const DeviceLoan> loan;  // null: the role's own
   };
   // Devices that can be used now.
   std::vector<Taken> Take();

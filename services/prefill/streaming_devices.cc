@@ -110,6 +110,10 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
     for (int64_t rank = 0; rank < std::ssize(names); ++rank) {
       ranks.push_back(streaming->Rank(config, kernels, workers, rank));
     }
+    if (config.stream.borrows()) {
+      ranks.back().name += " (decode's)";
+      ranks.back().borrow = [path = DecodeDevicePath(config.node)] { return DeviceLoan::Borrow(path); };
+    }
     streaming->together_ = std::make_unique<PromptDevices>(
         spec, model.weights, std::move(ranks),
         PromptDevices::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
@@ -124,7 +128,7 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
   spdlog::info("prompts of {} tokens and more stream through {} with {} bytes: {} of {} experts of a layer fit",
                config.stream.from_tokens,
                names.size() == 1 ? std::string(first.device->name())
-                                 : absl::StrCat(names.size(), " devices (", config.stream.devices, "), each"),
+                                 : absl::StrCat(names.size(), " devices (", config.stream.DeviceFlag(), "), each"),
                first.device->memory_bytes(), plan.ok() ? plan->ring_slots : 0, spec.num_experts);
   streaming->Pin(config);
   return streaming;

@@ -6,12 +6,19 @@ import threading
 
 import pytest
 
-from node import wait_until
+from node import collect, wait_until
 
 SPLIT = ["--chunked-below-tokens", "0"]
 STREAM = ["--mla-form", "unabsorbed", "--device-dense-bytes", "8MB", "--device-memory", "256MB",
           "--stream-from-tokens", "1"]
 LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
+
+
+def run(node, prompt, max_tokens):
+    """Gives (token ids, started, finished)."""
+    replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=60))
+    ids = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
+    return ids, replies[0].started, replies[-1].finished
 
 
 def devices(*names):
@@ -73,12 +80,51 @@ def test_progress_cancellation_and_death(make_node):
         node.wait_all_pages_free()
 
 
+def test_decode_lends_its_device_and_gets_it_back(make_node):
+    """With decode idle a long prompt uses decode's device as well; a short request that comes meanwhile gets it back, is
+    answered before the prompt is done, and costs no tokens."""
+    flags = {"prefill": ["--device", "host", "--borrow-device", "host", *STREAM],
+             "decode": ["--device", "host", "--prefix-cache", "false", "--overlap", "off"],
+             "router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
+    with make_node(flags) as node:
+        lost = lambda: node.metric("prefill", "moestro_prefill_devices_lost_total")
+        expected = node.generate(LONG_PROMPT, 8, ignore_eos=True)[0]
+        short = node.generate(LONG_PROMPT[:20], 4, ignore_eos=True)[0]
+        assert node.metric("prefill", "moestro_prefill_devices") == 2 and lost() == 0
+
+        request = node.request(LONG_PROMPT, 8, temperature=0.0, ignore_eos=True)
+        call = node.stub.Generate(request, timeout=60)
+        started = next(reply.started for reply in call if reply.HasField("started"))
+        assert started.path == node.api.types.PREFILL_PATH_WHOLE_MACHINE
+        next(reply for reply in call if reply.HasField("prefill"))
+        assert node.generate(LONG_PROMPT[:20], 4, ignore_eos=True)[0] == short
+        assert node.metric("prefill", "moestro_prefill_running") == 1  # still at it
+        ids, _, finished = collect(call)
+        assert ids == expected and finished is not None
+        assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
+        assert node.metric("decode", "moestro_decode_device_wait_seconds_total") > 0
+        assert "wanted back by its owner" in node.log("prefill")
+        node.wait_all_pages_free()
+
+        # A prompt that comes while decode is in use leaves its device alone; then it is lent again.
+        busy = node.stub.Generate(node.request(LONG_PROMPT[:20], 4000, temperature=0.0, ignore_eos=True), timeout=60)
+        next(reply for reply in busy if reply.HasField("tokens"))
+        ids, started, _ = run(node, LONG_PROMPT, 8)
+        assert ids == expected and started.path == node.api.types.PREFILL_PATH_SPLIT
+        assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
+        busy.cancel()
+        wait_until(lambda: node.metric("decode", "moestro_decode_batch_size") == 0, 5, "decode is idle")
+        assert run(node, LONG_PROMPT, 8)[0] == expected
+        assert node.metric("prefill", "moestro_prefill_devices") == 2
+
+
 @pytest.mark.parametrize("flags, message", [
     (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is no device; use host, or the number of a GPU (0)"),
     (["--devices", "host,"], "'' is no device"),
     (["--devices", "0,1"], "use one of them (--device cuda:0), or host devices (--devices host,host)"),
     (["--devices", "host", "--device", "host"], "use one of them"),
     (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
+    (["--borrow-device", "host"], "--borrow-device needs a device of the role's own: --device host"),
 ])
 def test_a_wrong_list_is_an_error_of_the_start(make_node, flags, message):
     node = make_node({"prefill": flags})

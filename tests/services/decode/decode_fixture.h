@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -94,6 +95,8 @@ struct DecodeNodeOptions {
   int64_t page_count = 64;
   int32_t nan_token = -1;
   int64_t reserve_ahead = 64;
+  LentDevice* lent_device = nullptr;
+  std::chrono::milliseconds device_patience{60000};
 };
 
 // The decode role without its RPC.
@@ -105,7 +108,9 @@ class DecodeNode {
         forward(node.engine()),
         loop(forward, node.pool(), leases, metrics,
              {.max_batch = options.max_batch,
-              .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk}}) {}
+              .chunks = {.bound_seconds = options.bound_seconds, .max_rows = options.max_chunk},
+              .lent_device = options.lent_device,
+              .device_patience = options.device_patience}) {}
 
   EngineNode node;
   MetricsRegistry registry{"decode"};

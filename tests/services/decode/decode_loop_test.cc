@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "tests/services/decode/decode_fixture.h"
 
@@ -189,6 +191,54 @@ TEST(DecodeLoopPreemptionTest, ALeaseInPrefillIsRevokedAndItsPagesWaitedFor) {
   writer.reset();
   EXPECT_EQ(Collect(*stream).ids, RunAlone(alone, {50}, 100, {}).ids);
   EXPECT_TRUE(absl::IsAborted(node.loop.Prompt(in_prefill, {.max_tokens = 1}).status()));
+}
+
+class LentDeviceTest : public DecodeLoopTest {
+ protected:
+  const std::string path_ = testing::TempDir() + "decode-loop-" + std::to_string(getpid()) + ".lock";
+  const std::unique_ptr<LentDevice> device_ = LentDevice::Lend(path_).value();
+  std::shared_ptr<TokenStream> Prompt(DecodeNode& node) {
+    const std::vector<int32_t> tokens = Tokens(5);
+    const auto lease = node.leases.Reserve({.tokens = tokens, .max_tokens = 200, .arrival = 1}).value();
+    return node.loop.Prompt(lease, Next(3)).value();
+  }
+  std::shared_ptr<const DeviceLoan> BorrowSoon() {
+    while (true) {
+      if (auto loan = DeviceLoan::Borrow(path_)) return loan;
+      std::this_thread::yield();
+    }
+  }
+};
+
+TEST_F(LentDeviceTest, WaitsUntilTheDeviceIsGivenBackAndReturnsItWithoutWork) {
+  DecodeNode node({.lent_device = device_.get()});
+  for (int i = 0; i < 2; ++i) {
+    auto loan = BorrowSoon();
+    const auto stream = Prompt(node);
+    while (!loan->wanted()) std::this_thread::yield();
+    EXPECT_FALSE(stream->Next(std::chrono::milliseconds(20)).has_value());
+    loan.reset();
+    EXPECT_EQ(Collect(*stream).ids.size(), 3u);
+    node.loop.Remove(stream);
+  }
+  EXPECT_GT(node.metrics.device_wait_seconds.Value(), 0);
+}
+
+TEST_F(LentDeviceTest, ARequestThatIsGivenUpWhileItWaitsWantsNothingMore) {
+  DecodeNode node({.lent_device = device_.get()});
+  const auto loan = BorrowSoon();
+  const auto stream = Prompt(node);
+  while (!loan->wanted()) std::this_thread::yield();
+  node.loop.Remove(stream);
+  while (loan->wanted()) std::this_thread::yield();
+}
+
+TEST_F(LentDeviceTest, ABorrowerThatKeepsItIsNotWaitedForForever) {
+  DecodeNode node({.lent_device = device_.get(), .device_patience = std::chrono::milliseconds(1)});
+  const auto loan = BorrowSoon();
+  const auto stream = Prompt(node);
+  EXPECT_EQ(Collect(*stream).ids.size(), 3u);
+  node.loop.Remove(stream);
 }
 
 }  // namespace

@@ -79,6 +79,19 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   EXPECT_THAT(error("host,host"), testing::HasSubstr("use one of them"));
 }
 
+TEST(PrefillConfigTest, ADeviceToBorrow) {
+  PrefillConfig config = Valid();
+  config.stream.borrow_device = "host";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--borrow-device needs a device"));
+  config.stream.device = "host";
+  EXPECT_EQ(config.stream.DeviceNames()->size(), 2u);
+  EXPECT_TRUE(ValidatePrefillConfig(config).ok());
+  config.stream.borrow_device = "abacus";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--borrow-device abacus: use none"));
+  config.stream.borrow_device = "cuda:1";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("no kernels yet"));
+}
+
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {
   MlaFormPolicy policy;
   EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens - 1), MlaForm::kAbsorbed);

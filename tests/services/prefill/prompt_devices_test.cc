@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -32,28 +33,22 @@ class PromptDevicesTest : public DistributedTest {
     std::shared_ptr<Host> host;
     HostCompute compute;
     StreamPrefill alone;
-    std::atomic<bool> lent = true;
-    std::weak_ptr<void> loan;
+    std::unique_ptr<LentDevice> owner;  // if it is somebody else's
   };
 
   void AddDevices(int own, int borrowed = 0) {
     std::vector<PromptDevice> devices;
     for (int i = 0; i < own + borrowed; ++i) {
       Member& member = *members_.emplace_back(std::make_unique<Member>(spec(), weights_, pool_));
-      PromptDevice device{.name = "host " + std::to_string(i),
-                          .rank = {&member.host->device, &member.host->kernels, nullptr, member.host},
-                          .alone = &member.alone,
-                          .workers = &member.host->pool};
+      PromptDevice device{
+          .name = "host " + std::to_string(i),
+          .rank = {.device = &member.host->device, .kernels = &member.host->kernels, .owner = member.host},
+          .alone = &member.alone,
+          .workers = &member.host->pool};
       if (i >= own) {
-        device.rank.check = [&member] {
-          return member.lent ? absl::OkStatus() : absl::UnavailableError("wanted back");
-        };
-        device.borrow = [&member]() -> std::shared_ptr<void> {
-          if (!member.lent) return nullptr;
-          const auto loan = std::make_shared<int>();
-          member.loan = loan;
-          return loan;
-        };
+        const std::string path = testing::TempDir() + "prompt-devices-" + std::to_string(getpid()) + ".lock";
+        member.owner = LentDevice::Lend(path).value();
+        device.borrow = [path] { return DeviceLoan::Borrow(path); };
       }
       devices.push_back(device);
     }
@@ -216,35 +211,34 @@ TEST_F(PromptDevicesTest, WhatDoesNotFitTogetherIsComputedInPasses) {
 
 TEST_F(PromptDevicesTest, BorrowsForWholeMachinePromptsOnly) {
   AddDevices(1, 1);
+  LentDevice& owner = *members_[1]->owner;
   ExpectRuns(1, 0);
   prefill_->UseWholeMachine(true);
   ExpectRuns(2, 0);
-  EXPECT_TRUE(members_[1]->loan.expired());
-  members_[1]->lent = false;
+  EXPECT_TRUE(owner.Claim());  // it was given back
   ExpectRuns(1, 0);
+  owner.Return();
   prefill_->UseWholeMachine(false);
-  members_[1]->lent = true;
   ExpectRuns(1, 0);
 }
 
-TEST_F(PromptDevicesTest, GivesABorrowedDeviceBackWhenItIsWanted) {
+TEST_F(PromptDevicesTest, GivesABorrowedDeviceBackWhenItIsWantedAndGoesOn) {
   AddDevices(1, 1);
+  LentDevice& owner = *members_[1]->owner;
   prefill_->UseWholeMachine(true);
-  int asked = 0;
-  On(0, "run: experts", [&] {
-    if (++asked == 2) members_[1]->lent = false;
+  std::atomic<bool> wanted = false;
+  On(1, "run: route", [&] {
+    if (wanted.exchange(true)) return absl::OkStatus();
+    EXPECT_FALSE(owner.Claim());
     return absl::OkStatus();
   });
-  bool given_back = false;
-  const StreamEvents events{.on_layer = [&](IndexRange, int64_t) {
-    if (!members_[1]->lent) given_back = given_back || members_[1]->loan.expired();
-  }};
-  const Outcome outcome = Run(NeverInterrupted, events);
-  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_EQ(outcome.kv, Resident(kCount, kForm, 1).kv);
-  EXPECT_EQ(prefill_->run_counters().devices, 1);
-  EXPECT_EQ(prefill_->run_counters().lost_devices, 1);
-  EXPECT_TRUE(given_back);  // while the prompt went on
+  // The one that is left waits for the owner to have it: the prompt is not done before.
+  On(0, "run: head", [&] {
+    while (!owner.Claim()) std::this_thread::yield();
+    return absl::OkStatus();
+  });
+  ExpectRuns(1, 1);
+  EXPECT_TRUE(wanted);
 }
 
 TEST_F(PromptDevicesTest, WithNoDeviceToBeHadSaysSo) {

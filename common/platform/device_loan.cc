@@ -1,0 +1,80 @@
+#include "common/platform/device_loan.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kDevice = 0;
+constexpr int64_t kWish = 1;
+
+struct flock Range(short type, int64_t byte) {
+  struct flock range = {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = byte;
+  range.l_len = 1;
+  return range;
+}
+
+}  // namespace
+
+namespace internal {
+
+// Locks of the open file, not of the process: two of one process exclude each other, and any thread may let go.
+LockFile::~LockFile() { close(descriptor_); }
+
+bool LockFile::TryLock(int64_t byte) {
+  struct flock range = Range(F_WRLCK, byte);
+  return fcntl(descriptor_, F_OFD_SETLK, &range) == 0;
+}
+
+void LockFile::Unlock(int64_t byte) {
+  struct flock range = Range(F_UNLCK, byte);
+  fcntl(descriptor_, F_OFD_SETLK, &range);
+}
+
+bool LockFile::IsLocked(int64_t byte) const {
+  struct flock range = Range(F_WRLCK, byte);
+  return fcntl(descriptor_, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+}
+
+}  // namespace internal
+
+absl::StatusOr<std::unique_ptr<LentDevice>> LentDevice::Lend(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return absl::InvalidArgumentError(absl::StrCat("cannot make ", path, ": ", strerror(errno)));
+  return std::unique_ptr<LentDevice>(new LentDevice(path, descriptor));
+}
+
+LentDevice::~LentDevice() { unlink(path_.c_str()); }
+
+bool LentDevice::Claim() {
+  if (!claimed_) claimed_ = file_.TryLock(kWish) && file_.TryLock(kDevice);
+  return claimed_;
+}
+
+void LentDevice::Return() {
+  file_.Unlock(kDevice);
+  file_.Unlock(kWish);
+  claimed_ = false;
+}
+
+std::shared_ptr<const DeviceLoan> DeviceLoan::Borrow(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  auto loan = std::make_shared<DeviceLoan>(descriptor);
+  // Looked at twice: a wish that came in between is not overlooked, and one that is there is not disturbed.
+  if (loan->wanted() || !loan->file_.TryLock(kDevice) || loan->wanted()) return nullptr;
+  return loan;
+}
+
+bool DeviceLoan::wanted() const { return file_.IsLocked(kWish); }
+
+}  // namespace moestro
