@@ -1,9 +1,7 @@
 #include "services/prefill/config.h"
 
-#include <charconv>
-#include <string_view>
-
 #include "common/base/status.h"
+#include "common/device/cuda/device_name.h"
 #include "common/rpc/flag_check.h"
 
 namespace moestro {
@@ -12,7 +10,7 @@ namespace {
 
 absl::Status ValidateStreamConfig(const StreamConfig& config) {
   if (config.device != "none" && config.device != "host" && !config.cuda_ordinal()) {
-    return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda:0)");
+    return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda: the first GPU)");
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));
@@ -25,15 +23,7 @@ absl::Status ValidateStreamConfig(const StreamConfig& config) {
 
 }  // namespace
 
-std::optional<int> StreamConfig::cuda_ordinal() const {
-  constexpr std::string_view kPrefix = "cuda:";
-  if (!device.starts_with(kPrefix)) return std::nullopt;
-  int ordinal = 0;
-  const char* const end = device.data() + device.size();
-  const auto [parsed, error] = std::from_chars(device.data() + kPrefix.size(), end, ordinal);
-  if (error != std::errc() || parsed != end || ordinal < 0) return std::nullopt;
-  return ordinal;
-}
+std::optional<int> StreamConfig::cuda_ordinal() const { return device::CudaOrdinal(device); }
 
 absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
