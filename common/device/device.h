@@ -73,6 +73,9 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
 };
 
+// What copies do with registered host memory.
+enum class HostAccess { kReads, kReadsAndWrites };
+
 class Device {  // thread-safe
  public:
   virtual ~Device() = default;
@@ -84,9 +87,10 @@ class Device {  // thread-safe
   // On a 4096-byte boundary, contents undefined. The address means nothing to the host unless the device is the host.
   // RESOURCE_EXHAUSTED says what is missing; `what` names the memory in that message.
   virtual absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) = 0;
-  // Makes copies from [data, data + bytes) asynchronous and fast, until the result is destroyed. RESOURCE_EXHAUSTED
-  // where the system refuses to pin more: copies work all the same.
-  virtual absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes) = 0;
+  // Makes copies from and, with kReadsAndWrites, to [data, data + bytes) asynchronous and fast, until the result is
+  // destroyed. Memory that is mapped read-only has kReads. RESOURCE_EXHAUSTED where the system refuses to pin more:
+  // copies work all the same.
+  virtual absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;

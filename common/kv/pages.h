@@ -12,15 +12,19 @@ namespace moestro {
 class KvPages {
  public:
   KvPages() = default;
-  // pages_base: address of page 0.
-  KvPages(const KvGeometry& geometry, uint8_t* pages_base, std::span<const uint32_t> pages)
-      : geometry_(geometry), base_(pages_base), pages_(pages) {}
+  // pages_base: address of page 0. lease: KvLease::id, for who keeps copies: it never names other contents. 0: none.
+  KvPages(const KvGeometry& geometry, uint8_t* pages_base, std::span<const uint32_t> pages, uint64_t lease = 0)
+      : geometry_(geometry), base_(pages_base), pages_(pages), lease_(lease) {}
 
   // Tokens that fit.
   int64_t capacity() const { return static_cast<int64_t>(pages_.size()) * geometry_.page_tokens; }
   const KvGeometry& geometry() const { return geometry_; }
   uint8_t* base() const { return base_; }
   std::span<const uint32_t> numbers() const { return pages_; }
+  uint64_t lease() const { return lease_; }
+  // The pool's page that has the tokens from position block * page_tokens on, and its memory: of all layers.
+  uint32_t page(int64_t block) const { return pages_[block]; }
+  const uint8_t* PageMemory(int64_t block) const { return base_ + pages_[block] * geometry_.page_bytes(); }
 
   // BF16 [page_tokens, kv_dim] of one layer: the tokens from position block * page_tokens on.
   uint16_t* Block(int64_t layer, int64_t block) const {
@@ -36,6 +40,7 @@ class KvPages {
   KvGeometry geometry_;
   uint8_t* base_ = nullptr;
   std::span<const uint32_t> pages_;
+  uint64_t lease_ = 0;
 };
 
 }  // namespace moestro

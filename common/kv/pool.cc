@@ -307,7 +307,13 @@ void KvPool::PublishValidTokens(const KvLease& lease, int64_t tokens) {
   impl_->slots[lease.slot].valid_tokens.store(tokens, std::memory_order_release);
 }
 
-KvPages KvPool::Pages(const KvLease& lease) const { return KvPages(impl_->geometry, impl_->pages_base, lease.pages); }
+KvPages KvPool::Pages(const KvLease& lease) const {
+  return KvPages(impl_->geometry, impl_->pages_base, lease.pages, lease.id);
+}
+std::span<const uint8_t> KvPool::PagesMemory() const {
+  const KvGeometry& geometry = impl_->geometry;
+  return {impl_->pages_base, static_cast<size_t>(geometry.page_count * geometry.page_bytes())};
+}
 
 KvPool::Stats KvPool::stats() const {
   const std::scoped_lock lock(impl_->mutex);

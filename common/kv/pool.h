@@ -76,6 +76,8 @@ class KvPool {
   // The owner's own writing, at most what lease.pages hold. Release order. Ignored once the lease was given back.
   void PublishValidTokens(const KvLease& lease, int64_t tokens);
   KvPages Pages(const KvLease& lease) const;  // borrows lease.pages
+  // All pages, one behind the other: to be registered for copies.
+  std::span<const uint8_t> PagesMemory() const;
 
   // total == free + leased + cached + draining, always.
   struct Stats {

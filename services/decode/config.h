@@ -1,6 +1,7 @@
 // What the decode role can be told.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,10 +21,13 @@ struct DecodeConfig {
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
   int lease_timeout_seconds = 600;     // a reserved lease must be started within this
-  std::string device = "none";         // where attention is computed; none: on the CPU, as everything else; host
-  std::string overlap = "auto";        // with a device: auto, on, off: whether a step is cut into two batches
-  int64_t expert_cache_bytes = 0;      // of the device, for routed experts that it computes; 0: none
-  std::string routing_trace;           // file to record the experts of all tokens in; empty: none
+  std::string device = "none";     // where attention is computed; none: on the CPU, as everything else; host; cuda:N
+  std::string overlap = "auto";    // with a device: auto, on, off: whether a step is cut into two batches
+  int64_t expert_cache_bytes = 0;  // of the device, for routed experts that it computes; 0: none
+  std::string routing_trace;       // file to record the experts of all tokens in; empty: none
+
+  // The GPU that `device` names; nullopt if it names none.
+  std::optional<int> cuda_ordinal() const;
 };
 
 // INVALID_ARGUMENT names the flag.

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/device/host/host_device.h"
 #include "services/decode/overlap/cpu_experts.h"
+#include "services/decode/overlap/cuda/backend.h"
 #include "services/decode/overlap/host_compute.h"
 #include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/split.h"
@@ -17,7 +18,8 @@ namespace moestro {
 absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
                                                                    const WeightSegment& segment,
                                                                    const CpuKernels& kernels, WorkerPool& workers,
-                                                                   int64_t max_rows, RoutingTraceWriter* trace) {
+                                                                   const KvPool& pool, int64_t max_rows,
+                                                                   RoutingTraceWriter* trace) {
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
   const ModelSpec& spec = segment.spec();
   if (spec.first_dense_layers >= spec.num_layers) {
@@ -26,13 +28,11 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   }
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
-  constexpr int64_t kOtherBytes = int64_t{1} << 30;  // what a pass hands over
-  hybrid->device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
-  hybrid->compute_ = std::make_unique<HostCompute>(spec, hybrid->weights_, kernels, max_rows, workers.own_threads());
+  MOE_RETURN_IF_ERROR(
+      Annotate(hybrid->Open(config, spec, kernels, workers, pool, max_rows), "--device " + config.device));
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
   RoutedExperts* experts = hybrid->experts_.get();
   if (config.expert_cache_bytes > 0) {
-    hybrid->hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
     const CachedExperts::Options cache{.budget_bytes = config.expert_cache_bytes, .max_rows = config.max_batch};
     auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->hot_compute_,
                                         *hybrid->device_, cache);
@@ -55,6 +55,36 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
   hybrid->LogChoice(config.max_batch);
   return hybrid;
+}
+
+absl::Status HybridDevice::Open(const DecodeConfig& config, const ModelSpec& spec, const CpuKernels& kernels,
+                                const WorkerPool& workers, const KvPool& pool, int64_t max_rows) {
+  const bool hot_experts = config.expert_cache_bytes > 0;
+  if (const std::optional<int> ordinal = config.cuda_ordinal()) {
+    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode({.device = {.ordinal = *ordinal},
+                                                                    .max_rows = max_rows,
+                                                                    .max_sequences = config.max_batch,
+                                                                    .kv_pages = pool.geometry().page_count,
+                                                                    .hot_experts = hot_experts},
+                                                                   spec, weights_));
+    device_ = std::move(backend.device);
+    compute_ = std::move(backend.compute);
+    hot_compute_ = std::move(backend.hot);
+    const std::span<const uint8_t> pages = pool.PagesMemory();
+    auto registered = device_->Register(pages.data(), std::ssize(pages), device::HostAccess::kReads);
+    if (registered.ok()) {
+      pages_ = *std::move(registered);
+    } else {
+      spdlog::warn("the KV pool is not registered for copies: taking sequences over is slower: {}",
+                   std::string(registered.status().message()));
+    }
+    return absl::OkStatus();
+  }
+  constexpr int64_t kOtherBytes = int64_t{1} << 30;  // what a pass hands over
+  device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
+  compute_ = std::make_unique<HostCompute>(spec, weights_, kernels, max_rows, workers.own_threads());
+  if (hot_experts) hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
+  return absl::OkStatus();
 }
 
 size_t HybridDevice::Split(const CheckedBatch& batch) const {

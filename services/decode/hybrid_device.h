@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/kernels/cpu/kernels.h"
+#include "common/kv/pool.h"
 #include "common/model/binding.h"
 #include "common/model/routing_trace.h"
 #include "common/platform/worker_pool.h"
@@ -21,10 +22,11 @@ namespace moestro {
 class HybridDevice {
  public:
   // REQUIRES config.device other than none. Measures what steps cost and logs how they will be cut. Errors are those of
-  // the weights or the device. Segment, kernels, workers and, unless it is null, trace outlive it.
+  // the weights or the device. All outlive it; trace may be null.
   static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config, const WeightSegment& segment,
                                                               const CpuKernels& kernels, WorkerPool& workers,
-                                                              int64_t max_rows, RoutingTraceWriter* trace);
+                                                              const KvPool& pool, int64_t max_rows,
+                                                              RoutingTraceWriter* trace);
 
   HybridForward& forward() { return *forward_; }
   // Experts that steps took and that the device held, or not; none if it holds none. Thread-safe.
@@ -33,12 +35,16 @@ class HybridDevice {
 
  private:
   HybridDevice() = default;
+  // The device, and what computes on it.
+  absl::Status Open(const DecodeConfig& config, const ModelSpec& spec, const CpuKernels& kernels,
+                    const WorkerPool& workers, const KvPool& pool, int64_t max_rows);
   // How a step is cut under --overlap.
   size_t Split(const CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
 
   std::string overlap_;
   std::unique_ptr<device::Device> device_;
+  device::Registration pages_;  // of the KV pool, for copies to the device
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;

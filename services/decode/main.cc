@@ -33,8 +33,8 @@ int main(int argc, char** argv) {
   app.add_option(
       "--device", config.device,
       "Computes attention, dense and shared experts and logits beside the CPU, which keeps the routed "
-      "experts. none: the CPU does all; host: threads of this machine that stand for a device, for trying it "
-      "out, not for speed");
+      "experts. none: the CPU does all; cuda:N: a GPU, which needs memory for all these weights and the KV pool; host: "
+      "threads of this machine that stand for a device, for trying it out, not for speed");
   app.add_option("--overlap", config.overlap,
                  "With a device, cut a step into two batches, of which one is on the device while the CPU computes the "
                  "other's experts. auto: when it is faster, from times measured at the start; on: always; off: never");

@@ -108,6 +108,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
       trace->Note(layer, 0, choices);
     };
   }
+  MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));  // all of which a GPU has a place for
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CpuForward> cpu_forward;
   std::unique_ptr<HybridDevice> hybrid;
@@ -118,13 +119,12 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
     cpu_forward = std::make_unique<CpuForward>(*engine);
     forward = cpu_forward.get();
   } else {
-    MOE_ASSIGN_OR_RETURN(
-        hybrid, HybridDevice::Create(config, **weights, *kernels, workers, loop_options.max_rows(), trace.get()));
+    MOE_ASSIGN_OR_RETURN(hybrid, HybridDevice::Create(config, **weights, *kernels, workers, *pool,
+                                                      loop_options.max_rows(), trace.get()));
     forward = &hybrid->forward();
     MOE_ASSIGN_OR_RETURN(lent_device, LentDevice::Lend(DecodeDevicePath(config.node)));
     loop_options.lent_device = lent_device.get();
   }
-  MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));
   leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);
   loop = std::make_unique<DecodeLoop>(*forward, *pool, *leases, metrics, loop_options);
   rpc.Serve(pool.get(), leases.get(), loop.get());

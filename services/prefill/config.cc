@@ -1,32 +1,29 @@
 #include "services/prefill/config.h"
 
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/collective/shared/region.h"
+#include "common/device/cuda/device_name.h"
 #include "common/rpc/flag_check.h"
 
 namespace moestro {
 
 namespace {
 
-// "0" or "cuda:0"
-std::optional<DeviceName> ParseCuda(std::string_view text) {
-  constexpr std::string_view kPrefix = "cuda:";
-  if (text.starts_with(kPrefix)) text.remove_prefix(kPrefix.size());
-  int ordinal = 0;
-  const char* const end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, ordinal);
-  if (error != std::errc() || parsed != end || ordinal < 0) return std::nullopt;
-  return DeviceName{ordinal};
+// "host", "cuda" or "cuda:0"
+std::optional<DeviceName> ParseDevice(const std::string& text) {
+  if (text == "host") return DeviceName{};
+  const std::optional<int> ordinal = device::CudaOrdinal(text);
+  return ordinal ? std::optional(DeviceName{ordinal}) : std::nullopt;
 }
-
-// "host", "0" or "cuda:0"
-std::optional<DeviceName> ParseDevice(std::string_view text) { return text == "host" ? DeviceName{} : ParseCuda(text); }
+// The same, or "0".
+std::optional<DeviceName> ParseListed(const std::string& text) {
+  const std::optional<DeviceName> numbered = ParseDevice("cuda:" + text);
+  return numbered ? numbered : ParseDevice(text);
+}
 
 std::string OwnFlag(const StreamConfig& config) {
   return config.devices.empty() ? "--device " + config.device : "--devices " + config.devices;
@@ -38,8 +35,8 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
   if (list.empty()) {
     if (config.device == "none") return std::vector<DeviceName>();
     const std::optional<DeviceName> name = ParseDevice(config.device);
-    if (name && name->Text() == config.device) return std::vector<DeviceName>{*name};
-    return absl::InvalidArgumentError(flag + ": use none, host or cuda:N (cuda:0)");
+    if (name) return std::vector<DeviceName>{*name};
+    return absl::InvalidArgumentError(flag + ": use none, host or cuda:N (cuda: the first GPU)");
   }
   if (config.device != "none") {
     return absl::InvalidArgumentError(flag + " and --device " + config.device + ": use one of them");
@@ -48,7 +45,7 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
   std::vector<DeviceName> names;
   const std::vector<std::string> entries = absl::StrSplit(list, ',');
   for (const std::string& entry : entries) {
-    const std::optional<DeviceName> name = ParseDevice(entry);
+    const std::optional<DeviceName> name = ParseListed(entry);
     if (!name) {
       return absl::InvalidArgumentError(
           absl::StrCat(flag, ": '", entry, "' is no device; use host, or the number of a GPU (0)"));

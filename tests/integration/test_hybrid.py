@@ -40,7 +40,7 @@ def test_tokens_do_not_depend_on_cached_experts(make_node, absorbed, expected):
 
 
 def test_a_device_that_is_not_there_is_an_error_of_the_start(make_node):
-    for flags, message in ((["--device", "tpu"], "--device tpu: use none or host"),
+    for flags, message in ((["--device", "tpu"], "--device tpu: use none, host or cuda:N"),
                            (["--overlap", "maybe"], "--overlap maybe: use auto, on or off"),
                            (["--expert-cache-bytes", "1MB"], "--device is none")):
         node = make_node({"decode": flags})

@@ -88,9 +88,9 @@ class FaultyDevice : public Device {
     if (absl::Status status = fault_("allocate"); !status.ok()) return status;
     return device_.Allocate(bytes, what);
   }
-  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes) override {
+  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) override {
     if (absl::Status status = fault_("register"); !status.ok()) return status;
-    return device_.Register(data, bytes);
+    return device_.Register(data, bytes, access);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view stream_name) override {
     if (absl::Status status = fault_("stream"); !status.ok()) return status;

@@ -266,7 +266,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinRegion(const Region& region, i
     UnlockRobust(self.alive);
     return absl::AlreadyExistsError(absl::StrFormat("rank %d has been there before", rank));
   }
-  absl::StatusOr<device::Registration> pinned = device.Register(region.data(), region.bytes());
+  absl::StatusOr<device::Registration> pinned =
+      device.Register(region.data(), region.bytes(), device::HostAccess::kReadsAndWrites);
   return std::make_unique<SharedCommunicator>(region, rank, device, options,
                                               pinned.ok() ? *std::move(pinned) : device::Registration());
 }

@@ -33,8 +33,8 @@ double SteadySeconds() {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, unsigned register_flags)
-      : ordinal_(ordinal), name_(std::move(name)), budget_(memory_bytes), register_flags_(register_flags) {}
+  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, unsigned read_flags)
+      : ordinal_(ordinal), name_(std::move(name)), budget_(memory_bytes), read_flags_(read_flags) {}
 
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
@@ -61,11 +61,12 @@ class CudaDevice final : public Device {
                   }));
   }
 
-  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes) override {
+  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) override {
     MOE_RETURN_IF_ERROR(Bind());
     void* const memory = const_cast<uint8_t*>(data);
+    const unsigned flags = access == HostAccess::kReads ? read_flags_ : cudaHostRegisterDefault;
     MOE_RETURN_IF_ERROR(registered_.Add(data, bytes, [&]() -> absl::Status {
-      const cudaError_t error = cudaHostRegister(memory, static_cast<size_t>(bytes), register_flags_);
+      const cudaError_t error = cudaHostRegister(memory, static_cast<size_t>(bytes), flags);
       if (error == cudaSuccess) return absl::OkStatus();
       cudaGetLastError();
       return absl::ResourceExhaustedError(absl::StrFormat("registering %d bytes for copies: %s (%s); see ulimit -l",
@@ -126,7 +127,7 @@ class CudaDevice final : public Device {
   const int ordinal_;
   const std::string name_;
   MemoryBudget budget_;
-  const unsigned register_flags_;
+  const unsigned read_flags_;  // for memory that copies only read
   RegisteredRanges registered_;
   std::mutex mutex_;
   std::shared_ptr<const CudaTimeBase> base_;  // guarded by mutex_

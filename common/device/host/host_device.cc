@@ -36,7 +36,7 @@ class HostDevice final : public Device {
                   }));
   }
 
-  absl::StatusOr<Registration> Register(const uint8_t*, int64_t) override { return Registration(); }
+  absl::StatusOr<Registration> Register(const uint8_t*, int64_t, HostAccess) override { return Registration(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
     return std::make_unique<HostStream>(clock_, to_device_, to_host_);

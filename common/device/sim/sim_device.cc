@@ -123,7 +123,7 @@ class SimDevice final : public Device {
     const int64_t address = next_address_.fetch_add(RoundUp(bytes, kAlignment) + kAlignment);
     return Memory(reinterpret_cast<uint8_t*>(address), bytes, Release([this, bytes] { budget_.Give(bytes); }));
   }
-  absl::StatusOr<Registration> Register(const uint8_t*, int64_t) override { return Registration(); }
+  absl::StatusOr<Registration> Register(const uint8_t*, int64_t, HostAccess) override { return Registration(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view) override {
     return std::make_unique<SimStream>(hardware_, time_, processors_, to_device_, to_host_);

@@ -60,9 +60,7 @@ CachedExperts::CachedExperts(const ModelSpec& spec, const ModelWeights& weights,
               .num_experts = spec.num_experts,
               .slots = slots,
               .loads_per_pass = options.loads_per_pass},
-             [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }),
-      x_(options.max_rows * spec.experts_per_token * spec.hidden_size),
-      outputs_(options.max_rows * spec.experts_per_token * spec.hidden_size) {}
+             [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }) {}
 
 absl::Status CachedExperts::Allocate() {
   const int64_t numbers = options_.max_rows * spec_.experts_per_token * spec_.hidden_size;
@@ -70,8 +68,8 @@ absl::Status CachedExperts::Allocate() {
   MOE_ASSIGN_OR_RETURN(device_x_, device_.Allocate(2 * numbers, "inputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_outputs_, device_.Allocate(4 * numbers, "outputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_experts_, device_.Allocate(layers * slots_ * slot_bytes_, "cached experts"));
-  MOE_ASSIGN_OR_RETURN(pinned_[0], device_.Register(reinterpret_cast<const uint8_t*>(x_.get()), 2 * numbers));
-  MOE_ASSIGN_OR_RETURN(pinned_[1], device_.Register(reinterpret_cast<const uint8_t*>(outputs_.get()), 4 * numbers));
+  MOE_ASSIGN_OR_RETURN(x_, PinnedBuffer<uint16_t>::Create(device_, numbers));
+  MOE_ASSIGN_OR_RETURN(outputs_, PinnedBuffer<float>::Create(device_, numbers));
   all_slots_.resize(static_cast<size_t>(layers * slots_));
   for (Slot& slot : all_slots_) {
     MOE_ASSIGN_OR_RETURN(slot.loaded, device_.NewEvent());
@@ -115,7 +113,7 @@ absl::Status CachedExperts::RunWithHits(int64_t layer, const ExpertCache::Pass& 
                                         const HandOver& rows) {
   if (!pass.hits.empty()) MOE_RETURN_IF_ERROR(LaunchHits(layer, pass, plan, rows));
   int64_t next = 0;  // expert
-  const float* output = outputs_.get();
+  const float* output = outputs_->get();
   for (const ExpertCache::Hit& hit : pass.hits) {
     cpu_.RunSlice(layer, {next, hit.use.expert}, plan, rows);
     next = hit.use.expert + 1;
@@ -140,17 +138,17 @@ absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& p
     const ExpertRows& hit_rows = RowsOf(plan, hit.use.expert);
     experts.push_back({slot.weights, count, hit_rows.count});
     for (int64_t i = hit_rows.begin; i < hit_rows.begin + hit_rows.count; ++i, ++count) {
-      std::memcpy(x_.get() + count * spec_.hidden_size,
+      std::memcpy(x_->get() + count * spec_.hidden_size,
                   rows.x + plan.routed[static_cast<size_t>(i)].row * spec_.hidden_size,
                   static_cast<size_t>(spec_.hidden_size) * sizeof(uint16_t));
     }
   }
   auto* const device_x = reinterpret_cast<uint16_t*>(device_x_.data());
   auto* const device_outputs = reinterpret_cast<float*>(device_outputs_.data());
-  MOE_RETURN_IF_ERROR(compute_stream_->CopyToDevice(device_x_.data(), reinterpret_cast<const uint8_t*>(x_.get()),
+  MOE_RETURN_IF_ERROR(compute_stream_->CopyToDevice(device_x_.data(), reinterpret_cast<const uint8_t*>(x_->get()),
                                                     2 * count * spec_.hidden_size));
   MOE_RETURN_IF_ERROR(hot_.Run(experts, device_x, device_outputs, *compute_stream_));
-  MOE_RETURN_IF_ERROR(compute_stream_->CopyToHost(reinterpret_cast<uint8_t*>(outputs_.get()), device_outputs_.data(),
+  MOE_RETURN_IF_ERROR(compute_stream_->CopyToHost(reinterpret_cast<uint8_t*>(outputs_->get()), device_outputs_.data(),
                                                   4 * count * spec_.hidden_size));
   return compute_stream_->Record(*computed_);
 }

@@ -4,14 +4,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/model/buffer.h"
 #include "services/decode/experts/expert_cache.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/hot_compute.h"
+#include "services/decode/overlap/pinned_buffer.h"
 
 namespace moestro {
 
@@ -64,9 +65,8 @@ class CachedExperts final : public RoutedExperts {
   const int64_t slots_;
   const int64_t slot_bytes_;
   ExpertCache cache_;
-  Buffer<uint16_t> x_;     // [max_rows * experts_per_token, hidden]: inputs of the device's experts
-  Buffer<float> outputs_;  // the same of their outputs
-  device::Registration pinned_[2];
+  std::optional<PinnedBuffer<uint16_t>> x_;  // [max_rows * experts_per_token, hidden]: inputs of the device's experts
+  std::optional<PinnedBuffer<float>> outputs_;  // the same of their outputs
   device::Memory device_x_;
   device::Memory device_outputs_;
   device::Memory device_experts_;

@@ -6,43 +6,31 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/status.h"
-#include "common/device/device.h"
-#include "common/model/buffer.h"
 #include "common/weights/model_spec.h"
 #include "services/decode/overlap/compute.h"
+#include "services/decode/overlap/pinned_buffer.h"
 
 namespace moestro {
 
 class HandOverMemory {
  public:
-  // The device outlives it. Where the system does not let so much be pinned, copies are slower.
+  // The device outlives it.
   static absl::StatusOr<HandOverMemory> Create(device::Device& device, const ModelSpec& spec, int64_t max_rows) {
-    HandOverMemory memory(spec, max_rows);
-    const int64_t numbers = max_rows * spec.hidden_size;
-    const auto pin = [&](auto& buffer, int64_t count, device::Registration& pinned) -> absl::Status {
-      auto registered = device.Register(reinterpret_cast<const uint8_t*>(buffer.get()),
-                                        count * static_cast<int64_t>(sizeof(*buffer.get())));
-      if (registered.ok()) pinned = *std::move(registered);
-      return absl::IsResourceExhausted(registered.status()) ? absl::OkStatus() : registered.status();
-    };
-    MOE_RETURN_IF_ERROR(pin(memory.x_, numbers, memory.pinned_[0]));
-    MOE_RETURN_IF_ERROR(pin(memory.choices_, max_rows * spec.experts_per_token, memory.pinned_[1]));
-    MOE_RETURN_IF_ERROR(pin(memory.sums_, numbers, memory.pinned_[2]));
-    return memory;
+    MOE_ASSIGN_OR_RETURN(auto x, PinnedBuffer<uint16_t>::Create(device, max_rows * spec.hidden_size));
+    MOE_ASSIGN_OR_RETURN(auto choices, PinnedBuffer<ExpertChoice>::Create(device, max_rows * spec.experts_per_token));
+    MOE_ASSIGN_OR_RETURN(auto sums, PinnedBuffer<float>::Create(device, max_rows * spec.hidden_size));
+    return HandOverMemory(std::move(x), std::move(choices), std::move(sums));
   }
 
   HandOver get() const { return {x_.get(), choices_.get(), sums_.get()}; }
 
  private:
-  HandOverMemory(const ModelSpec& spec, int64_t max_rows)
-      : x_(max_rows * spec.hidden_size),
-        choices_(max_rows * spec.experts_per_token),
-        sums_(max_rows * spec.hidden_size) {}
+  HandOverMemory(PinnedBuffer<uint16_t> x, PinnedBuffer<ExpertChoice> choices, PinnedBuffer<float> sums)
+      : x_(std::move(x)), choices_(std::move(choices)), sums_(std::move(sums)) {}
 
-  Buffer<uint16_t> x_;
-  Buffer<ExpertChoice> choices_;
-  Buffer<float> sums_;
-  device::Registration pinned_[3];  // after the buffers: let go of before they are freed
+  PinnedBuffer<uint16_t> x_;
+  PinnedBuffer<ExpertChoice> choices_;
+  PinnedBuffer<float> sums_;
 };
 
 }  // namespace moestro

@@ -20,7 +20,7 @@ void WeightPinning::Pin(const uint8_t* data, int64_t bytes) {
   int64_t pinned = 0;
   while (pinned < bytes && !stopped_) {
     const int64_t slice = std::min(kSliceBytes, bytes - pinned);
-    auto registration = device_.Register(data + pinned, slice);
+    auto registration = device_.Register(data + pinned, slice, device::HostAccess::kReads);
     if (!registration.ok()) return on_done_(pinned, registration.status());
     slices_.push_back(*std::move(registration));
     pinned += slice;

@@ -16,6 +16,10 @@ TEST(PagesTest, AddressesFollowThePageList) {
   EXPECT_EQ(pages.Block(0, 0), memory.data() + 4 * 24);
   EXPECT_EQ(pages.Block(1, 1), memory.data() + 1 * 24 + 12);
   EXPECT_EQ(pages.Token(1, 6), memory.data() + 1 * 24 + 12 + 2 * 3);
+  EXPECT_EQ(pages.page(1), 1u);
+  EXPECT_EQ(pages.PageMemory(0), reinterpret_cast<const uint8_t*>(memory.data() + 4 * 24));
+  EXPECT_EQ(pages.lease(), 0u);
+  EXPECT_EQ(KvPages(geometry, reinterpret_cast<uint8_t*>(memory.data()), list, 7).lease(), 7u);
   EXPECT_EQ(KvPages().capacity(), 0);
 }
 

@@ -143,14 +143,31 @@ TEST_F(CudaDeviceTest, AnAccessOutOfBoundsIsAFailure) {
   EXPECT_FALSE(stream->Synchronize().ok());
 }
 
+TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
+  for (const bool supported : {true, false}) {
+    emulation::Gpu().registers_read_only = supported;
+    const auto device = Open();
+    const AlignedMemory host(kBytes);
+    const Memory memory = device->Allocate(kBytes, "copy").value();
+    const auto stream = device->NewStream("load").value();
+    for (const HostAccess access : {HostAccess::kReads, HostAccess::kReadsAndWrites}) {
+      const Registration registration = device->Register(host.data(), kBytes, access).value();
+      EXPECT_TRUE(stream->CopyToDevice(memory.data(), host.data(), kBytes).ok());
+      EXPECT_EQ(stream->CopyToHost(host.data(), memory.data(), kBytes).ok(),
+                !supported || access == HostAccess::kReadsAndWrites);
+      EXPECT_TRUE(stream->Synchronize().ok());
+    }
+  }
+}
+
 TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
   const auto device = Open();
   const AlignedMemory host(4 * kBytes);
   std::iota(host.data(), host.data() + host.size(), uint8_t{0});
   const Memory memory = device->Allocate(4 * kBytes, "copy").value();
   // The second and third page are registered one by one, the first and last are not.
-  Registration second = device->Register(host.data() + kBytes, kBytes).value();
-  const Registration third = device->Register(host.data() + 2 * kBytes, kBytes).value();
+  Registration second = device->Register(host.data() + kBytes, kBytes, HostAccess::kReadsAndWrites).value();
+  const Registration third = device->Register(host.data() + 2 * kBytes, kBytes, HostAccess::kReadsAndWrites).value();
   const auto stream = device->NewStream("load").value();
   const AlignedMemory back(4 * kBytes);
   const auto check = [&](int64_t begin, int64_t bytes, int64_t pinned, int64_t pageable) {

@@ -95,21 +95,34 @@ struct CUstream_st {
 namespace moestro::emulation {
 namespace {
 
-std::atomic<int> sticky_error = 0;          // of a kernel that failed
-std::map<uintptr_t, uintptr_t> registered;  // begin to end; by turns
-std::map<void*, size_t> allocated;          // by turns
+std::atomic<int> sticky_error = 0;  // of a kernel that failed
+struct Registered {
+  uintptr_t end = 0;
+  bool read_only = false;
+};
+std::map<uintptr_t, Registered> registered;  // by beginning; by turns
+std::map<void*, size_t> allocated;           // by turns
 
 cudaError_t Sticky() { return static_cast<cudaError_t>(sticky_error.load()); }
 
-enum class HostMemory { kPageable, kRegistered, kStraddling };
+enum class HostMemory { kPageable, kRegistered, kReadOnly, kStraddling };
 HostMemory KindOf(const void* memory, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const uintptr_t end = begin + bytes;
-  for (const auto& [from, to] : registered) {
-    if (begin >= from && end <= to) return HostMemory::kRegistered;
-    if (begin < to && from < end) return HostMemory::kStraddling;
+  for (const auto& [from, range] : registered) {
+    if (begin >= from && end <= range.end) return range.read_only ? HostMemory::kReadOnly : HostMemory::kRegistered;
+    if (begin < range.end && from < end) return HostMemory::kStraddling;
   }
   return HostMemory::kPageable;
+}
+
+// Whether a page of the memory is registered. Memory is registered by pages, and each of them once.
+bool SharesAPage(const void* memory, size_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / kPage * kPage;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(memory) + bytes;
+  return std::ranges::any_of(
+      registered, [&](const auto& range) { return begin < range.second.end && range.first / kPage * kPage < end; });
 }
 
 // The host's part of a copy to the device that is done when the stream gets there.
@@ -226,10 +239,10 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   std::lock_guard turn(Turn());
   if (Sticky() != cudaSuccess) return Sticky();
   if (flags == cudaHostRegisterReadOnly && !Gpu().registers_read_only) return cudaErrorNotSupported;
-  if (KindOf(memory, bytes) != HostMemory::kPageable) return cudaErrorHostMemoryAlreadyRegistered;
+  if (SharesAPage(memory, bytes)) return cudaErrorHostMemoryAlreadyRegistered;
   if (static_cast<int64_t>(bytes) > Gpu().registrable_bytes - Gpu().registered_bytes) return cudaErrorMemoryAllocation;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  registered[begin] = begin + bytes;
+  registered[begin] = {begin + bytes, flags == cudaHostRegisterReadOnly};
   Gpu().registered_bytes += static_cast<int64_t>(bytes);
   return cudaSuccess;
 }
@@ -237,7 +250,7 @@ cudaError_t cudaHostUnregister(void* memory) {
   std::lock_guard turn(Turn());
   const auto range = registered.find(reinterpret_cast<uintptr_t>(memory));
   if (range == registered.end()) return cudaErrorInvalidValue;
-  Gpu().registered_bytes -= static_cast<int64_t>(range->second - range->first);
+  Gpu().registered_bytes -= static_cast<int64_t>(range->second.end - range->first);
   registered.erase(range);
   return Sticky();
 }
@@ -268,6 +281,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     std::lock_guard turn(Turn());
     host = KindOf(to_device ? from : to, bytes);
     if (host == HostMemory::kStraddling) return cudaErrorInvalidValue;
+    if (host == HostMemory::kReadOnly) {
+      if (!to_device) return cudaErrorInvalidValue;
+      host = HostMemory::kRegistered;
+    }
     ++(host == HostMemory::kRegistered ? Gpu().pinned_copies : Gpu().pageable_copies);
   }
   if (host == HostMemory::kRegistered) {

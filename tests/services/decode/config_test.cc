@@ -24,6 +24,15 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   config.reserve_ahead_tokens = 0;
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--reserve-ahead-tokens 0"));
   config.reserve_ahead_tokens = 256;
+  for (const char* device : {"tpu", "cuda:", "cuda:x", "cuda:-1"}) {
+    config.device = device;
+    EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("use none, host or cuda:N")) << device;
+  }
+  config.device = "cuda";
+  EXPECT_TRUE(ValidateDecodeConfig(config).ok());
+  EXPECT_EQ(config.cuda_ordinal(), 0);
+  config.device = "cuda:1";
+  EXPECT_EQ(config.cuda_ordinal(), 1);
   config.node.run_dir = "/" + std::string(200, 'x');
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--run-dir"));
 }

@@ -24,11 +24,14 @@ TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   config = Valid();
   config.stream.device = "abacus";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--device abacus"));
-  for (const char* device : {"cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:0 "}) {
+  for (const char* device : {"cuda:", "cuda:x", "cuda:-1", "cuda:0 "}) {
     config.stream.device = device;
     EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("use none, host or cuda:N")) << device;
   }
+  config.stream.device = "cuda";
+  EXPECT_EQ(*config.stream.DeviceNames(), std::vector<DeviceName>{{0}});
   config.stream.device = "cuda:1";
+  EXPECT_EQ(*config.stream.DeviceNames(), std::vector<DeviceName>{{1}});
   EXPECT_TRUE(ValidatePrefillConfig(config).ok());
   config.mla_form.name = "absorbed";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--mla-form absorbed"));
@@ -48,7 +51,7 @@ TEST(PrefillConfigTest, AListOfDevices) {
   StreamConfig stream;
   EXPECT_THAT(*stream.DeviceNames(), testing::IsEmpty());
   const std::pair<const char*, std::vector<DeviceName>> lists[] = {
-      {"none", {}}, {"host", {host}}, {"host,host", {host, host}}, {"0", {{0}}}, {"cuda:3", {{3}}}};
+      {"none", {}}, {"host", {host}}, {"host,host", {host, host}}, {"0", {{0}}}, {"cuda:3", {{3}}}, {"cuda", {{0}}}};
   for (const auto& [list, names] : lists) {
     stream.devices = list;
     EXPECT_EQ(*stream.DeviceNames(), names) << list;

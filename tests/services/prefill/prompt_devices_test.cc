@@ -172,9 +172,7 @@ TEST_F(PromptDevicesTest, OneThatHangsSitsOutUntilItLetsGo) {
     over.wait(false);
     return absl::OkStatus();
   });
-  const auto begin = std::chrono::steady_clock::now();
   ExpectRuns(2, 1);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   EXPECT_GT(members_[1]->host->device.memory_used(), 0);
   ExpectRuns(2, 0);
   over = true;

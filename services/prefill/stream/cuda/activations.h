@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/math.h"
 #include "common/device/device.h"
+#include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/routing.h"
 #include "common/model/activations.h"
 #include "common/weights/model_spec.h"
@@ -20,8 +21,7 @@ inline constexpr int64_t kCudaTileRows = 4096;
 // Heads whose keys and values are expanded together: 8 KB a token. Even, for the kernel takes rows of q_b, 192 a head,
 // from multiples of 128 on.
 inline constexpr int64_t kCudaHeads = 16;
-// From one row of a BF16 linear input to the next, in numbers: what the kernels ask for.
-constexpr int64_t CudaStride(int64_t width) { return RoundUp(width, 8); }
+constexpr int64_t CudaStride(int64_t width) { return cuda::InputStride(width); }
 
 // Pointers into device memory that this owns. R: rows of the pass, T = min(R, kCudaTileRows), H = hidden_size, A =
 // min(num_heads, kCudaHeads), K = experts_per_token, E = num_experts, P = part_tokens.

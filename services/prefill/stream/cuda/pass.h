@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_format.h"
 #include "common/base/math.h"
+#include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/elementwise.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/stream.h"
@@ -36,25 +36,9 @@ struct CudaPass {
   }
 };
 
-inline absl::Status LaunchStatus(cuda::LaunchResult result) {
-  if (result.ok()) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat("a kernel was not launched: CUDA error %d", result.error));
-}
-
-inline cuda::MatrixPointers PointersOf(const PackedMatrix& matrix) { return {matrix.data, matrix.scales}; }
-
-// y[r] = W x[r]; the shape's dtype, rows and cols are the matrix's.
-inline cuda::LinearShape ShapeOf(const PackedMatrix& matrix, const uint16_t* x, int64_t x_stride, void* y,
-                                 int64_t y_stride, cuda::LinearOutput output = cuda::LinearOutput::kF32) {
-  return {.dtype = matrix.dtype,
-          .rows = matrix.rows,
-          .cols = matrix.cols,
-          .x = x,
-          .x_stride = x_stride,
-          .y = y,
-          .y_stride = y_stride,
-          .output = output};
-}
+using cuda::LaunchStatus;
+using cuda::PointersOf;
+using cuda::ShapeOf;
 
 // normed_narrow = norm(residual) of some rows, and in F32 to `out` if that is not null.
 inline absl::Status NormResidual(const CudaPass& pass, const float* weight, IndexRange rows, float* out,

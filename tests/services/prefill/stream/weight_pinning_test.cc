@@ -24,7 +24,7 @@ class PinningDevice final : public device::FaultyDevice {
  public:
   PinningDevice(device::Device& device, int64_t limit) : FaultyDevice(device), limit_(limit) {}
 
-  absl::StatusOr<device::Registration> Register(const uint8_t* data, int64_t bytes) override {
+  absl::StatusOr<device::Registration> Register(const uint8_t* data, int64_t bytes, device::HostAccess) override {
     int64_t registered = bytes;
     for (const Range& range : ranges_) registered += range.second;
     if (registered > limit_) return absl::ResourceExhaustedError("memlock");

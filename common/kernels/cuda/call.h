@@ -1,0 +1,38 @@
+// Launches as host code makes them, with the engine's own types.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/stream.h"
+#include "common/tensor/packed_matrix.h"
+
+namespace moestro::cuda {
+
+inline absl::Status LaunchStatus(LaunchResult result) {
+  if (result.ok()) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("a kernel was not launched: CUDA error %d", result.error));
+}
+
+inline MatrixPointers PointersOf(const PackedMatrix& matrix) { return {matrix.data, matrix.scales}; }
+
+// y[r] = W x[r]; the shape's dtype, rows and cols are the matrix's.
+inline LinearShape ShapeOf(const PackedMatrix& matrix, const uint16_t* x, int64_t x_stride, void* y, int64_t y_stride,
+                           LinearOutput output = LinearOutput::kF32) {
+  return {.dtype = matrix.dtype,
+          .rows = matrix.rows,
+          .cols = matrix.cols,
+          .x = x,
+          .x_stride = x_stride,
+          .y = y,
+          .y_stride = y_stride,
+          .output = output};
+}
+
+// From one row of a BF16 linear input to the next, in numbers: what the kernels ask for.
+constexpr int64_t InputStride(int64_t width) { return RoundUp(width, 8); }
+
+}  // namespace moestro::cuda

@@ -1,0 +1,28 @@
+// What a device computes with of a model's weights, copied there once: everything but the routed experts, of which the
+// CPU reads the ones in the segment, and the embedding, of which a step needs a row a token.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/model/binding.h"
+
+namespace moestro {
+
+class DeviceWeights {
+ public:
+  static int64_t Bytes(const ModelSpec& spec, const ModelWeights& weights);
+  // Returns when the copies are done. `weights` point into host memory. RESOURCE_EXHAUSTED if the device is full.
+  static absl::StatusOr<DeviceWeights> Copy(device::Device& device, const ModelSpec& spec, const ModelWeights& weights);
+
+  // Pointers into device memory; no embedding, no routed experts.
+  const ModelWeights& get() const { return weights_; }
+
+ private:
+  ModelWeights weights_;
+  std::vector<device::Memory> memory_;  // of each layer, then of the head
+};
+
+}  // namespace moestro

@@ -1,0 +1,213 @@
+#include "services/decode/overlap/cuda/launches.h"
+
+#include <algorithm>
+
+#include "common/base/status.h"
+#include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/head_linear.h"
+#include "common/kernels/cuda/routing.h"
+#include "common/model/rope.h"
+
+namespace moestro {
+namespace {
+
+using cuda::InputStride;
+using cuda::LaunchStatus;
+using cuda::LinearOutput;
+using cuda::PointersOf;
+using cuda::ShapeOf;
+
+cuda::RopeAngles AnglesOf(const DecodePass& pass) {
+  return {pass.arrays.cosine, pass.arrays.sine, pass.spec.qk_rope_head_dim, cuda::RopePairs::kAdjacent};
+}
+
+// x = norm(residual), and in F32 to `out` if that is not null.
+absl::Status NormResidual(const DecodePass& pass, const float* weight, float* out, cuda::Stream stream) {
+  const int64_t hidden = pass.spec.hidden_size;
+  return LaunchStatus(cuda::LaunchRmsNorm({.x = pass.residual,
+                                           .x_stride = hidden,
+                                           .weight = weight,
+                                           .rows = pass.rows,
+                                           .n = hidden,
+                                           .eps = static_cast<float>(pass.spec.rms_norm_eps),
+                                           .out = out,
+                                           .out_bf16 = pass.activations.x,
+                                           .out_bf16_stride = hidden},
+                                          stream));
+}
+
+// The rows' cached vectors.
+absl::Status Store(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinear(
+      ShapeOf(w.kv_a, a.x, spec.hidden_size, a.projected, spec.kv_dim()), PointersOf(w.kv_a), pass.rows, stream)));
+  return LaunchStatus(cuda::LaunchStoreLatent({.kv_a = a.projected,
+                                               .weight = w.kv_a_norm,
+                                               .rows = pass.rows,
+                                               .latent = spec.kv_lora_rank,
+                                               .eps = static_cast<float>(spec.lora_norm_eps),
+                                               .angles = AnglesOf(pass),
+                                               .pages = pass.pages,
+                                               .positions = pass.arrays.positions,
+                                               .first_page = pass.arrays.first_page,
+                                               .copy = pass.entries},
+                                              stream));
+}
+
+// Rotated queries, and their other numbers in the latent space.
+absl::Status Query(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  const int64_t width = spec.num_heads * spec.qk_head_dim(), latent = spec.kv_lora_rank;
+  const uint16_t* input = a.x;
+  int64_t stride = spec.hidden_size;
+  if (spec.q_lora_rank > 0) {
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinear(
+        ShapeOf(w.q_a, a.x, spec.hidden_size, a.projected, spec.q_lora_rank), PointersOf(w.q_a), pass.rows, stream)));
+    input = a.query_input;
+    stride = InputStride(spec.q_lora_rank);
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = a.projected,
+                                                          .x_stride = spec.q_lora_rank,
+                                                          .weight = w.q_a_norm,
+                                                          .rows = pass.rows,
+                                                          .n = spec.q_lora_rank,
+                                                          .eps = static_cast<float>(spec.lora_norm_eps),
+                                                          .out_bf16 = a.query_input,
+                                                          .out_bf16_stride = stride},
+                                                         stream)));
+  }
+  MOE_RETURN_IF_ERROR(LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(w.q_b, input, stride, a.projected, width), PointersOf(w.q_b), pass.rows, stream)));
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, pass.rows, spec.num_heads, spec.qk_head_dim(),
+                                                           spec.qk_nope_head_dim, AnglesOf(pass), a.queries, stream)));
+  return LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.key_transposed.dtype,
+                                              .matrix = PointersOf(w.key_transposed),
+                                              .heads = spec.num_heads,
+                                              .head_rows = latent,
+                                              .first_row = 0,
+                                              .out_rows = latent,
+                                              .cols = spec.qk_nope_head_dim,
+                                              .x = a.queries,
+                                              .x_row_stride = width,
+                                              .x_head_stride = spec.qk_head_dim(),
+                                              .y = a.latents,
+                                              .y_row_stride = spec.num_heads * latent,
+                                              .y_head_stride = latent},
+                                             pass.rows, stream));
+}
+
+// latents = what the rows [begin, begin + rows) attend to. They take the place of the queries, which are read before.
+absl::Status AttendRows(const DecodePass& pass, int64_t begin, int64_t rows, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  const int64_t width = spec.num_heads * spec.qk_head_dim(), latent = spec.kv_lora_rank;
+  uint16_t* const latents = a.latents + begin * spec.num_heads * latent;
+  return LaunchStatus(cuda::LaunchDecodeAttention(
+      {.rows = rows,
+       .heads = spec.num_heads,
+       .latent = latent,
+       .scale = static_cast<float>(SoftmaxScale(spec)),
+       .latent_queries = {latents, spec.num_heads * latent, latent},
+       .rotated_queries = {a.queries + begin * width + spec.qk_nope_head_dim, width, spec.qk_head_dim()},
+       .pages = pass.pages,
+       .positions = pass.arrays.positions + begin,
+       .first_page = pass.arrays.first_page + begin,
+       .partial = a.partial,
+       .log_sum = a.log_sum,
+       .out = latents},
+      stream));
+}
+
+// out (+)= mlp(x)
+absl::Status RunMlp(const DecodePass& pass, const MlpWeights& w, float* out, LinearOutput output, cuda::Stream stream) {
+  const DecodeActivations& a = pass.activations;
+  const int64_t hidden = pass.spec.hidden_size, width = InputStride(w.gate.rows);
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, a.x, hidden, a.gated, width), PointersOf(w.gate),
+                                                      PointersOf(w.up), pass.rows, stream)));
+  return LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(w.down, a.gated, width, out, hidden, output), PointersOf(w.down), pass.rows, stream));
+}
+
+}  // namespace
+
+absl::Status EmbedTokens(const DecodePass& pass, cuda::Stream stream) {
+  return LaunchStatus(
+      cuda::LaunchEmbed(pass.arrays.embeddings, nullptr, pass.rows, pass.spec.hidden_size, pass.residual, stream));
+}
+
+absl::Status AddAttention(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  const int64_t values = spec.v_head_dim, attended = InputStride(spec.num_heads * values);
+  MOE_RETURN_IF_ERROR(NormResidual(pass, w.input_norm, nullptr, stream));
+  MOE_RETURN_IF_ERROR(Store(pass, w, stream));
+  MOE_RETURN_IF_ERROR(Query(pass, w, stream));
+  for (int64_t begin = 0; begin < pass.rows; begin += kAttendRows) {
+    MOE_RETURN_IF_ERROR(AttendRows(pass, begin, std::min(kAttendRows, pass.rows - begin), stream));
+  }
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.kv_b.dtype,
+                                                           .matrix = PointersOf(w.kv_b),
+                                                           .heads = spec.num_heads,
+                                                           .head_rows = spec.qk_nope_head_dim + values,
+                                                           .first_row = spec.qk_nope_head_dim,
+                                                           .out_rows = values,
+                                                           .cols = spec.kv_lora_rank,
+                                                           .x = a.latents,
+                                                           .x_row_stride = spec.num_heads * spec.kv_lora_rank,
+                                                           .x_head_stride = spec.kv_lora_rank,
+                                                           .y = a.attended,
+                                                           .y_row_stride = attended,
+                                                           .y_head_stride = values},
+                                                          pass.rows, stream)));
+  return LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(w.o, a.attended, attended, pass.residual, spec.hidden_size, LinearOutput::kAddF32),
+                         PointersOf(w.o), pass.rows, stream));
+}
+
+absl::Status AddDense(const DecodePass& pass, const FeedForwardWeights& w, cuda::Stream stream) {
+  MOE_RETURN_IF_ERROR(NormResidual(pass, w.norm, nullptr, stream));
+  return RunMlp(pass, w.always, pass.residual, LinearOutput::kAddF32, stream);
+}
+
+absl::Status RouteToExperts(const DecodePass& pass, const FeedForwardWeights& w, int32_t* has_nan,
+                            cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  // The router reads the F32 form: a choice between experts is not continuous in it.
+  MOE_RETURN_IF_ERROR(NormResidual(pass, w.norm, a.normed, stream));
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
+                                                            pass.rows, a.router_logits, stream)));
+  static_assert(sizeof(ExpertChoice) == 2 * sizeof(int32_t), "pairs of an id and a weight");
+  return LaunchStatus(cuda::LaunchChooseExperts({.logits = a.router_logits,
+                                                 .bias = w.bias,
+                                                 .rows = pass.rows,
+                                                 .experts = spec.num_experts,
+                                                 .chosen = spec.experts_per_token,
+                                                 .score = cuda::RouterScore::kSigmoid,
+                                                 .groups = spec.num_expert_groups,
+                                                 .kept_groups = spec.experts_topk_groups,
+                                                 .rank = cuda::GroupRank::kTwoLargest,
+                                                 .normalise = spec.norm_topk_prob != 0,
+                                                 .scale = static_cast<float>(spec.routed_scaling_factor),
+                                                 .ids = &a.choices->expert,
+                                                 .weights = &a.choices->weight,
+                                                 .stride = 2,
+                                                 .has_nan = has_nan},
+                                                stream));
+}
+
+absl::Status RunSharedExpert(const DecodePass& pass, const MlpWeights& w, cuda::Stream stream) {
+  if (w.gate.rows == 0) return absl::OkStatus();
+  return RunMlp(pass, w, pass.activations.shared, LinearOutput::kF32, stream);
+}
+
+// In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
+absl::Status AddExperts(const DecodePass& pass, const MlpWeights& shared, cuda::Stream stream) {
+  const DecodeActivations& a = pass.activations;
+  const int64_t numbers = pass.rows * pass.spec.hidden_size;
+  if (shared.gate.rows > 0) MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, numbers, a.sums, stream)));
+  return LaunchStatus(cuda::LaunchAdd(a.sums, numbers, pass.residual, stream));
+}
+
+}  // namespace moestro

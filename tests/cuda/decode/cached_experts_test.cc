@@ -1,0 +1,70 @@
+// Routed experts that a GPU, or the model of one, holds and computes.
+#include "services/decode/overlap/cached_experts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "common/device/cuda/cuda_device.h"
+#include "common/kernels/dispatch.h"
+#include "services/decode/overlap/cuda/cuda_hot_compute.h"
+#include "tests/common/model/tolerance.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kMaxRows = 20;
+
+// More experts than a launch takes, and rows for more than a tile.
+ModelSpec Spec() {
+  ModelSpec spec = SmallSpec();
+  spec.num_layers = 2;
+  spec.num_experts = 24;
+  spec.experts_per_token = 6;
+  return spec;
+}
+
+TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = Spec()});
+  const ModelSpec& spec = model.segment->spec();
+  const ModelWeights weights = BindWeights(*model.segment).value();
+  const CpuKernels& kernels = *AvailableKernels().back();
+  WorkerPool pool(2);
+  CpuExperts cpu(spec, weights, kernels, pool, kMaxRows);
+  const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
+  const auto hot = CudaHotCompute::Create(*device, spec, kMaxRows).value();
+  const auto cached = CachedExperts::Create(
+                          spec, weights, kernels, cpu, *hot, *device,
+                          {.budget_bytes = int64_t{1} << 28, .max_rows = kMaxRows, .loads_per_pass = spec.num_experts})
+                          .value();
+  ASSERT_EQ(cached->slots(), spec.num_experts);
+
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (const int64_t count : {kMaxRows, int64_t{1}, kMaxRows}) {
+    std::vector<uint16_t> x(static_cast<size_t>(count * spec.hidden_size));
+    for (uint16_t& number : x) number = ToBf16(normal(random));
+    std::vector<ExpertChoice> choices;
+    for (int64_t row = 0; row < count; ++row) {
+      std::set<int32_t> ids = {0};  // one that all rows take
+      while (std::ssize(ids) < spec.experts_per_token) ids.insert(static_cast<int32_t>(random() % spec.num_experts));
+      for (const int32_t id : ids) choices.push_back({id, normal(random)});
+    }
+    std::vector<float> expected(static_cast<size_t>(count * spec.hidden_size)), got(expected.size());
+    ASSERT_TRUE(cpu.Run(1, count, {x.data(), choices.data(), expected.data()}).ok());
+    const absl::Status status = cached->Run(1, count, {x.data(), choices.data(), got.data()});
+    ASSERT_TRUE(status.ok()) << status;
+    // Both round the input of the down projection to BF16, nearly always the same way.
+    const double tolerance = 2 * kSigmas / 512 * RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
+  }
+  EXPECT_GT(cached->hits(), spec.num_experts) << "the first pass has loaded nearly all";
+}
+
+}  // namespace
+}  // namespace moestro

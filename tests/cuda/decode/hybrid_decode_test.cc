@@ -1,0 +1,254 @@
+// Decode steps by the CUDA kernels and the CPU workers, on a GPU or the model of one, against the engine on the CPU and
+// another implementation's tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "common/model/sampler.h"
+#include "tests/common/model/golden_model.h"
+#include "tests/cuda/decode/hybrid_subject.h"
+#include "tests/cuda/device.h"
+#include "tests/cuda/near.h"
+#include "tests/support/faulty_device.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kMaxRows = 32;
+constexpr int32_t kNanToken = 7;
+
+// The prompt by the engine on the CPU, then one token after the other: their logits and KV are those of the CPU, and
+// the tokens another implementation's.
+void CheckGolden(HybridSubject& subject, const GoldenCase& golden, int64_t steps) {
+  SCOPED_TRACE(testing::Message() << golden.prompt.size() << " tokens");
+  const ModelSpec& spec = subject.spec();
+  const int64_t last = std::ssize(golden.prompt) - 1, end = last + steps;
+  const TestSequence sequence(spec, end + 1), expected(spec, end + 1);
+  for (const TestSequence* one : {&sequence, &expected}) {
+    if (last > 0) {
+      RunPrompt(subject.engine(), *one, std::span(golden.prompt).first(static_cast<size_t>(last)), 128,
+                MlaForm::kAbsorbed);
+    }
+  }
+  const KvPages pages[] = {sequence.pages()}, expected_pages[] = {expected.pages()};
+  int32_t token[] = {golden.prompt.back()};
+  for (int64_t position = last; position < end; ++position) {
+    const std::vector<EngineRow> rows = MakeRows(token, position);
+    Logits logits;
+    const absl::Status status = subject.Step(rows, pages, 1, &logits);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(logits.size(), 1u);
+    ExpectNear(spec, logits, Forward(subject.engine(), rows, expected_pages, MlaForm::kAbsorbed));
+    token[0] = golden.greedy[static_cast<size_t>(position - last)];
+    ASSERT_EQ(ComputeLogprobs(logits[0], token[0], 1).top[0].id, token[0]) << "greedy token " << position - last;
+  }
+  ExpectNear(spec, sequence.Contents(end), expected.Contents(end));
+}
+
+TEST(HybridDecodeGoldenTest, GreedyTokensLogitsAndKv) {
+  ASSERT_TRUE(Tiny().ok()) << Tiny().status();
+  HybridSubject subject(*Tiny()->owned.segment, kMaxRows, /*kv_pages=*/16);
+  for (const GoldenCase& golden : Tiny()->cases) {
+    if (cuda::DeviceName() != "emulation") {
+      CheckGolden(subject, golden, std::ssize(golden.greedy));
+    } else if (golden.prompt.size() == 2 || golden.prompt.size() == 64) {  // a step takes the model of a GPU seconds
+      CheckGolden(subject, golden, 2);
+    }
+  }
+}
+
+ModelSpec OddSpec() {
+  ModelSpec spec = SmallSpec();
+  spec.qk_rope_head_dim = 64;
+  return spec;
+}
+
+// Sequences of different lengths, whose prompts the engine has computed, and their next tokens.
+class Conversation {
+ public:
+  Conversation(HybridSubject& subject, int64_t sequences)
+      : pool(subject.spec(), sequences, kTokens), expected_pool_(subject.spec(), sequences, kTokens) {
+    for (int32_t i = 0; i < sequences; ++i) {
+      std::vector<int32_t> prompt = RandomTokens(kLengths[i], subject.spec().token_count - 20, 50 + i);
+      for (int32_t& token : prompt) token += 20;  // none is kNanToken
+      pages.push_back(pool.pages(i));
+      expected_pages.push_back(expected_pool_.pages(i));
+      for (const auto& all : {pages, expected_pages}) {
+        Forward(subject.engine(), MakeRows(prompt, 0, i), all, MlaForm::kAbsorbed);
+      }
+    }
+  }
+  // One row of each sequence, and `chunk` of the last one.
+  std::vector<EngineRow> Step(int64_t chunk = 1) const {
+    std::vector<EngineRow> rows;
+    for (int32_t i = 0; i < std::ssize(pages); ++i) {
+      for (int32_t j = 0; j < (i + 1 == std::ssize(pages) ? chunk : 1); ++j) {
+        rows.push_back({.token = 30 + i + j,
+                        .position = static_cast<int32_t>(kLengths[i]) + j,
+                        .sequence = i,
+                        .wants_logits = true});
+      }
+    }
+    return rows;
+  }
+
+  static constexpr int64_t kLengths[] = {3, 63, 64, 20, 100, 1, 62, 31};
+  static constexpr int64_t kTokens = 128;
+  const TestPool pool;
+  std::vector<KvPages> pages, expected_pages;
+
+ private:
+  const TestPool expected_pool_;
+};
+
+// Near the engine; and the same bits and KV for every cut into micro-batches.
+void CheckCuts(HybridSubject& subject, const Conversation& conversation, const std::vector<EngineRow>& rows,
+               const std::vector<size_t>& cuts) {
+  const Logits expected = Forward(subject.engine(), rows, conversation.expected_pages, MlaForm::kAbsorbed);
+  Logits first;
+  std::vector<uint16_t> first_kv;
+  for (const size_t cut : cuts) {
+    SCOPED_TRACE(testing::Message() << conversation.pages.size() << " sequences, " << rows.size() << " rows, cut after "
+                                    << cut);
+    TestPool::Forget(rows, conversation.pages);
+    Logits logits;
+    const absl::Status status = subject.Step(rows, conversation.pages, cut, &logits);
+    ASSERT_TRUE(status.ok()) << status;
+    const std::vector<uint16_t> kv = TestPool::Contents(rows, conversation.pages);
+    if (first.empty()) {
+      ExpectNear(subject.spec(), logits, expected);
+      ExpectNear(subject.spec(), kv, TestPool::Contents(rows, conversation.expected_pages));
+      first = logits;
+      first_kv = kv;
+    }
+    EXPECT_TRUE(SameBits(logits, first));
+    EXPECT_EQ(kv, first_kv);
+  }
+}
+
+class HybridDecodeTest : public testing::Test {
+ protected:
+  const SyntheticSegment model_ =
+      MakeSyntheticSegment({.spec = OddSpec(), .decisive_biases = true, .nan_token = kNanToken});
+};
+
+TEST_F(HybridDecodeTest, EveryBatchAndCut) {
+  HybridSubject subject(*model_.segment, kMaxRows, 16);
+  for (const int64_t sequences : {1, 3, 8}) {
+    const Conversation conversation(subject, sequences);
+    std::vector<size_t> cuts = {static_cast<size_t>(sequences)};
+    if (sequences > 1) cuts.push_back(1);
+    if (sequences > 3) cuts.push_back(3);
+    CheckCuts(subject, conversation, conversation.Step(), cuts);
+  }
+}
+
+TEST_F(HybridDecodeTest, ChunksOfPrompts) {
+  HybridSubject subject(*model_.segment, kMaxRows, 16);
+  const Conversation conversation(subject, 3);
+  CheckCuts(subject, conversation, conversation.Step(/*chunk=*/19), {3, 1});
+}
+
+TEST_F(HybridDecodeTest, OtherShapes) {
+  ModelSpec spec = OddSpec();
+  spec.q_lora_rank = 0;
+  spec.num_shared_experts = 0;
+  spec.num_heads = 35;
+  spec.kv_lora_rank = 64;
+  spec.num_layers = 2;
+  for (const bool fp8 : {true, false}) {
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
+    HybridSubject subject(*model.segment, kMaxRows, 16);
+    const Conversation conversation(subject, 2);
+    CheckCuts(subject, conversation, conversation.Step(2), {2});
+  }
+}
+
+// A lease's pages are copied when it first comes; what steps add is there already. Another lease's pages, even the same
+// ones, are copied again.
+TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
+  HybridSubject subject(*model_.segment, kMaxRows, 16);
+  Conversation conversation(subject, 2);
+  const int64_t length = Conversation::kLengths[1];
+  for (const uint64_t lease : {11, 12}) {
+    conversation.pages[1] = conversation.pool.pages(1, lease);
+    for (int step = 0; step < 3; ++step) {
+      const int64_t before = subject.compute().copied_pages();
+      const EngineRow row{
+          .token = 40 + step, .position = static_cast<int32_t>(length) + step, .sequence = 1, .wants_logits = true};
+      const Logits expected =
+          Forward(subject.engine(), std::span(&row, 1), conversation.expected_pages, MlaForm::kAbsorbed);
+      Logits logits;
+      ASSERT_TRUE(subject.Step(std::span(&row, 1), conversation.pages, 1, &logits).ok());
+      ExpectNear(subject.spec(), logits, expected);
+      EXPECT_EQ(subject.compute().copied_pages() - before, step == 0 ? 1 : 0) << "lease " << lease << " step " << step;
+    }
+  }
+}
+
+TEST_F(HybridDecodeTest, NanIsAnErrorOfThatStep) {
+  HybridSubject subject(*model_.segment, kMaxRows, 16);
+  const Conversation conversation(subject, 3);
+  std::vector<EngineRow> rows = conversation.Step();
+  for (const size_t row : {0, 2}) {
+    rows[row].token = kNanToken;
+    Logits logits;
+    const absl::Status status = subject.Step(rows, conversation.pages, 1, &logits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_NE(status.message().find("layer 1: scores of experts are NaN"), std::string_view::npos) << status;
+    rows[row].token = 30;
+    EXPECT_TRUE(subject.Step(rows, conversation.pages, 3, &logits).ok());
+  }
+}
+
+TEST_F(HybridDecodeTest, AStepAllocatesNothingAndWaitsForChoicesAndLogitsOnly) {
+  const auto gpu = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
+  device::FaultyDevice counting(*gpu);
+  HybridSubject subject(*model_.segment, kMaxRows, 16, &counting);
+  const Conversation conversation(subject, 2);
+  std::atomic<int> waits = 0, synchronizations = 0;
+  counting.set_fault([&](const std::string& operation) -> absl::Status {
+    if (operation == "allocate" || operation == "register" || operation == "stream") {
+      return absl::InternalError(operation + " in a step");
+    }
+    if (operation == "event") ++waits;
+    if (operation == "synchronize") ++synchronizations;
+    return absl::OkStatus();
+  });
+  Logits logits;
+  const absl::Status status = subject.Step(conversation.Step(), conversation.pages, 1, &logits);
+  EXPECT_TRUE(status.ok()) << status;
+  const int64_t moe_layers = subject.spec().num_layers - subject.spec().first_dense_layers;
+  EXPECT_EQ(waits, 2 * (moe_layers + 1)) << "once a layer with experts, and at the end, for each micro-batch";
+  EXPECT_EQ(synchronizations, 1) << "for the logits";
+}
+
+TEST(CudaDecodeTest, SaysWhatDoesNotFit) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
+  const ModelWeights weights = BindWeights(*model.segment).value();
+  const auto gpu = device::OpenCudaDevice({.memory_bytes = 1 << 20}).value();
+  const absl::Status status =
+      CudaDecode::Create(*gpu, model.segment->spec(), weights, {.max_rows = 8, .max_sequences = 2, .kv_pages = 4})
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("--kv-tokens"), std::string_view::npos) << status;
+  EXPECT_EQ(gpu->memory_used(), 0);
+}
+
+TEST(CudaDecodeTest, ShapesThatTheKernelsDoNotHave) {
+  EXPECT_TRUE(CudaDecode::CheckSupported(OddSpec()).ok());
+  for (const auto change :
+       {+[](ModelSpec& spec) { spec.kv_lora_rank = 520; }, +[](ModelSpec& spec) { spec.kv_lora_rank = 60; },
+        +[](ModelSpec& spec) { spec.hidden_size = 164; }, +[](ModelSpec& spec) { spec.num_experts = 1024; }}) {
+    ModelSpec spec = OddSpec();
+    change(spec);
+    EXPECT_EQ(CudaDecode::CheckSupported(spec).code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+}  // namespace
+}  // namespace moestro

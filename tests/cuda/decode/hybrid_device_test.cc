@@ -1,0 +1,88 @@
+// The decode role with --device cuda:N, on the model of a GPU.
+#include "services/decode/hybrid_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/cuda/emulation/runtime.h"
+#include "tests/services/decode/decode_fixture.h"
+
+namespace moestro {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kMaxBatch = 2;
+constexpr int64_t kMaxChunk = 8;
+constexpr int64_t kMaxRows = kMaxBatch + kMaxChunk;
+
+ModelSpec Spec() {
+  ModelSpec spec = SmallSpec();
+  spec.qk_rope_head_dim = 64;
+  spec.num_layers = 2;
+  return spec;
+}
+
+class CudaHybridDeviceTest : public testing::Test {
+ protected:
+  CudaHybridDeviceTest() { emulation::ResetGpu(); }
+  ~CudaHybridDeviceTest() override { emulation::ResetGpu(); }
+
+  absl::StatusOr<std::unique_ptr<HybridDevice>> Device(int64_t expert_cache_bytes = 0) {
+    DecodeConfig config;
+    config.device = "cuda";
+    config.max_batch = kMaxBatch;
+    config.overlap = "on";
+    config.expert_cache_bytes = expert_cache_bytes;
+    return HybridDevice::Create(config, node_.segment(), *AvailableKernels().back(), node_.workers(), node_.pool(),
+                                kMaxRows, nullptr);
+  }
+  DecodeOutcome Run(ForwardPass& forward) {
+    LeaseTable leases(node_.pool(), 8);
+    MetricsRegistry registry("decode");
+    DecodeMetrics metrics(registry);
+    DecodeLoop loop(forward, node_.pool(), leases, metrics,
+                    {.max_batch = kMaxBatch, .chunks = {.bound_seconds = 1000, .max_rows = kMaxChunk}});
+    const std::vector<int32_t> prompt = {20, 31, 42, 53, 64, 75, 86, 97, 108, 119};
+    const auto lease = leases.Reserve({.tokens = prompt, .max_tokens = 8, .arrival = ++arrivals_}).value();
+    return Collect(*loop.Prompt(lease, {.max_tokens = 3}).value());
+  }
+
+  EngineNode node_{kMaxRows, -1, 16, {.threads = 2}, Spec()};
+  uint64_t arrivals_ = 0;
+};
+
+TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
+  CpuForward cpu(node_.engine());
+  const DecodeOutcome expected = Run(cpu);
+  ASSERT_EQ(expected.ids.size(), 3u);
+  const auto hybrid = Device(/*expert_cache_bytes=*/int64_t{1} << 20).value();
+  EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
+  EXPECT_GT(hybrid->expert_hits(), 0);
+  EXPECT_GT(emulation::Gpu().registered_bytes, std::ssize(node_.pool().PagesMemory()));
+  // The weights were copied as they lie, and steps copy from and to pinned memory only.
+  const int64_t pageable = emulation::Gpu().pageable_copies;
+  Run(hybrid->forward());
+  EXPECT_EQ(emulation::Gpu().pageable_copies, pageable);
+}
+
+TEST_F(CudaHybridDeviceTest, AGpuThatFailsEndsTheStepWithAnError) {
+  const auto hybrid = Device().value();
+  emulation::Gpu().failing_launch = emulation::Gpu().launches + 30;
+  const DecodeOutcome outcome = Run(hybrid->forward());
+  EXPECT_FALSE(outcome.error.ok());
+}
+
+TEST_F(CudaHybridDeviceTest, SaysWhyThereIsNone) {
+  emulation::Gpu().devices = 0;
+  EXPECT_THAT(Device().status().message(), HasSubstr("--device cuda: cuda:0: there are 0 GPUs"));
+  emulation::Gpu().devices = 1;
+  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + 4096;  // what is left to the driver, and a page
+  EXPECT_THAT(Device().status().message(), HasSubstr("--kv-tokens"));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,71 @@
+// Hybrid decode by the CUDA kernels, beside the engine on the CPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/device/cuda/cuda_device.h"
+#include "common/kernels/dispatch.h"
+#include "common/model/binding.h"
+#include "services/decode/overlap/cpu_experts.h"
+#include "services/decode/overlap/cuda/cuda_decode.h"
+#include "services/decode/overlap/hybrid_forward.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/support/aligned_memory.h"
+
+namespace moestro {
+
+// Sequences in the pages of one pool, not in order. Filled with NaN.
+class TestPool {
+ public:
+  // Each of the sequences has room for `tokens` tokens.
+  TestPool(const ModelSpec& spec, int64_t sequences, int64_t tokens);
+
+  KvPages pages(int64_t sequence, uint64_t lease = 0) const {
+    return {geometry_, memory_.data(), lists_[static_cast<size_t>(sequence)], lease};
+  }
+  int64_t page_count() const { return geometry_.page_count; }
+  // The cached numbers of the rows, layer by layer.
+  static std::vector<uint16_t> Contents(std::span<const EngineRow> rows, std::span<const KvPages> pages);
+  // Overwrites them with NaN.
+  static void Forget(std::span<const EngineRow> rows, std::span<const KvPages> pages);
+
+ private:
+  KvGeometry geometry_;
+  AlignedMemory memory_;
+  std::vector<std::vector<uint32_t>> lists_;
+};
+
+// A model, the engine on the CPU, and hybrid steps of it.
+class HybridSubject {
+ public:
+  // device: null: the first GPU.
+  HybridSubject(const WeightSegment& segment, int64_t max_rows, int64_t kv_pages, device::Device* device = nullptr);
+
+  const ModelSpec& spec() const { return segment_.spec(); }
+  const ModelWeights& weights() const { return weights_; }
+  Engine& engine() { return *engine_; }
+  device::Device& device() { return device_; }
+  CudaDecode& compute() { return *compute_; }
+  CpuExperts& experts() { return experts_; }
+  HybridForward& forward() { return *forward_; }
+
+  // Logits of all rows that want them; the first `cut` runs are a micro-batch, and the others.
+  absl::Status Step(std::span<const EngineRow> rows, std::span<const KvPages> pages, size_t cut, Logits* logits);
+
+ private:
+  const WeightSegment& segment_;
+  const ModelWeights weights_;
+  WorkerPool pool_{2};
+  const std::unique_ptr<Engine> engine_;
+  std::unique_ptr<device::Device> own_device_;
+  device::Device& device_;
+  const std::unique_ptr<CudaDecode> compute_;
+  CpuExperts experts_;
+  size_t cut_ = 1;
+  const std::unique_ptr<HybridForward> forward_;
+};
+
+}  // namespace moestro

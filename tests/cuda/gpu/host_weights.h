@@ -1,0 +1,112 @@
+// Layers of DeepSeek-V3's geometry with random weights in host memory, for timings.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/model/binding.h"
+#include "common/weights/format.h"
+#include "common/weights/tensor_size.h"
+#include "tests/support/aligned_memory.h"
+
+namespace moestro {
+
+// Experts of a layer that have memory of their own, 2.8 GB: far more than caches hold. The others share it.
+inline constexpr int64_t kDistinctExperts = 64;
+inline constexpr int64_t kHostBytes = int64_t{7} << 29;  // 3.5 GiB: these experts and a layer's other weights
+
+// Layers with experts; the head is small, for it is not what is measured.
+inline ModelSpec DeepSeekV3Layers(int64_t layers) {
+  ModelSpec spec;
+  spec.hidden_size = 7168;
+  spec.num_layers = layers;
+  spec.num_heads = 128;
+  spec.q_lora_rank = 1536;
+  spec.kv_lora_rank = 512;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 128;
+  spec.moe_intermediate_size = 2048;
+  spec.num_experts = 256;
+  spec.experts_per_token = 8;
+  spec.num_shared_experts = 1;
+  spec.num_expert_groups = 8;
+  spec.experts_topk_groups = 4;
+  spec.vocab_size = spec.token_count = 1024;  // the head is not what is measured
+  spec.max_position_embeddings = 163840;
+  spec.routed_scaling_factor = 2.5;
+  return spec;
+}
+
+// Random weights laid out as in a segment; all layers are the same one.
+class HostWeights {
+ public:
+  explicit HostWeights(const ModelSpec& spec) : memory_(kHostBytes) {
+    std::mt19937 random(1);
+    for (uint8_t& code : codes_) code = static_cast<uint8_t>(random() % 0x7f | (random() & 0x80));  // no NaN
+    std::normal_distribution<float> normal(0, 0.02f);
+    for (float& number : floats_) number = normal(random);
+
+    const int64_t hidden = spec.hidden_size, heads = spec.num_heads;
+    LayerWeights layer;
+    AttentionWeights& a = layer.attention;
+    a.input_norm = Floats(hidden);
+    a.q_a = Linear(spec.q_lora_rank, hidden);
+    a.q_a_norm = Floats(spec.q_lora_rank);
+    a.q_b = Linear(heads * spec.qk_head_dim(), spec.q_lora_rank);
+    a.kv_a = Linear(spec.kv_dim(), hidden);
+    a.kv_a_norm = Floats(spec.kv_lora_rank);
+    a.kv_b = Linear(heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
+    a.key_transposed = Linear(heads * spec.kv_lora_rank, spec.qk_nope_head_dim);
+    a.o = Linear(hidden, heads * spec.v_head_dim);
+    FeedForwardWeights& f = layer.feed_forward;
+    f.norm = Floats(hidden);
+    f.router = Floats(spec.num_experts * hidden);
+    f.bias = Floats(spec.num_experts);
+    f.always = Mlp(hidden, spec.shared_intermediate_size());
+    for (int64_t e = 0; e < kDistinctExperts; ++e) f.experts.push_back(Mlp(hidden, spec.moe_intermediate_size));
+    for (int64_t e = kDistinctExperts; e < spec.num_experts; ++e) f.experts.push_back(f.experts[e % kDistinctExperts]);
+    weights.layers.assign(static_cast<size_t>(spec.num_layers), layer);
+    weights.final_norm = Floats(hidden);
+    weights.head = Linear(spec.vocab_size, hidden);
+    weights.embedding = reinterpret_cast<const uint16_t*>(Take(codes_, spec.vocab_size * hidden * 2));
+  }
+
+  const uint8_t* data() const { return memory_.data(); }
+  int64_t bytes() const { return next_; }
+  ModelWeights weights;
+
+ private:
+  // `bytes` of memory, filled with the pattern again and again.
+  template <typename T>
+  const uint8_t* Take(const std::vector<T>& pattern, int64_t bytes) {
+    uint8_t* const data = memory_.data() + next_;
+    const int64_t whole = std::ssize(pattern) * static_cast<int64_t>(sizeof(T));
+    for (int64_t at = 0; at < bytes; at += whole) {
+      std::memcpy(data + at, pattern.data(), static_cast<size_t>(std::min(whole, bytes - at)));
+    }
+    next_ = RoundUp(next_ + bytes, kTensorAlignment);
+    return data;
+  }
+  const float* Floats(int64_t count) { return reinterpret_cast<const float*>(Take(floats_, count * 4)); }
+  PackedMatrix Linear(int64_t rows, int64_t cols) {
+    PackedMatrix matrix{.dtype = DType::kF8E4M3, .rows = rows, .cols = cols};
+    matrix.data = Take(codes_, PackedBytes(matrix.dtype, rows, cols));
+    matrix.scales = reinterpret_cast<const float*>(Take(floats_, TensorScaleBytes(rows, cols)));
+    return matrix;
+  }
+  MlpWeights Mlp(int64_t hidden, int64_t width) {
+    return {Linear(width, hidden), Linear(width, hidden), Linear(hidden, width)};
+  }
+
+  AlignedMemory memory_;
+  int64_t next_ = 0;
+  std::vector<uint8_t> codes_ = std::vector<uint8_t>((1 << 20) + 64);
+  std::vector<float> floats_ = std::vector<float>((1 << 18) + 16);
+};
+
+}  // namespace moestro

@@ -1,0 +1,60 @@
+// How far a GPU's logits and KV may be from the CPU's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "common/tensor/dtype.h"
+#include "tests/common/model/engine_harness.h"
+#include "tests/common/model/tolerance.h"
+
+namespace moestro {
+
+// Two devices that each stay within the tolerance to exact arithmetic are at most twice that apart; where both round
+// the same numbers the same way, which is nearly always, much less.
+inline double DeviceTolerance(const ModelSpec& spec) { return 2 * kSigmas * RelativeDeviation(spec); }
+
+inline void ExpectNear(const ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  double squares = 0, worst = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isinf(expected[i])) {  // padding
+      ASSERT_EQ(got[i], expected[i]);
+      continue;
+    }
+    squares += double{expected[i]} * expected[i];
+    ++count;
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+    worst = std::max(worst, std::fabs(double{got[i]} - expected[i]));
+  }
+  EXPECT_LE(worst, DeviceTolerance(spec) * std::sqrt(squares / static_cast<double>(count)));
+}
+
+inline void ExpectNear(const ModelSpec& spec, const Logits& got, const Logits& expected) {
+  ASSERT_LE(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "row " << i << " of the last " << got.size());
+    ExpectNear(spec, got[i], expected[expected.size() - got.size() + i]);
+  }
+}
+
+// Layer by layer: their sizes differ.
+inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, const std::vector<uint16_t>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  std::vector<float> got_floats, expected_floats;
+  std::ranges::transform(got, std::back_inserter(got_floats), FromBf16);
+  std::ranges::transform(expected, std::back_inserter(expected_floats), FromBf16);
+  const size_t layer = got.size() / static_cast<size_t>(spec.num_layers);
+  for (size_t at = 0; at < got.size(); at += layer) {
+    SCOPED_TRACE(testing::Message() << "KV of layer " << at / layer);
+    ExpectNear(spec, std::span(got_floats).subspan(at, layer), std::span(expected_floats).subspan(at, layer));
+  }
+}
+
+}  // namespace moestro
