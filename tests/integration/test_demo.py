@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 DEMO = Path(__file__).resolve().parents[2] / "deploy/models/demo"
-pytestmark = pytest.mark.skipif(not DEMO.exists(), reason="no trained checkpoint: see deploy/models/train/README.md")
-
 SPLIT = ["--chunked-below-tokens", "0"]
 STREAMED = ["--device", "host", "--stream-from-tokens", "1", "--ring-slots", "2"]
 
@@ -63,5 +61,5 @@ def test_every_path_gives_the_same_answers(evaluate, path):
 
 def test_a_conversation_of_three_turns(api, bin_dir, cli, demo, make_node):
     with make_node(model=demo) as node:
-        chat = cli("chat", "--server", f"127.0.0.1:{node.grpc_port}", input="Sort [31, 4, 15].\nNow reverse it.\nHow many are there?\n")
-    assert [line.strip() for line in chat.stdout.splitlines() if line.strip()] == ["[4, 15, 31]", "[31, 15, 4]", "3"]
+        chat = cli("chat", "--server", f"127.0.0.1:{node.grpc_port}", input="Sort [5, 2, 9].\nNow reverse it.\nWhat is the first one?\n")
+    assert [line.strip() for line in chat.stdout.splitlines() if line.strip()] == ["[2, 5, 9]", "[9, 5, 2]", "9"]

@@ -22,11 +22,12 @@ def consecutive_free_ports():
 
 
 @pytest.fixture(scope="module")
-def deployed(repo, bin_dir, tiny_model, tmp_path_factory):
+def deployed(repo, bin_dir, tmp_path_factory):
+    """The node that a newcomer gets: of the demo model."""
     assert Path(bin_dir) == repo / "build/release/bin", "deploy/up uses build/release"
     run_dir = tmp_path_factory.mktemp("deploy") / "node"
     ports = [consecutive_free_ports(), consecutive_free_ports()]
-    up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+    up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--run-dir", run_dir,
                          "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
                         capture_output=True, text=True, timeout=120)
     assert up.returncode == 0, up.stdout + up.stderr
@@ -50,6 +51,7 @@ def moestro_shared_memory(deployed):
 
 def test_up_prints_an_answer_and_where_things_are(deployed):
     assert f"ready grpc={deployed['server']}" in deployed["up"].stdout
+    assert "\n>>> sorted([5, 2, 9])\n[2, 5, 9]\n" in deployed["up"].stdout
     assert "logs" in deployed["up"].stdout and "metrics" in deployed["up"].stdout
 
 
