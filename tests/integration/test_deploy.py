@@ -23,11 +23,13 @@ def consecutive_free_ports():
 
 @pytest.fixture(scope="module")
 def deployed(repo, bin_dir, tmp_path_factory):
-    """The node that a newcomer gets: of the demo model."""
+    """The node that a newcomer gets: of the demo model. The repository is reached by a link, as it may be."""
     assert Path(bin_dir) == repo / "build/release/bin", "deploy/up uses build/release"
     run_dir = tmp_path_factory.mktemp("deploy") / "node"
     ports = [consecutive_free_ports(), consecutive_free_ports()]
-    up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--run-dir", run_dir,
+    link = run_dir.with_name("moestro")
+    link.symlink_to(repo)
+    up = subprocess.run([link / "deploy/up", "--no-build", "--detach", "--run-dir", run_dir,
                          "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
                         capture_output=True, text=True, timeout=120)
     assert up.returncode == 0, up.stdout + up.stderr

@@ -27,7 +27,7 @@ BALANCE_SPEED = 2e-3  # per step, of the router's bias towards equal load
 
 
 def encode(tokenizer, pieces, eos):
-    """Ids of one example, the loss weight of each and the tasks: one of each token, "" outside answers.
+    """Ids of one example, and of each its loss weight and which piece's answer it is part of (-1: of none).
 
     The last answer, and in a chat every answer, ends with EOS."""
     ids, weights, answers = [tokenizer.token_to_id(tok.BOS)], [0.0], [-1]
