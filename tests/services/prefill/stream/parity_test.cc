@@ -133,7 +133,7 @@ TEST_F(TinyModelTest, EveryPromptLength) {
   for (int64_t count = 2 * kPageTokens + 61; count <= kLongest; count += 303) Check(count);
 }
 
-// Takes minutes: --gtest_also_run_disabled_tests.
+// A test of its own for ctest: prefill_stream_every_length.
 TEST_F(TinyModelTest, DISABLED_EveryPromptLengthTo2000) {
   for (int64_t count = 1; count <= kLongest; ++count) Check(count);
 }
