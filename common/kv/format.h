@@ -2,7 +2,8 @@
 // for (prefill). Offsets from the pool's start; little-endian.
 //
 //   [PoolHeader][LeaseSlot x lease_slots][page 0][page 1]...        pages start on a 4096-byte boundary
-//   page: BF16 [num_layers][page_tokens][kv_dim], MLA: normalised latent (kv_lora_rank), then the rotated key
+//   page: BF16 [num_layers][page_tokens][kv_dim], MLA: normalised latent (kv_lora_rank), then the rotated key;
+//   GQA: the rotated keys of all kv heads, then their values
 #pragma once
 
 #include <pthread.h>

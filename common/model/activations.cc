@@ -26,9 +26,9 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
       q_a_narrow(max_rows * spec.q_lora_rank),
       q(max_rows * spec.num_heads * spec.qk_head_dim()),
       kv_a(max_rows * spec.kv_dim()),
-      queries(spec.num_heads * std::max(max_rows * spec.qk_head_dim(), kAbsorbedRows * spec.kv_dim())),
+      queries(spec.num_heads * std::max(max_rows * spec.qk_head_dim(), kAbsorbedRows * AbsorbedQueryDim(spec))),
       latents(kAbsorbedRows * spec.num_heads * spec.kv_lora_rank),
-      attended(max_rows * RowStride(spec.num_heads * spec.v_head_dim)),
+      attended(max_rows * AttendedStride(spec)),
       router_logits(max_rows * spec.num_experts),
       choices(max_rows * spec.experts_per_token),
       row_status(max_rows),
@@ -40,11 +40,11 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
 
 int64_t ActivationBytes(const ModelSpec& spec, int64_t max_rows, int threads) {
   const int64_t attention = 4 * spec.q_lora_rank + 2 * spec.q_lora_rank + 4 * spec.kv_dim() +
-                            6 * spec.num_heads * spec.qk_head_dim() + 2 * RowStride(spec.num_heads * spec.v_head_dim);
+                            6 * spec.num_heads * spec.qk_head_dim() + 2 * AttendedStride(spec);
   const int64_t experts = spec.experts_per_token * (2 * spec.hidden_size + 2 * RowStride(spec.moe_intermediate_size));
   const int64_t row = 10 * spec.hidden_size + 4 * spec.qk_rope_head_dim + attention + 4 * spec.num_experts + experts +
                       2 * RowStride(AlwaysWidth(spec)) + threads * 8 * kMaxTaskGroups * kRowGroup;
-  return max_rows * row + kAbsorbedRows * spec.num_heads * 2 * (spec.kv_dim() + spec.kv_lora_rank) +
+  return max_rows * row + kAbsorbedRows * spec.num_heads * 2 * (AbsorbedQueryDim(spec) + spec.kv_lora_rank) +
          4 * kLogitRows * spec.vocab_size;
 }
 

@@ -26,6 +26,12 @@ constexpr int64_t RowStride(int64_t width) {
   return (CeilDiv(width, kLine) / 2 * 2 + 1) * kLine;
 }
 
+// Of what attention gives.
+inline int64_t AttendedStride(const ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
+
+// Numbers of a head's query in the absorbed form, if the model has one.
+inline int64_t AbsorbedQueryDim(const ModelSpec& spec) { return spec.has_grouped_queries() ? 0 : spec.kv_dim(); }
+
 // Row groups of a linear that one task computes at most (TaskGroups in linear.h).
 inline constexpr int64_t kMaxTaskGroups = 4;
 
@@ -39,7 +45,7 @@ struct WorkerScratch {
         head_narrow(kAbsorbedRows * spec.qk_nope_head_dim),
         keys(kPageTokens * spec.qk_head_dim()),
         values(kPageTokens * spec.v_head_dim),
-        packed_keys(PackedBytes(DType::kBF16, kPageTokens, std::max(spec.kv_dim(), spec.qk_head_dim()))),
+        packed_keys(PackedBytes(DType::kBF16, kPageTokens, std::max(AbsorbedQueryDim(spec), spec.qk_head_dim()))),
         packed_values(PackedBytes(DType::kBF16, std::max(spec.kv_lora_rank, spec.v_head_dim), kPageTokens)) {}
 
   Buffer<float> group_a;         // [R, 4 * 64]: one task's outputs
@@ -63,10 +69,10 @@ struct Activations {
   Buffer<float> q_a;                     // [R, q_lora_rank]
   Buffer<uint16_t> q_a_narrow;           // [R, q_lora_rank]
   Buffer<float> q;                       // [R, A, qk_head_dim]
-  Buffer<float> kv_a;                    // [R, kv_dim]
-  Buffer<uint16_t> queries;              // [A, R, qk_head_dim], or absorbed [kAbsorbedRows, A, kv_dim]
+  Buffer<float> kv_a;                    // [R, kv_dim]; GQA: keys of all rows, then values
+  Buffer<uint16_t> queries;              // [kv heads, R, group, qk_head_dim]; absorbed [kAbsorbedRows, A, kv_dim]
   Buffer<uint16_t> latents;              // [kAbsorbedRows, A, kv_lora_rank]: attended, absorbed form
-  Buffer<uint16_t> attended;             // [R, RowStride(A * v_head_dim)]
+  Buffer<uint16_t> attended;             // [R, AttendedStride]
   Buffer<float> router_logits;           // [R, num_experts]
   std::vector<ExpertChoice> choices;     // [R, experts_per_token]
   std::vector<absl::Status> row_status;  // [R]: of routing

@@ -53,12 +53,11 @@ LinearInput QueryInput(const EngineContext& context, int64_t rows) {
 // residual += o(attended)
 void AddAttended(EngineContext& context, const AttentionWeights& weights, int64_t rows) {
   Activations& a = context.activations;
-  const int64_t width = context.spec.num_heads * context.spec.v_head_dim;
-  AddLinear(context, weights.o, {a.attended.get(), RowStride(width), rows}, a.residual.get());
+  AddLinear(context, weights.o, {a.attended.get(), AttendedStride(context.spec), rows}, a.residual.get());
 }
 
 // Fills kv_a, the pages, and the input of q_b.
-void ProjectDown(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
+void ProjectToRanks(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
   Activations& a = context.activations;
   const LinearInput input = NormedInput(context, batch.size());
   const bool has_q_a = context.spec.q_lora_rank > 0;
@@ -70,56 +69,87 @@ void ProjectDown(EngineContext& context, const AttentionWeights& weights, int64_
   });
 }
 
+void ProjectQueries(EngineContext& context, const AttentionWeights& weights, int64_t rows) {
+  const LinearJob job[] = {{weights.q_b, QueryInput(context, rows), context.activations.q.get()}};
+  RunLinears(context, job);
+}
+
+// Grouped queries: fills q and kv_a.
+void ProjectToHeads(EngineContext& context, const AttentionWeights& weights, int64_t rows) {
+  const LinearInput input = NormedInput(context, rows);
+  const LinearJob jobs[] = {{weights.q_b, input, context.activations.q.get()},
+                            {weights.k, input, context.activations.kv_a.get()},
+                            {weights.v, input, GroupedValues(context, rows)}};
+  RunLinears(context, jobs);
+}
+
+// Whether attention gives latents, which become values only when all is summed.
+bool SumsLatents(const ModelSpec& spec, MlaForm form) {
+  return form == MlaForm::kAbsorbed && !spec.has_grouped_queries();
+}
+
 }  // namespace
 
 static_assert(kPageTokens == kAttentionBlock, "a page holds one KV block of every layer");
 
-AttentionShape AbsorbedShape(const ModelSpec& spec) {
-  return {.heads = spec.num_heads,
-          .kv_heads = 1,
-          .key_dim = spec.kv_dim(),
-          .value_dim = spec.kv_lora_rank,
-          .scale = static_cast<float>(SoftmaxScale(spec))};
-}
-
-AttentionShape UnabsorbedShape(const ModelSpec& spec) {
-  return {.heads = spec.num_heads,
-          .kv_heads = spec.num_heads,
-          .key_dim = spec.qk_head_dim(),
-          .value_dim = spec.v_head_dim,
-          .scale = static_cast<float>(SoftmaxScale(spec))};
+std::vector<QueryRun> QueryRunsOf(const CheckedBatch& batch) {
+  std::vector<QueryRun> runs;
+  for (const SequenceRun& run : batch.runs) {
+    runs.push_back({run.begin, run.end - run.begin, batch.rows[run.begin].position});
+  }
+  return runs;
 }
 
 void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                   MlaForm form) {
-  Activations& a = context.activations;
   NormInput(context, weights, batch.size());
-  ProjectDown(context, weights, layer, batch);
-  const LinearJob query_job[] = {{weights.q_b, QueryInput(context, batch.size()), a.q.get()}};
-  RunLinears(context, query_job);
-  if (form == MlaForm::kAbsorbed) {
-    AttendAbsorbed(context, weights, layer, batch);
+  if (context.spec.has_grouped_queries()) {
+    ProjectToHeads(context, weights, batch.size());
+    StoreKeysValues(context, weights, layer, batch);
+    NarrowGroupedQueries(context, weights, batch.size());
+    AttendGrouped(context, layer, batch);
   } else {
-    AttendUnabsorbed(context, weights, layer, batch);
+    ProjectToRanks(context, weights, layer, batch);
+    ProjectQueries(context, weights, batch.size());
+    if (form == MlaForm::kAbsorbed) {
+      AttendAbsorbed(context, weights, layer, batch);
+    } else {
+      AttendUnabsorbed(context, weights, layer, batch);
+    }
   }
   AddAttended(context, weights, batch.size());
 }
 
 void ProjectKv(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
   NormInput(context, weights, batch.size());
-  const LinearJob job[] = {{weights.kv_a, NormedInput(context, batch.size()), context.activations.kv_a.get()}};
+  const LinearInput input = NormedInput(context, batch.size());
+  float* kv = context.activations.kv_a.get();
+  if (context.spec.has_grouped_queries()) {
+    const LinearJob jobs[] = {{weights.k, input, kv}, {weights.v, input, GroupedValues(context, batch.size())}};
+    RunLinears(context, jobs);
+    return StoreKeysValues(context, weights, layer, batch);
+  }
+  const LinearJob job[] = {{weights.kv_a, input, kv}};
   RunLinears(context, job);
   context.pool.Run(batch.size(), [&](int64_t row, int) {
     StoreKv(context, weights, row, batch.pages(row).Token(layer, batch.rows[row].position));
   });
 }
 
-int64_t PartRows(MlaForm form, int64_t tile_rows) {
-  return form == MlaForm::kAbsorbed ? std::min(kAbsorbedRows, tile_rows) : tile_rows;
+int64_t PairProducts(const ModelSpec& spec, MlaForm form) {
+  return SumsLatents(spec, form) ? spec.kv_dim() + spec.kv_lora_rank : spec.qk_head_dim() + spec.v_head_dim;
+}
+
+int64_t PartRows(const ModelSpec& spec, MlaForm form, int64_t tile_rows) {
+  return SumsLatents(spec, form) ? std::min(kAbsorbedRows, tile_rows) : tile_rows;
+}
+
+int64_t SumWidth(const ModelSpec& spec, MlaForm form) {
+  return SumsLatents(spec, form) ? spec.kv_lora_rank : spec.v_head_dim;
 }
 
 AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows) {
-  return {rows * spec.num_heads, form == MlaForm::kAbsorbed ? spec.kv_lora_rank : spec.v_head_dim};
+  return {rows * spec.num_heads, SumWidth(spec, form)};
 }
 
 void BeginAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
@@ -131,20 +161,22 @@ void BeginAttention(EngineContext& context, const AttentionWeights& weights, con
     RunLinears(context, job);
     context.pool.Run(batch.size(), [&](int64_t row, int) { NormQueryRank(context, weights, row); });
   }
-  const LinearJob query_job[] = {{weights.q_b, QueryInput(context, batch.size()), a.q.get()}};
-  RunLinears(context, query_job);
-  if (form == MlaForm::kAbsorbed) {
-    sums.Clear(batch.size() * context.spec.num_heads, context.spec.kv_lora_rank);
+  ProjectQueries(context, weights, batch.size());
+  sums.Clear(batch.size() * context.spec.num_heads, SumWidth(context.spec, form));
+  if (context.spec.has_grouped_queries()) {
+    NarrowGroupedQueries(context, weights, batch.size());
+  } else if (form == MlaForm::kAbsorbed) {
     AbsorbQueries(context, weights, batch);
   } else {
-    sums.Clear(batch.size() * context.spec.num_heads, context.spec.v_head_dim);
     NarrowQueries(context, batch.size());
   }
 }
 
 void AttendTo(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
               MlaForm form, std::span<const IndexRange> blocks, AttentionSums& sums) {
-  if (form == MlaForm::kAbsorbed) {
+  if (context.spec.has_grouped_queries()) {
+    AddGrouped(context, layer, batch, blocks, sums);
+  } else if (form == MlaForm::kAbsorbed) {
     AddAbsorbed(context, weights, layer, batch, blocks, sums);
   } else {
     AddUnabsorbed(context, weights, layer, batch, blocks, sums);
@@ -153,10 +185,10 @@ void AttendTo(EngineContext& context, const AttentionWeights& weights, int64_t l
 
 void FinishAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
                      AttentionSums& sums) {
-  if (form == MlaForm::kAbsorbed) {
+  if (SumsLatents(context.spec, form)) {
     FinishAbsorbed(context, weights, batch, sums);
   } else {
-    FinishUnabsorbed(context, batch.size(), sums);
+    FinishHeads(context, batch.size(), sums);
   }
   AddAttended(context, weights, batch.size());
 }

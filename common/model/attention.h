@@ -1,7 +1,10 @@
-// Multi-head latent attention (MLA): a token's cache is one latent vector and one rotated key that all heads share.
+// Attention of the model's kind. Multi-head latent attention (MLA): a token's cache is one latent vector and one
+// rotated key that all heads share; MlaForm says how it is computed. Grouped queries (GQA): a token's cache is the keys
+// and values of the kv heads; MlaForm says nothing.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/model/batch.h"
 #include "common/model/binding.h"
@@ -15,6 +18,9 @@ namespace moestro {
 void RunAttention(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                   MlaForm form);
 
+// Multiplications of a head for each query and token that it sees: scores, and sums of values.
+int64_t PairProducts(const ModelSpec& spec, MlaForm form);
+
 // The same in parts, for a context of which parts come one after the other (context parallelism): ProjectKv for all
 // rows, then, for at most PartRows rows at a time, BeginAttention, AttendTo for each part, FinishAttention. REQUIRES:
 // the residual does not change between.
@@ -22,7 +28,8 @@ void RunAttention(EngineContext& context, const AttentionWeights& weights, int64
 // Writes the rows' KV of this layer into their pages.
 void ProjectKv(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch);
 // Rows of a tile that BeginAttention can take, and the sums that it needs for them.
-int64_t PartRows(MlaForm form, int64_t tile_rows);
+int64_t PartRows(const ModelSpec& spec, MlaForm form, int64_t tile_rows);
+int64_t SumWidth(const ModelSpec& spec, MlaForm form);  // numbers of a head's sum
 AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows);
 // The rows' queries; clears the sums.
 void BeginAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
@@ -34,10 +41,7 @@ void AttendTo(EngineContext& context, const AttentionWeights& weights, int64_t l
 void FinishAttention(EngineContext& context, const AttentionWeights& weights, const CheckedBatch& batch, MlaForm form,
                      AttentionSums& sums);
 
-AttentionShape AbsorbedShape(const ModelSpec& spec);
-AttentionShape UnabsorbedShape(const ModelSpec& spec);
-
-// Both read `q`, rotating it in place, and the pages, and write `attended`.
+// The MLA forms read `q`, rotating it in place, and the pages, and write `attended`.
 //
 // Absorbed: queries are taken into the latent space, where the cached vectors are keys and values of every head at
 // once.
@@ -56,7 +60,21 @@ void FinishAbsorbed(EngineContext& context, const AttentionWeights& weights, con
 void NarrowQueries(EngineContext& context, int64_t rows);
 void AddUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                    std::span<const IndexRange> blocks, AttentionSums& sums);
-void FinishUnabsorbed(EngineContext& context, int64_t rows, const AttentionSums& sums);
+
+// Grouped queries: `q`, which is changed, and the rows' keys and values [rows, kv_heads * head_dim] in kv_a, one behind
+// the other; from these the pages' entries, `queries`, and `attended`.
+float* GroupedValues(const EngineContext& context, int64_t rows);
+void StoreKeysValues(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch);
+void NarrowGroupedQueries(EngineContext& context, const AttentionWeights& weights, int64_t rows);
+void AttendGrouped(EngineContext& context, int64_t layer, const CheckedBatch& batch);
+void AddGrouped(EngineContext& context, int64_t layer, const CheckedBatch& batch, std::span<const IndexRange> blocks,
+                AttentionSums& sums);
+
+// `attended` from the sums of un-absorbed MLA or grouped queries.
+void FinishHeads(EngineContext& context, int64_t rows, const AttentionSums& sums);
+
+// The batch's sequences.
+std::vector<QueryRun> QueryRunsOf(const CheckedBatch& batch);
 
 // Rotates the qk_rope_head_dim numbers of one head's query to the row's position.
 inline void RotateQuery(const EngineContext& context, int64_t row, float* query) {

@@ -55,8 +55,8 @@ class AbsorbedRows {
   void Run() {
     Queries();
     const SequenceRuns sequences = Sequences();
-    context_.absorbed_attention.Run(sequences.runs, a_.queries.get(), Blocks(sequences), a_.latents.get(),
-                                    LatentStride());
+    context_.absorbed_attention->Run(sequences.runs, a_.queries.get(), Blocks(sequences), a_.latents.get(),
+                                     LatentStride());
     Values();
   }
 
@@ -65,10 +65,10 @@ class AbsorbedRows {
   }
   void Add(std::span<const IndexRange> blocks, AttentionSums& sums) {
     const SequenceRuns sequences = Sequences();
-    context_.absorbed_attention.Add(sequences.runs, a_.queries.get(), blocks, Blocks(sequences), sums);
+    context_.absorbed_attention->Add(sequences.runs, a_.queries.get(), blocks, Blocks(sequences), sums);
   }
   void Finish(const AttentionSums& sums) {
-    context_.absorbed_attention.Finish(rows_, sums, a_.latents.get(), LatentStride());
+    context_.absorbed_attention->Finish(rows_, sums, a_.latents.get(), LatentStride());
     Values();
   }
 

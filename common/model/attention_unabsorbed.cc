@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <vector>
 
 #include "common/model/attention.h"
 #include "common/model/rope.h"
@@ -31,14 +30,6 @@ KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, con
   return {scratch.packed_keys.get(), scratch.packed_values.get(), nullptr};
 }
 
-std::vector<QueryRun> RunsOf(const CheckedBatch& batch) {
-  std::vector<QueryRun> runs;
-  for (const SequenceRun& run : batch.runs) {
-    runs.push_back({run.begin, run.end - run.begin, batch.rows[run.begin].position});
-  }
-  return runs;
-}
-
 // The layer's blocks of the batch's sequences, expanded.
 auto ExpandedBlocks(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
   return [&context, &weights, layer, &batch](const FlashAttention::BlockRequest& request) {
@@ -47,8 +38,6 @@ auto ExpandedBlocks(EngineContext& context, const AttentionWeights& weights, int
                        context.activations.workers[request.worker]);
   };
 }
-
-int64_t AttendedStride(const ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
 
 }  // namespace
 
@@ -69,18 +58,14 @@ void AttendUnabsorbed(EngineContext& context, const AttentionWeights& weights, i
                       const CheckedBatch& batch) {
   NarrowQueries(context, batch.size());
   Activations& a = context.activations;
-  context.unabsorbed_attention.Run(RunsOf(batch), a.queries.get(), ExpandedBlocks(context, weights, layer, batch),
-                                   a.attended.get(), AttendedStride(context.spec));
+  context.head_attention.Run(QueryRunsOf(batch), a.queries.get(), ExpandedBlocks(context, weights, layer, batch),
+                             a.attended.get(), AttendedStride(context.spec));
 }
 
 void AddUnabsorbed(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
                    std::span<const IndexRange> blocks, AttentionSums& sums) {
-  context.unabsorbed_attention.Add(RunsOf(batch), context.activations.queries.get(), blocks,
-                                   ExpandedBlocks(context, weights, layer, batch), sums);
-}
-
-void FinishUnabsorbed(EngineContext& context, int64_t rows, const AttentionSums& sums) {
-  context.unabsorbed_attention.Finish(rows, sums, context.activations.attended.get(), AttendedStride(context.spec));
+  context.head_attention.Add(QueryRunsOf(batch), context.activations.queries.get(), blocks,
+                             ExpandedBlocks(context, weights, layer, batch), sums);
 }
 
 }  // namespace moestro

@@ -85,20 +85,33 @@ class Binder {
   }
 
   absl::Status BindAttention(int64_t layer, AttentionWeights* w) const {
+    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "input_layernorm.weight"), 1, spec_.hidden_size, &w->input_norm));
+    MOE_RETURN_IF_ERROR(BindQueries(layer, w));
+    MOE_RETURN_IF_ERROR(spec_.has_grouped_queries() ? BindKeysValues(layer, w) : BindLatents(layer, w));
+    return Linear(LayerTensorName(layer, "self_attn.o_proj.weight"), spec_.hidden_size,
+                  spec_.num_heads * spec_.v_head_dim, &w->o);
+  }
+
+  absl::Status BindKeysValues(int64_t layer, AttentionWeights* w) const {
+    const int64_t dim = spec_.v_head_dim;
+    const int64_t outputs = spec_.num_kv_heads * dim;
+    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.k_proj.weight"), outputs, spec_.hidden_size, &w->k));
+    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.v_proj.weight"), outputs, spec_.hidden_size, &w->v));
+    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "self_attn.q_norm.weight"), 1, dim, &w->q_norm));
+    return Floats(LayerTensorName(layer, "self_attn.k_norm.weight"), 1, dim, &w->k_norm);
+  }
+
+  absl::Status BindLatents(int64_t layer, AttentionWeights* w) const {
     const int64_t heads = spec_.num_heads;
     const int64_t latent = spec_.kv_lora_rank;
     const int64_t head_outputs = spec_.qk_nope_head_dim + spec_.v_head_dim;
-    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "input_layernorm.weight"), 1, spec_.hidden_size, &w->input_norm));
-    MOE_RETURN_IF_ERROR(BindQueries(layer, w));
     MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.kv_a_proj_with_mqa.weight"), spec_.kv_dim(),
                                spec_.hidden_size, &w->kv_a));
     MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "self_attn.kv_a_layernorm.weight"), 1, latent, &w->kv_a_norm));
     MOE_RETURN_IF_ERROR(
         Linear(LayerTensorName(layer, "self_attn.kv_b_proj.weight"), heads * head_outputs, latent, &w->kv_b));
-    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, kKeyUpTransposedSuffix), heads * latent, spec_.qk_nope_head_dim,
-                               &w->key_transposed));
-    return Linear(LayerTensorName(layer, "self_attn.o_proj.weight"), spec_.hidden_size, heads * spec_.v_head_dim,
-                  &w->o);
+    return Linear(LayerTensorName(layer, kKeyUpTransposedSuffix), heads * latent, spec_.qk_nope_head_dim,
+                  &w->key_transposed);
   }
 
   // `prefix` ends before "gate_proj.weight".
@@ -111,8 +124,10 @@ class Binder {
   absl::Status BindExperts(int64_t layer, FeedForwardWeights* w) const {
     MOE_RETURN_IF_ERROR(
         Floats(LayerTensorName(layer, "mlp.gate.weight"), spec_.num_experts, spec_.hidden_size, &w->router));
-    MOE_RETURN_IF_ERROR(
-        Floats(LayerTensorName(layer, "mlp.gate.e_score_correction_bias"), 1, spec_.num_experts, &w->bias));
+    if (spec_.softmax_router == 0) {
+      MOE_RETURN_IF_ERROR(
+          Floats(LayerTensorName(layer, "mlp.gate.e_score_correction_bias"), 1, spec_.num_experts, &w->bias));
+    }
     w->experts.resize(spec_.num_experts);
     for (int64_t e = 0; e < spec_.num_experts; ++e) {
       MlpWeights& expert = w->experts[e];
@@ -146,9 +161,7 @@ absl::Status CheckPositive(const ModelSpec& spec) {
   const std::pair<const char*, int64_t> fields[] = {{"hidden_size", spec.hidden_size},
                                                     {"num_layers", spec.num_layers},
                                                     {"num_heads", spec.num_heads},
-                                                    {"kv_lora_rank", spec.kv_lora_rank},
                                                     {"v_head_dim", spec.v_head_dim},
-                                                    {"qk_nope_head_dim", spec.qk_nope_head_dim},
                                                     {"qk_rope_head_dim", spec.qk_rope_head_dim},
                                                     {"vocab_size", spec.vocab_size},
                                                     {"max_position_embeddings", spec.max_position_embeddings}};
@@ -165,13 +178,36 @@ absl::Status CheckPositive(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGroupedQueries(const ModelSpec& spec) {
+  if (spec.num_heads % spec.num_kv_heads != 0)
+    return Unusable("num_kv_heads", spec.num_kv_heads, "a divisor of num_heads");
+  if (spec.qk_rope_head_dim != spec.v_head_dim) {
+    return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "v_head_dim: with grouped queries whole heads rotate");
+  }
+  const std::pair<const char*, int64_t> absent[] = {{"q_lora_rank", spec.q_lora_rank},
+                                                    {"kv_lora_rank", spec.kv_lora_rank},
+                                                    {"qk_nope_head_dim", spec.qk_nope_head_dim}};
+  for (const auto& [name, value] : absent) {
+    if (value != 0) return Unusable(name, value, "0 with grouped queries");
+  }
+  return absl::OkStatus();
+}
+
 // Attention cuts kv_b_proj and its transposed key half into heads, and kernels start at whole groups of packed rows
 // only.
+absl::Status CheckLatents(const ModelSpec& spec) {
+  const std::pair<const char*, int64_t> fields[] = {{"kv_lora_rank", spec.kv_lora_rank},
+                                                    {"qk_nope_head_dim", spec.qk_nope_head_dim}};
+  for (const auto& [name, value] : fields) {
+    if (value <= 0 || value % kRowGroup != 0) return Unusable(name, value, "a positive multiple of 64");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckHeads(const ModelSpec& spec) {
-  const char* expected = "a multiple of 64";
-  if (spec.kv_lora_rank % kRowGroup != 0) return Unusable("kv_lora_rank", spec.kv_lora_rank, expected);
-  if (spec.qk_nope_head_dim % kRowGroup != 0) return Unusable("qk_nope_head_dim", spec.qk_nope_head_dim, expected);
-  if (spec.v_head_dim % kRowGroup != 0) return Unusable("v_head_dim", spec.v_head_dim, expected);
+  if (spec.num_kv_heads < 0) return Unusable("num_kv_heads", spec.num_kv_heads, "0 or more");
+  MOE_RETURN_IF_ERROR(spec.has_grouped_queries() ? CheckGroupedQueries(spec) : CheckLatents(spec));
+  if (spec.v_head_dim % kRowGroup != 0) return Unusable("v_head_dim", spec.v_head_dim, "a multiple of 64");
   if (spec.qk_rope_head_dim % 2 != 0) return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "an even number");
   return absl::OkStatus();
 }

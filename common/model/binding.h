@@ -18,15 +18,21 @@ struct MlpWeights {
   PackedMatrix down;
 };
 
+// MLA has the ranks and the latents, grouped queries (GQA) k, v and the norms of heads; what the other kind has is
+// null.
 struct AttentionWeights {
   const float* input_norm = nullptr;  // [hidden]
-  PackedMatrix q_a;                   // [q_lora_rank, hidden]; unused when q_lora_rank is 0
+  PackedMatrix q_a;                   // [q_lora_rank, hidden]; null when q_lora_rank is 0
   const float* q_a_norm = nullptr;    // [q_lora_rank]; null when q_lora_rank is 0
   PackedMatrix q_b;                   // [heads * qk_head_dim, q_lora_rank, or hidden when q_lora_rank is 0]
   PackedMatrix kv_a;                  // [kv_lora_rank + qk_rope_head_dim, hidden]
   const float* kv_a_norm = nullptr;   // [kv_lora_rank]
   PackedMatrix kv_b;                  // [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
   PackedMatrix key_transposed;        // [heads * kv_lora_rank, qk_nope_head_dim]
+  PackedMatrix k;                     // [kv_heads * head_dim, hidden]
+  PackedMatrix v;                     // [kv_heads * head_dim, hidden]
+  const float* q_norm = nullptr;      // [head_dim], of every head
+  const float* k_norm = nullptr;      // [head_dim]
   PackedMatrix o;                     // [hidden, heads * v_head_dim]
 };
 
@@ -34,7 +40,7 @@ struct AttentionWeights {
 struct FeedForwardWeights {
   const float* norm = nullptr;      // [hidden]
   const float* router = nullptr;    // [num_experts, hidden]; null in a dense layer
-  const float* bias = nullptr;      // [num_experts]
+  const float* bias = nullptr;      // [num_experts]; null when the router has none
   std::vector<MlpWeights> experts;  // by id; empty in a dense layer
   MlpWeights always;                // dense MLP or shared expert; always.gate.rows is 0 if there is neither
 };

@@ -24,12 +24,7 @@ struct Engine::Impl {
         on_routing(options.on_routing),
         weights(std::move(bound)),
         rope(segment.spec()),
-        context{.spec = segment.spec(),
-                .kernels = kernels,
-                .pool = pool,
-                .activations = Activations(segment.spec(), options.max_rows, pool.threads()),
-                .absorbed_attention = FlashAttention(kernels, pool, AbsorbedShape(segment.spec())),
-                .unabsorbed_attention = FlashAttention(kernels, pool, UnabsorbedShape(segment.spec()))} {}
+        context(segment.spec(), kernels, pool, options.max_rows) {}
 
   absl::Status RunLayer(const CheckedBatch& batch, int64_t layer, MlaForm form);
   absl::Status Logits(const CheckedBatch& batch,

@@ -1,4 +1,4 @@
-// The forward pass of a DeepSeek-family model on the CPU, over a weight segment and KV pages.
+// The forward pass of a DeepSeek-family or Qwen3-MoE model on the CPU, over a weight segment and KV pages.
 //
 // Batch invariance: a token's KV and logits depend on the tokens before it and the MLA form only: not on which other
 // rows share the call, the chunk size, the number of threads, or the process. Weights and KV are read where they lie.
@@ -20,8 +20,9 @@
 
 namespace moestro {
 
-// Both forms compute the same function; the last bits differ. Absorbed works on the 576 cached numbers directly (cheap
-// for few query rows), un-absorbed expands keys and values per head (cheap for many).
+// Both forms of MLA compute the same function; the last bits differ. Absorbed works on the 576 cached numbers directly
+// (cheap for few query rows), un-absorbed expands keys and values per head (cheap for many). Models with grouped
+// queries have no forms.
 enum class MlaForm { kAbsorbed, kUnabsorbed };
 
 struct EngineRow {

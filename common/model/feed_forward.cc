@@ -83,7 +83,7 @@ class NormAndRouteTasks {
     progress_.scored.Wait();
     a_.row_status[row] =
         ChooseExperts(spec_, std::span(a_.router_logits.get() + row * spec_.num_experts, spec_.num_experts),
-                      std::span(weights_.bias, spec_.num_experts),
+                      std::span(weights_.bias, weights_.bias != nullptr ? spec_.num_experts : 0),
                       std::span(a_.choices).subspan(row * spec_.experts_per_token, spec_.experts_per_token));
   }
 

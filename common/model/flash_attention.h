@@ -42,8 +42,8 @@ struct QueryRun {
 };
 
 // A KV block as packed BF16 matrices (packed_matrix.h), 64-byte aligned: keys [kAttentionBlock, key_dim], values
-// transposed [value_dim, kAttentionBlock]. Tokens beyond the visible ones may be anything finite. A cache of grouped
-// keys and values stores its blocks so and they are used where they lie; MLA packs blocks from its latent vectors.
+// transposed [value_dim, kAttentionBlock]. Tokens beyond the visible ones may be anything finite. Whoever has the
+// cache packs them from its vectors, or has them packed.
 struct KvBlock {
   const uint8_t* keys = nullptr;
   const uint8_t* values = nullptr;

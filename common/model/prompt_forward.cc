@@ -27,12 +27,7 @@ struct PromptForward::Impl {
         cosine(limits.max_rows * rope.pairs()),
         sine(limits.max_rows * rope.pairs()),
         choices(limits.max_rows * model.experts_per_token),
-        context{.spec = model,
-                .kernels = kernels,
-                .pool = pool,
-                .activations = Activations(model, limits.tile_rows, pool.threads()),
-                .absorbed_attention = FlashAttention(kernels, pool, AbsorbedShape(model)),
-                .unabsorbed_attention = FlashAttention(kernels, pool, UnabsorbedShape(model))} {}
+        context(model, kernels, pool, limits.tile_rows) {}
 
   // For every tile: the context's activations are those of its rows.
   void ForTiles(absl::FunctionRef<void(IndexRange rows)> work) {
@@ -66,7 +61,7 @@ struct PromptForward::Impl {
   }
 
   // Of attention in parts.
-  int64_t part_rows() const { return PartRows(form, options.tile_rows); }
+  int64_t part_rows() const { return PartRows(context.spec, form, options.tile_rows); }
   void ForPart(int64_t tile, std::span<const KvPages> sequences,
                absl::FunctionRef<void(const CheckedBatch& batch)> work) {
     const ScopedAffinity pinned = context.pool.PinCaller();

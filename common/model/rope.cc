@@ -65,13 +65,23 @@ void Rope::Angles(int64_t position, float* cosine, float* sine) const {
   }
 }
 
+namespace {
+
+void Rotate(float cosine, float sine, float* x, float* y) {
+  const float a = *x;
+  const float b = *y;
+  *x = a * cosine - b * sine;
+  *y = a * sine + b * cosine;
+}
+
+}  // namespace
+
 void RotatePairs(const float* cosine, const float* sine, int64_t pairs, float* x) {
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float a = x[2 * i];
-    const float b = x[2 * i + 1];
-    x[2 * i] = a * cosine[i] - b * sine[i];
-    x[2 * i + 1] = a * sine[i] + b * cosine[i];
-  }
+  for (int64_t i = 0; i < pairs; ++i) Rotate(cosine[i], sine[i], x + 2 * i, x + 2 * i + 1);
+}
+
+void RotateHalves(const float* cosine, const float* sine, int64_t pairs, float* x) {
+  for (int64_t i = 0; i < pairs; ++i) Rotate(cosine[i], sine[i], x + i, x + pairs + i);
 }
 
 }  // namespace moestro

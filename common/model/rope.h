@@ -1,6 +1,6 @@
-// Rotary position embedding with YaRN context extension, over adjacent pairs (x[2i], x[2i + 1]) as the checkpoints of
-// the DeepSeek family store them. Angles are computed in double and rounded once, so that they are right at any
-// position.
+// Rotary position embedding with YaRN context extension, over the pairs that checkpoints are stored for: adjacent ones
+// (DeepSeek) or those of the two halves (Qwen). Angles are computed in double and rounded once, so that they are right
+// at any position.
 #pragma once
 
 #include <cstdint>
@@ -37,5 +37,7 @@ class Rope {
 
 // In place: x[2i], x[2i + 1] for i in [0, pairs).
 void RotatePairs(const float* cosine, const float* sine, int64_t pairs, float* x);
+// In place: x[i], x[pairs + i] for i in [0, pairs).
+void RotateHalves(const float* cosine, const float* sine, int64_t pairs, float* x);
 
 }  // namespace moestro

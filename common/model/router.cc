@@ -52,15 +52,30 @@ void MaskLosingGroups(const ModelSpec& spec, std::span<float> biased) {
   }
 }
 
+void Sigmoid(std::span<float> values) {
+  for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
+}
+
+void Softmax(std::span<float> values) {
+  const float largest = std::ranges::max(values);
+  float sum = 0;
+  for (float& value : values) sum += value = std::exp(value - largest);
+  for (float& value : values) value /= sum;
+}
+
 }  // namespace
 
 absl::Status ChooseExperts(const ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
                            std::span<ExpertChoice> chosen) {
-  std::vector<float> scores(logits.size());
-  std::vector<float> biased(logits.size());
-  for (size_t e = 0; e < logits.size(); ++e) {
-    scores[e] = 1.0f / (1.0f + std::exp(-logits[e]));
-    biased[e] = scores[e] + bias[e];
+  std::vector<float> scores(logits.begin(), logits.end());
+  if (spec.softmax_router != 0) {
+    Softmax(scores);
+  } else {
+    Sigmoid(scores);
+  }
+  std::vector<float> biased = scores;
+  for (size_t e = 0; e < biased.size(); ++e) {
+    if (!bias.empty()) biased[e] += bias[e];
     if (std::isnan(biased[e])) return absl::InternalError(absl::StrCat("router score of expert ", e, " is NaN"));
   }
   if (spec.num_expert_groups > 1) MaskLosingGroups(spec, biased);

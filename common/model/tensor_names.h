@@ -1,4 +1,4 @@
-// Names of a DeepSeek-family checkpoint's tensors, which the weight segment keeps.
+// Names of the tensors of a published checkpoint, which the weight segment keeps.
 #pragma once
 
 #include <cstdint>

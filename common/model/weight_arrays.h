@@ -27,28 +27,35 @@ void VisitArrays(MlpWeights& mlp, Visit&& visit) {
   VisitArrays(mlp.down, visit);
 }
 
+template <typename Visit>
+void VisitFloats(const float*& values, int64_t count, Visit&& visit) {
+  if (values != nullptr) visit(values, count * int64_t{sizeof(float)});
+}
+
 // Those that attention of this form reads.
 template <typename Visit>
 void VisitArrays(const ModelSpec& spec, MlaForm form, AttentionWeights& attention, Visit&& visit) {
-  visit(attention.input_norm, spec.hidden_size * int64_t{4});
+  VisitFloats(attention.input_norm, spec.hidden_size, visit);
   VisitArrays(attention.q_a, visit);
-  if (attention.q_a_norm != nullptr) visit(attention.q_a_norm, spec.q_lora_rank * int64_t{4});
+  VisitFloats(attention.q_a_norm, spec.q_lora_rank, visit);
   VisitArrays(attention.q_b, visit);
   VisitArrays(attention.kv_a, visit);
-  visit(attention.kv_a_norm, spec.kv_lora_rank * int64_t{4});
+  VisitFloats(attention.kv_a_norm, spec.kv_lora_rank, visit);
   VisitArrays(attention.kv_b, visit);
   if (form == MlaForm::kAbsorbed) VisitArrays(attention.key_transposed, visit);
+  VisitArrays(attention.k, visit);
+  VisitArrays(attention.v, visit);
+  VisitFloats(attention.q_norm, spec.v_head_dim, visit);
+  VisitFloats(attention.k_norm, spec.v_head_dim, visit);
   VisitArrays(attention.o, visit);
 }
 
 // All but the routed experts.
 template <typename Visit>
 void VisitArrays(const ModelSpec& spec, FeedForwardWeights& weights, Visit&& visit) {
-  visit(weights.norm, spec.hidden_size * int64_t{4});
-  if (weights.router != nullptr) {
-    visit(weights.router, spec.num_experts * spec.hidden_size * 4);
-    visit(weights.bias, spec.num_experts * int64_t{4});
-  }
+  VisitFloats(weights.norm, spec.hidden_size, visit);
+  VisitFloats(weights.router, spec.num_experts * spec.hidden_size, visit);
+  VisitFloats(weights.bias, spec.num_experts, visit);
   VisitArrays(weights.always, visit);
 }
 

@@ -1,6 +1,6 @@
 // ModelSpec: everything the engine must know about a model, with the aliases of config.json already resolved.
-// It lies as it is in the weight segment's header, so it is plain data of fixed size: add fields only at the end of
-// `reserved`, and raise kSegmentLayoutVersion when a meaning changes.
+// It lies as it is in the weight segment's header, so it is plain data of fixed size: new fields take the place of the
+// first `reserved` ones (0 must mean what there was before), and kSegmentLayoutVersion rises when a meaning changes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct YarnSpec {
 };
 
 struct ModelSpec {
-  char family[32] = {};     // model_type: "deepseek_v3", "kimi_k2"
+  char family[32] = {};     // model_type: "deepseek_v3", "kimi_k2", "qwen3_moe"
   int64_t hidden_size = 0;  // H
   int64_t num_layers = 0;   // L, without MTP layers
   int64_t num_heads = 0;    // A
@@ -46,11 +46,20 @@ struct ModelSpec {
   double lora_norm_eps = 1e-6;  // q_a / kv_a norms
   double rope_theta = 10000;
   YarnSpec yarn;
-  int64_t reserved[16] = {};
+  // Attention of grouped queries (GQA): key and value heads, which divide num_heads; 0: multi-head latent attention
+  // (MLA). With GQA there are no ranks, a head is qk_rope_head_dim = v_head_dim wide and rotates as a whole, in halves
+  // (MLA: adjacent pairs), and queries and keys are normalised head by head.
+  int64_t num_kv_heads = 0;
+  int64_t softmax_router = 0;  // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
+  int64_t reserved[14] = {};
 
+  bool has_grouped_queries() const { return num_kv_heads > 0; }
   bool IsMoeLayer(int64_t layer) const { return layer >= first_dense_layers; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
-  int64_t kv_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // numbers cached per token and layer
+  // Numbers cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
+  int64_t kv_dim() const {
+    return has_grouped_queries() ? 2 * num_kv_heads * v_head_dim : kv_lora_rank + qk_rope_head_dim;
+  }
   int64_t shared_intermediate_size() const { return num_shared_experts * moe_intermediate_size; }
 };
 static_assert(std::is_trivially_copyable_v<ModelSpec> && sizeof(ModelSpec) % 8 == 0);

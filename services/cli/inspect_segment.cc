@@ -34,6 +34,7 @@ Json ShapesJson(const ModelSpec& spec) {
           {"layers", spec.num_layers},
           {"dense_layers", spec.first_dense_layers},
           {"heads", spec.num_heads},
+          {"kv_heads", spec.num_kv_heads},
           {"q_lora_rank", spec.q_lora_rank},
           {"kv_lora_rank", spec.kv_lora_rank},
           {"qk_nope_head_dim", spec.qk_nope_head_dim},

@@ -60,9 +60,13 @@ absl::Status Make(const MakeModelOptions& options) {
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto options = std::make_shared<MakeModelOptions>();
   CLI::App* command = app.add_subcommand(
-      "make-model", "Write a checkpoint with the layout of a published DeepSeek-V3 and reproducible random weights");
-  command->add_option("--preset", options->preset, "tiny: tens of megabytes; layer: the true geometry, few layers")
-      ->check(CLI::IsMember({"tiny", "layer"}));
+      "make-model",
+      "Write a checkpoint with the layout of a published DeepSeek-V3 or Qwen3-MoE and reproducible random weights");
+  command
+      ->add_option("--preset", options->preset,
+                   "tiny: DeepSeek-V3 in tens of megabytes; tiny-qwen3: Qwen3-MoE; layer: the true geometry of "
+                   "DeepSeek-V3, few layers")
+      ->check(CLI::IsMember({"tiny", "tiny-qwen3", "layer"}));
   command->add_option("--out", options->out_dir, "Directory to create")->required();
   command->add_option("--layers", options->layers, "Decoder layers; 0: the preset's");
   command->add_option("--experts", options->experts, "Routed experts a layer; 0: the preset's");

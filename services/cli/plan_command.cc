@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/rpc/flag_check.h"
 #include "services/cli/command.h"
@@ -126,7 +127,9 @@ void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--explain", flags->explain, "dslp: bytes that a prefill over several devices exchanges")
       ->required()
       ->check(CLI::IsMember({"dslp"}));
-  command->add_option("--model", flags->model, "deepseek-v3, kimi-k2, a checkpoint directory or a config.json");
+  command->add_option(
+      "--model", flags->model,
+      absl::StrCat(absl::StrJoin(PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
   command->add_option("--ranks", flags->ranks, "Devices");
   command->add_option("--tokens", flags->tokens, "Of the prompt");
   command->add_flag("--json", flags->json, "JSON");

@@ -52,12 +52,33 @@ ModelSpec KimiK2() {
   return spec;
 }
 
+ModelSpec Qwen3With235B() {
+  ModelSpec spec;
+  std::strcpy(spec.family, "qwen3_moe");
+  spec.hidden_size = 4096;
+  spec.num_layers = 94;
+  spec.num_heads = 64;
+  spec.num_kv_heads = 4;
+  spec.qk_rope_head_dim = 128;
+  spec.v_head_dim = 128;
+  spec.moe_intermediate_size = 1536;
+  spec.num_experts = 128;
+  spec.experts_per_token = 8;
+  spec.softmax_router = 1;
+  spec.vocab_size = 151936;
+  spec.token_count = 151936;
+  spec.max_position_embeddings = 40960;
+  spec.rope_theta = 1e6;
+  return spec;
+}
+
 }  // namespace
 
-std::vector<std::string> PublishedModels() { return {"deepseek-v3", "kimi-k2"}; }
+std::vector<std::string> PublishedModels() { return {"deepseek-v3", "kimi-k2", "qwen3-235b"}; }
 
 ModelSpec PublishedModel(const std::string& name) {
   if (name == "kimi-k2") return KimiK2();
+  if (name == "qwen3-235b") return Qwen3With235B();
   MOE_CHECK(name == "deepseek-v3");
   return DeepSeekV3();
 }

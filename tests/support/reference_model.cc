@@ -131,8 +131,11 @@ ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position)
       theta = theta * (1 - gamma) + theta / yarn.factor * gamma;
     }
     const double angle = static_cast<double>(position) * theta;
-    y[2 * i] = amplitude * (x[2 * i] * std::cos(angle) - x[2 * i + 1] * std::sin(angle));
-    y[2 * i + 1] = amplitude * (x[2 * i] * std::sin(angle) + x[2 * i + 1] * std::cos(angle));
+    const bool halves = spec_.num_kv_heads > 0;
+    const size_t a = halves ? i : 2 * i;
+    const size_t b = halves ? x.size() / 2 + i : 2 * i + 1;
+    y[a] = amplitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
+    y[b] = amplitude * (x[a] * std::sin(angle) + x[b] * std::cos(angle));
   }
   return y;
 }
@@ -204,8 +207,46 @@ ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, c
   return absorbed ? up(first_value, spec_.v_head_dim, Rounded(latent)) : values;
 }
 
+// One head of several, normalised and rotated.
+ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, const Vector& x, int64_t head,
+                                                   int64_t position) const {
+  const auto begin = x.begin() + head * spec_.v_head_dim;
+  return Rounded(Rotate(Norm(norm, Vector(begin, begin + spec_.v_head_dim), spec_.rms_norm_eps), position));
+}
+
+ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,
+                                                        std::vector<CachedToken>& cache) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
+  const Vector q = Linear(prefix + "q_proj.weight", x);
+  const Vector k = Linear(prefix + "k_proj.weight", x);
+  CachedToken token{{}, {}, Rounded(Linear(prefix + "v_proj.weight", x))};
+  for (int64_t head = 0; head < spec_.num_kv_heads; ++head) {
+    const Vector key = NormRotated(prefix + "k_norm.weight", k, head, position);
+    token.rotated_key.insert(token.rotated_key.end(), key.begin(), key.end());
+  }
+  cache.push_back(std::move(token));
+  const int64_t dim = spec_.v_head_dim;
+  Vector heads(spec_.num_heads * dim, 0);
+  for (int64_t head = 0; head < spec_.num_heads; ++head) {
+    const Vector query = NormRotated(prefix + "q_norm.weight", q, head, position);
+    const int64_t first = head * spec_.num_kv_heads / spec_.num_heads * dim;
+    Vector scores;
+    for (const CachedToken& seen : cache) {
+      scores.push_back(std::inner_product(query.begin(), query.end(), seen.rotated_key.begin() + first, 0.0) *
+                       SoftmaxScale());
+    }
+    const Vector weights = SoftmaxWeights(scores);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (size_t t = 0; t < cache.size(); ++t) {
+      for (int64_t n = 0; n < dim; ++n) heads[head * dim + n] += weights[t] / sum * cache[t].values[first + n];
+    }
+  }
+  return Linear(prefix + "o_proj.weight", heads);
+}
+
 ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position, const Vector& x,
                                                  std::vector<CachedToken>& cache) const {
+  if (spec_.num_kv_heads > 0) return GroupedAttention(layer, position, x, cache);
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
   Vector q;
   if (spec_.q_lora_rank == 0) {
@@ -218,7 +259,8 @@ ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position
   const Vector kv = Linear(prefix + "kv_a_proj_with_mqa.weight", x);
   const auto split = kv.begin() + spec_.kv_lora_rank;
   cache.push_back({Rounded(Norm(prefix + "kv_a_layernorm.weight", Vector(kv.begin(), split), spec_.lora_norm_eps)),
-                   Rounded(Rotate(Vector(split, kv.end()), position))});
+                   Rounded(Rotate(Vector(split, kv.end()), position)),
+                   {}});
   Vector heads;
   const int64_t width = spec_.qk_nope_head_dim + spec_.qk_rope_head_dim;
   for (int64_t head = 0; head < spec_.num_heads; ++head) {
@@ -242,13 +284,21 @@ ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& 
   const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
   if (layer < spec_.first_dense_layers) return Mlp(prefix, x);
   const Matrix& gate = Tensor(prefix + "gate.weight");
-  const Matrix& bias = Tensor(prefix + "gate.e_score_correction_bias");
-  Vector scores, biased;
+  Vector logits(spec_.num_experts, 0), scores, biased;
   for (int64_t e = 0; e < spec_.num_experts; ++e) {
-    double logit = 0;
-    for (int64_t h = 0; h < spec_.hidden_size; ++h) logit += gate.at(e, h) * x[h];
-    scores.push_back(Sigmoid(logit));
-    biased.push_back(scores.back() + bias.values[e]);
+    for (int64_t h = 0; h < spec_.hidden_size; ++h) logits[e] += gate.at(e, h) * x[h];
+  }
+  if (spec_.softmax_router != 0) {
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit);
+    for (const double logit : logits) scores.push_back(std::exp(logit) / sum);
+    biased = scores;
+  } else {
+    const Matrix& bias = Tensor(prefix + "gate.e_score_correction_bias");
+    for (int64_t e = 0; e < spec_.num_experts; ++e) {
+      scores.push_back(Sigmoid(logits[e]));
+      biased.push_back(scores.back() + bias.values[e]);
+    }
   }
   const int64_t groups = spec_.num_expert_groups;
   const int64_t size = spec_.num_experts / groups;

@@ -1,5 +1,5 @@
-// DeepSeek-V3 as its formulas read: double precision, one token at a time, no blocks, no packing, no shared code with
-// the engine. Slow; for small models.
+// DeepSeek-V3 and Qwen3-MoE as their formulas read: double precision, one token at a time, no blocks, no packing, no
+// shared code with the engine. Slow; for small models.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace moestro {
 class ReferenceModel {
  public:
   // Where activations are rounded to BF16. kNone: nowhere. The others repeat the engine's roundings for that form of
-  // MLA: the input of every linear layer, the cached vectors, queries, softmax weights, expanded keys and values.
+  // MLA: the input of every linear layer, the cached vectors, queries, softmax weights, expanded keys and values. With
+  // grouped queries both mean the same.
   enum class Rounding { kNone, kAbsorbed, kUnabsorbed };
 
   struct Result {
@@ -40,7 +41,8 @@ class ReferenceModel {
 
   struct CachedToken {
     Vector latent;
-    Vector rotated_key;
+    Vector rotated_key;  // MLA: one; grouped queries: of all kv heads
+    Vector values;       // grouped queries: of all kv heads
   };
 
   const Matrix& Tensor(const std::string& name) const;
@@ -48,6 +50,8 @@ class ReferenceModel {
   Vector Linear(const std::string& name, const Vector& x) const;
   Vector Norm(const std::string& name, const Vector& x, double eps) const;
   Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
+  Vector GroupedAttention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
+  Vector NormRotated(const std::string& norm, const Vector& x, int64_t head, int64_t position) const;
   Vector SoftmaxWeights(const Vector& scores) const;
   Vector AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
                     const std::vector<CachedToken>& cache) const;

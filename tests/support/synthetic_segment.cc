@@ -98,17 +98,32 @@ class Builder {
       Floats(attention + "q_a_layernorm.weight", 1, spec_.q_lora_rank);
       Linear(attention + "q_b_proj.weight", queries, spec_.q_lora_rank);
     }
+    if (spec_.has_grouped_queries()) {
+      DescribeKeysValues(attention);
+    } else {
+      DescribeLatents(attention);
+    }
+    Linear(attention + "o_proj.weight", spec_.hidden_size, spec_.num_heads * spec_.v_head_dim);
+  }
+
+  void DescribeKeysValues(const std::string& attention) {
+    Linear(attention + "k_proj.weight", spec_.num_kv_heads * spec_.v_head_dim, spec_.hidden_size);
+    Linear(attention + "v_proj.weight", spec_.num_kv_heads * spec_.v_head_dim, spec_.hidden_size);
+    Floats(attention + "q_norm.weight", 1, spec_.v_head_dim);
+    Floats(attention + "k_norm.weight", 1, spec_.v_head_dim);
+  }
+
+  void DescribeLatents(const std::string& attention) {
     Linear(attention + "kv_a_proj_with_mqa.weight", spec_.kv_dim(), spec_.hidden_size);
     Floats(attention + "kv_a_layernorm.weight", 1, spec_.kv_lora_rank);
     Linear(attention + "kv_b_proj.weight", spec_.num_heads * (spec_.qk_nope_head_dim + spec_.v_head_dim),
            spec_.kv_lora_rank);
     Linear(attention + "kv_b_proj.key_transposed", spec_.num_heads * spec_.kv_lora_rank, spec_.qk_nope_head_dim);
-    Linear(attention + "o_proj.weight", spec_.hidden_size, spec_.num_heads * spec_.v_head_dim);
   }
 
   void DescribeMoe(const std::string& prefix) {
     Floats(prefix + "gate.weight", spec_.num_experts, spec_.hidden_size);
-    Floats(prefix + "gate.e_score_correction_bias", 1, spec_.num_experts);
+    if (spec_.softmax_router == 0) Floats(prefix + "gate.e_score_correction_bias", 1, spec_.num_experts);
     for (int64_t e = 0; e < spec_.num_experts; ++e) {
       Mlp(prefix + "experts." + std::to_string(e) + ".", spec_.moe_intermediate_size);
     }
@@ -263,6 +278,28 @@ ModelSpec SmallSpec() {
   spec.yarn.mscale = 1;
   spec.yarn.mscale_all_dim = 1;
   spec.yarn.original_max_position_embeddings = 128;
+  return spec;
+}
+
+ModelSpec SmallGroupedSpec() {
+  ModelSpec spec = SmallSpec();
+  std::strcpy(spec.family, "qwen3_moe");
+  spec.num_heads = 4;
+  spec.num_kv_heads = 2;
+  spec.q_lora_rank = 0;
+  spec.kv_lora_rank = 0;
+  spec.qk_nope_head_dim = 0;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 64;
+  spec.first_dense_layers = 0;
+  spec.intermediate_size = 0;
+  spec.num_shared_experts = 0;
+  spec.num_expert_groups = 1;
+  spec.experts_topk_groups = 1;
+  spec.softmax_router = 1;
+  spec.routed_scaling_factor = 1;
+  spec.yarn.mscale = 0;
+  spec.yarn.mscale_all_dim = 0;
   return spec;
 }
 

@@ -31,5 +31,7 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 // A small model with every irregularity: dimensions that are no multiples of 64 or 128 where that is allowed, YaRN,
 // expert groups, a dense layer, padding rows in the vocabulary.
 ModelSpec SmallSpec();
+// The same with grouped queries and a softmax router, as Qwen3-MoE has them, and two query heads to a kv head.
+ModelSpec SmallGroupedSpec();
 
 }  // namespace moestro

@@ -1,5 +1,7 @@
 #include "services/cli/bench/work_count.h"
 
+#include "common/model/attention.h"
+
 namespace moestro::bench {
 namespace {
 
@@ -32,8 +34,7 @@ int64_t RouterWeights(const ModelSpec& s, int64_t layer) {
 }  // namespace
 
 double PrefillOperations(const ModelSpec& spec, MlaForm form, int64_t tokens) {
-  const int64_t pair = form == MlaForm::kAbsorbed ? spec.kv_dim() + spec.kv_lora_rank
-                                                  : spec.qk_head_dim() + spec.v_head_dim;  // of one query and token
+  const int64_t pair = PairProducts(spec, form);
   const int64_t pairs = tokens * (tokens + 1) / 2;
   double multiplications = static_cast<double>(spec.vocab_size * spec.hidden_size);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {

@@ -1,4 +1,4 @@
-// What a forward pass of a DeepSeek-family model must do at least, from its shapes.
+// What a forward pass of a model must do at least, from its shapes.
 #pragma once
 
 #include <cstdint>

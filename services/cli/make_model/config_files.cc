@@ -10,10 +10,8 @@ namespace {
 // The transformers release that the published files name.
 constexpr char kTransformersVersion[] = "4.33.1";
 
-}  // namespace
-
-std::string ConfigJson(const Geometry& g) {
-  nlohmann::json json = {
+nlohmann::json DeepSeekConfig(const Geometry& g) {
+  return {
       {"architectures", {"DeepseekV3ForCausalLM"}},
       {"attention_bias", false},
       {"attention_dropout", 0.0},
@@ -70,6 +68,51 @@ std::string ConfigJson(const Geometry& g) {
       {"v_head_dim", g.v_head_dim},
       {"vocab_size", g.vocab_rows},
   };
+}
+
+nlohmann::json Qwen3Config(const Geometry& g) {
+  return {
+      {"architectures", {"Qwen3MoeForCausalLM"}},
+      {"attention_bias", false},
+      {"attention_dropout", 0.0},
+      {"bos_token_id", kBosId},
+      {"decoder_sparse_step", 1},
+      {"eos_token_id", kEosId},
+      {"head_dim", g.v_head_dim},
+      {"hidden_act", "silu"},
+      {"hidden_size", g.hidden},
+      {"initializer_range", 0.02},
+      {"intermediate_size", 3 * g.moe_intermediate},
+      {"max_position_embeddings", 40960},
+      {"max_window_layers", g.layers},
+      {"mlp_only_layers", nlohmann::json::array()},
+      {"model_type", "qwen3_moe"},
+      {"moe_intermediate_size", g.moe_intermediate},
+      {"norm_topk_prob", true},
+      {"num_attention_heads", g.heads},
+      {"num_experts", g.experts},
+      {"num_experts_per_tok", g.experts_per_token},
+      {"num_hidden_layers", g.layers},
+      {"num_key_value_heads", g.kv_heads},
+      {"output_router_logits", false},
+      {"rms_norm_eps", 1e-06},
+      {"rope_scaling", nullptr},
+      {"rope_theta", 1000000.0},
+      {"router_aux_loss_coef", 0.001},
+      {"sliding_window", nullptr},
+      {"tie_word_embeddings", false},
+      {"torch_dtype", "bfloat16"},
+      {"transformers_version", "4.51.0"},
+      {"use_cache", true},
+      {"use_sliding_window", false},
+      {"vocab_size", g.vocab_rows},
+  };
+}
+
+}  // namespace
+
+std::string ConfigJson(const Geometry& g) {
+  nlohmann::json json = g.kv_heads > 0 ? Qwen3Config(g) : DeepSeekConfig(g);
   if (g.fp8) {
     json["quantization_config"] = {{"activation_scheme", "dynamic"},
                                    {"fmt", "e4m3"},

@@ -30,6 +30,25 @@ Geometry Tiny() {
   return g;
 }
 
+// Grouped queries whose heads together are wider than the hidden size, as the published ones are. Every layer has
+// experts.
+Geometry TinyQwen3() {
+  Geometry g;
+  g.hidden = 256;
+  g.layers = 3;
+  g.heads = 8;
+  g.kv_heads = 2;
+  g.v_head_dim = 64;
+  g.moe_intermediate = 192;
+  g.experts = 16;
+  g.experts_per_token = 4;
+  g.groups = 1;
+  g.topk_groups = 1;
+  g.vocab_rows = 2048;
+  g.shard_bytes = 4'000'000;
+  return g;
+}
+
 // DeepSeek-V3 itself, except for the number of layers.
 Geometry Layer() {
   Geometry g;
@@ -76,8 +95,9 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t hi
 }  // namespace
 
 absl::StatusOr<Geometry> ResolveGeometry(const MakeModelOptions& options) {
-  if (options.preset != "tiny" && options.preset != "layer") {
-    return absl::InvalidArgumentError(absl::StrCat("--preset \"", options.preset, "\" is unknown; use tiny or layer"));
+  if (options.preset != "tiny" && options.preset != "tiny-qwen3" && options.preset != "layer") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--preset \"", options.preset, "\" is unknown; use tiny, tiny-qwen3 or layer"));
   }
   if (options.weights != "fp8" && options.weights != "bf16") {
     return absl::InvalidArgumentError(absl::StrCat("--weights \"", options.weights, "\" is unknown; use fp8 or bf16"));
@@ -87,7 +107,7 @@ absl::StatusOr<Geometry> ResolveGeometry(const MakeModelOptions& options) {
   MOE_RETURN_IF_ERROR(CheckRange("--vocab-rows", options.vocab_rows, 1, kMaxVocabRows));
   MOE_RETURN_IF_ERROR(CheckRange("--shard-bytes", options.shard_bytes, 1, int64_t{1} << 50));
 
-  Geometry g = options.preset == "tiny" ? Tiny() : Layer();
+  Geometry g = options.preset == "tiny" ? Tiny() : options.preset == "layer" ? Layer() : TinyQwen3();
   g.fp8 = options.weights == "fp8";
   if (options.layers != 0) g.layers = options.layers;
   if (options.experts != 0) AdaptRouting(options.experts, &g);

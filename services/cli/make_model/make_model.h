@@ -1,5 +1,5 @@
-// Writes a checkpoint that has the exact layout of a published DeepSeek-V3, filled with reproducible random weights:
-// for tests, demos and measurements on machines that cannot hold (or download) the real one.
+// Writes a checkpoint that has the exact layout of a published DeepSeek-V3 or Qwen3-MoE, filled with reproducible
+// random weights: for tests, demos and measurements on machines that cannot hold (or download) the real one.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ namespace moestro {
 struct MakeModelOptions {
   // "tiny":  a few layers, tens of megabytes, every irregularity of the real layout (edge blocks, padding rows, a
   //          multi-token-prediction layer, several shards, a weight whose scale lies in another shard).
+  // "tiny-qwen3": the same of a Qwen3-MoE: grouped queries, a softmax router, experts in every layer.
   // "layer": the true DeepSeek-V3 geometry with few layers and no multi-token-prediction layer.
   std::string preset = "tiny";
   std::string out_dir = {};     // created; must be absent or empty unless `force`

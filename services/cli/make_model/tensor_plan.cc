@@ -83,7 +83,18 @@ class Planner {
     Linear(prefix + "down_proj.weight", g_.hidden, width, down_gain);
   }
 
+  void GroupedAttention(const std::string& prefix) {
+    const int64_t dim = g_.v_head_dim;
+    Linear(prefix + "q_proj.weight", g_.heads * dim, g_.hidden);
+    Norm(prefix + "q_norm.weight", dim);
+    Linear(prefix + "k_proj.weight", g_.kv_heads * dim, g_.hidden);
+    Norm(prefix + "k_norm.weight", dim);
+    Linear(prefix + "v_proj.weight", g_.kv_heads * dim, g_.hidden);
+    Linear(prefix + "o_proj.weight", g_.hidden, g_.heads * dim, kAttentionOutGain);
+  }
+
   void Attention(const std::string& prefix) {
+    if (g_.kv_heads > 0) return GroupedAttention(prefix);
     Linear(prefix + "q_a_proj.weight", g_.q_lora_rank, g_.hidden);
     Norm(prefix + "q_a_layernorm.weight", g_.q_lora_rank);
     Linear(prefix + "q_b_proj.weight", g_.heads * g_.qk_head_dim(), g_.q_lora_rank, kQueryGain);
@@ -95,11 +106,12 @@ class Planner {
 
   void Moe(const std::string& prefix) {
     Normal(prefix + "gate.weight", {g_.experts, g_.hidden}, 0, Deviation(kRouterGain, g_.hidden));
-    Normal(prefix + "gate.e_score_correction_bias", {g_.experts}, 0, kBiasDeviation, DType::kF32);
+    const bool deepseek = g_.kv_heads == 0;
+    if (deepseek) Normal(prefix + "gate.e_score_correction_bias", {g_.experts}, 0, kBiasDeviation, DType::kF32);
     for (int64_t expert = 0; expert < g_.experts; ++expert) {
       Mlp(absl::StrCat(prefix, "experts.", expert, "."), g_.moe_intermediate, kExpertDownGain);
     }
-    Mlp(prefix + "shared_experts.", g_.moe_intermediate, kMlpDownGain);
+    if (deepseek) Mlp(prefix + "shared_experts.", g_.moe_intermediate, kMlpDownGain);
   }
 
   void DecoderLayer(int64_t layer, bool moe) {

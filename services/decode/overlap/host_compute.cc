@@ -14,12 +14,7 @@ namespace moestro {
 struct HostCompute::LaneState {
   LaneState(const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows, int threads)
       : pool(threads),
-        context{.spec = spec,
-                .kernels = kernels,
-                .pool = pool,
-                .activations = Activations(spec, max_rows, threads),
-                .absorbed_attention = FlashAttention(kernels, pool, AbsorbedShape(spec)),
-                .unabsorbed_attention = FlashAttention(kernels, pool, UnabsorbedShape(spec))},
+        context(spec, kernels, pool, max_rows),
         gate(max_rows * spec.shared_intermediate_size()),
         up(max_rows * spec.shared_intermediate_size()),
         shared(max_rows * spec.hidden_size),

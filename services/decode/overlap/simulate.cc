@@ -8,6 +8,7 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/device/sim/sim_device.h"
+#include "common/model/attention.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/split.h"
 
@@ -58,7 +59,7 @@ class SimulatedCompute final : public DecodeCompute {
       products.memory_bytes += 4 * static_cast<double>(spec_.num_experts * spec_.hidden_size);
     MOE_RETURN_IF_ERROR(Launch(products, stream));
     const auto visible = static_cast<double>(lanes_[static_cast<size_t>(lane)].visible);
-    const auto pair = static_cast<double>(spec_.num_heads * (spec_.kv_dim() + spec_.kv_lora_rank));
+    const auto pair = static_cast<double>(spec_.num_heads * PairProducts(spec_, MlaForm::kAbsorbed));
     MOE_RETURN_IF_ERROR(Launch({.attention_flops = 2 * pair * visible,
                                 .memory_bytes = 2 * static_cast<double>(spec_.kv_dim()) * visible,
                                 .kernels = 0},

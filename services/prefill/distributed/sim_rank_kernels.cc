@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/kv/format.h"
+#include "common/model/attention.h"
 #include "common/model/prompt_forward.h"
 #include "services/prefill/distributed/traffic.h"
 #include "services/prefill/stream/simulate.h"
@@ -79,7 +80,7 @@ device::Kernel SimRankKernels::AttendTo(const Step& step, const StagedModule& at
 
 // Merging: sums of one part more than once.
 device::Kernel SimRankKernels::FinishAttention(const Step&, const StagedModule&, int64_t) {
-  const int64_t width = run_.form == MlaForm::kAbsorbed ? spec_.kv_lora_rank : spec_.v_head_dim;
+  const int64_t width = SumWidth(spec_, run_.form);
   return Moves("attended", run_.ranks() * 2 * run_.own_rows() * spec_.num_heads * width * kF32);
 }
 

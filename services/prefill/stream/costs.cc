@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/model/attention.h"
+
 namespace moestro {
 namespace {
 
@@ -49,17 +51,15 @@ void AddAttention(const ModelSpec& spec, const AttentionWeights& w, MlaForm form
   AddLinear(w.q_a, rows, cost);
   AddLinear(w.q_b, rows, cost);
   AddLinear(w.kv_a, rows, cost);
+  AddLinear(w.k, rows, cost);
+  AddLinear(w.v, rows, cost);
   AddLinear(w.o, rows, cost);
-  if (form == MlaForm::kAbsorbed) {
-    AddLinear(w.kv_b, rows, cost);  // its key half transposed, on queries; its value half on what was attended
-    cost.attention_flops += 2 * heads * static_cast<double>(spec.kv_dim() + spec.kv_lora_rank) * load.visible_pairs;
-  } else {
-    AddLinear(w.kv_b, load.context, cost);
-    cost.attention_flops += 2 * heads * static_cast<double>(spec.qk_head_dim() + spec.v_head_dim) * load.visible_pairs;
-  }
+  // Absorbed: its key half transposed, on queries; its value half on what was attended.
+  AddLinear(w.kv_b, form == MlaForm::kAbsorbed ? rows : load.context, cost);
+  cost.attention_flops += 2 * heads * static_cast<double>(PairProducts(spec, form)) * load.visible_pairs;
   const int64_t queries = spec.num_heads * spec.qk_head_dim();
   AddElementwise(rows, 2 * spec.hidden_size, cost);                    // norm
-  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);  // norms of the ranks
+  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);  // norms of the ranks or heads
   AddElementwise(rows, 2 * queries, cost);                             // rotation
   AddElementwise(rows, 2 * spec.kv_dim(), cost);                       // writing the cache
   AddElementwise(rows, 3 * spec.hidden_size, cost);                    // adding to the residual

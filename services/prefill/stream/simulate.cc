@@ -62,10 +62,17 @@ ModelWeights ShapesOnly(const ModelSpec& spec, DType linear) {
     }
     attention.q_b =
         layout.Linear(spec.num_heads * spec.qk_head_dim(), spec.q_lora_rank > 0 ? spec.q_lora_rank : spec.hidden_size);
-    attention.kv_a = layout.Linear(spec.kv_dim(), spec.hidden_size);
-    attention.kv_a_norm = layout.Floats(spec.kv_lora_rank);
-    attention.kv_b = layout.Linear(spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
-    attention.key_transposed = layout.Linear(spec.num_heads * spec.kv_lora_rank, spec.qk_nope_head_dim);
+    if (spec.has_grouped_queries()) {
+      attention.k = layout.Linear(spec.num_kv_heads * spec.v_head_dim, spec.hidden_size);
+      attention.v = layout.Linear(spec.num_kv_heads * spec.v_head_dim, spec.hidden_size);
+      attention.q_norm = layout.Floats(spec.v_head_dim);
+      attention.k_norm = layout.Floats(spec.v_head_dim);
+    } else {
+      attention.kv_a = layout.Linear(spec.kv_dim(), spec.hidden_size);
+      attention.kv_a_norm = layout.Floats(spec.kv_lora_rank);
+      attention.kv_b = layout.Linear(spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
+      attention.key_transposed = layout.Linear(spec.num_heads * spec.kv_lora_rank, spec.qk_nope_head_dim);
+    }
     attention.o = layout.Linear(spec.hidden_size, spec.num_heads * spec.v_head_dim);
     FeedForwardWeights& mlps = layer.feed_forward;
     mlps.norm = layout.Floats(spec.hidden_size);
@@ -74,7 +81,7 @@ ModelWeights ShapesOnly(const ModelSpec& spec, DType linear) {
       continue;
     }
     mlps.router = layout.Floats(spec.num_experts * spec.hidden_size);
-    mlps.bias = layout.Floats(spec.num_experts);
+    if (spec.softmax_router == 0) mlps.bias = layout.Floats(spec.num_experts);
     if (spec.num_shared_experts > 0) mlps.always = layout.Mlp(spec.hidden_size, spec.shared_intermediate_size());
     for (int64_t e = 0; e < spec.num_experts; ++e) {
       mlps.experts.push_back(layout.Mlp(spec.hidden_size, spec.moe_intermediate_size));

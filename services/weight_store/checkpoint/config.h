@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Families: deepseek_v3 and kimi_k2. Both spellings of a config are read (rope_theta + rope_scaling, or
+// Families: deepseek_v3, kimi_k2 and qwen3_moe. Both spellings of a config are read (rope_theta + rope_scaling, or
 // rope_parameters; torch_dtype or dtype). `tokenizer_json` may be empty: then every row of the vocabulary counts as a
 // token. The result satisfies every relation that the engine relies on, and no size derived from it overflows int64.
 // UNIMPLEMENTED: another family, or a value that this engine does not implement (quantisation, rope type, router).

@@ -3,11 +3,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "services/weight_store/checkpoint/config_limits.h"
 
 namespace moestro {
 namespace {
-
-constexpr int64_t kMaxPositions = int64_t{1} << 27;
 
 // "default" when neither spelling is there.
 std::string RopeType(JsonFields& rope) {
@@ -44,7 +43,6 @@ void ReadRope(JsonFields& config, ModelSpec* spec) {
   spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
   if (rope.NumberOr("partial_rotary_factor", 1, 0, 1) != 1)
     rope.Unsupported("partial_rotary_factor", "only 1 is supported");
-  config.OnlyBool("rope_interleave", true);
   if (rope.object().empty()) return;
   if (RopeType(rope) == "yarn") ReadYarn(config, rope, &spec->yarn);
 }

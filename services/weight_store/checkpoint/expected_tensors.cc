@@ -37,6 +37,10 @@ class Lister {
 
   void AddAttention(const std::string& prefix) {
     const int64_t hidden = spec_.hidden_size, heads = spec_.num_heads;
+    if (spec_.has_grouped_queries()) {
+      AddGroupedQueries(prefix);
+      return;
+    }
     Add(prefix + "q_a_proj.weight", {spec_.q_lora_rank, hidden}, Kind::kLinear);
     Add(prefix + "q_a_layernorm.weight", {spec_.q_lora_rank}, Kind::kNorm);
     Add(prefix + "q_b_proj.weight", {heads * spec_.qk_head_dim(), spec_.q_lora_rank}, Kind::kLinear);
@@ -47,9 +51,19 @@ class Lister {
     Add(prefix + "o_proj.weight", {hidden, heads * spec_.v_head_dim}, Kind::kLinear);
   }
 
+  void AddGroupedQueries(const std::string& prefix) {
+    const int64_t hidden = spec_.hidden_size, dim = spec_.v_head_dim;
+    Add(prefix + "q_proj.weight", {spec_.num_heads * dim, hidden}, Kind::kLinear);
+    Add(prefix + "q_norm.weight", {dim}, Kind::kNorm);
+    Add(prefix + "k_proj.weight", {spec_.num_kv_heads * dim, hidden}, Kind::kLinear);
+    Add(prefix + "k_norm.weight", {dim}, Kind::kNorm);
+    Add(prefix + "v_proj.weight", {spec_.num_kv_heads * dim, hidden}, Kind::kLinear);
+    Add(prefix + "o_proj.weight", {hidden, spec_.num_heads * dim}, Kind::kLinear);
+  }
+
   void AddExperts(const std::string& prefix) {
     Add(prefix + "gate.weight", {spec_.num_experts, spec_.hidden_size}, Kind::kRouter);
-    Add(prefix + "gate.e_score_correction_bias", {spec_.num_experts}, Kind::kBias);
+    if (spec_.softmax_router == 0) Add(prefix + "gate.e_score_correction_bias", {spec_.num_experts}, Kind::kBias);
     for (int64_t expert = 0; expert < spec_.num_experts; ++expert) {
       AddMlp(absl::StrCat(prefix, "experts.", expert, "."), spec_.moe_intermediate_size);
     }

@@ -37,8 +37,7 @@ std::span<const double> ValidLogits(const ModelSpec& spec, const std::vector<dou
 }
 
 // Against exact arithmetic, and every kernel table and form of MLA against each other.
-void ExpectCloseToExact(bool fp8) {
-  const ModelSpec spec = SmallSpec();
+void ExpectCloseToExact(const ModelSpec& spec, bool fp8) {
   // Biases decide the routing: a choice between experts is not continuous, so that no tolerance covers another choice.
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
   const std::vector<int32_t> tokens = RandomTokens(kTokens, spec.token_count, 3);
@@ -64,9 +63,16 @@ void ExpectCloseToExact(bool fp8) {
   }
 }
 
-TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) { ExpectCloseToExact(true); }
+TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), true); }
 
-TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(false); }
+TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), false); }
+
+// Without biases no choice is sure but that of all experts.
+TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;
+  for (const bool fp8 : {true, false}) ExpectCloseToExact(spec, fp8);
+}
 
 // Against the reference with the engine's roundings, in models of one layer: what remains is the error of F32 sums,
 // some 2^-20 of the logits for each of about 8 linears, together well below 2^-17; one rounding too many or too few
@@ -122,6 +128,30 @@ TEST(EngineRoundings, DirectQueriesAndPlainRope) {
   spec.rms_norm_eps = 1e-2;  // large enough to see which norm has which
   spec.lora_norm_eps = 1e-3;
   ExpectSameRoundings("direct queries", spec);
+}
+
+ModelSpec OneGroupedLayer() {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_layers = 1;
+  return spec;
+}
+
+TEST(EngineRoundings, GroupedQueries) { ExpectSameRoundings("grouped queries", OneGroupedLayer()); }
+
+TEST(EngineRoundings, OneKvHeadPlainRopeWeightsAsTheyAre) {
+  ModelSpec spec = OneGroupedLayer();
+  spec.num_kv_heads = 1;
+  spec.yarn = {};
+  spec.rms_norm_eps = 1e-2;  // large enough to see in the norms of heads
+  spec.norm_topk_prob = 0;
+  ExpectSameRoundings("one kv head", spec, /*fp8=*/false);
+}
+
+TEST(EngineRoundings, AKvHeadForEveryHead) {
+  ModelSpec spec = OneGroupedLayer();
+  spec.num_kv_heads = spec.num_heads;
+  spec.qk_rope_head_dim = spec.v_head_dim = 128;
+  ExpectSameRoundings("no groups", spec);
 }
 
 TEST(EngineRoundings, YarnThatScalesTheAmplitude) {

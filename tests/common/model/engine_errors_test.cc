@@ -34,6 +34,37 @@ TEST(EngineCreate, NamesWhatTheSegmentLacks) {
   }
 }
 
+TEST(EngineCreate, NamesMissingTensorsOfGroupedQueries) {
+  for (const char* name : {"model.layers.0.self_attn.k_proj.weight", "model.layers.2.self_attn.q_norm.weight"}) {
+    const absl::Status status = CreateStatus({.spec = SmallGroupedSpec(), .omitted = {name}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << name;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+  }
+}
+
+TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
+  SyntheticSegment model = MakeSyntheticSegment({.spec = SmallGroupedSpec()});
+  ModelSpec& spec = reinterpret_cast<SegmentHeader*>(model.memory.data())->spec;
+  const ModelSpec good = spec;
+  WorkerPool pool(1);
+  EXPECT_TRUE(Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).ok());
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"num_kv_heads", [&] { spec.num_kv_heads = 3; }},
+      {"num_kv_heads", [&] { spec.num_kv_heads = -1; }},
+      {"v_head_dim", [&] { spec.v_head_dim = spec.qk_rope_head_dim = 32; }},
+      {"qk_rope_head_dim", [&] { spec.qk_rope_head_dim = 32; }},
+      {"kv_lora_rank", [&] { spec.kv_lora_rank = 64; }},
+      {"q_lora_rank", [&] { spec.q_lora_rank = 64; }},
+      {"qk_nope_head_dim", [&] { spec.qk_nope_head_dim = 64; }}};
+  for (const auto& [field, damage] : cases) {
+    spec = good;
+    damage();
+    const absl::Status status = Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(status.message(), HasSubstr(field));
+  }
+}
+
 TEST(EngineCreate, RefusesShapesThatDoNotFitTheSpec) {
   SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
   WorkerPool pool(1);

@@ -12,31 +12,40 @@ namespace {
 
 constexpr int64_t kTokens = 130;  // two page boundaries
 
-const SyntheticSegment& Model() {
+enum class Attention { kAbsorbed, kUnabsorbed, kGrouped };
+
+const SyntheticSegment& LatentModel() {
   static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
   return model;
 }
+const SyntheticSegment& GroupedModel() {
+  static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallGroupedSpec()});
+  return model;
+}
 
-class EngineInvariance : public ::testing::TestWithParam<std::tuple<int, MlaForm>> {
+class EngineInvariance : public ::testing::TestWithParam<std::tuple<int, Attention>> {
  protected:
   const CpuKernels& kernels() const { return *AvailableKernels()[std::get<0>(GetParam())]; }
-  MlaForm form() const { return std::get<1>(GetParam()); }
+  Attention attention() const { return std::get<1>(GetParam()); }
+  MlaForm form() const { return attention() == Attention::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
+  const SyntheticSegment& Model() const { return attention() == Attention::kGrouped ? GroupedModel() : LatentModel(); }
+  const ModelSpec& spec() const { return Model().segment->spec(); }
   std::unique_ptr<Engine> MakeEngine(WorkerPool& pool, int64_t max_rows = kTokens) const {
     auto engine = Engine::Create(*Model().segment, kernels(), pool, {.max_rows = max_rows});
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
-  const std::vector<int32_t> tokens_ = RandomTokens(kTokens, SmallSpec().token_count, 7);
+  const std::vector<int32_t> tokens_ = RandomTokens(kTokens, spec().token_count, 7);
 };
 
 TEST_P(EngineInvariance, ChunkSize) {
   WorkerPool pool(1);
   const auto engine = MakeEngine(pool);
-  const TestSequence whole(SmallSpec(), kTokens);
+  const TestSequence whole(spec(), kTokens);
   const Logits expected = RunPrompt(*engine, whole, tokens_, kTokens, form());
   ASSERT_EQ(expected.size(), static_cast<size_t>(kTokens));
   for (const int64_t chunk : {1, 7, 64}) {
-    const TestSequence sequence(SmallSpec(), kTokens);
+    const TestSequence sequence(spec(), kTokens);
     EXPECT_TRUE(SameBits(RunPrompt(*engine, sequence, tokens_, chunk, form()), expected)) << chunk;
     EXPECT_EQ(sequence.Contents(kTokens), whole.Contents(kTokens)) << chunk;
   }
@@ -44,13 +53,13 @@ TEST_P(EngineInvariance, ChunkSize) {
 
 TEST_P(EngineInvariance, ThreadsAndDomains) {
   WorkerPool one(1);
-  const TestSequence sequence(SmallSpec(), kTokens);
+  const TestSequence sequence(spec(), kTokens);
   const Logits expected = RunPrompt(*MakeEngine(one), sequence, tokens_, kTokens, form());
   for (const auto& [threads, domains] :
        {std::pair(2, 1), std::pair(5, 1), std::pair(2, 2), std::pair(5, 2), std::pair(3, 3)}) {
     for (const int64_t chunk : {7, 130}) {
       WorkerPool pool({.threads = threads, .domains = domains});
-      const TestSequence other(SmallSpec(), kTokens);
+      const TestSequence other(spec(), kTokens);
       EXPECT_TRUE(SameBits(RunPrompt(*MakeEngine(pool), other, tokens_, chunk, form()), expected))
           << threads << " threads, " << domains << " domains, chunks of " << chunk;
       EXPECT_EQ(other.Contents(kTokens), sequence.Contents(kTokens));
@@ -69,10 +78,10 @@ TEST_P(EngineInvariance, Batching) {
   std::vector<TestSequence> sequences;
   std::vector<KvPages> pages;
   for (int i = 0; i < 3; ++i) {
-    prompts.push_back(RandomTokens(lengths[i], SmallSpec().token_count, 100 + i));
-    const TestSequence alone(SmallSpec(), lengths[i]);
+    prompts.push_back(RandomTokens(lengths[i], spec().token_count, 100 + i));
+    const TestSequence alone(spec(), lengths[i]);
     expected.push_back(RunPrompt(*engine, alone, prompts[i], lengths[i], form()));
-    sequences.emplace_back(SmallSpec(), lengths[i]);
+    sequences.emplace_back(spec(), lengths[i]);
     pages.push_back(sequences[i].pages());
   }
   std::vector<Logits> actual(3);
@@ -95,7 +104,7 @@ TEST_P(EngineInvariance, Batching) {
 TEST_P(EngineInvariance, RowsWithoutLogits) {
   WorkerPool pool(1);
   const auto engine = MakeEngine(pool);
-  const TestSequence sequence(SmallSpec(), kTokens);
+  const TestSequence sequence(spec(), kTokens);
   const Logits expected = RunPrompt(*engine, sequence, tokens_, kTokens, form());
   std::vector<EngineRow> rows = MakeRows(tokens_, 0);
   for (EngineRow& row : rows) row.wants_logits = row.position % 5 == 3;
@@ -113,9 +122,9 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
 
 // With many heads and few rows, one task of absorbed attention takes several heads; how many depends on the threads.
 TEST_P(EngineInvariance, ManyHeads) {
-  ModelSpec spec = SmallSpec();
-  spec.num_layers = spec.first_dense_layers = 1;
-  spec.num_heads = 13;
+  ModelSpec spec = this->spec();
+  spec.num_layers = 1;
+  spec.num_heads = attention() == Attention::kGrouped ? 14 : 13;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
   Logits expected;
   for (const auto& [threads, chunk] : {std::pair(1, 64), std::pair(1, 1), std::pair(2, 1), std::pair(1, 5)}) {
@@ -132,8 +141,8 @@ TEST_P(EngineInvariance, ManyHeads) {
 // With 64 rows or more and wide layers, a task takes several row groups (TaskGroups), the last of them fewer.
 TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   constexpr int64_t kManyTokens = 66;
-  ModelSpec spec = SmallSpec();
-  spec.num_layers = 2;  // a dense one and one with experts
+  ModelSpec spec = this->spec();
+  spec.num_layers = 2;  // MLA: a dense one and one with experts
   spec.hidden_size = spec.intermediate_size = 1100;
   spec.moe_intermediate_size = 300;
   ASSERT_GT(TaskGroups(kManyTokens, RowGroups({.rows = spec.hidden_size}), 1), 1);
@@ -152,14 +161,16 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   }
 }
 
-std::string Name(const ::testing::TestParamInfo<std::tuple<int, MlaForm>>& info) {
+std::string Name(const ::testing::TestParamInfo<std::tuple<int, Attention>>& info) {
+  const char* const names[] = {"_absorbed", "_unabsorbed", "_grouped"};
   return std::string(AvailableKernels()[std::get<0>(info.param)]->isa) +
-         (std::get<1>(info.param) == MlaForm::kAbsorbed ? "_absorbed" : "_unabsorbed");
+         names[static_cast<int>(std::get<1>(info.param))];
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, EngineInvariance,
                          ::testing::Combine(::testing::Range(0, static_cast<int>(AvailableKernels().size())),
-                                            ::testing::Values(MlaForm::kAbsorbed, MlaForm::kUnabsorbed)),
+                                            ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed,
+                                                              Attention::kGrouped)),
                          Name);
 
 }  // namespace

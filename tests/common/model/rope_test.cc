@@ -107,6 +107,17 @@ TEST(Rope, RotatesAdjacentPairs) {
   EXPECT_FLOAT_EQ(x[3], 1.2f);
 }
 
+TEST(Rope, RotatesHalves) {
+  float x[4] = {1, 0, 0, 2};
+  const float cosine[2] = {0, 0.6f};
+  const float sine[2] = {1, 0.8f};
+  RotateHalves(cosine, sine, 2, x);
+  EXPECT_FLOAT_EQ(x[0], 0);
+  EXPECT_FLOAT_EQ(x[1], -1.6f);
+  EXPECT_FLOAT_EQ(x[2], 1);
+  EXPECT_FLOAT_EQ(x[3], 1.2f);
+}
+
 TEST(Rope, ScoresDependOnTheDistanceOnly) {
   const Rope rope(DeepSeekV3());
   const auto score = [&](int64_t query_position, int64_t key_position) {

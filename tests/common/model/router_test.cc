@@ -144,5 +144,40 @@ TEST(Router, NanIsAnError) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("expert 1"));
 }
 
+// Qwen3-MoE: softmax over all experts, then the largest.
+ModelSpec SoftmaxSpec(int64_t experts, int64_t per_token) {
+  ModelSpec spec = Spec(experts, per_token, 1, 1);
+  spec.softmax_router = 1;
+  spec.routed_scaling_factor = 1;
+  return spec;
+}
+
+TEST(Router, SoftmaxOverAllExpertsWithoutABias) {
+  const std::vector<float> logits = {std::log(1.0f), std::log(5.0f), std::log(2.0f), std::log(8.0f)};
+  ModelSpec spec = SoftmaxSpec(4, 2);
+  auto chosen = Choose(spec, logits, {});
+  EXPECT_THAT(Ids(chosen), ElementsAre(1, 3));
+  EXPECT_NEAR(chosen[0].weight, 5.0 / 13, 1e-6);
+  EXPECT_NEAR(chosen[1].weight, 8.0 / 13, 1e-6);
+  spec.norm_topk_prob = 0;
+  chosen = Choose(spec, logits, {});
+  EXPECT_NEAR(chosen[0].weight, 5.0 / 16, 1e-6);
+  EXPECT_NEAR(chosen[1].weight, 8.0 / 16, 1e-6);
+}
+
+TEST(Router, SoftmaxOfLargeLogitsAndTies) {
+  const auto chosen = Choose(SoftmaxSpec(5, 2), {-300, 200, 200, 200, -100}, {});
+  EXPECT_THAT(Ids(chosen), ElementsAre(1, 2));
+  EXPECT_FLOAT_EQ(chosen[0].weight, 0.5);
+}
+
+TEST(Router, SoftmaxOfNanIsAnError) {
+  std::vector<ExpertChoice> chosen(1);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::vector<float>& logits : {std::vector<float>{1, nan, 0}, {nan, 1, 0}, {0, 1, nan}}) {
+    EXPECT_EQ(ChooseExperts(SoftmaxSpec(3, 1), logits, {}, chosen).code(), absl::StatusCode::kInternal);
+  }
+}
+
 }  // namespace
 }  // namespace moestro

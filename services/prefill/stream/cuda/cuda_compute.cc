@@ -23,6 +23,10 @@ const uint8_t* BytesOf(const void* data) { return static_cast<const uint8_t*>(da
 }  // namespace
 
 absl::Status CudaCompute::CheckSupported(const ModelSpec& spec) {
+  if (spec.has_grouped_queries()) {
+    return absl::FailedPreconditionError(
+        "prefill with CUDA is there for multi-head latent attention, not for grouped queries");
+  }
   if (spec.qk_nope_head_dim != 128 || spec.qk_rope_head_dim != 64 || spec.v_head_dim != 128) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the CUDA kernels have attention heads of 128 + 64 numbers and values of 128, not of %d + %d "

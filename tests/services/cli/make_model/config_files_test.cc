@@ -40,6 +40,17 @@ TEST(ConfigFilesTest, RealGeometryHasThePublishedValues) {
   EXPECT_THAT(config["quantization_config"]["weight_block_size"], ElementsAre(128, 128));
 }
 
+TEST(ConfigFilesTest, Qwen3) {
+  const json config = json::parse(ConfigJson(*ResolveGeometry({.preset = "tiny-qwen3"})));
+  EXPECT_THAT(config["architectures"], ElementsAre("Qwen3MoeForCausalLM"));
+  EXPECT_EQ(config["model_type"], "qwen3_moe");
+  EXPECT_EQ(config["num_key_value_heads"], 2);
+  EXPECT_EQ(config["head_dim"], 64);
+  EXPECT_EQ(config["num_experts"], 16);
+  EXPECT_EQ(config["quantization_config"]["quant_method"], "fp8");
+  EXPECT_FALSE(config.contains("kv_lora_rank"));
+}
+
 TEST(ConfigFilesTest, DequantisedCheckpointsAnnounceNoQuantisation) {
   EXPECT_FALSE(json::parse(ConfigJson(*ResolveGeometry({.weights = "bf16"}))).contains("quantization_config"));
   EXPECT_EQ(json::parse(ConfigJson(*ResolveGeometry({})))["num_nextn_predict_layers"], 1);

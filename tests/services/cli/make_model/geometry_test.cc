@@ -28,6 +28,15 @@ TEST(GeometryTest, LayerIsTheRealGeometry) {
   EXPECT_EQ(g->vocab_rows, 129280);
 }
 
+TEST(GeometryTest, TinyQwen3HasWideHeadsAndNoDenseLayer) {
+  const auto g = ResolveGeometry({.preset = "tiny-qwen3"});
+  ASSERT_TRUE(g.ok());
+  EXPECT_GT(g->heads * g->v_head_dim, g->hidden);
+  EXPECT_EQ(g->heads % g->kv_heads, 0);
+  EXPECT_EQ(g->dense_layers, 0);
+  EXPECT_EQ(g->mtp_layers, 0);
+}
+
 TEST(GeometryTest, OverridesReplaceThePreset) {
   const auto g = ResolveGeometry({.layers = 7, .vocab_rows = 4096, .shard_bytes = 123, .weights = "bf16"});
   ASSERT_TRUE(g.ok());
@@ -38,7 +47,7 @@ TEST(GeometryTest, OverridesReplaceThePreset) {
 }
 
 TEST(GeometryTest, RoutingStaysValidForEveryNumberOfExperts) {
-  for (const char* preset : {"tiny", "layer"}) {
+  for (const char* preset : {"tiny", "tiny-qwen3", "layer"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto g = ResolveGeometry({.preset = preset, .experts = experts});
       ASSERT_TRUE(g.ok());

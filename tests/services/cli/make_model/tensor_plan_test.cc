@@ -37,6 +37,21 @@ TEST(TensorPlanTest, RealGeometryHasThePublishedShapes) {
   EXPECT_EQ(plan.count("model.layers.2.enorm.weight"), 0u);
 }
 
+TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-qwen3"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_proj.weight"), ElementsAre(512, 256));
+  EXPECT_THAT(shape("self_attn.k_proj.weight"), ElementsAre(128, 256));
+  EXPECT_THAT(shape("self_attn.v_proj.weight_scale_inv"), ElementsAre(1, 2));
+  EXPECT_THAT(shape("self_attn.q_norm.weight"), ElementsAre(64));
+  EXPECT_THAT(shape("self_attn.k_norm.weight"), ElementsAre(64));
+  EXPECT_THAT(shape("self_attn.o_proj.weight"), ElementsAre(256, 512));
+  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(16, 256));
+  EXPECT_THAT(plan.at("model.layers.0.mlp.experts.15.down_proj.weight").shape, ElementsAre(256, 192));
+  EXPECT_EQ(plan.count("model.layers.2.mlp.gate.e_score_correction_bias"), 0u);
+  EXPECT_EQ(plan.count("model.layers.2.mlp.shared_experts.gate_proj.weight"), 0u);
+}
+
 // 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
 TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
   Geometry g = *ResolveGeometry({.preset = "layer", .layers = 61});

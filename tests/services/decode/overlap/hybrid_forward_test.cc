@@ -44,7 +44,8 @@ class RandomDelays {
 
 class HybridForwardTest : public testing::Test {
  protected:
-  HybridForwardTest() {
+  explicit HybridForwardTest(const ModelSpec& small = SmallSpec())
+      : model_(MakeSyntheticSegment({.spec = small, .nan_token = kNanToken})) {
     for (int i = 0; i < kMaxBatch; ++i) {
       prompts_.push_back(RandomTokens(20 + 13 * i, spec().token_count - 20, 100 + i));
       for (int32_t& token : prompts_.back()) token += 20;
@@ -106,7 +107,7 @@ class HybridForwardTest : public testing::Test {
   }
 
   static constexpr int64_t kTokens = 200;
-  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec(), .nan_token = kNanToken});
+  const SyntheticSegment model_;
   WorkerPool pool_{2};
   const std::unique_ptr<Engine> engine_ =
       Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kMaxRows}).value();
@@ -125,6 +126,22 @@ TEST_F(HybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
     }
   }
   EXPECT_EQ(hybrid.forward().overlapped_steps(), 7 * 8 / 2);
+}
+
+class GroupedHybridForwardTest : public HybridForwardTest {
+ protected:
+  GroupedHybridForwardTest() : HybridForwardTest(SmallGroupedSpec()) {}
+};
+
+TEST_F(GroupedHybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
+  size_t cut = 0;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  for (int64_t batch = 1; batch <= kMaxBatch; ++batch) {
+    for (cut = 1; cut <= static_cast<size_t>(batch); ++cut) {
+      ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
+    }
+  }
+  for (cut = 1; cut <= 4; ++cut) ExpectTheEnginesBits(hybrid.forward(), Step(4, 20), testing::PrintToString(cut));
 }
 
 TEST_F(HybridForwardTest, HasTheEnginesBitsWithPromptsInTheStep) {

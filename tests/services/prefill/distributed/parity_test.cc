@@ -144,5 +144,30 @@ TEST_F(OddDistributedTest, NoSharedExpertsNoQueryRank) {
   for (const MlaForm form : kForms) ExpectAgrees(170, {.ranks = 3, .form = form});
 }
 
+// Grouped queries: ranks pass keys and values around.
+class GroupedDistributedTest : public DistributedTest {
+ protected:
+  // All experts are chosen: without biases nothing else is sure.
+  static ModelSpec Spec() {
+    ModelSpec spec = SmallGroupedSpec();
+    spec.num_experts = spec.experts_per_token;
+    return spec;
+  }
+  GroupedDistributedTest() : DistributedTest(Spec()) {}
+};
+
+TEST_F(GroupedDistributedTest, Agree) {
+  for (const ExpertParallelism experts : kExperts) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const int64_t count : {3, 170, 257}) {
+        SCOPED_TRACE(testing::Message() << Name(experts) << ", " << ranks << " ranks, " << count << " tokens");
+        ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = std::min<int64_t>(count, 4)});
+      }
+    }
+  }
+}
+
+TEST_F(GroupedDistributedTest, AfterCachedTokens) { ExpectAgrees(300, {.ranks = 2, .cached = 128}); }
+
 }  // namespace
 }  // namespace moestro

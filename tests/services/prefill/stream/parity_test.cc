@@ -97,17 +97,18 @@ TEST_F(ParityTest, LongPrompt) {
   EXPECT_EQ(report_.counters.ring_slots, spec().num_experts);
 }
 
-// A model so small that every length can be tried.
-class TinyModelTest : public StreamTest {
+// A model so small that every length can be tried, of each kind of attention.
+class TinyModelTest : public StreamTest, public ::testing::WithParamInterface<bool> {
  protected:
   static constexpr int64_t kLongest = 2000;
 
   static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
+    ModelSpec spec = GetParam() ? SmallGroupedSpec() : SmallSpec();
     spec.num_layers = 2;
-    spec.num_heads = 1;
+    spec.num_heads = GetParam() ? 2 : 1;
+    spec.num_kv_heads = GetParam() ? 1 : 0;
     spec.num_experts = 4;
-    spec.num_expert_groups = 2;
+    spec.num_expert_groups = GetParam() ? 1 : 2;
     spec.experts_topk_groups = 1;
     spec.experts_per_token = 2;
     return spec;
@@ -115,7 +116,8 @@ class TinyModelTest : public StreamTest {
   TinyModelTest() : StreamTest(Spec()) {}
 
   void Check(int64_t count) {
-    for (const MlaForm form : kForms) {
+    // With grouped queries there are no forms.
+    for (const MlaForm form : std::span(kForms).first(GetParam() ? 1 : 2)) {
       SCOPED_TRACE(testing::Message() << count << " tokens");
       ExpectSameBitsAsTheBeginning(count,
                                    {.limits = {.dense_bytes = 1 << 20, .ring_slots = 2 + count % 3},
@@ -128,14 +130,40 @@ class TinyModelTest : public StreamTest {
 };
 
 // Every one past two pages, then some up to 2000, tiles and rings going through all sizes.
-TEST_F(TinyModelTest, EveryPromptLength) {
+TEST_P(TinyModelTest, EveryPromptLength) {
   for (int64_t count = 1; count <= 2 * kPageTokens + 2; ++count) Check(count);
   for (int64_t count = 2 * kPageTokens + 61; count <= kLongest; count += 303) Check(count);
 }
 
 // A test of its own for ctest: prefill_stream_every_length.
-TEST_F(TinyModelTest, DISABLED_EveryPromptLengthTo2000) {
+TEST_P(TinyModelTest, DISABLED_EveryPromptLengthTo2000) {
   for (int64_t count = 1; count <= kLongest; ++count) Check(count);
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, TinyModelTest, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "GroupedQueries" : "Latents"; });
+
+class GroupedModelTest : public StreamTest {
+ protected:
+  GroupedModelTest() : StreamTest(SmallGroupedSpec()) {}
+};
+
+TEST_F(GroupedModelTest, EveryRingLengthBudgetTileAndPass) {
+  for (int64_t slots = 2; slots <= spec().num_experts; ++slots) {
+    SCOPED_TRACE(testing::Message() << slots << " slots");
+    ExpectSameBits(70, {.limits = {.dense_bytes = LargestDense(MlaForm::kAbsorbed) * slots / 2, .ring_slots = slots}});
+  }
+  for (const int64_t tile : {1, 17, 64, 256}) {
+    SCOPED_TRACE(testing::Message() << "tiles of " << tile);
+    HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, tile);
+    const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
+    const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
+                              .dense_bytes = 1 << 20,
+                              .ring_slots = 2,
+                              .min_pass_rows = 30};
+    ExpectSameBits(200, {.limits = limits, .tile_rows = tile});
+    EXPECT_EQ(report_.counters.passes, 3);
+  }
 }
 
 class OddModelTest : public StreamTest {

@@ -80,6 +80,51 @@ TEST(ModelSpecParse, KimiK2) {
   EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 1'026'408);
 }
 
+// Values of the published config of Qwen3-235B-A22B.
+constexpr char kQwen3[] = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
+  "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 12288, "max_position_embeddings": 40960, "max_window_layers": 94,
+  "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 1536, "norm_topk_prob": true,
+  "num_attention_heads": 64, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 94,
+  "num_key_value_heads": 4, "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+TEST(ModelSpecParse, Qwen3Moe) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(kQwen3, "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "qwen3_moe");
+  EXPECT_EQ(spec->num_heads, 64);
+  EXPECT_EQ(spec->num_kv_heads, 4);
+  EXPECT_TRUE(spec->has_grouped_queries());
+  EXPECT_EQ(spec->qk_head_dim(), 128);
+  EXPECT_EQ(spec->v_head_dim, 128);
+  EXPECT_EQ(spec->kv_dim(), 1024);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->num_expert_groups, 1);
+  EXPECT_EQ(spec->first_dense_layers, 0);
+  EXPECT_EQ(spec->num_shared_experts, 0);
+  EXPECT_EQ(spec->yarn.enabled, 0);
+  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 235'093);
+}
+
+TEST(ModelSpecParse, Qwen3MoeDefaults) {
+  json config = json::parse(kQwen3);
+  for (const char* key : {"head_dim", "num_key_value_heads", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers",
+                          "use_sliding_window"}) {
+    config.erase(key);
+  }
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->v_head_dim, 64);  // hidden_size / num_attention_heads
+  EXPECT_EQ(spec->num_kv_heads, 64);
+  EXPECT_EQ(spec->norm_topk_prob, 0);
+  EXPECT_EQ(spec->yarn.enabled, 1);
+}
+
 TEST(ModelSpecParse, RmsEpsilonDoesNotReachTheLowRankNorms) {
   json config = TinyConfig();
   config["rms_norm_eps"] = 1e-5;
@@ -160,9 +205,9 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2"},
+      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe"},
       {"model_type", "deepseek_v2", kUnimplemented,
-       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2)"},
+       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe)"},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\""},
       {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
@@ -280,6 +325,31 @@ TEST(ModelSpecReject, QuantizationFields) {
   config["quantization_config"]["scale_fmt"] = "ue8m0";
   config["quantization_config"]["modules_to_not_convert"] = json::array({"lm_head"});
   EXPECT_TRUE(Parse(config).ok());
+}
+
+TEST(ModelSpecReject, Qwen3MoeFields) {
+  const std::vector<Rejection> cases = {
+      {"num_key_value_heads", 3, kInvalid, "3 does not divide num_attention_heads = 64"},
+      {"num_key_value_heads", 0, kInvalid, "out of range"},
+      {"head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
+      {"use_sliding_window", true, kUnimplemented, "true is not supported"},
+      {"num_experts", 0, kInvalid, "out of range"},
+      {"num_experts_per_tok", 129, kInvalid, "129 is more than num_experts = 128"},
+      {"decoder_sparse_step", 2, kUnimplemented, "every layer has experts"},
+      {"mlp_only_layers", json::array({0}), kUnimplemented, "every layer has experts"},
+      {"mlp_only_layers", 3, kUnimplemented, "every layer has experts"},
+      {"attention_bias", true, kUnimplemented, "true is not supported"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(kQwen3);
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+  json config = json::parse(kQwen3);
+  config.erase("head_dim");
+  config["num_attention_heads"] = 60;
+  ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
 }
 
 TEST(ModelSpecReject, KimiHasOneGroup) {
