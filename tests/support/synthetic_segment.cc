@@ -266,4 +266,12 @@ ModelSpec SmallSpec() {
   return spec;
 }
 
+ModelSpec BareSpec() {
+  ModelSpec spec = SmallSpec();
+  spec.num_shared_experts = 0;
+  spec.q_lora_rank = 0;
+  spec.first_dense_layers = 2;
+  return spec;
+}
+
 }  // namespace moestro

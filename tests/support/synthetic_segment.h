@@ -31,5 +31,7 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 // A small model with every irregularity: dimensions that are no multiples of 64 or 128 where that is allowed, YaRN,
 // expert groups, a dense layer, padding rows in the vocabulary.
 ModelSpec SmallSpec();
+// The same without what a model may lack: shared experts, and a rank between hidden state and queries.
+ModelSpec BareSpec();
 
 }  // namespace moestro
