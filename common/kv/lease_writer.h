@@ -25,6 +25,10 @@ class KvPoolMapping {  // thread-safe
   uint64_t epoch() const { return epoch_; }
   LeaseSlot* slot(uint32_t index) const;  // null if out of range
   uint8_t* pages_base() const { return memory_.data() + layout_.pages_offset; }
+  // All pages, one behind the other: to be registered for copies.
+  std::span<const uint8_t> PagesMemory() const {
+    return {pages_base(), static_cast<size_t>(geometry_.page_count * geometry_.page_bytes())};
+  }
   const std::string& name() const { return memory_.name(); }
 
  private:
@@ -49,6 +53,7 @@ class LeaseWriter {
                                                               uint64_t lease_id, std::vector<uint32_t> pages);
   ~LeaseWriter();
 
+  const std::shared_ptr<const KvPoolMapping>& pool() const { return pool_; }
   // Nothing before valid_tokens() may be written, except with the same bits in pages that are the lease's own.
   KvPages pages() const;
   int64_t valid_tokens() const;

@@ -24,6 +24,7 @@ struct DecodeConfig {
   std::string device = "none";     // where attention is computed; none: on the CPU, as everything else; host; cuda:N
   std::string overlap = "auto";    // with a device: auto, on, off: whether a step is cut into two batches
   int64_t expert_cache_bytes = 0;  // of the device, for routed experts that it computes; 0: none
+  int64_t pin_bytes = 0;           // of the weights that these are copied from, registered at most; 0: all
   std::string routing_trace;       // file to record the experts of all tokens in; empty: none
 
   // The GPU that `device` names; nullopt if it names none.

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
+  if (hybrid->cached_ != nullptr) hybrid->Pin(segment, config.pin_bytes);
   hybrid->LogChoice(config.max_batch);
   return hybrid;
 }
@@ -85,6 +86,18 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const ModelSpec& spe
   compute_ = std::make_unique<HostCompute>(spec, weights_, kernels, max_rows, workers.own_threads());
   if (hot_experts) hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
   return absl::OkStatus();
+}
+
+void HybridDevice::Pin(const WeightSegment& segment, int64_t limit_bytes) {
+  const int64_t bytes = segment.header().total_bytes;
+  const auto report = [bytes](int64_t pinned, const absl::Status& status) {
+    if (status.ok()) return spdlog::info("{} of {} bytes of weights are registered for copies", pinned, bytes);
+    spdlog::warn("{} of {} bytes of weights are registered for copies, loads of other experts hold steps up: {}",
+                 pinned, bytes, std::string(status.message()));
+  };
+  expert_pinning_ =
+      std::make_unique<device::Pinning>(*device_, reinterpret_cast<const uint8_t*>(&segment.header()), bytes,
+                                        device::Pinning::Options{.limit_bytes = limit_bytes}, report);
 }
 
 size_t HybridDevice::Split(const CheckedBatch& batch) const {

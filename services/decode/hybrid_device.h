@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/device/pinning.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/pool.h"
 #include "common/model/binding.h"
@@ -38,13 +39,16 @@ class HybridDevice {
   // The device, and what computes on it.
   absl::Status Open(const DecodeConfig& config, const ModelSpec& spec, const CpuKernels& kernels,
                     const WorkerPool& workers, const KvPool& pool, int64_t max_rows);
+  // Registers the weights, from which missed experts are copied, in the background.
+  void Pin(const WeightSegment& segment, int64_t limit_bytes);
   // How a step is cut under --overlap.
   size_t Split(const CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
 
   std::string overlap_;
   std::unique_ptr<device::Device> device_;
-  device::Registration pages_;  // of the KV pool, for copies to the device
+  device::Registration pages_;                       // of the KV pool, for copies to the device
+  std::unique_ptr<device::Pinning> expert_pinning_;  // with --expert-cache-bytes: of the weights
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;

@@ -42,6 +42,11 @@ int main(int argc, char** argv) {
                  "Device memory for the routed experts that were used last, which the device then computes; 0: none")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
+         "--device-pin-bytes", config.pin_bytes,
+         "With --expert-cache-bytes: of the weights, so much at most is pinned for fast copies to a GPU (32GB); "
+         "0: all")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  app.add_option(
       "--routing-trace", config.routing_trace,
       "File to record in which experts every token is routed to, for 'moestro routing'; empty: none. 4 bytes "
       "an expert: 1.9 KB a token for DeepSeek-V3");

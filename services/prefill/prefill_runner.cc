@@ -100,6 +100,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
 
   workers_.SetActiveThreads(job.whole_machine ? workers_.threads() : workers_.own_threads());
   if (stream_.prefill != nullptr) stream_.prefill->UseWholeMachine(job.whole_machine);
+  if (stream_.use_pool) stream_.use_pool(lease.pool());
   absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: its logits are what a resumed request still needs.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +51,8 @@ struct StreamPath {
   PromptPrefill* prefill = nullptr;  // null: never; must outlive the runner
   int64_t from_tokens = 1;           // shortest, in tokens to compute
   std::string trace_file;            // of the last run; empty: none
+  // Told before each prompt which pool it goes to; empty: not told.
+  std::function<void(const std::shared_ptr<const KvPoolMapping>& pool)> use_pool = {};
 };
 
 class PrefillRunner {

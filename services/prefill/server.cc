@@ -52,9 +52,12 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevices> streaming,
                        StreamingDevices::Create(config, weights, *kernels, workers));
   PrefillRunner runner(*engine, workers, config.mla_form,
-                       {.prefill = streaming == nullptr ? nullptr : &streaming->prefill(),
-                        .from_tokens = config.stream.from_tokens,
-                        .trace_file = config.stream.trace_file});
+                       streaming == nullptr
+                           ? StreamPath{}
+                           : StreamPath{.prefill = &streaming->prefill(),
+                                        .from_tokens = config.stream.from_tokens,
+                                        .trace_file = config.stream.trace_file,
+                                        .use_pool = [&](const auto& pool) { streaming->UsePool(pool); }});
   rpc.Serve(&runner, weights->header().fingerprint);
   server->SetServing(true);
   spdlog::info(

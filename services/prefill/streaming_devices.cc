@@ -36,6 +36,18 @@ WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_
   return options;
 }
 
+// Registers `memory`, and logs how much of it.
+std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, std::span<const uint8_t> memory,
+                                     const device::Pinning::Options& options) {
+  const int64_t bytes = std::ssize(memory);
+  return std::make_unique<device::Pinning>(
+      device, memory.data(), bytes, options, [what, bytes](int64_t pinned, const absl::Status& status) {
+        if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
+        spdlog::warn("{} of {} bytes of {} are registered for copies, the others are copied more slowly: {}", pinned,
+                     bytes, what, std::string(status.message()));
+      });
+}
+
 }  // namespace
 
 // What a rank on a host device computes with; a thread that is left behind keeps it.
@@ -130,21 +142,26 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
                names.size() == 1 ? std::string(first.device->name())
                                  : absl::StrCat(names.size(), " devices (", config.stream.DeviceFlag(), "), each"),
                first.device->memory_bytes(), plan.ok() ? plan->ring_slots : 0, spec.num_experts);
-  streaming->Pin(config);
+  streaming->PinWeights(config.stream.pin_bytes);
   return streaming;
 }
 
-void StreamingDevices::Pin(const PrefillConfig& config) {
-  const WeightSegment& segment = *model_->segment;
-  const int64_t bytes = segment.header().total_bytes;
-  const auto report = [bytes](int64_t pinned, const absl::Status& status) {
-    if (status.ok()) return spdlog::info("{} of {} bytes of weights are registered for copies", pinned, bytes);
-    spdlog::warn("{} of {} bytes of weights are registered for copies, the others are copied more slowly: {}", pinned,
-                 bytes, std::string(status.message()));
-  };
+void StreamingDevices::PinWeights(int64_t limit_bytes) {
+  const SegmentHeader& header = model_->segment->header();
   for (Device& device : devices_) {
-    device.pinning = std::make_unique<WeightPinning>(
-        *device.device, reinterpret_cast<const uint8_t*>(&segment.header()), bytes, config.stream.pin_bytes, report);
+    device.weights = Pin(*device.device, "the weights",
+                         {reinterpret_cast<const uint8_t*>(&header), static_cast<size_t>(header.total_bytes)},
+                         {.limit_bytes = limit_bytes});
+  }
+}
+
+void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool) {
+  if (pool == pool_) return;
+  for (Device& device : devices_) device.pool.reset();  // before the mapping goes
+  pool_ = pool;
+  for (Device& device : devices_) {
+    device.pool =
+        Pin(*device.device, "the KV pool", pool->PagesMemory(), {.access = device::HostAccess::kReadsAndWrites});
   }
 }
 

@@ -6,14 +6,15 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/device/pinning.h"
 #include "common/kernels/cpu/kernels.h"
+#include "common/kv/lease_writer.h"
 #include "common/model/binding.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/segment.h"
 #include "services/prefill/config.h"
 #include "services/prefill/prompt_devices.h"
 #include "services/prefill/stream/stream_prefill.h"
-#include "services/prefill/stream/weight_pinning.h"
 
 namespace moestro {
 
@@ -28,6 +29,9 @@ class StreamingDevices {
   PromptPrefill& prefill() {
     return together_ == nullptr ? static_cast<PromptPrefill&>(*devices_[0].prefill) : *together_;
   }
+  // The pool that prompts are written to from now on; what copies to it needs is prepared in the background. Between
+  // prompts.
+  void UsePool(const std::shared_ptr<const KvPoolMapping>& pool);
 
  private:
   struct Model {
@@ -39,7 +43,8 @@ class StreamingDevices {
     std::shared_ptr<device::Device> device;
     std::unique_ptr<StreamCompute> compute;
     std::unique_ptr<StreamPrefill> prefill;
-    std::unique_ptr<WeightPinning> pinning;
+    std::unique_ptr<device::Pinning> weights;  // registered
+    std::unique_ptr<device::Pinning> pool;
   };
 
   StreamingDevices() = default;
@@ -47,9 +52,10 @@ class StreamingDevices {
   absl::StatusOr<Device> Open(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
                               WorkerPool& workers) const;
   PromptDevice Rank(const PrefillConfig& config, const CpuKernels& kernels, const WorkerPool& workers, int64_t rank);
-  void Pin(const PrefillConfig& config);
+  void PinWeights(int64_t limit_bytes);
 
   std::shared_ptr<Model> model_;
+  std::shared_ptr<const KvPoolMapping> pool_;  // null: none yet
   std::vector<Device> devices_;
   std::unique_ptr<PromptDevices> together_;  // null: one device
 };

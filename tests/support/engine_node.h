@@ -50,6 +50,8 @@ class EngineNode {
   WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }
+  // As prefill has it.
+  const std::shared_ptr<const KvPoolMapping>& mapping() const { return mapping_; }
   // As prefill gets it: ABORTED if the lease is over.
   absl::StatusOr<std::unique_ptr<LeaseWriter>> TryWriter(const KvLease& lease) const {
     return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages);

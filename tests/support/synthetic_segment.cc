@@ -303,4 +303,12 @@ ModelSpec SmallGroupedSpec() {
   return spec;
 }
 
+ModelSpec BareSpec() {
+  ModelSpec spec = SmallSpec();
+  spec.num_shared_experts = 0;
+  spec.q_lora_rank = 0;
+  spec.first_dense_layers = 2;
+  return spec;
+}
+
 }  // namespace moestro

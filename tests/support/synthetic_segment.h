@@ -33,5 +33,7 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 ModelSpec SmallSpec();
 // The same with grouped queries and a softmax router, as Qwen3-MoE has them, and two query heads to a kv head.
 ModelSpec SmallGroupedSpec();
+// The same without what a model may lack: shared experts, and a rank between hidden state and queries.
+ModelSpec BareSpec();
 
 }  // namespace moestro

@@ -251,7 +251,7 @@ unsigned WarpBlocks(int64_t warps) { return static_cast<unsigned>((warps + kWarp
 LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream) {
   if (args.rows == 0) return {};
   if (args.experts < 1 || args.experts > kMaxExperts || args.chosen < 1 || args.chosen > kMaxChosen ||
-      args.groups < 1 || args.groups > 32 || args.experts % args.groups != 0 || args.kept_groups < 1 ||
+      args.groups < 1 || args.groups > kMaxGroups || args.experts % args.groups != 0 || args.kept_groups < 1 ||
       args.kept_groups > args.groups || args.chosen > args.kept_groups * (args.experts / args.groups)) {
     return {kInvalidArgument};
   }

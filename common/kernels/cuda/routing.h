@@ -13,6 +13,7 @@ namespace moestro::cuda {
 
 inline constexpr int64_t kMaxExperts = 512;
 inline constexpr int64_t kMaxChosen = 32;  // experts of a row
+inline constexpr int64_t kMaxGroups = 32;
 
 enum class RouterScore {
   kSigmoid,  // DeepSeek-V3, Kimi-K2, GLM-4.5
@@ -32,7 +33,7 @@ struct ChooseExpertsArgs {
   int64_t experts = 0;  // at most kMaxExperts
   int64_t chosen = 0;   // of a row; at most kMaxChosen, and the experts of the groups that stay
   RouterScore score = RouterScore::kSigmoid;
-  int64_t groups = 1;  // contiguous, of equal size
+  int64_t groups = 1;  // contiguous, of equal size; at most kMaxGroups
   int64_t kept_groups = 1;
   GroupRank rank = GroupRank::kTwoLargest;
   bool normalise = true;  // weights are divided by their sum

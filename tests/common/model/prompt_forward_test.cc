@@ -121,13 +121,7 @@ TEST_F(PromptForwardTest, RefusesWhatDoesNotFit) {
 
 class NoSharedExpertTest : public PromptForwardTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
-    spec.num_shared_experts = 0;
-    spec.q_lora_rank = 0;
-    return spec;
-  }
-  NoSharedExpertTest() : PromptForwardTest(Spec()) {}
+  NoSharedExpertTest() : PromptForwardTest(BareSpec()) {}
 };
 
 TEST_F(NoSharedExpertTest, BitsAreTheEngines) {

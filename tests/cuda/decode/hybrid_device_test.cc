@@ -18,6 +18,7 @@ using testing::HasSubstr;
 constexpr int kMaxBatch = 2;
 constexpr int64_t kMaxChunk = 8;
 constexpr int64_t kMaxRows = kMaxBatch + kMaxChunk;
+constexpr int64_t kFewExperts = int64_t{1} << 17;  // bytes of 2 of 8
 
 ModelSpec Spec() {
   ModelSpec spec = SmallSpec();
@@ -59,14 +60,27 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   CpuForward cpu(node_.engine());
   const DecodeOutcome expected = Run(cpu);
   ASSERT_EQ(expected.ids.size(), 3u);
-  const auto hybrid = Device(/*expert_cache_bytes=*/int64_t{1} << 20).value();
+  const auto hybrid = Device(kFewExperts).value();
   EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
   EXPECT_GT(hybrid->expert_hits(), 0);
-  EXPECT_GT(emulation::Gpu().registered_bytes, std::ssize(node_.pool().PagesMemory()));
-  // The weights were copied as they lie, and steps copy from and to pinned memory only.
+  // The dense weights were copied as they lie. Steps copy from and to pinned memory only: what lanes hand over, the KV
+  // pool, and, once they are registered, experts that were missed.
+  const SegmentHeader& weights = node_.segment().header();
+  emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
   const int64_t pageable = emulation::Gpu().pageable_copies;
+  const int64_t missed = hybrid->expert_misses();
   Run(hybrid->forward());
+  EXPECT_GT(hybrid->expert_misses(), missed);
   EXPECT_EQ(emulation::Gpu().pageable_copies, pageable);
+}
+
+TEST_F(CudaHybridDeviceTest, TheSameTokensWhereNothingCanBePinned) {
+  CpuForward cpu(node_.engine());
+  const DecodeOutcome expected = Run(cpu);
+  emulation::Gpu().registrable_bytes = 0;
+  const auto hybrid = Device(kFewExperts).value();
+  EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
+  EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
 TEST_F(CudaHybridDeviceTest, AGpuThatFailsEndsTheStepWithAnError) {

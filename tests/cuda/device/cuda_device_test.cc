@@ -5,13 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "common/device/cuda/registered_ranges.h"
+#include "common/device/pinning.h"
 #include "common/kernels/cuda/elementwise.h"
-#include "services/prefill/stream/weight_pinning.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/aligned_memory.h"
 
@@ -190,9 +191,47 @@ TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
   check(0, 4 * kBytes, 1, 2);
 }
 
+// Registering takes long: only copies of the very memory wait for it.
+TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
+  const auto* const memory = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
+  RegisteredRanges ranges;
+  const auto parts = [&](int64_t begin, int64_t bytes) {
+    std::vector<int64_t> sizes;
+    EXPECT_TRUE(ranges
+                    .ForParts(memory + begin, bytes,
+                              [&](int64_t, int64_t part) {
+                                sizes.push_back(part);
+                                return absl::OkStatus();
+                              })
+                    .ok());
+    return sizes;
+  };
+  std::promise<void> begun, finish;
+  std::thread registering([&] {
+    EXPECT_TRUE(ranges
+                    .Add(memory, kBytes,
+                         [&] {
+                           begun.set_value();
+                           finish.get_future().wait();
+                           return absl::OkStatus();
+                         })
+                    .ok());
+  });
+  begun.get_future().wait();
+  EXPECT_THAT(parts(kBytes, 10), testing::ElementsAre(10));
+  std::future<std::vector<int64_t>> across = std::async(std::launch::async, [&] { return parts(kBytes - 5, 15); });
+  finish.set_value();
+  EXPECT_THAT(across.get(), testing::ElementsAre(5, 10)) << "only once it is known what is registered";
+  registering.join();
+  ranges.Remove(memory, [&] { EXPECT_THAT(parts(kBytes, 10), testing::ElementsAre(10)); });
+  EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
+  EXPECT_FALSE(ranges.Add(memory, kBytes, [] { return absl::InternalError("refused"); }).ok());
+  EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
+}
+
 TEST_F(CudaDeviceTest, PinsWeightsUntilTheSystemRefuses) {
   const auto device = Open();
-  constexpr int64_t kSlice = WeightPinning::kSliceBytes;
+  constexpr int64_t kSlice = Pinning::kSliceBytes;
   // Addresses only: the model does not touch what it registers.
   const auto* const weights = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
   const auto pin = [&](int64_t bytes, int64_t limit) {
@@ -200,7 +239,7 @@ TEST_F(CudaDeviceTest, PinsWeightsUntilTheSystemRefuses) {
     absl::Status status;
     {
       std::atomic<bool> done = false;
-      const WeightPinning pinning(*device, weights, bytes, limit, [&](int64_t n, const absl::Status& s) {
+      const Pinning pinning(*device, weights, bytes, {.limit_bytes = limit}, [&](int64_t n, const absl::Status& s) {
         pinned = n;
         status = s;
         done = true;

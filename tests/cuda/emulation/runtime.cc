@@ -100,8 +100,9 @@ struct Registered {
   uintptr_t end = 0;
   bool read_only = false;
 };
-std::map<uintptr_t, Registered> registered;  // by beginning; by turns
-std::map<void*, size_t> allocated;           // by turns
+std::map<uintptr_t, Registered> registered;   // by beginning; by turns
+std::map<void*, size_t> allocated;            // by turns
+std::condition_variable_any registered_more;  // waits with Turn()
 
 cudaError_t Sticky() { return static_cast<cudaError_t>(sticky_error.load()); }
 
@@ -150,6 +151,11 @@ void ResetGpu() {
   sticky_error = 0;
   const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
   Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+}
+
+void AwaitRegistered(const void* byte) {
+  std::unique_lock turn(Turn());
+  registered_more.wait(turn, [&] { return KindOf(byte, 1) != HostMemory::kPageable; });
 }
 
 int EnqueueLaunch(CUstream_st* stream, std::function<bool()> run) {
@@ -244,6 +250,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   registered[begin] = {begin + bytes, flags == cudaHostRegisterReadOnly};
   Gpu().registered_bytes += static_cast<int64_t>(bytes);
+  registered_more.notify_all();
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {

@@ -36,6 +36,9 @@ GpuModel& Gpu();
 // A new GPU, as if the process had just begun. REQUIRES: no stream exists.
 void ResetGpu();
 
+// Returns when this byte of host memory is registered.
+void AwaitRegistered(const void* byte);
+
 // Runs `run` when the stream gets there; false is a launch failure. Returns a cudaError_t.
 int EnqueueLaunch(CUstream_st* stream, std::function<bool()> run);
 

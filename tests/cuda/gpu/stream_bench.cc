@@ -14,9 +14,9 @@
 
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_device.h"
+#include "common/device/pinning.h"
 #include "services/prefill/stream/cuda/cuda_compute.h"
 #include "services/prefill/stream/stream_prefill.h"
-#include "services/prefill/stream/weight_pinning.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
 #include "tests/cuda/gpu/host_weights.h"
@@ -133,7 +133,7 @@ absl::Status Main(const std::string& out) {
   const HostWeights host(spec);
   std::atomic<bool> pinned = false;
   absl::Status pinning_status;
-  const WeightPinning pinning(*device, host.data(), host.bytes(), 0, [&](int64_t, const absl::Status& status) {
+  const device::Pinning pinning(*device, host.data(), host.bytes(), {}, [&](int64_t, const absl::Status& status) {
     pinning_status = status;
     pinned = true;
     pinned.notify_all();

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "services/prefill/prefill_runner.h"
 #include "tests/cuda/emulation/runtime.h"
@@ -39,9 +40,13 @@ class CudaStreamingDevicesTest : public testing::Test {
     bool streamed = false;
   };
   Result Run(StreamingDevices* device) {
-    PrefillRunner runner(
-        node_.engine(), node_.workers(), {.name = "unabsorbed"},
-        {.prefill = device == nullptr ? nullptr : &device->prefill(), .from_tokens = 2, .trace_file = ""});
+    PrefillRunner runner(node_.engine(), node_.workers(), {.name = "unabsorbed"},
+                         {.prefill = device == nullptr ? nullptr : &device->prefill(),
+                          .from_tokens = 2,
+                          .trace_file = "",
+                          .use_pool = [device](const auto& pool) {
+                            if (device != nullptr) device->UsePool(pool);
+                          }});
     PrefillJob job;
     for (int i = 0; i < 12; ++i) job.token_ids.push_back((i + 3) * 7 % 50);
     job.prompt_tokens = 12;
@@ -68,6 +73,47 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
   EXPECT_TRUE(streamed.streamed);
   EXPECT_FALSE(expected.streamed);
   EXPECT_EQ(streamed.token.id, expected.token.id);
+}
+
+TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const Result first = Run(device.get());  // tells which pool
+  const SegmentHeader& weights = node_.segment().header();
+  const std::span<const uint8_t> pool = node_.mapping()->PagesMemory();
+  emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
+  emulation::AwaitRegistered(&pool.back());
+  const int64_t pageable = emulation::Gpu().pageable_copies;
+  EXPECT_EQ(Run(device.get()).token.id, first.token.id);
+  EXPECT_EQ(emulation::Gpu().pageable_copies - pageable, 5) << "angles, NaN flags to and fro, logits: all small";
+}
+
+TEST_F(CudaStreamingDevicesTest, TheSameTokenWhereNothingCanBePinned) {
+  const Result expected = Run(nullptr);
+  emulation::Gpu().registrable_bytes = 0;
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  for (int i = 0; i < 2; ++i) {
+    const Result result = Run(device.get());
+    EXPECT_TRUE(result.streamed);
+    EXPECT_EQ(result.token.id, expected.token.id);
+  }
+  EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
+}
+
+// A decode role that was started again has another pool, and the old one's memory must go.
+TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  std::shared_ptr<const KvPoolMapping> old = KvPoolMapping::Open(node_.pool().name(), kTestFingerprint).value();
+  device->UsePool(old);
+  const void* const page = old->pages_base();
+  emulation::AwaitRegistered(page);
+  const std::weak_ptr<const KvPoolMapping> watched = std::exchange(old, nullptr);
+  EXPECT_FALSE(watched.expired());
+  device->UsePool(node_.mapping());
+  EXPECT_TRUE(watched.expired());
+  emulation::AwaitRegistered(node_.mapping()->pages_base());
 }
 
 TEST_F(CudaStreamingDevicesTest, AGpuThatFailsCostsTimeOnly) {

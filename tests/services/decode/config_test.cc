@@ -33,6 +33,9 @@ TEST(DecodeConfigTest, ErrorsNameTheFlag) {
   EXPECT_EQ(config.cuda_ordinal(), 0);
   config.device = "cuda:1";
   EXPECT_EQ(config.cuda_ordinal(), 1);
+  config.pin_bytes = -1;
+  EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--device-pin-bytes -1"));
+  config.pin_bytes = 0;
   config.node.run_dir = "/" + std::string(200, 'x');
   EXPECT_THAT(ValidateDecodeConfig(config).message(), testing::HasSubstr("--run-dir"));
 }

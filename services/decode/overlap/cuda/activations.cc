@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/device/arrays.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/decode_attention.h"
 
@@ -31,25 +32,15 @@ void DecodeActivations::Visit(const ModelSpec& spec, int64_t rows, const Take& t
 }
 
 int64_t DecodeActivations::Bytes(const ModelSpec& spec, int64_t rows) {
-  int64_t bytes = 0;
-  DecodeActivations().Visit(spec, rows,
-                            [&]<typename T>(T*&, int64_t count) { bytes += count * static_cast<int64_t>(sizeof(T)); });
-  return bytes;
+  return device::ArrayBytes([&](const auto& take) { DecodeActivations().Visit(spec, rows, take); });
 }
 
 absl::StatusOr<DecodeActivations> DecodeActivations::Allocate(device::Device& device, const ModelSpec& spec,
                                                               int64_t rows) {
   DecodeActivations activations;
-  absl::Status status;
-  activations.Visit(spec, rows, [&]<typename T>(T*& array, int64_t count) {
-    if (!status.ok()) return;
-    auto memory = device.Allocate(count * static_cast<int64_t>(sizeof(T)), "activations");
-    status = memory.status();
-    if (!status.ok()) return;
-    array = reinterpret_cast<T*>(memory->data());
-    activations.memory_.push_back(*std::move(memory));
-  });
-  MOE_RETURN_IF_ERROR(status);
+  MOE_ASSIGN_OR_RETURN(activations.memory_, device::AllocateArrays(device, "activations", [&](const auto& take) {
+                         activations.Visit(spec, rows, take);
+                       }));
   return activations;
 }
 

@@ -7,7 +7,7 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kernels/cuda/decode_attention.h"
-#include "common/kernels/cuda/routing.h"
+#include "common/model/cuda_routing.h"
 #include "common/model/head.h"
 #include "services/decode/overlap/pinned_buffer.h"
 
@@ -71,13 +71,7 @@ absl::Status CudaDecode::CheckSupported(const ModelSpec& spec) {
         cuda::kDecodeMaxLatent, cuda::kDecodeMaxKeyDim, spec.kv_lora_rank, spec.qk_rope_head_dim, spec.hidden_size,
         spec.qk_head_dim(), spec.v_head_dim));
   }
-  if (spec.num_experts > cuda::kMaxExperts || spec.experts_per_token > cuda::kMaxChosen ||
-      spec.num_expert_groups > 32) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the CUDA kernels route to at most %d of %d experts in 32 groups, not to %d of %d in %d", cuda::kMaxChosen,
-        cuda::kMaxExperts, spec.experts_per_token, spec.num_experts, spec.num_expert_groups));
-  }
-  return absl::OkStatus();
+  return CheckCudaRouting(spec);
 }
 
 CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights,

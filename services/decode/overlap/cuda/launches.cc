@@ -5,7 +5,7 @@
 #include "common/base/status.h"
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/head_linear.h"
-#include "common/kernels/cuda/routing.h"
+#include "common/model/cuda_routing.h"
 #include "common/model/rope.h"
 
 namespace moestro {
@@ -179,22 +179,12 @@ absl::Status RouteToExperts(const DecodePass& pass, const FeedForwardWeights& w,
   MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                             pass.rows, a.router_logits, stream)));
   static_assert(sizeof(ExpertChoice) == 2 * sizeof(int32_t), "pairs of an id and a weight");
-  return LaunchStatus(cuda::LaunchChooseExperts({.logits = a.router_logits,
-                                                 .bias = w.bias,
-                                                 .rows = pass.rows,
-                                                 .experts = spec.num_experts,
-                                                 .chosen = spec.experts_per_token,
-                                                 .score = cuda::RouterScore::kSigmoid,
-                                                 .groups = spec.num_expert_groups,
-                                                 .kept_groups = spec.experts_topk_groups,
-                                                 .rank = cuda::GroupRank::kTwoLargest,
-                                                 .normalise = spec.norm_topk_prob != 0,
-                                                 .scale = static_cast<float>(spec.routed_scaling_factor),
-                                                 .ids = &a.choices->expert,
-                                                 .weights = &a.choices->weight,
-                                                 .stride = 2,
-                                                 .has_nan = has_nan},
-                                                stream));
+  cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, pass.rows);
+  choice.ids = &a.choices->expert;
+  choice.weights = &a.choices->weight;
+  choice.stride = 2;
+  choice.has_nan = has_nan;
+  return LaunchStatus(cuda::LaunchChooseExperts(choice, stream));
 }
 
 absl::Status RunSharedExpert(const DecodePass& pass, const MlpWeights& w, cuda::Stream stream) {

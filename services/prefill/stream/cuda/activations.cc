@@ -1,9 +1,9 @@
 #include "services/prefill/stream/cuda/activations.h"
 
 #include <algorithm>
-#include <string>
 
 #include "common/base/status.h"
+#include "common/device/arrays.h"
 
 namespace moestro {
 
@@ -57,25 +57,15 @@ void CudaActivations::Visit(const ModelSpec& spec, int64_t pass_rows, const Take
 }
 
 int64_t CudaActivations::Bytes(const ModelSpec& spec, int64_t pass_rows) {
-  int64_t bytes = 0;
-  CudaActivations().Visit(spec, pass_rows,
-                          [&]<typename T>(T*&, int64_t count) { bytes += count * static_cast<int64_t>(sizeof(T)); });
-  return bytes;
+  return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, pass_rows, take); });
 }
 
 absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const ModelSpec& spec,
                                                           int64_t pass_rows) {
   CudaActivations activations;
-  absl::Status status;
-  activations.Visit(spec, pass_rows, [&]<typename T>(T*& array, int64_t count) {
-    if (!status.ok() || count == 0) return;
-    auto memory = device.Allocate(count * static_cast<int64_t>(sizeof(T)), "activations");
-    status = memory.status();
-    if (!status.ok()) return;
-    array = reinterpret_cast<T*>(memory->data());
-    activations.memory_.push_back(*std::move(memory));
-  });
-  MOE_RETURN_IF_ERROR(status);
+  MOE_ASSIGN_OR_RETURN(activations.memory_, device::AllocateArrays(device, "activations", [&](const auto& take) {
+                         activations.Visit(spec, pass_rows, take);
+                       }));
   return activations;
 }
 

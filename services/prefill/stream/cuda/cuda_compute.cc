@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/model/cuda_routing.h"
 #include "common/model/head.h"
 #include "services/prefill/stream/costs.h"
 #include "services/prefill/stream/cuda/attention.h"
@@ -33,13 +34,7 @@ absl::Status CudaCompute::CheckSupported(const ModelSpec& spec) {
                         "and %d",
                         spec.qk_nope_head_dim, spec.qk_rope_head_dim, spec.v_head_dim));
   }
-  if (spec.num_experts > cuda::kMaxExperts || spec.experts_per_token > cuda::kMaxChosen ||
-      spec.num_expert_groups > 32) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the CUDA kernels route to at most %d of %d experts in 32 groups, not to %d of %d in %d", cuda::kMaxChosen,
-        cuda::kMaxExperts, spec.experts_per_token, spec.num_experts, spec.num_expert_groups));
-  }
-  return absl::OkStatus();
+  return CheckCudaRouting(spec);
 }
 
 absl::Status CudaCompute::Begin(const PromptRun& run) {

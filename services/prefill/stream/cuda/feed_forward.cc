@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
-#include "common/kernels/cuda/routing.h"
+#include "common/model/cuda_routing.h"
 
 namespace moestro {
 namespace {
@@ -75,21 +75,11 @@ absl::Status RouteRows(const CudaPass& pass, const FeedForwardWeights& w, int32_
     MOE_RETURN_IF_ERROR(NormResidual(pass, w.norm, tile, a.normed, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                               tile.size(), a.router_logits, stream)));
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchChooseExperts({.logits = a.router_logits,
-                                                                .bias = w.bias,
-                                                                .rows = tile.size(),
-                                                                .experts = spec.num_experts,
-                                                                .chosen = chosen,
-                                                                .score = cuda::RouterScore::kSigmoid,
-                                                                .groups = spec.num_expert_groups,
-                                                                .kept_groups = spec.experts_topk_groups,
-                                                                .rank = cuda::GroupRank::kTwoLargest,
-                                                                .normalise = spec.norm_topk_prob != 0,
-                                                                .scale = static_cast<float>(spec.routed_scaling_factor),
-                                                                .ids = a.ids + tile.begin * chosen,
-                                                                .weights = a.weights + tile.begin * chosen,
-                                                                .has_nan = has_nan},
-                                                               stream)));
+    cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, tile.size());
+    choice.ids = a.ids + tile.begin * chosen;
+    choice.weights = a.weights + tile.begin * chosen;
+    choice.has_nan = has_nan;
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchChooseExperts(choice, stream)));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPlanExperts(a.ids + tile.begin * chosen, tile.size(), chosen,
                                                              spec.num_experts, a.plans[t], stream)));
   }

@@ -128,19 +128,12 @@ TEST_F(FewExpertsTest, AllTokensToOneRanksExperts) {
   }
 }
 
-class OddDistributedTest : public DistributedTest {
+class BareDistributedTest : public DistributedTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
-    spec.num_shared_experts = 0;
-    spec.q_lora_rank = 0;
-    spec.first_dense_layers = 2;
-    return spec;
-  }
-  OddDistributedTest() : DistributedTest(Spec()) {}
+  BareDistributedTest() : DistributedTest(BareSpec()) {}
 };
 
-TEST_F(OddDistributedTest, NoSharedExpertsNoQueryRank) {
+TEST_F(BareDistributedTest, NoSharedExpertsNoQueryRank) {
   for (const MlaForm form : kForms) ExpectAgrees(170, {.ranks = 3, .form = form});
 }
 

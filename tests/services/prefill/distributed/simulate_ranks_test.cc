@@ -17,10 +17,7 @@ device::HardwareSpec Machine() {
           .bf16_flops_per_second = 1e9,
           .copy_bytes_per_second = 1e7,
           .copy_seconds = 1e-6,
-          .launch_seconds = 1e-6,
-          .linear_fraction = 1,
-          .attention_fraction = 1,
-          .memory_fraction = 1};
+          .launch_seconds = 1e-6};
 }
 
 SimulatedRanks Simulate(int64_t tokens, int ranks, ExpertParallelism experts = ExpertParallelism::kSmall) {

@@ -84,12 +84,7 @@ device::HardwareSpec Machine() {
           .gpu_processors = 1,
           .fp8_flops_per_second = 1,
           .bf16_flops_per_second = 1,
-          .copy_bytes_per_second = kCopyBytesPerSecond,
-          .copy_seconds = 0,
-          .launch_seconds = 0,
-          .linear_fraction = 1,
-          .attention_fraction = 1,
-          .memory_fraction = 1};
+          .copy_bytes_per_second = kCopyBytesPerSecond};
 }
 
 ModelSpec Spec() {

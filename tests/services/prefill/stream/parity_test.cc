@@ -166,19 +166,12 @@ TEST_F(GroupedModelTest, EveryRingLengthBudgetTileAndPass) {
   }
 }
 
-class OddModelTest : public StreamTest {
+class BareModelTest : public StreamTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
-    spec.num_shared_experts = 0;
-    spec.q_lora_rank = 0;
-    spec.first_dense_layers = 2;
-    return spec;
-  }
-  OddModelTest() : StreamTest(Spec()) {}
+  BareModelTest() : StreamTest(BareSpec()) {}
 };
 
-TEST_F(OddModelTest, NoSharedExpertsNoQueryRank) {
+TEST_F(BareModelTest, NoSharedExpertsNoQueryRank) {
   for (const MlaForm form : kForms) {
     ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20, .ring_slots = 5}, .form = form});
   }

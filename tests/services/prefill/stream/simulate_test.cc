@@ -20,10 +20,7 @@ device::HardwareSpec Machine() {
           .bf16_flops_per_second = 1e9,
           .copy_bytes_per_second = 1e6,
           .copy_seconds = 1e-6,
-          .launch_seconds = 1e-6,
-          .linear_fraction = 1,
-          .attention_fraction = 1,
-          .memory_fraction = 1};
+          .launch_seconds = 1e-6};
 }
 
 SimulatedPrefill Simulate(int64_t tokens, const MemoryLimits& limits = {.dense_bytes = 1 << 20}) {

@@ -1,4 +1,4 @@
-#include "services/prefill/stream/weight_pinning.h"
+#include "common/device/pinning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,26 +11,27 @@
 #include "common/device/host/host_device.h"
 #include "tests/support/faulty_device.h"
 
-namespace moestro {
+namespace moestro::device {
 namespace {
 
-constexpr int64_t kSlice = WeightPinning::kSliceBytes;
-const uint8_t* const kWeights = reinterpret_cast<const uint8_t*>(int64_t{1} << 40);  // nobody reads there
+constexpr int64_t kSlice = Pinning::kSliceBytes;
+const uint8_t* const kMemory = reinterpret_cast<const uint8_t*>(int64_t{1} << 40);  // nobody reads there
 
 using Range = std::pair<int64_t, int64_t>;  // offset, bytes
 
 // Keeps count of what is registered, and refuses to have more than `limit` bytes of it.
-class PinningDevice final : public device::FaultyDevice {
+class PinningDevice final : public FaultyDevice {
  public:
-  PinningDevice(device::Device& device, int64_t limit) : FaultyDevice(device), limit_(limit) {}
+  PinningDevice(Device& device, int64_t limit) : FaultyDevice(device), limit_(limit) {}
 
-  absl::StatusOr<device::Registration> Register(const uint8_t* data, int64_t bytes, device::HostAccess) override {
+  absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) override {
+    EXPECT_EQ(access, HostAccess::kReadsAndWrites);
     int64_t registered = bytes;
     for (const Range& range : ranges_) registered += range.second;
     if (registered > limit_) return absl::ResourceExhaustedError("memlock");
-    const Range range(data - kWeights, bytes);
+    const Range range(data - kMemory, bytes);
     ranges_.insert(range);
-    return device::Registration([this, range] { ranges_.erase(range); });
+    return Registration([this, range] { ranges_.erase(range); });
   }
   const std::set<Range>& ranges() const { return ranges_; }
 
@@ -39,25 +40,26 @@ class PinningDevice final : public device::FaultyDevice {
   std::set<Range> ranges_;
 };
 
-class WeightPinningTest : public testing::Test {
+class PinningTest : public testing::Test {
  protected:
   // What is registered at the end, when `wanted` of 2.5 slices are to be.
   std::set<Range> Pinned(PinningDevice& device, int64_t wanted = 0) {
     std::promise<std::pair<int64_t, absl::Status>> done;
-    const WeightPinning pinning(device, kWeights, kBytes, wanted, [&](int64_t pinned, const absl::Status& status) {
-      done.set_value({pinned, status});
-    });
+    const Pinning pinning(device, kMemory, kBytes, {.access = HostAccess::kReadsAndWrites, .limit_bytes = wanted},
+                          [&](int64_t pinned, const absl::Status& status) {
+                            done.set_value({pinned, status});
+                          });
     std::tie(bytes_, status_) = done.get_future().get();
     return device.ranges();
   }
 
   static constexpr int64_t kBytes = 2 * kSlice + kSlice / 2;
-  const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
+  const std::unique_ptr<Device> host_ = NewHostDevice({});
   int64_t bytes_ = 0;
   absl::Status status_;
 };
 
-TEST_F(WeightPinningTest, AllInSlicesUntilTheyGo) {
+TEST_F(PinningTest, AllInSlicesUntilTheyGo) {
   PinningDevice device(*host_, kBytes);
   EXPECT_THAT(Pinned(device),
               testing::ElementsAre(Range(0, kSlice), Range(kSlice, kSlice), Range(2 * kSlice, kSlice / 2)));
@@ -66,7 +68,7 @@ TEST_F(WeightPinningTest, AllInSlicesUntilTheyGo) {
   EXPECT_TRUE(device.ranges().empty());
 }
 
-TEST_F(WeightPinningTest, WhatIsRefusedStaysUnpinnedAndTheRestIsKept) {
+TEST_F(PinningTest, WhatIsRefusedStaysUnpinnedAndTheRestIsKept) {
   PinningDevice device(*host_, 2 * kSlice);
   EXPECT_THAT(Pinned(device), testing::ElementsAre(Range(0, kSlice), Range(kSlice, kSlice)));
   EXPECT_TRUE(absl::IsResourceExhausted(status_)) << status_;
@@ -74,17 +76,17 @@ TEST_F(WeightPinningTest, WhatIsRefusedStaysUnpinnedAndTheRestIsKept) {
   EXPECT_TRUE(device.ranges().empty());
 }
 
-TEST_F(WeightPinningTest, NothingCanBePinned) {
+TEST_F(PinningTest, NothingCanBePinned) {
   PinningDevice device(*host_, 0);
   EXPECT_TRUE(Pinned(device).empty());
   EXPECT_EQ(bytes_, 0);
 }
 
-TEST_F(WeightPinningTest, NoMoreThanWanted) {
+TEST_F(PinningTest, NoMoreThanWanted) {
   PinningDevice device(*host_, kBytes);
   EXPECT_THAT(Pinned(device, kSlice + 4096), testing::ElementsAre(Range(0, kSlice), Range(kSlice, 4096)));
   EXPECT_EQ(bytes_, kSlice + 4096);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::device
