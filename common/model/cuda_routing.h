@@ -28,7 +28,7 @@ inline cuda::ChooseExpertsArgs ChoiceOf(const ModelSpec& spec, const float* logi
           .rows = rows,
           .experts = spec.num_experts,
           .chosen = spec.experts_per_token,
-          .score = cuda::RouterScore::kSigmoid,
+          .score = spec.softmax_router != 0 ? cuda::RouterScore::kSoftmax : cuda::RouterScore::kSigmoid,
           .groups = spec.num_expert_groups,
           .kept_groups = spec.experts_topk_groups,
           .rank = cuda::GroupRank::kTwoLargest,

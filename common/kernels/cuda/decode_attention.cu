@@ -1,11 +1,14 @@
 // A block computes 32 heads of one row over one split. Cached vectors of 32 tokens at a time come through shared
-// memory, the next ones while these are used (cp.async): 36 KB, which both products read.
-//   scores   two groups of 16 heads x four slices of the key's numbers, a warp each, which keeps its part of the
-//   queries
-//            in registers as operand A. The slices' sums go through shared memory, added in order.
+// memory, the next ones while these are used (cp.async): at most 36 KB, which both products read.
+//   scores   two groups of 16 heads x four slices of the key's numbers, every fourth step of 16 each, a warp each,
+//            which keeps its part of the queries in registers as operand A. The slices' sums go through shared memory,
+//            added in order.
 //   softmax  eight threads a head
-//   values   64 columns a warp, of all 32 heads
+//   values   every eighth 16 columns a warp, of all 32 heads
 // So no query is read twice, and a vector is read from memory once for every 32 heads, by blocks that run together.
+//
+// A vector in shared memory begins with what is summed as value. MLA: the cached vector as it is. GQA: a kv head's
+// value, then its key; scores begin behind the value.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/decode_attention.h"
@@ -25,6 +28,7 @@ constexpr int kMinSplitPages = 2;
 constexpr int kSlices = 4;
 constexpr int kSliceSteps = static_cast<int>(kDecodeMaxKeyDim) / kSlices / 16;
 constexpr int kWarpColumns = static_cast<int>(kDecodeMaxLatent) / kWarps;
+constexpr int kStepColumns = 16;  // of values, that a warp takes together
 constexpr int kChunkNumbers = 8;  // BF16 numbers of 16 bytes
 constexpr int kVectorBytes = static_cast<int>(kDecodeMaxKeyDim) * 2;
 constexpr int kVectorChunks = kVectorBytes / 16;
@@ -53,27 +57,42 @@ __device__ __forceinline__ uint8_t* WeightChunk(uint8_t* weights, int head, int 
   return weights + head * (kTokens * 2) + (c ^ ((head >> 1) & 3)) * 16;
 }
 
+// Where a block's vectors lie in a token's entry of the cache: [0, value_dim) from `value` on, the others from `rest`
+// on.
+struct Vectors {
+  int64_t value = 0;
+  int64_t rest = 0;
+  int value_dim = 0;
+  int numbers = 0;
+  int64_t stride = 0;  // from token to token
+
+  __device__ __forceinline__ int steps() const { return (numbers + 15) / 16; }
+  __device__ __forceinline__ int64_t At(int number) const {
+    return number < value_dim ? value + number : rest + number - value_dim;
+  }
+};
+
 // Copies a stage's vectors; of tokens from `tokens` on, and past a vector's end, zeros: their weights are 0, and 0
 // times what lies there must be 0.
-__device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, int key_dim, int steps, uint8_t* stage) {
+__device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, const Vectors& vectors, uint8_t* stage) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int token = warp; token < kTokens; token += kWarps) {
 #pragma unroll
     for (int c = lane; c < kVectorChunks; c += 32) {
-      if (c >= 2 * steps) continue;
-      const bool exists = token < tokens && c * kChunkNumbers < key_dim;
-      CopyAsync16(VectorChunk(stage, token, c), exists ? from + token * key_dim + c * kChunkNumbers : from,
-                  exists ? 16 : 0);
+      if (c >= 2 * vectors.steps()) continue;
+      const bool exists = token < tokens && c * kChunkNumbers < vectors.numbers;
+      CopyAsync16(VectorChunk(stage, token, c),
+                  exists ? from + token * vectors.stride + vectors.At(c * kChunkNumbers) : from, exists ? 16 : 0);
     }
   }
 }
 
-// Two numbers of a head's query, from `number` on; past its end zeros.
+// Two numbers of a head's query, from `number` of the vector on; past its end, and where a vector is no key, zeros.
 __device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, int64_t row, int64_t head,
-                                              int64_t number) {
-  if (head >= args.heads || number >= args.pages.kv_dim) return 0;
+                                              int64_t number, int64_t numbers) {
   const bool is_latent = number < args.latent;
+  if (number >= numbers || (is_latent && args.kv_heads > 0)) return 0;
   const QueryPart& part = is_latent ? args.latent_queries : args.rotated_queries;
   const uint16_t* from =
       part.data + row * part.row_stride + head * part.head_stride + (is_latent ? number : number - args.latent);
@@ -81,13 +100,13 @@ __device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, i
 }
 
 // The warp's 16 heads and slice of the numbers: sums over the slice for the stage's tokens.
-__device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], uint8_t* stage, int slice, int steps,
-                                         int lane, float (&sums)[kTokens / 8][4]) {
+__device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], uint8_t* stage, int slice, int first_step,
+                                         int steps, int lane, float (&sums)[kTokens / 8][4]) {
   const int matrix = lane / 8, row = lane % 8;
 #pragma unroll
   for (int k = 0; k < kSliceSteps; ++k) {
-    const int step = slice * kSliceSteps + k;
-    if (step >= steps) continue;
+    const int step = k * kSlices + slice;
+    if (step < first_step || step >= steps) continue;
 #pragma unroll
     for (int n = 0; n < kTokens / 8; n += 2) {
       uint32_t b[4];  // two fragments of 8 tokens, two registers each
@@ -97,6 +116,11 @@ __device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], ui
       MmaBf16(sums[n + 1], q[k], second);
     }
   }
+}
+
+// The warp's columns, eight of them: those from this one on.
+__device__ __forceinline__ int WarpColumn(int warp, int n) {
+  return (n / 2 * kWarps + warp) * kStepColumns + n % 2 * 8;
 }
 
 // out += weights * values, the warp's columns of all heads.
@@ -112,7 +136,7 @@ __device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int 
     }
 #pragma unroll
     for (int n = 0; n < kWarpColumns / 8; n += 2) {
-      const int chunk = warp * (kWarpColumns / 8) + n;
+      const int chunk = WarpColumn(warp, n) / kChunkNumbers;
       if (chunk * kChunkNumbers >= latent) continue;
       uint32_t b[4];
       LoadMatrixX4Transposed(b, VectorChunk(stage, k * 16 + matrix % 2 * 8 + row, chunk + matrix / 2));
@@ -127,7 +151,12 @@ __device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int 
 }
 
 __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentionArgs args) {
-  const int64_t row = blockIdx.z, split = blockIdx.y, first_head = int64_t{blockIdx.x} * kHeads;
+  const int64_t row = blockIdx.z, split = blockIdx.y;
+  const bool grouped = args.kv_heads > 0;
+  const int64_t group = grouped ? args.heads / args.kv_heads : args.heads;
+  const int64_t blocks = (group + kHeads - 1) / kHeads;  // of a group
+  const int64_t kv_head = blockIdx.x / blocks;
+  const int64_t first_head = kv_head * group + blockIdx.x % blocks * kHeads, end_head = (kv_head + 1) * group;
   const int64_t visible = int64_t{args.positions[row]} + 1;
   const int64_t split_tokens = SplitTokens(visible);
   const int64_t begin = split * split_tokens;
@@ -137,8 +166,13 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
   const int head_group = warp % 2, slice = warp / 2;
-  const int key_dim = static_cast<int>(args.pages.kv_dim), latent = static_cast<int>(args.latent);
-  const int steps = (key_dim + 15) / 16;
+  const int latent = static_cast<int>(args.latent);
+  const Vectors vectors{.value = grouped ? args.pages.kv_dim / 2 + kv_head * latent : 0,
+                        .rest = grouped ? kv_head * latent : latent,
+                        .value_dim = latent,
+                        .numbers = grouped ? 2 * latent : static_cast<int>(args.pages.kv_dim),
+                        .stride = args.pages.kv_dim};
+  const int first_step = grouped ? latent / 16 : 0;  // of scores
 
   uint8_t* const shared = DynamicShared();
   float* const scores = reinterpret_cast<float*>(shared + 2 * kStageBytes);  // [kSlices, kHeads, kScoreStride]
@@ -151,8 +185,8 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
                                 pages[stage * kTokens / kPageTokens] * static_cast<uint64_t>(args.pages.page_bytes) +
                                 args.pages.layer_offset;
     const uint16_t* const from =
-        reinterpret_cast<const uint16_t*>(page) + int64_t{stage * kTokens % kPageTokens} * key_dim;
-    CopyStage(from, tokens - stage * kTokens, key_dim, steps, shared + stage % 2 * kStageBytes);
+        reinterpret_cast<const uint16_t*>(page) + int64_t{stage * kTokens % kPageTokens} * vectors.stride;
+    CopyStage(from, tokens - stage * kTokens, vectors, shared + stage % 2 * kStageBytes);
     CommitCopies();
   };
 
@@ -162,8 +196,9 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   for (int k = 0; k < kSliceSteps; ++k) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      q[k][r] = QueryPair(args, row, first_head + head_group * 16 + g + r % 2 * 8,
-                          (slice * kSliceSteps + k) * 16 + r / 2 * 8 + 2 * t);
+      const int64_t query_head = first_head + head_group * 16 + g + r % 2 * 8;
+      const int number = (k * kSlices + slice) * 16 + r / 2 * 8 + 2 * t;
+      q[k][r] = query_head < end_head ? QueryPair(args, row, query_head, number, vectors.numbers) : 0;
     }
   }
   // Of softmax: this thread's head, and four of the stage's tokens.
@@ -177,10 +212,10 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
     WaitCopies<0>();
     __syncthreads();  // the stage has arrived, and all have done with the one before
     if (stage + 1 < stages) copy_stage(stage + 1);
-    uint8_t* const vectors = shared + stage % 2 * kStageBytes;
+    uint8_t* const staged = shared + stage % 2 * kStageBytes;
 
     float sums[kTokens / 8][4] = {};
-    AddSlice(q, vectors, slice, steps, lane, sums);
+    AddSlice(q, staged, slice, first_step, vectors.steps(), lane, sums);
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
@@ -232,7 +267,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
         }
       }
     }
-    AddValues(weights, vectors, warp, latent, lane, out);
+    AddValues(weights, staged, warp, latent, lane, out);
   }
 
 #pragma unroll
@@ -241,7 +276,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const int64_t results = (row * kMaxSplits + split) * args.heads + first_head;
   if (first_token == 0) {
     factors[head] = sum;
-    if (first_head + head < args.heads) args.log_sum[results + head] = max_score / kLog2E + logf(sum);
+    if (first_head + head < end_head) args.log_sum[results + head] = max_score / kLog2E + logf(sum);
   }
   __syncthreads();
 #pragma unroll
@@ -249,13 +284,14 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int out_head = m * 16 + g + 8 * i;
-      if (first_head + out_head >= args.heads) continue;
+      if (first_head + out_head >= end_head) continue;
       const float total = factors[out_head];
-      float* const to = args.partial + (results + out_head) * latent + warp * kWarpColumns + 2 * t;
+      float* const to = args.partial + (results + out_head) * latent + 2 * t;
 #pragma unroll
       for (int n = 0; n < kWarpColumns / 8; ++n) {
-        if (warp * kWarpColumns + n * 8 >= latent) continue;
-        *reinterpret_cast<float2*>(to + n * 8) = make_float2(out[m][n][2 * i] / total, out[m][n][2 * i + 1] / total);
+        const int column = WarpColumn(warp, n);
+        if (column >= latent) continue;
+        *reinterpret_cast<float2*>(to + column) = make_float2(out[m][n][2 * i] / total, out[m][n][2 * i + 1] / total);
       }
     }
   }
@@ -291,6 +327,18 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttenti
       make_uint2(PackBf16(total[0] / sum, total[1] / sum), PackBf16(total[2] / sum, total[3] / sum));
 }
 
+// Latents and keys, as the kernel takes them.
+bool HasDimensions(const DecodeAttentionArgs& args) {
+  const int64_t kv_dim = args.pages.kv_dim;
+  if (args.heads < 1 || args.latent < 8) return false;
+  if (args.kv_heads == 0) {
+    return args.latent <= kDecodeMaxLatent && args.latent % 8 == 0 && kv_dim >= args.latent &&
+           kv_dim <= kDecodeMaxKeyDim && kv_dim % 8 == 0;
+  }
+  return args.kv_heads > 0 && args.heads % args.kv_heads == 0 && kv_dim == 2 * args.kv_heads * args.latent &&
+         args.latent % 16 == 0 && 2 * args.latent <= kDecodeMaxKeyDim;
+}
+
 bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 bool IsAligned(const QueryPart& part) {
   return IsAligned(part.data, 4) && part.row_stride % 2 == 0 && part.head_stride % 2 == 0;
@@ -301,15 +349,15 @@ bool IsAligned(const QueryPart& part) {
 LaunchResult LaunchDecodeAttention(const DecodeAttentionArgs& args, Stream stream) {
   if (args.rows == 0) return {};
   const KvPagesView& pages = args.pages;
-  if (args.rows > 65535 || args.heads < 1 || args.latent < 8 || args.latent > kDecodeMaxLatent ||
-      args.latent % 8 != 0 || pages.kv_dim < args.latent || pages.kv_dim > kDecodeMaxKeyDim || pages.kv_dim % 8 != 0 ||
-      pages.page_tokens != kPageTokens || pages.list == nullptr || !IsAligned(pages.pages, 16) ||
-      pages.page_bytes % 16 != 0 || pages.layer_offset % 16 != 0 || !IsAligned(args.latent_queries) ||
-      !IsAligned(args.rotated_queries) || !IsAligned(args.partial, 16) || !IsAligned(args.out, 8)) {
+  if (args.rows > 65535 || !HasDimensions(args) || pages.page_tokens != kPageTokens || pages.list == nullptr ||
+      !IsAligned(pages.pages, 16) || pages.page_bytes % 16 != 0 || pages.layer_offset % 16 != 0 ||
+      !IsAligned(args.latent_queries) || !IsAligned(args.rotated_queries) || !IsAligned(args.partial, 16) ||
+      !IsAligned(args.out, 8)) {
     return {kInvalidArgument};
   }
-  const dim3 grid(static_cast<unsigned>((args.heads + kHeads - 1) / kHeads), kMaxSplits,
-                  static_cast<unsigned>(args.rows));
+  const int64_t groups = args.kv_heads > 0 ? args.kv_heads : 1;
+  const int64_t blocks = groups * ((args.heads / groups + kHeads - 1) / kHeads);
+  const dim3 grid(static_cast<unsigned>(blocks), kMaxSplits, static_cast<unsigned>(args.rows));
   const LaunchResult result =
       Launch("decode_attention", DecodeAttentionKernel, grid, dim3(kThreads), kSharedBytes, stream, args);
   if (!result.ok()) return result;

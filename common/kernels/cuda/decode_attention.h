@@ -1,5 +1,7 @@
-// Absorbed MLA of single rows over long caches: flash decoding. A row's queries of all heads share what they read, the
-// cached vectors (latent, then rotated key), which are keys of every head, and their latent part its values.
+// Attention of single rows over long caches: flash decoding.
+//   absorbed MLA     A row's queries of all heads share what they read, the cached vectors (latent, then rotated key),
+//                    which are keys of every head, and their latent part its values.
+//   grouped queries  (GQA) The heads of a group share the keys and values of a kv head.
 //
 // A row's tokens are cut into at most kMaxSplits splits, which blocks take apart and a second kernel merges in their
 // order, by log-sum-exp in F32. Where they are cut depends on the row's own position alone, so a row's bits do not
@@ -31,10 +33,15 @@ struct QueryPart {
 struct DecodeAttentionArgs {
   int64_t rows = 0;
   int64_t heads = 0;
-  int64_t latent = 0;         // at most kDecodeMaxLatent; a multiple of 8, as pages.kv_dim, at most kDecodeMaxKeyDim
+  // 0: MLA. Otherwise a divisor of `heads`, and a token's cached numbers are the keys of all kv heads, then their
+  // values; head h reads those of kv head h / (heads / kv_heads).
+  int64_t kv_heads = 0;
+  // Numbers of a value. MLA: at most kDecodeMaxLatent, a multiple of 8, as pages.kv_dim, at most kDecodeMaxKeyDim. GQA:
+  // also those of a key; a multiple of 16, at most kDecodeMaxKeyDim / 2.
+  int64_t latent = 0;
   float scale = 0;            // of scores
-  QueryPart latent_queries;   // the first `latent` numbers of a query
-  QueryPart rotated_queries;  // the other ones
+  QueryPart latent_queries;   // MLA: the first `latent` numbers of a query
+  QueryPart rotated_queries;  // the other ones; GQA: all
   // Token t of row r lies in page pages.list[first_page[r] + t / 64]; the row sees tokens 0 .. positions[r]. Pages are
   // aligned to 16 bytes; tokens that no row sees are not read.
   KvPagesView pages;

@@ -104,12 +104,18 @@ __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs ar
 __global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValuesArgs args) {
   const int64_t row = blockIdx.x;
   const int64_t width = args.kv_heads * args.head_dim;
-  uint16_t* const entry = Entry(args.pages, args.position + row);
+  const int64_t position = args.positions == nullptr ? args.position + row : args.positions[row];
+  uint16_t* const entry = Entry(args.pages, position, args.first_page == nullptr ? 0 : args.first_page[row]);
   for (int64_t i = threadIdx.x; i < width; i += kThreads) {
     const int64_t in_head = i % args.head_dim;
-    const float* key = args.keys + row * width + i - in_head;
-    entry[i] = ToBf16(in_head < args.angles.dims ? Rotated(key, args.angles, row, in_head) : key[in_head]);
-    entry[width + i] = ToBf16(args.values[row * width + i]);
+    const float* from = args.keys + row * width + i - in_head;
+    const uint16_t key = ToBf16(in_head < args.angles.dims ? Rotated(from, args.angles, row, in_head) : from[in_head]);
+    const uint16_t value = ToBf16(args.values[row * width + i]);
+    entry[i] = key;
+    entry[width + i] = value;
+    if (args.copy == nullptr) continue;
+    args.copy[row * 2 * width + i] = key;
+    args.copy[row * 2 * width + width + i] = value;
   }
 }
 

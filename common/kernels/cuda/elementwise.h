@@ -21,7 +21,7 @@ struct RmsNormArgs {
   int64_t rows = 0;
   int64_t n = 0;
   float eps = 0;
-  float* out = nullptr;          // [rows, n] or null
+  float* out = nullptr;          // [rows, n] or null; may be x if x_stride is n
   uint16_t* out_bf16 = nullptr;  // [rows, out_bf16_stride] or null
   int64_t out_bf16_stride = 0;
 };
@@ -90,6 +90,10 @@ struct StoreKeysValuesArgs {
   RopeAngles angles;     // rotate the first angles.dims numbers of a key
   int64_t position = 0;  // of the first row; the others follow
   KvPagesView pages;     // kv_dim = 2 * kv_heads * head_dim
+  // As in StoreLatentArgs.
+  const int32_t* positions = nullptr;
+  const int32_t* first_page = nullptr;
+  uint16_t* copy = nullptr;
 };
 LaunchResult LaunchStoreKeysValues(const StoreKeysValuesArgs& args, Stream stream);
 

@@ -168,6 +168,22 @@ TEST_F(HybridDecodeTest, OtherShapes) {
   }
 }
 
+// Grouped queries, of each kind of group.
+TEST_F(HybridDecodeTest, GroupedQueries) {
+  for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(6, 1)}) {
+    ModelSpec spec = SmallGroupedSpec();
+    spec.num_heads = heads;
+    spec.num_kv_heads = kv_heads;
+    spec.num_layers = 2;
+    spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
+    HybridSubject subject(*model.segment, kMaxRows, 16);
+    const Conversation conversation(subject, 3);
+    CheckCuts(subject, conversation, conversation.Step(), {3, 1});
+    CheckCuts(subject, conversation, conversation.Step(/*chunk=*/19), {2});
+  }
+}
+
 // A lease's pages are copied when it first comes; what steps add is there already. Another lease's pages, even the same
 // ones, are copied again.
 TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
@@ -248,6 +264,10 @@ TEST(CudaDecodeTest, ShapesThatTheKernelsDoNotHave) {
     change(spec);
     EXPECT_EQ(CudaDecode::CheckSupported(spec).code(), absl::StatusCode::kFailedPrecondition);
   }
+  ModelSpec grouped = SmallGroupedSpec();
+  EXPECT_TRUE(CudaDecode::CheckSupported(grouped).ok());
+  grouped.v_head_dim = grouped.qk_rope_head_dim = 320;
+  EXPECT_EQ(CudaDecode::CheckSupported(grouped).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

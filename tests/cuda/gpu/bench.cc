@@ -171,43 +171,57 @@ void TimeAttention(int64_t heads, int64_t rows, std::vector<Row>& table) {
        2.0 * 320 * static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(rows + 1) / 2});
 }
 
+struct DecodeShape {
+  const char* name;
+  int64_t heads;
+  int64_t kv_heads;  // 0: MLA
+  int64_t latent;
+  int64_t key_dim;
+  int64_t kv_dim;
+};
+constexpr DecodeShape kDeepSeekV3Decode{"decode attention, absorbed MLA", 128, 0, 512, 576, 576};
+constexpr DecodeShape kQwen3Decode{"decode attention, grouped queries", 64, 4, 128, 128, 1024};
+
 // Rows of sequences of so many tokens. Every call reads other pages, more of them than caches hold.
-void TimeDecodeAttention(int64_t heads, int64_t rows, int64_t tokens, std::vector<Row>& table) {
-  constexpr int64_t kPage = 64, kLatent = 512, kKv = 576, kLeastBytes = int64_t{1} << 29;
+void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens, std::vector<Row>& table) {
+  constexpr int64_t kPage = 64, kLeastBytes = int64_t{1} << 29;
+  const int64_t heads = shape.heads, kv = shape.kv_dim, latent = shape.latent, key = shape.key_dim;
   const int64_t sequence_pages = tokens / kPage, call_pages = rows * sequence_pages;
-  const int64_t calls = kLeastBytes / (call_pages * kPage * kKv * 2) + 1;
-  const auto kv = Random<uint16_t>(calls * call_pages * kPage * kKv, RandomBf16);
-  const auto queries = Random<uint16_t>(rows * heads * kKv, RandomBf16);
+  const int64_t calls = kLeastBytes / (call_pages * kPage * kv * 2) + 1;
+  const auto cache = Random<uint16_t>(calls * call_pages * kPage * kv, RandomBf16);
+  const auto queries = Random<uint16_t>(rows * heads * key, RandomBf16);
   std::vector<uint32_t> list(static_cast<size_t>(calls * call_pages));
   std::iota(list.begin(), list.end(), 0u);
   std::vector<int32_t> positions(static_cast<size_t>(rows), static_cast<int32_t>(tokens - 1)), first_page;
   for (int64_t row = 0; row < rows; ++row) first_page.push_back(static_cast<int32_t>(row * sequence_pages));
   const DeviceArray<uint32_t> device_list(list);
   const DeviceArray<int32_t> device_positions(positions), device_first(first_page);
-  const DeviceArray<float> partial(rows * kMaxSplits * heads * kLatent), log_sum(rows * kMaxSplits * heads);
-  const DeviceArray<uint16_t> out(rows * heads * kLatent);
+  const DeviceArray<float> partial(rows * kMaxSplits * heads * latent), log_sum(rows * kMaxSplits * heads);
+  const DeviceArray<uint16_t> out(rows * heads * latent);
   int64_t call = 0;
   const double seconds = SecondsOf([&] {
-    return LaunchDecodeAttention({.rows = rows,
-                                  .heads = heads,
-                                  .latent = kLatent,
-                                  .scale = 0.1352f,
-                                  .latent_queries = {queries->get(), heads * kKv, kKv},
-                                  .rotated_queries = {queries->get() + kLatent, heads * kKv, kKv},
-                                  .pages = {.pages = reinterpret_cast<uint8_t*>(kv->get()),
-                                            .list = device_list.get() + call++ % calls * call_pages,
-                                            .page_bytes = kPage * kKv * 2,
-                                            .kv_dim = kKv},
-                                  .positions = device_positions.get(),
-                                  .first_page = device_first.get(),
-                                  .partial = partial.get(),
-                                  .log_sum = log_sum.get(),
-                                  .out = out.get()},
-                                 nullptr);
+    return LaunchDecodeAttention(
+        {.rows = rows,
+         .heads = heads,
+         .kv_heads = shape.kv_heads,
+         .latent = latent,
+         .scale = 0.1352f,
+         .latent_queries = {queries->get(), heads * key, key},
+         .rotated_queries = {queries->get() + (shape.kv_heads > 0 ? 0 : latent), heads * key, key},
+         .pages = {.pages = reinterpret_cast<uint8_t*>(cache->get()),
+                   .list = device_list.get() + call++ % calls * call_pages,
+                   .page_bytes = kPage * kv * 2,
+                   .kv_dim = kv},
+         .positions = device_positions.get(),
+         .first_page = device_first.get(),
+         .partial = partial.get(),
+         .log_sum = log_sum.get(),
+         .out = out.get()},
+        nullptr);
   });
   const auto pairs = static_cast<double>(rows * heads) * static_cast<double>(tokens);
-  table.push_back({"decode attention, absorbed MLA", Shape({heads, rows, tokens}), seconds,
-                   static_cast<double>(call_pages * kPage * kKv * 2), 2.0 * (kKv + kLatent) * pairs});
+  table.push_back({shape.name, Shape({heads, rows, tokens}), seconds, static_cast<double>(call_pages * kPage * kv * 2),
+                   2.0 * static_cast<double>(key + latent) * pairs});
 }
 
 void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int64_t cols, int64_t rows,
@@ -358,8 +372,10 @@ int Main(const std::string& out, const std::string& checks) {
   for (const int64_t tokens : {1, 1024}) TimeLinear(DType::kBF16, kExpertWidth, kHidden, tokens, table);
   for (const int64_t tokens : {512, 4096, 16384}) TimeExperts(tokens, table);
   for (const int64_t rows : {4096, 16384}) TimeAttention(16, rows, table);
-  for (const int64_t rows : {1, 2, 6}) TimeDecodeAttention(128, rows, 32768, table);
-  TimeDecodeAttention(128, 1, 4096, table);
+  for (const DecodeShape& shape : {kDeepSeekV3Decode, kQwen3Decode}) {
+    for (const int64_t rows : {1, 2, 6}) TimeDecodeAttention(shape, rows, 32768, table);
+    TimeDecodeAttention(shape, 1, 4096, table);
+  }
   for (const int64_t rows : {1, 6}) {
     TimeHeadLinear(512, 0, 512, 128, rows, table);    // queries into the latent space
     TimeHeadLinear(256, 128, 128, 512, rows, table);  // latents into values

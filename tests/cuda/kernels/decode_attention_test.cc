@@ -18,10 +18,15 @@ constexpr int64_t kStage = 32;  // tokens that the kernel takes together
 struct Shape {
   int64_t heads = 0;
   int64_t latent = 512;
-  int64_t rope = 64;
-  float spread = 1;  // of queries: the greater, the sharper the attention
+  int64_t rope = 64;  // grouped queries: numbers of a key
+  float spread = 1;   // of queries: the greater, the sharper the attention
+  int64_t kv_heads = 0;
 
-  int64_t key_dim() const { return latent + rope; }
+  // Numbers of a token in the cache and of a head's key, and where the head's key and value begin in the cache.
+  int64_t kv_dim() const { return kv_heads > 0 ? 2 * kv_heads * latent : latent + rope; }
+  int64_t key_dim() const { return kv_heads > 0 ? latent : latent + rope; }
+  int64_t KeyOf(int64_t head) const { return kv_heads > 0 ? head / (heads / kv_heads) * latent : 0; }
+  int64_t ValueOf(int64_t head) const { return kv_heads > 0 ? kv_heads * latent + KeyOf(head) : 0; }
 };
 
 // Rows of sequences of their own, whose cached vectors lie in pages of a pool, in any order. Everything else there is
@@ -40,12 +45,12 @@ class Batch {
     std::vector<uint16_t> pool(static_cast<size_t>((pages + 1) * PageNumbers()), kBf16Nan);
     uint32_t next = pages;
     for (size_t row = 0; row < at.size(); ++row) {
-      vectors.push_back(RandomBf16((at[row] + 1) * s.key_dim(), seed + 2 + static_cast<uint32_t>(row)));
+      vectors.push_back(RandomBf16((at[row] + 1) * s.kv_dim(), seed + 2 + static_cast<uint32_t>(row)));
       first.push_back(static_cast<int32_t>(list.size()));
       for (int64_t t = 0; t <= at[row]; ++t) {
         if (t % kPage == 0) list.push_back(next--);
-        std::copy_n(&vectors[row][static_cast<size_t>(t * s.key_dim())], s.key_dim(),
-                    &pool[static_cast<size_t>(list.back() * PageNumbers() + LayerNumbers() + t % kPage * s.key_dim())]);
+        std::copy_n(&vectors[row][static_cast<size_t>(t * s.kv_dim())], s.kv_dim(),
+                    &pool[static_cast<size_t>(list.back() * PageNumbers() + LayerNumbers() + t % kPage * s.kv_dim())]);
       }
     }
     pool_ = std::make_unique<DeviceArray<uint16_t>>(pool);
@@ -68,6 +73,7 @@ class Batch {
     const DecodeAttentionArgs args{
         .rows = count,
         .heads = shape.heads,
+        .kv_heads = shape.kv_heads,
         .latent = shape.latent,
         .scale = kScale,
         .latent_queries = {latent.get() + begin * latent_row, latent_row, shape.latent},
@@ -77,7 +83,7 @@ class Batch {
                   .page_bytes = PageNumbers() * 2,
                   .layer_offset = LayerNumbers() * 2,
                   .page_tokens = kPage,
-                  .kv_dim = shape.key_dim()},
+                  .kv_dim = shape.kv_dim()},
         .positions = positions_->get() + begin,
         .first_page = first_->get() + begin,
         .partial = partial_->get(),
@@ -97,14 +103,15 @@ class Batch {
   const Shape shape;
   const std::vector<int32_t> at;
   std::vector<uint16_t> latent_queries, rotated_queries;
-  std::vector<std::vector<uint16_t>> vectors;  // of each row: [position + 1, key_dim]
+  std::vector<std::vector<uint16_t>> vectors;  // of each row: [position + 1, kv_dim]
   static constexpr float kScale = 0.1352f;
 
  private:
-  int64_t LayerNumbers() const { return kPage * shape.key_dim(); }
+  int64_t LayerNumbers() const { return kPage * shape.kv_dim(); }
   int64_t PageNumbers() const { return 2 * LayerNumbers(); }
   double Query(int64_t row, int64_t head, int64_t i) const {
     const int64_t query = row * shape.heads + head;
+    if (shape.kv_heads > 0) i += shape.latent;  // there is no latent query
     return FromBf16(i < shape.latent
                         ? latent_queries[static_cast<size_t>(query * shape.latent + i)]
                         : rotated_queries[static_cast<size_t>(query * RotatedStride() + 10 + i - shape.latent)]);
@@ -118,7 +125,8 @@ class Batch {
     for (int64_t t = 0; t < tokens; ++t) {
       double sum = 0, magnitude = 0;
       for (int64_t i = 0; i < shape.key_dim(); ++i) {
-        const double term = Query(row, head, i) * FromBf16(cached[static_cast<size_t>(t * shape.key_dim() + i)]);
+        const double term =
+            Query(row, head, i) * FromBf16(cached[static_cast<size_t>(t * shape.kv_dim() + shape.KeyOf(head) + i)]);
         sum += term;
         magnitude += std::fabs(term);
       }
@@ -143,8 +151,8 @@ class Batch {
     for (int64_t i = 0; i < shape.latent; ++i) {
       double truth = 0, magnitude = 0;
       for (int64_t t = 0; t < tokens; ++t) {
-        const double term =
-            scores[static_cast<size_t>(t)] / sum * FromBf16(cached[static_cast<size_t>(t * shape.key_dim() + i)]);
+        const double term = scores[static_cast<size_t>(t)] / sum *
+                            FromBf16(cached[static_cast<size_t>(t * shape.kv_dim() + shape.ValueOf(head) + i)]);
         truth += term;
         magnitude += std::fabs(term);
       }
@@ -180,6 +188,17 @@ TEST(CudaDecodeAttentionTest, OtherDimensions) {
   Check({.heads = 3, .latent = 128, .rope = 64}, {65, 3});
   Check({.heads = 3, .latent = 72, .rope = 32}, {65, 3});
   Check({.heads = 1, .latent = 8, .rope = 0}, {40});
+}
+
+TEST(CudaDecodeAttentionTest, GroupedQueries) {
+  Check({.heads = 4, .latent = 128, .rope = 128, .kv_heads = 2}, {0, 31, 63, 64, 130});
+  Check({.heads = 6, .latent = 64, .rope = 64, .spread = 4, .kv_heads = 6}, {65, 3});
+  Check({.heads = 74, .latent = 16, .rope = 16, .kv_heads = 2}, {70});  // more in a group than a block has
+  Check({.heads = 3, .latent = 288, .rope = 288, .kv_heads = 1}, {40});
+}
+
+TEST(CudaDecodeAttentionTest, GroupedQueriesOverManySplits) {
+  Check({.heads = 2, .latent = 64, .rope = 64, .spread = 3, .kv_heads = 1}, {kMaxSplits * 2 * kPage + 100});
 }
 
 // So many tokens that splits are longer than the shortest.
@@ -236,6 +255,16 @@ TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
   expect_refused([](DecodeAttentionArgs& a) { a.pages.kv_dim = 584; });
   expect_refused([](DecodeAttentionArgs& a) { a.pages.kv_dim = 504; });
   expect_refused([](DecodeAttentionArgs& a) { a.pages.page_tokens = 32; });
+  expect_refused([](DecodeAttentionArgs& a) { a.kv_heads = 1; });
+  const auto grouped = [](DecodeAttentionArgs& a, int64_t heads, int64_t kv_heads, int64_t dim) {
+    a.heads = heads;
+    a.kv_heads = kv_heads;
+    a.latent = dim;
+    a.pages.kv_dim = 2 * kv_heads * dim;
+  };
+  expect_refused([&](DecodeAttentionArgs& a) { grouped(a, 3, 2, 64); });
+  expect_refused([&](DecodeAttentionArgs& a) { grouped(a, 2, 1, 304); });
+  expect_refused([&](DecodeAttentionArgs& a) { grouped(a, 2, 1, 24); });
   expect_refused([](DecodeAttentionArgs& a) { a.rotated_queries.head_stride = 63; });
   DecodeAttentionArgs none = good;
   none.rows = 0;

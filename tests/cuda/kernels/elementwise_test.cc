@@ -297,6 +297,45 @@ TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
+// Rows of several sequences, each with a list of its own: the bits of rows that are stored one behind the other.
+TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
+  constexpr int64_t kHeads = 2, kHead = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth, kPageTokens = 64, kRows = 4;
+  constexpr int64_t kPageNumbers = kPageTokens * kKv;
+  const std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
+  const std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
+  const DeviceArray<float> keys(RandomFloats(kRows * kWidth, 13)), values(RandomFloats(kRows * kWidth, 14));
+  const Angles angles(kRows, kHead, RopePairs::kHalves);
+  const DeviceArray<uint32_t> device_list(list);
+  const DeviceArray<int32_t> device_positions(positions), device_first(first_page);
+  const DeviceArray<uint16_t> pages(5 * kPageNumbers), copy(kRows * kKv), alone(kRows * kKv);
+  StoreKeysValuesArgs args{.keys = keys.get(),
+                           .values = values.get(),
+                           .rows = kRows,
+                           .kv_heads = kHeads,
+                           .head_dim = kHead,
+                           .angles = angles.view,
+                           .pages = {.pages = reinterpret_cast<uint8_t*>(pages.get()),
+                                     .list = device_list.get(),
+                                     .page_bytes = kPageNumbers * 2,
+                                     .kv_dim = kKv},
+                           .positions = device_positions.get(),
+                           .first_page = device_first.get(),
+                           .copy = copy.get()};
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, nullptr)));
+  args.pages = {.pages = reinterpret_cast<uint8_t*>(alone.get()), .page_bytes = kPageNumbers * 2, .kv_dim = kKv};
+  args.positions = args.first_page = nullptr;
+  args.copy = nullptr;
+  ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, nullptr)));
+  const std::vector<uint16_t> got = pages.Download(), expected = alone.Download();
+  EXPECT_EQ(copy.Download(), expected);
+  for (size_t row = 0; row < kRows; ++row) {
+    const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
+    EXPECT_TRUE(std::equal(&expected[row * kKv], &expected[row * kKv] + kKv,
+                           &got[static_cast<size_t>(page * kPageNumbers + positions[row] % kPageTokens * kKv)]))
+        << row;
+  }
+}
+
 TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
   EXPECT_TRUE(Ran(LaunchEmbed(nullptr, nullptr, 0, 8, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));

@@ -6,6 +6,7 @@
 #include "common/device/arrays.h"
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/decode_attention.h"
+#include "common/model/attention.h"
 
 namespace moestro {
 
@@ -20,8 +21,8 @@ void DecodeActivations::Visit(const ModelSpec& spec, int64_t rows, const Take& t
   take(projected, rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
   if (spec.q_lora_rank > 0) take(query_input, rows * cuda::InputStride(spec.q_lora_rank));
   take(queries, rows * heads * spec.qk_head_dim());
-  take(latents, rows * heads * latent);
-  take(partial, together * latent);
+  if (latent > 0) take(latents, rows * heads * latent);
+  take(partial, together * SumWidth(spec, MlaForm::kAbsorbed));
   take(log_sum, together);
   take(attended, rows * cuda::InputStride(heads * spec.v_head_dim));
   take(entries, spec.num_layers * rows * spec.kv_dim());

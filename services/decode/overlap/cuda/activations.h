@@ -29,11 +29,13 @@ class DecodeActivations {
   float* sums = nullptr;            // [R, H]
 
   // Attention.
-  float* projected = nullptr;       // [R, the widest of q_lora_rank, kv_dim, N * qk_head_dim]
+  float* projected =
+      nullptr;  // [R, the widest of q_lora_rank, kv_dim, N * qk_head_dim]; keys, then values, of all rows
   uint16_t* query_input = nullptr;  // [R, stride(q_lora_rank)]; null when q_lora_rank is 0
   uint16_t* queries = nullptr;      // [R, N, qk_head_dim], rotated
-  uint16_t* latents = nullptr;      // [R, N, kv_lora_rank]: queries in the latent space, then what they attended to
-  float* partial = nullptr;         // [A, kMaxSplits, N, kv_lora_rank]
+  uint16_t* latents = nullptr;      // [R, N, kv_lora_rank]: queries in the latent space, then what they attended to;
+                                    // null with grouped queries
+  float* partial = nullptr;         // [A, kMaxSplits, N, kv_lora_rank, or v_head_dim with grouped queries]
   float* log_sum = nullptr;         // [A, kMaxSplits, N]
   uint16_t* attended = nullptr;     // [R, stride(N * v_head_dim)]
   uint16_t* entries = nullptr;      // [num_layers, rows of the step, kv_dim]: what the step adds to the cache

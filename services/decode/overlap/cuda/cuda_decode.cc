@@ -62,6 +62,14 @@ struct CudaDecode::Head {
 };
 
 absl::Status CudaDecode::CheckSupported(const ModelSpec& spec) {
+  const int64_t dim = spec.v_head_dim;
+  if (spec.has_grouped_queries() && (dim % 16 != 0 || 2 * dim > cuda::kDecodeMaxKeyDim || spec.hidden_size % 8 != 0)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the CUDA kernels decode with heads of up to %d numbers, a multiple of 16, and a hidden_size "
+                        "that is a multiple of 8; not with heads of %d, hidden_size %d",
+                        cuda::kDecodeMaxKeyDim / 2, dim, spec.hidden_size));
+  }
+  if (spec.has_grouped_queries()) return CheckCudaRouting(spec);
   if (spec.kv_lora_rank > cuda::kDecodeMaxLatent || spec.kv_lora_rank % 8 != 0 ||
       spec.kv_dim() > cuda::kDecodeMaxKeyDim || spec.kv_dim() % 8 != 0 || spec.qk_nope_head_dim % 4 != 0 ||
       spec.v_head_dim % 4 != 0 || spec.qk_head_dim() % 4 != 0 || spec.hidden_size % 8 != 0) {

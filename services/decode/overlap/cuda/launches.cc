@@ -18,7 +18,8 @@ using cuda::PointersOf;
 using cuda::ShapeOf;
 
 cuda::RopeAngles AnglesOf(const DecodePass& pass) {
-  return {pass.arrays.cosine, pass.arrays.sine, pass.spec.qk_rope_head_dim, cuda::RopePairs::kAdjacent};
+  return {pass.arrays.cosine, pass.arrays.sine, pass.spec.qk_rope_head_dim,
+          pass.spec.has_grouped_queries() ? cuda::RopePairs::kHalves : cuda::RopePairs::kAdjacent};
 }
 
 // x = norm(residual), and in F32 to `out` if that is not null.
@@ -34,6 +35,76 @@ absl::Status NormResidual(const DecodePass& pass, const float* weight, float* ou
                                            .out_bf16 = pass.activations.x,
                                            .out_bf16_stride = hidden},
                                           stream));
+}
+
+// to = W x of all rows
+absl::Status Project(const DecodePass& pass, const PackedMatrix& w, float* to, cuda::Stream stream) {
+  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w, pass.activations.x, pass.spec.hidden_size, to, w.rows),
+                                         PointersOf(w), pass.rows, stream));
+}
+
+// x = norm(x) of every head, [rows, heads, v_head_dim].
+absl::Status NormHeads(const DecodePass& pass, const float* weight, int64_t heads, float* x, cuda::Stream stream) {
+  return LaunchStatus(cuda::LaunchRmsNorm({.x = x,
+                                           .x_stride = pass.spec.v_head_dim,
+                                           .weight = weight,
+                                           .rows = pass.rows * heads,
+                                           .n = pass.spec.v_head_dim,
+                                           .eps = static_cast<float>(pass.spec.rms_norm_eps),
+                                           .out = x},
+                                          stream));
+}
+
+// Grouped queries: the rows' keys and values.
+absl::Status StoreKeysValues(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  float* const keys = pass.activations.projected;
+  float* const values = keys + pass.rows * w.k.rows;
+  MOE_RETURN_IF_ERROR(Project(pass, w.k, keys, stream));
+  MOE_RETURN_IF_ERROR(Project(pass, w.v, values, stream));
+  MOE_RETURN_IF_ERROR(NormHeads(pass, w.k_norm, spec.num_kv_heads, keys, stream));
+  return LaunchStatus(cuda::LaunchStoreKeysValues({.keys = keys,
+                                                   .values = values,
+                                                   .rows = pass.rows,
+                                                   .kv_heads = spec.num_kv_heads,
+                                                   .head_dim = spec.v_head_dim,
+                                                   .angles = AnglesOf(pass),
+                                                   .pages = pass.pages,
+                                                   .positions = pass.arrays.positions,
+                                                   .first_page = pass.arrays.first_page,
+                                                   .copy = pass.entries},
+                                                  stream));
+}
+
+absl::Status GroupedQueries(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  MOE_RETURN_IF_ERROR(Project(pass, w.q_b, a.projected, stream));
+  MOE_RETURN_IF_ERROR(NormHeads(pass, w.q_norm, spec.num_heads, a.projected, stream));
+  return LaunchStatus(cuda::LaunchRotateHeads(a.projected, pass.rows, spec.num_heads, spec.v_head_dim, 0,
+                                              AnglesOf(pass), a.queries, stream));
+}
+
+// attended = what the rows [begin, begin + rows) attend to.
+absl::Status AttendGrouped(const DecodePass& pass, int64_t begin, int64_t rows, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  const int64_t width = spec.num_heads * spec.v_head_dim;
+  return LaunchStatus(
+      cuda::LaunchDecodeAttention({.rows = rows,
+                                   .heads = spec.num_heads,
+                                   .kv_heads = spec.num_kv_heads,
+                                   .latent = spec.v_head_dim,
+                                   .scale = static_cast<float>(SoftmaxScale(spec)),
+                                   .latent_queries = {},
+                                   .rotated_queries = {a.queries + begin * width, width, spec.v_head_dim},
+                                   .pages = pass.pages,
+                                   .positions = pass.arrays.positions + begin,
+                                   .first_page = pass.arrays.first_page + begin,
+                                   .partial = a.partial,
+                                   .log_sum = a.log_sum,
+                                   .out = a.attended + begin * width},
+                                  stream));
 }
 
 // The rows' cached vectors.
@@ -119,6 +190,41 @@ absl::Status AttendRows(const DecodePass& pass, int64_t begin, int64_t rows, cud
       stream));
 }
 
+// attended = what the rows' queries attend to.
+absl::Status AttendGrouped(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  MOE_RETURN_IF_ERROR(StoreKeysValues(pass, w, stream));
+  MOE_RETURN_IF_ERROR(GroupedQueries(pass, w, stream));
+  for (int64_t begin = 0; begin < pass.rows; begin += kAttendRows) {
+    MOE_RETURN_IF_ERROR(AttendGrouped(pass, begin, std::min(kAttendRows, pass.rows - begin), stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AttendAbsorbed(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = pass.spec;
+  const DecodeActivations& a = pass.activations;
+  const int64_t values = spec.v_head_dim;
+  MOE_RETURN_IF_ERROR(Store(pass, w, stream));
+  MOE_RETURN_IF_ERROR(Query(pass, w, stream));
+  for (int64_t begin = 0; begin < pass.rows; begin += kAttendRows) {
+    MOE_RETURN_IF_ERROR(AttendRows(pass, begin, std::min(kAttendRows, pass.rows - begin), stream));
+  }
+  return LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.kv_b.dtype,
+                                              .matrix = PointersOf(w.kv_b),
+                                              .heads = spec.num_heads,
+                                              .head_rows = spec.qk_nope_head_dim + values,
+                                              .first_row = spec.qk_nope_head_dim,
+                                              .out_rows = values,
+                                              .cols = spec.kv_lora_rank,
+                                              .x = a.latents,
+                                              .x_row_stride = spec.num_heads * spec.kv_lora_rank,
+                                              .x_head_stride = spec.kv_lora_rank,
+                                              .y = a.attended,
+                                              .y_row_stride = InputStride(spec.num_heads * values),
+                                              .y_head_stride = values},
+                                             pass.rows, stream));
+}
+
 // out (+)= mlp(x)
 absl::Status RunMlp(const DecodePass& pass, const MlpWeights& w, float* out, LinearOutput output, cuda::Stream stream) {
   const DecodeActivations& a = pass.activations;
@@ -139,27 +245,9 @@ absl::Status EmbedTokens(const DecodePass& pass, cuda::Stream stream) {
 absl::Status AddAttention(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = pass.spec;
   const DecodeActivations& a = pass.activations;
-  const int64_t values = spec.v_head_dim, attended = InputStride(spec.num_heads * values);
+  const int64_t attended = InputStride(spec.num_heads * spec.v_head_dim);
   MOE_RETURN_IF_ERROR(NormResidual(pass, w.input_norm, nullptr, stream));
-  MOE_RETURN_IF_ERROR(Store(pass, w, stream));
-  MOE_RETURN_IF_ERROR(Query(pass, w, stream));
-  for (int64_t begin = 0; begin < pass.rows; begin += kAttendRows) {
-    MOE_RETURN_IF_ERROR(AttendRows(pass, begin, std::min(kAttendRows, pass.rows - begin), stream));
-  }
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.kv_b.dtype,
-                                                           .matrix = PointersOf(w.kv_b),
-                                                           .heads = spec.num_heads,
-                                                           .head_rows = spec.qk_nope_head_dim + values,
-                                                           .first_row = spec.qk_nope_head_dim,
-                                                           .out_rows = values,
-                                                           .cols = spec.kv_lora_rank,
-                                                           .x = a.latents,
-                                                           .x_row_stride = spec.num_heads * spec.kv_lora_rank,
-                                                           .x_head_stride = spec.kv_lora_rank,
-                                                           .y = a.attended,
-                                                           .y_row_stride = attended,
-                                                           .y_head_stride = values},
-                                                          pass.rows, stream)));
+  MOE_RETURN_IF_ERROR(spec.has_grouped_queries() ? AttendGrouped(pass, w, stream) : AttendAbsorbed(pass, w, stream));
   return LaunchStatus(
       cuda::LaunchLinear(ShapeOf(w.o, a.attended, attended, pass.residual, spec.hidden_size, LinearOutput::kAddF32),
                          PointersOf(w.o), pass.rows, stream));

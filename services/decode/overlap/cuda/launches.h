@@ -24,7 +24,8 @@ struct DecodePass {
 // residual = the rows' embeddings
 absl::Status EmbedTokens(const DecodePass& pass, cuda::Stream stream);
 
-// residual += attention(norm(residual)), absorbed; the rows' cached vectors go to the pages and to `entries`.
+// residual += attention(norm(residual)), absorbed if it is MLA; the rows' cached vectors go to the pages and to
+// `entries`.
 absl::Status AddAttention(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream);
 
 // residual += mlp(norm(residual))
