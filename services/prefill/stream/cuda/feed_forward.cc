@@ -90,7 +90,7 @@ absl::Status RouteRows(const CudaPass& pass, const FeedForwardWeights& w, int32_
                                                                 .weights = a.weights + tile.begin * chosen,
                                                                 .has_nan = has_nan},
                                                                stream)));
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPlanExperts(a.ids + tile.begin * chosen, tile.size(), chosen,
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPlanExperts(a.ids + tile.begin * chosen, 1, tile.size(), chosen,
                                                              spec.num_experts, a.plans[t], stream)));
   }
   return absl::OkStatus();
