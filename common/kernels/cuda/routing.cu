@@ -252,7 +252,8 @@ __global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
     if (id < args.first || id >= args.end) continue;
     if (!loaded && args.first > 0) sum = args.sums[at];
     loaded = true;
-    sum = fmaf(args.weights[choice * args.stride], args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
+    const float weight = args.weights == nullptr ? 1.0f : args.weights[choice * args.stride];
+    sum = fmaf(weight, args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
   }
   if (loaded || args.first == 0) args.sums[at] = sum;
 }

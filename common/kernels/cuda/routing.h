@@ -96,7 +96,7 @@ LaunchResult LaunchSpreadRows(const SpreadRowsArgs& args, Stream stream);
 struct CombineArgs {
   const float* expert_out = nullptr;  // [R, hidden]
   const int32_t* ids = nullptr;       // [rows, chosen], `stride` apart
-  const float* weights = nullptr;     // [rows, chosen], `stride` apart
+  const float* weights = nullptr;     // [rows, chosen], `stride` apart; null: all are 1
   int64_t stride = 1;
   const int32_t* routed_of = nullptr;  // [rows, chosen]
   int64_t first = 0;

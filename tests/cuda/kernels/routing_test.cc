@@ -338,5 +338,32 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
   }
 }
 
+// A row of one choice, as ranks send them to each other: to what is there, the other experts' rows untouched.
+TEST(CombineTest, WithoutWeightsAllAreOne) {
+  constexpr int64_t kRows = 4, kHidden = 300;
+  const std::vector<float> expert_out = RandomFloats(kRows * kHidden, 1), before = RandomFloats(kRows * kHidden, 2);
+  const DeviceArray<float> device_out(expert_out), sums(before);
+  const DeviceArray<int32_t> ids({5, 2, 3, 9}), routed_of({2, 0, 1, 3});
+  ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
+                                 .ids = ids.get(),
+                                 .routed_of = routed_of.get(),
+                                 .first = 3,
+                                 .end = 6,
+                                 .rows = kRows,
+                                 .chosen = 1,
+                                 .hidden = kHidden,
+                                 .sums = sums.get()},
+                                nullptr)));
+  const std::vector<float> got = sums.Download();
+  constexpr int64_t kFrom[kRows] = {2, -1, 1, -1};  // whose output the row gets
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t i = 0; i < kHidden; ++i) {
+      const auto at = static_cast<size_t>(row * kHidden + i);
+      const float added = kFrom[row] < 0 ? 0.0f : expert_out[static_cast<size_t>(kFrom[row] * kHidden + i)];
+      ASSERT_EQ(got[at], before[at] + added) << "row " << row;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moestro::cuda
