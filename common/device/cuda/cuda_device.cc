@@ -64,8 +64,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) override {
     MOE_RETURN_IF_ERROR(Bind());
     void* const memory = const_cast<uint8_t*>(data);
-    const unsigned flags = access == HostAccess::kReads ? read_flags_ : cudaHostRegisterDefault;
-    MOE_RETURN_IF_ERROR(registered_.Add(data, bytes, [&]() -> absl::Status {
+    const unsigned flags =
+        cudaHostRegisterPortable | (access == HostAccess::kReads ? read_flags_ : cudaHostRegisterDefault);
+    MOE_RETURN_IF_ERROR(registered_.Add(data, bytes, access, [&]() -> absl::Status {
       const cudaError_t error = cudaHostRegister(memory, static_cast<size_t>(bytes), flags);
       if (error == cudaSuccess) return absl::OkStatus();
       cudaGetLastError();
@@ -128,7 +129,7 @@ class CudaDevice final : public Device {
   const std::string name_;
   MemoryBudget budget_;
   const unsigned read_flags_;  // for memory that copies only read
-  RegisteredRanges registered_;
+  RegisteredRanges& registered_ = RegisteredRanges::Get();
   std::mutex mutex_;
   std::shared_ptr<const CudaTimeBase> base_;  // guarded by mutex_
 };

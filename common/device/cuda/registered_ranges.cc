@@ -8,36 +8,54 @@
 
 namespace moestro::device {
 
-absl::Status RegisteredRanges::Add(const uint8_t* data, int64_t bytes, absl::FunctionRef<absl::Status()> add) {
+RegisteredRanges& RegisteredRanges::Get() {
+  static RegisteredRanges ranges;
+  return ranges;
+}
+
+template <typename Lock>
+void RegisteredRanges::WaitForChanges(const Range& range, Lock& lock) const {
+  changed_.wait(lock, [&] {
+    return std::ranges::none_of(changing_, [&](const Range& changing) { return changing.Overlaps(range); });
+  });
+}
+
+absl::Status RegisteredRanges::Add(const uint8_t* data, int64_t bytes, HostAccess access,
+                                   absl::FunctionRef<absl::Status()> add) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const Range range{begin, begin + static_cast<uintptr_t>(bytes)};
-  {
-    std::unique_lock lock(mutex_);
-    changing_.push_back(range);
+  std::unique_lock lock(mutex_);
+  WaitForChanges(range, lock);
+  if (const auto same = ranges_.find(begin);
+      same != ranges_.end() && same->second.end == range.end && same->second.access == access) {
+    ++same->second.users;
+    return absl::OkStatus();
   }
+  changing_.push_back(range);
+  lock.unlock();
   absl::Status status = add();
-  EndChange(range, status.ok());
+  lock.lock();
+  if (status.ok()) ranges_[begin] = {range.end, access, 1};
+  EndChange(range);
   return status;
 }
 
 void RegisteredRanges::Remove(const uint8_t* data, absl::FunctionRef<void()> remove) {
-  Range range;
-  {
-    std::unique_lock lock(mutex_);
-    const auto found = ranges_.find(reinterpret_cast<uintptr_t>(data));
-    MOE_CHECK(found != ranges_.end());
-    range = {found->first, found->second};
-    ranges_.erase(found);
-    changing_.push_back(range);
-  }
+  std::unique_lock lock(mutex_);
+  const auto found = ranges_.find(reinterpret_cast<uintptr_t>(data));
+  MOE_CHECK(found != ranges_.end());
+  if (--found->second.users > 0) return;
+  const Range range{found->first, found->second.end};
+  ranges_.erase(found);
+  changing_.push_back(range);
+  lock.unlock();
   remove();
-  EndChange(range, false);
+  lock.lock();
+  EndChange(range);
 }
 
-void RegisteredRanges::EndChange(const Range& range, bool registered) {
-  std::unique_lock lock(mutex_);
+void RegisteredRanges::EndChange(const Range& range) {
   changing_.erase(std::ranges::find(changing_, range));
-  if (registered) ranges_[range.begin] = range.end;
   changed_.notify_all();
 }
 
@@ -46,15 +64,13 @@ absl::Status RegisteredRanges::ForParts(const uint8_t* data, int64_t bytes,
   const auto begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t end = begin + static_cast<uintptr_t>(bytes);
   std::shared_lock lock(mutex_);
-  changed_.wait(lock, [&] {
-    return std::ranges::none_of(changing_, [&](const Range& range) { return begin < range.end && range.begin < end; });
-  });
+  WaitForChanges({begin, end}, lock);
   for (uintptr_t at = begin; at < end;) {
     const auto after = ranges_.upper_bound(at);  // the first range that begins later
-    const bool inside = after != ranges_.begin() && at < std::prev(after)->second;
+    const bool inside = after != ranges_.begin() && at < std::prev(after)->second.end;
     uintptr_t part_end = end;
     if (inside) {
-      part_end = std::min(end, std::prev(after)->second);
+      part_end = std::min(end, std::prev(after)->second.end);
     } else if (after != ranges_.end()) {
       part_end = std::min(end, after->first);
     }

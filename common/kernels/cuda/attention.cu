@@ -249,7 +249,8 @@ __global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionA
   const int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (at >= args.rows * args.heads) return;
-  const float a = args.total_log_sum[at], b = args.part_log_sum[at];
+  const bool merges = args.part != nullptr;
+  const float a = args.total_log_sum[at], b = merges ? args.part_log_sum[at] : a;
   const float greatest = fmaxf(a, b);
   const bool any = greatest > __uint_as_float(0xff800000u);
   const float weight_a = any ? expf(a - greatest) : 0.0f, weight_b = any ? expf(b - greatest) : 0.0f;
@@ -257,13 +258,13 @@ __global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionA
   const int64_t row = at / args.heads, head = at % args.heads;
   for (int64_t i = lane; i < args.value_dim; i += 32) {
     float& total = args.total[at * args.value_dim + i];
-    total = any ? fmaf(weight_b, args.part[at * args.value_dim + i], weight_a * total) / sum : 0.0f;
+    if (merges) total = any ? fmaf(weight_b, args.part[at * args.value_dim + i], weight_a * total) / sum : 0.0f;
     if (args.out != nullptr) {
       args.out[row * args.out_stride + head * args.value_dim + i] = static_cast<uint16_t>(PackBf16(total, 0.0f));
     }
   }
   __syncwarp();  // all lanes have read the old log-sum
-  if (lane == 0) args.total_log_sum[at] = any ? greatest + logf(sum) : greatest;
+  if (merges && lane == 0) args.total_log_sum[at] = any ? greatest + logf(sum) : greatest;
 }
 
 bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }

@@ -61,7 +61,8 @@ LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream str
 
 // total = the attention over the tokens of both total and part, by their log-sums; total_log_sum follows. All F32
 // [rows, heads, value_dim] and [rows, heads]. Parts may be of any tokens that do not overlap; the order in which they
-// are merged decides the last bits. If out is not null it becomes bf16(total), [rows, out_stride].
+// are merged decides the last bits. If out is not null it becomes bf16(total), [rows, out_stride]; with part null that
+// is all that happens.
 struct MergeAttentionArgs {
   int64_t rows = 0;
   int64_t heads = 0;

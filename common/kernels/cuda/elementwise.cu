@@ -54,6 +54,19 @@ __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n,
   if (i < n) sum[i] += x[i];
 }
 
+__global__ void __launch_bounds__(kThreads) SumPartsKernel(SumPartsArgs args) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= args.n) return;
+  float sum = args.count > 0 ? args.parts[0][i] : 0.0f;
+  for (int64_t part = 1; part < args.count; ++part) sum += args.parts[part][i];
+  args.out[i] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads) CopyKernel(const uint32_t* from, int64_t n, uint32_t* to) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < n) to[i] = from[i];
+}
+
 // Number i of the rotated ones of x, all angles.dims of them.
 __device__ __forceinline__ float Rotated(const float* x, const RopeAngles& angles, int64_t row, int64_t i) {
   const int64_t half = angles.dims / 2;
@@ -154,6 +167,25 @@ LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream) {
   if (n == 0) return {};
   return Launch("add", AddKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream,
                 x, n, sum);
+}
+
+LaunchResult LaunchSumParts(const SumPartsArgs& args, Stream stream) {
+  if (args.n == 0) return {};
+  if (args.count < 0 || args.count > kMaxParts) return {kInvalidArgument};
+  return Launch("sum_parts", SumPartsKernel, dim3(static_cast<unsigned>((args.n + kThreads - 1) / kThreads)),
+                dim3(kThreads), 0, stream, args);
+}
+
+LaunchResult LaunchCopy(const void* from, int64_t bytes, void* to, Stream stream) {
+  if (bytes == 0) return {};
+  constexpr int64_t kWord = sizeof(uint32_t);
+  if (bytes % kWord != 0 || reinterpret_cast<uintptr_t>(from) % kWord != 0 ||
+      reinterpret_cast<uintptr_t>(to) % kWord != 0) {
+    return {kInvalidArgument};
+  }
+  const int64_t words = bytes / kWord;
+  return Launch("copy", CopyKernel, dim3(static_cast<unsigned>((words + kThreads - 1) / kThreads)), dim3(kThreads), 0,
+                stream, static_cast<const uint32_t*>(from), words, static_cast<uint32_t*>(to));
 }
 
 LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int64_t head_dim, int64_t first,

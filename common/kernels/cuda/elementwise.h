@@ -35,6 +35,21 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
 // sum[i] += x[i] for i in [0, n).
 LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 
+// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 if there are no parts. One of them may be
+// out itself.
+inline constexpr int64_t kMaxParts = 8;
+struct SumPartsArgs {
+  const float* parts[kMaxParts] = {};
+  int64_t count = 0;
+  int64_t n = 0;
+  float* out = nullptr;
+};
+// kInvalidArgument for more than kMaxParts.
+LaunchResult LaunchSumParts(const SumPartsArgs& args, Stream stream);
+
+// Bytes from here to there, which do not overlap. kInvalidArgument unless everything is a multiple of 4.
+LaunchResult LaunchCopy(const void* from, int64_t bytes, void* to, Stream stream);
+
 // Which numbers of a head a rotation pairs, of its `dims` rotated ones: (2i, 2i + 1), as in DeepSeek's checkpoints, or
 // (i, i + dims / 2), as in Qwen's.
 enum class RopePairs { kAdjacent, kHalves };

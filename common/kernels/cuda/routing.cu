@@ -150,13 +150,13 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
 
 // begin[e] = how many chose expert e
 __global__ void __launch_bounds__(32 * kWarps)
-    CountKernel(const int32_t* ids, int64_t choices, int64_t experts, int32_t* begin) {
+    CountKernel(const int32_t* ids, int64_t stride, int64_t choices, int64_t experts, int32_t* begin) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (expert >= experts) return;
   int count = 0;
   for (int64_t i = 0; i < choices; i += 32) {
-    count += __popc(__ballot_sync(kAllLanes, i + lane < choices && ids[i + lane] == expert));
+    count += __popc(__ballot_sync(kAllLanes, i + lane < choices && ids[(i + lane) * stride] == expert));
   }
   if (lane == 0) begin[expert] = count;
 }
@@ -204,13 +204,13 @@ __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPl
 }
 
 __global__ void __launch_bounds__(32 * kWarps)
-    FillKernel(const int32_t* ids, int64_t choices, int64_t chosen, int64_t experts, RoutingPlan plan) {
+    FillKernel(const int32_t* ids, int64_t stride, int64_t choices, int64_t chosen, int64_t experts, RoutingPlan plan) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t expert = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (expert >= experts) return;
   int next = plan.begin[expert];
   for (int64_t i = 0; i < choices; i += 32) {
-    const bool is_mine = i + lane < choices && ids[i + lane] == expert;
+    const bool is_mine = i + lane < choices && ids[(i + lane) * stride] == expert;
     const unsigned all = __ballot_sync(kAllLanes, is_mine);
     if (is_mine) {
       const int at = next + __popc(all & ((1u << lane) - 1));
@@ -221,25 +221,39 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
+constexpr int kRowThreads = 256;  // of a block whose threads share a row's numbers
+
+// ---- Spread
+// -----------------------------------------------------------------------------------------------------------
+
+// A block a choice.
+__global__ void __launch_bounds__(kRowThreads) SpreadRowsKernel(SpreadRowsArgs args) {
+  const int64_t choice = blockIdx.x;
+  const int64_t to = args.routed_of[choice];
+  const uint4* const row = reinterpret_cast<const uint4*>(args.x + choice / args.chosen * args.width);
+  uint4* const out = reinterpret_cast<uint4*>(args.out + to * args.width);
+  for (int64_t i = threadIdx.x; i < args.width / 8; i += kRowThreads) out[i] = row[i];
+  if (threadIdx.x == 0) args.out_ids[to] = args.ids[choice * args.stride];
+}
+
 // ---- Combine
 // -----------------------------------------------------------------------------------------------------------
 
-constexpr int kCombineThreads = 256;
-
-__global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineArgs args) {
+__global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
   const int64_t row = blockIdx.x;
-  const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.y} * kRowThreads + threadIdx.x;
   if (i >= args.hidden) return;
   const int64_t at = row * args.hidden + i;
   float sum = 0;
   bool loaded = false;  // most rows have no choice in a group: their sums stay where they are
   for (int64_t k = 0; k < args.chosen; ++k) {
     const int64_t choice = row * args.chosen + k;
-    const int32_t id = args.ids[choice];
+    const int32_t id = args.ids[choice * args.stride];
     if (id < args.first || id >= args.end) continue;
     if (!loaded && args.first > 0) sum = args.sums[at];
     loaded = true;
-    sum = fmaf(args.weights[choice], args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
+    const float weight = args.weights == nullptr ? 1.0f : args.weights[choice * args.stride];
+    sum = fmaf(weight, args.expert_out[args.routed_of[choice] * args.hidden + i], sum);
   }
   if (loaded || args.first == 0) args.sums[at] = sum;
 }
@@ -259,25 +273,36 @@ LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream) {
                 kWarps * sizeof(ChoiceScratch), stream, args);
 }
 
-LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
+LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t stride, int64_t rows, int64_t chosen, int64_t experts,
                                const RoutingPlan& plan, Stream stream) {
   if (experts < 1 || experts > kMaxExperts || rows * chosen > 0x7fffffff) return {kInvalidArgument};
   const int64_t choices = rows * chosen;
   LaunchResult result = Launch("count", CountKernel, dim3(WarpBlocks(experts)), dim3(32 * kWarps), 0, stream, ids,
-                               choices, experts, plan.begin);
+                               stride, choices, experts, plan.begin);
   if (!result.ok()) return result;
   result = Launch("plan", PlanKernel, dim3(1), dim3(kMaxExperts), kMaxExperts * sizeof(PlanSums), stream,
                   static_cast<int>(experts), plan);
   if (!result.ok()) return result;
-  return Launch("fill", FillKernel, dim3(WarpBlocks(experts)), dim3(32 * kWarps), 0, stream, ids, choices, chosen,
-                experts, plan);
+  return Launch("fill", FillKernel, dim3(WarpBlocks(experts)), dim3(32 * kWarps), 0, stream, ids, stride, choices,
+                chosen, experts, plan);
+}
+
+LaunchResult LaunchSpreadRows(const SpreadRowsArgs& args, Stream stream) {
+  if (args.rows == 0) return {};
+  constexpr uintptr_t kChunk = sizeof(uint4);
+  if (args.chosen < 1 || args.width % 8 != 0 || reinterpret_cast<uintptr_t>(args.x) % kChunk != 0 ||
+      reinterpret_cast<uintptr_t>(args.out) % kChunk != 0) {
+    return {kInvalidArgument};
+  }
+  return Launch("spread_rows", SpreadRowsKernel, dim3(static_cast<unsigned>(args.rows * args.chosen)),
+                dim3(kRowThreads), 0, stream, args);
 }
 
 LaunchResult LaunchCombine(const CombineArgs& args, Stream stream) {
   if (args.rows == 0) return {};
   const dim3 grid(static_cast<unsigned>(args.rows),
-                  static_cast<unsigned>((args.hidden + kCombineThreads - 1) / kCombineThreads));
-  return Launch("combine", CombineKernel, grid, dim3(kCombineThreads), 0, stream, args);
+                  static_cast<unsigned>((args.hidden + kRowThreads - 1) / kRowThreads));
+  return Launch("combine", CombineKernel, grid, dim3(kRowThreads), 0, stream, args);
 }
 
 }  // namespace moestro::cuda

@@ -41,7 +41,7 @@ struct ChooseExpertsArgs {
 
   int32_t* ids = nullptr;      // [rows, chosen], each row's in ascending order
   float* weights = nullptr;    // [rows, chosen]
-  int64_t stride = 1;          // from one choice to the next in both: 2 where they are pairs
+  int64_t stride = 1;          // from one choice to the next in both: 2 where they are pairs, as ExpertChoice
   int32_t* has_nan = nullptr;  // becomes 1 if a biased score is NaN; whoever reads it sets it to 0 before
 };
 LaunchResult LaunchChooseExperts(const ChooseExpertsArgs& args, Stream stream);
@@ -71,17 +71,34 @@ constexpr int64_t MaxLargeTiles(int64_t rows, int64_t experts) {
   return rows / kLargeTile + (rests < experts ? rests : experts);
 }
 
-// ids: [rows, chosen] as ChooseExperts writes them.
-LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t rows, int64_t chosen, int64_t experts,
+// ids: [rows, chosen] as ChooseExperts writes them, `stride` apart.
+LaunchResult LaunchPlanExperts(const int32_t* ids, int64_t stride, int64_t rows, int64_t chosen, int64_t experts,
                                const RoutingPlan& plan, Stream stream);
+
+// A row goes out once for each of its choices, to where a plan has it: out[routed_of[c]] = x[c / chosen] and
+// out_ids[routed_of[c]] = ids[c], for every choice c.
+struct SpreadRowsArgs {
+  const uint16_t* x = nullptr;   // BF16 [rows, width]; aligned to 16 bytes, as `out`
+  int64_t width = 0;             // a multiple of 8
+  const int32_t* ids = nullptr;  // [rows, chosen], `stride` apart
+  int64_t stride = 1;
+  const int32_t* routed_of = nullptr;  // [rows, chosen]
+  int64_t rows = 0;
+  int64_t chosen = 0;
+  uint16_t* out = nullptr;     // BF16 [rows * chosen, width]
+  int32_t* out_ids = nullptr;  // [rows * chosen]
+};
+// kInvalidArgument if a requirement is not kept.
+LaunchResult LaunchSpreadRows(const SpreadRowsArgs& args, Stream stream);
 
 // sums[r] += sum over those of the row's choices that are in [first, end), in ascending id, of weight *
 // expert_out[routed row]: fused multiply-adds in the order of common/model/moe.h. With first = 0 sums begin at 0,
 // whatever is there. So all experts of a layer, in ascending groups, leave the whole sums.
 struct CombineArgs {
-  const float* expert_out = nullptr;   // [R, hidden]
-  const int32_t* ids = nullptr;        // [rows, chosen]
-  const float* weights = nullptr;      // [rows, chosen]
+  const float* expert_out = nullptr;  // [R, hidden]
+  const int32_t* ids = nullptr;       // [rows, chosen], `stride` apart
+  const float* weights = nullptr;     // [rows, chosen], `stride` apart; null: all are 1
+  int64_t stride = 1;
   const int32_t* routed_of = nullptr;  // [rows, chosen]
   int64_t first = 0;
   int64_t end = 0;

@@ -28,8 +28,8 @@ PromptForward::Options HostRankKernels::OptionsFor(int64_t own_rows) const {
   return {.max_rows = std::max(own_rows, tile_rows_), .tile_rows = tile_rows_, .parts = true};
 }
 
-int64_t HostRankKernels::ActivationBytes(int64_t own_rows) const {
-  return PromptForwardBytes(spec_, pool_.threads(), OptionsFor(own_rows));
+int64_t HostRankKernels::ActivationBytes(const RankRun& run) const {
+  return PromptForwardBytes(spec_, pool_.threads(), OptionsFor(run.own_rows()));
 }
 
 absl::Status HostRankKernels::Begin(const RankRun& run) {

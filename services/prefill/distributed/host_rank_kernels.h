@@ -20,7 +20,7 @@ class HostRankKernels final : public RankKernels {
                   int64_t tile_rows)
       : spec_(spec), weights_(weights), kernels_(kernels), pool_(pool), tile_rows_(tile_rows) {}
 
-  int64_t ActivationBytes(int64_t own_rows) const override;
+  int64_t ActivationBytes(const RankRun& run) const override;
   absl::Status Begin(const RankRun& run) override;
   void End() override { forward_.reset(); }
   device::Kernel Plain(const Step& step, std::span<const StagedModule> modules) override;
@@ -40,7 +40,7 @@ class HostRankKernels final : public RankKernels {
   device::Kernel AddUp(std::vector<const float*> parts) override;
 
   device::Kernel CountPairs(const ExpertChoice* choices) override;
-  PairLists Pairs() const override { return pairs_; }
+  absl::StatusOr<PairLists> Pairs() const override { return pairs_; }
   device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x, int32_t* pair_experts) override;
   device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
   device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) override;

@@ -22,7 +22,7 @@ int64_t KvBytes(const ModelSpec& spec, const RankRun& run) {
 
 int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run) {
   const auto exchange_bytes = experts == ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
-  return kernels.ActivationBytes(run.own_rows()) + KvBytes(spec, run) +
+  return kernels.ActivationBytes(run) + KvBytes(spec, run) +
          exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
 }
 

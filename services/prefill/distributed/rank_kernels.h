@@ -41,8 +41,8 @@ class RankKernels {
  public:
   virtual ~RankKernels() = default;
 
-  // Device memory for a rank's own rows and for what passes through experts with it; without what exchanges need.
-  virtual int64_t ActivationBytes(int64_t own_rows) const = 0;
+  // Device memory for a rank's own rows and for what passes through its experts; without what exchanges need.
+  virtual int64_t ActivationBytes(const RankRun& run) const = 0;
   virtual absl::Status Begin(const RankRun& run) = 0;
   // Nothing of the run is on a stream any more.
   virtual void End() = 0;
@@ -51,8 +51,8 @@ class RankKernels {
   virtual device::Kernel Plain(const Step& step, std::span<const StagedModule> modules) = 0;
   virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 
-  // Attention, in tiles of the rank's rows and parts of the context. kv: BF16 [positions, kv_dim] of the layer, from
-  // position 0 on.
+  // Attention, in tiles (of the rank's rows, or of heads) and parts of the context, a tile at a time. kv: BF16
+  // [positions, kv_dim] of the layer, from position 0 on.
   virtual device::Kernel ProjectKv(const Step& step, const StagedModule& attention, uint16_t* kv) = 0;
   virtual int64_t attention_tiles() const = 0;
   virtual device::Kernel BeginAttention(const Step& step, const StagedModule& attention, int64_t tile) = 0;
@@ -73,16 +73,17 @@ class RankKernels {
   // What SharedExpert adds to: the rank's rows of all parts, added up in this order.
   virtual device::Kernel AddUp(std::vector<const float*> parts) = 0;
 
-  // Standard EP. The rank's rows, once for each of their experts, by rank, row and expert: x and the expert's id.
-  // Pairs: how many, known when the stream gets there; where kernels are only simulated, how many are expected.
+  // Standard EP. The rank's rows, once for each of their experts, by rank and in that as the kernels like: x and the
+  // expert's id. Pairs: how many, known when CountPairs is done; where kernels are only simulated, how many are
+  // expected.
   virtual device::Kernel CountPairs(const ExpertChoice* choices) = 0;
-  virtual PairLists Pairs() const = 0;
+  virtual absl::StatusOr<PairLists> Pairs() const = 0;
   virtual device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x,
                               int32_t* pair_experts) = 0;
   virtual device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   // As Sort, of pairs: a row each, of weight 1.
   virtual device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) = 0;
-  // What SharedExpert adds to: each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden].
+  // What SharedExpert adds to: each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden], as Pack's.
   virtual device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) = 0;
 };
 

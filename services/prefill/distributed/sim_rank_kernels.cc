@@ -31,7 +31,8 @@ int64_t VisiblePairs(IndexRange rows, IndexRange positions) {
 
 }  // namespace
 
-int64_t SimRankKernels::ActivationBytes(int64_t own_rows) const {
+int64_t SimRankKernels::ActivationBytes(const RankRun& run) const {
+  const int64_t own_rows = run.own_rows();
   return PromptForwardBytes(spec_, /*threads=*/0,
                             {.max_rows = own_rows, .tile_rows = std::min(kGpuTileRows, own_rows), .parts = true});
 }
@@ -105,7 +106,7 @@ device::Kernel SimRankKernels::CountPairs(const ExpertChoice*) {
   return Moves("count", run_.own_rows() * spec_.experts_per_token * static_cast<int64_t>(sizeof(ExpertChoice)));
 }
 
-PairLists SimRankKernels::Pairs() const {
+PairLists SimRankKernels::ExpectedPairs() const {
   std::vector<int64_t> rows;
   for (int rank = 0; rank < run_.ranks(); ++rank) rows.push_back(run_.split->Rows(rank));
   const std::vector<int64_t> pairs = EvenPairs(spec_, rows);
@@ -116,7 +117,7 @@ PairLists SimRankKernels::Pairs() const {
 }
 
 device::Kernel SimRankKernels::Pack(const uint16_t*, const ExpertChoice*, uint16_t*, int32_t*) {
-  return Moves("pack", 2 * Pairs().total * spec_.hidden_size * kBf16);
+  return Moves("pack", 2 * ExpectedPairs().total * spec_.hidden_size * kBf16);
 }
 
 device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts, std::span<float> sums) {
@@ -124,7 +125,7 @@ device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts, std::
 }
 
 device::Kernel SimRankKernels::WeighPairs(const ExpertChoice*, const float*) {
-  return Moves("weigh", (Pairs().total + run_.own_rows()) * spec_.hidden_size * kF32);
+  return Moves("weigh", (ExpectedPairs().total + run_.own_rows()) * spec_.hidden_size * kF32);
 }
 
 device::Kernel SimRankKernels::Copy(uint8_t*, const uint8_t*, int64_t bytes) { return Moves("copy", 2 * bytes); }

@@ -14,7 +14,7 @@ class SimRankKernels final : public RankKernels {
   // Both outlive it. Experts are taken to be chosen evenly.
   SimRankKernels(const ModelSpec& spec, const ModelWeights& weights) : spec_(spec), weights_(weights) {}
 
-  int64_t ActivationBytes(int64_t own_rows) const override;
+  int64_t ActivationBytes(const RankRun& run) const override;
   absl::Status Begin(const RankRun& run) override;
   void End() override {}
   device::Kernel Plain(const Step& step, std::span<const StagedModule> modules) override;
@@ -36,13 +36,14 @@ class SimRankKernels final : public RankKernels {
   device::Kernel AddUp(std::vector<const float*> parts) override;
 
   device::Kernel CountPairs(const ExpertChoice* choices) override;
-  PairLists Pairs() const override;
+  absl::StatusOr<PairLists> Pairs() const override { return ExpectedPairs(); }
   device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x, int32_t* pair_experts) override;
   device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
   device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
+  PairLists ExpectedPairs() const;
   device::KernelCost Cost(const Step& step, std::span<const StagedModule> modules) const;
 
   const ModelSpec& spec_;

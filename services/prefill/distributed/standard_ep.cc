@@ -58,7 +58,7 @@ class StandardEp final : public ExpertExchange {
 
   absl::Status Dispatch(const Call& call, LaunchKernel launch) override {
     MOE_RETURN_IF_ERROR(call.stream.Synchronize());
-    const PairLists pairs = kernels_.Pairs();
+    MOE_ASSIGN_OR_RETURN(const PairLists pairs, kernels_.Pairs());
     sent_ = pairs.counts;
     MOE_RETURN_IF_ERROR(ExchangeCounts(call, launch));
     const int64_t out = pairs.total;

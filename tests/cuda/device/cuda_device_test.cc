@@ -209,7 +209,7 @@ TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
   std::promise<void> begun, finish;
   std::thread registering([&] {
     EXPECT_TRUE(ranges
-                    .Add(memory, kBytes,
+                    .Add(memory, kBytes, HostAccess::kReads,
                          [&] {
                            begun.set_value();
                            finish.get_future().wait();
@@ -225,8 +225,35 @@ TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
   registering.join();
   ranges.Remove(memory, [&] { EXPECT_THAT(parts(kBytes, 10), testing::ElementsAre(10)); });
   EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
-  EXPECT_FALSE(ranges.Add(memory, kBytes, [] { return absl::InternalError("refused"); }).ok());
+  EXPECT_FALSE(ranges.Add(memory, kBytes, HostAccess::kReads, [] { return absl::InternalError("refused"); }).ok());
   EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
+}
+
+// What one registers is registered for all, until nobody wants it any more; CUDA registers a page only once.
+TEST_F(CudaDeviceTest, DevicesShareWhatIsRegistered) {
+  emulation::Gpu().devices = 2;
+  const std::unique_ptr<Device> devices[] = {Open(), OpenCudaDevice({.ordinal = 1, .memory_bytes = 1 << 20}).value()};
+  const AlignedMemory host(2 * kBytes);  // the first page is registered
+  const auto expect_copies = [&](int64_t pinned) {
+    for (const auto& device : devices) {
+      const int64_t before = emulation::Gpu().pinned_copies;
+      const Memory memory = device->Allocate(2 * kBytes, "copy").value();
+      const auto stream = device->NewStream("load").value();
+      ASSERT_TRUE(stream->CopyToDevice(memory.data(), host.data(), 2 * kBytes).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_EQ(emulation::Gpu().pinned_copies - before, pinned);
+    }
+  };
+  Registration first = devices[0]->Register(host.data(), kBytes, HostAccess::kReads).value();
+  expect_copies(1);
+  Registration second = devices[1]->Register(host.data(), kBytes, HostAccess::kReads).value();
+  EXPECT_EQ(emulation::Gpu().registered_bytes, kBytes);
+  first = Registration();
+  expect_copies(1);
+  EXPECT_FALSE(devices[0]->Register(host.data(), kBytes, HostAccess::kReadsAndWrites).ok()) << "it is read-only";
+  second = Registration();
+  EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
+  expect_copies(0);
 }
 
 TEST_F(CudaDeviceTest, PinsWeightsUntilTheSystemRefuses) {

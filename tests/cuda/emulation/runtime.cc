@@ -244,11 +244,12 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   std::lock_guard turn(Turn());
   if (Sticky() != cudaSuccess) return Sticky();
-  if (flags == cudaHostRegisterReadOnly && !Gpu().registers_read_only) return cudaErrorNotSupported;
+  const bool read_only = (flags & cudaHostRegisterReadOnly) != 0;
+  if (read_only && !Gpu().registers_read_only) return cudaErrorNotSupported;
   if (SharesAPage(memory, bytes)) return cudaErrorHostMemoryAlreadyRegistered;
   if (static_cast<int64_t>(bytes) > Gpu().registrable_bytes - Gpu().registered_bytes) return cudaErrorMemoryAllocation;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  registered[begin] = {begin + bytes, flags == cudaHostRegisterReadOnly};
+  registered[begin] = {begin + bytes, read_only};
   Gpu().registered_bytes += static_cast<int64_t>(bytes);
   registered_more.notify_all();
   return cudaSuccess;

@@ -110,7 +110,7 @@ void TimeExperts(int64_t tokens, std::vector<Row>& table) {
   const DeviceArray<TokenTile> small(MaxSmallTiles(routed, kTogether)), large(MaxLargeTiles(routed, kTogether));
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  Check(LaunchPlanExperts(device_ids.get(), routed, 1, kTogether, plan, nullptr));
+  Check(LaunchPlanExperts(device_ids.get(), 1, routed, 1, kTogether, plan, nullptr));
   const LinearShape shape{.dtype = DType::kF8E4M3,
                           .rows = kExpertWidth,
                           .cols = kHidden,
@@ -301,7 +301,7 @@ void TimeRouting(int64_t rows, std::vector<Row>& table) {
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
   table.push_back({"plan experts", Shape({rows, kChosen}),
-                   SecondsOf([&] { return LaunchPlanExperts(ids.get(), rows, kChosen, kExperts, plan, nullptr); }),
+                   SecondsOf([&] { return LaunchPlanExperts(ids.get(), 1, rows, kChosen, kExperts, plan, nullptr); }),
                    3 * 4 * n * kChosen, 0});
   const CombineArgs combine{.expert_out = expert_out->get(),
                             .ids = ids.get(),

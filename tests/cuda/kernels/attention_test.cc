@@ -239,6 +239,75 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
       [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
 }
 
+// What context parallelism does with the stripes of two ranks: each attends to its own stripes, then to the other's,
+// some of which lie behind all that it has, and the total becomes the result.
+TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
+  constexpr int64_t kTokens = 5 * kKvBlock - 17;
+  constexpr int64_t kStripes[4][2] = {{0, 64}, {64, 128}, {128, 192}, {192, kTokens}};
+  constexpr int kRankOf[4] = {0, 1, 1, 0};
+  constexpr int kRing[2][4] = {{0, 3, 1, 2}, {1, 2, 0, 3}};  // stripes in the order in which a rank has them
+  const Case whole{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = kTokens};
+  const Paged cache(kTokens, 2 * whole.key_dim, 8);
+  const int64_t width = whole.heads * whole.key_dim, out_stride = whole.heads * Case::kValueDim;
+  const std::vector<uint16_t> queries = RandomBf16(kTokens * width, 9, 3);
+  const DeviceArray<uint16_t> device_queries(queries);
+  for (int stripe = 0; stripe < 4; ++stripe) {
+    const auto& [begin, end] = kStripes[stripe];
+    SCOPED_TRACE(testing::Message() << "queries from " << begin);
+    Case c = whole;
+    c.position = begin;
+    c.rows = end - begin;
+    const DeviceArray<float> total(c.rows * out_stride), total_log_sum(c.rows * c.heads), part(c.rows * out_stride),
+        part_log_sum(c.rows * c.heads);
+    const DeviceArray<uint16_t> out(c.rows * out_stride);
+    PrefillAttentionArgs args{.heads = c.heads,
+                              .kv_heads = c.kv_heads,
+                              .key_dim = c.key_dim,
+                              .value_dim = Case::kValueDim,
+                              .scale = 0.0884f,
+                              .keys = cache.View(0, c.key_dim),
+                              .shared_keys = {},
+                              .values = cache.View(c.key_dim, c.key_dim),
+                              .position = begin,
+                              .rows = c.rows,
+                              .queries = device_queries.get() + begin * width,
+                              .query_stride = width,
+                              .out_stride = out_stride};
+    MergeAttentionArgs merge{.rows = c.rows,
+                             .heads = c.heads,
+                             .value_dim = Case::kValueDim,
+                             .total = total.get(),
+                             .total_log_sum = total_log_sum.get(),
+                             .part = part.get(),
+                             .part_log_sum = part_log_sum.get(),
+                             .out_stride = out_stride};
+    bool is_first = true;
+    for (const int other : kRing[kRankOf[stripe]]) {
+      const auto& [first, last] = kStripes[other];
+      args.keys.pages = args.values.pages = cache.device_list->get() + first / kKvBlock;
+      args.first_token = first;
+      args.tokens = last - first;
+      args.partial = is_first ? total.get() : part.get();
+      args.log_sum = is_first ? total_log_sum.get() : part_log_sum.get();
+      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+      if (!is_first) {
+        ASSERT_TRUE(Ran(LaunchMergeAttention(merge, nullptr)));
+      }
+      is_first = false;
+    }
+    const std::vector<float> totals = total.Download();
+    merge.part = merge.part_log_sum = nullptr;
+    merge.out = out.get();
+    ASSERT_TRUE(Ran(LaunchMergeAttention(merge, nullptr)));
+    EXPECT_EQ(total.Download(), totals) << "nothing is merged any more";
+    constexpr double kMerges = 3 * (100 * 2 * kUnitF32 + 8 * kUnitF32);  // as above
+    CheckAgainstTruth(
+        c, args, std::vector<uint16_t>(queries.begin() + begin * width, queries.begin() + end * width), out.Download(),
+        [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
+        [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
+  }
+}
+
 // Two heads of four, by pointers to the first of them: the bits they have among all four.
 TEST(CudaAttentionTest, SomeHeadsAtATime) {
   constexpr int64_t kHeads = 4, kRows = 20, kDim = 128, kFirst = 1, kSome = 2;

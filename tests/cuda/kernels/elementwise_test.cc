@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "common/base/math.h"
 #include "tests/cuda/kernels/numbers.h"
@@ -336,7 +337,52 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
   }
 }
 
+// Additions in the order of the parts, to the bit; what lies behind the last number stays.
+TEST(CudaElementwiseTest, SumPartsInOrder) {
+  for (const int64_t n : {1, 255, 257, 1000}) {
+    for (int64_t count = 0; count <= kMaxParts; ++count) {
+      SCOPED_TRACE(testing::Message() << count << " parts of " << n);
+      std::vector<std::vector<float>> parts;
+      std::vector<std::unique_ptr<DeviceArray<float>>> device_parts;
+      const DeviceArray<float> out(n + 1);
+      SumPartsArgs args{.count = count, .n = n, .out = out.get()};
+      for (int64_t part = 0; part < count; ++part) {
+        parts.push_back(RandomFloats(n, static_cast<uint32_t>(20 + part), 100.0f));
+        device_parts.push_back(std::make_unique<DeviceArray<float>>(parts.back()));
+        args.parts[part] = device_parts.back()->get();
+      }
+      ASSERT_TRUE(Ran(LaunchSumParts(args, nullptr)));
+      const std::vector<float> got = out.Download();
+      for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+        float sum = 0;
+        for (const std::vector<float>& part : parts) sum += part[i];
+        ASSERT_EQ(got[i], sum) << i;
+      }
+      EXPECT_TRUE(std::isnan(got.back()));
+    }
+  }
+  EXPECT_EQ(LaunchSumParts({.count = kMaxParts + 1, .n = 1}, nullptr).error, kInvalidArgument);
+}
+
+TEST(CudaElementwiseTest, CopyOfAnyWords) {
+  const std::vector<float> from = RandomFloats(1001, 30);
+  const DeviceArray<float> device_from(from);
+  for (const int64_t words : {1, 255, 256, 257, 999}) {
+    const DeviceArray<float> to(words + 2);
+    ASSERT_TRUE(Ran(LaunchCopy(device_from.get() + 1, 4 * words, to.get() + 1, nullptr)));
+    const std::vector<float> got = to.Download();
+    EXPECT_TRUE(std::equal(got.begin() + 1, got.end() - 1, from.begin() + 1)) << words;
+    EXPECT_TRUE(std::isnan(got.front()) && std::isnan(got.back())) << words;
+  }
+  const DeviceArray<float> to(4);
+  EXPECT_EQ(LaunchCopy(device_from.get(), 6, to.get(), nullptr).error, kInvalidArgument);
+  const auto* odd = reinterpret_cast<const uint8_t*>(device_from.get()) + 2;
+  EXPECT_EQ(LaunchCopy(odd, 4, to.get(), nullptr).error, kInvalidArgument);
+}
+
 TEST(CudaElementwiseTest, NoRowsLaunchNothing) {
+  EXPECT_TRUE(Ran(LaunchSumParts({}, nullptr)));
+  EXPECT_TRUE(Ran(LaunchCopy(nullptr, 0, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchEmbed(nullptr, nullptr, 0, 8, nullptr, nullptr)));
   EXPECT_TRUE(Ran(LaunchRmsNorm({}, nullptr)));
   EXPECT_TRUE(Ran(LaunchSiluMul(nullptr, nullptr, 0, 8, 8, nullptr, 8, nullptr)));

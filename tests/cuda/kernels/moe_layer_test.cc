@@ -103,7 +103,7 @@ TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
                                        .weights = weights.get(),
                                        .has_nan = has_nan.get()},
                                       nullptr)));
-  ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), kTokens, kChosen, kExperts, plan, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), 1, kTokens, kChosen, kExperts, plan, nullptr)));
   LinearShape shape{.dtype = DType::kBF16,
                     .rows = kWidth,
                     .cols = kHidden,

@@ -184,15 +184,23 @@ TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {
   EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 9, .chosen = 1, .groups = 2}, nullptr).error, kInvalidArgument);
 }
 
-void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<int32_t>& ids) {
+// What lies `stride` apart, with numbers between that nobody may take for one of them.
+template <typename T>
+std::vector<T> Apart(const std::vector<T>& values, int64_t stride) {
+  std::vector<T> apart(values.size() * static_cast<size_t>(stride), T{3});
+  for (size_t i = 0; i < values.size(); ++i) apart[i * static_cast<size_t>(stride)] = values[i];
+  return apart;
+}
+
+void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<int32_t>& ids, int64_t stride = 1) {
   SCOPED_TRACE(testing::Message() << rows << " rows, " << experts << " experts");
   const int64_t routed = rows * chosen;
-  const DeviceArray<int32_t> device_ids(ids), begin(experts + 1), row_of(routed), routed_of(routed),
+  const DeviceArray<int32_t> device_ids(Apart(ids, stride)), begin(experts + 1), row_of(routed), routed_of(routed),
       small_begin(experts + 1), large_begin(experts + 1);
   const DeviceArray<TokenTile> small(MaxSmallTiles(routed, experts)), large(MaxLargeTiles(routed, experts));
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
-  ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), rows, chosen, experts, plan, nullptr)));
+  ASSERT_TRUE(Ran(LaunchPlanExperts(device_ids.get(), stride, rows, chosen, experts, plan, nullptr)));
 
   std::vector<int32_t> expected_begin, expected_row_of, expected_routed_of(static_cast<size_t>(routed));
   for (int32_t e = 0; e < experts; ++e) {
@@ -243,11 +251,48 @@ TEST(PlanExpertsTest, SortsRowsAndCutsTiles) {
       ids.insert(ids.end(), all.begin(), all.begin() + chosen);
     }
     CheckPlan(rows, chosen, experts, ids);
+    CheckPlan(rows, chosen, experts, ids, /*stride=*/2);
   }
   for (const int64_t rows : {128, 160, 161, 200}) {  // all go to one expert, four have none
     CheckPlan(rows, 1, 5, std::vector<int32_t>(static_cast<size_t>(rows), 3));
   }
   CheckPlan(0, 8, 4, {});
+}
+
+TEST(SpreadRowsTest, ARowGoesWhereEachOfItsChoicesIs) {
+  constexpr int64_t kRows = 5, kChosen = 3, kChoices = kRows * kChosen;
+  std::vector<int32_t> routed_of(kChoices), ids(kChoices);
+  std::iota(routed_of.begin(), routed_of.end(), 0);
+  std::shuffle(routed_of.begin(), routed_of.end(), std::mt19937(7));
+  std::iota(ids.begin(), ids.end(), 100);
+  const DeviceArray<int32_t> device_routed(routed_of);
+  for (const int64_t width : {8, 136, 4104}) {
+    for (const int64_t stride : {1, 2}) {
+      const std::vector<uint16_t> x = RandomBf16(kRows * width, 6);
+      const DeviceArray<uint16_t> device_x(x), out(kChoices * width);
+      const DeviceArray<int32_t> device_ids(Apart(ids, stride)), out_ids(kChoices);
+      ASSERT_TRUE(Ran(LaunchSpreadRows({.x = device_x.get(),
+                                        .width = width,
+                                        .ids = device_ids.get(),
+                                        .stride = stride,
+                                        .routed_of = device_routed.get(),
+                                        .rows = kRows,
+                                        .chosen = kChosen,
+                                        .out = out.get(),
+                                        .out_ids = out_ids.get()},
+                                       nullptr)));
+      const std::vector<uint16_t> got = out.Download();
+      const std::vector<int32_t> got_ids = out_ids.Download();
+      for (int64_t c = 0; c < kChoices; ++c) {
+        const auto to = static_cast<size_t>(routed_of[static_cast<size_t>(c)]);
+        ASSERT_EQ(got_ids[to], ids[static_cast<size_t>(c)]);
+        ASSERT_TRUE(std::equal(x.begin() + c / kChosen * width, x.begin() + (c / kChosen + 1) * width,
+                               got.begin() + static_cast<int64_t>(to) * width));
+      }
+    }
+  }
+  EXPECT_TRUE(LaunchSpreadRows({.width = 8, .chosen = 1}, nullptr).ok());
+  EXPECT_EQ(LaunchSpreadRows({.width = 12, .rows = 1, .chosen = 1}, nullptr).error, kInvalidArgument);
 }
 
 // The same bits whether all experts are added at once or in groups.
@@ -259,14 +304,17 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
   std::vector<int32_t> routed_of(kRows * kChosen);
   std::iota(routed_of.begin(), routed_of.end(), 0);
   std::shuffle(routed_of.begin(), routed_of.end(), std::mt19937(5));
-  const DeviceArray<float> device_out(expert_out), device_weights(weights);
-  const DeviceArray<int32_t> device_ids(ids), device_routed(routed_of);
+  const DeviceArray<float> device_out(expert_out);
+  const DeviceArray<int32_t> device_routed(routed_of);
   for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, kExperts}, {0, 1, 4, kExperts}, {0, 2, kExperts}}) {
-    const DeviceArray<float> sums(kRows * kHidden);
+    const int64_t stride = std::ssize(cuts) % 2 + 1;
+    const DeviceArray<float> device_weights(Apart(weights, stride)), sums(kRows * kHidden);
+    const DeviceArray<int32_t> device_ids(Apart(ids, stride));
     for (size_t group = 0; group + 1 < cuts.size(); ++group) {
       ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
                                      .ids = device_ids.get(),
                                      .weights = device_weights.get(),
+                                     .stride = stride,
                                      .routed_of = device_routed.get(),
                                      .first = cuts[group],
                                      .end = cuts[group + 1],
@@ -286,6 +334,33 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
         }
         ASSERT_EQ(got[row * kHidden + i], sum);
       }
+    }
+  }
+}
+
+// A row of one choice, as ranks send them to each other: to what is there, the other experts' rows untouched.
+TEST(CombineTest, WithoutWeightsAllAreOne) {
+  constexpr int64_t kRows = 4, kHidden = 300;
+  const std::vector<float> expert_out = RandomFloats(kRows * kHidden, 1), before = RandomFloats(kRows * kHidden, 2);
+  const DeviceArray<float> device_out(expert_out), sums(before);
+  const DeviceArray<int32_t> ids({5, 2, 3, 9}), routed_of({2, 0, 1, 3});
+  ASSERT_TRUE(Ran(LaunchCombine({.expert_out = device_out.get(),
+                                 .ids = ids.get(),
+                                 .routed_of = routed_of.get(),
+                                 .first = 3,
+                                 .end = 6,
+                                 .rows = kRows,
+                                 .chosen = 1,
+                                 .hidden = kHidden,
+                                 .sums = sums.get()},
+                                nullptr)));
+  const std::vector<float> got = sums.Download();
+  constexpr int64_t kFrom[kRows] = {2, -1, 1, -1};  // whose output the row gets
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t i = 0; i < kHidden; ++i) {
+      const auto at = static_cast<size_t>(row * kHidden + i);
+      const float added = kFrom[row] < 0 ? 0.0f : expert_out[static_cast<size_t>(kFrom[row] * kHidden + i)];
+      ASSERT_EQ(got[at], before[at] + added) << "row " << row;
     }
   }
 }

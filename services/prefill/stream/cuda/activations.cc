@@ -6,13 +6,27 @@
 #include "common/device/arrays.h"
 
 namespace moestro {
+namespace {
+
+template <typename Take>
+void VisitPlan(cuda::RoutingPlan& plan, int64_t choices, int64_t experts, const Take& take) {
+  take(plan.begin, experts + 1);
+  take(plan.row_of, choices);
+  take(plan.routed_of, choices);
+  take(plan.small, cuda::MaxSmallTiles(choices, experts));
+  take(plan.large, cuda::MaxLargeTiles(choices, experts));
+  take(plan.small_begin, experts + 1);
+  take(plan.large_begin, experts + 1);
+}
+
+}  // namespace
 
 // Calls take(pointer&, numbers) for every array. The one list of them.
 template <typename Take>
-void CudaActivations::Visit(const ModelSpec& spec, int64_t pass_rows, const Take& take) {
-  const int64_t rows = pass_rows, hidden = spec.hidden_size;
-  tile_rows = std::min(rows, kCudaTileRows);
-  part_tokens = RoundUp(rows + kPageTokens - 1, kPageTokens);
+void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
+  const int64_t rows = sizes.rows, hidden = spec.hidden_size;
+  tile_rows = std::min(std::max(rows, sizes.expert_rows), kCudaTileRows);
+  part_tokens = sizes.part_tokens;
   take(residual, rows * hidden);
   take(normed_narrow, rows * CudaStride(hidden));
   take(sums, rows * hidden);
@@ -22,8 +36,10 @@ void CudaActivations::Visit(const ModelSpec& spec, int64_t pass_rows, const Take
   const int64_t heads = std::min(spec.num_heads, kCudaHeads);
   take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
-  for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
-  take(earlier, part_tokens * spec.kv_dim());
+  if (sizes.alone) {
+    for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
+    take(earlier, part_tokens * spec.kv_dim());
+  }
   take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
   take(queries, rows * heads * spec.qk_head_dim());
   take(attended, rows * spec.num_heads * spec.v_head_dim);
@@ -35,18 +51,14 @@ void CudaActivations::Visit(const ModelSpec& spec, int64_t pass_rows, const Take
     const int64_t chosen = spec.experts_per_token, experts = spec.num_experts, routed = tile_rows * chosen;
     take(normed, tile_rows * hidden);
     take(router_logits, tile_rows * experts);
-    take(ids, rows * chosen);
-    take(weights, rows * chosen);
-    plans.resize(CeilDiv(rows, tile_rows));
-    for (cuda::RoutingPlan& plan : plans) {
-      take(plan.begin, experts + 1);
-      take(plan.row_of, routed);
-      take(plan.routed_of, routed);
-      take(plan.small, cuda::MaxSmallTiles(routed, experts));
-      take(plan.large, cuda::MaxLargeTiles(routed, experts));
-      take(plan.small_begin, experts + 1);
-      take(plan.large_begin, experts + 1);
+    if (sizes.alone) {
+      take(ids, rows * chosen);
+      take(weights, rows * chosen);
+    } else {
+      VisitPlan(pairs, rows * chosen, experts, take);
     }
+    plans.resize(CeilDiv(sizes.expert_rows, tile_rows));
+    for (cuda::RoutingPlan& plan : plans) VisitPlan(plan, routed, experts, take);
     take(expert_out, routed * hidden);
     gated_numbers = std::max(gated_numbers, routed * CudaStride(spec.moe_intermediate_size));
   }
@@ -56,15 +68,15 @@ void CudaActivations::Visit(const ModelSpec& spec, int64_t pass_rows, const Take
   take(logits, kLogitRows * spec.vocab_size);
 }
 
-int64_t CudaActivations::Bytes(const ModelSpec& spec, int64_t pass_rows) {
-  return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, pass_rows, take); });
+int64_t CudaActivations::Bytes(const ModelSpec& spec, const CudaSizes& sizes) {
+  return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, sizes, take); });
 }
 
 absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const ModelSpec& spec,
-                                                          int64_t pass_rows) {
+                                                          const CudaSizes& sizes) {
   CudaActivations activations;
   MOE_ASSIGN_OR_RETURN(activations.memory_, device::AllocateArrays(device, "activations", [&](const auto& take) {
-                         activations.Visit(spec, pass_rows, take);
+                         activations.Visit(spec, sizes, take);
                        }));
   return activations;
 }

@@ -1,4 +1,4 @@
-// What a pass needs on a GPU beside weights.
+// What a pass, or a rank's share of a prompt, needs on a GPU beside weights.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,32 @@ inline constexpr int64_t kCudaTileRows = 4096;
 inline constexpr int64_t kCudaHeads = 16;
 constexpr int64_t CudaStride(int64_t width) { return cuda::InputStride(width); }
 
-// Pointers into device memory that this owns. R: rows of the pass, T = min(R, kCudaTileRows), H = hidden_size, A =
-// min(num_heads, kCudaHeads), K = experts_per_token, E = num_experts, P = part_tokens.
+struct CudaSizes {
+  int64_t rows = 0;         // of the device
+  int64_t expert_rows = 0;  // that its experts get: its own, or those of all ranks
+  int64_t part_tokens = 0;  // that are attended to at once, whole KV blocks
+  // No other device works on the prompt. Else latents and choices of experts are kept by whoever exchanges them.
+  bool alone = true;
+
+  // A pass of one device: parts have its rows and the tokens that share the first row's KV block.
+  static CudaSizes OfPass(int64_t rows) {
+    return {.rows = rows, .expert_rows = rows, .part_tokens = RoundUp(rows + kPageTokens - 1, kPageTokens)};
+  }
+};
+
+// Pointers into device memory that this owns. R = rows, P = part_tokens, T = min(max(R, expert_rows), kCudaTileRows), H
+// = hidden_size, A = min(num_heads, kCudaHeads), K = experts_per_token, E = num_experts.
 class CudaActivations {
  public:
-  static int64_t Bytes(const ModelSpec& spec, int64_t pass_rows);
+  static int64_t Bytes(const ModelSpec& spec, const CudaSizes& sizes);
   // RESOURCE_EXHAUSTED if it does not fit.
-  static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const ModelSpec& spec, int64_t pass_rows);
+  static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const ModelSpec& spec,
+                                                  const CudaSizes& sizes);
 
   CudaActivations() = default;
 
   int64_t tile_rows = 0;    // T
-  int64_t part_tokens = 0;  // R and the tokens that share the first row's KV block, in whole blocks
+  int64_t part_tokens = 0;  // P
 
   float* residual = nullptr;          // [R, H]
   uint16_t* normed_narrow = nullptr;  // [R, CudaStride(H)]
@@ -45,8 +59,8 @@ class CudaActivations {
   // Attention.
   float* projected = nullptr;          // [T, the widest of q_lora_rank, kv_dim, A * qk_head_dim]
   uint16_t* query_input = nullptr;     // [R, CudaStride(q_lora_rank)]; null when q_lora_rank is 0
-  uint16_t* latents[kKvBuffers] = {};  // [P, kv_dim]: of the pass, from its first row's KV block on
-  uint16_t* earlier = nullptr;         // [P, kv_dim]: of some tokens before
+  uint16_t* latents[kKvBuffers] = {};  // [P, kv_dim] if alone: of the pass, from its first row's KV block on
+  uint16_t* earlier = nullptr;         // [P, kv_dim] if alone: of some tokens before
   uint16_t* expanded = nullptr;        // [P, A, qk_nope_head_dim + v_head_dim]
   uint16_t* queries = nullptr;         // [R, A, qk_head_dim]
   uint16_t* attended = nullptr;        // [R, num_heads * v_head_dim]
@@ -56,9 +70,10 @@ class CudaActivations {
   // Experts.
   float* normed = nullptr;               // [T, H]: what the router reads
   float* router_logits = nullptr;        // [T, E]
-  int32_t* ids = nullptr;                // [R, K]
-  float* weights = nullptr;              // [R, K]
-  std::vector<cuda::RoutingPlan> plans;  // of each tile of rows
+  int32_t* ids = nullptr;                // [R, K] if alone
+  float* weights = nullptr;              // [R, K] if alone
+  cuda::RoutingPlan pairs;               // if not alone: of the R * K choices
+  std::vector<cuda::RoutingPlan> plans;  // of T * K choices of the expert_rows each
   uint16_t* gated = nullptr;             // [T * K, CudaStride(moe_intermediate_size)], or [T, ..] of a dense MLP
   float* expert_out = nullptr;           // [T * K, H]
   int32_t* has_nan = nullptr;            // [num_layers]: whether the layer's scores are
@@ -69,7 +84,7 @@ class CudaActivations {
 
  private:
   template <typename Take>
-  void Visit(const ModelSpec& spec, int64_t pass_rows, const Take& take);
+  void Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take);
 
   std::vector<device::Memory> memory_;
 };

@@ -1,5 +1,7 @@
 #include "services/prefill/stream/cuda/attention.h"
 
+#include <algorithm>
+
 #include "common/base/status.h"
 #include "common/kernels/cuda/attention.h"
 #include "common/model/rope.h"
@@ -11,21 +13,41 @@ namespace {
 // Normalised latent and rotated key of a tile's rows, from kv_a's outputs.
 absl::Status StoreLatents(const CudaPass& pass, const AttentionWeights& w, IndexRange tile, cuda::Stream stream) {
   const ModelSpec& spec = pass.spec;
-  return LaunchStatus(cuda::LaunchStoreLatent(
-      {.kv_a = pass.activations.projected,
-       .weight = w.kv_a_norm,
-       .rows = tile.size(),
-       .latent = spec.kv_lora_rank,
-       .eps = static_cast<float>(spec.lora_norm_eps),
-       .angles = pass.Angles(tile),
-       .position = pass.position - pass.first_token + tile.begin,
-       .pages = {.pages = reinterpret_cast<uint8_t*>(pass.latents),
-                 .list = nullptr,
-                 .page_bytes = cuda::kKvBlock * spec.kv_dim() * static_cast<int64_t>(sizeof(uint16_t)),
-                 .layer_offset = 0,
-                 .page_tokens = cuda::kKvBlock,
-                 .kv_dim = spec.kv_dim()}},
-      stream));
+  for (const CudaStripe& stripe : pass.stripes) {
+    const IndexRange rows{std::max(tile.begin, stripe.rows.begin), std::min(tile.end, stripe.rows.end)};
+    if (rows.size() <= 0) continue;
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchStoreLatent(
+        {.kv_a = pass.activations.projected + (rows.begin - tile.begin) * spec.kv_dim(),
+         .weight = w.kv_a_norm,
+         .rows = rows.size(),
+         .latent = spec.kv_lora_rank,
+         .eps = static_cast<float>(spec.lora_norm_eps),
+         .angles = pass.Angles(rows),
+         .position = stripe.position + rows.begin - stripe.rows.begin - pass.first_token,
+         .pages = {.pages = reinterpret_cast<uint8_t*>(pass.latents),
+                   .list = nullptr,
+                   .page_bytes = cuda::kKvBlock * spec.kv_dim() * static_cast<int64_t>(sizeof(uint16_t)),
+                   .layer_offset = 0,
+                   .page_tokens = cuda::kKvBlock,
+                   .kv_dim = spec.kv_dim()}},
+        stream)));
+  }
+  return absl::OkStatus();
+}
+
+// What merging works with, of a stripe's rows and some heads.
+cuda::MergeAttentionArgs MergeOf(const CudaPass& pass, IndexRange heads, IndexRange rows) {
+  const CudaActivations& a = pass.activations;
+  const int64_t value_dim = pass.spec.v_head_dim, first = rows.begin * heads.size();
+  return {.rows = rows.size(),
+          .heads = heads.size(),
+          .value_dim = value_dim,
+          .total = a.partial[0] + first * value_dim,
+          .total_log_sum = a.log_sum[0] + first,
+          .part = a.partial[1] + first * value_dim,
+          .part_log_sum = a.log_sum[1] + first,
+          .out = a.attended + rows.begin * pass.spec.num_heads * value_dim + heads.begin * value_dim,
+          .out_stride = pass.spec.num_heads * value_dim};
 }
 
 }  // namespace
@@ -92,41 +114,46 @@ absl::Status Attend(const CudaPass& pass, const AttentionWeights& w, IndexRange 
   const cuda::KvVectors keys{a.expanded, nullptr, cuda::kKvBlock * width, width, head};
   cuda::KvVectors values = keys;
   values.data += spec.qk_nope_head_dim;
-  const bool is_alone = part.is_first && part.is_last;
-  uint16_t* const out = a.attended + heads.begin * spec.v_head_dim;
-  const int64_t out_stride = spec.num_heads * spec.v_head_dim;
-  const int buffer = part.is_first ? 0 : 1;  // of the parts' results: the total, and one that is added to it
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPrefillAttention(
-      {.heads = heads.size(),
-       .kv_heads = heads.size(),
-       .key_dim = spec.qk_head_dim(),
-       .value_dim = spec.v_head_dim,
-       .scale = static_cast<float>(SoftmaxScale(spec)),
-       .keys = keys,
-       .shared_keys = {part.latents + spec.kv_lora_rank, nullptr, cuda::kKvBlock * spec.kv_dim(), spec.kv_dim(), 0},
-       .values = values,
-       .position = pass.position,
-       .rows = pass.rows,
-       .queries = a.queries,
-       .query_stride = heads.size() * spec.qk_head_dim(),
-       .first_token = part.first_token,
-       .tokens = part.tokens,
-       .out = is_alone ? out : nullptr,
-       .out_stride = out_stride,
-       .partial = is_alone ? nullptr : a.partial[buffer],
-       .log_sum = is_alone ? nullptr : a.log_sum[buffer]},
-      stream)));
-  if (part.is_first) return absl::OkStatus();
-  return LaunchStatus(cuda::LaunchMergeAttention({.rows = pass.rows,
-                                                  .heads = heads.size(),
-                                                  .value_dim = spec.v_head_dim,
-                                                  .total = a.partial[0],
-                                                  .total_log_sum = a.log_sum[0],
-                                                  .part = a.partial[1],
-                                                  .part_log_sum = a.log_sum[1],
-                                                  .out = part.is_last ? out : nullptr,
-                                                  .out_stride = out_stride},
-                                                 stream));
+  for (const CudaStripe& stripe : pass.stripes) {
+    // The first part sets what others add to, even where it has nothing for a stripe.
+    if (!part.is_first && stripe.end() <= part.first_token) continue;
+    cuda::MergeAttentionArgs merge = MergeOf(pass, heads, stripe.rows);
+    cuda::PrefillAttentionArgs attention{
+        .heads = heads.size(),
+        .kv_heads = heads.size(),
+        .key_dim = spec.qk_head_dim(),
+        .value_dim = spec.v_head_dim,
+        .scale = static_cast<float>(SoftmaxScale(spec)),
+        .keys = keys,
+        .shared_keys = {part.latents + spec.kv_lora_rank, nullptr, cuda::kKvBlock * spec.kv_dim(), spec.kv_dim(), 0},
+        .values = values,
+        .position = stripe.position,
+        .rows = stripe.rows.size(),
+        .queries = a.queries + stripe.rows.begin * heads.size() * spec.qk_head_dim(),
+        .query_stride = heads.size() * spec.qk_head_dim(),
+        .first_token = part.first_token,
+        .tokens = part.tokens};
+    if (part.is_first && part.is_last) {
+      attention.out = merge.out;
+      attention.out_stride = merge.out_stride;
+    } else {
+      const int buffer = part.is_first ? 0 : 1;  // the total, or what is added to it
+      const int64_t first = stripe.rows.begin * heads.size();
+      attention.partial = a.partial[buffer] + first * spec.v_head_dim;
+      attention.log_sum = a.log_sum[buffer] + first;
+    }
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPrefillAttention(attention, stream)));
+    if (part.is_first) continue;
+    if (!part.is_last) merge.out = nullptr;
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchMergeAttention(merge, stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FinishHeads(const CudaPass& pass, IndexRange heads, cuda::Stream stream) {
+  cuda::MergeAttentionArgs merge = MergeOf(pass, heads, {0, pass.rows});
+  merge.part = merge.part_log_sum = nullptr;
+  return LaunchStatus(cuda::LaunchMergeAttention(merge, stream));
 }
 
 absl::Status AddOutput(const CudaPass& pass, const AttentionWeights& w, cuda::Stream stream) {

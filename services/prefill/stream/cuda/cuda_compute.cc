@@ -8,18 +8,15 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/model/cuda_routing.h"
-#include "common/model/head.h"
 #include "services/prefill/stream/costs.h"
 #include "services/prefill/stream/cuda/attention.h"
+#include "services/prefill/stream/cuda/bytes.h"
 #include "services/prefill/stream/cuda/feed_forward.h"
 
 namespace moestro {
 namespace {
 
 constexpr int64_t kBf16Bytes = sizeof(uint16_t);
-
-uint8_t* BytesOf(void* data) { return static_cast<uint8_t*>(data); }
-const uint8_t* BytesOf(const void* data) { return static_cast<const uint8_t*>(data); }
 
 }  // namespace
 
@@ -40,17 +37,10 @@ absl::Status CudaCompute::CheckSupported(const ModelSpec& spec) {
 absl::Status CudaCompute::Begin(const PromptRun& run) {
   MOE_RETURN_IF_ERROR(CheckRun(spec_, run));
   run_ = run;
-  const int64_t pairs = rope_.pairs(), rows = std::ssize(run.rows);
-  cosine_.resize(rows * pairs);
-  sine_.resize(rows * pairs);
-  for (int64_t row = 0; row < rows; ++row) {
-    rope_.Angles(run.rows[row].position, &cosine_[row * pairs], &sine_[row * pairs]);
-  }
+  inputs_.Begin(run.rows);
   const IndexRange last = run.PassRows(run.passes - 1);
-  wanted_ = RowsWithLogits(run.rows.subspan(last.begin, last.size()));
-  logits_.resize(wanted_.size() * spec_.vocab_size);
-  has_nan_.assign(spec_.num_layers, 0);
-  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, run.max_pass_rows()));
+  results_.Begin(spec_, run.rows.subspan(last.begin, last.size()));
+  MOE_ASSIGN_OR_RETURN(activations_, CudaActivations::Allocate(device_, spec_, CudaSizes::OfPass(run.max_pass_rows())));
   return absl::OkStatus();
 }
 
@@ -61,7 +51,7 @@ CudaPass CudaCompute::PassOf(const Step& step) const {
   return {.spec = spec_,
           .activations = activations_,
           .rows = rows.size(),
-          .position = position,
+          .stripes = {{{{0, rows.size()}, position}}},
           .first_token = position / kPageTokens * kPageTokens,
           .latents = activations_.latents[attention % kKvBuffers]};
 }
@@ -85,7 +75,9 @@ absl::Status CudaCompute::Launch(const Step& step, std::span<const StagedModule>
   };
   switch (step.kind) {
     case StepKind::kEmbed:
-      return Embed(step, stream, enqueue);
+      if (step.pass == 0) MOE_RETURN_IF_ERROR(results_.Clear(activations_, stream));
+      MOE_RETURN_IF_ERROR(inputs_.Copy(run_.PassRows(step.pass), activations_, stream));
+      return enqueue([pass](cuda::Stream native) { return Embed(pass, native); });
     case StepKind::kAttention:
       return Attention(
           step,
@@ -94,9 +86,11 @@ absl::Status CudaCompute::Launch(const Step& step, std::span<const StagedModule>
     case StepKind::kDense:
       return enqueue([pass, w = staged_mlps()](cuda::Stream native) { return Dense(pass, w, native); });
     case StepKind::kRoute:
-      return enqueue([pass, w = staged_mlps(), has_nan = activations_.has_nan + step.layer](cuda::Stream native) {
-        return RouteRows(pass, w, has_nan, native);
-      });
+      return enqueue(
+          [pass, w = staged_mlps(), has_nan = activations_.has_nan + step.layer](cuda::Stream native) -> absl::Status {
+            MOE_RETURN_IF_ERROR(RouteRows(pass, w, {pass.activations.ids, pass.activations.weights}, has_nan, native));
+            return PlanRows(pass, OwnRows(pass), native);
+          });
     case StepKind::kExperts: {
       std::vector<MlpWeights> experts;
       for (const StagedModule& m : modules) {
@@ -104,14 +98,19 @@ absl::Status CudaCompute::Launch(const Step& step, std::span<const StagedModule>
         experts.push_back(Staged(expert, m.module->image, m.base));
       }
       return enqueue([pass, experts = std::move(experts), first = modules[0].module->index](cuda::Stream native) {
-        return Experts(pass, experts, first, native);
+        return Experts(pass, OwnRows(pass), experts, first, native);
       });
     }
     case StepKind::kSharedExpert:
       return enqueue(
           [pass, w = staged_mlps().always](cuda::Stream native) { return AddSharedExpert(pass, w, native); });
-    case StepKind::kHead:
-      return Head(step, modules[0], stream, enqueue);
+    case StepKind::kHead: {
+      const StagedModule slice = modules[0];
+      MOE_RETURN_IF_ERROR(enqueue(
+          [this, pass, slice](cuda::Stream native) { return results_.LaunchHead(pass, weights_, slice, native); }));
+      if (slice.module->first + slice.module->rows < spec_.vocab_size) return absl::OkStatus();
+      return results_.Fetch(activations_, stream);
+    }
     case StepKind::kDispatch:
     case StepKind::kCombine:
       break;  // one device exchanges nothing
@@ -120,35 +119,13 @@ absl::Status CudaCompute::Launch(const Step& step, std::span<const StagedModule>
   return absl::OkStatus();
 }
 
-absl::Status CudaCompute::Embed(const Step& step, device::Stream& stream, Enqueue enqueue) {
-  const IndexRange rows = run_.PassRows(step.pass);
-  const int64_t hidden = spec_.hidden_size, pairs = rope_.pairs();
-  const auto copy_floats = [&](float* to, const float* from, int64_t count) {
-    return stream.CopyToDevice(BytesOf(to), BytesOf(from), count * static_cast<int64_t>(sizeof(float)));
-  };
-  MOE_RETURN_IF_ERROR(copy_floats(activations_.cosine, &cosine_[rows.begin * pairs], rows.size() * pairs));
-  MOE_RETURN_IF_ERROR(copy_floats(activations_.sine, &sine_[rows.begin * pairs], rows.size() * pairs));
-  if (step.pass == 0) {
-    MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(activations_.has_nan), BytesOf(has_nan_.data()),
-                                            std::ssize(has_nan_) * static_cast<int64_t>(sizeof(int32_t))));
-  }
-  auto* const embeddings = reinterpret_cast<uint16_t*>(activations_.sums);  // which nobody needs yet
-  for (int64_t i = 0; i < rows.size(); ++i) {
-    const int64_t token = run_.rows[rows.begin + i].token;
-    MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(embeddings + i * hidden),
-                                            BytesOf(weights_.embedding + token * hidden), hidden * kBf16Bytes));
-  }
-  return enqueue([embeddings, rows, hidden, residual = activations_.residual](cuda::Stream native) {
-    return LaunchStatus(cuda::LaunchEmbed(embeddings, nullptr, rows.size(), hidden, residual, native));
-  });
-}
-
 absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w, device::Stream& stream,
                                     Enqueue enqueue) {
   const CudaPass pass = PassOf(step);
   const CudaActivations& a = activations_;
-  if (pass.position > pass.first_token) {
-    MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {pass.first_token, pass.position}, pass.latents, stream, enqueue));
+  const CudaStripe& rows = pass.stripes[0];
+  if (rows.position > pass.first_token) {
+    MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {pass.first_token, rows.position}, pass.latents, stream, enqueue));
   }
   MOE_RETURN_IF_ERROR(enqueue([pass, w](cuda::Stream native) { return ProjectDown(pass, w, native); }));
   int64_t loaded = -1;  // the part whose latents are on the device
@@ -164,7 +141,7 @@ absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w,
       MOE_RETURN_IF_ERROR(
           enqueue([pass, w, heads, part](cuda::Stream native) { return Attend(pass, w, heads, part, native); }));
     }
-    const KvPart own{pass.latents, pass.first_token, pass.tokens(), /*is_first=*/pass.first_token == 0,
+    const KvPart own{pass.latents, pass.first_token, rows.end() - pass.first_token, /*is_first=*/pass.first_token == 0,
                      /*is_last=*/true};
     MOE_RETURN_IF_ERROR(
         enqueue([pass, w, heads, own](cuda::Stream native) { return Attend(pass, w, heads, own, native); }));
@@ -189,8 +166,8 @@ absl::Status CudaCompute::LoadLatents(int64_t layer, IndexRange tokens, uint16_t
 absl::Status CudaCompute::Store(const Step& step, device::Stream& stream) {
   const CudaPass pass = PassOf(step);
   const KvPages& pages = run_.pages[run_.rows[0].sequence];
-  const int64_t end = pass.position + pass.rows;
-  for (int64_t begin = pass.position; begin < end;) {
+  const int64_t end = pass.stripes[0].end();
+  for (int64_t begin = pass.stripes[0].position; begin < end;) {
     const int64_t block_end = std::min(RoundUp(begin + 1, kPageTokens), end);
     MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(pages.Token(step.layer, begin)),
                                           BytesOf(pass.latents + (begin - pass.first_token) * spec_.kv_dim()),
@@ -200,55 +177,9 @@ absl::Status CudaCompute::Store(const Step& step, device::Stream& stream) {
   return absl::OkStatus();
 }
 
-absl::Status CudaCompute::Head(const Step& step, const StagedModule& staged, device::Stream& stream, Enqueue enqueue) {
-  const Module& module = *staged.module;
-  const CudaPass pass = PassOf(step);
-  const auto count = std::ssize(wanted_);
-  if (module.index == 0) {
-    const auto* norm =
-        reinterpret_cast<const float*>(module.image.Relocated(BytesOf(weights_.final_norm), staged.base));
-    const auto norm_wanted = [this, pass, norm](cuda::Stream native) -> absl::Status {
-      for (size_t i = 0; i < wanted_.size(); ++i) {
-        MOE_RETURN_IF_ERROR(LaunchStatus(
-            cuda::LaunchRmsNorm({.x = activations_.residual + wanted_[i] * spec_.hidden_size,
-                                 .x_stride = spec_.hidden_size,
-                                 .weight = norm,
-                                 .rows = 1,
-                                 .n = spec_.hidden_size,
-                                 .eps = static_cast<float>(spec_.rms_norm_eps),
-                                 .out_bf16 = activations_.head_input + static_cast<int64_t>(i) * pass.hidden_stride(),
-                                 .out_bf16_stride = pass.hidden_stride()},
-                                native)));
-      }
-      return absl::OkStatus();
-    };
-    MOE_RETURN_IF_ERROR(enqueue(norm_wanted));
-  }
-  const PackedMatrix slice = Staged(SliceRows(weights_.head, module.first, module.rows), module.image, staged.base);
-  MOE_RETURN_IF_ERROR(enqueue([this, pass, slice, first = module.first, count](cuda::Stream native) {
-    return LaunchStatus(cuda::LaunchLinear(
-        ShapeOf(slice, activations_.head_input, pass.hidden_stride(), activations_.logits + first, spec_.vocab_size),
-        PointersOf(slice), count, native));
-  }));
-  if (module.first + module.rows < spec_.vocab_size) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(has_nan_.data()), BytesOf(activations_.has_nan),
-                                        std::ssize(has_nan_) * static_cast<int64_t>(sizeof(int32_t))));
-  return stream.CopyToHost(BytesOf(logits_.data()), BytesOf(activations_.logits),
-                           std::ssize(logits_) * static_cast<int64_t>(sizeof(float)));
-}
-
 absl::Status CudaCompute::Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  if (const auto layer = std::ranges::find_if(has_nan_, [](int32_t nan) { return nan != 0; });
-      layer != has_nan_.end()) {
-    return absl::InternalError(absl::StrFormat("layer %d: scores of experts are NaN", layer - has_nan_.begin()));
-  }
   const int64_t first = run_.PassRows(run_.passes - 1).begin;
-  for (size_t i = 0; i < wanted_.size(); ++i) {
-    const std::span logits(&logits_[i * spec_.vocab_size], static_cast<size_t>(spec_.vocab_size));
-    MOE_RETURN_IF_ERROR(FinishRow(run_.rows[first + wanted_[i]], spec_.token_count, logits));
-    on_logits(first + wanted_[i], logits);
-  }
-  return absl::OkStatus();
+  return results_.Logits(spec_, [&](int64_t row, std::span<const float> logits) { on_logits(first + row, logits); });
 }
 
 }  // namespace moestro

@@ -13,10 +13,11 @@
 #include "absl/functional/function_ref.h"
 #include "common/device/device.h"
 #include "common/model/binding.h"
-#include "common/model/rope.h"
 #include "services/prefill/stream/compute.h"
 #include "services/prefill/stream/cuda/activations.h"
+#include "services/prefill/stream/cuda/inputs.h"
 #include "services/prefill/stream/cuda/pass.h"
+#include "services/prefill/stream/cuda/results.h"
 
 namespace moestro {
 
@@ -28,9 +29,11 @@ class CudaCompute final : public StreamCompute {
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
   // CheckSupported accepts.
   CudaCompute(device::Device& device, const ModelSpec& spec, const ModelWeights& weights)
-      : device_(device), spec_(spec), weights_(weights), rope_(spec) {}
+      : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
 
-  int64_t ActivationBytes(int64_t pass_rows) const override { return CudaActivations::Bytes(spec_, pass_rows); }
+  int64_t ActivationBytes(int64_t pass_rows) const override {
+    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows));
+  }
   absl::Status Begin(const PromptRun& run) override;
   absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
@@ -44,26 +47,20 @@ class CudaCompute final : public StreamCompute {
   using Enqueue = absl::FunctionRef<absl::Status(Work work)>;
 
   CudaPass PassOf(const Step& step) const;
-  absl::Status Embed(const Step& step, device::Stream& stream, Enqueue enqueue);
   absl::Status Attention(const Step& step, const AttentionWeights& w, device::Stream& stream, Enqueue enqueue);
   // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim].
   absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream,
                            Enqueue enqueue) const;
-  absl::Status Head(const Step& step, const StagedModule& slice, device::Stream& stream, Enqueue enqueue);
 
   device::Device& device_;
   const ModelSpec& spec_;
   const ModelWeights& weights_;
-  const Rope rope_;
 
   // Of the run. What streams copy from and to stays until its end.
   PromptRun run_;
   CudaActivations activations_;
-  std::vector<float> cosine_;     // [rows, pairs]
-  std::vector<float> sine_;       // [rows, pairs]
-  std::vector<int64_t> wanted_;   // rows of the last pass that want logits
-  std::vector<float> logits_;     // [wanted, vocab_size]
-  std::vector<int32_t> has_nan_;  // [num_layers]
+  CudaInputs inputs_;
+  CudaResults results_;
 };
 
 }  // namespace moestro

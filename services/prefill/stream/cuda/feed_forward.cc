@@ -23,13 +23,35 @@ absl::Status AddMlp(const CudaPass& pass, const MlpWeights& w, IndexRange rows, 
       PointersOf(w.down), rows.size(), stream));
 }
 
+// Calls visit(rows, their plan) for all tiles of rows. A tile has as many choices as one of the prompt's rows.
+template <typename Visit>
+absl::Status ForRoutedTiles(const CudaPass& pass, const RoutedRows& routed, const Visit& visit) {
+  const int64_t tile_rows = pass.activations.tile_rows * pass.spec.experts_per_token / routed.chosen;
+  for (int64_t t = 0; t * tile_rows < routed.rows; ++t) {
+    MOE_RETURN_IF_ERROR(visit(IndexRange{t * tile_rows, std::min((t + 1) * tile_rows, routed.rows)},
+                              pass.activations.plans[static_cast<size_t>(t)]));
+  }
+  return absl::OkStatus();
+}
+
+RoutedRows Part(const CudaPass& pass, const RoutedRows& routed, IndexRange rows) {
+  const int64_t first_choice = rows.begin * routed.chosen * routed.stride;
+  return {.rows = rows.size(),
+          .chosen = routed.chosen,
+          .ids = routed.ids + first_choice,
+          .weights = routed.weights == nullptr ? nullptr : routed.weights + first_choice,
+          .stride = routed.stride,
+          .x = routed.x + rows.begin * pass.hidden_stride(),
+          .sums = routed.sums + rows.begin * pass.spec.hidden_size};
+}
+
 // expert_out of a tile's routed rows: of the experts' large tiles, or of their small ones.
-absl::Status RunExpertTiles(const CudaPass& pass, std::span<const MlpWeights> experts, int64_t first, IndexRange rows,
-                            const cuda::RoutingPlan& plan, bool small, cuda::Stream stream) {
+absl::Status RunExpertTiles(const CudaPass& pass, std::span<const MlpWeights> experts, int64_t first,
+                            const RoutedRows& tile, const cuda::RoutingPlan& plan, bool small, cuda::Stream stream) {
   const ModelSpec& spec = pass.spec;
   const CudaActivations& a = pass.activations;
   const int64_t count = std::ssize(experts);
-  const int64_t most = rows.size() * std::min(spec.experts_per_token, count);  // rows that can have chosen these
+  const int64_t most = tile.rows * std::min(tile.chosen, count);  // rows that can have chosen these
   const int32_t* begin = small ? plan.small_begin : plan.large_begin;
   cuda::LinearGroups groups{.matrices = {},
                             .first_group = static_cast<int32_t>(first),
@@ -46,9 +68,8 @@ absl::Status RunExpertTiles(const CudaPass& pass, std::span<const MlpWeights> ex
     down.of[e] = PointersOf(experts[e].down);
   }
   const int64_t width = CudaStride(spec.moe_intermediate_size);
-  const uint16_t* x = a.normed_narrow + rows.begin * pass.hidden_stride();
   MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(
-      ShapeOf(experts[0].gate, x, pass.hidden_stride(), a.gated, width), groups, up, stream)));
+      ShapeOf(experts[0].gate, tile.x, pass.hidden_stride(), a.gated, width), groups, up, stream)));
   groups.matrices = down;
   groups.row_of = nullptr;
   return LaunchStatus(cuda::LaunchGroupedLinear(
@@ -65,49 +86,64 @@ absl::Status Dense(const CudaPass& pass, const FeedForwardWeights& w, cuda::Stre
   return absl::OkStatus();
 }
 
-absl::Status RouteRows(const CudaPass& pass, const FeedForwardWeights& w, int32_t* has_nan, cuda::Stream stream) {
+absl::Status RouteRows(const CudaPass& pass, const FeedForwardWeights& w, const CudaChoices& choices, int32_t* has_nan,
+                       cuda::Stream stream) {
   const ModelSpec& spec = pass.spec;
   const CudaActivations& a = pass.activations;
-  const int64_t chosen = spec.experts_per_token;
   for (int64_t t = 0; t < pass.tiles(); ++t) {
     const IndexRange tile = pass.Tile(t);
+    const int64_t first_choice = tile.begin * spec.experts_per_token * choices.stride;
     // The router reads the F32 form: a choice between experts is not continuous in it.
     MOE_RETURN_IF_ERROR(NormResidual(pass, w.norm, tile, a.normed, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                               tile.size(), a.router_logits, stream)));
     cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, tile.size());
-    choice.ids = a.ids + tile.begin * chosen;
-    choice.weights = a.weights + tile.begin * chosen;
+    choice.ids = choices.ids + first_choice;
+    choice.weights = choices.weights + first_choice;
+    choice.stride = choices.stride;
     choice.has_nan = has_nan;
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchChooseExperts(choice, stream)));
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPlanExperts(a.ids + tile.begin * chosen, tile.size(), chosen,
-                                                             spec.num_experts, a.plans[t], stream)));
   }
   return absl::OkStatus();
 }
 
-absl::Status Experts(const CudaPass& pass, std::span<const MlpWeights> experts, int64_t first, cuda::Stream stream) {
+RoutedRows OwnRows(const CudaPass& pass) {
   const CudaActivations& a = pass.activations;
-  const int64_t chosen = pass.spec.experts_per_token, hidden = pass.spec.hidden_size;
-  for (int64_t t = 0; t < pass.tiles(); ++t) {
-    const IndexRange rows = pass.Tile(t);
-    const cuda::RoutingPlan& plan = a.plans[t];
+  return {.rows = pass.rows,
+          .chosen = pass.spec.experts_per_token,
+          .ids = a.ids,
+          .weights = a.weights,
+          .x = a.normed_narrow,
+          .sums = a.sums};
+}
+
+absl::Status PlanRows(const CudaPass& pass, const RoutedRows& routed, cuda::Stream stream) {
+  return ForRoutedTiles(pass, routed, [&](IndexRange rows, const cuda::RoutingPlan& plan) {
+    return LaunchStatus(cuda::LaunchPlanExperts(routed.ids + rows.begin * routed.chosen * routed.stride, routed.stride,
+                                                rows.size(), routed.chosen, pass.spec.num_experts, plan, stream));
+  });
+}
+
+absl::Status Experts(const CudaPass& pass, const RoutedRows& routed, std::span<const MlpWeights> experts, int64_t first,
+                     cuda::Stream stream) {
+  return ForRoutedTiles(pass, routed, [&](IndexRange rows, const cuda::RoutingPlan& plan) -> absl::Status {
+    const RoutedRows tile = Part(pass, routed, rows);
     for (const bool small : {false, true}) {
-      MOE_RETURN_IF_ERROR(RunExpertTiles(pass, experts, first, rows, plan, small, stream));
+      MOE_RETURN_IF_ERROR(RunExpertTiles(pass, experts, first, tile, plan, small, stream));
     }
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchCombine({.expert_out = a.expert_out,
-                                                          .ids = a.ids + rows.begin * chosen,
-                                                          .weights = a.weights + rows.begin * chosen,
-                                                          .routed_of = plan.routed_of,
-                                                          .first = first,
-                                                          .end = first + std::ssize(experts),
-                                                          .rows = rows.size(),
-                                                          .chosen = chosen,
-                                                          .hidden = hidden,
-                                                          .sums = a.sums + rows.begin * hidden},
-                                                         stream)));
-  }
-  return absl::OkStatus();
+    return LaunchStatus(cuda::LaunchCombine({.expert_out = pass.activations.expert_out,
+                                             .ids = tile.ids,
+                                             .weights = tile.weights,
+                                             .stride = tile.stride,
+                                             .routed_of = plan.routed_of,
+                                             .first = first,
+                                             .end = first + std::ssize(experts),
+                                             .rows = tile.rows,
+                                             .chosen = tile.chosen,
+                                             .hidden = pass.spec.hidden_size,
+                                             .sums = tile.sums},
+                                            stream));
+  });
 }
 
 absl::Status AddSharedExpert(const CudaPass& pass, const MlpWeights& w, cuda::Stream stream) {

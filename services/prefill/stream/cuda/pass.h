@@ -1,6 +1,7 @@
 // What the launches of a pass work with.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -15,15 +16,22 @@
 
 namespace moestro {
 
+// Consecutive rows at consecutive positions.
+struct CudaStripe {
+  IndexRange rows;
+  int64_t position = 0;  // of the first
+
+  int64_t end() const { return position + rows.size(); }
+};
+
 struct CudaPass {
   const ModelSpec& spec;
   const CudaActivations& activations;
   int64_t rows = 0;
-  int64_t position = 0;         // of the first row
-  int64_t first_token = 0;      // of the first row's KV block
-  uint16_t* latents = nullptr;  // of the layer, BF16 [tokens(), kv_dim]: the tokens from first_token on
+  std::array<CudaStripe, 2> stripes;  // all rows; one device has one stripe
+  int64_t first_token = 0;            // of a KV block, none of the rows is before
+  uint16_t* latents = nullptr;        // of the layer, BF16 [.., kv_dim]: the tokens from first_token on
 
-  int64_t tokens() const { return position + rows - first_token; }
   int64_t tiles() const { return CeilDiv(rows, activations.tile_rows); }
   IndexRange Tile(int64_t index) const {
     return {index * activations.tile_rows, std::min(rows, (index + 1) * activations.tile_rows)};

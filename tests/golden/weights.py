@@ -1,0 +1,125 @@
+"""Weights of a checkpoint, which may be FP8, as parameters of a transformers model."""
+
+import contextlib
+
+import torch
+
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn}
+SCALE_BLOCK = 128
+
+
+def round_bf16(x):
+    return x.to(torch.bfloat16).to(x.dtype)
+
+
+def read_tensor(checkpoint, name):
+    raw = torch.frombuffer(bytearray(checkpoint.data(name)), dtype=DTYPES[checkpoint.dtype(name)])
+    return raw.reshape(checkpoint.shape(name)).to(torch.float32)
+
+
+def dequantise(checkpoint, name):
+    """F32 value of a weight: the FP8 code times its block's scale, one rounding to F32."""
+    weight = read_tensor(checkpoint, name)
+    if checkpoint.dtype(name) != "F8_E4M3":
+        return weight
+    scale = read_tensor(checkpoint, name + "_scale_inv")
+    scale = scale.repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
+    return weight * scale[: weight.shape[0], : weight.shape[1]]
+
+
+def state_dict(checkpoint, experts, first_expert_layer, bf16_weights):
+    """Parameters of the main model under transformers' names; the multi-token-prediction layer is left out."""
+    layers = checkpoint.config["num_hidden_layers"]
+
+    def tensor(name):
+        value = dequantise(checkpoint, name)
+        return round_bf16(value) if bf16_weights and checkpoint.dtype(name) == "F8_E4M3" else value
+
+    state = {}
+    for name in checkpoint.entries:
+        parts = name.split(".")
+        if name.endswith("_scale_inv") or ".experts." in name:
+            continue
+        if parts[1] == "layers" and int(parts[2]) >= layers:
+            continue
+        state[name] = tensor(name)
+    for layer in range(first_expert_layer, layers):
+        prefix = f"model.layers.{layer}.mlp.experts."
+        gate_up = [torch.cat([tensor(f"{prefix}{e}.{p}_proj.weight") for p in ("gate", "up")]) for e in range(experts)]
+        state[prefix + "gate_up_proj"] = torch.stack(gate_up)
+        state[prefix + "down_proj"] = torch.stack([tensor(f"{prefix}{e}.down_proj.weight") for e in range(experts)])
+    return state
+
+
+def load(model, state):
+    """The model in F32 with these parameters."""
+    model = model.to(torch.float32)
+    model.load_state_dict(state, strict=True)
+    return model.eval()
+
+
+def config_fields(checkpoint):
+    """What a configuration class takes: transformers need not know how the weights were stored."""
+    left_out = ("quantization_config", "auto_map", "torch_dtype")
+    return {key: value for key, value in checkpoint.config.items() if key not in left_out}
+
+
+@contextlib.contextmanager
+def rounded_experts(modules):
+    """Experts of these modules round their inputs to BF16."""
+
+    def forward(self, hidden, top_k_index, top_k_weights):
+        hidden = round_bf16(hidden)
+        out = torch.zeros_like(hidden)
+        for expert in top_k_index.unique().tolist():
+            token, slot = torch.where(top_k_index == expert)
+            gate, up = torch.nn.functional.linear(hidden[token], self.gate_up_proj[expert]).chunk(2, dim=-1)
+            inner = round_bf16(self.act_fn(gate) * up)
+            down = torch.nn.functional.linear(inner, self.down_proj[expert])
+            out.index_add_(0, token, down * top_k_weights[token, slot, None])
+        return out
+
+    with replaced_forward(modules, forward):
+        yield
+
+
+@contextlib.contextmanager
+def replaced_forward(modules, forward):
+    modules = list(modules)
+    for module in modules:
+        module.forward = forward.__get__(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
+@contextlib.contextmanager
+def hooks(handles):
+    """Removes the hooks behind the handles at the end."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def replaced(module, name, function):
+    original = getattr(module, name)
+    setattr(module, name, function(original))
+    try:
+        yield
+    finally:
+        setattr(module, name, original)
+
+
+def round_input(_, args):
+    """A hook before a module."""
+    return (round_bf16(args[0]),) + args[1:]
+
+
+def round_output(_, __, output):
+    """A hook behind a module."""
+    return round_bf16(output)
