@@ -146,6 +146,15 @@ TEST(CudaDistributedTest, ThreeRanksManyHeadsNoSharedExpertNoQueryRank) {
   subject.ExpectAgrees(3, ExpertParallelism::kSmall, 70);
 }
 
+TEST(CudaDistributedTest, GroupedQueries) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.qk_rope_head_dim = spec.v_head_dim = 128;
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+  spec.num_layers = 2;
+  Subject subject(spec);
+  for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 150);
+}
+
 TEST(CudaDistributedTest, OneRankHasTheBitsOfOneDevice) {
   Subject subject(Spec());
   const std::vector<int32_t> tokens = subject.Tokens(30);

@@ -202,6 +202,19 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   CheckShapes(spec, true, 15);
 }
 
+// Of some kv heads at a time, and of all.
+TEST(StreamedShapesTest, GroupedQueries) {
+  for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(20, 5)}) {
+    ModelSpec spec = SmallGroupedSpec();
+    spec.num_heads = heads;
+    spec.num_kv_heads = kv_heads;
+    spec.qk_rope_head_dim = spec.v_head_dim = 128;
+    spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+    spec.num_layers = 2;
+    CheckShapes(spec, true, heads == 4 ? 70 : 15);
+  }
+}
+
 TEST(StreamedShapesTest, OneDenseLayer) {
   ModelSpec spec = OddSpec();
   spec.num_layers = spec.first_dense_layers = 1;
@@ -213,6 +226,9 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
   const absl::Status status = CudaCompute::CheckSupported(SmallSpec());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("128 + 32"), std::string_view::npos) << status;
+  const absl::Status grouped = CudaCompute::CheckSupported(SmallGroupedSpec());
+  EXPECT_EQ(grouped.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(grouped.message().find("not of 64"), std::string_view::npos) << grouped;
 }
 
 TEST(StreamedShapesTest, NanInAnEmbeddingIsAnError) {

@@ -126,11 +126,11 @@ device::Kernel CudaRankKernels::ProjectKv(const Step& step, const StagedModule& 
 }
 
 int64_t CudaRankKernels::attention_tiles() const {
-  return run_.own_rows() == 0 ? 0 : CeilDiv(spec_.num_heads, kCudaHeads);
+  return run_.own_rows() == 0 ? 0 : CeilDiv(spec_.num_heads, HeadsTogether(spec_));
 }
 
 IndexRange CudaRankKernels::Heads(int64_t tile) const {
-  return {tile * kCudaHeads, std::min((tile + 1) * kCudaHeads, spec_.num_heads)};
+  return {tile * HeadsTogether(spec_), std::min((tile + 1) * HeadsTogether(spec_), spec_.num_heads)};
 }
 
 device::Kernel CudaRankKernels::BeginAttention(const Step& step, const StagedModule& attention, int64_t tile) {

@@ -33,14 +33,14 @@ void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const
   take(cosine, rows * spec.qk_rope_head_dim / 2);
   take(sine, rows * spec.qk_rope_head_dim / 2);
 
-  const int64_t heads = std::min(spec.num_heads, kCudaHeads);
+  const int64_t heads = HeadsTogether(spec);
   take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
   if (sizes.alone) {
     for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
     take(earlier, part_tokens * spec.kv_dim());
   }
-  take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
+  if (!spec.has_grouped_queries()) take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
   take(queries, rows * heads * spec.qk_head_dim());
   take(attended, rows * spec.num_heads * spec.v_head_dim);
   for (float*& buffer : partial) take(buffer, rows * heads * spec.v_head_dim);

@@ -1,6 +1,7 @@
 // What a pass, or a rank's share of a prompt, needs on a GPU beside weights.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,12 @@ inline constexpr int64_t kCudaTileRows = 4096;
 // Heads whose keys and values are expanded together: 8 KB a token. Even, for the kernel takes rows of q_b, 192 a head,
 // from multiples of 128 on.
 inline constexpr int64_t kCudaHeads = 16;
+// Heads that attention takes together: so many, or with grouped queries about so many in whole groups.
+inline int64_t HeadsTogether(const ModelSpec& spec) {
+  if (!spec.has_grouped_queries()) return std::min(spec.num_heads, kCudaHeads);
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  return std::min(spec.num_heads, std::max<int64_t>(kCudaHeads / group, 1) * group);
+}
 constexpr int64_t CudaStride(int64_t width) { return cuda::InputStride(width); }
 
 struct CudaSizes {
@@ -37,7 +44,7 @@ struct CudaSizes {
 };
 
 // Pointers into device memory that this owns. R = rows, P = part_tokens, T = min(max(R, expert_rows), kCudaTileRows), H
-// = hidden_size, A = min(num_heads, kCudaHeads), K = experts_per_token, E = num_experts.
+// = hidden_size, A = HeadsTogether, K = experts_per_token, E = num_experts.
 class CudaActivations {
  public:
   static int64_t Bytes(const ModelSpec& spec, const CudaSizes& sizes);
@@ -61,7 +68,7 @@ class CudaActivations {
   uint16_t* query_input = nullptr;     // [R, CudaStride(q_lora_rank)]; null when q_lora_rank is 0
   uint16_t* latents[kKvBuffers] = {};  // [P, kv_dim] if alone: of the pass, from its first row's KV block on
   uint16_t* earlier = nullptr;         // [P, kv_dim] if alone: of some tokens before
-  uint16_t* expanded = nullptr;        // [P, A, qk_nope_head_dim + v_head_dim]
+  uint16_t* expanded = nullptr;        // [P, A, qk_nope_head_dim + v_head_dim]; null with grouped queries
   uint16_t* queries = nullptr;         // [R, A, qk_head_dim]
   uint16_t* attended = nullptr;        // [R, num_heads * v_head_dim]
   float* partial[2] = {};              // [R, A, v_head_dim]

@@ -1,12 +1,13 @@
-// Un-absorbed MLA of a pass, launch by launch. In this order: ProjectDown; then, some heads at a time, ProjectQueries,
-// Attend for every part of the tokens, in any order, and FinishHeads if no part was the last; then AddOutput.
+// Un-absorbed MLA, or grouped queries, of a pass, launch by launch. In this order: ProjectDown; then, some heads at a
+// time, ProjectQueries, Attend for every part of the tokens, in any order, and FinishHeads if no part was the last;
+// then AddOutput.
 #pragma once
 
 #include "services/prefill/stream/cuda/pass.h"
 
 namespace moestro {
 
-// The latents of the pass's rows, and the input of q_b.
+// The latents, or keys and values, of the pass's rows, and the input of q_b.
 absl::Status ProjectDown(const CudaPass& pass, const AttentionWeights& w, cuda::Stream stream);
 
 // Rotated queries of the heads, of all rows.

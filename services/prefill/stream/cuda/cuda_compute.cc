@@ -21,10 +21,11 @@ constexpr int64_t kBf16Bytes = sizeof(uint16_t);
 }  // namespace
 
 absl::Status CudaCompute::CheckSupported(const ModelSpec& spec) {
-  if (spec.has_grouped_queries()) {
-    return absl::FailedPreconditionError(
-        "prefill with CUDA is there for multi-head latent attention, not for grouped queries");
+  if (spec.has_grouped_queries() && spec.v_head_dim != 128) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the CUDA kernels attend with heads of 128 numbers to grouped keys, not of %d", spec.v_head_dim));
   }
+  if (spec.has_grouped_queries()) return CheckCudaRouting(spec);
   if (spec.qk_nope_head_dim != 128 || spec.qk_rope_head_dim != 64 || spec.v_head_dim != 128) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the CUDA kernels have attention heads of 128 + 64 numbers and values of 128, not of %d + %d "
@@ -129,8 +130,8 @@ absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w,
   }
   MOE_RETURN_IF_ERROR(enqueue([pass, w](cuda::Stream native) { return ProjectDown(pass, w, native); }));
   int64_t loaded = -1;  // the part whose latents are on the device
-  for (int64_t head = 0; head < spec_.num_heads; head += kCudaHeads) {
-    const IndexRange heads{head, std::min(head + kCudaHeads, spec_.num_heads)};
+  for (int64_t head = 0; head < spec_.num_heads; head += HeadsTogether(spec_)) {
+    const IndexRange heads{head, std::min(head + HeadsTogether(spec_), spec_.num_heads)};
     MOE_RETURN_IF_ERROR(
         enqueue([pass, w, heads](cuda::Stream native) { return ProjectQueries(pass, w, heads, native); }));
     for (int64_t token = 0; token < pass.first_token; token += a.part_tokens) {

@@ -40,7 +40,7 @@ struct CudaPass {
   cuda::RopeAngles Angles(IndexRange tile) const {
     const int64_t pairs = spec.qk_rope_head_dim / 2;
     return {activations.cosine + tile.begin * pairs, activations.sine + tile.begin * pairs, 2 * pairs,
-            cuda::RopePairs::kAdjacent};
+            spec.has_grouped_queries() ? cuda::RopePairs::kHalves : cuda::RopePairs::kAdjacent};
   }
 };
 
