@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
     const std::optional<DeviceName> name = ParseListed(entry);
     if (!name) {
       return absl::InvalidArgumentError(
-          absl::StrCat(flag, ": '", entry, "' is no device; use host, or the number of a GPU (0)"));
+          absl::StrCat(flag, ": '", entry, "' is no device; use host, or the numbers of GPUs (0,1)"));
     }
     names.push_back(*name);
   }
@@ -61,10 +61,17 @@ absl::Status CheckSeveral(const std::string& flag, const std::vector<DeviceName>
         absl::StrCat(flag, ": ", devices.size(), " devices, use at most ", collective::kMaxRanks));
   }
   const auto is_cuda = [](const DeviceName& device) { return device.cuda_ordinal.has_value(); };
-  if (const auto cuda = std::ranges::find_if(devices, is_cuda); cuda != devices.end() && devices.size() > 1) {
+  const int64_t gpus = std::ranges::count_if(devices, is_cuda);
+  if (gpus > 0 && gpus < std::ssize(devices)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": there are no kernels yet with which GPUs share a prompt; use one of them (--device ",
-                     cuda->Text(), "), or host devices (--devices host,host)"));
+        absl::StrCat(flag,
+                     ": devices that share a prompt have equal parts of it, and GPUs would wait for the host; use "
+                     "GPUs (--devices 0,1) or host devices (--devices host,host)"));
+  }
+  for (const DeviceName& device : devices) {
+    if (is_cuda(device) && std::ranges::count(devices, device) > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", device.Text(), " is there twice; name a GPU once"));
+    }
   }
   return absl::OkStatus();
 }
@@ -102,10 +109,11 @@ absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
     const std::optional<DeviceName> name = ParseDevice(borrow_device);
     if (!name) {
       return absl::InvalidArgumentError("--borrow-device " + borrow_device +
-                                        ": use none, or host as decode's --device");
+                                        ": use none, host or cuda:N, as decode's --device");
     }
     if (names.empty()) {
-      return absl::InvalidArgumentError("--borrow-device needs a device of the role's own: --device host");
+      return absl::InvalidArgumentError(absl::StrCat("--borrow-device needs a device of the role's own: --device ",
+                                                     name->cuda_ordinal ? "cuda:N, another GPU" : "host"));
     }
     names.push_back(*name);
   }

@@ -38,7 +38,7 @@ struct DeviceName {
 struct StreamConfig {
   std::string device = "none";             // none: prompts are computed where the weights lie; host; cuda:N
   std::string devices;                     // instead: a list of host and N, for prompts on several together
-  std::string borrow_device = "none";      // decode's, for whole-machine prompts while it has nothing to do: host
+  std::string borrow_device = "none";      // decode's, for whole-machine prompts while it has nothing to do
   double device_timeout_seconds = 4;       // one of several that the others wait for may show no sign of life so long
   int64_t memory_bytes = 0;                // of each device; 0: all it has, of the host 4 GiB
   int64_t dense_bytes = int64_t{1} << 30;  // of these, for staged weights that are not routed experts

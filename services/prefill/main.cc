@@ -26,9 +26,8 @@ int main(int argc, char** argv) {
   app.add_option(
       "--device", stream.device,
       "Where long prompts are computed, with weights that stream there: none (where the weights lie), host or cuda:N");
-  app.add_option(
-      "--devices", stream.devices,
-      "Instead, several that share each long prompt: host,host; with one (host, or 0 for a GPU) as --device");
+  app.add_option("--devices", stream.devices,
+                 "Instead, several that share each long prompt: GPUs (0,1) or host,host; with one of them as --device");
   app.add_option("--borrow-device", stream.borrow_device,
                  "Decode's device, as its --device names it, beside the role's own: for prompts that may use the whole "
                  "machine, while decode has nothing to do");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/device/host/host_device.h"
+#include "services/prefill/distributed/cuda/backend.h"
 #include "services/prefill/distributed/host_rank_kernels.h"
 #include "services/prefill/stream/cuda/backend.h"
 #include "services/prefill/stream/host_compute.h"
@@ -65,6 +66,13 @@ struct StreamingDevices::HostRank {
   HostRankKernels kernels;
 };
 
+// And one on a GPU.
+struct StreamingDevices::CudaRank {
+  const std::shared_ptr<const Model> model;
+  const std::shared_ptr<device::Device> device;
+  const std::unique_ptr<RankKernels> kernels;
+};
+
 absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillConfig& config, const DeviceName& name,
                                                                 const CpuKernels& kernels, WorkerPool& workers) const {
   const ModelSpec& spec = model_->segment->spec();
@@ -84,16 +92,26 @@ absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillCon
   return opened;
 }
 
-PromptDevice StreamingDevices::Rank(const PrefillConfig& config, const CpuKernels& kernels, const WorkerPool& workers,
-                                    int64_t rank) {
+absl::StatusOr<PromptDevice> StreamingDevices::Rank(const PrefillConfig& config, const DeviceName& name,
+                                                    const CpuKernels& kernels, const WorkerPool& workers,
+                                                    int64_t rank) {
   Device& device = devices_[static_cast<size_t>(rank)];
+  if (name.cuda_ordinal) {
+    MOE_ASSIGN_OR_RETURN(auto rank_kernels,
+                         NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights));
+    const auto gpu = std::make_shared<CudaRank>(model_, device.device, std::move(rank_kernels));
+    return PromptDevice{.name = name.Text(),
+                        .rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu},
+                        .alone = device.prefill.get(),
+                        .workers = nullptr};
+  }
   const auto host = std::make_shared<HostRank>(model_, device.device,
                                                ShareOf(config, workers.own_threads(), rank, std::ssize(devices_)),
                                                kernels, config.chunk_tokens);
-  return {.name = absl::StrCat(std::string(device.device->name()), " ", rank),
-          .rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host},
-          .alone = device.prefill.get(),
-          .workers = &host->workers};
+  return PromptDevice{.name = absl::StrCat(std::string(device.device->name()), " ", rank),
+                      .rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host},
+                      .alone = device.prefill.get(),
+                      .workers = &host->workers};
 }
 
 absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const PrefillConfig& config,
@@ -120,7 +138,10 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
   if (names.size() > 1) {
     std::vector<PromptDevice> ranks;
     for (int64_t rank = 0; rank < std::ssize(names); ++rank) {
-      ranks.push_back(streaming->Rank(config, kernels, workers, rank));
+      absl::StatusOr<PromptDevice> device =
+          streaming->Rank(config, names[static_cast<size_t>(rank)], kernels, workers, rank);
+      if (!device.ok()) return computed_without(device.status());
+      ranks.push_back(*std::move(device));
     }
     if (config.stream.borrows()) {
       ranks.back().name += " (decode's)";

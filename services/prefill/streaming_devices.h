@@ -39,6 +39,7 @@ class StreamingDevices {
     ModelWeights weights;
   };
   struct HostRank;
+  struct CudaRank;
   struct Device {
     std::shared_ptr<device::Device> device;
     std::unique_ptr<StreamCompute> compute;
@@ -51,7 +52,8 @@ class StreamingDevices {
   // Device and compute.
   absl::StatusOr<Device> Open(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
                               WorkerPool& workers) const;
-  PromptDevice Rank(const PrefillConfig& config, const CpuKernels& kernels, const WorkerPool& workers, int64_t rank);
+  absl::StatusOr<PromptDevice> Rank(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
+                                    const WorkerPool& workers, int64_t rank);
   void PinWeights(int64_t limit_bytes);
 
   std::shared_ptr<Model> model_;

@@ -119,9 +119,10 @@ def test_decode_lends_its_device_and_gets_it_back(make_node):
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is no device; use host, or the number of a GPU (0)"),
+    (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is no device; use host, or the numbers of GPUs (0,1)"),
     (["--devices", "host,"], "'' is no device"),
-    (["--devices", "0,1"], "use one of them (--device cuda:0), or host devices (--devices host,host)"),
+    (["--devices", "host,0"], "use GPUs (--devices 0,1) or host devices (--devices host,host)"),
+    (["--devices", "1,1"], "--devices 1,1: cuda:1 is there twice; name a GPU once"),
     (["--devices", "host", "--device", "host"], "use one of them"),
     (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
     (["--borrow-device", "host"], "--borrow-device needs a device of the role's own: --device host"),

@@ -98,7 +98,6 @@ absl::Status RankCompute::Attention(const Step& step, const StagedModule& module
   MOE_RETURN_IF_ERROR(launch(kernels_.ProjectKv(step, module, kv())));
   MOE_RETURN_IF_ERROR(stream.Record(*projected_));
   MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*projected_));
-  MOE_RETURN_IF_ERROR(StoreRows(step.layer));
   MOE_RETURN_IF_ERROR(stream.WaitFor(*exchanged_));
 
   const int64_t passes = run_.ranks();
@@ -107,6 +106,7 @@ absl::Status RankCompute::Attention(const Step& step, const StagedModule& module
     MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(step, module, 0)));
     MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(0))));
   }
+  MOE_RETURN_IF_ERROR(StoreRows(step.layer));  // may block until they are projected
   for (int64_t pass = 1; pass < passes; ++pass) {
     MOE_RETURN_IF_ERROR(PassKv(pass, stopped));
     if (tiles > 0) MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(pass))));

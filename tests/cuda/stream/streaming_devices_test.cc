@@ -1,6 +1,8 @@
-// The prefill role with --device cuda:N, on the model of a GPU: prompts stream through it, or are computed without it.
+// The prefill role with --device cuda:N or --devices 0,1, on the model of GPUs: prompts stream through them, or are
+// computed without them.
 #include "services/prefill/streaming_devices.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,6 +12,7 @@
 #include "services/prefill/prefill_runner.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/engine_node.h"
+#include "tests/support/log_capture.h"
 
 namespace moestro {
 namespace {
@@ -29,6 +32,15 @@ class CudaStreamingDevicesTest : public testing::Test {
   static std::unique_ptr<StreamingDevices> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
     PrefillConfig config;
     config.stream.device = "cuda:0";
+    return Open(node, config, memory_bytes);
+  }
+  static std::unique_ptr<StreamingDevices> Devices(EngineNode& node, const std::string& list) {
+    PrefillConfig config;
+    config.stream.devices = list;
+    config.stream.device_timeout_seconds = 600;  // the model is slow
+    return Open(node, config, int64_t{1} << 30);
+  }
+  static std::unique_ptr<StreamingDevices> Open(EngineNode& node, PrefillConfig config, int64_t memory_bytes) {
     config.stream.memory_bytes = memory_bytes;
     config.stream.dense_bytes = 1 << 20;
     config.stream.from_tokens = 2;
@@ -38,6 +50,7 @@ class CudaStreamingDevicesTest : public testing::Test {
   struct Result {
     SampledToken token;
     bool streamed = false;
+    int64_t devices = 0;  // that it was streamed through
   };
   Result Run(StreamingDevices* device) {
     PrefillRunner runner(node_.engine(), node_.workers(), {.name = "unabsorbed"},
@@ -53,8 +66,10 @@ class CudaStreamingDevicesTest : public testing::Test {
     const KvLease lease = node_.pool().Reserve({.capacity = 12}).value();
     const auto writer = node_.Writer(lease);
     Result result;
-    const PrefillEvents events{.on_progress = {},
-                               .on_streamed = [&](const StreamCounters&) { result.streamed = true; }};
+    const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters& counters) {
+                                 result.streamed = true;
+                                 result.devices = counters.devices;
+                               }};
     const auto token = runner.Run(
         job, *writer, [] { return absl::OkStatus(); }, events);
     EXPECT_TRUE(token.ok()) << token.status();
@@ -114,6 +129,24 @@ TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
   device->UsePool(node_.mapping());
   EXPECT_TRUE(watched.expired());
   emulation::AwaitRegistered(node_.mapping()->pages_base());
+}
+
+TEST_F(CudaStreamingDevicesTest, TwoShareAPrompt) {
+  emulation::Gpu().devices = 2;
+  const auto devices = Devices(node_, "0,1");
+  ASSERT_NE(devices, nullptr);
+  const Result streamed = Run(devices.get()), expected = Run(nullptr);
+  EXPECT_TRUE(streamed.streamed);
+  EXPECT_EQ(streamed.devices, 2);
+  EXPECT_EQ(streamed.token.id, expected.token.id);
+}
+
+TEST_F(CudaStreamingDevicesTest, NotUsedWhereOneOfThemIsMissing) {
+  const LogCapture log;
+  EXPECT_EQ(Devices(node_, "0,1"), nullptr);
+  EXPECT_THAT(log.lines(), testing::ElementsAre(testing::AllOf(
+                               testing::HasSubstr("--devices 0,1 is not used, all prompts are computed where"),
+                               testing::HasSubstr("cuda:1: there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
 }
 
 TEST_F(CudaStreamingDevicesTest, AGpuThatFailsCostsTimeOnly) {

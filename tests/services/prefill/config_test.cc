@@ -51,7 +51,8 @@ TEST(PrefillConfigTest, AListOfDevices) {
   StreamConfig stream;
   EXPECT_THAT(*stream.DeviceNames(), testing::IsEmpty());
   const std::pair<const char*, std::vector<DeviceName>> lists[] = {
-      {"none", {}}, {"host", {host}}, {"host,host", {host, host}}, {"0", {{0}}}, {"cuda:3", {{3}}}, {"cuda", {{0}}}};
+      {"none", {}},      {"host", {host}}, {"host,host", {host, host}}, {"0", {{0}}},
+      {"cuda:3", {{3}}}, {"cuda", {{0}}},  {"1,0", {{1}, {0}}},         {"cuda:0,cuda:1", {{0}, {1}}}};
   for (const auto& [list, names] : lists) {
     stream.devices = list;
     EXPECT_EQ(*stream.DeviceNames(), names) << list;
@@ -66,12 +67,16 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   };
   for (const char* list : {"host,abacus", "host,", ",", "host,,host", "host, host", "-1", "none,host"}) {
     EXPECT_THAT(error(list), testing::HasSubstr("--devices " + std::string(list) + ": '")) << list;
-    EXPECT_THAT(error(list), testing::HasSubstr("use host, or the number of a GPU (0)")) << list;
+    EXPECT_THAT(error(list), testing::HasSubstr("use host, or the numbers of GPUs (0,1)")) << list;
   }
-  for (const char* list : {"0,1", "host,0", "cuda:0,cuda:0"}) {
-    EXPECT_THAT(error(list), testing::HasSubstr("no kernels yet with which GPUs share a prompt")) << list;
-    EXPECT_THAT(error(list), testing::HasSubstr("(--device cuda:0), or host devices (--devices host,host)")) << list;
+  for (const char* list : {"host,0", "0,1,host"}) {
+    EXPECT_THAT(error(list), testing::HasSubstr("GPUs would wait for the host")) << list;
+    EXPECT_THAT(error(list), testing::HasSubstr("(--devices 0,1) or host devices (--devices host,host)")) << list;
   }
+  for (const char* list : {"0,0", "cuda,1,0"}) {
+    EXPECT_THAT(error(list), testing::HasSubstr("cuda:0 is there twice; name a GPU once")) << list;
+  }
+  EXPECT_EQ(error("0,1"), "");
   EXPECT_THAT(error("host,host,host,host,host,host,host,host,host"), testing::HasSubstr("9 devices, use at most 8"));
   config.mla_form.name = "absorbed";
   EXPECT_EQ(error("host"), "");
@@ -85,14 +90,19 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
 TEST(PrefillConfigTest, ADeviceToBorrow) {
   PrefillConfig config = Valid();
   config.stream.borrow_device = "host";
-  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--borrow-device needs a device"));
+  EXPECT_THAT(ValidatePrefillConfig(config).message(),
+              testing::HasSubstr("--borrow-device needs a device of the role's own: --device host"));
   config.stream.device = "host";
   EXPECT_EQ(config.stream.DeviceNames()->size(), 2u);
   EXPECT_TRUE(ValidatePrefillConfig(config).ok());
   config.stream.borrow_device = "abacus";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--borrow-device abacus: use none"));
   config.stream.borrow_device = "cuda:1";
-  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("no kernels yet"));
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("would wait for the host"));
+  config.stream.device = "cuda:0";
+  EXPECT_TRUE(ValidatePrefillConfig(config).ok());
+  config.stream.device = "cuda:1";
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("cuda:1 is there twice"));
 }
 
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {

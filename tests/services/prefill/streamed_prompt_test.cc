@@ -1,22 +1,19 @@
 // The runner with a device: which prompts are streamed, and that nobody can tell by their tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_split.h"
 #include "common/device/host/host_device.h"
 #include "common/platform/numa.h"
 #include "services/prefill/prefill_runner.h"
 #include "services/prefill/stream/host_compute.h"
 #include "services/prefill/streaming_devices.h"
 #include "tests/support/engine_node.h"
+#include "tests/support/log_capture.h"
 
 namespace moestro {
 namespace {
@@ -223,20 +220,6 @@ TEST_F(StreamedPromptTest, WhatWasDoneBeforeACancellationStays) {
   EXPECT_EQ(resumed.token->logprob, expected.token->logprob);
 }
 
-// What is logged while it lives.
-class LogCapture {
- public:
-  LogCapture() { spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", sink_)); }
-  ~LogCapture() { spdlog::set_default_logger(former_); }
-
-  std::vector<std::string> lines() const { return absl::StrSplit(text_.str(), '\n', absl::SkipEmpty()); }
-
- private:
-  std::ostringstream text_;
-  const std::shared_ptr<spdlog::sinks::sink> sink_ = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
-  const std::shared_ptr<spdlog::logger> former_ = spdlog::default_logger();
-};
-
 TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsedAndOneLineSaysSo) {
   const LogCapture log;
   EXPECT_EQ(Device(1 << 20), nullptr);
@@ -246,6 +229,19 @@ TEST_F(StreamedPromptTest, ADeviceThatIsTooSmallIsNotUsedAndOneLineSaysSo) {
       testing::ElementsAre(
           testing::AllOf(testing::HasSubstr("--device host is not used"), testing::HasSubstr("--device-memory")),
           testing::AllOf(testing::HasSubstr("--device host is not used"), testing::HasSubstr("more than the 1024"))));
+}
+
+// Without CUDA, without a driver, without that many GPUs, or of a model that they have no kernels for, as this one.
+TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
+  const LogCapture log;
+  PrefillConfig config;
+  config.stream.devices = "0,1";
+  const auto devices =
+      StreamingDevices::Create(config, node_.shared_segment(), *AvailableKernels().back(), node_.workers());
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(*devices, nullptr);
+  EXPECT_THAT(log.lines(), testing::ElementsAre(testing::HasSubstr(
+                               "--devices 0,1 is not used, all prompts are computed where the weights lie: ")));
 }
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {
