@@ -17,11 +17,13 @@ import numpy
 import torch
 import transformers
 
+import reference_deepseek_v3
+import reference_qwen3_moe
 from checkpoint import Checkpoint
-from reference_model import absorbed_attention, bf16_activations, load_model, router_margins, verify_implementation
+
+FAMILIES = {"deepseek_v3": reference_deepseek_v3, "qwen3_moe": reference_qwen3_moe}
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
-GREEDY_TOKENS = 32
 TOP = 16
 PROBES = 64
 # Candidates of one length differ in their last TAIL tokens only, so that the search reads the rest of a long prompt
@@ -42,8 +44,8 @@ MARGIN_FACTOR = 3
 MIN_MARGIN = 0.12
 # No logit may change by more when activations are rounded to BF16. Half the smallest tolerance of the golden test.
 MAX_DEVIATION = 0.12
-# A continuation that repeats itself would test little.
-MIN_DISTINCT = 24
+# Of a continuation's tokens, so many must be different: one that repeats itself would test little.
+MIN_DISTINCT = 0.75
 MASK64 = (1 << 64) - 1
 BOS, EOS, FIRST_ORDINARY, TRAILING_SPECIAL = 0, 1, 3, 2
 
@@ -78,7 +80,8 @@ def certainty(margins):
 class Runner:
     """One set of weights. Logits cover the valid vocabulary only: padding rows are cut off."""
 
-    def __init__(self, model, token_count):
+    def __init__(self, family, model, token_count):
+        self.family = family
         self.model = model
         self.token_count = token_count
 
@@ -90,7 +93,7 @@ class Runner:
     def greedy(self, prompts):
         """Continuations of equally long prompts, with a KV cache."""
         step, cache, tokens = torch.tensor(prompts), None, []
-        for _ in range(GREEDY_TOKENS):
+        for _ in range(self.family.GREEDY_TOKENS):
             out = self.model(step, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = out.past_key_values
             step = out.logits[:, -1:, : self.token_count].argmax(-1)
@@ -108,15 +111,15 @@ class Runner:
         rows, step = torch.arange(len(prompts)), torch.tensor(prompts)
         tokens = torch.empty(len(prompts), 0, dtype=torch.long)
         if prefix:
-            with absorbed_attention(self.model):
+            with self.family.fast_attention(self.model):
                 self.model(step[:1, :prefix], past_key_values=shared, use_cache=True, logits_to_keep=1)
             step = step[:, prefix:]
         position = prefix
-        with absorbed_attention(self.model, shared):
-            while len(rows) and tokens.shape[1] < GREEDY_TOKENS:
+        with self.family.fast_attention(self.model, shared):
+            while len(rows) and tokens.shape[1] < self.family.GREEDY_TOKENS:
                 positions = torch.arange(position, position + step.shape[1])[None].expand(len(rows), -1)
                 position += step.shape[1]
-                with router_margins(self.model) as margins:
+                with self.family.router_margins(self.model) as margins:
                     out = self.model(
                         step, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
                     )
@@ -127,20 +130,21 @@ class Runner:
                 rows, step = rows[keep], ids[keep, :1]
                 tokens = torch.cat([tokens[keep], step], dim=1)
                 cache.batch_select_indices(keep)
-        return [pair for pair in zip(rows.tolist(), tokens.tolist()) if len(set(pair[1])) >= MIN_DISTINCT]
+        return [pair for pair in zip(rows.tolist(), tokens.tolist()) if len(set(pair[1])) >= MIN_DISTINCT * len(pair[1])]
 
 
 class GrowingPrompt:
     """A sequence that grows by tokens whose routing is far from any other decision."""
 
-    def __init__(self, model):
-        self.model = model
-        self.cache = transformers.DynamicCache(config=model.config)
+    def __init__(self, runner):
+        self.family = runner.family
+        self.model = runner.model
+        self.cache = transformers.DynamicCache(config=runner.model.config)
 
     @torch.no_grad()
     def append(self, token):
         """The certainty of the new position's routing."""
-        with router_margins(self.model) as margins:
+        with self.family.router_margins(self.model) as margins:
             self.model(torch.tensor([[token]]), past_key_values=self.cache, use_cache=True, logits_to_keep=1)
         return certainty(margins).item()
 
@@ -155,11 +159,11 @@ class Trace:
         self.prompt_length = len(prompt)
         self.continuation = continuation
         sequence = [prompt + continuation[:-1]]
-        with router_margins(runner.model) as margins:
+        with runner.family.router_margins(runner.model) as margins:
             self.logits = runner.logits(sequence)[0]
         self.router_margin = torch.stack(margins).amin(0)
         self.certainty = certainty(margins)
-        with bf16_activations(runner.model):
+        with runner.family.bf16_activations(runner.model):
             delta = (runner.logits(sequence)[0] - self.logits).abs()
         self.deviation = delta.amax(-1)  # per position, over all valid tokens
         self.deviation_rms = delta.pow(2).mean().sqrt().item()
@@ -195,7 +199,7 @@ def find_prefix(length, runners):
     if length <= TAIL:
         return []
     tokens = [BOS]
-    prompts = [GrowingPrompt(runner.model) for runner in runners]
+    prompts = [GrowingPrompt(runner) for runner in runners]
     for prompt in prompts:
         prompt.append(BOS)
     while len(tokens) < length - TAIL:
@@ -295,10 +299,11 @@ def main():
 
     checkpoint = Checkpoint(args.checkpoint)
     token_count = checkpoint.token_count()
-    f32 = Runner(load_model(checkpoint), token_count)
-    bf16_weights = Runner(load_model(checkpoint, bf16_weights=True), token_count)
-    bf16 = Runner(bf16_execution(load_model(checkpoint, bf16_weights=True)), token_count)
-    findings = verify_implementation(f32.model)
+    family = FAMILIES[checkpoint.config["model_type"]]
+    f32 = Runner(family, family.load_model(checkpoint), token_count)
+    bf16_weights = Runner(family, family.load_model(checkpoint, bf16_weights=True), token_count)
+    bf16 = Runner(family, bf16_execution(family.load_model(checkpoint, bf16_weights=True)), token_count)
+    findings = family.verify_implementation(f32.model)
     identity = {"sha256": checkpoint.checksum(), "crc32": crc32(checkpoint)}
     probes = probe_ids(token_count)
 

@@ -9,6 +9,9 @@ from transformers import DeepseekV3Config
 import weights
 from weights import round_bf16, round_input, round_output
 
+# Of a continuation.
+GREEDY_TOKENS = 32
+
 
 def load_model(checkpoint, bf16_weights=False):
     """F32 model. `bf16_weights`: dequantised FP8 weights are rounded to BF16 first (arithmetic stays F32)."""

@@ -9,6 +9,9 @@ from transformers import Qwen3MoeConfig
 import weights
 from weights import round_bf16, round_input, round_output
 
+# Of a continuation. With 32, no prompt of one token has a continuation that stays away from close decisions.
+GREEDY_TOKENS = 16
+
 
 def load_model(checkpoint, bf16_weights=False):
     """F32 model. `bf16_weights`: dequantised FP8 weights are rounded to BF16 first (arithmetic stays F32)."""

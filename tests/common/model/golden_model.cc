@@ -14,8 +14,6 @@
 namespace moestro {
 namespace {
 
-constexpr const char kGoldenDirectory[] = "tests/golden/deepseek_v3_tiny";
-
 // CRC-32 of all shards in the order of their names, as golden files record it.
 std::string ShardsCrc32(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> shards;
@@ -32,16 +30,19 @@ std::string ShardsCrc32(const std::filesystem::path& directory) {
   return std::to_string(crc.checksum());
 }
 
-absl::StatusOr<TinyModel> MakeTinyModel() {
+absl::StatusOr<TinyModel> MakeTinyModel(const std::string& preset, const std::string& golden) {
   TinyModel model;
-  const auto directory = std::filesystem::path(::testing::TempDir()) / ("golden_test." + std::to_string(::getpid()));
-  if (absl::Status status = MakeModel({.out_dir = directory.string()}, nullptr); !status.ok()) return status;
+  const auto directory =
+      std::filesystem::path(::testing::TempDir()) / ("golden_" + preset + "." + std::to_string(::getpid()));
+  if (absl::Status status = MakeModel({.preset = preset, .out_dir = directory.string()}, nullptr); !status.ok()) {
+    return status;
+  }
   model.crc32 = ShardsCrc32(directory);
   auto owned = BuildSegmentInMemory(directory.string());
   std::filesystem::remove_all(directory);
   if (!owned.ok()) return owned.status();
   model.owned = *std::move(owned);
-  auto cases = ReadGoldenCases(kGoldenDirectory);
+  auto cases = ReadGoldenCases(golden);
   if (!cases.ok()) return cases.status();
   model.cases = *std::move(cases);
   return model;
@@ -50,7 +51,12 @@ absl::StatusOr<TinyModel> MakeTinyModel() {
 }  // namespace
 
 const absl::StatusOr<TinyModel>& Tiny() {
-  static const absl::StatusOr<TinyModel> model = MakeTinyModel();
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny", "tests/golden/deepseek_v3_tiny");
+  return model;
+}
+
+const absl::StatusOr<TinyModel>& TinyQwen3() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-qwen3", "tests/golden/qwen3_moe_tiny");
   return model;
 }
 

@@ -1,4 +1,4 @@
-// The generated tiny checkpoint in memory, with what another implementation makes of it.
+// The generated tiny checkpoints in memory, with what another implementation makes of them.
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ struct TinyModel {
 };
 
 // Made once. Tests run from the source root.
-const absl::StatusOr<TinyModel>& Tiny();
+const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
+const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
 
 }  // namespace moestro

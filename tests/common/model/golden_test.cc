@@ -1,4 +1,4 @@
-// Logits and greedy continuations against the transformers implementation, on the generated tiny checkpoint.
+// Logits and greedy continuations against the transformers implementation, on the generated tiny checkpoints.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -46,12 +46,17 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
   EXPECT_LT(median, 1.5 * measured_median);
 }
 
-class Golden : public ::testing::TestWithParam<std::tuple<int, MlaForm>> {
+enum class Attention { kAbsorbed, kUnabsorbed, kGrouped };
+
+class Golden : public ::testing::TestWithParam<std::tuple<int, Attention>> {
  protected:
-  void SetUp() override { ASSERT_TRUE(Tiny().ok()) << Tiny().status(); }
+  void SetUp() override { ASSERT_TRUE(made().ok()) << made().status(); }
   const CpuKernels& kernels() const { return *AvailableKernels()[std::get<0>(GetParam())]; }
-  MlaForm form() const { return std::get<1>(GetParam()); }
-  const ModelSpec& spec() const { return Tiny()->owned.segment->spec(); }
+  Attention attention() const { return std::get<1>(GetParam()); }
+  MlaForm form() const { return attention() == Attention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed; }
+  const absl::StatusOr<TinyModel>& made() const { return attention() == Attention::kGrouped ? TinyQwen3() : Tiny(); }
+  const TinyModel& model() const { return *made(); }
+  const ModelSpec& spec() const { return model().owned.segment->spec(); }
 
   // Feeds the golden tokens one by one; each must be the most likely one. Decoding is absorbed whatever the prompt was.
   void CheckGreedy(Engine& engine, const GoldenCase& golden, const TestSequence& sequence, std::vector<float> logits) {
@@ -68,13 +73,13 @@ class Golden : public ::testing::TestWithParam<std::tuple<int, MlaForm>> {
 
 TEST_P(Golden, LogitsAndGreedyContinuation) {
   WorkerPool pool(2);
-  auto engine = Engine::Create(*Tiny()->owned.segment, kernels(), pool, {.max_rows = 128});
+  auto engine = Engine::Create(*model().owned.segment, kernels(), pool, {.max_rows = 128});
   ASSERT_TRUE(engine.ok()) << engine.status();
   std::vector<size_t> lengths;
-  for (const GoldenCase& golden : Tiny()->cases) {
+  for (const GoldenCase& golden : model().cases) {
     lengths.push_back(golden.prompt.size());
     SCOPED_TRACE(golden.prompt.size());
-    ASSERT_EQ(golden.checkpoint_crc32, Tiny()->crc32) << "golden files belong to another checkpoint";
+    ASSERT_EQ(golden.checkpoint_crc32, model().crc32) << "golden files belong to another checkpoint";
     ASSERT_EQ(golden.token_count, spec().token_count);
     const TestSequence sequence(spec(), static_cast<int64_t>(golden.prompt.size() + golden.greedy.size()));
     const Logits logits = RunPrompt(**engine, sequence, golden.prompt, 128, form());
@@ -84,14 +89,16 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
   EXPECT_EQ(lengths, (std::vector<size_t>{1, 2, 63, 64, 65, 300}));  // both sides of a page's 64 positions
 }
 
-std::string Name(const ::testing::TestParamInfo<std::tuple<int, MlaForm>>& info) {
+std::string Name(const ::testing::TestParamInfo<std::tuple<int, Attention>>& info) {
+  const char* const names[] = {"_absorbed", "_unabsorbed", "_grouped"};
   return std::string(AvailableKernels()[std::get<0>(info.param)]->isa) +
-         (std::get<1>(info.param) == MlaForm::kAbsorbed ? "_absorbed" : "_unabsorbed");
+         names[static_cast<int>(std::get<1>(info.param))];
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Golden,
                          ::testing::Combine(::testing::Range(0, static_cast<int>(AvailableKernels().size())),
-                                            ::testing::Values(MlaForm::kAbsorbed, MlaForm::kUnabsorbed)),
+                                            ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed,
+                                                              Attention::kGrouped)),
                          Name);
 
 }  // namespace

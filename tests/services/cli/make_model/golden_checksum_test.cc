@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "services/cli/make_model/make_model.h"
@@ -35,16 +37,26 @@ uint32_t Crc32(uint32_t crc, const std::string& bytes) {
   return ~crc;
 }
 
-TEST(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
-  const fs::path golden = "tests/golden/deepseek_v3_tiny";
+struct Made {
+  const char* preset;
+  const char* golden;
+};
+
+class GoldenChecksumTest : public ::testing::TestWithParam<Made> {};
+
+TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
+  const fs::path golden = GetParam().golden;
   const nlohmann::json manifest = nlohmann::json::parse(ReadFile(golden / "manifest.json"));
   const fs::path model = fs::path(::testing::TempDir()) / "golden_checksum_model";
   fs::remove_all(model);
-  ASSERT_TRUE(MakeModel({.out_dir = model.string()}, nullptr).ok());
-  uint32_t crc = 0;
-  for (int shard = 1; shard <= 4; ++shard) {
-    crc = Crc32(crc, ReadFile(model / ("model-0000" + std::to_string(shard) + "-of-00004.safetensors")));
+  ASSERT_TRUE(MakeModel({.preset = GetParam().preset, .out_dir = model.string()}, nullptr).ok());
+  std::vector<fs::path> shards;
+  for (const auto& entry : fs::directory_iterator(model)) {
+    if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
   }
+  std::ranges::sort(shards);
+  uint32_t crc = 0;
+  for (const fs::path& shard : shards) crc = Crc32(crc, ReadFile(shard));
   const nlohmann::json tokenizer = nlohmann::json::parse(ReadFile(model / "tokenizer.json"));
   fs::remove_all(model);
   const char* remedy = "make the golden files again: tests/golden/README.md says how";
@@ -55,6 +67,11 @@ TEST(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
     EXPECT_EQ(golden_case["token_count"], tokenizer["added_tokens"].back()["id"].get<int>() + 1) << remedy;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
+                         ::testing::Values(Made{"tiny", "tests/golden/deepseek_v3_tiny"},
+                                           Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"}),
+                         [](const auto& model) { return std::string(model.index == 0 ? "DeepSeekV3" : "Qwen3Moe"); });
 
 }  // namespace
 }  // namespace moestro
