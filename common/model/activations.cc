@@ -36,7 +36,9 @@ Activations::Activations(const ModelSpec& spec, int64_t max_rows, int threads)
       routed_gated(max_rows * spec.experts_per_token * RowStride(spec.moe_intermediate_size)),
       always_gated(max_rows * RowStride(AlwaysWidth(spec))),
       logits(kLogitRows * spec.vocab_size),
-      workers(MakeWorkers(spec, max_rows, threads)) {}
+      workers(MakeWorkers(spec, max_rows, threads)) {
+  pieces.reserve(static_cast<size_t>(spec.num_experts));
+}
 
 int64_t ActivationBytes(const ModelSpec& spec, int64_t max_rows, int threads) {
   const int64_t attention = 4 * spec.q_lora_rank + 2 * spec.q_lora_rank + 4 * spec.kv_dim() +

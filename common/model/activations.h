@@ -9,6 +9,7 @@
 #include "common/base/math.h"
 #include "common/kv/format.h"
 #include "common/model/buffer.h"
+#include "common/model/expert_plan.h"
 #include "common/model/router.h"
 #include "common/tensor/packed_matrix.h"
 #include "common/weights/model_spec.h"
@@ -76,6 +77,8 @@ struct Activations {
   Buffer<float> router_logits;           // [R, num_experts]
   std::vector<ExpertChoice> choices;     // [R, experts_per_token]
   std::vector<absl::Status> row_status;  // [R]: of routing
+  ExpertPlan plan;                       // of the choices
+  std::vector<ExpertRows> pieces;        // of experts that one run of the pool computes
   Buffer<uint16_t> gathered;             // [R * experts_per_token, H]: rows of normed_narrow, by expert
   Buffer<uint16_t> routed_gated;         // [R * experts_per_token, RowStride(moe_intermediate_size)]
   Buffer<uint16_t> always_gated;         // [R, RowStride(width)] of the dense MLP or the shared expert

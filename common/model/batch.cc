@@ -1,5 +1,7 @@
 #include "common/model/batch.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
@@ -42,14 +44,21 @@ absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<con
 }  // namespace
 
 absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch) {
+  CheckedBatch checked;
+  MOE_RETURN_IF_ERROR(CheckBatch(spec, max_rows, batch, checked));
+  return checked;
+}
+
+absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch, CheckedBatch& checked) {
   if (batch.rows.empty() || static_cast<int64_t>(batch.rows.size()) > max_rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a forward pass takes 1 to %d rows, not %d", max_rows, batch.rows.size()));
   }
   for (const KvPages& pages : batch.sequences) MOE_RETURN_IF_ERROR(CheckPages(spec, pages));
 
-  CheckedBatch checked{batch.rows, batch.sequences, {}};
-  std::vector<bool> seen(batch.sequences.size(), false);
+  checked.rows = batch.rows;
+  checked.sequences = batch.sequences;
+  checked.runs.clear();
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     const EngineRow& row = batch.rows[i];
     MOE_RETURN_IF_ERROR(Annotate(CheckRow(spec, row, batch.sequences), absl::StrCat("row ", i)));
@@ -58,15 +67,17 @@ absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows,
       return absl::InvalidArgumentError(absl::StrFormat("row %d: position %d does not follow position %d", i,
                                                         row.position, batch.rows[i - 1].position));
     }
-    if (!continues && seen[row.sequence]) {
+    const auto is_of_sequence = [&](const SequenceRun& run) {
+      return batch.rows[static_cast<size_t>(run.begin)].sequence == row.sequence;
+    };
+    if (!continues && std::ranges::any_of(checked.runs, is_of_sequence)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("row %d: the rows of sequence %d are not consecutive", i, row.sequence));
     }
-    seen[row.sequence] = true;
     if (!continues) checked.runs.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i)});
     ++checked.runs.back().end;
   }
-  return checked;
+  return absl::OkStatus();
 }
 
 }  // namespace moestro

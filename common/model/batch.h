@@ -29,5 +29,7 @@ struct CheckedBatch {
 
 // INVALID_ARGUMENT names the row and what is wrong with it.
 absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch);
+// The same into `checked`, whose memory is used again.
+absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch, CheckedBatch& checked);
 
 }  // namespace moestro

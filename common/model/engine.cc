@@ -50,14 +50,11 @@ absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, int64_t layer, Ml
 
 absl::Status Engine::Impl::Logits(const CheckedBatch& batch,
                                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  const std::vector<int64_t> wanted = RowsWithLogits(batch.rows);
-  for (size_t begin = 0; begin < wanted.size(); begin += kLogitRows) {
-    const auto rows = std::span(wanted).subspan(begin, std::min<size_t>(kLogitRows, wanted.size() - begin));
-    NormHeadInput(context, weights.final_norm, context.activations.residual.get(), rows);
-    RunHead(context, {weights.head, 0}, static_cast<int64_t>(rows.size()));
-    MOE_RETURN_IF_ERROR(FinishLogits(context, batch.rows, rows, on_logits));
-  }
-  return absl::OkStatus();
+  return ForRowsWithLogits(batch.rows, [&](std::span<const int64_t> wanted) {
+    NormHeadInput(context, weights.final_norm, context.activations.residual.get(), wanted);
+    RunHead(context, {weights.head, 0}, std::ssize(wanted));
+    return FinishLogits(context, batch.rows, wanted, on_logits);
+  });
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

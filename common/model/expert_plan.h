@@ -24,9 +24,10 @@ struct ExpertRows {
 struct ExpertPlan {
   std::vector<RoutedRow> routed;    // by expert, then by row
   std::vector<ExpertRows> experts;  // only those with rows, in ascending id
-};
 
-// choices: [rows, per_row]; a row's choices name different experts in [0, num_experts).
-ExpertPlan PlanExperts(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts);
+  // Of these choices now, in the memory that it has. choices: [rows, per_row]; a row's choices name different experts
+  // in [0, num_experts).
+  void Sort(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts);
+};
 
 }  // namespace moestro

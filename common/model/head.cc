@@ -1,6 +1,7 @@
 #include "common/model/head.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -10,12 +11,27 @@
 #include "common/model/linear.h"
 
 namespace moestro {
+
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows) {
   std::vector<int64_t> wanted;
   for (size_t row = 0; row < rows.size(); ++row) {
     if (rows[row].wants_logits) wanted.push_back(static_cast<int64_t>(row));
   }
   return wanted;
+}
+
+absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
+                               absl::FunctionRef<absl::Status(std::span<const int64_t> wanted)> run) {
+  std::array<int64_t, kLogitRows> wanted;
+  size_t count = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row].wants_logits) wanted[count++] = static_cast<int64_t>(row);
+    if (count == wanted.size() || (count > 0 && row + 1 == rows.size())) {
+      MOE_RETURN_IF_ERROR(run(std::span(wanted).first(count)));
+      count = 0;
+    }
+  }
+  return absl::OkStatus();
 }
 
 void NormHeadInput(EngineContext& context, const float* final_norm, const float* residual,

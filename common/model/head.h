@@ -21,6 +21,9 @@ struct HeadSlice {
 
 // Indices of the rows that want logits.
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows);
+// Calls run(indices) for them, at most kLogitRows at a time. Ends with the first error.
+absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
+                               absl::FunctionRef<absl::Status(std::span<const int64_t> wanted)> run);
 
 // normed_narrow[i] = final_norm(residual[wanted[i]])
 void NormHeadInput(EngineContext& context, const float* final_norm, const float* residual,

@@ -218,11 +218,14 @@ class MoeLayer {
 // experts stay in ascending id, and the rows of one run lie together.
 class PieceWalk {
  public:
-  PieceWalk(const ModelSpec& spec, int64_t max_rows, const ExpertSlice& slice, const ExpertPlan& plan)
+  // Puts the pieces of each run into `pieces`.
+  PieceWalk(const ModelSpec& spec, int64_t max_rows, const ExpertSlice& slice, const ExpertPlan& plan,
+            std::vector<ExpertRows>& pieces)
       : max_rows_(max_rows),
         max_routed_(max_rows * spec.experts_per_token),
         max_pieces_(spec.num_experts),
-        plan_(plan) {
+        plan_(plan),
+        pieces_(pieces) {
     const auto place = [&](int64_t id) {
       return std::ranges::lower_bound(plan.experts, id, {}, &ExpertRows::expert) - plan.experts.begin();
     };
@@ -260,15 +263,15 @@ class PieceWalk {
   int64_t done_ = 0;    // rows of it that have been walked
   int64_t begin_ = 0;   // of the run, in plan_.routed
   int64_t routed_ = 0;  // rows of the run
-  std::vector<ExpertRows> pieces_;
+  std::vector<ExpertRows>& pieces_;
 };
 
 }  // namespace
 
 void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, int64_t rows,
             std::span<const ExpertChoice> choices, MoeSync sync) {
-  ExpertPlan plan;
-  if (!choices.empty()) plan = PlanExperts(choices, context.spec.experts_per_token, context.spec.num_experts);
+  ExpertPlan& plan = context.activations.plan;
+  plan.Sort(choices, context.spec.experts_per_token, choices.empty() ? 0 : context.spec.num_experts);
   const MoeWork work{.routed = plan.routed,
                      .experts = plan.experts,
                      .slice = {weights.experts, 0},
@@ -282,7 +285,7 @@ void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, int64_
 
 void RunExperts(const MoeContext& context, int64_t max_rows, const ExpertSlice& slice, const ExpertPlan& plan,
                 const uint16_t* x, float* sums) {
-  PieceWalk walk(context.spec, max_rows, slice, plan);
+  PieceWalk walk(context.spec, max_rows, slice, plan, context.activations.pieces);
   for (auto pieces = walk.Next(); !pieces.empty(); pieces = walk.Next()) {
     const MoeWork work{.routed = walk.routed(),
                        .experts = pieces,

@@ -167,7 +167,7 @@ absl::Status PromptForward::Route(const FeedForwardWeights& weights) {
   });
   MOE_RETURN_IF_ERROR(status);
   const int64_t rows = impl_->batch.size();
-  impl_->plan = PlanExperts(std::span(impl_->choices).first(rows * per_row), per_row, impl_->context.spec.num_experts);
+  impl_->plan.Sort(std::span(impl_->choices).first(rows * per_row), per_row, impl_->context.spec.num_experts);
   std::fill_n(impl_->sums.get(), rows * impl_->context.spec.hidden_size, 0.0f);
   return absl::OkStatus();
 }

@@ -39,10 +39,11 @@ Meaning MeaningOf(cudaError_t error) {
 
 }  // namespace
 
-absl::Status CudaStatus(cudaError_t error, const std::string& what) {
+absl::Status CudaStatus(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const Meaning meaning = MeaningOf(error);
-  std::string text = absl::StrCat(what, ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+  std::string text =
+      absl::StrCat(std::string(what), ": ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
   if (*meaning.remedy != '\0') absl::StrAppend(&text, "; ", meaning.remedy);
   return absl::Status(meaning.code, text);
 }

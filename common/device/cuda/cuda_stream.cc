@@ -52,8 +52,7 @@ absl::Status CudaStream::Launch(Kernel kernel) {
   const absl::Status status = kernel.run(stream_);
   if (status.ok()) return status;
   const cudaError_t error = cudaGetLastError();  // and forgets it, unless the GPU is lost
-  return error == cudaSuccess ? Annotate(status, std::string(kernel.name))
-                              : CudaStatus(error, std::string(kernel.name));
+  return error == cudaSuccess ? Annotate(status, std::string(kernel.name)) : CudaStatus(error, kernel.name);
 }
 
 absl::Status CudaStream::Record(Event& event) {

@@ -1,7 +1,7 @@
 #include "services/decode/experts/expert_cache.h"
 
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 namespace moestro {
 
@@ -15,6 +15,12 @@ ExpertCache::ExpertCache(const Options& options, const NewPolicy& new_policy) : 
                        .held = std::vector<int32_t>(static_cast<size_t>(options.slots), -1),
                        .slot_of = std::vector<int64_t>(static_cast<size_t>(options.num_experts), -1)});
   }
+  const auto slots = static_cast<size_t>(options.slots), experts = static_cast<size_t>(options.num_experts);
+  pass_.hits.reserve(slots);
+  pass_.misses.reserve(experts);
+  pass_.loads.reserve(slots);
+  wanted_.reserve(experts);
+  others_.reserve(slots);
 }
 
 void ExpertCache::Clear() {
@@ -26,12 +32,12 @@ void ExpertCache::Clear() {
 
 const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const ExpertChoice> choices) {
   Layer& layer = layers_[static_cast<size_t>(moe_layer)];
-  const std::vector<ExpertUse> uses = Uses(choices);
-  layer.policy->Use(uses);
+  NoteUses(choices);
+  layer.policy->Use(uses_);
   pass_.hits.clear();
   pass_.misses.clear();
   pass_.loads.clear();
-  for (const ExpertUse& use : uses) {
+  for (const ExpertUse& use : uses_) {
     const int64_t slot = layer.slot_of[static_cast<size_t>(use.expert)];
     if (slot < 0) {
       pass_.misses.push_back(use);
@@ -39,10 +45,10 @@ const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const Ex
       pass_.hits.push_back({use, slot});
     }
   }
-  std::vector<ExpertUse> wanted = pass_.misses;
-  std::ranges::stable_sort(wanted, std::greater<>(), &ExpertUse::weight);
-  for (const ExpertUse& miss : wanted) {
-    const int64_t slot = std::ssize(pass_.loads) < options_.loads_per_pass ? FindSlot(layer, uses) : -1;
+  wanted_.assign(pass_.misses.begin(), pass_.misses.end());
+  std::ranges::sort(wanted_, {}, [](const ExpertUse& use) { return std::pair(-use.weight, use.expert); });
+  for (const ExpertUse& miss : wanted_) {
+    const int64_t slot = std::ssize(pass_.loads) < options_.loads_per_pass ? FindSlot(layer) : -1;
     if (slot < 0) break;
     int32_t& held = layer.held[static_cast<size_t>(slot)];
     if (held >= 0) layer.slot_of[static_cast<size_t>(held)] = -1;
@@ -53,25 +59,24 @@ const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const Ex
   return pass_;
 }
 
-std::vector<ExpertUse> ExpertCache::Uses(std::span<const ExpertChoice> choices) const {
-  std::vector<ExpertUse> all(static_cast<size_t>(options_.num_experts));
+void ExpertCache::NoteUses(std::span<const ExpertChoice> choices) {
+  uses_.assign(static_cast<size_t>(options_.num_experts), {});
   for (const ExpertChoice& choice : choices) {
-    ExpertUse& use = all[static_cast<size_t>(choice.expert)];
+    ExpertUse& use = uses_[static_cast<size_t>(choice.expert)];
     use.expert = choice.expert;
     ++use.rows;
     use.weight += choice.weight;
   }
-  std::erase_if(all, [](const ExpertUse& use) { return use.rows == 0; });
-  return all;
+  std::erase_if(uses_, [](const ExpertUse& use) { return use.rows == 0; });
 }
 
-int64_t ExpertCache::FindSlot(const Layer& layer, std::span<const ExpertUse> uses) {
+int64_t ExpertCache::FindSlot(const Layer& layer) {
   if (const auto free = std::ranges::find(layer.held, -1); free != layer.held.end()) return free - layer.held.begin();
-  std::vector<int32_t> others;
+  others_.clear();
   for (const int32_t expert : layer.held) {
-    if (!std::ranges::binary_search(uses, expert, {}, &ExpertUse::expert)) others.push_back(expert);
+    if (!std::ranges::binary_search(uses_, expert, {}, &ExpertUse::expert)) others_.push_back(expert);
   }
-  return others.empty() ? -1 : layer.slot_of[static_cast<size_t>(layer.policy->Victim(others))];
+  return others_.empty() ? -1 : layer.slot_of[static_cast<size_t>(layer.policy->Victim(others_))];
 }
 
 }  // namespace moestro

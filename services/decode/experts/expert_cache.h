@@ -52,13 +52,17 @@ class ExpertCache {  // not thread-safe
     std::vector<int32_t> held;     // by slot; -1: free
     std::vector<int64_t> slot_of;  // by expert; -1: not held
   };
-  std::vector<ExpertUse> Uses(std::span<const ExpertChoice> choices) const;
-  // Of the layer, for an expert that it does not hold: free, or given up by none of `uses`; -1 if there is none.
-  static int64_t FindSlot(const Layer& layer, std::span<const ExpertUse> uses);
+  void NoteUses(std::span<const ExpertChoice> choices);
+  // Of the layer, for an expert that it does not hold: free, or of one that the pass does not use; -1 if there is none.
+  int64_t FindSlot(const Layer& layer);
 
   const Options options_;
   std::vector<Layer> layers_;
   Pass pass_;
+  // Of the pass, too: kept for their memory.
+  std::vector<ExpertUse> uses_;    // in ascending id
+  std::vector<ExpertUse> wanted_;  // of the misses, by weight
+  std::vector<int32_t> others_;    // held and not used
 };
 
 }  // namespace moestro

@@ -60,7 +60,9 @@ CachedExperts::CachedExperts(const ModelSpec& spec, const ModelWeights& weights,
               .num_experts = spec.num_experts,
               .slots = slots,
               .loads_per_pass = options.loads_per_pass},
-             [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }) {}
+             [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }) {
+  hot_experts_.reserve(static_cast<size_t>(slots));
+}
 
 absl::Status CachedExperts::Allocate() {
   const int64_t numbers = options_.max_rows * spec_.experts_per_token * spec_.hidden_size;
@@ -93,12 +95,12 @@ CachedExperts::Slot& CachedExperts::SlotOf(int64_t layer, int64_t slot) {
 absl::Status CachedExperts::Run(int64_t layer, int64_t count, const HandOver& rows) {
   if (count > options_.max_rows) return cpu_.Run(layer, count, rows);
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
-  const ExpertPlan plan = PlanExperts(choices, spec_.experts_per_token, spec_.num_experts);
+  plan_.Sort(choices, spec_.experts_per_token, spec_.num_experts);
   const ExpertCache::Pass& pass = cache_.Take(layer - spec_.first_dense_layers, choices);
   hits_ += std::ssize(pass.hits);
   misses_ += std::ssize(pass.misses);
   std::fill_n(rows.sums, count * spec_.hidden_size, 0.0f);
-  absl::Status status = RunWithHits(layer, pass, plan, rows);
+  absl::Status status = RunWithHits(layer, pass, rows);
   for (const ExpertCache::Load& load : pass.loads) {
     if (status.ok()) status = Load(layer, load);
   }
@@ -109,37 +111,35 @@ absl::Status CachedExperts::Run(int64_t layer, int64_t count, const HandOver& ro
   return status;
 }
 
-absl::Status CachedExperts::RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan,
-                                        const HandOver& rows) {
-  if (!pass.hits.empty()) MOE_RETURN_IF_ERROR(LaunchHits(layer, pass, plan, rows));
+absl::Status CachedExperts::RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows) {
+  if (!pass.hits.empty()) MOE_RETURN_IF_ERROR(LaunchHits(layer, pass, rows));
   int64_t next = 0;  // expert
   const float* output = outputs_->get();
   for (const ExpertCache::Hit& hit : pass.hits) {
-    cpu_.RunSlice(layer, {next, hit.use.expert}, plan, rows);
+    cpu_.RunSlice(layer, {next, hit.use.expert}, plan_, rows);
     next = hit.use.expert + 1;
     MOE_RETURN_IF_ERROR(computed_->Wait());
-    const ExpertRows& hit_rows = RowsOf(plan, hit.use.expert);
+    const ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
     for (int64_t i = hit_rows.begin; i < hit_rows.begin + hit_rows.count; ++i, output += spec_.hidden_size) {
-      const RoutedRow& routed = plan.routed[static_cast<size_t>(i)];
+      const RoutedRow& routed = plan_.routed[static_cast<size_t>(i)];
       kernels_.axpy(routed.weight, output, spec_.hidden_size, rows.sums + routed.row * spec_.hidden_size);
     }
   }
-  cpu_.RunSlice(layer, {next, spec_.num_experts}, plan, rows);
+  cpu_.RunSlice(layer, {next, spec_.num_experts}, plan_, rows);
   return absl::OkStatus();
 }
 
-absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan,
-                                       const HandOver& rows) {
-  std::vector<HotExpert> experts;
+absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows) {
+  hot_experts_.clear();
   int64_t count = 0;
   for (const ExpertCache::Hit& hit : pass.hits) {
     Slot& slot = SlotOf(layer, hit.slot);
     MOE_RETURN_IF_ERROR(compute_stream_->WaitFor(*slot.loaded));
-    const ExpertRows& hit_rows = RowsOf(plan, hit.use.expert);
-    experts.push_back({slot.weights, count, hit_rows.count});
+    const ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
+    hot_experts_.push_back({slot.weights, count, hit_rows.count});
     for (int64_t i = hit_rows.begin; i < hit_rows.begin + hit_rows.count; ++i, ++count) {
       std::memcpy(x_->get() + count * spec_.hidden_size,
-                  rows.x + plan.routed[static_cast<size_t>(i)].row * spec_.hidden_size,
+                  rows.x + plan_.routed[static_cast<size_t>(i)].row * spec_.hidden_size,
                   static_cast<size_t>(spec_.hidden_size) * sizeof(uint16_t));
     }
   }
@@ -147,7 +147,7 @@ absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& p
   auto* const device_outputs = reinterpret_cast<float*>(device_outputs_.data());
   MOE_RETURN_IF_ERROR(compute_stream_->CopyToDevice(device_x_.data(), reinterpret_cast<const uint8_t*>(x_->get()),
                                                     2 * count * spec_.hidden_size));
-  MOE_RETURN_IF_ERROR(hot_.Run(experts, device_x, device_outputs, *compute_stream_));
+  MOE_RETURN_IF_ERROR(hot_.Run(hot_experts_, device_x, device_outputs, *compute_stream_));
   MOE_RETURN_IF_ERROR(compute_stream_->CopyToHost(reinterpret_cast<uint8_t*>(outputs_->get()), device_outputs_.data(),
                                                   4 * count * spec_.hidden_size));
   return compute_stream_->Record(*computed_);

@@ -49,9 +49,9 @@ class CachedExperts final : public RoutedExperts {
                 HotCompute& hot, device::Device& device, const Options& options, int64_t slots, int64_t slot_bytes);
   absl::Status Allocate();
   absl::Status NewStreams();
-  absl::Status RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan, const HandOver& rows);
+  absl::Status RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows);
   // Puts the device's experts on its stream. Their rows follow each other, in the order of the hits.
-  absl::Status LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const ExpertPlan& plan, const HandOver& rows);
+  absl::Status LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows);
   absl::Status Load(int64_t layer, const ExpertCache::Load& load);
   Slot& SlotOf(int64_t layer, int64_t slot);
 
@@ -65,6 +65,8 @@ class CachedExperts final : public RoutedExperts {
   const int64_t slots_;
   const int64_t slot_bytes_;
   ExpertCache cache_;
+  ExpertPlan plan_;                          // of the pass
+  std::vector<HotExpert> hot_experts_;       // the same
   std::optional<PinnedBuffer<uint16_t>> x_;  // [max_rows * experts_per_token, hidden]: inputs of the device's experts
   std::optional<PinnedBuffer<float>> outputs_;  // the same of their outputs
   device::Memory device_x_;

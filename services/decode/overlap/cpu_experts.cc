@@ -18,9 +18,9 @@ CpuExperts::CpuExperts(const ModelSpec& spec, const ModelWeights& weights, const
 
 absl::Status CpuExperts::Run(int64_t layer, int64_t count, const HandOver& rows) {
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
-  const ExpertPlan plan = PlanExperts(choices, spec_.experts_per_token, spec_.num_experts);
+  plan_.Sort(choices, spec_.experts_per_token, spec_.num_experts);
   std::fill_n(rows.sums, count * spec_.hidden_size, 0.0f);
-  RunSlice(layer, {0, spec_.num_experts}, plan, rows);
+  RunSlice(layer, {0, spec_.num_experts}, plan_, rows);
   return absl::OkStatus();
 }
 

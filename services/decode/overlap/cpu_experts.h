@@ -33,6 +33,7 @@ class CpuExperts final : public RoutedExperts {
   const int64_t max_rows_;
   Activations activations_;
   MoeProgress progress_;
+  ExpertPlan plan_;  // of Run
 };
 
 }  // namespace moestro

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
-#include <utility>
+
+#include "absl/functional/function_ref.h"
 
 namespace moestro {
 
@@ -21,35 +22,36 @@ class HelperThread {  // Start and Wait in turns, by one thread
     thread_.join();
   }
 
-  void Start(std::function<void()> work) {
+  // `work` lives until Wait returns.
+  void Start(absl::FunctionRef<void()> work) {
     std::lock_guard lock(mutex_);
-    work_ = std::move(work);
+    work_.emplace(work);
     changed_.notify_all();
   }
   // Until the work is done.
   void Wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return work_ == nullptr; });
+    changed_.wait(lock, [this] { return !work_; });
   }
 
  private:
   void Loop() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || work_ != nullptr; });
+      changed_.wait(lock, [this] { return stopping_ || work_; });
       if (stopping_) return;
       lock.unlock();
-      work_();
+      (*work_)();
       lock.lock();
-      work_ = nullptr;
+      work_.reset();
       changed_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // guarded by mutex_, but called without it; null: nothing to do
-  bool stopping_ = false;       // guarded by mutex_
+  std::optional<absl::FunctionRef<void()>> work_;  // guarded by mutex_, but called without it; none: nothing to do
+  bool stopping_ = false;                          // guarded by mutex_
   std::thread thread_;
 };
 

@@ -12,8 +12,9 @@
 namespace moestro {
 
 struct HostCompute::LaneState {
-  LaneState(const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows, int threads)
-      : pool(threads),
+  LaneState(HostCompute& its_compute, const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows, int threads)
+      : compute(its_compute),
+        pool(threads),
         context(spec, kernels, pool, max_rows),
         gate(max_rows * spec.shared_intermediate_size()),
         up(max_rows * spec.shared_intermediate_size()),
@@ -22,6 +23,7 @@ struct HostCompute::LaneState {
 
   int64_t rows() const { return batch->size(); }
 
+  HostCompute& compute;
   WorkerPool pool;
   EngineContext context;
   Buffer<float> gate;    // [rows, shared_intermediate_size]
@@ -36,7 +38,7 @@ HostCompute::HostCompute(const ModelSpec& spec, const ModelWeights& weights, con
                          int64_t max_rows, int threads)
     : spec_(spec), weights_(weights), kernels_(kernels), rope_(spec), residual_(max_rows * spec.hidden_size) {
   for (int lane = 0; lane < kMaxLanes; ++lane) {
-    lanes_.push_back(std::make_unique<LaneState>(spec, kernels, max_rows, threads));
+    lanes_.push_back(std::make_unique<LaneState>(*this, spec, kernels, max_rows, threads));
   }
 }
 
@@ -55,32 +57,37 @@ HandOver HostCompute::hand_over(int lane) const {
   return {a.normed_narrow.get(), a.choices.data(), state.sums.get()};
 }
 
+// What kernels capture is two words, which std::function stores without allocating.
 absl::Status HostCompute::Embed(int lane, device::Stream& stream) {
-  return stream.Launch({.name = "embed", .cost = {}, .run = [this, lane](void*) {
-                          LaneState& state = *lanes_[static_cast<size_t>(lane)];
+  return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
                           EmbedRows(state.context, rope_, weights_.embedding, state.batch->rows);
                           return absl::OkStatus();
                         }});
 }
 
 absl::Status HostCompute::Attend(int lane, int64_t layer, device::Stream& stream) {
-  return stream.Launch({.name = "attend", .cost = {}, .run = [this, lane, layer](void*) {
-                          return RunAttend(*lanes_[static_cast<size_t>(lane)], layer);
-                        }});
+  return stream.Launch(
+      {.name = "attend", .cost = {}, .run = [layer, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         return state.compute.RunAttend(state, layer);
+       }});
 }
 
 absl::Status HostCompute::Shared(int lane, int64_t layer, device::Stream& stream) {
-  return stream.Launch({.name = "shared expert", .cost = {}, .run = [this, lane, layer](void*) {
-                          RunShared(*lanes_[static_cast<size_t>(lane)], weights_.layers[layer].feed_forward.always);
-                          return absl::OkStatus();
-                        }});
+  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  return stream.Launch(
+      {.name = "shared expert", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         state.compute.RunShared(state, mlp);
+         return absl::OkStatus();
+       }});
 }
 
 absl::Status HostCompute::Combine(int lane, int64_t layer, device::Stream& stream) {
-  return stream.Launch({.name = "combine", .cost = {}, .run = [this, lane, layer](void*) {
-                          RunCombine(*lanes_[static_cast<size_t>(lane)], weights_.layers[layer].feed_forward.always);
-                          return absl::OkStatus();
-                        }});
+  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  return stream.Launch(
+      {.name = "combine", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         state.compute.RunCombine(state, mlp);
+         return absl::OkStatus();
+       }});
 }
 
 absl::Status HostCompute::RunAttend(LaneState& state, int64_t layer) {
@@ -115,18 +122,16 @@ void HostCompute::RunCombine(LaneState& state, const MlpWeights& mlp) {
 absl::Status HostCompute::Logits(std::span<const EngineRow> rows, device::Stream& stream,
                                  absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   EngineContext& context = lanes_[0]->context;
-  const std::vector<int64_t> wanted = RowsWithLogits(rows);
-  for (size_t begin = 0; begin < wanted.size(); begin += kLogitRows) {
-    const auto part = std::span(wanted).subspan(begin, std::min<size_t>(kLogitRows, wanted.size() - begin));
-    MOE_RETURN_IF_ERROR(stream.Launch({.name = "head", .cost = {}, .run = [&](void*) {
-                                         NormHeadInput(context, weights_.final_norm, residual_.get(), part);
-                                         RunHead(context, {weights_.head, 0}, std::ssize(part));
+  return ForRowsWithLogits(rows, [&](std::span<const int64_t> wanted) -> absl::Status {
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "head", .cost = {}, .run = [this, &wanted](void*) {
+                                         NormHeadInput(lanes_[0]->context, weights_.final_norm, residual_.get(),
+                                                       wanted);
+                                         RunHead(lanes_[0]->context, {weights_.head, 0}, std::ssize(wanted));
                                          return absl::OkStatus();
                                        }}));
     MOE_RETURN_IF_ERROR(stream.Synchronize());
-    MOE_RETURN_IF_ERROR(FinishLogits(context, rows, part, on_logits));
-  }
-  return absl::OkStatus();
+    return FinishLogits(context, rows, wanted, on_logits);
+  });
 }
 
 }  // namespace moestro

@@ -1,8 +1,6 @@
 #include "services/decode/overlap/hot_compute.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "common/model/moe.h"
 
@@ -13,24 +11,30 @@ HostHotCompute::HostHotCompute(const ModelSpec& spec, const CpuKernels& kernels,
       kernels_(kernels),
       max_rows_(max_rows),
       activations_(spec, max_rows, pool_.threads()),
-      progress_(spec) {}
+      progress_(spec) {
+  const auto most = static_cast<size_t>(max_rows * spec.experts_per_token);
+  plan_.experts.reserve(most);
+  plan_.routed.reserve(most);
+  weights_.reserve(most);
+}
 
 absl::Status HostHotCompute::Run(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                                  device::Stream& stream) {
   // Every row with weight 1 to a sum of its own: the sum is the output.
-  ExpertPlan plan;
-  std::vector<MlpWeights> weights;
+  plan_.experts.clear();
+  plan_.routed.clear();
+  weights_.clear();
   for (const HotExpert& expert : experts) {
-    plan.experts.push_back({static_cast<int32_t>(weights.size()), expert.begin, expert.count});
-    weights.push_back(expert.weights);
-    for (int64_t row = expert.begin; row < expert.begin + expert.count; ++row) plan.routed.push_back({row, 1.0f});
+    plan_.experts.push_back({static_cast<int32_t>(weights_.size()), expert.begin, expert.count});
+    weights_.push_back(expert.weights);
+    for (int64_t row = expert.begin; row < expert.begin + expert.count; ++row) plan_.routed.push_back({row, 1.0f});
   }
+  x_ = x;
+  outputs_ = outputs;
   return stream.Launch(
-      {.name = "hot experts",
-       .cost = {},
-       .run = [this, plan = std::move(plan), weights = std::move(weights), x, outputs](void*) {
-         std::fill_n(outputs, std::ssize(plan.routed) * spec_.hidden_size, 0.0f);
-         RunExperts({spec_, kernels_, pool_, activations_, progress_}, max_rows_, {weights, 0}, plan, x, outputs);
+      {.name = "hot experts", .cost = {}, .run = [this](void*) {
+         std::fill_n(outputs_, std::ssize(plan_.routed) * spec_.hidden_size, 0.0f);
+         RunExperts({spec_, kernels_, pool_, activations_, progress_}, max_rows_, {weights_, 0}, plan_, x_, outputs_);
          return absl::OkStatus();
        }});
 }

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/device/device.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/activations.h"
 #include "common/model/binding.h"
+#include "common/model/expert_plan.h"
 #include "common/model/moe_progress.h"
 #include "common/platform/worker_pool.h"
 
@@ -25,7 +27,8 @@ class HotCompute {
  public:
   virtual ~HotCompute() = default;
   // Puts outputs[row] = expert(x[row]) for the rows of all experts, which lie one behind the other's, on the stream.
-  // x: BF16, outputs: F32, both [rows, hidden] in device memory.
+  // x: BF16, outputs: F32, both [rows, hidden] in device memory. REQUIRES: what the last call has put on its stream is
+  // done.
   virtual absl::Status Run(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                            device::Stream& stream) = 0;
 };
@@ -45,6 +48,11 @@ class HostHotCompute final : public HotCompute {
   WorkerPool pool_{1};
   Activations activations_;
   MoeProgress progress_;
+  // Of the call.
+  ExpertPlan plan_;
+  std::vector<MlpWeights> weights_;
+  const uint16_t* x_ = nullptr;
+  float* outputs_ = nullptr;
 };
 
 }  // namespace moestro

@@ -8,15 +8,16 @@
 namespace moestro {
 namespace {
 
-// The runs [begin, end) of a batch as a batch of their own.
-CheckedBatch Part(const CheckedBatch& batch, size_t begin, size_t end) {
+// part = the runs [begin, end) of a batch, as a batch of their own.
+void TakePart(const CheckedBatch& batch, size_t begin, size_t end, CheckedBatch& part) {
   const int64_t first_row = batch.runs[begin].begin;
   const int64_t rows = batch.runs[end - 1].end - first_row;
-  CheckedBatch part{batch.rows.subspan(static_cast<size_t>(first_row), static_cast<size_t>(rows)), batch.sequences, {}};
+  part.rows = batch.rows.subspan(static_cast<size_t>(first_row), static_cast<size_t>(rows));
+  part.sequences = batch.sequences;
+  part.runs.clear();
   for (size_t i = begin; i < end; ++i) {
     part.runs.push_back({batch.runs[i].begin - first_row, batch.runs[i].end - first_row});
   }
-  return part;
 }
 
 }  // namespace
@@ -34,18 +35,20 @@ absl::StatusOr<std::unique_ptr<HybridForward>> HybridForward::Create(const Model
 
 absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  MOE_ASSIGN_OR_RETURN(const CheckedBatch checked, CheckBatch(spec(), max_rows(), batch));
-  const size_t runs = checked.runs.size();
-  const size_t first = runs > 1 ? options_.split(checked) : runs;
+  MOE_RETURN_IF_ERROR(CheckBatch(spec(), max_rows(), batch, batch_));
+  const size_t runs = batch_.runs.size();
+  const size_t first = runs > 1 ? options_.split(batch_) : runs;
   MOE_CHECK(first >= 1 && first <= runs);
   const int lanes = first == runs ? 1 : kMaxLanes;
   shared_.device_turns.Begin(lanes);
   shared_.expert_turns.Begin(lanes);
   shared_.failed = false;
   if (lanes == 1) {
-    MOE_RETURN_IF_ERROR(lane(0).Run(0, checked, batch.form, interrupted));
+    MOE_RETURN_IF_ERROR(lane(0).Run(0, batch_, batch.form, interrupted));
   } else {
-    MOE_RETURN_IF_ERROR(RunBoth(Part(checked, 0, first), Part(checked, first, runs), batch.form, interrupted));
+    TakePart(batch_, 0, first, parts_[0]);
+    TakePart(batch_, first, runs, parts_[1]);
+    MOE_RETURN_IF_ERROR(RunBoth(batch.form, interrupted));
     ++overlapped_steps_;
   }
   const absl::Status status = shared_.compute.Logits(batch.rows, lane(0).stream(), on_logits);
@@ -53,16 +56,16 @@ absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef
   return status;
 }
 
-absl::Status HybridForward::RunBoth(const CheckedBatch& first, const CheckedBatch& second, MlaForm form,
-                                    absl::FunctionRef<absl::Status()> interrupted) {
+absl::Status HybridForward::RunBoth(MlaForm form, absl::FunctionRef<absl::Status()> interrupted) {
   absl::Status second_status;
   double seconds = shared_.device.Now();  // where time is simulated, it passes from thread to thread
-  second_thread_.Start([&] {
+  const auto run_second = [&] {
     shared_.device.AdvanceTo(seconds);
-    second_status = lane(1).Run(first.size(), second, form, [] { return absl::OkStatus(); });
+    second_status = lane(1).Run(parts_[0].size(), parts_[1], form, [] { return absl::OkStatus(); });
     seconds = shared_.device.Now();
-  });
-  const absl::Status first_status = lane(0).Run(0, first, form, interrupted);
+  };
+  second_thread_.Start(run_second);
+  const absl::Status first_status = lane(0).Run(0, parts_[0], form, interrupted);
   second_thread_.Wait();
   shared_.device.AdvanceTo(seconds);
   // A lane that stopped because the other one failed says so, and the other one why.

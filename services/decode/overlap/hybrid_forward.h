@@ -1,4 +1,5 @@
-// A decode step on a device and the CPU: one micro-batch, or two that take turns (paper, section 3.3.1).
+// A decode step on a device and the CPU: one micro-batch, or two that take turns (paper, section 3.3.1). The threads of
+// the lanes allocate nothing once a step has been as large.
 #pragma once
 
 #include <array>
@@ -48,11 +49,12 @@ class HybridForward final : public ForwardPass {
   HybridForward(const ModelSpec& spec, device::Device& device, DecodeCompute& compute, RoutedExperts& experts,
                 Options options)
       : options_(std::move(options)), shared_{spec, device, compute, experts, options_.on_routing} {}
-  absl::Status RunBoth(const CheckedBatch& first, const CheckedBatch& second, MlaForm form,
-                       absl::FunctionRef<absl::Status()> interrupted);
+  absl::Status RunBoth(MlaForm form, absl::FunctionRef<absl::Status()> interrupted);
 
   const Options options_;
   LaneShared shared_;
+  CheckedBatch batch_;                         // of the step
+  std::array<CheckedBatch, kMaxLanes> parts_;  // of it, where it is cut
   std::array<std::unique_ptr<Lane>, kMaxLanes> lanes_;
   HelperThread second_thread_;
   std::atomic<int64_t> overlapped_steps_ = 0;

@@ -7,6 +7,13 @@
 #include "common/base/status.h"
 
 namespace moestro {
+namespace {
+
+absl::Status InLayer(int64_t layer, const absl::Status& status) {
+  return status.ok() ? status : Annotate(status, absl::StrFormat("layer %d", layer));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index, int64_t max_rows) {
   MOE_ASSIGN_OR_RETURN(HandOverMemory memory, HandOverMemory::Create(shared.device, shared.spec, max_rows));
@@ -41,15 +48,15 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     MOE_RETURN_IF_ERROR(interrupted());
     if (shared_.failed) return absl::CancelledError("the other half of the step has failed");
-    MOE_RETURN_IF_ERROR(Annotate(LaunchLayer(layer, rows), absl::StrFormat("layer %d", layer)));
+    MOE_RETURN_IF_ERROR(InLayer(layer, LaunchLayer(layer, rows)));
     if (!spec.IsMoeLayer(layer)) continue;
-    MOE_RETURN_IF_ERROR(Annotate(ready_->Wait(), absl::StrFormat("layer %d", layer)));
+    MOE_RETURN_IF_ERROR(InLayer(layer, ready_->Wait()));
     if (shared_.on_routing) {
       shared_.on_routing(layer, first_row,
                          std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
     }
     shared_.expert_turns.Take(index_);
-    MOE_RETURN_IF_ERROR(Annotate(shared_.experts.Run(layer, rows, host_), absl::StrFormat("layer %d", layer)));
+    MOE_RETURN_IF_ERROR(InLayer(layer, shared_.experts.Run(layer, rows, host_)));
     shared_.expert_turns.Pass(index_);
   }
   MOE_RETURN_IF_ERROR(LaunchLayer(spec.num_layers, rows));

@@ -111,7 +111,7 @@ device::Kernel HostRankKernels::Route(const Step& step, const StagedModule& rout
 
 device::Kernel HostRankKernels::Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) {
   return MakeKernel("sort", [this, choices, per_row, sums] {
-    plan_ = PlanExperts(choices, per_row, spec_.num_experts);
+    plan_.Sort(choices, per_row, spec_.num_experts);
     std::ranges::fill(sums, 0.0f);
   });
 }
@@ -177,7 +177,7 @@ device::Kernel HostRankKernels::SortPairs(std::span<const int32_t> experts, std:
   return MakeKernel("sort", [this, experts, sums] {
     std::vector<ExpertChoice> choices;
     for (const int32_t expert : experts) choices.push_back({expert, 1.0f});
-    plan_ = PlanExperts(choices, 1, spec_.num_experts);
+    plan_.Sort(choices, 1, spec_.num_experts);
     std::ranges::fill(sums, 0.0f);
   });
 }

@@ -7,7 +7,8 @@ namespace {
 
 TEST(ExpertPlan, SortsByExpertThenRow) {
   const std::vector<ExpertChoice> choices = {{1, 0.1f}, {4, 0.2f}, {0, 0.3f}, {4, 0.4f}, {1, 0.5f}, {2, 0.6f}};
-  const ExpertPlan plan = PlanExperts(choices, 2, 6);
+  ExpertPlan plan;
+  plan.Sort(choices, 2, 6);
   ASSERT_EQ(plan.experts.size(), 4u);
   const ExpertRows expected[] = {{0, 0, 1}, {1, 1, 2}, {2, 3, 1}, {4, 4, 2}};
   for (int i = 0; i < 4; ++i) {

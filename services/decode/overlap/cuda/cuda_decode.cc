@@ -226,21 +226,21 @@ absl::Status CudaDecode::Logits(std::span<const EngineRow> rows, device::Stream&
       return absl::InternalError(absl::StrFormat("layer %d: scores of experts are NaN", layer - has_nan.begin()));
     }
   }
-  const std::vector<int64_t> wanted = RowsWithLogits(rows);
-  for (size_t begin = 0; begin < wanted.size(); begin += kLogitRows) {
-    const auto part = std::span(wanted).subspan(begin, std::min<size_t>(kLogitRows, wanted.size() - begin));
+  const auto give_logits = [&](std::span<const int64_t> wanted) -> absl::Status {
     MOE_RETURN_IF_ERROR(stream.Launch(
-        {.name = "head", .cost = {}, .run = [this, &part](void* native) { return RunHead(part, native); }}));
+        {.name = "head", .cost = {}, .run = [this, &wanted](void* native) { return RunHead(wanted, native); }}));
     MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(head_->host_logits.get()), head_->logits.data(),
-                                          std::ssize(part) * spec_.vocab_size * int64_t{sizeof(float)}));
+                                          std::ssize(wanted) * spec_.vocab_size * int64_t{sizeof(float)}));
     MOE_RETURN_IF_ERROR(stream.Synchronize());
-    for (size_t i = 0; i < part.size(); ++i) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
       const std::span logits(head_->host_logits.get() + static_cast<int64_t>(i) * spec_.vocab_size,
                              static_cast<size_t>(spec_.vocab_size));
-      MOE_RETURN_IF_ERROR(FinishRow(rows[part[i]], spec_.token_count, logits));
-      on_logits(part[i], logits);
+      MOE_RETURN_IF_ERROR(FinishRow(rows[static_cast<size_t>(wanted[i])], spec_.token_count, logits));
+      on_logits(wanted[i], logits);
     }
-  }
+    return absl::OkStatus();
+  };
+  MOE_RETURN_IF_ERROR(ForRowsWithLogits(rows, give_logits));
   for (const auto& state : lanes) StoreEntries(*state);
   return absl::OkStatus();
 }

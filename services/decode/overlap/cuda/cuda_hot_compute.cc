@@ -1,6 +1,7 @@
 #include "services/decode/overlap/cuda/cuda_hot_compute.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -48,9 +49,8 @@ absl::Status CudaHotCompute::Run(std::span<const HotExpert> experts, const uint1
   }
   begins[CeilDiv(std::ssize(experts), std::ptrdiff_t{cuda::kMaxMatrices})] = count;
   MOE_RETURN_IF_ERROR(stream.CopyToDevice(plan_.data(), host_plan_.get(), PlanBytes(max_tiles_)));
-  return stream.Launch({.name = "hot experts", .cost = {}, .run = [&](void* native) {
-                          return Launch(experts, x, outputs, native);  // a GPU calls this at once
-                        }});
+  const auto launch = [&](void* native) { return Launch(experts, x, outputs, native); };
+  return stream.Launch({.name = "hot experts", .cost = {}, .run = std::ref(launch)});  // a GPU calls this at once
 }
 
 absl::Status CudaHotCompute::Launch(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,

@@ -18,7 +18,6 @@ class CudaHotCompute final : public HotCompute {
   // max_rows: of a step. Device and spec outlive it.
   static absl::StatusOr<std::unique_ptr<CudaHotCompute>> Create(device::Device& device, const ModelSpec& spec,
                                                                 int64_t max_rows);
-  // REQUIRES: what the last call has put on its stream is done.
   absl::Status Run(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                    device::Stream& stream) override;
 
