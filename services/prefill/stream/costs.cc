@@ -67,7 +67,8 @@ void AddAttention(const ModelSpec& spec, const AttentionWeights& w, MlaForm form
 }
 
 // Rows that each of these experts gets on average.
-double ExpertRows(const ModelSpec& spec, const StepLoad& load, int64_t layer, std::span<const StagedModule> modules) {
+double RowsOfAnExpert(const ModelSpec& spec, const StepLoad& load, int64_t layer,
+                      std::span<const StagedModule> modules) {
   const double mean =
       load.routed_rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
   if (load.expert_spread == 0) return mean;
@@ -108,7 +109,7 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm 
       break;
     case StepKind::kExperts: {
       const auto experts = static_cast<double>(modules.size());
-      const double routed = ExpertRows(spec, load, step.layer, modules);
+      const double routed = RowsOfAnExpert(spec, load, step.layer, modules);
       AddElementwise(experts * routed, 2 * spec.hidden_size, cost);  // bringing an expert's rows together
       AddMlp(layer->feed_forward.experts.front(), routed, cost, experts);
       AddElementwise(experts * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
