@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 
 #include "tests/services/prefill/distributed/distributed_fixture.h"
@@ -75,10 +76,10 @@ TEST_F(DistributedFailureTest, ATooSmallDeviceFailsAllAtOnce) {
 
 // The run does not wait for a device that hangs, and what that does later touches nothing of the run.
 TEST_F(DistributedFailureTest, AStalledRankIsLeftBehind) {
-  std::atomic<bool> over = false;
+  const auto over = std::make_shared<std::atomic<bool>>(false);  // the device looks at it when the test has ended
   const auto start = [&](Hosts& hosts) {
-    hosts[1]->device.set_fault([&](const std::string& what) {
-      if (what == "run: experts") over.wait(false);  // a device that hangs
+    hosts[1]->device.set_fault([over](const std::string& what) {
+      if (what == "run: experts") over->wait(false);  // a device that hangs
       return absl::OkStatus();
     });
   };
@@ -88,8 +89,8 @@ TEST_F(DistributedFailureTest, AStalledRankIsLeftBehind) {
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded) << outcome.status;
   EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1 has shown no sign of life for 1.0 s"));
   EXPECT_THAT(failed_ranks_, ElementsAre(1));
-  over = true;
-  over.notify_all();
+  *over = true;
+  over->notify_all();
 }
 
 TEST_F(DistributedFailureTest, AnInterruptionReachesAllRanks) {
