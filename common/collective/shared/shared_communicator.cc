@@ -98,9 +98,17 @@ class SharedCommunicator final : public Communicator {
     }
   }
 
+  // Never OK. The group's first failure, which another rank may be about to write: that takes microseconds, or for ever
+  // if it dies over it.
   absl::Status Give(int failed, const absl::Status& status) {
     Blame(failed, status);
-    return Failure();
+    const double begin = clock_.Now();
+    for (double now = begin; header_.failure.load(std::memory_order_acquire) == kWriting && now - begin < timeout_;
+         now = clock_.Now()) {
+      clock_.SleepUntil(now + kSleepSeconds);
+    }
+    const absl::Status first = Failure();
+    return first.ok() ? status : first;
   }
 
   absl::Status Failure() const {

@@ -39,14 +39,30 @@ TEST(SharedFailure, OneRanksFailureIsEverybodys) {
   });
 }
 
+// Often, for the others find out at about the same time.
 TEST(SharedFailure, ARankThatLeft) {
-  RunRanks(3, 64, [](Rank& rank) {
-    if (rank->rank() == 2) return;
-    const absl::Status status = rank->Barrier(rank.call());
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("rank 2 is gone"));
-    EXPECT_EQ(rank->failed_rank(), 2);
-  });
+  for (int i = 0; i < 100; ++i) {
+    RunRanks(3, 64, [](Rank& rank) {
+      if (rank->rank() == 2) return;
+      const absl::Status status = rank->Barrier(rank.call());
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(status.message(), HasSubstr("rank 2 is gone"));
+      EXPECT_EQ(rank->failed_rank(), 2);
+    });
+  }
+}
+
+// A rank is killed while it writes down what failed: what another finds is no success.
+TEST(SharedFailure, AFailureThatIsNeverWrittenDown) {
+  FakeClock clock;
+  const HeapRegion memory(2, 64);
+  memory.region().header().failure = 1;
+  { const Rank left(memory.region(), 1, {.clock = &clock}); }
+  Rank rank(memory.region(), 0, {.timeout_seconds = 4, .clock = &clock});
+  const absl::Status status = rank->Barrier(rank.call());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 is gone"));
+  EXPECT_EQ(rank->failed_rank(), -1);
 }
 
 // It leaves when its part is done; what it sent still arrives.
