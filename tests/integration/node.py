@@ -1,6 +1,7 @@
 """Runs the real binaries as one node and talks to it over gRPC."""
 
 import importlib
+import itertools
 import os
 import re
 import shutil
@@ -21,10 +22,21 @@ START_SECONDS = 60
 PATIENCE = 1  # all waits are longer by this factor; set for slow binaries
 
 
+# Below those that outgoing connections take: one of these must not get a port between the asking and the listening.
+PORTS = range(12000, 32000)
+first_port = os.getpid() * 101 % len(PORTS)
+ports = itertools.cycle([*PORTS[first_port:], *PORTS[:first_port]])
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on. Test processes begin at different ones, and none is given twice soon."""
+    for port in ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 SERVICES = {"weight_store": "WeightStore", "prefill": "Prefill", "decode": "Decode", "router": "Inference"}

@@ -14,11 +14,12 @@ from node import free_port, wait_until
 pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
 
 
-def consecutive_free_ports():
+def consecutive_free_ports(count=8):
+    """The first of them."""
     while True:
-        port = free_port()
-        if port < 65000:
-            return port
+        ports = [free_port() for _ in range(count)]
+        if ports[-1] - ports[0] == count - 1:
+            return ports[0]
 
 
 @pytest.fixture(scope="module")
