@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,7 +28,7 @@ namespace {
 struct SimulateFlags {
   std::string hardware;
   std::string model = "deepseek-v3";
-  std::vector<int64_t> tokens = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
+  std::vector<int64_t> tokens;  // none: all of kLengths that the model takes
   MemoryLimits limits;
   double expert_spread = 0;
   int ranks = 1;
@@ -37,6 +38,8 @@ struct SimulateFlags {
   bool decode = false;
   SimulateDecodeFlags decode_flags;
 };
+
+constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
 
 // What "Cloud-grade SLOs for local MoE" says in numbers of one RTX 5090. The other lengths are in a plot without
 // numbers.
@@ -148,6 +151,10 @@ absl::Status Simulate(SimulateFlags flags) {
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
   const ModelSpec spec = PublishedModel(flags.model);
+  if (flags.tokens.empty()) {
+    std::copy_if(std::begin(kLengths), std::end(kLengths), std::back_inserter(flags.tokens),
+                 [&](int64_t tokens) { return tokens <= spec.max_position_embeddings; });
+  }
   for (const int64_t tokens : flags.tokens) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", tokens, 1, spec.max_position_embeddings));
   }
@@ -191,7 +198,10 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
   command->add_option("--model", flags->model, "Its published configuration, in FP8")
       ->check(CLI::IsMember(PublishedModels()));
-  command->add_option("--tokens", flags->tokens, "Prompt lengths")->delimiter(',');
+  command
+      ->add_option("--tokens", flags->tokens,
+                   "Prompt lengths; by default 4K to 64K, as far as the model's context goes")
+      ->delimiter(',');
   command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each such as the file says")
       ->check(CLI::Range(1, 8));
   command->add_option("--ring-slots", flags->limits.ring_slots, "Experts in GPU memory at once; 0: as many as fit")

@@ -215,16 +215,32 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
+// Rows of one token each, whose sequences have their pages at different places in one list.
+struct SeveralSequences {
+  static constexpr int64_t kRows = 4, kPageTokens = 64;
+  std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
+  std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
+
+  // `rows` [kRows, kv_dim] are where the list and the positions say.
+  void ExpectStored(const std::vector<uint16_t>& rows, const std::vector<uint16_t>& pages, int64_t kv_dim) const {
+    for (size_t row = 0; row < kRows; ++row) {
+      const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
+      const auto expected = rows.begin() + static_cast<int64_t>(row) * kv_dim;
+      const auto got = pages.begin() + (page * kPageTokens + positions[row] % kPageTokens) * kv_dim;
+      EXPECT_TRUE(std::equal(expected, expected + kv_dim, got)) << row;
+    }
+  }
+};
+
 // Rows of several sequences, each with a list of its own: the bits of rows that are stored one by one.
 TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
-  constexpr int64_t kLatent = 48, kRope = 16, kKv = kLatent + kRope, kPageTokens = 64, kRows = 4;
-  constexpr int64_t kPageNumbers = kPageTokens * kKv;
-  const std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
-  const std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
+  constexpr int64_t kLatent = 48, kRope = 16, kKv = kLatent + kRope, kRows = SeveralSequences::kRows;
+  constexpr int64_t kPageNumbers = SeveralSequences::kPageTokens * kKv;
+  const SeveralSequences sequences;
   const DeviceArray<float> kv_a(RandomFloats(kRows * kKv, 9)), weight(RandomFloats(kLatent, 10));
   const Angles angles(kRows, kRope, RopePairs::kAdjacent);
-  const DeviceArray<uint32_t> device_list(list);
-  const DeviceArray<int32_t> device_positions(positions), device_first(first_page);
+  const DeviceArray<uint32_t> device_list(sequences.list);
+  const DeviceArray<int32_t> device_positions(sequences.positions), device_first(sequences.first_page);
   const DeviceArray<uint16_t> pages(5 * kPageNumbers), copy(kRows * kKv), alone(kRows * kKv);
   StoreLatentArgs args{.kv_a = kv_a.get(),
                        .weight = weight.get(),
@@ -244,14 +260,8 @@ TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
   args.positions = args.first_page = nullptr;
   args.copy = nullptr;
   ASSERT_TRUE(Ran(LaunchStoreLatent(args, nullptr)));
-  const std::vector<uint16_t> got = pages.Download(), expected = alone.Download();
-  EXPECT_EQ(copy.Download(), expected);
-  for (size_t row = 0; row < kRows; ++row) {
-    const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
-    EXPECT_TRUE(std::equal(&expected[row * kKv], &expected[row * kKv] + kKv,
-                           &got[static_cast<size_t>(page * kPageNumbers + positions[row] % kPageTokens * kKv)]))
-        << row;
-  }
+  EXPECT_EQ(copy.Download(), alone.Download());
+  sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
 
 TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
@@ -300,14 +310,13 @@ TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
 
 // Rows of several sequences, each with a list of its own: the bits of rows that are stored one behind the other.
 TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
-  constexpr int64_t kHeads = 2, kHead = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth, kPageTokens = 64, kRows = 4;
-  constexpr int64_t kPageNumbers = kPageTokens * kKv;
-  const std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
-  const std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
+  constexpr int64_t kHeads = 2, kHead = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
+  constexpr int64_t kRows = SeveralSequences::kRows, kPageNumbers = SeveralSequences::kPageTokens * kKv;
+  const SeveralSequences sequences;
   const DeviceArray<float> keys(RandomFloats(kRows * kWidth, 13)), values(RandomFloats(kRows * kWidth, 14));
   const Angles angles(kRows, kHead, RopePairs::kHalves);
-  const DeviceArray<uint32_t> device_list(list);
-  const DeviceArray<int32_t> device_positions(positions), device_first(first_page);
+  const DeviceArray<uint32_t> device_list(sequences.list);
+  const DeviceArray<int32_t> device_positions(sequences.positions), device_first(sequences.first_page);
   const DeviceArray<uint16_t> pages(5 * kPageNumbers), copy(kRows * kKv), alone(kRows * kKv);
   StoreKeysValuesArgs args{.keys = keys.get(),
                            .values = values.get(),
@@ -327,14 +336,8 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
   args.positions = args.first_page = nullptr;
   args.copy = nullptr;
   ASSERT_TRUE(Ran(LaunchStoreKeysValues(args, nullptr)));
-  const std::vector<uint16_t> got = pages.Download(), expected = alone.Download();
-  EXPECT_EQ(copy.Download(), expected);
-  for (size_t row = 0; row < kRows; ++row) {
-    const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
-    EXPECT_TRUE(std::equal(&expected[row * kKv], &expected[row * kKv] + kKv,
-                           &got[static_cast<size_t>(page * kPageNumbers + positions[row] % kPageTokens * kKv)]))
-        << row;
-  }
+  EXPECT_EQ(copy.Download(), alone.Download());
+  sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
 
 // Additions in the order of the parts, to the bit; what lies behind the last number stays.

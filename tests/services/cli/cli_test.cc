@@ -347,6 +347,20 @@ TEST_F(CliTest, SimulateComparesWithThePaper) {
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(out.at("paper").at(i).at("deviation").get<double>(), 0, 0.15) << i;
 }
 
+// Lengths beyond a model's context are left out where nobody asked for them, and refused where somebody did.
+TEST_F(CliTest, SimulateStaysWithinAModelsContext) {
+  const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
+  for (const char* ranks : {"1", "2"}) {
+    const Result result = Run({"simulate", machine, "--model", "qwen3-235b", "--ranks", ranks, "--json"}, false);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    const json rows = json::parse(result.out).at("prefill");
+    ASSERT_EQ(rows.size(), 5u);
+    EXPECT_EQ(rows.back().at("tokens"), 32768);
+  }
+  EXPECT_THAT(Run({"simulate", machine, "--model", "qwen3-235b", "--tokens", "49152"}, false).status.message(),
+              HasSubstr("--tokens 49152: must be 1 to 40960"));
+}
+
 TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
   const Result result =

@@ -111,8 +111,7 @@ absl::Status AttendGrouped(const DecodePass& pass, int64_t begin, int64_t rows, 
 absl::Status Store(const DecodePass& pass, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = pass.spec;
   const DecodeActivations& a = pass.activations;
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinear(
-      ShapeOf(w.kv_a, a.x, spec.hidden_size, a.projected, spec.kv_dim()), PointersOf(w.kv_a), pass.rows, stream)));
+  MOE_RETURN_IF_ERROR(Project(pass, w.kv_a, a.projected, stream));
   return LaunchStatus(cuda::LaunchStoreLatent({.kv_a = a.projected,
                                                .weight = w.kv_a_norm,
                                                .rows = pass.rows,
@@ -134,8 +133,7 @@ absl::Status Query(const DecodePass& pass, const AttentionWeights& w, cuda::Stre
   const uint16_t* input = a.x;
   int64_t stride = spec.hidden_size;
   if (spec.q_lora_rank > 0) {
-    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchLinear(
-        ShapeOf(w.q_a, a.x, spec.hidden_size, a.projected, spec.q_lora_rank), PointersOf(w.q_a), pass.rows, stream)));
+    MOE_RETURN_IF_ERROR(Project(pass, w.q_a, a.projected, stream));
     input = a.query_input;
     stride = InputStride(spec.q_lora_rank);
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = a.projected,
