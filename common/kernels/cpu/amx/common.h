@@ -71,4 +71,22 @@ class FlushDenormals {
 
 static inline __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>((1u << Min(16, n)) - 1); }
 
+// One token's inputs of a block, then zeros up to a whole step.
+static inline void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
+  for (int64_t i = 0; i < cols; i += kStepInputs) {
+    const auto mask = static_cast<__mmask32>(cols - i >= kStepInputs ? ~0u : (1u << (cols - i)) - 1);
+    _mm512_store_si512(to + i, _mm512_maskz_loadu_epi16(mask, x + i));
+  }
+}
+
+// One token's totals of at most a row group, to the call's output.
+static inline void StoreTotals(const Problem& p, const float* totals, int64_t rows, float* out) {
+  for (int64_t r = 0; r < rows; r += 16) {
+    const __mmask16 lanes = FirstLanes(rows - r);
+    __m512 sum = _mm512_load_ps(totals + r);
+    if (p.add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out + r));
+    _mm512_mask_storeu_ps(out + r, lanes, sum);
+  }
+}
+
 }  // namespace moestro::amx

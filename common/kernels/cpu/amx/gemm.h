@@ -53,16 +53,17 @@ struct PendingSums {
   [[gnu::always_inline]] inline void Add(int64_t part) const {
     constexpr int64_t kPartTokens = kUnitTokens / kBlockSteps;
     const int64_t begin = part * kPartTokens;
+    const PendingSums all = *this;  // in registers, whatever totals are written
     if (tokens == kUnitTokens && !first) {
 #pragma GCC unroll 8
-      for (int64_t t = 0; t < kPartTokens; ++t) AddToken(begin + t);
+      for (int64_t t = 0; t < kPartTokens; ++t) all.AddToken(begin + t);
       return;
     }
     for (int64_t t = begin; t < Min(tokens, begin + kPartTokens); ++t) {
       if (first) {
         for (int i = 0; i < kHalfRows; i += 16) _mm512_storeu_ps(totals + t * stride + i, _mm512_setzero_ps());
       }
-      AddToken(t);
+      all.AddToken(t);
     }
   }
 
@@ -89,8 +90,10 @@ struct PendingPanel {
   [[gnu::always_inline]] inline void ExpandSome() {
     if (quads < kQuads) return;
     const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+    PendingPanel rest = *this;  // in registers, whatever the panel is written
 #pragma GCC unroll 8
-    for (int i = 0; i < kQuads; ++i) ExpandQuad(expander);
+    for (int i = 0; i < kQuads; ++i) rest.ExpandQuad(expander);
+    *this = rest;
   }
   void ExpandRest() {
     const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
@@ -227,14 +230,6 @@ class Pass {
     }
   }
 
-  // One token's, up to whole steps.
-  static void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
-    for (int64_t i = 0; i < cols; i += 32) {
-      const auto mask = static_cast<__mmask32>(cols - i >= 32 ? ~0u : (1u << (cols - i)) - 1);
-      _mm512_store_si512(to + i, _mm512_maskz_loadu_epi16(mask, x + i));
-    }
-  }
-
   void FinishPanel() { panel_.ExpandRest(); }
 
   struct TileInputs {
@@ -331,12 +326,8 @@ class Pass {
 
   void Store() const {
     for (int64_t t = 0; t < tokens_; ++t) {
-      for (int64_t r = 0; r < rows_; r += 16) {
-        const __mmask16 lanes = FirstLanes(rows_ - r);
-        float* out = y_ + t * p_.y_stride + r;
-        __m512 sum = _mm512_load_ps(scratch_.totals[r / kRowGroup][t] + r % kRowGroup);
-        if (p_.add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out));
-        _mm512_mask_storeu_ps(out, lanes, sum);
+      for (int64_t r = 0; r < rows_; r += kRowGroup) {
+        StoreTotals(p_, scratch_.totals[r / kRowGroup][t], Min(kRowGroup, rows_ - r), y_ + t * p_.y_stride + r);
       }
     }
   }

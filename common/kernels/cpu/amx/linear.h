@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/few_tokens.h"
 #include "common/kernels/cpu/amx/gemm.h"
 #include "common/kernels/cpu/amx/gemv.h"
 
@@ -12,6 +13,8 @@ static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end
   const FlushDenormals flush;
   if (p.tokens == 1) {
     MultiplyToken(p, row_begin, row_end);
+  } else if (p.tokens > 1 && p.tokens <= kFewTokens) {
+    MultiplyFewTokens<Tiles>(p, row_begin, row_end);
   } else if (p.tokens > 1) {
     MultiplyTokens<Tiles>(p, row_begin, row_end);
   }

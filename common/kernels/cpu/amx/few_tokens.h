@@ -1,0 +1,211 @@
+// 2 to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in the order in
+// which they lie. FP8 weights are expanded into a BF16 panel a little more than a step ahead of their products.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
+
+namespace moestro::amx {
+
+constexpr int64_t kFewTokens = 16;
+constexpr int kGroupTiles = 4;
+constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // of a group's FP8 weights
+constexpr int64_t kStepsOfBlock = kScaleBlock / kStepInputs;
+
+// Two quads, of a step's eight: what is expanded at a time, and how far ahead of the products that is.
+constexpr int64_t kPartQuads = 2;
+constexpr int64_t kStepParts = kStepQuads / kPartQuads;
+constexpr int64_t kLeadParts = 5;
+
+// From a row of a panel, two inputs of 16 weight rows, to the next.
+constexpr int64_t kPanelRowBytes = 128;
+constexpr int64_t kPageBytes = 4096;
+
+struct FewTokensScratch {
+  // Tiles 0 and 1 of the steps' panels, then 2 and 3. A panel lies where its codes lie in their page, two lines lower:
+  // a load that agrees in the page offset with an earlier store waits until that is done, whatever the page. So here no
+  // code waits for stores that are still under way, and products do not wait for those of the panel behind theirs.
+  // Anywhere else stores and the reading of memory do not overlap.
+  alignas(kPageBytes) uint8_t panels[2][2 * kPageBytes];
+  alignas(64) uint16_t inputs[kFewTokens][kScaleBlock];
+  alignas(64) float sums[kFewTokens][kRowGroup];
+  alignas(64) float totals[kFewTokens][kRowGroup];
+};
+
+namespace {  // for internal linkage of the members
+
+template <typename Tiles>
+class FewTokens {
+ public:
+  // Rows [row, row + rows), at most a group.
+  FewTokens(const Problem& p, FewTokensScratch& scratch, int64_t row, int64_t rows)
+      : p_(p), scratch_(scratch), weights_(p.weights(row, 0)), row_(row), rows_(rows) {}
+
+  void Run() {
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+    for (int64_t part = 0; part < kLeadParts; ++part) ExpandPart(expander, part);
+    for (int64_t block = 0; block < p_.blocks(); ++block) {
+      const TileInputs x = InputsOf(block);
+      Tiles::template Zero<0>();
+      Tiles::template Zero<1>();
+      Tiles::template Zero<2>();
+      Tiles::template Zero<3>();
+      const int64_t end = Min(steps_, (block + 1) * kStepsOfBlock);
+      for (int64_t step = block * kStepsOfBlock; step < end; ++step) {
+        if (step == whole_steps_) MakeLastPanel();
+        Multiply(expander, step, {x.x + step % kStepsOfBlock * kStepInputs, x.stride});
+      }
+      AddSums(block);
+    }
+    Store();
+  }
+
+ private:
+  struct TileInputs {
+    const uint16_t* x;
+    int64_t stride;  // bytes
+  };
+
+  // Copies where columns end inside of a step, or where there are tokens for some of a tile's rows only.
+  TileInputs InputsOf(int64_t block) {
+    const uint16_t* x = p_.x + block * kScaleBlock;
+    const int64_t cols = p_.cols(block);
+    if (p_.tokens == kFewTokens && cols % kStepInputs == 0) return {x, p_.x_stride * 2};
+    for (int64_t t = 0; t < p_.tokens; ++t) CopyInputs(x + t * p_.x_stride, cols, scratch_.inputs[t]);
+    return {scratch_.inputs[0], kScaleBlock * 2};
+  }
+
+  const uint8_t* Weights(int64_t step) const { return weights_ + step * kStepCodeBytes * p_.column_bytes(); }
+
+  // Of 16 rows, a tile of the step's panel.
+  uint8_t* Panel(int64_t step, int tile) const {
+    const auto at = reinterpret_cast<uintptr_t>(weights_ + step * kStepCodeBytes - kPanelRowBytes);
+    return scratch_.panels[tile / 2] + at % kPageBytes + tile * 64;
+  }
+
+  void ExpandPart(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
+    if (part >= parts_) return;
+    const int64_t step = part / kStepParts;
+    ExpandQuads<kPartQuads>(expander, step, part % kStepParts * kPartQuads);
+  }
+
+  template <int64_t kQuads>
+  [[gnu::always_inline]] inline void ExpandQuads(const avx512_bf16::Fp8Expander& expander, int64_t step,
+                                                 int64_t quad) const {
+    const uint8_t* codes = Weights(step) + quad * kPairBytes;
+    uint8_t* const panels[] = {Panel(step, 0) + quad * 2 * kPanelRowBytes, Panel(step, 2) + quad * 2 * kPanelRowBytes};
+#pragma GCC unroll 8
+    for (int i = 0; i < kQuads * kGroupTiles; ++i) {
+      const uint8_t* line = codes + i * 64;
+      PrefetchNear(line + kNearBytes);
+      PrefetchFar(line + far_bytes_);
+      __m512i inputs01, inputs23;
+      avx512_bf16::Expand(expander, line, &inputs01, &inputs23);
+      uint8_t* to = panels[i % kGroupTiles / 2] + i % 2 * 64 + i / kGroupTiles * 2 * kPanelRowBytes;
+      _mm512_store_si512(to, inputs01);
+      _mm512_store_si512(to + kPanelRowBytes, inputs23);
+    }
+  }
+
+  // Of the step in which the columns end: the weights that there are, then zeros.
+  void MakeLastPanel() const {
+    const int64_t inputs = PaddedCols(p_.w.cols - whole_steps_ * kStepInputs);
+    if (p_.is_fp8()) {
+      const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+      for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1>(expander, whole_steps_, quad);
+    }
+    for (int64_t pair = p_.is_fp8() ? inputs / 2 : 0; pair < kStepInputs / 2; ++pair) {
+      for (int tile = 0; tile < kGroupTiles; ++tile) {
+        const __m512i weights = pair < inputs / 2
+                                    ? _mm512_loadu_si512(Weights(whole_steps_) + pair * kPairBytes + tile * 64)
+                                    : _mm512_setzero_si512();
+        _mm512_store_si512(Panel(whole_steps_, tile) + pair * kPanelRowBytes, weights);
+      }
+    }
+  }
+
+  void Multiply(const avx512_bf16::Fp8Expander& expander, int64_t step, const TileInputs& x) {
+    const bool in_panel = p_.is_fp8() || step == whole_steps_;
+    const int64_t stride = in_panel ? kPanelRowBytes : kPairBytes;
+    const uint8_t* first = in_panel ? Panel(step, 0) : Weights(step);
+    const uint8_t* third = in_panel ? Panel(step, 2) : Weights(step) + 128;
+    const int64_t part = step * kStepParts;
+    Tiles::template Load<4>(x.x, x.stride);
+    Tiles::template Load<5>(first, stride);
+    Tiles::template AddProduct<0, 4, 5>();
+    Beside(expander, part);
+    Tiles::template Load<6>(first + 64, stride);
+    Tiles::template AddProduct<1, 4, 6>();
+    Beside(expander, part + 1);
+    Tiles::template Load<7>(third, stride);
+    Tiles::template AddProduct<2, 4, 7>();
+    Beside(expander, part + 2);
+    Tiles::template Load<5>(third + 64, stride);
+    Tiles::template AddProduct<3, 4, 5>();
+    Beside(expander, part + 3);
+  }
+
+  // What goes on beside a tile product: a part of a panel, or fetching BF16 weights, which are used where they lie.
+  void Beside(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
+    if (p_.is_fp8()) return ExpandPart(expander, part + kLeadParts);
+    constexpr int kLines = kPartQuads * 2 * kPairBytes / 64;
+    const uint8_t* line = weights_ + part * kLines * 64;
+#pragma GCC unroll 16
+    for (int i = 0; i < kLines; ++i) {
+      PrefetchNear(line + i * 64 + kNearBytes);
+      PrefetchFar(line + i * 64 + far_bytes_);
+    }
+  }
+
+  void AddSums(int64_t block) {
+    constexpr int64_t kStride = sizeof scratch_.sums[0];
+    Tiles::template Store<0>(scratch_.sums[0], kStride);
+    Tiles::template Store<1>(scratch_.sums[0] + 16, kStride);
+    Tiles::template Store<2>(scratch_.sums[0] + 32, kStride);
+    Tiles::template Store<3>(scratch_.sums[0] + 48, kStride);
+    const __m512 scale = _mm512_set1_ps(p_.scale(row_, block));
+    for (int64_t t = 0; t < p_.tokens; ++t) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kRowGroup; i += 16) {
+        const __m512 before = block == 0 ? _mm512_setzero_ps() : _mm512_load_ps(scratch_.totals[t] + i);
+        _mm512_store_ps(scratch_.totals[t] + i, _mm512_fmadd_ps(_mm512_load_ps(scratch_.sums[t] + i), scale, before));
+      }
+    }
+  }
+
+  void Store() const {
+    for (int64_t t = 0; t < p_.tokens; ++t) {
+      StoreTotals(p_, scratch_.totals[t], rows_, p_.y + t * p_.y_stride + row_);
+    }
+  }
+
+  const Problem& p_;
+  FewTokensScratch& scratch_;
+  const uint8_t* weights_;
+  int64_t row_;
+  int64_t rows_;
+  int64_t far_bytes_ = p_.far_bytes();
+  int64_t steps_ = CeilDiv(p_.w.cols, kStepInputs);
+  int64_t whole_steps_ = p_.w.cols / kStepInputs;
+  int64_t parts_ = p_.is_fp8() ? whole_steps_ * kStepParts : 0;  // to be expanded
+};
+
+}  // namespace
+
+template <typename Tiles>
+static inline void MultiplyFewTokens(const Problem& p, int64_t row_begin, int64_t row_end) {
+  Tiles::Configure();
+  FewTokensScratch scratch;
+  for (int64_t t = p.tokens; t < kFewTokens; ++t) {
+    for (int i = 0; i < kScaleBlock; i += 32) _mm512_store_si512(scratch.inputs[t] + i, _mm512_setzero_si512());
+  }
+  for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
+    FewTokens<Tiles>(p, scratch, row, Min(kRowGroup, row_end - row)).Run();
+  }
+}
+
+}  // namespace moestro::amx
