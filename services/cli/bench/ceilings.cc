@@ -1,8 +1,8 @@
 #include "services/cli/bench/ceilings.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ Work Ceilings::Read(const uint8_t* data, int64_t bytes) const {
   return {.run = [this, data, bytes] {
     pool_.Run(CeilDiv(bytes, kChunkBytes), [&](int64_t chunk, int) {
       const int64_t begin = chunk * kChunkBytes;
-      const uint64_t value = probes_.read(data + begin, std::min(kChunkBytes, bytes - begin), prefetch_bytes_);
+      const uint64_t value = probes_.read(data + begin, std::min(kChunkBytes, bytes - begin), read_ahead_);
       sink.fetch_xor(value, std::memory_order_relaxed);
     });
     return static_cast<double>(bytes);
@@ -55,16 +55,25 @@ Work Ceilings::Dot(const Probes& probes) const {
 }
 
 void Ceilings::Calibrate(const RoundTimer& timer, const uint8_t* data, int64_t bytes) {
-  constexpr std::array<int64_t, 5> kDistances = {0, 1024, 2048, 4096, 8192};
-  std::array<Ceilings, kDistances.size()> candidates = {*this, *this, *this, *this, *this};
+  // Into L1 alone is enough for some CPUs; others have too few buffers for lines on their way to L1.
+  constexpr ReadAhead kCandidates[] = {{},
+                                       {.l1 = 1024},
+                                       {.l1 = 2048},
+                                       {.l1 = 4096},
+                                       {.l1 = 8192},
+                                       {.l1 = 1024, .l2 = 4096},
+                                       {.l2 = 4096},
+                                       {.l1 = 2048, .l2 = 4096},
+                                       {.l1 = 2048, .l2 = 8192}};
+  std::vector<Ceilings> candidates(std::size(kCandidates), *this);
   std::vector<Work> works;
-  for (size_t i = 0; i < kDistances.size(); ++i) {
-    candidates[i].prefetch_bytes_ = kDistances[i];
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].read_ahead_ = kCandidates[i];
     works.push_back(candidates[i].Read(data, bytes));
   }
   const std::vector<Series> series = timer.Measure(works);
   const auto best = std::ranges::max_element(series, {}, [](const Series& s) { return AmountPerSecond(s).median; });
-  prefetch_bytes_ = kDistances[best - series.begin()];
+  read_ahead_ = kCandidates[best - series.begin()];
 }
 
 static absl::StatusOr<Findings> MeasureDots(BenchContext& context) {

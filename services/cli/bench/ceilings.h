@@ -23,7 +23,7 @@ class Ceilings {
   // Tries prefetch distances on [data, data + bytes) and keeps the fastest: whichever way of reading suits the machine
   // best is its ceiling.
   void Calibrate(const RoundTimer& timer, const uint8_t* data, int64_t bytes);
-  int64_t prefetch_bytes() const { return prefetch_bytes_; }
+  const ReadAhead& read_ahead() const { return read_ahead_; }
 
   // All threads read [data, data + bytes) once. In bytes. data on a 64-byte boundary, bytes a multiple of 256.
   Work Read(const uint8_t* data, int64_t bytes) const;
@@ -44,7 +44,7 @@ class Ceilings {
   WorkerPool& pool_;
   const Probes& probes_;
   const Probes& vectors_;
-  int64_t prefetch_bytes_ = 4096;
+  ReadAhead read_ahead_;
 };
 
 }  // namespace moestro::bench

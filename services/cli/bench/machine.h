@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "services/cli/bench/memory.h"
+#include "services/cli/bench/probes/probes.h"
 
 namespace moestro::bench {
 
@@ -21,7 +22,7 @@ struct Machine {
   std::string kernels_isa;           // which table of kernels ran
   std::string probes_isa;            // which ceilings
   std::string dot_instruction;
-  int64_t read_prefetch_bytes = 0;  // distance at which the read ceiling was best
+  ReadAhead read_ahead;  // with which the read ceiling was best
   std::string compiler;
   std::string build;  // build type
   std::string version;

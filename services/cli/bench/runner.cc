@@ -122,7 +122,7 @@ absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
   report.machine.kernels_isa = std::string(kernels->isa);
   report.machine.probes_isa = ceilings.probes().isa;
   report.machine.dot_instruction = ceilings.probes().dot_instruction;
-  report.machine.read_prefetch_bytes = ceilings.prefetch_bytes();
+  report.machine.read_ahead = ceilings.read_ahead();
   report.settings = {.preset = options.preset,
                      .threads = pool.threads(),
                      .rounds = timing.rounds,

@@ -6,14 +6,18 @@ namespace moestro::bench {
 
 static inline __m256i Load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
-static uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
+template <_mm_hint kHint>
+static inline void Prefetch128(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), kHint);
+  _mm_prefetch(reinterpret_cast<const char*>(p + 64), kHint);
+}
+
+static uint64_t Read(const uint8_t* data, int64_t bytes, const ReadAhead& ahead) {
+  const ReadAhead by = ahead;  // in registers
   __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
   for (int64_t i = 0; i < bytes; i += 128) {
-    if (prefetch_bytes != 0) {
-      const auto* ahead = reinterpret_cast<const char*>(data + i + prefetch_bytes);
-      _mm_prefetch(ahead, _MM_HINT_T0);
-      _mm_prefetch(ahead + 64, _MM_HINT_T0);
-    }
+    if (by.l1 != 0) Prefetch128<_MM_HINT_T0>(data + i + by.l1);
+    if (by.l2 != 0) Prefetch128<_MM_HINT_T1>(data + i + by.l2);
     a = _mm256_xor_si256(a, Load(data + i));
     b = _mm256_xor_si256(b, Load(data + i + 32));
     c = _mm256_xor_si256(c, Load(data + i + 64));

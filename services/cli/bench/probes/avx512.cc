@@ -4,16 +4,18 @@
 
 namespace moestro::bench {
 
-uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
+template <_mm_hint kHint>
+static inline void Prefetch256(const uint8_t* p) {
+#pragma GCC unroll 4
+  for (int line = 0; line < 256; line += 64) _mm_prefetch(reinterpret_cast<const char*>(p + line), kHint);
+}
+
+uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, const ReadAhead& ahead) {
+  const ReadAhead by = ahead;  // in registers
   __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
   for (int64_t i = 0; i < bytes; i += 256) {
-    if (prefetch_bytes != 0) {
-      const auto* ahead = reinterpret_cast<const char*>(data + i + prefetch_bytes);
-      _mm_prefetch(ahead, _MM_HINT_T0);
-      _mm_prefetch(ahead + 64, _MM_HINT_T0);
-      _mm_prefetch(ahead + 128, _MM_HINT_T0);
-      _mm_prefetch(ahead + 192, _MM_HINT_T0);
-    }
+    if (by.l1 != 0) Prefetch256<_MM_HINT_T0>(data + i + by.l1);
+    if (by.l2 != 0) Prefetch256<_MM_HINT_T1>(data + i + by.l2);
     a = _mm512_xor_si512(a, _mm512_load_si512(data + i));
     b = _mm512_xor_si512(b, _mm512_load_si512(data + i + 64));
     c = _mm512_xor_si512(c, _mm512_load_si512(data + i + 128));

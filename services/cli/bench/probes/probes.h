@@ -6,12 +6,18 @@
 
 namespace moestro::bench {
 
+// How far ahead reading prefetches, in bytes; 0: not at all, the hardware does.
+struct ReadAhead {
+  int64_t l1 = 0;
+  int64_t l2 = 0;
+};
+
 struct Probes {
   const char* isa;
 
-  // Reads every byte of [data, data + bytes) once, prefetching `prefetch_bytes` ahead (0: left to the hardware). The
-  // result depends on every byte. data on a 64-byte boundary, bytes a multiple of 256.
-  uint64_t (*read)(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes);
+  // Reads every byte of [data, data + bytes) once. The result depends on every byte. data on a 64-byte boundary, bytes
+  // a multiple of 256.
+  uint64_t (*read)(const uint8_t* data, int64_t bytes, const ReadAhead& ahead);
 
   // Copies with stores that bypass the caches where the instruction set has them, so that a byte copied is one byte
   // read and one written. Both on a 64-byte boundary, bytes a multiple of 256.
@@ -30,7 +36,7 @@ extern const Probes kProbesAvx512Bf16;  // vdpbf16ps
 extern const Probes kProbesAmx;         // tdpbf16ps; the rest as for AVX-512
 
 // What the probes for AVX-512 share with those for AMX.
-uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes);
+uint64_t ReadAvx512(const uint8_t* data, int64_t bytes, const ReadAhead& ahead);
 void CopyAvx512(uint8_t* to, const uint8_t* from, int64_t bytes);
 
 }  // namespace moestro::bench

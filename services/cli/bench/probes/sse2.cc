@@ -7,10 +7,12 @@ namespace {
 
 __m128i Load(const uint8_t* p) { return _mm_load_si128(reinterpret_cast<const __m128i*>(p)); }
 
-uint64_t Read(const uint8_t* data, int64_t bytes, int64_t prefetch_bytes) {
+uint64_t Read(const uint8_t* data, int64_t bytes, const ReadAhead& ahead) {
+  const ReadAhead by = ahead;  // in registers
   __m128i a = _mm_setzero_si128(), b = a, c = a, d = a;
   for (int64_t i = 0; i < bytes; i += 64) {
-    if (prefetch_bytes != 0) _mm_prefetch(reinterpret_cast<const char*>(data + i + prefetch_bytes), _MM_HINT_T0);
+    if (by.l1 != 0) _mm_prefetch(reinterpret_cast<const char*>(data + i + by.l1), _MM_HINT_T0);
+    if (by.l2 != 0) _mm_prefetch(reinterpret_cast<const char*>(data + i + by.l2), _MM_HINT_T1);
     a = _mm_xor_si128(a, Load(data + i));
     b = _mm_xor_si128(b, Load(data + i + 16));
     c = _mm_xor_si128(c, Load(data + i + 32));

@@ -100,11 +100,11 @@ TEST(Probes, ReadDependsOnEveryByteAndCopyCopies) {
   const auto to = HugeBuffer::Allocate(kBytes);
   ASSERT_TRUE(from.ok() && to.ok());
   for (const Probes* probes : UsableProbes()) {
-    for (const int64_t prefetch : {0, 1024}) {
-      const uint64_t before = probes->read(from->data(), kBytes, prefetch);
+    for (const ReadAhead& ahead : {ReadAhead{}, ReadAhead{.l1 = 1024, .l2 = 4096}}) {
+      const uint64_t before = probes->read(from->data(), kBytes, ahead);
       for (int64_t i = 0; i < kBytes; ++i) {
         from->data()[i] ^= 1;
-        EXPECT_NE(probes->read(from->data(), kBytes, prefetch), before) << probes->isa << " byte " << i;
+        EXPECT_NE(probes->read(from->data(), kBytes, ahead), before) << probes->isa << " byte " << i;
         from->data()[i] ^= 1;
       }
     }
