@@ -228,8 +228,9 @@ class FlashAttention::Impl {
     const KvBlock kv = source({.run = unit.run,
                                .block = block,
                                .kv_head = unit.kv_head + k,
+                               .kv_heads = {unit.kv_head, unit.kv_head + unit.kv_heads},
                                .tokens = tokens,
-                               .more = !last && k + 1 == unit.kv_heads,
+                               .more = !last,
                                .worker = worker});
     // Rows that stand before the block see nothing of it.
     const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
@@ -261,8 +262,9 @@ class FlashAttention::Impl {
       if (rescale == 1) continue;  // no new maximum: so it is in most blocks
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
-    kernels_.linear_add({DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr}, scratch.weights.get(),
-                        kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
+    kernels_.linear_add(
+        {DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr, kv.prefetch_beside_values},
+        scratch.weights.get(), kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
   void Merge(const Unit& unit, const AttentionSums& part, AttentionSums& total) {

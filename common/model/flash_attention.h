@@ -47,7 +47,10 @@ struct QueryRun {
 struct KvBlock {
   const uint8_t* keys = nullptr;
   const uint8_t* values = nullptr;
-  const uint8_t* prefetch = nullptr;  // hint: memory that the next block will be made from; null if it is what follows
+  // Hints: memory that the next blocks will be made from, of as many bytes as keys and values have; null if it is what
+  // follows keys or values.
+  const uint8_t* prefetch = nullptr;
+  const uint8_t* prefetch_beside_values = nullptr;
 };
 
 // Softmax-weighted sums of values over some of the blocks that queries see: value sums still to be divided by
@@ -63,13 +66,15 @@ struct AttentionSums {
 class FlashAttention {
  public:
   // A run's KV block `block` (positions from block * kAttentionBlock on, `tokens` of them needed) for one kv_head. The
-  // result must stay valid until the same worker asks again. Called on the workers, concurrently.
+  // worker asks for those of `kv_heads` one after the other, then perhaps for the same of the next block. The result
+  // must stay valid until the same worker asks again. Called on the workers, concurrently.
   struct BlockRequest {
     int64_t run = 0;  // index into the runs
     int64_t block = 0;
     int64_t kv_head = 0;
+    IndexRange kv_heads;
     int64_t tokens = 0;
-    bool more = false;  // whether this worker will ask for the run's next block next
+    bool more = false;  // whether the run's next block comes after this one's kv_heads
     int worker = 0;
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;

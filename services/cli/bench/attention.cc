@@ -85,13 +85,13 @@ class GqaDecode : public Decode {
 };
 
 // The same from a cache that holds a row for each token, keys of all kv heads and then values, as the engine's does: a
-// worker packs each kv head's block.
+// worker packs a block for all kv heads that it attends to, so that it reads the rows as they lie.
 class GqaRowsDecode : public Decode {
  public:
   explicit GqaRowsDecode(BenchContext& context)
       : Decode(context, GqaShape(), kAttentionBlock * 2 * kGqaHeads * kGqaDim * 2) {
     for (int i = 0; i < context.pool.threads(); ++i) {
-      packed_.push_back({Buffer<uint8_t>(PackedBlockBytes(kGqaDim)), Buffer<uint8_t>(PackedBlockBytes(kGqaDim))});
+      packed_.push_back({Buffer<uint8_t>(kGqaHeads * kHeadBytes), Buffer<uint8_t>(kGqaHeads * kHeadBytes)});
     }
   }
 
@@ -103,12 +103,19 @@ class GqaRowsDecode : public Decode {
 
   KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
     constexpr int64_t kRow = 2 * kGqaHeads * kGqaDim;
-    const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_head * kGqaDim;
     const Packed& packed = packed_[request.worker];
-    context_.kernels.pack_keys(keys, kRow, request.tokens, kGqaDim, packed.keys.get());
-    context_.kernels.pack_values(keys + kRow / 2, kRow, request.tokens, kGqaDim, packed.values.get());
-    return {packed.keys.get(), packed.values.get(), request.more ? block + block_bytes_ : block};
+    if (request.kv_head == request.kv_heads.begin) {
+      const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_head * kGqaDim;
+      const int64_t width = request.kv_heads.size() * kGqaDim;
+      context_.kernels.pack_keys(keys, kRow, request.tokens, width, packed.keys.get());
+      context_.kernels.pack_values(keys + kRow / 2, kRow, request.tokens, width, packed.values.get());
+    }
+    const int64_t i = request.kv_head - request.kv_heads.begin;
+    const uint8_t* next = (request.more ? block + block_bytes_ : block) + i * 2 * kHeadBytes;
+    return {packed.keys.get() + i * kHeadBytes, packed.values.get() + i * kHeadBytes, next, next + kHeadBytes};
   }
+
+  static constexpr int64_t kHeadBytes = kAttentionBlock * kGqaDim * 2;  // of keys, or values, packed or not
 
   std::vector<Packed> packed_;  // by worker
 };
