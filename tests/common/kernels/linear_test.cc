@@ -92,10 +92,19 @@ Activations RandomActivations(int64_t tokens, int64_t cols) {
   return a;
 }
 
+// Leaves NaN, in any format, where the next call's local variables will lie: what a kernel forgets to write shows
+// itself.
+[[gnu::noinline]] void DirtyStack() {
+  uint8_t garbage[512 << 10];
+  std::memset(garbage, 0xff, sizeof garbage);
+  asm volatile("" : : "r"(garbage) : "memory");
+}
+
 // Outputs [tokens, rows + 3]; the extra columns must stay untouched.
 std::vector<float> RunLinear(const CpuKernels& kernels, const PackedMatrix& w, const Activations& a, int64_t tokens,
                              int64_t row_begin, int64_t row_end) {
   std::vector<float> y(static_cast<size_t>(tokens * (w.rows + 3)), kUntouched);
+  DirtyStack();
   kernels.linear(w, a.x.data(), a.stride, tokens, y.data(), w.rows + 3, row_begin, row_end);
   return y;
 }

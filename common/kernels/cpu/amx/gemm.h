@@ -212,7 +212,7 @@ class Pass {
     if (p_.is_fp8()) {
       panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes()};
     } else if (!IsWhole(place)) {
-      CopyWeights(Weights(place), CeilDiv(cols, 2), scratch_.panels[i]);
+      CopyWeights(Weights(place), PaddedCols(cols) / 2, scratch_.panels[i]);
     }
     if (!IsWhole(place)) {
       const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
