@@ -16,9 +16,8 @@ std::vector<Section> ReportSections() {
        "fast as the paper's post-scaling kernel (its figures 9 and 10) a product is done, whatever its format. GB/s "
        "count the weights in each kernel's own format."},
       {"gemm", "GEMM",
-       "Several tokens through linear layers, all threads. The ratio is to chains of the dot-product instruction on "
-       "all "
-       "threads."},
+       "Several tokens through linear layers, all threads. The ratio is to chains of the dot-product instruction of "
+       "vectors on all threads; where kernels use tiles, also to what these could do."},
       {"elementwise", "The other kernels",
        "All threads, inputs streamed from DRAM, outputs kept in cache: bytes read a second to plain reading. A kernel "
        "near 1 never holds up a layer; in the engine most of their inputs come from a cache."},

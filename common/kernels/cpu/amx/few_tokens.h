@@ -83,8 +83,8 @@ class FewTokens {
 
   // Of 16 rows, a tile of the step's panel.
   uint8_t* Panel(int64_t step, int tile) const {
-    const auto at = reinterpret_cast<uintptr_t>(weights_ + step * kStepCodeBytes - kPanelRowBytes);
-    return scratch_.panels[tile / 2] + at % kPageBytes + tile * 64;
+    const uintptr_t codes = reinterpret_cast<uintptr_t>(weights_) + static_cast<uintptr_t>(step * kStepCodeBytes);
+    return scratch_.panels[tile / 2] + (codes - kPanelRowBytes) % kPageBytes + tile * 64;
   }
 
   void ExpandPart(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
