@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::amx {
@@ -26,6 +27,15 @@ static inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }
 [[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// A tile of 16 rows x 4 FP8 inputs (fp8.h), loaded once: the two table look-ups overwrite their indices, so the
+// compiler would load it for each of its three uses. 1.03 to 1.08 times as fast, also from DRAM.
+[[gnu::always_inline]] static inline void ExpandTile(const avx512_bf16::Fp8Expander& expander, const uint8_t* tile,
+                                                     __m512i* inputs01, __m512i* inputs23) {
+  __m512i codes = _mm512_loadu_si512(tile);
+  __asm__("" : "+v"(codes));
+  avx512_bf16::ExpandCodes(expander, codes, inputs01, inputs23);
 }
 
 // The call's arguments (kernels.h).

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
-#include "common/kernels/cpu/avx512_bf16/fp8.h"
 
 namespace moestro::amx {
 
@@ -104,7 +103,7 @@ class FewTokens {
       PrefetchNear(line + kNearBytes);
       PrefetchFar(line + far_bytes_);
       __m512i inputs01, inputs23;
-      avx512_bf16::Expand(expander, line, &inputs01, &inputs23);
+      ExpandTile(expander, line, &inputs01, &inputs23);
       uint8_t* to = panels[i % kGroupTiles / 2] + i % 2 * 64 + i / kGroupTiles * 2 * kPanelRowBytes;
       _mm512_store_si512(to, inputs01);
       _mm512_store_si512(to + kPanelRowBytes, inputs23);

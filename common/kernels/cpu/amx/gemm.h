@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
-#include "common/kernels/cpu/avx512_bf16/fp8.h"
 
 namespace moestro::amx {
 
@@ -107,7 +106,7 @@ struct PendingPanel {
       PrefetchNear(weights + v * 64 + kNearBytes);
       PrefetchFar(weights + v * 64 + far_bytes);
       __m512i inputs01, inputs23;
-      avx512_bf16::Expand(expander, weights + v * 64, &inputs01, &inputs23);
+      ExpandTile(expander, weights + v * 64, &inputs01, &inputs23);
       _mm512_store_si512(panel + v * 64, inputs01);
       _mm512_store_si512(panel + kHalfPairBytes + v * 64, inputs23);
     }

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
-#include "common/kernels/cpu/avx512_bf16/fp8.h"
 
 namespace moestro::amx {
 
@@ -25,7 +24,7 @@ struct Fp8Quads {
                                          __m512i* w23) const {
     PrefetchNear(quad + v * 64 + kNearBytes);
     PrefetchFar(quad + v * 64 + far_bytes);
-    avx512_bf16::Expand(expander, quad + v * 64, w01, w23);
+    ExpandTile(expander, quad + v * 64, w01, w23);
   }
 };
 struct Bf16Quads {

@@ -53,14 +53,17 @@ static inline Fp8Expander MakeFp8Expander() {
           _mm512_load_si512(kFp8Tables.high + 64), _mm512_set1_epi8(static_cast<char>(0x80))};
 }
 
-static inline void Expand(const Fp8Expander& e, const uint8_t* tile, __m512i* inputs01, __m512i* inputs23) {
+static inline void ExpandCodes(const Fp8Expander& e, __m512i codes, __m512i* inputs01, __m512i* inputs23) {
   constexpr int kOrWithMasked = 0xf8;  // a | (b & c)
-  const __m512i codes = _mm512_loadu_si512(tile);
   const __m512i low = _mm512_permutex2var_epi8(e.low0, codes, e.low1);
   const __m512i magnitude = _mm512_permutex2var_epi8(e.high0, codes, e.high1);
   const __m512i high = _mm512_ternarylogic_epi64(magnitude, codes, e.sign, kOrWithMasked);
   *inputs01 = _mm512_unpacklo_epi8(low, high);
   *inputs23 = _mm512_unpackhi_epi8(low, high);
+}
+
+static inline void Expand(const Fp8Expander& e, const uint8_t* tile, __m512i* inputs01, __m512i* inputs23) {
+  ExpandCodes(e, _mm512_loadu_si512(tile), inputs01, inputs23);
 }
 
 }  // namespace moestro::avx512_bf16
