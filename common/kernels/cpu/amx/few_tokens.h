@@ -1,4 +1,4 @@
-// 2 to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in the order in
+// 3 to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in the order in
 // which they lie. FP8 weights are expanded into a BF16 panel a little more than a step ahead of their products.
 #pragma once
 

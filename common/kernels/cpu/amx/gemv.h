@@ -1,6 +1,6 @@
-// One token, by vector instructions: the sums of a tile product (tiles.h), in the same order, so with the same bits. A
-// token alone leaves tiles idle; what it costs to expand weights into memory for them and to load them from there, is
-// more than the multiply-adds cost.
+// One or two tokens, by vector instructions: the sums of a tile product (tiles.h), in the same order, so with the same
+// bits. So few tokens leave tiles idle; what it costs to expand weights into memory for them and to load them from
+// there, is more than the multiply-adds cost.
 #pragma once
 
 #include <immintrin.h>
@@ -43,6 +43,16 @@ struct Bf16Quads {
 
 }  // namespace
 
+// f(token, vector) for all of both, unrolled: an array that is indexed by a variable is kept in memory.
+template <int kTokens, typename F>
+[[gnu::always_inline]] static inline void ForAll(F f) {
+#pragma GCC unroll 4
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) f(t, v);
+  }
+}
+
 [[gnu::always_inline]] static inline __m512 Even(__m512i pairs) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
 }
@@ -59,71 +69,73 @@ static inline void WidenInputs(const uint16_t* x, int64_t n, float* out) {
   }
 }
 
-// The sums of a block of the 64 rows at `weights`, `quads` times 4 inputs.
-template <typename Quads>
+// sums[token]: of a block of the 64 rows at `weights`, `quads` times 4 inputs.
+template <int kTokens, typename Quads>
 [[gnu::always_inline]] static inline void SumBlock(const Quads& source, const uint8_t* weights, int64_t quads,
-                                                   const float* x, int64_t far_bytes, __m512 (&sums)[kVectors]) {
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) sums[v] = _mm512_setzero_ps();
+                                                   const float (&x)[kTokens][kScaleBlock], int64_t far_bytes,
+                                                   __m512 (&sums)[kTokens][kVectors]) {
+  ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) { sums[t][v] = _mm512_setzero_ps(); });
   for (int64_t begin = 0; begin < quads; begin += kStepQuads) {
-    __m512 even[kVectors], odd[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) even[v] = odd[v] = _mm512_setzero_ps();
+    __m512 even[kTokens][kVectors], odd[kTokens][kVectors];
+    ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) { even[t][v] = odd[t][v] = _mm512_setzero_ps(); });
     const int64_t end = Min(begin + kStepQuads, quads);
     for (int64_t quad = begin; quad < end; ++quad, weights += Quads::kBytes) {
-      const __m512 x0 = _mm512_set1_ps(x[4 * quad]);
-      const __m512 x1 = _mm512_set1_ps(x[4 * quad + 1]);
-      const __m512 x2 = _mm512_set1_ps(x[4 * quad + 2]);
-      const __m512 x3 = _mm512_set1_ps(x[4 * quad + 3]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         __m512i w01, w23;
         source.Get(weights, v, far_bytes, &w01, &w23);
-        even[v] = _mm512_fmadd_ps(Even(w01), x0, even[v]);
-        odd[v] = _mm512_fmadd_ps(Odd(w01), x1, odd[v]);
-        even[v] = _mm512_fmadd_ps(Even(w23), x2, even[v]);
-        odd[v] = _mm512_fmadd_ps(Odd(w23), x3, odd[v]);
+        const __m512 w0 = Even(w01), w1 = Odd(w01), w2 = Even(w23), w3 = Odd(w23);
+#pragma GCC unroll 4
+        for (int t = 0; t < kTokens; ++t) {
+          const float* xt = x[t] + 4 * quad;
+          even[t][v] = _mm512_fmadd_ps(w0, _mm512_set1_ps(xt[0]), even[t][v]);
+          odd[t][v] = _mm512_fmadd_ps(w1, _mm512_set1_ps(xt[1]), odd[t][v]);
+          even[t][v] = _mm512_fmadd_ps(w2, _mm512_set1_ps(xt[2]), even[t][v]);
+          odd[t][v] = _mm512_fmadd_ps(w3, _mm512_set1_ps(xt[3]), odd[t][v]);
+        }
       }
     }
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sums[v] = _mm512_add_ps(sums[v], _mm512_add_ps(even[v], odd[v]));
+    ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
+      sums[t][v] = _mm512_add_ps(sums[t][v], _mm512_add_ps(even[t][v], odd[t][v]));
+    });
   }
 }
 
 // Rows [row, row + rows), at most 64.
-template <typename Quads>
+template <int kTokens, typename Quads>
 static inline void MultiplyGroup(const Problem& p, int64_t row, int64_t rows) {
   const Quads source;
-  alignas(64) float x[kScaleBlock];
-  __m512 totals[kVectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) totals[v] = _mm512_setzero_ps();
+  alignas(64) float x[kTokens][kScaleBlock];
+  __m512 totals[kTokens][kVectors];
+  ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) { totals[t][v] = _mm512_setzero_ps(); });
   const int64_t far_bytes = p.far_bytes();
   for (int64_t block = 0; block < p.blocks(); ++block) {
     const int64_t cols = p.cols(block);
-    WidenInputs(p.x + block * kScaleBlock, cols, x);
-    __m512 sums[kVectors];
+    for (int t = 0; t < kTokens; ++t) WidenInputs(p.x + t * p.x_stride + block * kScaleBlock, cols, x[t]);
+    __m512 sums[kTokens][kVectors];
     SumBlock(source, p.weights(row, block), CeilDiv(cols, 4), x, far_bytes, sums);
     const __m512 scale = _mm512_set1_ps(p.scale(row, block));
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) totals[v] = _mm512_fmadd_ps(sums[v], scale, totals[v]);
+    ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
+      totals[t][v] = _mm512_fmadd_ps(sums[t][v], scale, totals[t][v]);
+    });
   }
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
+  ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
     const __mmask16 lanes = rows > v * 16 ? FirstLanes(rows - v * 16) : __mmask16{0};
-    float* out = p.y + row + v * 16;
-    if (p.add) totals[v] = _mm512_add_ps(totals[v], _mm512_maskz_loadu_ps(lanes, out));
-    _mm512_mask_storeu_ps(out, lanes, totals[v]);
-  }
+    float* out = p.y + t * p.y_stride + row + v * 16;
+    if (p.add) totals[t][v] = _mm512_add_ps(totals[t][v], _mm512_maskz_loadu_ps(lanes, out));
+    _mm512_mask_storeu_ps(out, lanes, totals[t][v]);
+  });
 }
 
-static inline void MultiplyToken(const Problem& p, int64_t row_begin, int64_t row_end) {
+// kTokens == p.tokens
+template <int kTokens>
+static inline void MultiplyByVectors(const Problem& p, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
     const int64_t rows = Min(kRowGroup, row_end - row);
     if (p.is_fp8()) {
-      MultiplyGroup<Fp8Quads>(p, row, rows);
+      MultiplyGroup<kTokens, Fp8Quads>(p, row, rows);
     } else {
-      MultiplyGroup<Bf16Quads>(p, row, rows);
+      MultiplyGroup<kTokens, Bf16Quads>(p, row, rows);
     }
   }
 }

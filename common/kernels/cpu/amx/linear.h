@@ -12,10 +12,12 @@ template <typename Tiles>
 static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end) {
   const FlushDenormals flush;
   if (p.tokens == 1) {
-    MultiplyToken(p, row_begin, row_end);
-  } else if (p.tokens > 1 && p.tokens <= kFewTokens) {
+    MultiplyByVectors<1>(p, row_begin, row_end);
+  } else if (p.tokens == 2) {
+    MultiplyByVectors<2>(p, row_begin, row_end);
+  } else if (p.tokens > 2 && p.tokens <= kFewTokens) {
     MultiplyFewTokens<Tiles>(p, row_begin, row_end);
-  } else if (p.tokens > 1) {
+  } else if (p.tokens > kFewTokens) {
     MultiplyTokens<Tiles>(p, row_begin, row_end);
   }
 }
