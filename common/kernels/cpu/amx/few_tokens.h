@@ -19,6 +19,8 @@ constexpr int64_t kStepsOfBlock = kScaleBlock / kStepInputs;
 constexpr int64_t kPartQuads = 2;
 constexpr int64_t kStepParts = kStepQuads / kPartQuads;
 constexpr int64_t kLeadParts = 5;
+static_assert(kLeadParts <= kStepParts + 1,
+              "what is expanded last in a step may lie where its products were read, no sooner");
 
 // From a row of a panel, two inputs of 16 weight rows, to the next.
 constexpr int64_t kPanelRowBytes = 128;
