@@ -39,7 +39,7 @@ class PackedBlocks {
 
  private:
   // For all kv heads that the worker will ask for, so that rows are read in the order in which they lie. A head alone
-  // would be read in pieces that are a row apart, which share few sets of the caches: half as fast. A head has a
+  // would be read in pieces that are a row apart, which share few sets of the caches: two thirds as fast. A head has a
   // multiple of 64 numbers (CheckSpec), so the matrices of heads side by side are one matrix of the packed layout.
   void Pack(const uint16_t* block, const FlashAttention::BlockRequest& request) const {
     const WorkerScratch& scratch = context_.activations.workers[request.worker];

@@ -320,6 +320,7 @@ TEST_P(LinearTest, LinearAddAddsTheSameSum) {
           const std::vector<float> sum = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
           const std::vector<float> before = RandomFloats(static_cast<int64_t>(sum.size()), 9);
           std::vector<float> y = before;
+          DirtyStack();
           kernels_->linear_add(m.view, a.x.data(), a.stride, tokens, y.data(), rows + 3, 0, rows);
           for (size_t i = 0; i < y.size(); ++i) {
             const bool is_output = static_cast<int64_t>(i) % (rows + 3) < rows;

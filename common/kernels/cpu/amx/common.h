@@ -12,6 +12,7 @@ namespace moestro::amx {
 
 constexpr int64_t kStepInputs = 32;  // of a tile product: what is summed in two chains, then added to the block's sum
 constexpr int64_t kStepQuads = kStepInputs / 4;
+constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kPairBytes = 256;  // of a group: two BF16 inputs, or four FP8 ones
 // Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, of
 // read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB, which occupies the few line

@@ -13,7 +13,6 @@ namespace moestro::amx {
 constexpr int64_t kFewTokens = 16;
 constexpr int kGroupTiles = 4;
 constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // of a group's FP8 weights
-constexpr int64_t kStepsOfBlock = kScaleBlock / kStepInputs;
 
 // Two quads, of a step's eight: what is expanded at a time, and how far ahead of the products that is.
 constexpr int64_t kPartQuads = 2;
@@ -55,10 +54,10 @@ class FewTokens {
       Tiles::template Zero<1>();
       Tiles::template Zero<2>();
       Tiles::template Zero<3>();
-      const int64_t end = Min(steps_, (block + 1) * kStepsOfBlock);
-      for (int64_t step = block * kStepsOfBlock; step < end; ++step) {
+      const int64_t end = Min(steps_, (block + 1) * kBlockSteps);
+      for (int64_t step = block * kBlockSteps; step < end; ++step) {
         if (step == whole_steps_) MakeLastPanel();
-        Multiply(expander, step, {x.x + step % kStepsOfBlock * kStepInputs, x.stride});
+        Multiply(expander, step, {x.x + step % kBlockSteps * kStepInputs, x.stride});
       }
       AddSums(block);
     }

@@ -19,7 +19,6 @@ constexpr int64_t kTileTokens = 16;
 constexpr int64_t kUnitTokens = 2 * kTileTokens;
 constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which so leaves room in L1 for what else is in use
 constexpr int64_t kHalfPairBytes = kPairBytes / 2;
-constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kStepLines = kStepInputs * kHalfRows * 2 / 64;  // of BF16 weights
 
 // Tokens that use an expanded panel: their totals of a group, 16 KiB, stay in L1 from block to block.
