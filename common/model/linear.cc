@@ -6,10 +6,9 @@
 
 namespace moestro {
 
-int64_t TaskGroups(int64_t rows, int64_t groups, int threads) {
-  constexpr int64_t kManyRows = 64;       // with fewer, their inputs stay in the cache from one group to the next
-  constexpr int64_t kTasksPerThread = 8;  // enough that the last ones end at about the same time
-  return rows < kManyRows ? 1 : std::clamp<int64_t>(groups / (kTasksPerThread * threads), 1, kMaxTaskGroups);
+int64_t TaskGroups(int64_t groups, int threads) {
+  constexpr int64_t kTasksPerThread = 4;  // enough that the last ones end at about the same time
+  return std::clamp<int64_t>(groups / (kTasksPerThread * threads), 1, kMaxTaskGroups);
 }
 
 IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups) {
@@ -28,11 +27,11 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
   const auto groups_of = [&](const LinearJob& job, int domain) {
     return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
   };
-  const auto task_groups = [&](const LinearJob& job) {
-    return TaskGroups(job.input.rows, RowGroups(job.weights), context.pool.active_threads());
-  };
+  int64_t all_groups = 0;
+  for (const LinearJob& job : jobs) all_groups += RowGroups(job.weights);
+  const int64_t task_groups = TaskGroups(all_groups, context.pool.active_threads());
   const auto tasks_of = [&](const LinearJob& job, int domain) {
-    return CeilDiv(groups_of(job, domain).size(), task_groups(job));
+    return CeilDiv(groups_of(job, domain).size(), task_groups);
   };
   const auto count = [&](int domain) {
     int64_t tasks = 0;
@@ -42,7 +41,7 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const LinearJob* job = jobs.data();
     for (; task >= tasks_of(*job, domain); ++job) task -= tasks_of(*job, domain);
-    const IndexRange rows = TaskRows(job->weights.rows, groups_of(*job, domain), task, task_groups(*job));
+    const IndexRange rows = TaskRows(job->weights.rows, groups_of(*job, domain), task, task_groups);
     context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output,
                            job->weights.rows, rows.begin, rows.end);
   });
@@ -50,7 +49,7 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
 
 void AddLinear(EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
-  const int64_t task_groups = TaskGroups(input.rows, RowGroups(weights), context.pool.active_threads());
+  const int64_t task_groups = TaskGroups(RowGroups(weights), context.pool.active_threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);

@@ -26,9 +26,10 @@ struct LinearJob {
 
 inline int64_t RowGroups(const PackedMatrix& weights) { return PaddedRows(weights.rows) / kRowGroup; }
 
-// How many neighbouring row groups a task computes, of `groups` that `threads` share: several where many rows read the
-// same inputs (they are then read from memory once for all of them), but never so many that workers are left without.
-int64_t TaskGroups(int64_t rows, int64_t groups, int threads);
+// How many neighbouring row groups a task computes, of `groups` that `threads` share: several, whose inputs are then
+// read from memory once and whose weights the kernels may read side by side, but never so many that workers are left
+// without.
+int64_t TaskGroups(int64_t groups, int threads);
 
 // Which of `rows` outputs task number `task` computes, if tasks of `task_groups` row groups each cover `groups`.
 IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups);

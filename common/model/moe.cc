@@ -46,8 +46,8 @@ class MoeLayer {
     const int64_t gate_groups =
         static_cast<int64_t>(work_.experts.size()) * PaddedRows(spec_.moe_intermediate_size) / kRowGroup +
         always_groups_;
-    gate_groups_ = TaskGroups(work_.rows, gate_groups, context.pool.active_threads());
-    down_groups_ = TaskGroups(work_.rows, PaddedRows(spec_.hidden_size) / kRowGroup, context.pool.active_threads());
+    gate_groups_ = TaskGroups(gate_groups, context.pool.active_threads());
+    down_groups_ = TaskGroups(PaddedRows(spec_.hidden_size) / kRowGroup, context.pool.active_threads());
   }
 
   void Run(MoeSync sync) {

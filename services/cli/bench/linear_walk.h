@@ -1,5 +1,5 @@
-// A linear layer's kernel run over the matrices of the weight pool the way the engine runs it: tasks of 64 outputs,
-// or of several such groups for many tokens, taken by whichever worker is free.
+// A linear layer's kernel run over the matrices of the weight pool the way the engine runs it: tasks of one or
+// several groups of 64 outputs, taken by whichever worker is free.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,6 @@ class LinearWalk {
   std::vector<float> scales_;  // empty for BF16
   std::vector<uint16_t> inputs_;
   int64_t groups_;                           // of 64 outputs, in a matrix
-  int64_t task_groups_;                      // in a task
   std::vector<std::vector<float>> outputs_;  // by worker: of a task, written again and again
 };
 

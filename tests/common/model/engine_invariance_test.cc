@@ -138,19 +138,21 @@ TEST_P(EngineInvariance, ManyHeads) {
   }
 }
 
-// With 64 rows or more and wide layers, a task takes several row groups (TaskGroups), the last of them fewer.
+// In wide layers a task takes several row groups (TaskGroups), the last of them fewer.
 TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   constexpr int64_t kManyTokens = 66;
   ModelSpec spec = this->spec();
   spec.num_layers = 2;  // MLA: a dense one and one with experts
   spec.hidden_size = spec.intermediate_size = 1100;
   spec.moe_intermediate_size = 300;
-  ASSERT_GT(TaskGroups(kManyTokens, RowGroups({.rows = spec.hidden_size}), 1), 1);
-  ASSERT_EQ(TaskGroups(kManyTokens / 2, RowGroups({.rows = spec.hidden_size}), 1), 1);
+  ASSERT_EQ(TaskGroups(RowGroups({.rows = spec.hidden_size}), 1), 4);
+  ASSERT_EQ(TaskGroups(RowGroups({.rows = spec.hidden_size}), 2), 2);
+  ASSERT_EQ(TaskGroups(RowGroups({.rows = spec.hidden_size}), 5), 1);
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
   Logits expected;
-  for (const auto& [threads, domains, chunk] : {std::tuple(1, 1, kManyTokens / 2), std::tuple(1, 1, kManyTokens),
-                                                std::tuple(2, 1, kManyTokens), std::tuple(2, 2, kManyTokens)}) {
+  for (const auto& [threads, domains, chunk] :
+       {std::tuple(5, 1, kManyTokens), std::tuple(1, 1, kManyTokens), std::tuple(2, 1, kManyTokens),
+        std::tuple(2, 2, kManyTokens), std::tuple(1, 1, int64_t{1}), std::tuple(2, 1, int64_t{2})}) {
     WorkerPool pool({.threads = threads, .domains = domains});
     const auto engine = Engine::Create(*model.segment, kernels(), pool, {.max_rows = kManyTokens});
     ASSERT_TRUE(engine.ok()) << engine.status();

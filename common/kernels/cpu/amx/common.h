@@ -14,6 +14,7 @@ constexpr int64_t kStepInputs = 32;  // of a tile product: what is summed in two
 constexpr int64_t kStepQuads = kStepInputs / 4;
 constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kPairBytes = 256;  // of a group: two BF16 inputs, or four FP8 ones
+constexpr int64_t kPageBytes = 4096;
 // Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, of
 // read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB, which occupies the few line
 // buffers of L1 for as long as DRAM takes, 0.64 to 0.82.
@@ -28,6 +29,22 @@ static inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }
 [[gnu::always_inline]] static inline void PrefetchFar(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+}
+
+// For tiles, what to fetch into L2 while the kPairBytes at `pair` are used: in the next 32 KiB, 256 bytes of each of
+// the 8 pages in turn. From DRAM FP8 weights are multiplied up to 1.3 times as fast as with those 4 KiB ahead, BF16 1.1
+// times.
+[[gnu::always_inline]] static inline const uint8_t* SpreadAhead(const uint8_t* pair) {
+  constexpr uintptr_t kPages = 8, kPagePairs = kPageBytes / kPairBytes, kPairs = kPages * kPagePairs;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(pair);
+  const uintptr_t i = address / kPairBytes % kPairs;
+  const uintptr_t other = i % kPages * kPagePairs + i / kPages;
+  return pair + (kPairs + other - i) * kPairBytes;
+}
+
+// far_bytes: of Problem; 0: nothing but the matrix itself is to be fetched.
+[[gnu::always_inline]] static inline const uint8_t* FarPair(const uint8_t* pair, int64_t far_bytes) {
+  return far_bytes == 0 ? SpreadAhead(pair) : pair + far_bytes;
 }
 
 // A tile of 16 rows x 4 FP8 inputs (fp8.h), loaded once: the two table look-ups overwrite their indices, so the
@@ -59,8 +76,8 @@ struct Problem {
   float scale(int64_t row, int64_t block) const {
     return is_fp8() ? w.scales[row / kScaleBlock * blocks() + block] : 1.0f;
   }
-  // From weights in use to those to be fetched into L2.
-  int64_t far_bytes() const { return w.prefetch == nullptr ? kFarBytes : w.prefetch - w.data; }
+  // From weights in use to those to be fetched into L2; `ahead`: where nothing but the matrix itself is to be fetched.
+  int64_t far_bytes(int64_t ahead) const { return w.prefetch == nullptr ? ahead : w.prefetch - w.data; }
 };
 
 namespace {  // for internal linkage of the members

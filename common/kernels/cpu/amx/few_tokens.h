@@ -23,7 +23,6 @@ static_assert(kLeadParts <= kStepParts + 1,
 
 // From a row of a panel, two inputs of 16 weight rows, to the next.
 constexpr int64_t kPanelRowBytes = 128;
-constexpr int64_t kPageBytes = 4096;
 
 struct FewTokensScratch {
   // Tiles 0 and 1 of the steps' panels, then 2 and 3. A panel lies where its codes lie in their page, two lines lower:
@@ -102,7 +101,7 @@ class FewTokens {
     for (int i = 0; i < kQuads * kGroupTiles; ++i) {
       const uint8_t* line = codes + i * 64;
       PrefetchNear(line + kNearBytes);
-      PrefetchFar(line + far_bytes_);
+      PrefetchFar(FarPair(codes + i / kGroupTiles * kPairBytes, far_bytes_) + i % kGroupTiles * 64);
       __m512i inputs01, inputs23;
       ExpandTile(expander, line, &inputs01, &inputs23);
       uint8_t* to = panels[i % kGroupTiles / 2] + i % 2 * 64 + i / kGroupTiles * 2 * kPanelRowBytes;
@@ -152,12 +151,16 @@ class FewTokens {
   // What goes on beside a tile product: a part of a panel, or fetching BF16 weights, which are used where they lie.
   void Beside(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
     if (p_.is_fp8()) return ExpandPart(expander, part + kLeadParts);
-    constexpr int kLines = kPartQuads * 2 * kPairBytes / 64;
-    const uint8_t* line = weights_ + part * kLines * 64;
-#pragma GCC unroll 16
-    for (int i = 0; i < kLines; ++i) {
-      PrefetchNear(line + i * 64 + kNearBytes);
-      PrefetchFar(line + i * 64 + far_bytes_);
+    constexpr int kPairs = kPartQuads * 2;
+    const uint8_t* pair = weights_ + part * kPairs * kPairBytes;
+#pragma GCC unroll 4
+    for (int i = 0; i < kPairs; ++i, pair += kPairBytes) {
+      const uint8_t* far = FarPair(pair, far_bytes_);
+#pragma GCC unroll 4
+      for (int64_t line = 0; line < kPairBytes; line += 64) {
+        PrefetchNear(pair + line + kNearBytes);
+        PrefetchFar(far + line);
+      }
     }
   }
 
@@ -188,7 +191,7 @@ class FewTokens {
   const uint8_t* weights_;
   int64_t row_;
   int64_t rows_;
-  int64_t far_bytes_ = p_.far_bytes();
+  int64_t far_bytes_ = p_.far_bytes(0);
   int64_t steps_ = CeilDiv(p_.w.cols, kStepInputs);
   int64_t whole_steps_ = p_.w.cols / kStepInputs;
   int64_t parts_ = p_.is_fp8() ? whole_steps_ * kStepParts : 0;  // to be expanded

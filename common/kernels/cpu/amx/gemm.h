@@ -103,7 +103,7 @@ struct PendingPanel {
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       PrefetchNear(weights + v * 64 + kNearBytes);
-      PrefetchFar(weights + v * 64 + far_bytes);
+      PrefetchFar(FarPair(weights, far_bytes) + v * 64);
       __m512i inputs01, inputs23;
       ExpandTile(expander, weights + v * 64, &inputs01, &inputs23);
       _mm512_store_si512(panel + v * 64, inputs01);
@@ -208,7 +208,7 @@ class Pass {
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
     if (p_.is_fp8()) {
-      panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes()};
+      panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
     } else if (!IsWhole(place)) {
       CopyWeights(Weights(place), PaddedCols(cols) / 2, scratch_.panels[i]);
     }
@@ -266,7 +266,7 @@ class Pass {
   PendingLines LinesBeside(const Place& place) const {
     if (p_.is_fp8()) return {};
     const int64_t block_bytes = kScaleBlock * kRowGroup * 2;
-    const int64_t ahead = p_.w.prefetch == nullptr ? block_bytes : p_.far_bytes();
+    const int64_t ahead = p_.far_bytes(block_bytes);
     const uint8_t* block = p_.weights(row_ + place.group * kRowGroup, place.block);
     return {block + ahead + place.half * block_bytes / 2};
   }

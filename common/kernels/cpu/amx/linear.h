@@ -11,13 +11,11 @@ namespace moestro::amx {
 template <typename Tiles>
 static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end) {
   const FlushDenormals flush;
-  if (p.tokens == 1) {
-    MultiplyByVectors<1>(p, row_begin, row_end);
-  } else if (p.tokens == 2) {
-    MultiplyByVectors<2>(p, row_begin, row_end);
-  } else if (p.tokens > 2 && p.tokens <= kFewTokens) {
+  if (GoesByVectors(p)) {
+    MultiplyByVectors(p, row_begin, row_end);
+  } else if (p.tokens <= kFewTokens) {
     MultiplyFewTokens<Tiles>(p, row_begin, row_end);
-  } else if (p.tokens > kFewTokens) {
+  } else {
     MultiplyTokens<Tiles>(p, row_begin, row_end);
   }
 }
