@@ -36,7 +36,10 @@ class AbsorbedRows {
       context_.kernels.pack_values(cached, spec_.kv_dim(), request.tokens, spec_.kv_lora_rank,
                                    scratch.packed_values.get());
       const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
-      return KvBlock{scratch.packed_keys.get(), scratch.packed_values.get(), reinterpret_cast<const uint8_t*>(next)};
+      return KvBlock{.keys = scratch.packed_keys.get(),
+                     .values = scratch.packed_values.get(),
+                     .prefetch = reinterpret_cast<const uint8_t*>(next),
+                     .cached = true};
     };
   }
 

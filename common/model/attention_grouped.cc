@@ -28,7 +28,9 @@ class PackedBlocks {
     const int64_t i = request.kv_head - request.kv_heads.begin;
     const WorkerScratch& scratch = context_.activations.workers[request.worker];
     const int64_t head_bytes = kPageTokens * dim_ * 2;  // of keys, or values; in the cache's rows as many
-    KvBlock packed{scratch.packed_keys.get() + i * head_bytes, scratch.packed_values.get() + i * head_bytes};
+    KvBlock packed{.keys = scratch.packed_keys.get() + i * head_bytes,
+                   .values = scratch.packed_values.get() + i * head_bytes,
+                   .cached = true};
     if (request.kv_heads.size() == context_.spec.num_kv_heads) {  // so whole rows come next
       const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
       packed.prefetch = reinterpret_cast<const uint8_t*>(next) + i * 2 * head_bytes;

@@ -27,7 +27,7 @@ KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, con
                             scratch.packed_keys.get());
   context.kernels.pack_values(scratch.values.get(), spec.v_head_dim, tokens, spec.v_head_dim,
                               scratch.packed_values.get());
-  return {scratch.packed_keys.get(), scratch.packed_values.get(), nullptr};
+  return {.keys = scratch.packed_keys.get(), .values = scratch.packed_values.get(), .cached = true};
 }
 
 // The layer's blocks of the batch's sequences, expanded.

@@ -225,18 +225,20 @@ class FlashAttention::Impl {
   void AddBlock(const Unit& unit, int64_t block, int64_t k, bool last, BlockSource source, int worker,
                 AttentionSums& part) {
     const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
-    const KvBlock kv = source({.run = unit.run,
-                               .block = block,
-                               .kv_head = unit.kv_head + k,
-                               .kv_heads = {unit.kv_head, unit.kv_head + unit.kv_heads},
-                               .tokens = tokens,
-                               .more = !last,
-                               .worker = worker});
+    KvBlock kv = source({.run = unit.run,
+                         .block = block,
+                         .kv_head = unit.kv_head + k,
+                         .kv_heads = {unit.kv_head, unit.kv_head + unit.kv_heads},
+                         .tokens = tokens,
+                         .more = !last,
+                         .worker = worker});
     // Rows that stand before the block see nothing of it.
     const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
     const int64_t end = (k + 1) * unit.queries_per_kv_head();
     for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
       AddTile(unit, block, tokens, q, std::min(kTileQueries, end - q), kv, scratch_[worker], part);
+      kv.prefetch = kv.prefetch_beside_values = nullptr;  // once is enough, as it is to bring the block into a cache
+      kv.cached = true;
     }
   }
 
@@ -250,8 +252,8 @@ class FlashAttention::Impl {
     const int64_t in_head = begin % unit.queries_per_kv_head();
     const uint16_t* queries =
         queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head + in_head) * shape_.key_dim;
-    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, kv.keys, nullptr, kv.prefetch}, queries, shape_.key_dim,
-                    count, scratch.scores.get(), kAttentionBlock, 0, tokens);
+    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, kv.keys, nullptr, kv.prefetch, kv.cached}, queries,
+                    shape_.key_dim, count, scratch.scores.get(), kAttentionBlock, 0, tokens);
     float* sums = part.sums.get() + begin * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = unit.position + RowOf(unit, begin + i);
@@ -263,7 +265,7 @@ class FlashAttention::Impl {
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
     kernels_.linear_add(
-        {DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr, kv.prefetch_beside_values},
+        {DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr, kv.prefetch_beside_values, kv.cached},
         scratch.weights.get(), kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 

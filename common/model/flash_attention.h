@@ -51,6 +51,7 @@ struct KvBlock {
   // follows keys or values.
   const uint8_t* prefetch = nullptr;
   const uint8_t* prefetch_beside_values = nullptr;
+  bool cached = false;  // packed just now: nothing is to be fetched but what the hints name
 };
 
 // Softmax-weighted sums of values over some of the blocks that queries see: value sums still to be divided by

@@ -2,7 +2,7 @@
 // so that a token's bits never depend on batch size, chunk size, thread count or the role that computed it:
 //   - linear: the sum of each output and 128-input block is formed in one order (a chain in input order; `amx`: in that
 //     of its tile products) and, times the block's scale, added (fused multiply-add) to the output's total, block after
-//     block.
+//     block. With BF16 weights `amx` has one sum over all blocks.
 //   - a row's result depends on that row alone: never on how many rows share the call, nor on [row_begin, row_end).
 // Implementations of different ISAs may differ in the last bits (tolerances are derived in tests/common/kernels).
 // All functions are thread-safe and allocate nothing. Pointers may be unaligned unless said otherwise.
@@ -26,7 +26,7 @@ struct CpuKernels {
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 
-  // The same sum added to what y holds (one more rounding).
+  // The same sum added to what y holds: one more rounding, or (`amx`, BF16 weights) the sum begins with it.
   void (*linear_add)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                      int64_t y_stride, int64_t row_begin, int64_t row_end);
 

@@ -112,7 +112,8 @@ class GqaRowsDecode : public Decode {
     }
     const int64_t i = request.kv_head - request.kv_heads.begin;
     const uint8_t* next = (request.more ? block + block_bytes_ : block) + i * 2 * kHeadBytes;
-    return {packed.keys.get() + i * kHeadBytes, packed.values.get() + i * kHeadBytes, next, next + kHeadBytes};
+    return {packed.keys.get() + i * kHeadBytes, packed.values.get() + i * kHeadBytes, next, next + kHeadBytes,
+            /*cached=*/true};
   }
 
   static constexpr int64_t kHeadBytes = kAttentionBlock * kGqaDim * 2;  // of keys, or values, packed or not
@@ -152,7 +153,10 @@ class MlaDecode : public Decode {
     const Packed& packed = packed_[request.worker];
     context_.kernels.pack_keys(cached, kKey, request.tokens, kKey, packed.keys.get());
     context_.kernels.pack_values(cached, kKey, request.tokens, kLatent, packed.values.get());
-    return {packed.keys.get(), packed.values.get(), request.more ? block + block_bytes_ : block};
+    return {.keys = packed.keys.get(),
+            .values = packed.values.get(),
+            .prefetch = request.more ? block + block_bytes_ : block,
+            .cached = true};
   }
 
   std::vector<Packed> packed_;  // by worker

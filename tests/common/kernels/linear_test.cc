@@ -120,9 +120,11 @@ struct Truth {
 // The tolerance of one output. A product of two numbers with 8-bit mantissas is exact in F32, so within a block of n
 // inputs only the n additions round; each of the B blocks adds one fused multiply-add:
 //     |y - truth| <= Gamma(n + B) * sum |scale * w * x|.
-// vdpbf16ps also takes denormal operands for zero and flushes denormal sums: at most the smallest normal F32, times the
-// greatest |w| (448) for an operand, once per input and once per sum, times the scale. Kernels that hold weights times
-// 2^-8 round denormal sums to multiples of 2^-149, 2^-141 once rescaled: less than that.
+// `amx` adds two chains of 16 products for every 32 inputs, BF16 weights' to one sum over all blocks: 15 + 1 + cols /
+// 32 roundings at most, which are fewer up to 4,600 inputs, more than any test here has. vdpbf16ps also takes denormal
+// operands for zero and flushes denormal sums: at most the smallest normal F32, times the greatest |w| (448) for an
+// operand, once per input and once per sum, times the scale. Kernels that hold weights times 2^-8 round denormal sums
+// to multiples of 2^-149, 2^-141 once rescaled: less than that.
 Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
   const int64_t rows = m.view.rows, cols = m.view.cols;
   const double roundings = static_cast<double>(std::min(cols, kScaleBlock) + CeilDiv(cols, kScaleBlock));
@@ -232,25 +234,31 @@ TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
   }
 }
 
-// More tokens than any kernel keeps totals for at once.
+// More tokens than any kernel keeps totals for at once, and more inputs than any multiplies at once.
 TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
-    const Matrix m = RandomMatrix(dtype, 65, 131);
-    const Activations a = RandomActivations(601, 131);
-    const std::vector<float> batch = RunLinear(*kernels_, m.view, a, 601, 0, 65);
-    for (int64_t t : {0, 31, 32, 63, 64, 255, 263, 264, 265, 527, 528, 600}) {
-      std::vector<float> one(65);
-      kernels_->linear(m.view, a.x.data() + t * a.stride, a.stride, 1, one.data(), 65, 0, 65);
-      EXPECT_TRUE(SameBits(one.data(), &batch[static_cast<size_t>(t * 68)], 65)) << DTypeName(dtype) << " token " << t;
+    for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>(65, 131, 601), {129, 2100, 290}}) {
+      const Matrix m = RandomMatrix(dtype, rows, cols);
+      const Activations a = RandomActivations(tokens, cols);
+      const std::vector<float> batch = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
+      for (int64_t t : {0, 31, 32, 63, 64, 255, 263, 264, 265, 289, 527, 528, 600}) {
+        if (t >= tokens) break;
+        std::vector<float> one(static_cast<size_t>(rows));
+        kernels_->linear(m.view, a.x.data() + t * a.stride, a.stride, 1, one.data(), rows, 0, rows);
+        EXPECT_TRUE(SameBits(one.data(), &batch[static_cast<size_t>(t * (rows + 3))], rows))
+            << DTypeName(dtype) << " [" << rows << ", " << cols << "], token " << t;
+      }
     }
   }
 }
 
 TEST_P(LinearTest, NoTokensWriteNothing) {
-  const Matrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
-  float y = kUntouched;
-  kernels_->linear(m.view, nullptr, 128, 0, &y, 64, 0, 64);
-  EXPECT_EQ(y, kUntouched);
+  for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+    const Matrix m = RandomMatrix(dtype, 64, 128);
+    float y = kUntouched;
+    kernels_->linear(m.view, nullptr, 128, 0, &y, 64, 0, 64);
+    EXPECT_EQ(y, kUntouched);
+  }
 }
 
 // Row r holds code r in one column and zeros elsewhere: with activations of 1 each output is the code's exact value.
@@ -307,25 +315,40 @@ TEST_P(LinearTest, AgreesWithTheReference) {
   }
 }
 
-// Adds exactly the sum that linear gives, and touches no other output.
+// Adds exactly the sum that linear gives, or (`amx`, BF16 weights) begins the sum with what is there; touches no other
+// output and gives a token the same bits whatever shares the call.
 TEST_P(LinearTest, LinearAddAddsTheSameSum) {
-  constexpr int64_t kTokens = 14;
+  constexpr int64_t kTokens = 35;
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
     for (int64_t cols : {3, 64, 128, 300}) {
       for (int64_t rows : {1, 64, 65, 330}) {
         SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "]");
         const Matrix m = RandomMatrix(dtype, rows, cols);
         const Activations a = RandomActivations(kTokens, cols);
-        for (int64_t tokens : {int64_t{1}, int64_t{6}, kTokens}) {
+        const Truth truth = ComputeTruth(m, a, kTokens);
+        const bool begins_with_y = dtype == DType::kBF16 && kernels_->isa.starts_with("amx");
+        const double roundings = static_cast<double>(CeilDiv(cols, 32));  // of what the sum begins with
+        std::vector<float> all;
+        for (int64_t tokens : {kTokens, int64_t{16}, int64_t{14}, int64_t{6}, int64_t{2}, int64_t{1}}) {
           const std::vector<float> sum = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
           const std::vector<float> before = RandomFloats(static_cast<int64_t>(sum.size()), 9);
           std::vector<float> y = before;
           DirtyStack();
           kernels_->linear_add(m.view, a.x.data(), a.stride, tokens, y.data(), rows + 3, 0, rows);
           for (size_t i = 0; i < y.size(); ++i) {
-            const bool is_output = static_cast<int64_t>(i) % (rows + 3) < rows;
-            ASSERT_EQ(y[i], is_output ? before[i] + sum[i] : before[i]) << i;
+            const auto row = static_cast<int64_t>(i) % (rows + 3);
+            if (row >= rows) {
+              ASSERT_EQ(y[i], before[i]) << i;
+            } else if (begins_with_y) {
+              const size_t at =
+                  i / static_cast<size_t>(rows + 3) * static_cast<size_t>(rows) + static_cast<size_t>(row);
+              ASSERT_NEAR(y[i], before[i] + truth.y[at], truth.tolerance[at] + Gamma(roundings) * std::fabs(before[i]));
+            } else {
+              ASSERT_EQ(y[i], before[i] + sum[i]) << i;
+            }
           }
+          if (all.empty()) all = y;
+          ASSERT_TRUE(SameBits(y.data(), all.data(), static_cast<int64_t>(y.size()))) << tokens << " tokens";
         }
       }
     }

@@ -23,6 +23,7 @@ namespace {  // for internal linkage of the members
 // Pairs of BF16 weights, (0, 1) and (2, 3) of 4 inputs, for the 16 rows of one vector.
 struct Fp8Quads {
   static constexpr int64_t kBytes = kPairBytes;
+  static constexpr bool kScaled = true;
   avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
 
   [[gnu::always_inline]] inline void Get(const uint8_t* quad, int v, int64_t far_bytes, __m512i* w01,
@@ -34,6 +35,7 @@ struct Fp8Quads {
 };
 struct Bf16Quads {
   static constexpr int64_t kBytes = 2 * kPairBytes;
+  static constexpr bool kScaled = false;
 
   [[gnu::always_inline]] inline void Get(const uint8_t* quad, int v, int64_t far_bytes, __m512i* w01,
                                          __m512i* w23) const {
@@ -74,6 +76,8 @@ static inline void WidenInputs(const uint16_t* x, int64_t n, float* out) {
   }
 }
 
+namespace {
+
 template <int kTokens>
 struct VectorSums {
   __m512 v[kTokens][kVectors];
@@ -82,6 +86,8 @@ struct VectorSums {
     ForAll<kTokens>([this](int t, int i) __attribute__((always_inline)) { v[t][i] = _mm512_setzero_ps(); });
   }
 };
+
+}  // namespace
 
 // even, odd: sums of the 64 rows at `weights`, to which those of `quads` times 4 inputs are added.
 template <int kTokens, typename Quads>
@@ -109,20 +115,54 @@ template <int kTokens, typename Quads>
   *odd_sums = odd;
 }
 
+namespace {
+
 // Rows [row, row + rows) of kGroups row groups, of which only the last may be short.
 template <int kTokens, int kGroups, typename Quads>
-static inline void MultiplyGroups(const Problem& p, int64_t row, int64_t rows) {
-  const Quads source;
-  constexpr int64_t kTurn = kGroups == 1 ? kStepQuads : kTurnQuads;
-  const int64_t far_bytes = p.far_bytes(kGroups == 1 ? kFarBytes : kBesideFarBytes);
-  alignas(64) float x[kTokens][kScaleBlock];
-  VectorSums<kTokens> totals[kGroups], sums[kGroups], even[kGroups], odd[kGroups];
-  for (int g = 0; g < kGroups; ++g) totals[g].Clear();
-  for (int64_t block = 0; block < p.blocks(); ++block) {
-    const int64_t cols = p.cols(block);
-    const int64_t quads = CeilDiv(cols, 4);
-    for (int t = 0; t < kTokens; ++t) WidenInputs(p.x + t * p.x_stride + block * kScaleBlock, cols, x[t]);
-    for (int g = 0; g < kGroups; ++g) sums[g].Clear();
+class Groups {
+ public:
+  Groups(const Problem& p, int64_t row, int64_t rows) : p_(p), row_(row), rows_(rows) {}
+
+  // The sums of FP8 blocks are scaled; BF16 weights have one sum over all blocks, which `add` begins with what y holds.
+  void Multiply() {
+    alignas(64) float x[kTokens][kScaleBlock];
+    VectorSums<kTokens> totals[kGroups], sums[kGroups];
+    for (int g = 0; g < kGroups; ++g) {
+      totals[g].Clear();
+      sums[g].Clear();
+      if (!Quads::kScaled && p_.add) Load(g, &sums[g]);
+    }
+    for (int64_t block = 0; block < p_.blocks(); ++block) {
+      const int64_t cols = p_.cols(block);
+      for (int t = 0; t < kTokens; ++t) WidenInputs(p_.x + t * p_.x_stride + block * kScaleBlock, cols, x[t]);
+      AddBlock(block, CeilDiv(cols, 4), x[0], sums);
+      if (!Quads::kScaled) continue;
+      for (int g = 0; g < kGroups; ++g) {
+        const __m512 scale = _mm512_set1_ps(p_.scale(row_ + g * kRowGroup, block));
+        ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
+          totals[g].v[t][v] = _mm512_fmadd_ps(sums[g].v[t][v], scale, totals[g].v[t][v]);
+        });
+        sums[g].Clear();
+      }
+    }
+    for (int g = 0; g < kGroups; ++g) {
+      VectorSums<kTokens> y = Quads::kScaled ? totals[g] : sums[g];
+      if (Quads::kScaled && p_.add) {
+        VectorSums<kTokens> before;
+        Load(g, &before);
+        ForAll<kTokens>([&](int t, int v)
+                            __attribute__((always_inline)) { y.v[t][v] = _mm512_add_ps(y.v[t][v], before.v[t][v]); });
+      }
+      Store(g, y);
+    }
+  }
+
+ private:
+  // x: [kTokens][kScaleBlock]
+  [[gnu::always_inline]] inline void AddBlock(int64_t block, int64_t quads, const float* x,
+                                              VectorSums<kTokens> (&sums)[kGroups]) const {
+    constexpr int64_t kTurn = kGroups == 1 ? kStepQuads : kTurnQuads;
+    VectorSums<kTokens> even[kGroups], odd[kGroups];
     for (int64_t step = 0; step < quads; step += kStepQuads) {
       for (int g = 0; g < kGroups; ++g) {
         even[g].Clear();
@@ -133,8 +173,8 @@ static inline void MultiplyGroups(const Problem& p, int64_t row, int64_t rows) {
         const int64_t count = Min(kTurn, step_end - quad);
 #pragma GCC unroll 1
         for (int g = 0; g < kGroups; ++g) {
-          const uint8_t* weights = p.weights(row + g * kRowGroup, block) + quad * Quads::kBytes;
-          AddQuads<kTokens>(source, weights, x[0] + 4 * quad, count, far_bytes, &even[g], &odd[g]);
+          const uint8_t* weights = p_.weights(row_ + g * kRowGroup, block) + quad * Quads::kBytes;
+          AddQuads<kTokens>(source_, weights, x + 4 * quad, count, far_bytes_, &even[g], &odd[g]);
         }
       }
       for (int g = 0; g < kGroups; ++g) {
@@ -143,31 +183,39 @@ static inline void MultiplyGroups(const Problem& p, int64_t row, int64_t rows) {
         });
       }
     }
-    for (int g = 0; g < kGroups; ++g) {
-      const __m512 scale = _mm512_set1_ps(p.scale(row + g * kRowGroup, block));
-      ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
-        totals[g].v[t][v] = _mm512_fmadd_ps(sums[g].v[t][v], scale, totals[g].v[t][v]);
-      });
-    }
   }
-  for (int g = 0; g < kGroups; ++g) {
+
+  float* Outputs(int g, int t, int v) const { return p_.y + t * p_.y_stride + row_ + g * kRowGroup + v * 16; }
+  __mmask16 Lanes(int g, int v) const {
+    const int64_t first = g * kRowGroup + v * 16;
+    return rows_ > first ? FirstLanes(rows_ - first) : __mmask16{0};
+  }
+  [[gnu::always_inline]] inline void Load(int g, VectorSums<kTokens>* y) const {
     ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
-      const int64_t first = g * kRowGroup + v * 16;
-      const __mmask16 lanes = rows > first ? FirstLanes(rows - first) : __mmask16{0};
-      float* out = p.y + t * p.y_stride + row + first;
-      __m512 total = totals[g].v[t][v];
-      if (p.add) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(lanes, out));
-      _mm512_mask_storeu_ps(out, lanes, total);
+      y->v[t][v] = _mm512_maskz_loadu_ps(Lanes(g, v), Outputs(g, t, v));
     });
   }
-}
+  [[gnu::always_inline]] inline void Store(int g, const VectorSums<kTokens>& y) const {
+    ForAll<kTokens>([&](int t, int v) __attribute__((always_inline)) {
+      _mm512_mask_storeu_ps(Outputs(g, t, v), Lanes(g, v), y.v[t][v]);
+    });
+  }
+
+  const Problem& p_;
+  int64_t row_;
+  int64_t rows_;
+  Quads source_;
+  int64_t far_bytes_ = p_.far_bytes(kGroups == 1 ? kFarBytes : kBesideFarBytes);
+};
+
+}  // namespace
 
 // Rows [row, row_end) as long as there are kGroups row groups of them; returns where it stopped.
 template <int kTokens, int kGroups, typename Quads>
 static inline int64_t MultiplyRows(const Problem& p, int64_t row, int64_t row_end) {
   constexpr int64_t kRows = kGroups * kRowGroup;
   for (; row_end - row > kRows - kRowGroup; row += kRows) {
-    MultiplyGroups<kTokens, kGroups, Quads>(p, row, Min(kRows, row_end - row));
+    Groups<kTokens, kGroups, Quads>(p, row, Min(kRows, row_end - row)).Multiply();
   }
   return row;
 }

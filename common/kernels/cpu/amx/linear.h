@@ -1,9 +1,10 @@
 // Linear for any number of tokens; Tiles: tiles.h, or the tests' model of it.
 #pragma once
 
+#include "common/kernels/cpu/amx/bf16.h"
 #include "common/kernels/cpu/amx/common.h"
-#include "common/kernels/cpu/amx/few_tokens.h"
-#include "common/kernels/cpu/amx/gemm.h"
+#include "common/kernels/cpu/amx/fp8_few_tokens.h"
+#include "common/kernels/cpu/amx/fp8_gemm.h"
 #include "common/kernels/cpu/amx/gemv.h"
 
 namespace moestro::amx {
@@ -13,7 +14,9 @@ static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end
   const FlushDenormals flush;
   if (GoesByVectors(p)) {
     MultiplyByVectors(p, row_begin, row_end);
-  } else if (p.tokens <= kFewTokens) {
+  } else if (!p.is_fp8()) {
+    MultiplyBf16<Tiles>(p, row_begin, row_end);
+  } else if (p.tokens <= kTileTokens) {
     MultiplyFewTokens<Tiles>(p, row_begin, row_end);
   } else {
     MultiplyTokens<Tiles>(p, row_begin, row_end);

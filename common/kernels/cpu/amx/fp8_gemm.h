@@ -1,7 +1,7 @@
-// Several tokens, by tiles: 32 tokens x 32 rows at a time (4 accumulator tiles), block by block of 128 inputs, which
-// are four tile products deep. While tiles are multiplied, vector instructions do what lies before and behind: they
-// expand FP8 weights into the BF16 panel of the next half of a row group, and scale the sums of the tiles before and
-// add them to their totals.
+// FP8 weights and many tokens, by tiles: 32 tokens x 32 rows at a time (4 accumulator tiles), block by block of 128
+// inputs, which are four tile products deep. While tiles are multiplied, vector instructions do what lies before and
+// behind: they expand FP8 weights into the BF16 panel of the next half of a row group, and scale the sums of the tiles
+// before and add them to their totals.
 //
 // Every output is the same tile products in the same order, whatever shares the call: what is missing at an edge is
 // zeros (inputs) or results that nobody reads (tokens).
@@ -15,11 +15,9 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kTileTokens = 16;
 constexpr int64_t kUnitTokens = 2 * kTileTokens;
 constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which so leaves room in L1 for what else is in use
 constexpr int64_t kHalfPairBytes = kPairBytes / 2;
-constexpr int64_t kStepLines = kStepInputs * kHalfRows * 2 / 64;  // of BF16 weights
 
 // Tokens that use an expanded panel: their totals of a group, 16 KiB, stay in L1 from block to block.
 constexpr int64_t kBatchTokens = 64;
@@ -42,7 +40,6 @@ namespace {  // for internal linkage of the members
 struct PendingSums {
   const float (*sums)[kHalfRows] = nullptr;
   float* totals = nullptr;
-  int64_t stride = 0;  // of totals, from token to token
   int64_t tokens = 0;
   float scale = 0;
   bool first = false;  // nothing in totals yet: start from 0
@@ -59,7 +56,7 @@ struct PendingSums {
     }
     for (int64_t t = begin; t < Min(tokens, begin + kPartTokens); ++t) {
       if (first) {
-        for (int i = 0; i < kHalfRows; i += 16) _mm512_storeu_ps(totals + t * stride + i, _mm512_setzero_ps());
+        for (int i = 0; i < kHalfRows; i += 16) _mm512_storeu_ps(totals + t * kRowGroup + i, _mm512_setzero_ps());
       }
       all.AddToken(t);
     }
@@ -68,7 +65,7 @@ struct PendingSums {
  private:
   [[gnu::always_inline]] inline void AddToken(int64_t t) const {
     const __m512 factor = _mm512_set1_ps(scale);
-    float* total = totals + t * stride;
+    float* total = totals + t * kRowGroup;
 #pragma GCC unroll 2
     for (int i = 0; i < kHalfRows; i += 16) {
       const __m512 sum = _mm512_load_ps(sums[t] + i);
@@ -115,19 +112,6 @@ struct PendingPanel {
   }
 };
 
-// BF16 weights that are still to be fetched.
-struct PendingLines {
-  const uint8_t* line = nullptr;  // null: none
-
-  template <int kLines>
-  [[gnu::always_inline]] inline void FetchSome() {
-    if (line == nullptr) return;
-#pragma GCC unroll 32
-    for (int i = 0; i < kLines; ++i) PrefetchNear(line + i * 64);
-    line += kLines * 64;
-  }
-};
-
 // At most kPassGroups row groups for at most kPassTokens tokens.
 template <typename Tiles>
 class Pass {
@@ -141,9 +125,6 @@ class Pass {
         tokens_(tokens),
         row_(row),
         rows_(rows),
-        // A single block's totals are the result and go straight to y. With `add`, a scale would be multiplied and
-        // added in one rounding there, elsewhere in two.
-        direct_(blocks_ == 1 && rows % kRowGroup == 0 && !(p.add && p.is_fp8())),
         // Few tokens' inputs stay in the cache anyhow: then each group's weights are read as they lie.
         pass_blocks_(tokens > kBatchTokens ? kPassBlocks : blocks_) {}
 
@@ -161,7 +142,7 @@ class Pass {
     for (int n = 0; n < 2; ++n, parity_ ^= 1) {
       for (int part = 0; part < kBlockSteps; ++part) sums_[parity_].Add(part);
     }
-    if (!direct_) Store();
+    Store();
   }
 
  private:
@@ -202,16 +183,11 @@ class Pass {
   }
   // Whether a tile product is never cut off by the last column.
   bool IsWhole(const Place& place) const { return p_.cols(place.block) % kStepInputs == 0; }
-  bool NeedsPanel(const Place& place) const { return p_.is_fp8() || !IsWhole(place); }
 
   // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
-    if (p_.is_fp8()) {
-      panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
-    } else if (!IsWhole(place)) {
-      CopyWeights(Weights(place), PaddedCols(cols) / 2, scratch_.panels[i]);
-    }
+    panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
     if (!IsWhole(place)) {
       const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
       __builtin_memset(scratch_.panels[i] + begin, 0, static_cast<size_t>(sizeof scratch_.panels[i] - begin));
@@ -219,12 +195,6 @@ class Pass {
     const int64_t batch = BatchTokens(place);
     for (int64_t t = IsWhole(place) ? batch / kTileTokens * kTileTokens : 0; t < batch; ++t) {
       CopyInputs(Inputs(place, t), cols, scratch_.inputs[i][t]);
-    }
-  }
-
-  static void CopyWeights(const uint8_t* weights, int64_t pairs, uint8_t* panel) {
-    for (int64_t i = 0; i < pairs; ++i) {
-      __builtin_memcpy(panel + i * kHalfPairBytes, weights + i * kPairBytes, kHalfPairBytes);
     }
   }
 
@@ -244,37 +214,24 @@ class Pass {
 
   void Multiply(const Place& place, int i) {
     const int64_t batch = BatchTokens(place);
-    const uint8_t* panel = NeedsPanel(place) ? scratch_.panels[i] : Weights(place);
-    const int64_t pair_bytes = NeedsPanel(place) ? kHalfPairBytes : kPairBytes;
-    PendingLines lines = LinesBeside(place);
     static_assert(kBatchTokens == 2 * kUnitTokens);
     if (batch <= kTileTokens) {
-      MultiplyUnit<1, 1>(place, 0, i, panel, pair_bytes, lines);
+      MultiplyUnit<1, 1>(place, 0, i);
     } else if (batch <= kUnitTokens) {
-      MultiplyUnit<2, 1>(place, 0, i, panel, pair_bytes, lines);
+      MultiplyUnit<2, 1>(place, 0, i);
     } else {
-      MultiplyUnit<2, 2>(place, 0, i, panel, pair_bytes, lines);
+      MultiplyUnit<2, 2>(place, 0, i);
       if (batch <= kUnitTokens + kTileTokens) {
-        MultiplyUnit<1, 2>(place, kUnitTokens, i, panel, pair_bytes, lines);
+        MultiplyUnit<1, 2>(place, kUnitTokens, i);
       } else {
-        MultiplyUnit<2, 2>(place, kUnitTokens, i, panel, pair_bytes, lines);
+        MultiplyUnit<2, 2>(place, kUnitTokens, i);
       }
     }
   }
 
-  // The lines of BF16 weights that are fetched beside those of a place: as many, in both halves' order.
-  PendingLines LinesBeside(const Place& place) const {
-    if (p_.is_fp8()) return {};
-    const int64_t block_bytes = kScaleBlock * kRowGroup * 2;
-    const int64_t ahead = p_.far_bytes(block_bytes);
-    const uint8_t* block = p_.weights(row_ + place.group * kRowGroup, place.block);
-    return {block + ahead + place.half * block_bytes / 2};
-  }
-
   // kUnits: of the batch, which share the work beside.
   template <int kTokenTiles, int kUnits>
-  void MultiplyUnit(const Place& place, int64_t token, int i, const uint8_t* panel, int64_t pair_bytes,
-                    PendingLines& lines) {
+  void MultiplyUnit(const Place& place, int64_t token, int i) {
     const TileInputs a = InputsOfTile(place, token, i);
     const TileInputs b = kTokenTiles == 2 ? InputsOfTile(place, token + kTileTokens, i) : a;
     Tiles::template Zero<0>();
@@ -286,11 +243,11 @@ class Pass {
     const int64_t steps = CeilDiv(p_.cols(place.block), kStepInputs);
     for (int64_t step = 0; step < kBlockSteps; ++step) {
       if (step < steps) {
-        const uint8_t* weights = panel + step * (kStepInputs / 2) * pair_bytes;
+        const uint8_t* weights = scratch_.panels[i] + step * (kStepInputs / 2) * kHalfPairBytes;
         Tiles::template Load<4>(a.x + step * kStepInputs, a.stride);
-        Tiles::template Load<6>(weights, pair_bytes);
+        Tiles::template Load<6>(weights, kHalfPairBytes);
         Tiles::template AddProduct<0, 4, 6>();
-        Tiles::template Load<7>(weights + 64, pair_bytes);
+        Tiles::template Load<7>(weights + 64, kHalfPairBytes);
         Tiles::template AddProduct<1, 4, 7>();
         if (kTokenTiles == 2) {
           Tiles::template Load<5>(b.x + step * kStepInputs, b.stride);
@@ -300,7 +257,6 @@ class Pass {
       }
       sums_[parity_].Add(step);
       panel_.template ExpandSome<kStepQuads / kUnits>();
-      lines.template FetchSome<kStepLines / kUnits>();
     }
     auto* sums = scratch_.sums[parity_];
     constexpr int64_t kRowBytes = sizeof sums[0];
@@ -312,13 +268,11 @@ class Pass {
     }
     const int64_t row = place.group * kRowGroup;
     const int64_t at = place.token + token;
-    sums_[parity_] = {
-        .sums = sums,
-        .totals = (direct_ ? y_ + at * p_.y_stride + row : scratch_.totals[place.group][at]) + place.half * kHalfRows,
-        .stride = direct_ ? p_.y_stride : kRowGroup,
-        .tokens = Min(kUnitTokens, BatchTokens(place) - token),
-        .scale = p_.scale(row_ + row, place.block),
-        .first = place.block == 0 && !(direct_ && p_.add)};
+    sums_[parity_] = {.sums = sums,
+                      .totals = scratch_.totals[place.group][at] + place.half * kHalfRows,
+                      .tokens = Min(kUnitTokens, BatchTokens(place) - token),
+                      .scale = p_.scale(row_ + row, place.block),
+                      .first = place.block == 0};
     parity_ ^= 1;
   }
 
@@ -339,7 +293,6 @@ class Pass {
   int64_t rows_;
   int64_t groups_ = CeilDiv(rows_, kRowGroup);
   int64_t blocks_ = p_.blocks();
-  bool direct_;
   int64_t pass_blocks_;
   PendingSums sums_[2];  // of the last two units
   int parity_ = 0;

@@ -1,5 +1,5 @@
-// 3 to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in the order in
-// which they lie. FP8 weights are expanded into a BF16 panel a little more than a step ahead of their products.
+// FP8 weights and 2 to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in
+// the order in which they lie. They are expanded into a BF16 panel a little more than a step ahead of their products.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +10,6 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kFewTokens = 16;
 constexpr int kGroupTiles = 4;
 constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // of a group's FP8 weights
 
@@ -30,9 +29,9 @@ struct FewTokensScratch {
   // code waits for stores that are still under way, and products do not wait for those of the panel behind theirs.
   // Anywhere else stores and the reading of memory do not overlap.
   alignas(kPageBytes) uint8_t panels[2][2 * kPageBytes];
-  alignas(64) uint16_t inputs[kFewTokens][kScaleBlock];
-  alignas(64) float sums[kFewTokens][kRowGroup];
-  alignas(64) float totals[kFewTokens][kRowGroup];
+  alignas(64) uint16_t inputs[kTileTokens][kScaleBlock];
+  alignas(64) float sums[kTileTokens][kRowGroup];
+  alignas(64) float totals[kTileTokens][kRowGroup];
 };
 
 namespace {  // for internal linkage of the members
@@ -73,12 +72,12 @@ class FewTokens {
   TileInputs InputsOf(int64_t block) {
     const uint16_t* x = p_.x + block * kScaleBlock;
     const int64_t cols = p_.cols(block);
-    if (p_.tokens == kFewTokens && cols % kStepInputs == 0) return {x, p_.x_stride * 2};
+    if (p_.tokens == kTileTokens && cols % kStepInputs == 0) return {x, p_.x_stride * 2};
     for (int64_t t = 0; t < p_.tokens; ++t) CopyInputs(x + t * p_.x_stride, cols, scratch_.inputs[t]);
     return {scratch_.inputs[0], kScaleBlock * 2};
   }
 
-  const uint8_t* Weights(int64_t step) const { return weights_ + step * kStepCodeBytes * p_.column_bytes(); }
+  const uint8_t* Weights(int64_t step) const { return weights_ + step * kStepCodeBytes; }
 
   // Of 16 rows, a tile of the step's panel.
   uint8_t* Panel(int64_t step, int tile) const {
@@ -113,55 +112,32 @@ class FewTokens {
   // Of the step in which the columns end: the weights that there are, then zeros.
   void MakeLastPanel() const {
     const int64_t inputs = PaddedCols(p_.w.cols - whole_steps_ * kStepInputs);
-    if (p_.is_fp8()) {
-      const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
-      for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1>(expander, whole_steps_, quad);
-    }
-    for (int64_t pair = p_.is_fp8() ? inputs / 2 : 0; pair < kStepInputs / 2; ++pair) {
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+    for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1>(expander, whole_steps_, quad);
+    for (int64_t pair = inputs / 2; pair < kStepInputs / 2; ++pair) {
       for (int tile = 0; tile < kGroupTiles; ++tile) {
-        const __m512i weights = pair < inputs / 2
-                                    ? _mm512_loadu_si512(Weights(whole_steps_) + pair * kPairBytes + tile * 64)
-                                    : _mm512_setzero_si512();
-        _mm512_store_si512(Panel(whole_steps_, tile) + pair * kPanelRowBytes, weights);
+        _mm512_store_si512(Panel(whole_steps_, tile) + pair * kPanelRowBytes, _mm512_setzero_si512());
       }
     }
   }
 
   void Multiply(const avx512_bf16::Fp8Expander& expander, int64_t step, const TileInputs& x) {
-    const bool in_panel = p_.is_fp8() || step == whole_steps_;
-    const int64_t stride = in_panel ? kPanelRowBytes : kPairBytes;
-    const uint8_t* first = in_panel ? Panel(step, 0) : Weights(step);
-    const uint8_t* third = in_panel ? Panel(step, 2) : Weights(step) + 128;
-    const int64_t part = step * kStepParts;
+    const uint8_t* first = Panel(step, 0);
+    const uint8_t* third = Panel(step, 2);
+    const int64_t part = step * kStepParts + kLeadParts;
     Tiles::template Load<4>(x.x, x.stride);
-    Tiles::template Load<5>(first, stride);
+    Tiles::template Load<5>(first, kPanelRowBytes);
     Tiles::template AddProduct<0, 4, 5>();
-    Beside(expander, part);
-    Tiles::template Load<6>(first + 64, stride);
+    ExpandPart(expander, part);
+    Tiles::template Load<6>(first + 64, kPanelRowBytes);
     Tiles::template AddProduct<1, 4, 6>();
-    Beside(expander, part + 1);
-    Tiles::template Load<7>(third, stride);
+    ExpandPart(expander, part + 1);
+    Tiles::template Load<7>(third, kPanelRowBytes);
     Tiles::template AddProduct<2, 4, 7>();
-    Beside(expander, part + 2);
-    Tiles::template Load<5>(third + 64, stride);
+    ExpandPart(expander, part + 2);
+    Tiles::template Load<5>(third + 64, kPanelRowBytes);
     Tiles::template AddProduct<3, 4, 5>();
-    Beside(expander, part + 3);
-  }
-
-  // What goes on beside a tile product: a part of a panel, or fetching BF16 weights, which are used where they lie.
-  void Beside(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
-    if (p_.is_fp8()) return ExpandPart(expander, part + kLeadParts);
-    constexpr int kPairs = kPartQuads * 2;
-    const uint8_t* pair = weights_ + part * kPairs * kPairBytes;
-#pragma GCC unroll 4
-    for (int i = 0; i < kPairs; ++i, pair += kPairBytes) {
-      const uint8_t* far = FarPair(pair, far_bytes_);
-#pragma GCC unroll 4
-      for (int64_t line = 0; line < kPairBytes; line += 64) {
-        PrefetchNear(pair + line + kNearBytes);
-        PrefetchFar(far + line);
-      }
-    }
+    ExpandPart(expander, part + 3);
   }
 
   void AddSums(int64_t block) {
@@ -194,7 +170,7 @@ class FewTokens {
   int64_t far_bytes_ = p_.far_bytes(0);
   int64_t steps_ = CeilDiv(p_.w.cols, kStepInputs);
   int64_t whole_steps_ = p_.w.cols / kStepInputs;
-  int64_t parts_ = p_.is_fp8() ? whole_steps_ * kStepParts : 0;  // to be expanded
+  int64_t parts_ = whole_steps_ * kStepParts;  // to be expanded
 };
 
 }  // namespace
@@ -203,7 +179,7 @@ template <typename Tiles>
 static inline void MultiplyFewTokens(const Problem& p, int64_t row_begin, int64_t row_end) {
   Tiles::Configure();
   FewTokensScratch scratch;
-  for (int64_t t = p.tokens; t < kFewTokens; ++t) {
+  for (int64_t t = p.tokens; t < kTileTokens; ++t) {
     for (int i = 0; i < kScaleBlock; i += 32) _mm512_store_si512(scratch.inputs[t] + i, _mm512_setzero_si512());
   }
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
