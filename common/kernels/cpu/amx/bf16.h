@@ -13,7 +13,6 @@
 namespace moestro::amx {
 
 constexpr int64_t kBf16StepBytes = kStepInputs / 2 * kPairBytes;  // of a group's weights
-constexpr int64_t kBf16UnitTokens = 2 * kTileTokens;
 // Tokens and rows that walk over a chunk of 1024 inputs together: these inputs, 512 KiB, and the outputs, 256 KiB, stay
 // in L2. Chunks of 256 inputs, with which outputs come and go more often, are 0.8 times as fast, of 4096 0.7 to 0.9
 // times.
@@ -80,13 +79,8 @@ class Bf16Product {
     int64_t step = 0;
     int64_t step_end = 0;
   };
-  struct TileInputs {
-    const uint16_t* x;
-    int64_t stride;  // bytes
-  };
-
   void Pass(int64_t row_begin, int64_t row_end, int64_t token_begin, int64_t token_end) {
-    const int64_t units = CeilDiv(token_end - token_begin, kBf16UnitTokens);
+    const int64_t units = CeilDiv(token_end - token_begin, kUnitTokens);
     pairs_beside_ = CeilDiv(kBf16StepBytes / kPairBytes, 2 * units);
     for (int64_t step = 0; step < steps_; step += kBf16ChunkSteps) {
       const int64_t step_end = Min(step + kBf16ChunkSteps, steps_);
@@ -95,7 +89,7 @@ class Bf16Product {
         const int64_t far_bytes = p_.far_bytes(next - Weights(row, step));
         pending_ = {Weights(row, step) + far_bytes, fetches_ ? (step_end - step) * kBf16StepBytes / kPairBytes : 0};
         for (int64_t half = row; half < Min(row + kRowGroup, row_end); half += kRowGroup / 2) {
-          for (int64_t token = token_begin; token < token_end; token += kBf16UnitTokens) {
+          for (int64_t token = token_begin; token < token_end; token += kUnitTokens) {
             const Unit unit = {half, row_end, token, token_end, step, step_end};
             if (token_end - token > kTileTokens) {
               MultiplyUnit<2, 2>(unit);

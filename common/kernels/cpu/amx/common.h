@@ -14,7 +14,8 @@ constexpr int64_t kStepInputs = 32;  // of a tile product: what is summed in two
 constexpr int64_t kStepQuads = kStepInputs / 4;
 constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kTileTokens = 16;
-constexpr int64_t kPairBytes = 256;  // of a group: two BF16 inputs, or four FP8 ones
+constexpr int64_t kUnitTokens = 2 * kTileTokens;  // that share tiles of weights, where there are so many
+constexpr int64_t kPairBytes = 256;               // of a group: two BF16 inputs, or four FP8 ones
 constexpr int64_t kPageBytes = 4096;
 // Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, of
 // read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB, which occupies the few line
@@ -103,6 +104,12 @@ class FlushDenormals {
 }  // namespace
 
 static inline __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>((1u << Min(16, n)) - 1); }
+
+// What a tile of inputs is loaded from.
+struct TileInputs {
+  const uint16_t* x;
+  int64_t stride;  // bytes
+};
 
 // One token's inputs of a block, then zeros up to a whole step.
 static inline void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {

@@ -63,11 +63,6 @@ class FewTokens {
   }
 
  private:
-  struct TileInputs {
-    const uint16_t* x;
-    int64_t stride;  // bytes
-  };
-
   // Copies where columns end inside of a step, or where there are tokens for some of a tile's rows only.
   TileInputs InputsOf(int64_t block) {
     const uint16_t* x = p_.x + block * kScaleBlock;

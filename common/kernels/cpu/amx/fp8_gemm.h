@@ -15,7 +15,6 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kUnitTokens = 2 * kTileTokens;
 constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which so leaves room in L1 for what else is in use
 constexpr int64_t kHalfPairBytes = kPairBytes / 2;
 
@@ -199,11 +198,6 @@ class Pass {
   }
 
   void FinishPanel() { panel_.ExpandRest(); }
-
-  struct TileInputs {
-    const uint16_t* x;
-    int64_t stride;  // bytes
-  };
 
   // Of the tile that begins at `token` of the batch: a copy where tokens or columns end inside of it.
   TileInputs InputsOfTile(const Place& place, int64_t token, int i) const {
