@@ -33,9 +33,6 @@ inline int64_t AttendedStride(const ModelSpec& spec) { return RowStride(spec.num
 // Numbers of a head's query in the absorbed form, if the model has one.
 inline int64_t AbsorbedQueryDim(const ModelSpec& spec) { return spec.has_grouped_queries() ? 0 : spec.kv_dim(); }
 
-// KV heads of which a worker packs a block at once.
-inline int64_t PackedHeads(const ModelSpec& spec) { return spec.has_grouped_queries() ? spec.num_kv_heads : 1; }
-
 // Row groups of a linear that one task computes at most (TaskGroups in linear.h).
 inline constexpr int64_t kMaxTaskGroups = 4;
 
@@ -48,20 +45,14 @@ struct WorkerScratch {
                       kPageTokens * (spec.qk_nope_head_dim + spec.v_head_dim))),
         head_narrow(kAbsorbedRows * spec.qk_nope_head_dim),
         keys(kPageTokens * spec.qk_head_dim()),
-        values(kPageTokens * spec.v_head_dim),
-        packed_keys(PackedHeads(spec) *
-                    PackedBytes(DType::kBF16, kPageTokens, std::max(AbsorbedQueryDim(spec), spec.qk_head_dim()))),
-        packed_values(PackedHeads(spec) *
-                      PackedBytes(DType::kBF16, std::max(spec.kv_lora_rank, spec.v_head_dim), kPageTokens)) {}
+        values(kPageTokens * spec.v_head_dim) {}
 
   Buffer<float> group_a;         // [R, 4 * 64]: one task's outputs
   Buffer<float> group_b;         // [R, 4 * 64]
   Buffer<float> head;            // one head's absorbed queries or values [rows, dim], or a KV block's expansion
   Buffer<uint16_t> head_narrow;  // [rows, qk_nope_head_dim]
-  Buffer<uint16_t> keys;         // [page_tokens, qk_head_dim]: one head's keys of a KV block
+  Buffer<uint16_t> keys;         // [page_tokens, qk_head_dim]: one head's expanded keys of a KV block
   Buffer<uint16_t> values;       // [page_tokens, v_head_dim]
-  Buffer<uint8_t> packed_keys;   // of a KV block and PackedHeads, as FlashAttention wants them
-  Buffer<uint8_t> packed_values;
 };
 
 struct Activations {

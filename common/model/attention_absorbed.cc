@@ -31,15 +31,13 @@ class AbsorbedRows {
     return [this, &sequences](const FlashAttention::BlockRequest& request) {
       const KvPages& cache = *sequences.pages[request.run];
       const uint16_t* cached = cache.Block(layer_, request.block);
-      WorkerScratch& scratch = a_.workers[request.worker];
-      context_.kernels.pack_keys(cached, spec_.kv_dim(), request.tokens, spec_.kv_dim(), scratch.packed_keys.get());
-      context_.kernels.pack_values(cached, spec_.kv_dim(), request.tokens, spec_.kv_lora_rank,
-                                   scratch.packed_values.get());
       const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
-      return KvBlock{.keys = scratch.packed_keys.get(),
-                     .values = scratch.packed_values.get(),
-                     .prefetch = reinterpret_cast<const uint8_t*>(next),
-                     .cached = true};
+      return KvBlock{.keys = cached,
+                     .key_stride = spec_.kv_dim(),
+                     .values = cached,
+                     .value_stride = spec_.kv_dim(),
+                     .next = reinterpret_cast<const uint8_t*>(next),
+                     .next_bytes = kPageTokens * spec_.kv_dim() * 2};
     };
   }
 

@@ -16,48 +16,22 @@ void NormAndRotate(const EngineContext& context, const float* norm, int64_t row,
   RotateHalves(context.activations.cosine.get() + row * pairs, context.activations.sine.get() + row * pairs, pairs, x);
 }
 
-// One layer's blocks of the batch's sequences, packed in the workers' scratch.
-class PackedBlocks {
- public:
-  PackedBlocks(EngineContext& context, int64_t layer, const CheckedBatch& batch)
-      : context_(context), layer_(layer), batch_(batch) {}
-
-  KvBlock operator()(const FlashAttention::BlockRequest& request) const {
-    const KvPages& cache = batch_.pages(batch_.runs[request.run].begin);
-    if (request.kv_head == request.kv_heads.begin) Pack(cache.Block(layer_, request.block), request);
-    const int64_t i = request.kv_head - request.kv_heads.begin;
-    const WorkerScratch& scratch = context_.activations.workers[request.worker];
-    const int64_t head_bytes = kPageTokens * dim_ * 2;  // of keys, or values; in the cache's rows as many
-    KvBlock packed{.keys = scratch.packed_keys.get() + i * head_bytes,
-                   .values = scratch.packed_values.get() + i * head_bytes,
-                   .cached = true};
-    if (request.kv_heads.size() == context_.spec.num_kv_heads) {  // so whole rows come next
-      const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
-      packed.prefetch = reinterpret_cast<const uint8_t*>(next) + i * 2 * head_bytes;
-      packed.prefetch_beside_values = packed.prefetch + head_bytes;
+// One layer's blocks of the batch's sequences, as the cache holds them.
+auto CachedBlocks(const EngineContext& context, int64_t layer, const CheckedBatch& batch) {
+  return [&context, layer, &batch](const FlashAttention::BlockRequest& request) {
+    const ModelSpec& spec = context.spec;
+    const KvPages& cache = batch.pages(batch.runs[request.run].begin);
+    const uint16_t* keys = cache.Block(layer, request.block) + request.kv_heads.begin * spec.v_head_dim;
+    KvBlock rows{
+        .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
+    if (request.kv_heads.size() == spec.num_kv_heads) {  // so whole rows come next
+      rows.next =
+          reinterpret_cast<const uint8_t*>(cache.Block(layer, request.more ? request.block + 1 : request.block));
+      rows.next_bytes = kPageTokens * spec.kv_dim() * 2;
     }
-    return packed;
-  }
-
- private:
-  // For all kv heads that the worker will ask for, so that rows are read in the order in which they lie. A head alone
-  // would be read in pieces that are a row apart, which share few sets of the caches: two thirds as fast. A head has a
-  // multiple of 64 numbers (CheckSpec), so the matrices of heads side by side are one matrix of the packed layout.
-  void Pack(const uint16_t* block, const FlashAttention::BlockRequest& request) const {
-    const WorkerScratch& scratch = context_.activations.workers[request.worker];
-    const int64_t stride = context_.spec.kv_dim();
-    const int64_t width = request.kv_heads.size() * dim_;
-    const uint16_t* keys = block + request.kv_heads.begin * dim_;
-    context_.kernels.pack_keys(keys, stride, request.tokens, width, scratch.packed_keys.get());
-    context_.kernels.pack_values(keys + KeysWidth(context_.spec), stride, request.tokens, width,
-                                 scratch.packed_values.get());
-  }
-
-  EngineContext& context_;
-  int64_t layer_;
-  const CheckedBatch& batch_;
-  int64_t dim_ = context_.spec.v_head_dim;
-};
+    return rows;
+  };
+}
 
 }  // namespace
 
@@ -97,14 +71,14 @@ void NarrowGroupedQueries(EngineContext& context, const AttentionWeights& weight
 
 void AttendGrouped(EngineContext& context, int64_t layer, const CheckedBatch& batch) {
   Activations& a = context.activations;
-  context.head_attention.Run(QueryRunsOf(batch), a.queries.get(), PackedBlocks(context, layer, batch), a.attended.get(),
+  context.head_attention.Run(QueryRunsOf(batch), a.queries.get(), CachedBlocks(context, layer, batch), a.attended.get(),
                              AttendedStride(context.spec));
 }
 
 void AddGrouped(EngineContext& context, int64_t layer, const CheckedBatch& batch, std::span<const IndexRange> blocks,
                 AttentionSums& sums) {
   context.head_attention.Add(QueryRunsOf(batch), context.activations.queries.get(), blocks,
-                             PackedBlocks(context, layer, batch), sums);
+                             CachedBlocks(context, layer, batch), sums);
 }
 
 void FinishHeads(EngineContext& context, int64_t rows, const AttentionSums& sums) {

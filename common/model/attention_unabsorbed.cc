@@ -6,8 +6,7 @@
 namespace moestro {
 namespace {
 
-// One head's keys [key_up latent ; rotated key] and values value_up latent of a KV block, packed in the worker's
-// scratch.
+// One head's keys [key_up latent ; rotated key] and values value_up latent of a KV block, in the worker's scratch.
 KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, const uint16_t* cached, int64_t head,
                     int64_t tokens, WorkerScratch& scratch) {
   const ModelSpec& spec = context.spec;
@@ -23,18 +22,17 @@ KvBlock ExpandBlock(EngineContext& context, const AttentionWeights& weights, con
     std::copy_n(cached + t * spec.kv_dim() + spec.kv_lora_rank, spec.qk_rope_head_dim, key + nope);
     context.kernels.to_bf16(expanded + nope, spec.v_head_dim, scratch.values.get() + t * spec.v_head_dim);
   }
-  context.kernels.pack_keys(scratch.keys.get(), spec.qk_head_dim(), tokens, spec.qk_head_dim(),
-                            scratch.packed_keys.get());
-  context.kernels.pack_values(scratch.values.get(), spec.v_head_dim, tokens, spec.v_head_dim,
-                              scratch.packed_values.get());
-  return {.keys = scratch.packed_keys.get(), .values = scratch.packed_values.get(), .cached = true};
+  return {.keys = scratch.keys.get(),
+          .key_stride = spec.qk_head_dim(),
+          .values = scratch.values.get(),
+          .value_stride = spec.v_head_dim};
 }
 
 // The layer's blocks of the batch's sequences, expanded.
 auto ExpandedBlocks(EngineContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch) {
   return [&context, &weights, layer, &batch](const FlashAttention::BlockRequest& request) {
     const uint16_t* cached = batch.pages(batch.runs[request.run].begin).Block(layer, request.block);
-    return ExpandBlock(context, weights, cached, request.kv_head, request.tokens,
+    return ExpandBlock(context, weights, cached, request.kv_heads.begin, request.tokens,
                        context.activations.workers[request.worker]);
   };
 }

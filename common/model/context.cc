@@ -18,7 +18,8 @@ AttentionShape HeadShape(const ModelSpec& spec) {
           .kv_heads = spec.has_grouped_queries() ? spec.num_kv_heads : spec.num_heads,
           .key_dim = spec.qk_head_dim(),
           .value_dim = spec.v_head_dim,
-          .scale = static_cast<float>(SoftmaxScale(spec))};
+          .scale = static_cast<float>(SoftmaxScale(spec)),
+          .kv_heads_together = spec.has_grouped_queries() ? spec.num_kv_heads : 1};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -24,17 +25,33 @@ constexpr int64_t kTileQueries = 64;
 // Tasks per thread that even out unequal ones.
 constexpr int64_t kTasksPerThread = 2;
 
+// Sums of as many tasks, for each thread, that are merged together.
+constexpr int64_t kWaveSums = 3 * kTasksPerThread;
+
 constexpr SoftmaxState kEmpty{-std::numeric_limits<float>::infinity(), 0};
+
+// Sums of some queries, wherever they lie.
+struct SumsView {
+  SumsView(AttentionSums& sums) : values(sums.sums.get()), states(sums.states.data()) {}
+  SumsView(float* v, SoftmaxState* s) : values(v), states(s) {}
+
+  float* values;  // [queries, value_dim]
+  SoftmaxState* states;
+};
 
 struct Scratch {
   Scratch(const AttentionShape& shape, int64_t queries)
       : total(queries, shape.value_dim),
         part(queries, shape.value_dim),
+        keys(PackedBytes(DType::kBF16, kAttentionBlock, shape.kv_heads_together * shape.key_dim)),
+        values(PackedBytes(DType::kBF16, shape.kv_heads_together * shape.value_dim, kAttentionBlock)),
         scores(kTileQueries * kAttentionBlock),
         weights(kTileQueries * kAttentionBlock) {}
 
   AttentionSums total;
   AttentionSums part;
+  Buffer<uint8_t> keys;  // of kv_heads_together, packed
+  Buffer<uint8_t> values;
   Buffer<float> scores;      // [tile, block]
   Buffer<uint16_t> weights;  // [tile, block]
 };
@@ -59,6 +76,23 @@ struct Unit {
   int64_t splits() const { return CeilDiv(blocks(), kSplitBlocks); }
 };
 
+// Memory to be fetched beside products that need none themselves, piece by piece.
+class Hint {
+ public:
+  explicit Hint(const KvBlock& kv) : next_(kv.next), bytes_(kv.next_bytes) {}
+
+  // The next so many bytes; null if there are not as many.
+  const uint8_t* Take(int64_t bytes) {
+    if (bytes_ < bytes) return nullptr;
+    bytes_ -= bytes;
+    return std::exchange(next_, next_ + bytes);
+  }
+
+ private:
+  const uint8_t* next_;
+  int64_t bytes_;
+};
+
 int64_t QueryLimit(const AttentionShape& shape) {
   return std::clamp<int64_t>(kTaskSums / shape.value_dim, kMinTaskQueries, kMaxTaskQueries);
 }
@@ -70,9 +104,9 @@ class FlashAttention::Impl {
   Impl(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
+    MOE_CHECK(shape.kv_heads_together == 1 || (shape.key_dim % kRowGroup == 0 &&
+                                               shape.value_dim % kRowGroup == 0));  // so packed heads lie side by side
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, QueryLimit(shape));
-    for (int i = 0; i < 3 * kTasksPerThread * pool.threads(); ++i)
-      shared_.emplace_back(QueryLimit(shape), shape.value_dim);
   }
 
   void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
@@ -157,50 +191,65 @@ class FlashAttention::Impl {
   // One task per unit, its splits one after the other.
   void AttendAll(const Unit& unit, BlockSource source, int worker) {
     Scratch& scratch = scratch_[worker];
-    AttendSplit(unit, 0, source, worker, scratch.total);
+    AttendSplit(unit, 0, unit.splits(), source, worker, scratch.total);
     for (int64_t split = 1; split < unit.splits(); ++split) {
-      AttendSplit(unit, split, source, worker, scratch.part);
+      AttendSplit(unit, split, unit.splits(), source, worker, scratch.part);
       Merge(unit, scratch.part, scratch.total);
     }
     Finish(unit, scratch.total);
   }
 
-  // Few units of many splits: a wave of splits at once, then its merge. shared_ holds one total per unit, then the
-  // wave's partial results.
+  // Few units of many splits: waves of as many partial results as there is room for, then their merge. A task computes
+  // several that follow one another, since each task's first block comes from memory before any hint. shared_ holds a
+  // total for each unit, then the wave's partial results.
   void RunInWaves(BlockSource source) {
     const auto count = static_cast<int64_t>(units_.size());
-    const int64_t width = CeilDiv(wanted_tasks(), count);
+    int64_t queries = 0;
+    for (const Unit& unit : units_) queries = std::max(queries, unit.queries());
+    const auto shared = [&](int64_t i) -> SumsView {
+      return {shared_.sums.get() + i * queries * shape_.value_dim, &shared_.states[i * queries]};
+    };
+    const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
     const int64_t splits = MaxSplits();
-    MOE_CHECK(count * width <= static_cast<int64_t>(shared_.size()) - count);
-    const auto partial = [&](int64_t unit, int64_t i) -> AttentionSums& { return shared_[count + unit * width + i]; };
+    const int64_t width = std::min(splits, std::ssize(shared_.states) / (count * queries) - 1);
+    const int64_t tasks = std::min(width, CeilDiv(wanted_tasks(), count));  // of a unit in a wave
+    MOE_CHECK(tasks > 0);
     for (int64_t begin = 0; begin < splits; begin += width) {
       const int64_t end = std::min(splits, begin + width);
-      pool_.Run(count * (end - begin), [&](int64_t task, int worker) {
-        const int64_t unit = task / (end - begin);
-        const int64_t split = begin + task % (end - begin);
-        if (split >= units_[unit].splits()) return;
-        AttendSplit(units_[unit], split, source, worker, split == 0 ? shared_[unit] : partial(unit, split - begin));
+      pool_.Run(count * tasks, [&](int64_t i, int worker) {
+        const Unit& unit = units_[i / tasks];
+        const int64_t first = begin + (end - begin) * (i % tasks) / tasks;
+        const int64_t last = std::min(unit.splits(), begin + (end - begin) * (i % tasks + 1) / tasks);
+        for (int64_t split = first; split < last; ++split) {
+          AttendSplit(unit, split, last, source, worker,
+                      split == 0 ? shared(i / tasks) : partial(i / tasks, split - begin));
+        }
       });
       pool_.Run(count, [&](int64_t unit, int) {
         const int64_t last = units_[unit].splits();
         for (int64_t split = std::max<int64_t>(1, begin); split < std::min(end, last); ++split) {
-          Merge(units_[unit], partial(unit, split - begin), shared_[unit]);
+          Merge(units_[unit], partial(unit, split - begin), shared(unit));
         }
-        if (begin < last && last <= end) Finish(units_[unit], shared_[unit]);
+        if (begin < last && last <= end) Finish(units_[unit], shared(unit));
       });
     }
   }
 
-  void AttendSplit(const Unit& unit, int64_t split, BlockSource source, int worker, AttentionSums& part) {
+  // The worker goes on up to `end_split`.
+  void AttendSplit(const Unit& unit, int64_t split, int64_t end_split, BlockSource source, int worker, SumsView part) {
     const int64_t begin = split * kSplitBlocks;
-    AttendBlocks(unit, {begin, std::min(unit.blocks(), begin + kSplitBlocks)}, source, worker, part);
+    const int64_t end = std::min(unit.blocks(), end_split * kSplitBlocks);
+    AttendBlocks(unit, {begin, std::min(end, begin + kSplitBlocks)}, end, source, worker, part);
   }
 
-  void AttendBlocks(const Unit& unit, IndexRange blocks, BlockSource source, int worker, AttentionSums& part) {
-    part.Clear(unit.queries(), shape_.value_dim);
+  // The worker goes on up to block `last`.
+  void AttendBlocks(const Unit& unit, IndexRange blocks, int64_t last, BlockSource source, int worker, SumsView part) {
+    std::fill_n(part.values, unit.queries() * shape_.value_dim, 0.0f);
+    std::fill_n(part.states, unit.queries(), kEmpty);
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      for (int64_t k = 0; k < unit.kv_heads; ++k) {
-        AddBlock(unit, block, k, block + 1 == blocks.end, source, worker, part);
+      for (int64_t k = 0; k < unit.kv_heads; k += shape_.kv_heads_together) {
+        const int64_t heads = std::min(shape_.kv_heads_together, unit.kv_heads - k);
+        AddBlock(unit, block, {k, k + heads}, block + 1 < last, source, worker, part);
       }
     }
   }
@@ -212,7 +261,7 @@ class FlashAttention::Impl {
     for (const IndexRange& range : blocks) {
       const int64_t end = std::min(range.end, unit.blocks());
       for (int64_t begin = range.begin; begin < end; begin += kSplitBlocks) {
-        AttendBlocks(unit, {begin, std::min(begin + kSplitBlocks, end)}, source, worker, part);
+        AttendBlocks(unit, {begin, std::min(begin + kSplitBlocks, end)}, end, source, worker, part);
         for (int64_t k = 0; k < unit.kv_heads; ++k) {
           const int64_t first = ((unit.kv_head + k) * rows_ + unit.row) * shape_.group() + unit.head;
           MergeQueries(part, k * unit.queries_per_kv_head(), unit.queries_per_kv_head(), total, first);
@@ -221,40 +270,79 @@ class FlashAttention::Impl {
     }
   }
 
-  // One block of the unit's k-th kv_head.
-  void AddBlock(const Unit& unit, int64_t block, int64_t k, bool last, BlockSource source, int worker,
-                AttentionSums& part) {
+  // One block of some of the unit's kv_heads.
+  void AddBlock(const Unit& unit, int64_t block, IndexRange kv_heads, bool more, BlockSource source, int worker,
+                SumsView part) {
     const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
-    KvBlock kv = source({.run = unit.run,
-                         .block = block,
-                         .kv_head = unit.kv_head + k,
-                         .kv_heads = {unit.kv_head, unit.kv_head + unit.kv_heads},
-                         .tokens = tokens,
-                         .more = !last,
-                         .worker = worker});
+    const KvBlock kv = source({.run = unit.run,
+                               .block = block,
+                               .kv_heads = {unit.kv_head + kv_heads.begin, unit.kv_head + kv_heads.end},
+                               .tokens = tokens,
+                               .more = more,
+                               .worker = worker});
+    if (IsTokenOfKernel(unit)) {
+      AttendToken(unit, kv, tokens, kv_heads, part);
+      return;
+    }
+    Scratch& scratch = scratch_[worker];
+    kernels_.pack_keys(kv.keys, kv.key_stride, tokens, kv_heads.size() * shape_.key_dim, scratch.keys.get());
+    kernels_.pack_values(kv.values, kv.value_stride, tokens, kv_heads.size() * shape_.value_dim, scratch.values.get());
+    Hint next(kv);
     // Rows that stand before the block see nothing of it.
     const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
-    const int64_t end = (k + 1) * unit.queries_per_kv_head();
-    for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
-      AddTile(unit, block, tokens, q, std::min(kTileQueries, end - q), kv, scratch_[worker], part);
-      kv.prefetch = kv.prefetch_beside_values = nullptr;  // once is enough, as it is to bring the block into a cache
-      kv.cached = true;
+    for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
+      PackedMatrix keys{DType::kBF16, tokens, shape_.key_dim,
+                        scratch.keys.get() + (k - kv_heads.begin) * packed_key_bytes_};
+      PackedMatrix values{DType::kBF16, shape_.value_dim, kAttentionBlock,
+                          scratch.values.get() + (k - kv_heads.begin) * packed_value_bytes_};
+      keys.cached = values.cached = true;
+      keys.prefetch = next.Take(packed_key_bytes_);
+      values.prefetch = next.Take(packed_value_bytes_);
+      const int64_t end = (k + 1) * unit.queries_per_kv_head();
+      for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
+        AddTile(unit, block, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
+        keys.prefetch = values.prefetch = nullptr;  // once is enough
+      }
     }
+  }
+
+  // Whether the kernel that takes a token's queries at once, and blocks as they lie, takes these.
+  bool IsTokenOfKernel(const Unit& unit) const {
+    return kernels_.attend_token != nullptr && unit.rows == 1 && unit.heads <= kMaxTokenGroup &&
+           shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
+  }
+
+  void AttendToken(const Unit& unit, const KvBlock& kv, int64_t tokens, IndexRange kv_heads, SumsView part) {
+    const int64_t first = kv_heads.begin * unit.heads;
+    kernels_.attend_token(kv, tokens,
+                          {.kv_heads = kv_heads.size(),
+                           .group = unit.heads,
+                           .key_dim = shape_.key_dim,
+                           .value_dim = shape_.value_dim,
+                           .scale = shape_.scale,
+                           .queries = QueriesOf(unit, unit.kv_head + kv_heads.begin),
+                           .query_stride = rows_ * shape_.group() * shape_.key_dim,
+                           .states = part.states + first,
+                           .sums = part.values + first * shape_.value_dim});
+  }
+
+  // The unit's queries of a kv_head.
+  const uint16_t* QueriesOf(const Unit& unit, int64_t kv_head) const {
+    return queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head) * shape_.key_dim;
   }
 
   // Query i's row in the unit.
   static int64_t RowOf(const Unit& unit, int64_t i) { return i % unit.queries_per_kv_head() / unit.heads; }
 
   // Queries [begin, begin + count), of one kv_head.
-  void AddTile(const Unit& unit, int64_t block, int64_t tokens, int64_t begin, int64_t count, const KvBlock& kv,
-               Scratch& scratch, AttentionSums& part) {
+  void AddTile(const Unit& unit, int64_t block, int64_t begin, int64_t count, const PackedMatrix& keys,
+               const PackedMatrix& values, Scratch& scratch, SumsView part) {
+    const int64_t tokens = keys.rows;
     const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
     const int64_t in_head = begin % unit.queries_per_kv_head();
-    const uint16_t* queries =
-        queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head + in_head) * shape_.key_dim;
-    kernels_.linear({DType::kBF16, tokens, shape_.key_dim, kv.keys, nullptr, kv.prefetch, kv.cached}, queries,
-                    shape_.key_dim, count, scratch.scores.get(), kAttentionBlock, 0, tokens);
-    float* sums = part.sums.get() + begin * shape_.value_dim;
+    const uint16_t* queries = QueriesOf(unit, kv_head) + in_head * shape_.key_dim;
+    kernels_.linear(keys, queries, shape_.key_dim, count, scratch.scores.get(), kAttentionBlock, 0, tokens);
+    float* sums = part.values + begin * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = unit.position + RowOf(unit, begin + i);
       const int64_t visible = std::min(tokens, row + 1 - block * kAttentionBlock);
@@ -264,18 +352,15 @@ class FlashAttention::Impl {
       if (rescale == 1) continue;  // no new maximum: so it is in most blocks
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
-    kernels_.linear_add(
-        {DType::kBF16, shape_.value_dim, kAttentionBlock, kv.values, nullptr, kv.prefetch_beside_values, kv.cached},
-        scratch.weights.get(), kAttentionBlock, count, sums, shape_.value_dim, 0, shape_.value_dim);
+    kernels_.linear_add(values, scratch.weights.get(), kAttentionBlock, count, sums, shape_.value_dim, 0,
+                        shape_.value_dim);
   }
 
-  void Merge(const Unit& unit, const AttentionSums& part, AttentionSums& total) {
-    MergeQueries(part, 0, unit.queries(), total, 0);
-  }
+  void Merge(const Unit& unit, SumsView part, SumsView total) { MergeQueries(part, 0, unit.queries(), total, 0); }
 
   // total[to..] += part[from..], brought to the greater of both maxima. A query that stands before the part's tokens
   // has an empty one.
-  void MergeQueries(const AttentionSums& part, int64_t from, int64_t count, AttentionSums& total, int64_t to) {
+  void MergeQueries(SumsView part, int64_t from, int64_t count, SumsView total, int64_t to) {
     for (int64_t i = 0; i < count; ++i) {
       const SoftmaxState& source = part.states[from + i];
       SoftmaxState& target = total.states[to + i];
@@ -284,14 +369,14 @@ class FlashAttention::Impl {
       const float source_factor = std::exp(source.max_score - max_score);
       const float target_factor = std::exp(target.max_score - max_score);
       target = {max_score, std::fma(source.sum, source_factor, target.sum * target_factor)};
-      kernels_.axpby(source_factor, part.sums.get() + (from + i) * shape_.value_dim, target_factor, shape_.value_dim,
-                     total.sums.get() + (to + i) * shape_.value_dim);
+      kernels_.axpby(source_factor, part.values + (from + i) * shape_.value_dim, target_factor, shape_.value_dim,
+                     total.values + (to + i) * shape_.value_dim);
     }
   }
 
-  void Finish(const Unit& unit, AttentionSums& total) {
+  void Finish(const Unit& unit, SumsView total) {
     for (int64_t i = 0; i < unit.queries(); ++i) {
-      float* sums = total.sums.get() + i * shape_.value_dim;
+      float* sums = total.values + i * shape_.value_dim;
       const float sum = total.states[i].sum;
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;
       const int64_t kv_head = unit.kv_head + i / unit.queries_per_kv_head();
@@ -304,8 +389,11 @@ class FlashAttention::Impl {
   const CpuKernels& kernels_;
   WorkerPool& pool_;
   AttentionShape shape_;
+  // Of one kv_head.
+  int64_t packed_key_bytes_ = PackedBytes(DType::kBF16, kAttentionBlock, shape_.key_dim);
+  int64_t packed_value_bytes_ = PackedBytes(DType::kBF16, shape_.value_dim, kAttentionBlock);
   std::vector<Scratch> scratch_;
-  std::vector<AttentionSums> shared_;
+  AttentionSums shared_{kWaveSums * pool_.threads() * QueryLimit(shape_), shape_.value_dim};
 
   // Of the current run.
   const uint16_t* queries_ = nullptr;

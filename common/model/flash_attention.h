@@ -29,6 +29,9 @@ struct AttentionShape {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   float scale = 0;  // of scores
+  // KV heads whose rows lie side by side, so that they are packed, or read, together: one, or with dimensions that are
+  // multiples of kRowGroup any number.
+  int64_t kv_heads_together = 1;
 
   int64_t group() const { return heads / kv_heads; }
 };
@@ -39,19 +42,6 @@ struct QueryRun {
   int64_t begin = 0;
   int64_t rows = 0;
   int64_t position = 0;
-};
-
-// A KV block as packed BF16 matrices (packed_matrix.h), 64-byte aligned: keys [kAttentionBlock, key_dim], values
-// transposed [value_dim, kAttentionBlock]. Tokens beyond the visible ones may be anything finite. Whoever has the
-// cache packs them from its vectors, or has them packed.
-struct KvBlock {
-  const uint8_t* keys = nullptr;
-  const uint8_t* values = nullptr;
-  // Hints: memory that the next blocks will be made from, of as many bytes as keys and values have; null if it is what
-  // follows keys or values.
-  const uint8_t* prefetch = nullptr;
-  const uint8_t* prefetch_beside_values = nullptr;
-  bool cached = false;  // packed just now: nothing is to be fetched but what the hints name
 };
 
 // Softmax-weighted sums of values over some of the blocks that queries see: value sums still to be divided by
@@ -66,21 +56,20 @@ struct AttentionSums {
 
 class FlashAttention {
  public:
-  // A run's KV block `block` (positions from block * kAttentionBlock on, `tokens` of them needed) for one kv_head. The
-  // worker asks for those of `kv_heads` one after the other, then perhaps for the same of the next block. The result
-  // must stay valid until the same worker asks again. Called on the workers, concurrently.
+  // A run's KV block `block` (positions from block * kAttentionBlock on, `tokens` of them needed) for some KV heads, at
+  // most kv_heads_together. The result must stay valid until the same worker asks again. Called on the workers,
+  // concurrently.
   struct BlockRequest {
     int64_t run = 0;  // index into the runs
     int64_t block = 0;
-    int64_t kv_head = 0;
     IndexRange kv_heads;
     int64_t tokens = 0;
-    bool more = false;  // whether the run's next block comes after this one's kv_heads
+    bool more = false;  // whether the worker goes on with the run's next block
     int worker = 0;
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;
 
-  // Memory: 8 sums of 256 KiB for every worker, whatever the batch.
+  // Memory: 8 sums of 256 KiB and a packed block for every worker, whatever the batch.
   FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape);
   ~FlashAttention();
   FlashAttention(const FlashAttention&) = delete;

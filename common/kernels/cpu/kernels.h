@@ -60,6 +60,10 @@ struct CpuKernels {
   // maximum; state.sum is multiplied by the returned factor exp(old - new maximum), by which the caller must multiply
   // what it has summed so far, and the weights, as rounded, are added to it.
   float (*softmax_block)(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
+  // All of that, with the same bits, for one token's queries and the first `tokens` rows of a block that nobody has
+  // packed. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null where packing
+  // for so few queries is as fast.
+  void (*attend_token)(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) = nullptr;
 };
 
 // Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so, and the operating system

@@ -71,6 +71,7 @@ void FillAvx512Bf16(CpuKernels& table) {
 void FillAmx(CpuKernels& table) {
   table.linear = amx::Linear;
   table.linear_add = amx::LinearAdd;
+  table.attend_token = amx::AttendToken;
 }
 
 // Slowest first.

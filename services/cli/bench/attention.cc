@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/model/buffer.h"
 #include "common/model/flash_attention.h"
 #include "services/cli/bench/benchmark.h"
 
@@ -16,9 +15,6 @@ namespace {
 
 constexpr double kGqaTarget = 0.8;  // of read bandwidth
 constexpr double kMlaTarget = 0.7;  // of the dot-product rate
-
-// The bytes of a BF16 matrix [kAttentionBlock, dim] or its transpose, packed.
-int64_t PackedBlockBytes(int64_t dim) { return PackedBytes(DType::kBF16, kAttentionBlock, dim); }
 
 // One token's attention over `tokens` tokens, over one sequence of the weight pool after another.
 class Decode {
@@ -69,60 +65,34 @@ class Decode {
 constexpr int kGqaDim = 128;
 constexpr int64_t kGqaHeads = 8;  // kv heads
 constexpr AttentionShape GqaShape() {
-  return {.heads = 64, .kv_heads = kGqaHeads, .key_dim = kGqaDim, .value_dim = kGqaDim, .scale = 0.08838835f};
+  return {.heads = 64,
+          .kv_heads = kGqaHeads,
+          .key_dim = kGqaDim,
+          .value_dim = kGqaDim,
+          .scale = 0.08838835f,
+          .kv_heads_together = kGqaHeads};
 }
 
-// Qwen3's, GLM-4.5's and Mixtral's kind, from a cache that holds packed blocks: what the kernels can do.
+// Qwen3's, GLM-4.5's and Mixtral's kind. The cache holds a row for each token: keys of all KV heads, then values.
 class GqaDecode : public Decode {
  public:
-  explicit GqaDecode(BenchContext& context) : Decode(context, GqaShape(), kGqaHeads * 2 * PackedBlockBytes(kGqaDim)) {}
+  explicit GqaDecode(BenchContext& context) : Decode(context, GqaShape(), kAttentionBlock * kRow * 2) {}
 
  private:
-  KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
-    const uint8_t* keys = block + request.kv_head * 2 * PackedBlockBytes(kGqaDim);
-    return {keys, keys + PackedBlockBytes(kGqaDim)};
-  }
-};
-
-// The same from a cache that holds a row for each token, keys of all kv heads and then values, as the engine's does: a
-// worker packs a block for all kv heads that it attends to, so that it reads the rows as they lie.
-class GqaRowsDecode : public Decode {
- public:
-  explicit GqaRowsDecode(BenchContext& context)
-      : Decode(context, GqaShape(), kAttentionBlock * 2 * kGqaHeads * kGqaDim * 2) {
-    for (int i = 0; i < context.pool.threads(); ++i) {
-      packed_.push_back({Buffer<uint8_t>(kGqaHeads * kHeadBytes), Buffer<uint8_t>(kGqaHeads * kHeadBytes)});
-    }
-  }
-
- private:
-  struct Packed {
-    Buffer<uint8_t> keys;
-    Buffer<uint8_t> values;
-  };
+  static constexpr int64_t kRow = 2 * kGqaHeads * kGqaDim;
 
   KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
-    constexpr int64_t kRow = 2 * kGqaHeads * kGqaDim;
-    const Packed& packed = packed_[request.worker];
-    if (request.kv_head == request.kv_heads.begin) {
-      const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_head * kGqaDim;
-      const int64_t width = request.kv_heads.size() * kGqaDim;
-      context_.kernels.pack_keys(keys, kRow, request.tokens, width, packed.keys.get());
-      context_.kernels.pack_values(keys + kRow / 2, kRow, request.tokens, width, packed.values.get());
-    }
-    const int64_t i = request.kv_head - request.kv_heads.begin;
-    const uint8_t* next = (request.more ? block + block_bytes_ : block) + i * 2 * kHeadBytes;
-    return {packed.keys.get() + i * kHeadBytes, packed.values.get() + i * kHeadBytes, next, next + kHeadBytes,
-            /*cached=*/true};
+    const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_heads.begin * kGqaDim;
+    return {.keys = keys,
+            .key_stride = kRow,
+            .values = keys + kRow / 2,
+            .value_stride = kRow,
+            .next = request.more ? block + block_bytes_ : block,
+            .next_bytes = block_bytes_};
   }
-
-  static constexpr int64_t kHeadBytes = kAttentionBlock * kGqaDim * 2;  // of keys, or values, packed or not
-
-  std::vector<Packed> packed_;  // by worker
 };
 
 // DeepSeek-V3's absorbed form: all heads read the same 512 + 64 numbers of a token, whose first 512 are also its value.
-// A worker packs each block once, as the engine does.
 class MlaDecode : public Decode {
  public:
   explicit MlaDecode(BenchContext& context)
@@ -132,59 +102,37 @@ class MlaDecode : public Decode {
                 .key_dim = kKey,
                 .value_dim = kLatent,
                 .scale = 1 / std::sqrt(float{kHeadDim})},
-               kAttentionBlock * kKey * 2) {
-    for (int i = 0; i < context.pool.threads(); ++i) {
-      packed_.push_back({Buffer<uint8_t>(PackedBlockBytes(kKey)), Buffer<uint8_t>(PackedBlockBytes(kLatent))});
-    }
-  }
+               kAttentionBlock * kKey * 2) {}
 
  private:
   static constexpr int kLatent = 512;
   static constexpr int kKey = kLatent + 64;
   static constexpr int kHeadDim = 192;  // un-absorbed: what scores are scaled by
 
-  struct Packed {
-    Buffer<uint8_t> keys;
-    Buffer<uint8_t> values;
-  };
-
   KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
-    const auto* cached = reinterpret_cast<const uint16_t*>(block);
-    const Packed& packed = packed_[request.worker];
-    context_.kernels.pack_keys(cached, kKey, request.tokens, kKey, packed.keys.get());
-    context_.kernels.pack_values(cached, kKey, request.tokens, kLatent, packed.values.get());
-    return {.keys = packed.keys.get(),
-            .values = packed.values.get(),
-            .prefetch = request.more ? block + block_bytes_ : block,
-            .cached = true};
+    const auto* rows = reinterpret_cast<const uint16_t*>(block);
+    return {.keys = rows,
+            .key_stride = kKey,
+            .values = rows,
+            .value_stride = kKey,
+            .next = request.more ? block + block_bytes_ : block,
+            .next_bytes = block_bytes_};
   }
-
-  std::vector<Packed> packed_;  // by worker
 };
 
 absl::StatusOr<Findings> MeasureGqa(BenchContext& context) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kBF16));
-  GqaDecode packed(context);
-  GqaRowsDecode rows(context);
-  const auto measured = [](Decode& decode) -> Work {
-    return {.run = [&decode] {
-      decode.Run();
-      return static_cast<double>(decode.bytes());
-    }};
-  };
-  const Work works[] = {context.ceilings.Read(context.weights.data(), context.weights.size()), measured(packed),
-                        measured(rows)};
+  GqaDecode decode(context);
+  const Work works[] = {context.ceilings.Read(context.weights.data(), context.weights.size()), {.run = [&] {
+                          decode.Run();
+                          return static_cast<double>(decode.bytes());
+                        }}};
   const auto series = context.timer.Measure(works);
-  Findings findings;
-  const std::string name = absl::StrFormat("GQA, 64 heads over 8 x 128, %d tokens", context.preset.attention_tokens);
-  findings.rows.push_back(MakeRow(name, context.pool.threads(), "GB/s", series[1],
-                                  "BF16 keys and values of the context, once, from a cache of packed blocks"));
-  CompareRates(series[1], kReadBandwidth, series[0], kGqaTarget, &findings.rows.back());
-  findings.rows.push_back(
-      MakeRow(name + ", from rows", context.pool.threads(), "GB/s", series[2],
-              "the same from rows of tokens, which the engine's cache holds, packed block by block"));
-  CompareRates(series[2], kReadBandwidth, series[0], std::nullopt, &findings.rows.back());
-  return findings;
+  Row row = MakeRow(absl::StrFormat("GQA, 64 heads over 8 x 128, %d tokens", context.preset.attention_tokens),
+                    context.pool.threads(), "GB/s", series[1],
+                    "BF16 keys and values of the context, once, from rows of tokens as the engine's cache holds them");
+  CompareRates(series[1], kReadBandwidth, series[0], kGqaTarget, &row);
+  return OneRow(std::move(row));
 }
 
 absl::StatusOr<Findings> MeasureMla(BenchContext& context) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/kernels/cpu/pack.h"
+#include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
 
 namespace moestro {
@@ -151,6 +152,95 @@ TEST_P(AttentionTest, ExponentialWithinTwoUnitsOfTheLastPlace) {
     ASSERT_NEAR(factor, truth, 4 * kUnitF32 * truth + 2 * 0x1p-149) << "e^" << x;
     ASSERT_EQ(state.max_score, 0.0f);
     ASSERT_EQ(state.sum, factor + 1);
+  }
+}
+
+class AttendTokenTest : public KernelOrModelTest {
+ protected:
+  void SetUp() override {
+    KernelOrModelTest::SetUp();
+    if (kernels_ != nullptr && kernels_->attend_token == nullptr) GTEST_SKIP() << GetParam() << " has none";
+  }
+};
+MOE_INSTANTIATE_PER_ISA(AttendTokenTest);
+MOE_INSTANTIATE_ON_MODEL(AttendTokenTest);
+
+struct TokenCase {
+  int64_t kv_heads, group, key_dim, value_dim;
+};
+
+// A token's queries and what they have summed.
+struct Token {
+  Token(const TokenCase& c, uint32_t seed)
+      : queries(RandomBf16(c.kv_heads * c.group * c.key_dim, seed)),
+        sums(static_cast<size_t>(c.kv_heads * c.group * c.value_dim)),
+        states(static_cast<size_t>(c.kv_heads * c.group), SoftmaxState{-kInfinity, 0}) {}
+
+  std::vector<uint16_t> queries;
+  std::vector<float> sums;
+  std::vector<SoftmaxState> states;
+};
+
+constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
+
+// One KV head's step by the kernels for packed blocks.
+void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t tokens, int64_t head,
+                  Token& token) {
+  std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
+  std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
+  const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
+  kernels.pack_keys(kv.keys + head * c.key_dim, kv.key_stride, tokens, c.key_dim, aligned(keys));
+  kernels.pack_values(kv.values + head * c.value_dim, kv.value_stride, tokens, c.value_dim, aligned(values));
+  std::vector<float> scores(static_cast<size_t>(c.group * kAttentionBlock));
+  std::vector<uint16_t> weights(static_cast<size_t>(c.group * kAttentionBlock));
+  kernels.linear({DType::kBF16, tokens, c.key_dim, aligned(keys)}, &token.queries[head * c.group * c.key_dim],
+                 c.key_dim, c.group, scores.data(), kAttentionBlock, 0, tokens);
+  float* sums = &token.sums[head * c.group * c.value_dim];
+  for (int64_t i = 0; i < c.group; ++i) {
+    const float rescale = kernels.softmax_block(&scores[i * kAttentionBlock], tokens, kTokenScale,
+                                                &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
+    for (int64_t n = 0; n < c.value_dim; ++n) sums[i * c.value_dim + n] *= rescale;
+  }
+  kernels.linear_add({DType::kBF16, c.value_dim, kAttentionBlock, aligned(values)}, weights.data(), kAttentionBlock,
+                     c.group, sums, c.value_dim, 0, c.value_dim);
+}
+
+// Two blocks one after the other: the second finds sums to be rescaled.
+TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
+  for (const TokenCase& c :
+       {TokenCase{1, 1, 32, 32}, TokenCase{3, 2, 64, 32}, TokenCase{2, 3, 96, 64}, TokenCase{2, 7, 128, 160},
+        TokenCase{2, 8, 160, 128}, TokenCase{1, 9, 64, 96}, TokenCase{1, 12, 128, 128}, TokenCase{2, 16, 192, 288}}) {
+    for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, " << c.kv_heads << " x " << c.group << " heads, "
+                                      << c.key_dim << " and " << c.value_dim);
+      Token expected(c, 3), token(c, 3);
+      for (int block = 0; block < 2; ++block) {
+        Vectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
+        if (block == 1) std::ranges::reverse(token.queries), expected.queries = token.queries;
+        const KvBlock kv = {.keys = keys.numbers.data(),
+                            .key_stride = keys.stride,
+                            .values = values.numbers.data(),
+                            .value_stride = values.stride,
+                            .next = reinterpret_cast<const uint8_t*>(keys.numbers.data()),
+                            .next_bytes = std::ssize(keys.numbers) * 2};
+        for (int64_t head = 0; head < c.kv_heads; ++head) AttendPacked(*kernels_, c, kv, tokens, head, expected);
+        kernels_->attend_token(kv, tokens,
+                               {.kv_heads = c.kv_heads,
+                                .group = c.group,
+                                .key_dim = c.key_dim,
+                                .value_dim = c.value_dim,
+                                .scale = kTokenScale,
+                                .queries = token.queries.data(),
+                                .query_stride = c.group * c.key_dim,
+                                .states = token.states.data(),
+                                .sums = token.sums.data()});
+        for (size_t i = 0; i < token.states.size(); ++i) {
+          ASSERT_EQ(token.states[i].max_score, expected.states[i].max_score) << "query " << i;
+          ASSERT_EQ(token.states[i].sum, expected.states[i].sum) << "query " << i;
+        }
+        ASSERT_EQ(token.sums, expected.sums);
+      }
+    }
   }
 }
 

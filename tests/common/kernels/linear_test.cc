@@ -11,7 +11,7 @@
 #include "common/base/math.h"
 #include "common/kernels/cpu/pack.h"
 #include "common/platform/cpu/cpu_features.h"
-#include "tests/common/kernels/amx/linear_on_model.h"
+#include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
 
 namespace moestro {
@@ -149,34 +149,13 @@ Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
   return truth;
 }
 
-// The kernels of `amx` on a scalar model of its tiles: what a CPU without tiles can test of them.
-constexpr std::string_view kAmxOnModel = "amx_on_model";
-
-const CpuKernels* AmxOnModel() {
-  const CpuFeatures cpu = DetectCpuFeatures();
-  if (!cpu.avx512_vbmi) return nullptr;
-  static const CpuKernels table = [] {
-    CpuKernels kernels = *FindKernels("avx512");
-    kernels.isa = kAmxOnModel;
-    kernels.linear = amx::LinearOnModel;
-    kernels.linear_add = amx::LinearAddOnModel;
-    return kernels;
-  }();
-  return &table;
-}
-
-class LinearTest : public KernelTest {
+class LinearTest : public KernelOrModelTest {
  protected:
-  void SetUp() override {
-    if (GetParam() != kAmxOnModel) return KernelTest::SetUp();
-    kernels_ = AmxOnModel();
-    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks AVX-512 with VBMI";
-  }
   void CheckShape(DType dtype, int64_t rows, int64_t cols);
   void CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens);
 };
 MOE_INSTANTIATE_PER_ISA(LinearTest);
-INSTANTIATE_TEST_SUITE_P(Model, LinearTest, testing::Values(kAmxOnModel), IsaName);
+MOE_INSTANTIATE_ON_MODEL(LinearTest);
 
 constexpr int64_t kMaxTokens = 33;
 

@@ -24,7 +24,8 @@ std::vector<uint16_t> Random(int64_t count, uint32_t seed, float scale) {
   return numbers;
 }
 
-// Keys and values of some sequences: [sequence][kv_head][token][key, value], and queries for every position.
+// Keys and values of some sequences: [sequence][token][keys of all kv_heads, values of all], and queries for every
+// position.
 struct Case {
   AttentionShape shape;
   int64_t context;
@@ -34,15 +35,18 @@ struct Case {
 
   Case(AttentionShape s, int64_t tokens, int64_t count, bool shared)
       : shape(s), context(tokens), sequences(count), values_in_keys(shared) {
-    kv = Random(sequences * shape.kv_heads * context * width(), 1, 1);
+    kv = Random(sequences * context * stride(), 1, 1);
     all_queries = Random(sequences * context * shape.heads * shape.key_dim, 2, 1);
   }
-  int64_t width() const { return shape.key_dim + (values_in_keys ? 0 : shape.value_dim); }
+  int64_t stride() const { return shape.kv_heads * (shape.key_dim + (values_in_keys ? 0 : shape.value_dim)); }
+  const uint16_t* Row(int64_t sequence, int64_t token) const {
+    return kv.data() + (sequence * context + token) * stride();
+  }
   const uint16_t* Key(int64_t sequence, int64_t kv_head, int64_t token) const {
-    return kv.data() + ((sequence * shape.kv_heads + kv_head) * context + token) * width();
+    return Row(sequence, token) + kv_head * shape.key_dim;
   }
   const uint16_t* Value(int64_t sequence, int64_t kv_head, int64_t token) const {
-    return Key(sequence, kv_head, token) + (values_in_keys ? 0 : shape.key_dim);
+    return Row(sequence, token) + (values_in_keys ? 0 : shape.kv_heads * shape.key_dim) + kv_head * shape.value_dim;
   }
   const uint16_t* Query(int64_t sequence, int64_t position, int64_t head) const {
     return all_queries.data() + ((sequence * context + position) * shape.heads + head) * shape.key_dim;
@@ -77,21 +81,13 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
     }
   }
   std::vector<uint16_t> out(static_cast<size_t>(count * c.shape.heads * c.shape.value_dim));
-  std::vector<Buffer<uint8_t>> keys, values;  // of each worker
-  for (int i = 0; i < threads; ++i) {
-    keys.emplace_back(PackedBytes(DType::kBF16, kAttentionBlock, c.shape.key_dim));
-    values.emplace_back(PackedBytes(DType::kBF16, c.shape.value_dim, kAttentionBlock));
-  }
   const auto source = [&](const FlashAttention::BlockRequest& request) {
     const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
     const int64_t token = request.block * kAttentionBlock;
-    uint8_t* packed_keys = keys[static_cast<size_t>(request.worker)].get();
-    uint8_t* packed_values = values[static_cast<size_t>(request.worker)].get();
-    // As a cache holds them: more tokens than are visible.
-    const int64_t tokens = std::min(kAttentionBlock, c.context - token);
-    kernels.pack_keys(c.Key(sequence, request.kv_head, token), c.width(), tokens, c.shape.key_dim, packed_keys);
-    kernels.pack_values(c.Value(sequence, request.kv_head, token), c.width(), tokens, c.shape.value_dim, packed_values);
-    return KvBlock{packed_keys, packed_values};
+    return KvBlock{.keys = c.Key(sequence, request.kv_heads.begin, token),
+                   .key_stride = c.stride(),
+                   .values = c.Value(sequence, request.kv_heads.begin, token),
+                   .value_stride = c.stride()};
   };
   const int64_t out_stride = c.shape.heads * c.shape.value_dim;
   if (parts.empty()) {
@@ -155,6 +151,7 @@ void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& ro
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false);         // grouped queries
+  cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false);     // grouped, heads together
   cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f}, kLongContext, 2, true);         // absorbed MLA
   cases.emplace_back(AttentionShape{3, 3, 33, 17, 0.17f}, 3 * kAttentionBlock, 2, false);  // un-absorbed MLA
   return cases;

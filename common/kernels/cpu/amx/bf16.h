@@ -28,27 +28,6 @@ struct Bf16Scratch {
 
 namespace {  // for internal linkage of the members
 
-// Weights that are fetched into L2 while others are multiplied, some of each of 8 pages in turn (SpreadAhead).
-class PendingPairs {
- public:
-  PendingPairs() = default;
-  PendingPairs(const uint8_t* begin, int64_t pairs) : begin_(begin), pairs_(pairs) {}
-
-  [[gnu::always_inline]] inline void Fetch(int64_t pairs) {
-    for (; pairs > 0 && next_ < pairs_; --pairs, ++next_) {
-      const bool whole = next_ - next_ % kSpreadPairs + kSpreadPairs <= pairs_;
-      const uint8_t* pair = begin_ + (whole ? Spread(next_) : next_) * kPairBytes;
-#pragma GCC unroll 4
-      for (int64_t line = 0; line < kPairBytes; line += 64) PrefetchFar(pair + line);
-    }
-  }
-
- private:
-  const uint8_t* begin_ = nullptr;
-  int64_t pairs_ = 0;
-  int64_t next_ = 0;
-};
-
 template <typename Tiles>
 class Bf16Product {
  public:

@@ -88,6 +88,27 @@ struct Problem {
 
 namespace {  // for internal linkage of the members
 
+// Memory that is fetched into L2 while something else is computed, some of each of 8 pages in turn (SpreadAhead).
+class PendingPairs {
+ public:
+  PendingPairs() = default;
+  PendingPairs(const uint8_t* begin, int64_t pairs) : begin_(begin), pairs_(pairs) {}
+
+  [[gnu::always_inline]] inline void Fetch(int64_t pairs) {
+    for (; pairs > 0 && next_ < pairs_; --pairs, ++next_) {
+      const bool whole = next_ - next_ % kSpreadPairs + kSpreadPairs <= pairs_;
+      const uint8_t* pair = begin_ + (whole ? Spread(next_) : next_) * kPairBytes;
+#pragma GCC unroll 4
+      for (int64_t line = 0; line < kPairBytes; line += 64) PrefetchFar(pair + line);
+    }
+  }
+
+ private:
+  const uint8_t* begin_ = nullptr;
+  int64_t pairs_ = 0;
+  int64_t next_ = 0;
+};
+
 // Tile products take denormals for zeros and make none; while this lives, so do vector instructions of this thread.
 class FlushDenormals {
  public:

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/attention_block.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::amx {
@@ -12,5 +13,6 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
             int64_t row_begin, int64_t row_end);
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end);
+void AttendToken(const KvBlock& kv, int64_t tokens, const TokenQueries& queries);
 
 }  // namespace moestro::amx

@@ -1,50 +1,12 @@
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/avx512/transpose.h"
 
 namespace moestro::avx512 {
 
 constexpr int64_t kStepBytes = 256;  // of a packed BF16 matrix: 2 columns x 64 rows
 constexpr int64_t kTileBytes = 64;   // of these: 16 rows
 constexpr int64_t kTiles = 4;
-
-static inline __mmask32 FirstWords(int64_t n) {
-  return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : static_cast<__mmask32>((1u << n) - 1);
-}
-
-// 32 numbers of a token; zeros where `present` is false. Then the address is not used even for a load that is masked
-// out altogether: where the page has never been touched, such a load takes the CPU hundreds of cycles.
-static inline __m512i LoadToken(bool present, __mmask32 mask, const uint16_t* p) {
-  if (!present) return _mm512_setzero_si512();
-  return _mm512_maskz_loadu_epi16(mask, p);
-}
-
-// rows[r] holds 16 pairs of row r; pairs[p] becomes pair p of 16 rows: a transpose of 32-bit units.
-static inline void Transpose(const __m512i (&rows)[16], __m512i (&pairs)[16]) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // 2 x 2
-    a[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
-    a[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {  // 4 x 4 inside each lane: b[4 i + c] holds column c of rows 4 i .. 4 i + 3
-    b[4 * i] = _mm512_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 1] = _mm512_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
-    b[4 * i + 2] = _mm512_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
-    b[4 * i + 3] = _mm512_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {  // lane l of b[4 i + c] is column 4 l + c of rows 4 i .. 4 i + 3: a transpose of lanes
-    const __m512i low02 = _mm512_shuffle_i32x4(b[c], b[4 + c], 0x88);
-    const __m512i low13 = _mm512_shuffle_i32x4(b[c], b[4 + c], 0xdd);
-    const __m512i high02 = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0x88);
-    const __m512i high13 = _mm512_shuffle_i32x4(b[8 + c], b[12 + c], 0xdd);
-    pairs[c] = _mm512_shuffle_i32x4(low02, high02, 0x88);
-    pairs[4 + c] = _mm512_shuffle_i32x4(low13, high13, 0x88);
-    pairs[8 + c] = _mm512_shuffle_i32x4(low02, high02, 0xdd);
-    pairs[12 + c] = _mm512_shuffle_i32x4(low13, high13, 0xdd);
-  }
-}
 
 // Tile by tile, so that memory is read in the order in which it lies.
 void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
@@ -72,10 +34,7 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
 }
 
 void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
-  alignas(64) static constexpr uint16_t kFirst[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  const __m512i first = _mm512_load_si512(kFirst);
-  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  const Interleaver interleaver = MakeInterleaver();
   constexpr int64_t kColumns = kAttentionBlock;
   for (int64_t t = 0; t < kColumns; t += 2) {
     for (int64_t i = 0; i < dim; i += 32) {
@@ -84,8 +43,8 @@ void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim,
       const __m512i even = LoadToken(t < tokens, mask, source);
       const __m512i odd = LoadToken(t + 1 < tokens, mask, source + stride);
       uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
-      _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, first, odd));
-      _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, second, odd));
+      _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, interleaver.first, odd));
+      _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, interleaver.second, odd));
     }
     if ((dim - 1) % kRowGroup < 32) {  // rows that pad the last group
       uint8_t* out = values + dim / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + 2 * kTileBytes;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "common/kernels/cpu/amx/tiles.h"
@@ -17,7 +18,10 @@ struct TileModel {
     uint8_t bytes[kTileRowCount][kTileRowBytes];
   };
 
-  static void Configure() { tiles = {}; }
+  static void Configure(const TileConfig& wanted = kTileConfig) {
+    tiles = {};
+    config = wanted;
+  }
 
   template <int kTile>
   static void Zero() {
@@ -25,22 +29,26 @@ struct TileModel {
   }
   template <int kTile>
   static void Load(const void* p, int64_t stride) {
-    for (int row = 0; row < kTileRowCount; ++row) {
-      std::memcpy(tiles[kTile].bytes[row], static_cast<const uint8_t*>(p) + row * stride, kTileRowBytes);
+    tiles[kTile] = {};
+    for (int row = 0; row < config.rows[kTile]; ++row) {
+      std::memcpy(tiles[kTile].bytes[row], static_cast<const uint8_t*>(p) + row * stride, config.row_bytes[kTile]);
     }
   }
   template <int kTile>
   static void Store(void* p, int64_t stride) {
-    for (int row = 0; row < kTileRowCount; ++row) {
-      std::memcpy(static_cast<uint8_t*>(p) + row * stride, tiles[kTile].bytes[row], kTileRowBytes);
+    for (int row = 0; row < config.rows[kTile]; ++row) {
+      std::memcpy(static_cast<uint8_t*>(p) + row * stride, tiles[kTile].bytes[row], config.row_bytes[kTile]);
     }
   }
   template <int kSum, int kA, int kB>
   static void AddProduct() {
-    for (int m = 0; m < 16; ++m) {
-      for (int n = 0; n < 16; ++n) {
+    const bool shapes_fit = config.rows[kA] == config.rows[kSum] && config.row_bytes[kB] == config.row_bytes[kSum] &&
+                            config.row_bytes[kA] == 4 * config.rows[kB];
+    if (!shapes_fit) std::abort();  // the instruction faults
+    for (int m = 0; m < config.rows[kSum]; ++m) {
+      for (int n = 0; n < config.row_bytes[kSum] / 4; ++n) {
         float even = 0, odd = 0;
-        for (int k = 0; k < 16; ++k) {
+        for (int k = 0; k < config.rows[kB]; ++k) {
           even = MultiplyAdd(Bf16(kA, m, 2 * k), Bf16(kB, k, 2 * n), even);
           odd = MultiplyAdd(Bf16(kA, m, 2 * k + 1), Bf16(kB, k, 2 * n + 1), odd);
         }
@@ -65,8 +73,10 @@ struct TileModel {
   }
 
   static thread_local std::array<Tile, 8> tiles;
+  static thread_local TileConfig config;
 };
 thread_local std::array<TileModel::Tile, 8> TileModel::tiles;
+thread_local TileConfig TileModel::config;
 
 }  // namespace
 }  // namespace moestro::amx

@@ -1,5 +1,6 @@
-#include "tests/common/kernels/amx/linear_on_model.h"
+#include "tests/common/kernels/amx/on_model.h"
 
+#include "common/kernels/cpu/amx/attention.h"
 #include "common/kernels/cpu/amx/linear.h"
 #include "tests/common/kernels/amx/tile_model.h"
 
@@ -13,6 +14,10 @@ void LinearOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, i
 void LinearAddOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                       int64_t y_stride, int64_t row_begin, int64_t row_end) {
   Multiply<TileModel>({w, x, x_stride, tokens, y, y_stride, /*add=*/true}, row_begin, row_end);
+}
+
+void AttendTokenOnModel(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) {
+  Attend<TileModel>(kv, tokens, queries);
 }
 
 }  // namespace moestro::amx

@@ -1,9 +1,10 @@
-// The linear kernels of common/kernels/cpu/amx with the model of its tiles in place of the instructions; they need
+// The kernels of common/kernels/cpu/amx with the model of its tiles in place of the instructions; they need
 // AVX-512 with VBMI. Contracts: common/kernels/cpu/kernels.h.
 #pragma once
 
 #include <cstdint>
 
+#include "common/kernels/cpu/attention_block.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::amx {
@@ -12,5 +13,6 @@ void LinearOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, i
                    int64_t y_stride, int64_t row_begin, int64_t row_end);
 void LinearAddOnModel(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                       int64_t y_stride, int64_t row_begin, int64_t row_end);
+void AttendTokenOnModel(const KvBlock& kv, int64_t tokens, const TokenQueries& queries);
 
 }  // namespace moestro::amx
