@@ -31,7 +31,7 @@ class AbsorbedRows {
     return [this, &sequences](const FlashAttention::BlockRequest& request) {
       const KvPages& cache = *sequences.pages[request.run];
       const uint16_t* cached = cache.Block(layer_, request.block);
-      const uint16_t* next = cache.Block(layer_, request.more ? request.block + 1 : request.block);
+      const uint16_t* next = cache.Block(layer_, request.next_block);
       return KvBlock{.keys = cached,
                      .key_stride = spec_.kv_dim(),
                      .values = cached,

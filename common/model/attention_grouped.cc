@@ -25,8 +25,7 @@ auto CachedBlocks(const EngineContext& context, int64_t layer, const CheckedBatc
     KvBlock rows{
         .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
     if (request.kv_heads.size() == spec.num_kv_heads) {  // so whole rows come next
-      rows.next =
-          reinterpret_cast<const uint8_t*>(cache.Block(layer, request.more ? request.block + 1 : request.block));
+      rows.next = reinterpret_cast<const uint8_t*>(cache.Block(layer, request.next_block));
       rows.next_bytes = kPageTokens * spec.kv_dim() * 2;
     }
     return rows;

@@ -5,12 +5,17 @@
 namespace moestro {
 namespace {
 
+// MLA, in both forms: a task's sums, 256 KiB, come from L2. Two blocks a step are 1.2 times as fast as one with tiles
+// (1.1 without), four no faster.
+constexpr int64_t kLatentStepBlocks = 2;
+
 AttentionShape AbsorbedShape(const ModelSpec& spec) {
   return {.heads = spec.num_heads,
           .kv_heads = 1,
           .key_dim = spec.kv_dim(),
           .value_dim = spec.kv_lora_rank,
-          .scale = static_cast<float>(SoftmaxScale(spec))};
+          .scale = static_cast<float>(SoftmaxScale(spec)),
+          .step_blocks = kLatentStepBlocks};
 }
 
 AttentionShape HeadShape(const ModelSpec& spec) {
@@ -19,7 +24,8 @@ AttentionShape HeadShape(const ModelSpec& spec) {
           .key_dim = spec.qk_head_dim(),
           .value_dim = spec.v_head_dim,
           .scale = static_cast<float>(SoftmaxScale(spec)),
-          .kv_heads_together = spec.has_grouped_queries() ? spec.num_kv_heads : 1};
+          .kv_heads_together = spec.has_grouped_queries() ? spec.num_kv_heads : 1,
+          .step_blocks = spec.has_grouped_queries() ? 1 : kLatentStepBlocks};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "common/model/flash_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -43,17 +44,17 @@ struct Scratch {
   Scratch(const AttentionShape& shape, int64_t queries)
       : total(queries, shape.value_dim),
         part(queries, shape.value_dim),
-        keys(PackedBytes(DType::kBF16, kAttentionBlock, shape.kv_heads_together * shape.key_dim)),
-        values(PackedBytes(DType::kBF16, shape.kv_heads_together * shape.value_dim, kAttentionBlock)),
-        scores(kTileQueries * kAttentionBlock),
-        weights(kTileQueries * kAttentionBlock) {}
+        keys(shape.step_blocks * PackedBytes(DType::kBF16, kAttentionBlock, shape.kv_heads_together * shape.key_dim)),
+        values(PackedBytes(DType::kBF16, shape.kv_heads_together * shape.value_dim, shape.step_tokens())),
+        scores(kTileQueries * shape.step_tokens()),
+        weights(kTileQueries * shape.step_tokens()) {}
 
   AttentionSums total;
   AttentionSums part;
-  Buffer<uint8_t> keys;  // of kv_heads_together, packed
+  Buffer<uint8_t> keys;  // [block of the step], of kv_heads_together, packed
   Buffer<uint8_t> values;
-  Buffer<float> scores;      // [tile, block]
-  Buffer<uint16_t> weights;  // [tile, block]
+  Buffer<float> scores;      // [tile, step]
+  Buffer<uint16_t> weights;  // [tile, step]
 };
 
 // What one task computes: some rows of one run for some heads. It has several kv_heads only if it has their whole
@@ -76,9 +77,19 @@ struct Unit {
   int64_t splits() const { return CeilDiv(blocks(), kSplitBlocks); }
 };
 
+// Some KV blocks in one step of the online softmax.
+struct Step {
+  int64_t begin = 0;   // position
+  int64_t tokens = 0;  // that the unit sees
+
+  int64_t columns() const { return RoundUp(tokens, kAttentionBlock); }
+  int64_t tokens_of(int64_t block) const { return std::min(kAttentionBlock, tokens - block * kAttentionBlock); }
+};
+
 // Memory to be fetched beside products that need none themselves, piece by piece.
 class Hint {
  public:
+  Hint() = default;
   explicit Hint(const KvBlock& kv) : next_(kv.next), bytes_(kv.next_bytes) {}
 
   // The next so many bytes; null if there are not as many.
@@ -89,8 +100,8 @@ class Hint {
   }
 
  private:
-  const uint8_t* next_;
-  int64_t bytes_;
+  const uint8_t* next_ = nullptr;
+  int64_t bytes_ = 0;
 };
 
 int64_t QueryLimit(const AttentionShape& shape) {
@@ -104,6 +115,7 @@ class FlashAttention::Impl {
   Impl(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
+    MOE_CHECK(kSplitBlocks % shape.step_blocks == 0);
     MOE_CHECK(shape.kv_heads_together == 1 || (shape.key_dim % kRowGroup == 0 &&
                                                shape.value_dim % kRowGroup == 0));  // so packed heads lie side by side
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, QueryLimit(shape));
@@ -246,10 +258,11 @@ class FlashAttention::Impl {
   void AttendBlocks(const Unit& unit, IndexRange blocks, int64_t last, BlockSource source, int worker, SumsView part) {
     std::fill_n(part.values, unit.queries() * shape_.value_dim, 0.0f);
     std::fill_n(part.states, unit.queries(), kEmpty);
-    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    for (int64_t block = blocks.begin; block < blocks.end; block += shape_.step_blocks) {
+      const IndexRange step = {block, std::min(block + shape_.step_blocks, blocks.end)};
       for (int64_t k = 0; k < unit.kv_heads; k += shape_.kv_heads_together) {
         const int64_t heads = std::min(shape_.kv_heads_together, unit.kv_heads - k);
-        AddBlock(unit, block, {k, k + heads}, block + 1 < last, source, worker, part);
+        AddStep(unit, step, {k, k + heads}, last, source, worker, part);
       }
     }
   }
@@ -270,46 +283,63 @@ class FlashAttention::Impl {
     }
   }
 
-  // One block of some of the unit's kv_heads.
-  void AddBlock(const Unit& unit, int64_t block, IndexRange kv_heads, bool more, BlockSource source, int worker,
-                SumsView part) {
-    const int64_t tokens = std::min(kAttentionBlock, unit.last_position() + 1 - block * kAttentionBlock);
-    const KvBlock kv = source({.run = unit.run,
-                               .block = block,
-                               .kv_heads = {unit.kv_head + kv_heads.begin, unit.kv_head + kv_heads.end},
-                               .tokens = tokens,
-                               .more = more,
-                               .worker = worker});
-    if (IsTokenOfKernel(unit)) {
-      AttendToken(unit, kv, tokens, kv_heads, part);
-      return;
-    }
+  // One step of some of the unit's kv_heads: at most step_blocks blocks.
+  void AddStep(const Unit& unit, IndexRange blocks, IndexRange kv_heads, int64_t last, BlockSource source, int worker,
+               SumsView part) {
+    const Step step = {
+        .begin = blocks.begin * kAttentionBlock,
+        .tokens = std::min(blocks.end * kAttentionBlock, unit.last_position() + 1) - blocks.begin * kAttentionBlock};
     Scratch& scratch = scratch_[worker];
-    kernels_.pack_keys(kv.keys, kv.key_stride, tokens, kv_heads.size() * shape_.key_dim, scratch.keys.get());
-    kernels_.pack_values(kv.values, kv.value_stride, tokens, kv_heads.size() * shape_.value_dim, scratch.values.get());
-    Hint next(kv);
-    // Rows that stand before the block see nothing of it.
-    const int64_t blind_rows = std::clamp<int64_t>(block * kAttentionBlock - unit.position, 0, unit.rows);
+    std::array<Hint, kSplitBlocks> next;
+    for (int64_t i = 0; i < blocks.size(); ++i) {
+      const int64_t block = blocks.begin + i, after = block + shape_.step_blocks;
+      const KvBlock kv = source({.run = unit.run,
+                                 .block = block,
+                                 .kv_heads = {unit.kv_head + kv_heads.begin, unit.kv_head + kv_heads.end},
+                                 .tokens = step.tokens_of(i),
+                                 .next_block = after < last ? after : block,
+                                 .worker = worker});
+      if (IsTokenOfKernel(unit)) {
+        AttendToken(unit, kv, step.tokens, kv_heads, part);
+        return;
+      }
+      kernels_.pack_keys(kv.keys, kv.key_stride, step.tokens_of(i), kv_heads.size() * shape_.key_dim,
+                         PackedKeys(scratch, i, 0));
+      kernels_.pack_values(kv.values, kv.value_stride, step.tokens_of(i), kv_heads.size() * shape_.value_dim,
+                           i * kAttentionBlock, step.columns(), scratch.values.get());
+      next[i] = Hint(kv);
+    }
+    // Rows that stand before the step see nothing of it.
+    const int64_t blind_rows = std::clamp<int64_t>(step.begin - unit.position, 0, unit.rows);
     for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
-      PackedMatrix keys{DType::kBF16, tokens, shape_.key_dim,
-                        scratch.keys.get() + (k - kv_heads.begin) * packed_key_bytes_};
-      PackedMatrix values{DType::kBF16, shape_.value_dim, kAttentionBlock,
-                          scratch.values.get() + (k - kv_heads.begin) * packed_value_bytes_};
-      keys.cached = values.cached = true;
-      keys.prefetch = next.Take(packed_key_bytes_);
-      values.prefetch = next.Take(packed_value_bytes_);
+      std::array<PackedMatrix, kSplitBlocks> keys;  // of each block
+      for (int64_t i = 0; i < blocks.size(); ++i) {
+        keys[i] = {DType::kBF16, step.tokens_of(i), shape_.key_dim, PackedKeys(scratch, i, k - kv_heads.begin)};
+        keys[i].prefetch = next[i].Take(packed_key_bytes_);
+        keys[i].cached = true;
+      }
+      PackedMatrix values{DType::kBF16, shape_.value_dim, step.columns()};
+      values.data = scratch.values.get() + (k - kv_heads.begin) * PackedBytes(DType::kBF16, values.rows, values.cols);
+      values.prefetch = next[0].Take(packed_value_bytes_);
+      values.cached = true;
       const int64_t end = (k + 1) * unit.queries_per_kv_head();
       for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
-        AddTile(unit, block, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
-        keys.prefetch = values.prefetch = nullptr;  // once is enough
+        AddTile(unit, step, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
+        for (PackedMatrix& matrix : keys) matrix.prefetch = nullptr;  // once is enough
+        values.prefetch = nullptr;
       }
     }
   }
 
+  // Of the step's i-th block and the k-th of the kv_heads.
+  uint8_t* PackedKeys(Scratch& scratch, int64_t i, int64_t k) const {
+    return scratch.keys.get() + (i * shape_.kv_heads_together + k) * packed_key_bytes_;
+  }
+
   // Whether the kernel that takes a token's queries at once, and blocks as they lie, takes these.
   bool IsTokenOfKernel(const Unit& unit) const {
-    return kernels_.attend_token != nullptr && unit.rows == 1 && unit.heads <= kMaxTokenGroup &&
-           shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
+    return kernels_.attend_token != nullptr && shape_.step_blocks == 1 && unit.rows == 1 &&
+           unit.heads <= kMaxTokenGroup && shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
   }
 
   void AttendToken(const Unit& unit, const KvBlock& kv, int64_t tokens, IndexRange kv_heads, SumsView part) {
@@ -335,25 +365,29 @@ class FlashAttention::Impl {
   static int64_t RowOf(const Unit& unit, int64_t i) { return i % unit.queries_per_kv_head() / unit.heads; }
 
   // Queries [begin, begin + count), of one kv_head.
-  void AddTile(const Unit& unit, int64_t block, int64_t begin, int64_t count, const PackedMatrix& keys,
+  void AddTile(const Unit& unit, const Step& step, int64_t begin, int64_t count, std::span<const PackedMatrix> keys,
                const PackedMatrix& values, Scratch& scratch, SumsView part) {
-    const int64_t tokens = keys.rows;
     const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
     const int64_t in_head = begin % unit.queries_per_kv_head();
     const uint16_t* queries = QueriesOf(unit, kv_head) + in_head * shape_.key_dim;
-    kernels_.linear(keys, queries, shape_.key_dim, count, scratch.scores.get(), kAttentionBlock, 0, tokens);
+    const auto visible = [&](int64_t query) {
+      return std::min(step.tokens, unit.position + RowOf(unit, query) + 1 - step.begin);
+    };
+    const int64_t stride = step.columns();
+    const int64_t seen = visible(begin + count - 1);  // by any of them
+    for (int64_t i = 0; i * kAttentionBlock < seen; ++i) {
+      kernels_.linear(keys[i], queries, shape_.key_dim, count, scratch.scores.get() + i * kAttentionBlock, stride, 0,
+                      keys[i].rows);
+    }
     float* sums = part.values + begin * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = unit.position + RowOf(unit, begin + i);
-      const int64_t visible = std::min(tokens, row + 1 - block * kAttentionBlock);
       const float rescale =
-          kernels_.softmax_block(scratch.scores.get() + i * kAttentionBlock, visible, shape_.scale,
-                                 &part.states[begin + i], scratch.weights.get() + i * kAttentionBlock);
-      if (rescale == 1) continue;  // no new maximum: so it is in most blocks
+          kernels_.softmax_step(scratch.scores.get() + i * stride, visible(begin + i), stride, shape_.scale,
+                                &part.states[begin + i], scratch.weights.get() + i * stride);
+      if (rescale == 1) continue;  // no new maximum: so it is in most steps
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
-    kernels_.linear_add(values, scratch.weights.get(), kAttentionBlock, count, sums, shape_.value_dim, 0,
-                        shape_.value_dim);
+    kernels_.linear_add(values, scratch.weights.get(), stride, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
   void Merge(const Unit& unit, SumsView part, SumsView total) { MergeQueries(part, 0, unit.queries(), total, 0); }

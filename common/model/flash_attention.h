@@ -1,10 +1,10 @@
 // Causal attention of many queries over paged keys and values, for every form of it: grouped queries (GQA), absorbed
 // MLA (all heads are one group over the latent vectors) and un-absorbed MLA (every head its own group).
 //
-// Flash attention: KV blocks of kAttentionBlock tokens, each used by all queries that share it (the heads of a group,
-// folded, and neighbouring rows) as two matrix products with an online softmax between. Flash decoding: every few
-// blocks a new partial result starts, and partial results are merged in order; so one long sequence keeps all workers
-// busy.
+// Flash attention: steps of one or a few KV blocks of kAttentionBlock tokens, each used by all queries that share it
+// (the heads of a group, folded, and neighbouring rows) as two matrix products with an online softmax between. Flash
+// decoding: every few blocks a new partial result starts, and partial results are merged in order; so one long sequence
+// keeps all workers busy.
 //
 // Both boundaries are fixed positions of the sequence, and a query's arithmetic does not depend on which queries share
 // a task: its bits are the same for any batch, chunk and number of threads.
@@ -32,6 +32,11 @@ struct AttentionShape {
   // KV heads whose rows lie side by side, so that they are packed, or read, together: one, or with dimensions that are
   // multiples of kRowGroup any number.
   int64_t kv_heads_together = 1;
+  // KV blocks of a step of the online softmax, 1, 2, 4, 8 or 16. Sums of values are read and written once in a step, so
+  // where those of a task exceed the caches next to a core more are faster. Part of the numerics.
+  int64_t step_blocks = 1;
+
+  int64_t step_tokens() const { return step_blocks * kAttentionBlock; }
 
   int64_t group() const { return heads / kv_heads; }
 };
@@ -64,7 +69,7 @@ class FlashAttention {
     int64_t block = 0;
     IndexRange kv_heads;
     int64_t tokens = 0;
-    bool more = false;  // whether the worker goes on with the run's next block
+    int64_t next_block = 0;  // that the worker asks for a step later; `block` if it does not
     int worker = 0;
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;

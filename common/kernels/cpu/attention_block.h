@@ -5,8 +5,8 @@
 
 namespace moestro {
 
-// Tokens of a KV block. Attention is an online softmax over blocks with these boundaries, whoever computes it, so this
-// is part of the numerics: another number gives other bits.
+// Tokens of a KV block. Attention is an online softmax in steps of one or a few blocks, whoever computes it, so this is
+// part of the numerics: another number gives other bits.
 inline constexpr int64_t kAttentionBlock = 64;
 
 // A KV block's rows, for some KV heads that lie side by side in them: token t's key for the i-th is key_dim BF16

@@ -48,21 +48,25 @@ struct CpuKernels {
   // y = a * x + b * y (b * y rounded, then a fused multiply-add, per element)
   void (*axpby)(float a, const float* x, float b, int64_t n, float* y);
 
-  // Attention works on KV blocks of kAttentionBlock tokens, packed as two BF16 matrices of the layout in
-  // packed_matrix.h and used by many queries (heads that share it, rows that see it): scores are linear(keys, queries),
-  // sums of values linear(values, weights). From the vectors at kv + t * stride, t in [0, tokens), BF16, dim numbers
-  // each: `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; absent tokens are zero rows.
+  // Attention takes steps of one or several KV blocks of kAttentionBlock tokens, packed as BF16 matrices of the layout
+  // in packed_matrix.h and used by many queries (heads that share them, rows that see them): scores are linear(keys,
+  // queries), sums of values linear(values, weights). From a block's vectors at kv + t * stride, t in [0, tokens),
+  // BF16, dim numbers each: `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; absent tokens are
+  // zero rows.
   void (*pack_keys)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
-  // `values` becomes its transpose, the packed matrix [dim rows, kAttentionBlock columns].
-  void (*pack_values)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
-  // One query's step of the online softmax: s = scale * scores[t] for t in [0, tokens), tokens <= kAttentionBlock.
-  // weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, kAttentionBlock). state.max_score becomes the new
-  // maximum; state.sum is multiplied by the returned factor exp(old - new maximum), by which the caller must multiply
-  // what it has summed so far, and the weights, as rounded, are added to it.
-  float (*softmax_block)(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
-  // All of that, with the same bits, for one token's queries and the first `tokens` rows of a block that nobody has
-  // packed. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null where packing
-  // for so few queries is as fast.
+  // In `values`, the packed matrix [dim rows, `columns` columns] of a step, the kAttentionBlock columns from `first`
+  // on, a multiple of kAttentionBlock, become the block's vectors.
+  void (*pack_values)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
+                      uint8_t* values);
+  // One query's step of the online softmax: s = scale * scores[t] for t in [0, tokens), tokens <= columns, a multiple
+  // of kAttentionBlock. weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, columns). state.max_score becomes
+  // the new maximum; state.sum is multiplied by the returned factor exp(old - new maximum), by which the caller must
+  // multiply what it has summed so far, and the weights, as rounded, are added to it. More columns change no bits.
+  float (*softmax_step)(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
+                        uint16_t* weights);
+  // All of that in a step of one block, with the same bits, for one token's queries and the first `tokens` rows of a
+  // block that nobody has packed. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims.
+  // Null where packing for so few queries is as fast.
   void (*attend_token)(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) = nullptr;
 };
 

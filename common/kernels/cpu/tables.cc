@@ -32,7 +32,7 @@ void FillRef(CpuKernels& table) {
   table.axpby = ref::Axpby;
   table.pack_keys = ref::PackKeys;
   table.pack_values = ref::PackValues;
-  table.softmax_block = ref::SoftmaxBlock;
+  table.softmax_step = ref::SoftmaxStep;
 }
 
 void FillAvx2(CpuKernels& table) {
@@ -46,7 +46,7 @@ void FillAvx2(CpuKernels& table) {
   table.axpby = avx2::Axpby;
   table.pack_keys = avx2::PackKeys;
   table.pack_values = avx2::PackValues;
-  table.softmax_block = avx2::SoftmaxBlock;
+  table.softmax_step = avx2::SoftmaxStep;
 }
 
 void FillAvx512(CpuKernels& table) {
@@ -60,7 +60,7 @@ void FillAvx512(CpuKernels& table) {
   table.axpby = avx512::Axpby;
   table.pack_keys = avx512::PackKeys;
   table.pack_values = avx512::PackValues;
-  table.softmax_block = avx512::SoftmaxBlock;
+  table.softmax_step = avx512::SoftmaxStep;
 }
 
 void FillAvx512Bf16(CpuKernels& table) {

@@ -87,7 +87,7 @@ class GqaDecode : public Decode {
             .key_stride = kRow,
             .values = keys + kRow / 2,
             .value_stride = kRow,
-            .next = request.more ? block + block_bytes_ : block,
+            .next = block + (request.next_block - request.block) * block_bytes_,
             .next_bytes = block_bytes_};
   }
 };
@@ -101,7 +101,8 @@ class MlaDecode : public Decode {
                 .kv_heads = 1,
                 .key_dim = kKey,
                 .value_dim = kLatent,
-                .scale = 1 / std::sqrt(float{kHeadDim})},
+                .scale = 1 / std::sqrt(float{kHeadDim}),
+                .step_blocks = 2},
                kAttentionBlock * kKey * 2) {}
 
  private:
@@ -115,7 +116,7 @@ class MlaDecode : public Decode {
             .key_stride = kKey,
             .values = rows,
             .value_stride = kKey,
-            .next = request.more ? block + block_bytes_ : block,
+            .next = block + (request.next_block - request.block) * block_bytes_,
             .next_bytes = block_bytes_};
   }
 };

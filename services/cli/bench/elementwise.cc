@@ -68,7 +68,7 @@ std::vector<Kernel> Kernels() {
       {"softmax-block", kAttentionBlock * 4,
        [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
          SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
-         kernels.softmax_block(Floats(data), kAttentionBlock, 1.0f, &state, s.narrow.get());
+         kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.narrow.get());
        }},
       {"pack-keys", kAttentionBlock * kLatent * 2,
        [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
@@ -76,7 +76,7 @@ std::vector<Kernel> Kernels() {
        }},
       {"pack-values", kAttentionBlock * kLatent * 2,
        [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
-         kernels.pack_values(Narrow(data), kLatent, kAttentionBlock, kLatent, s.packed.get());
+         kernels.pack_values(Narrow(data), kLatent, kAttentionBlock, kLatent, 0, kAttentionBlock, s.packed.get());
        }},
   };
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/base/math.h"
 #include "common/kernels/cpu/pack.h"
 #include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
@@ -64,9 +65,21 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
       ASSERT_NO_FATAL_FAILURE(
           ExpectPacked(keys, kAttentionBlock, dim, [&](int64_t t, int64_t i) { return kv.at(t, i); }));
       std::vector<uint8_t> values = Room(dim, kAttentionBlock);
-      kernels_->pack_values(kv.numbers.data(), kv.stride, tokens, dim, values.data());
+      kernels_->pack_values(kv.numbers.data(), kv.stride, tokens, dim, 0, kAttentionBlock, values.data());
       ASSERT_NO_FATAL_FAILURE(
           ExpectPacked(values, dim, kAttentionBlock, [&](int64_t i, int64_t t) { return kv.at(t, i); }));
+      // As the last of three blocks of a step.
+      std::vector<uint8_t> step = Room(dim, 3 * kAttentionBlock);
+      const Vectors whole(kAttentionBlock, dim, 1);
+      kernels_->pack_values(whole.numbers.data(), whole.stride, kAttentionBlock, dim, 0, 3 * kAttentionBlock,
+                            step.data());
+      kernels_->pack_values(whole.numbers.data(), whole.stride, kAttentionBlock, dim, kAttentionBlock,
+                            3 * kAttentionBlock, step.data());
+      kernels_->pack_values(kv.numbers.data(), kv.stride, tokens, dim, 2 * kAttentionBlock, 3 * kAttentionBlock,
+                            step.data());
+      ASSERT_NO_FATAL_FAILURE(ExpectPacked(step, dim, 3 * kAttentionBlock, [&](int64_t i, int64_t t) {
+        return t < 2 * kAttentionBlock ? whole.at(t % kAttentionBlock, i) : kv.at(t - 2 * kAttentionBlock, i);
+      }));
     }
   }
 }
@@ -76,14 +89,15 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
 // Below the normal numbers, two steps of the BF16 denormals. The sum is that of the rounded weights.
 TEST_P(AttentionTest, SoftmaxAgainstDouble) {
   for (float spread : {0.1f, 3.0f, 40.0f, 1000.0f}) {
-    for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64}) {
+    for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 129, 250, 256}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, spread " << spread);
+      const int64_t columns = RoundUp(tokens, kAttentionBlock);
       std::vector<float> scores = RandomFloats(tokens, static_cast<uint32_t>(tokens), spread);
       constexpr float kScale = 0.73f;
       for (float old_max : {-kInfinity, -2 * spread, 0.0f, 5 * spread}) {
         SoftmaxState state{old_max, old_max == -kInfinity ? 0.0f : 1.5f};
-        std::vector<uint16_t> weights(kAttentionBlock, kNan);
-        const float rescale = kernels_->softmax_block(scores.data(), tokens, kScale, &state, weights.data());
+        std::vector<uint16_t> weights(static_cast<size_t>(columns), kNan);
+        const float rescale = kernels_->softmax_step(scores.data(), tokens, columns, kScale, &state, weights.data());
 
         double greatest = old_max, magnitude = old_max == -kInfinity ? 0 : std::fabs(double{old_max});
         for (float score : scores) {
@@ -93,7 +107,7 @@ TEST_P(AttentionTest, SoftmaxAgainstDouble) {
         const double off = 4 * magnitude * kUnitF32 + Gamma(4);
         EXPECT_NEAR(state.max_score, greatest, kUnitF32 * magnitude);
         double sum = 0;
-        for (int64_t t = 0; t < kAttentionBlock; ++t) {
+        for (int64_t t = 0; t < columns; ++t) {
           const double weight = FromBf16(weights[static_cast<size_t>(t)]);
           const double truth = t < tokens ? std::exp(double{scores[static_cast<size_t>(t)]} * kScale - greatest) : 0;
           ASSERT_NEAR(weight, truth, (std::expm1(off) + kUnitBf16 * (1 + std::expm1(off))) * truth + 2 * 0x1p-133)
@@ -110,19 +124,21 @@ TEST_P(AttentionTest, SoftmaxAgainstDouble) {
   }
 }
 
-// Tokens beyond the visible ones are not read, and addresses do not matter.
+// Tokens beyond the visible ones are not read; neither addresses nor further columns matter.
 TEST_P(AttentionTest, SoftmaxReadsVisibleTokensOnly) {
-  const std::vector<float> scores = RandomFloats(kAttentionBlock, 7, 2.0f);
-  for (int64_t tokens : {1, 15, 16, 17, 63}) {
+  constexpr int64_t kColumns = 2 * kAttentionBlock;
+  const std::vector<float> scores = RandomFloats(kColumns, 7, 2.0f);
+  for (int64_t tokens : {1, 15, 16, 17, 63, 64, 65, 100}) {
+    const int64_t columns = RoundUp(tokens, kAttentionBlock);
     SoftmaxState expected_state{-kInfinity, 0};
-    std::vector<uint16_t> expected(kAttentionBlock);
-    kernels_->softmax_block(scores.data(), tokens, 0.5f, &expected_state, expected.data());
+    std::vector<uint16_t> expected(kColumns);
+    kernels_->softmax_step(scores.data(), tokens, columns, 0.5f, &expected_state, expected.data());
     for (size_t shift : {1, 3, 7}) {
       std::vector<float> moved(shift, std::nanf(""));
       moved.insert(moved.end(), scores.begin(), scores.begin() + tokens);
       SoftmaxState state{-kInfinity, 0};
-      std::vector<uint16_t> weights(kAttentionBlock + shift);
-      kernels_->softmax_block(moved.data() + shift, tokens, 0.5f, &state, weights.data() + shift);
+      std::vector<uint16_t> weights(kColumns + shift, kNan);
+      kernels_->softmax_step(moved.data() + shift, tokens, kColumns, 0.5f, &state, weights.data() + shift);
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), weights.begin() + static_cast<int64_t>(shift)));
       EXPECT_EQ(state.max_score, expected_state.max_score);
       EXPECT_EQ(state.sum, expected_state.sum);
@@ -135,7 +151,7 @@ TEST_P(AttentionTest, NanScoreMakesNanSum) {
   scores[7] = std::nanf("");
   SoftmaxState state{-kInfinity, 0};
   std::vector<uint16_t> weights(kAttentionBlock);
-  kernels_->softmax_block(scores.data(), 20, 1.0f, &state, weights.data());
+  kernels_->softmax_step(scores.data(), 20, kAttentionBlock, 1.0f, &state, weights.data());
   EXPECT_TRUE(std::isnan(state.sum));
 }
 
@@ -147,7 +163,7 @@ TEST_P(AttentionTest, ExponentialWithinTwoUnitsOfTheLastPlace) {
   for (int i = 0; i <= 120000; ++i) {
     const float x = static_cast<float>(-i) * 1e-3f;
     SoftmaxState state{x, 1};
-    const float factor = kernels_->softmax_block(&zero, 1, 1.0f, &state, weights.data());
+    const float factor = kernels_->softmax_step(&zero, 1, kAttentionBlock, 1.0f, &state, weights.data());
     const double truth = std::exp(double{x});
     ASSERT_NEAR(factor, truth, 4 * kUnitF32 * truth + 2 * 0x1p-149) << "e^" << x;
     ASSERT_EQ(state.max_score, 0.0f);
@@ -190,15 +206,16 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& 
   std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
   const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
   kernels.pack_keys(kv.keys + head * c.key_dim, kv.key_stride, tokens, c.key_dim, aligned(keys));
-  kernels.pack_values(kv.values + head * c.value_dim, kv.value_stride, tokens, c.value_dim, aligned(values));
+  kernels.pack_values(kv.values + head * c.value_dim, kv.value_stride, tokens, c.value_dim, 0, kAttentionBlock,
+                      aligned(values));
   std::vector<float> scores(static_cast<size_t>(c.group * kAttentionBlock));
   std::vector<uint16_t> weights(static_cast<size_t>(c.group * kAttentionBlock));
   kernels.linear({DType::kBF16, tokens, c.key_dim, aligned(keys)}, &token.queries[head * c.group * c.key_dim],
                  c.key_dim, c.group, scores.data(), kAttentionBlock, 0, tokens);
   float* sums = &token.sums[head * c.group * c.value_dim];
   for (int64_t i = 0; i < c.group; ++i) {
-    const float rescale = kernels.softmax_block(&scores[i * kAttentionBlock], tokens, kTokenScale,
-                                                &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
+    const float rescale = kernels.softmax_step(&scores[i * kAttentionBlock], tokens, kAttentionBlock, kTokenScale,
+                                               &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
     for (int64_t n = 0; n < c.value_dim; ++n) sums[i * c.value_dim + n] *= rescale;
   }
   kernels.linear_add({DType::kBF16, c.value_dim, kAttentionBlock, aligned(values)}, weights.data(), kAttentionBlock,

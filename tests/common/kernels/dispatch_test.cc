@@ -73,7 +73,7 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
     EXPECT_THAT(CompiledKernels(), testing::Contains(kernels->isa));
     EXPECT_TRUE(kernels->linear && kernels->linear_add && kernels->router_logits && kernels->rms_norm &&
                 kernels->silu_mul && kernels->to_bf16 && kernels->axpy && kernels->axpby && kernels->pack_keys &&
-                kernels->pack_values && kernels->softmax_block)
+                kernels->pack_values && kernels->softmax_step)
         << kernels->isa;
   }
   for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);

@@ -150,9 +150,11 @@ void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& ro
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false);         // grouped queries
-  cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false);     // grouped, heads together
-  cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f}, kLongContext, 2, true);         // absorbed MLA
+  cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false);        // grouped queries
+  cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false);    // grouped, heads together
+  cases.emplace_back(AttentionShape{4, 2, 64, 64, 0.12f, 2, 2}, kLongContext, 2, false);  // two blocks a step
+  cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 2}, kLongContext, 2, true);  // absorbed MLA
+  cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 4}, kLongContext, 2, true);
   cases.emplace_back(AttentionShape{3, 3, 33, 17, 0.17f}, 3 * kAttentionBlock, 2, false);  // un-absorbed MLA
   return cases;
 }

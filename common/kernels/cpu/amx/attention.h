@@ -136,8 +136,8 @@ class TokenAttention {
     }
     for (int64_t query = 0; query < q_.group; ++query) {
       const int64_t i = head * q_.group + query;
-      const float rescale =
-          avx512::SoftmaxBlock(scratch_.scores[query], tokens_, q_.scale, q_.states + i, scratch_.weights[query]);
+      const float rescale = avx512::SoftmaxStep(scratch_.scores[query], tokens_, kAttentionBlock, q_.scale,
+                                                q_.states + i, scratch_.weights[query]);
       next_.Fetch(2);
       if (rescale == 1) continue;  // no new maximum: so it is in most blocks
       float* sums = q_.sums + i * q_.value_dim;

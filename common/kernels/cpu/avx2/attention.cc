@@ -56,16 +56,17 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
   }
 }
 
-void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
-  constexpr int64_t kColumns = kAttentionBlock;
-  for (int64_t t = 0; t < kColumns; t += 2) {
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
+                uint8_t* values) {
+  for (int64_t t = 0; t < kAttentionBlock; t += 2) {
     for (int64_t i = 0; i < PaddedRows(dim); i += kWords) {
       const uint16_t* source = kv + t * stride + i;
       const __m256i even = LoadWords(source, t < tokens ? dim - i : 0);
       const __m256i odd = LoadWords(source + stride, t + 1 < tokens ? dim - i : 0);
       const __m256i low = _mm256_unpacklo_epi16(even, odd);   // rows 0..3 and 8..11
       const __m256i high = _mm256_unpackhi_epi16(even, odd);  // rows 4..7 and 12..15
-      uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
+      uint8_t* out =
+          values + i / kRowGroup * kRowGroup * columns * 2 + (first + t) / 2 * kStepBytes + i % kRowGroup * 4;
       StoreInts(out, _mm256_permute2x128_si256(low, high, 0x20));
       StoreInts(out + 32, _mm256_permute2x128_si256(low, high, 0x31));
     }
@@ -79,30 +80,27 @@ static inline float Greatest(__m256 v) {
   return _mm_cvtss_f32(_mm_max_ss(greatest, _mm_movehdup_ps(greatest)));
 }
 
-float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights) {
-  constexpr int kVectors = kAttentionBlock / kLanes;
+float SoftmaxStep(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
+                  uint16_t* weights) {
   const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
   const __m256 factor = _mm256_set1_ps(scale);
-  __m256 scaled[kVectors];
   __m256 greatest = lowest;
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t count = tokens - v * kLanes;
-    const __m256 product = _mm256_mul_ps(LoadFirst(scores + v * kLanes, count), factor);
-    scaled[v] = _mm256_blendv_ps(lowest, product, _mm256_castsi256_ps(FirstLanes(count)));
-    greatest = _mm256_max_ps(greatest, scaled[v]);
+  for (int64_t t = 0; t < tokens; t += kLanes) {
+    const __m256 product = _mm256_mul_ps(LoadFirst(scores + t, tokens - t), factor);
+    const __m256 mask = _mm256_castsi256_ps(FirstLanes(tokens - t));
+    greatest = _mm256_max_ps(greatest, _mm256_blendv_ps(lowest, product, mask));
   }
   const float old_max = state->max_score;
   const float block_max = Greatest(greatest);
   const float new_max = block_max > old_max ? block_max : old_max;
   const __m256 shift = _mm256_set1_ps(new_max);
   __m256 sum = _mm256_setzero_ps();
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    const __m256 mask = _mm256_castsi256_ps(FirstLanes(tokens - v * kLanes));
-    const __m256 weight = _mm256_and_ps(mask, Exp(_mm256_sub_ps(scaled[v], shift)));
+  for (int64_t t = 0; t < columns; t += kLanes) {
+    const __m256 mask = _mm256_castsi256_ps(FirstLanes(tokens - t));
+    const __m256 scaled = _mm256_mul_ps(LoadFirst(scores + t, tokens - t), factor);
+    const __m256 weight = _mm256_and_ps(mask, Exp(_mm256_sub_ps(scaled, shift)));
     const __m128i rounded = RoundToBf16(weight);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(weights + v * kLanes), rounded);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(weights + t), rounded);
     sum = _mm256_add_ps(sum, Widen(rounded));
   }
   const float rescale = _mm256_cvtss_f32(Exp(_mm256_set1_ps(old_max - new_max)));

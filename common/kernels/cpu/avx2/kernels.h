@@ -20,7 +20,9 @@ void ToBf16(const float* x, int64_t n, uint16_t* out);
 void Axpy(float a, const float* x, int64_t n, float* y);
 void Axpby(float a, const float* x, float b, int64_t n, float* y);
 void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
-void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values);
-float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights);
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
+                uint8_t* values);
+float SoftmaxStep(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
+                  uint16_t* weights);
 
 }  // namespace moestro::avx2

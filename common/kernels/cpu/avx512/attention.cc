@@ -33,51 +33,58 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
   }
 }
 
-void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
+                uint8_t* values) {
   const Interleaver interleaver = MakeInterleaver();
-  constexpr int64_t kColumns = kAttentionBlock;
-  for (int64_t t = 0; t < kColumns; t += 2) {
+  for (int64_t t = 0; t < kAttentionBlock; t += 2) {
     for (int64_t i = 0; i < dim; i += 32) {
       const __mmask32 mask = FirstWords(dim - i);
       const uint16_t* source = kv + t * stride + i;
       const __m512i even = LoadToken(t < tokens, mask, source);
       const __m512i odd = LoadToken(t + 1 < tokens, mask, source + stride);
-      uint8_t* out = values + i / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + i % kRowGroup * 4;
+      uint8_t* out =
+          values + i / kRowGroup * kRowGroup * columns * 2 + (first + t) / 2 * kStepBytes + i % kRowGroup * 4;
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, interleaver.first, odd));
       _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, interleaver.second, odd));
     }
     if ((dim - 1) % kRowGroup < 32) {  // rows that pad the last group
-      uint8_t* out = values + dim / kRowGroup * kRowGroup * kColumns * 2 + t / 2 * kStepBytes + 2 * kTileBytes;
+      uint8_t* out = values + dim / kRowGroup * kRowGroup * columns * 2 + (first + t) / 2 * kStepBytes + 2 * kTileBytes;
       _mm512_storeu_si512(out, _mm512_setzero_si512());
       _mm512_storeu_si512(out + kTileBytes, _mm512_setzero_si512());
     }
   }
 }
 
-float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights) {
+float SoftmaxStep(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
+                  uint16_t* weights) {
   constexpr int kVectors = kAttentionBlock / kLanes;
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
   const __m512 factor = _mm512_set1_ps(scale);
-  __m512 scaled[kVectors];
   __m512 greatest = lowest;
+  for (int64_t block = 0; block < tokens; block += kAttentionBlock) {
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const __mmask16 mask = FirstLanes(tokens - v * kLanes);
-    scaled[v] = _mm512_mask_mul_ps(lowest, mask, Load(scores + v * kLanes, mask), factor);
-    greatest = _mm512_max_ps(greatest, scaled[v]);
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t t = block + v * kLanes;
+      const __mmask16 mask = FirstLanes(tokens - t);
+      greatest = _mm512_max_ps(greatest, _mm512_mask_mul_ps(lowest, mask, Load(scores + t, mask), factor));
+    }
   }
   const float old_max = state->max_score;
   const float block_max = _mm512_reduce_max_ps(greatest);
   const float new_max = block_max > old_max ? block_max : old_max;
   const __m512 shift = _mm512_set1_ps(new_max);
-  __m512 sums[kVectors];
+  __m512 sums[kVectors] = {};
+  for (int64_t block = 0; block < columns; block += kAttentionBlock) {
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const __mmask16 mask = FirstLanes(tokens - v * kLanes);
-    const __m512 weight = _mm512_maskz_mov_ps(mask, Exp(_mm512_sub_ps(scaled[v], shift)));
-    const __m256i rounded = RoundToBf16(weight);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + v * kLanes), rounded);
-    sums[v] = Widen(rounded);
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t t = block + v * kLanes;
+      const __mmask16 mask = FirstLanes(tokens - t);
+      const __m512 scaled = _mm512_mul_ps(Load(scores + t, mask), factor);
+      const __m512 weight = _mm512_maskz_mov_ps(mask, Exp(_mm512_sub_ps(scaled, shift)));
+      const __m256i rounded = RoundToBf16(weight);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t), rounded);
+      sums[v] = _mm512_add_ps(sums[v], Widen(rounded));
+    }
   }
   const float sum =
       _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));

@@ -22,15 +22,18 @@ void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, u
   }
 }
 
-void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* values) {
+void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
+                uint8_t* values) {
   auto* out = reinterpret_cast<uint16_t*>(values);
-  std::memset(values, 0, static_cast<size_t>(PackedBytes(DType::kBF16, dim, kAttentionBlock)));
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t i = 0; i < dim; ++i) out[PackedIndex(kAttentionBlock, i, t)] = kv[t * stride + i];
+  for (int64_t t = 0; t < kAttentionBlock; ++t) {
+    for (int64_t i = 0; i < PaddedRows(dim); ++i) {
+      out[PackedIndex(columns, i, first + t)] = t < tokens && i < dim ? kv[t * stride + i] : 0;
+    }
   }
 }
 
-float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxState* state, uint16_t* weights) {
+float SoftmaxStep(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
+                  uint16_t* weights) {
   float new_max = state->max_score;
   for (int64_t t = 0; t < tokens; ++t) new_max = std::max(new_max, scale * scores[t]);
   const float rescale = std::exp(state->max_score - new_max);
@@ -39,7 +42,7 @@ float SoftmaxBlock(const float* scores, int64_t tokens, float scale, SoftmaxStat
     weights[t] = moestro::ToBf16(std::exp(scale * scores[t] - new_max));
     sum += FromBf16(weights[t]);
   }
-  std::fill(weights + tokens, weights + kAttentionBlock, uint16_t{0});
+  std::fill(weights + tokens, weights + columns, uint16_t{0});
   state->max_score = new_max;
   state->sum = std::fma(state->sum, rescale, sum);
   return rescale;
