@@ -223,9 +223,10 @@ class FlashAttention::Impl {
     };
     const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
     const int64_t splits = MaxSplits();
-    const int64_t width = std::min(splits, std::ssize(shared_.states) / (count * queries) - 1);
-    const int64_t tasks = std::min(width, CeilDiv(wanted_tasks(), count));  // of a unit in a wave
+    const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // for partial results of each unit
+    const int64_t tasks = std::min({splits, room, CeilDiv(wanted_tasks(), count)});
     MOE_CHECK(tasks > 0);
+    const int64_t width = std::min(splits, room / tasks * tasks);  // of a wave
     for (int64_t begin = 0; begin < splits; begin += width) {
       const int64_t end = std::min(splits, begin + width);
       pool_.Run(count * tasks, [&](int64_t i, int worker) {

@@ -65,7 +65,7 @@ std::vector<Kernel> Kernels() {
        [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
          kernels.axpby(0.25f, Floats(data), 0.5f, kHidden, s.floats.get());
        }},
-      {"softmax-block", kAttentionBlock * 4,
+      {"softmax-step", kAttentionBlock * 4,
        [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
          SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
          kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.narrow.get());

@@ -29,8 +29,8 @@ static constexpr TileConfig MakeAttentionConfig(int64_t queries) {
 }
 
 struct AttentionScratch {
-  alignas(64) uint32_t queries[kStepQuads * 2][kTileRows];  // of a step: pairs of inputs
-  alignas(64) uint16_t keys[kTileTokens][kStepInputs];      // a tile in which tokens end
+  alignas(64) uint32_t queries[kTileRows][kTileRows];   // of a step: pairs of inputs
+  alignas(64) uint16_t keys[kTileTokens][kStepInputs];  // a tile in which tokens end
   alignas(64) float scores_by_token[kAttentionBlock][kTileRows];
   alignas(64) float scores[kTileRows][kAttentionBlock];
   alignas(64) uint16_t weights[kTileRows][kAttentionBlock];
@@ -188,6 +188,8 @@ class TokenAttention {
   const TokenQueries& q_;
   AttentionScratch& scratch_;
   const avx512::Interleaver interleaver_ = avx512::MakeInterleaver();
+  // The next block, fetched as evenly as can be: how much beside what is in proportion to how long it takes, and makes
+  // a block for heads of 64 to 256 numbers in groups of 4 to 16.
   PendingPairs next_ = {kv_.next, kv_.next_bytes / kPairBytes};
 };
 
