@@ -23,6 +23,10 @@
 
 namespace moestro {
 
+// AttentionShape::step_blocks of MLA, in both forms: a task's sums, 256 KiB, come from L2. With tiles two blocks a step
+// are 1.2 times as fast as one (1.0 to 1.1 without), four are not faster than two.
+inline constexpr int64_t kLatentStepBlocks = 2;
+
 struct AttentionShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads; head h reads the keys and values of kv_head h / (heads / kv_heads)
@@ -74,7 +78,7 @@ class FlashAttention {
   };
   using BlockSource = absl::FunctionRef<KvBlock(const BlockRequest& request)>;
 
-  // Memory: 8 sums of 256 KiB and a packed block for every worker, whatever the batch.
+  // Memory: 8 sums of 256 KiB and a packed step for every worker, whatever the batch.
   FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape);
   ~FlashAttention();
   FlashAttention(const FlashAttention&) = delete;

@@ -102,7 +102,7 @@ class MlaDecode : public Decode {
                 .key_dim = kKey,
                 .value_dim = kLatent,
                 .scale = 1 / std::sqrt(float{kHeadDim}),
-                .step_blocks = 2},
+                .step_blocks = kLatentStepBlocks},
                kAttentionBlock * kKey * 2) {}
 
  private:

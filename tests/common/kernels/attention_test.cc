@@ -233,7 +233,10 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
       Token expected(c, 3), token(c, 3);
       for (int block = 0; block < 2; ++block) {
         Vectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
-        if (block == 1) std::ranges::reverse(token.queries), expected.queries = token.queries;
+        if (block == 1) {
+          std::ranges::reverse(token.queries);
+          expected.queries = token.queries;
+        }
         const KvBlock kv = {.keys = keys.numbers.data(),
                             .key_stride = keys.stride,
                             .values = values.numbers.data(),

@@ -75,6 +75,7 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
                 kernels->silu_mul && kernels->to_bf16 && kernels->axpy && kernels->axpby && kernels->pack_keys &&
                 kernels->pack_values && kernels->softmax_step)
         << kernels->isa;
+    EXPECT_EQ(kernels->attend_token != nullptr, kernels->isa == "amx") << kernels->isa;
   }
   for (size_t i = 1; i < available.size(); ++i) EXPECT_NE(available[i]->linear, available[i - 1]->linear);
 }

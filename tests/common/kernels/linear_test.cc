@@ -10,7 +10,6 @@
 
 #include "common/base/math.h"
 #include "common/kernels/cpu/pack.h"
-#include "common/platform/cpu/cpu_features.h"
 #include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
 

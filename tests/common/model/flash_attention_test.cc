@@ -7,7 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "common/model/buffer.h"
 #include "common/tensor/dtype.h"
 
 namespace moestro {
