@@ -12,7 +12,7 @@
 namespace moestro {
 
 // Each calls visit(pointer&, bytes) for every array, where pointer is a const uint8_t* or const float* of the weights.
-// A visitor may change it. Absent arrays (null) are left out.
+// A visitor may change it. Absent arrays (null) are left out, and so are exceptions, which only CPUs use.
 template <typename Visit>
 void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
   if (matrix.data == nullptr) return;

@@ -9,6 +9,10 @@
 //     so that unpacklo / unpackhi of the expanded low and high bytes are 16 rows x inputs (0,1) and (2,3) in BF16.
 //   BF16: [rows/64][cols/2][4 tiles][16 rows][2 inputs], 64 bytes a tile: the operand order of vdpbf16ps.
 // FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block.
+// FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word is set if of the 256 codes of the row group and
+// inputs 4 i .. 4 i + 3 of the block, padding included, one is not a normal number, but zero, subnormal or NaN. Of
+// weights that are normally distributed 3 of 100 bits are. A kernel may expand the rest by arithmetic that is right for
+// normal numbers only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +29,9 @@ struct PackedMatrix {
   DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
   int64_t rows = 0;
   int64_t cols = 0;
-  const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
-  const float* scales = nullptr;  // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
+  const uint8_t* data = nullptr;         // PackedBytes(dtype, rows, cols) bytes
+  const float* scales = nullptr;         // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
+  const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be one
   // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a matrix
   // that is in the cache itself. Null: fetch ahead in the matrix.
   const uint8_t* prefetch = nullptr;
@@ -38,6 +43,10 @@ constexpr int64_t PaddedRows(int64_t rows) { return (rows + kRowGroup - 1) / kRo
 constexpr int64_t PaddedCols(int64_t cols) { return (cols + 3) / 4 * 4; }
 constexpr int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols) {
   return PaddedRows(rows) * PaddedCols(cols) * DTypeBytes(dtype);
+}
+
+constexpr int64_t ExceptionWords(int64_t rows, int64_t cols) {
+  return PaddedRows(rows) / kRowGroup * ((cols + kScaleBlock - 1) / kScaleBlock);
 }
 
 }  // namespace moestro

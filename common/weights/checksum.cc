@@ -42,9 +42,11 @@ uint64_t ChecksumStream::Finish() {
   return result;
 }
 
-uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales) {
+uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales,
+                          std::span<const uint8_t> exceptions) {
   std::vector<uint64_t> hashes(slices.begin(), slices.end());
   if (!scales.empty()) hashes.push_back(BytesChecksum(scales));
+  if (!exceptions.empty()) hashes.push_back(BytesChecksum(exceptions));
   return BytesChecksum(AsBytes(hashes));
 }
 
@@ -56,7 +58,8 @@ uint64_t TensorChecksum(const TensorEntry& entry, const uint8_t* base) {
     const int64_t bytes = std::min(slice_bytes, entry.data_bytes - begin);
     slices[i] = BytesChecksum({base + entry.data_offset + begin, static_cast<size_t>(bytes)});
   }
-  return CombineChecksums(slices, {base + entry.scale_offset, static_cast<size_t>(entry.scale_bytes)});
+  return CombineChecksums(slices, {base + entry.scale_offset, static_cast<size_t>(entry.scale_bytes)},
+                          {base + entry.exception_offset, static_cast<size_t>(entry.exception_bytes)});
 }
 
 uint64_t DirectoryChecksum(std::span<const TensorEntry> directory) {

@@ -3,7 +3,8 @@
 //
 // A tensor's hash is a hash of hashes, so that threads can pack parts of it in any order: its rows are cut into slices
 // of kChecksumRows (a packed tensor's last slice includes its padding rows, a row-major one's is short), and the
-// tensor's checksum is the hash of [hash of slice 0, hash of slice 1, ..., hash of the scales if it has scales].
+// tensor's checksum is the hash of [hash of slice 0, hash of slice 1, ..., hash of the scales, hash of the exceptions],
+// without the last two if it has none.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,9 @@ class ChecksumStream {
   const std::unique_ptr<State> state_;
 };
 
-// `scales`: the bytes of the scales; empty if the tensor has none.
-uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales);
+// Scales and exceptions are empty if the tensor has none.
+uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales,
+                          std::span<const uint8_t> exceptions);
 
 // The checksum of the tensor that `entry` describes, read from the segment at `base`. REQUIRES: entry passed
 // VerifyEntry.

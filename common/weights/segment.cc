@@ -42,6 +42,8 @@ absl::StatusOr<TensorView> WeightSegment::Find(std::string_view name) const {
 
 TensorView WeightSegment::View(const TensorEntry& entry) const {
   const auto* scales = entry.scale_offset == 0 ? nullptr : reinterpret_cast<const float*>(base_ + entry.scale_offset);
+  const auto* exceptions =
+      entry.exception_offset == 0 ? nullptr : reinterpret_cast<const uint32_t*>(base_ + entry.exception_offset);
   return {.name = entry.name,
           .layout = entry.layout,
           .dtype = entry.dtype,
@@ -49,7 +51,8 @@ TensorView WeightSegment::View(const TensorEntry& entry) const {
           .cols = entry.cols,
           .data = base_ + entry.data_offset,
           .bytes = entry.data_bytes,
-          .scales = scales};
+          .scales = scales,
+          .exceptions = exceptions};
 }
 
 absl::Status WeightSegment::VerifyData() const {

@@ -41,6 +41,8 @@ TensorEntry EntryFor(const TensorPlan& plan, int64_t data_offset) {
   if (plan.has_scales) {
     entry.scale_offset = RoundUp(data_offset + entry.data_bytes, kScaleAlignment);
     entry.scale_bytes = TensorScaleBytes(plan.rows, plan.cols);
+    entry.exception_offset = RoundUp(entry.scale_offset + entry.scale_bytes, kScaleAlignment);
+    entry.exception_bytes = TensorExceptionBytes(plan.rows, plan.cols);
   }
   return entry;
 }
@@ -48,7 +50,7 @@ TensorEntry EntryFor(const TensorPlan& plan, int64_t data_offset) {
 // From the tensor's first byte to where the next one may start.
 int64_t Extent(const TensorPlan& plan) {
   const TensorEntry entry = EntryFor(plan, 0);
-  return RoundUp(std::max(entry.data_bytes, entry.scale_offset + entry.scale_bytes), kTensorAlignment);
+  return RoundUp(std::max(entry.data_bytes, entry.exception_offset + entry.exception_bytes), kTensorAlignment);
 }
 
 absl::Status ValidateTensor(const TensorPlan& plan) {
@@ -100,7 +102,7 @@ std::vector<TensorEntry> LayOut(std::span<const TensorPlan> plan) {
   return directory;
 }
 
-// Scales and directory lie anywhere.
+// Scales, exceptions and directory lie anywhere.
 std::vector<MemoryStretch> PlaceTensors(std::span<const TensorEntry> directory, std::span<const NumaDomain> domains) {
   std::vector<MemoryStretch> stretches;
   if (domains.empty()) return stretches;
@@ -190,7 +192,7 @@ std::unique_ptr<SegmentWriter> SegmentWriter::Write(uint8_t* base, uint64_t gene
   header->directory_offset = kDirectoryOffset;
   header->directory_count = static_cast<int64_t>(directory.size());
   header->data_offset = DataOffset(directory.size());
-  for (const TensorEntry& entry : directory) header->data_bytes += entry.data_bytes + entry.scale_bytes;
+  for (const TensorEntry& entry : directory) header->data_bytes += StoredBytes(entry);
   header->spec = spec;
   auto* first = reinterpret_cast<TensorEntry*>(base + kDirectoryOffset);
   std::memcpy(first, directory.data(), directory.size_bytes());
@@ -201,6 +203,11 @@ std::unique_ptr<SegmentWriter> SegmentWriter::Write(uint8_t* base, uint64_t gene
 float* SegmentWriter::scales(size_t index) {
   const int64_t offset = directory_[index].scale_offset;
   return offset == 0 ? nullptr : reinterpret_cast<float*>(base_ + offset);
+}
+
+uint32_t* SegmentWriter::exceptions(size_t index) {
+  const int64_t offset = directory_[index].exception_offset;
+  return offset == 0 ? nullptr : reinterpret_cast<uint32_t*>(base_ + offset);
 }
 
 void SegmentWriter::AddProgress(int64_t bytes) { header_->loaded_bytes.fetch_add(bytes, std::memory_order_relaxed); }

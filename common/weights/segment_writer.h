@@ -24,7 +24,7 @@ struct TensorPlan {
   TensorLayout layout = TensorLayout::kRowMajor;
   int64_t rows = 0;
   int64_t cols = 0;
-  bool has_scales = false;  // F32 [ceil(rows/128), ceil(cols/128)]: always for FP8, never otherwise
+  bool has_scales = false;  // and exceptions: always for FP8, never otherwise
 };
 
 struct SegmentMemoryOptions {
@@ -36,9 +36,9 @@ struct SegmentMemoryOptions {
   std::function<absl::Status(int64_t bytes)> watch = {};  // as ReserveOptions::watch
 };
 
-// The owner of a segment. Life: Create -> fill data, scales and checksums -> Finish, or Fail. Destroying a writer that
-// did neither fails the segment, so that nobody waits for it for ever. `index` is a tensor's place in the plan, which
-// is its place in the directory.
+// The owner of a segment. Life: Create -> fill data, scales, exceptions and checksums -> Finish, or Fail. Destroying a
+// writer that did neither fails the segment, so that nobody waits for it for ever. `index` is a tensor's place in the
+// plan, which is its place in the directory.
 class SegmentWriter {
  public:
   // The size of a segment with these tensors, before anything is allocated; their order does not matter. The greatest
@@ -73,7 +73,8 @@ class SegmentWriter {
 
   // Where tensor `index` goes. Zeros until written, so padding needs no writing.
   uint8_t* data(size_t index) { return base_ + directory_[index].data_offset; }
-  float* scales(size_t index);  // null if it has none
+  float* scales(size_t index);         // null if it has none
+  uint32_t* exceptions(size_t index);  // null if it has none
 
   void AddProgress(int64_t bytes);                    // thread-safe
   void SetChecksum(size_t index, uint64_t checksum);  // thread-safe for different indices; see checksum.h

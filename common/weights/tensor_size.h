@@ -23,6 +23,14 @@ constexpr int64_t TensorScaleBytes(int64_t rows, int64_t cols) {
   return CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock) * 4;
 }
 
+// U32 [ceil(rows/64), ceil(cols/128)]
+constexpr int64_t TensorExceptionBytes(int64_t rows, int64_t cols) { return ExceptionWords(rows, cols) * 4; }
+
+// All that is stored of a tensor, without the gaps between.
+constexpr int64_t StoredBytes(const TensorEntry& entry) {
+  return entry.data_bytes + entry.scale_bytes + entry.exception_bytes;
+}
+
 // FP8 exists packed and with scales only; F32 is never packed.
 constexpr bool IsStorable(TensorLayout layout, DType dtype, bool has_scales) {
   if (dtype == DType::kF8E4M3) return layout == TensorLayout::kPacked && has_scales;

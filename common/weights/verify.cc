@@ -104,6 +104,15 @@ absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
       (has_scales && !Inside(entry.scale_offset, entry.scale_bytes, data_end, end))) {
     return Damaged(absl::StrFormat("%d bytes of scales at %d do not fit", entry.scale_bytes, entry.scale_offset));
   }
+  const int64_t scale_end = entry.scale_offset + entry.scale_bytes;
+  const bool has_exceptions = entry.exception_offset != 0;
+  if (has_exceptions != has_scales ||
+      entry.exception_bytes != (has_exceptions ? TensorExceptionBytes(entry.rows, entry.cols) : 0) ||
+      entry.exception_offset % kScaleAlignment != 0 ||
+      (has_exceptions && !Inside(entry.exception_offset, entry.exception_bytes, scale_end, end))) {
+    return Damaged(
+        absl::StrFormat("%d bytes of exceptions at %d do not fit", entry.exception_bytes, entry.exception_offset));
+  }
   return absl::OkStatus();
 }
 
@@ -124,8 +133,8 @@ absl::Status VerifyDirectory(const SegmentHeader& header, std::span<const Tensor
     }
     previous = name;
     begin = entry.data_offset + entry.data_bytes;
-    if (entry.scale_offset != 0) begin = entry.scale_offset + entry.scale_bytes;
-    data_bytes += entry.data_bytes + entry.scale_bytes;
+    if (entry.exception_offset != 0) begin = entry.exception_offset + entry.exception_bytes;
+    data_bytes += StoredBytes(entry);
   }
   if (data_bytes != header.data_bytes) return Damaged("data_bytes is not the sum over the directory");
   return absl::OkStatus();

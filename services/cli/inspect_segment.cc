@@ -3,6 +3,7 @@
 
 #include "common/base/status.h"
 #include "common/weights/segment.h"
+#include "common/weights/tensor_size.h"
 #include "services/cli/inspect.h"
 
 namespace moestro {
@@ -20,7 +21,7 @@ Json DirectoryJson(const WeightSegment& segment) {
     const char* layout = entry.layout == TensorLayout::kPacked ? "packed" : "row-major";
     Group& group = groups[std::string(DTypeName(entry.dtype)) + " " + layout];
     ++group.tensors;
-    group.bytes += entry.data_bytes + entry.scale_bytes;
+    group.bytes += StoredBytes(entry);
   }
   Json json = Json::object();
   for (const auto& [name, group] : groups) json[name] = {{"tensors", group.tensors}, {"bytes", group.bytes}};

@@ -45,7 +45,7 @@ class Builder {
         SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1, std::string(32, '0'), spec_, plan);
     MOE_CHECK(writer.ok());
     for (size_t i = 0; i < plan.size(); ++i) {
-      Fill(plan[i], (*writer)->data(i), (*writer)->scales(i));
+      Fill(plan[i], (*writer)->data(i), (*writer)->scales(i), (*writer)->exceptions(i));
       (*writer)->SetChecksum(i, TensorChecksum((*writer)->directory()[i], result.memory.data()));
     }
     MOE_CHECK((*writer)->Finish().ok());
@@ -138,16 +138,16 @@ class Builder {
     return (tensor.name == "lm_head.weight" ? 3.5 : 1) / std::sqrt(static_cast<double>(tensor.cols));
   }
 
-  void Fill(const TensorPlan& tensor, uint8_t* data, float* scales) {
+  void Fill(const TensorPlan& tensor, uint8_t* data, float* scales, uint32_t* exceptions) {
     if (tensor.layout == TensorLayout::kPacked) {
       if (tensor.name.ends_with(kTransposed)) {
         MakeKvB(tensor.name.substr(0, tensor.name.size() - kTransposed.size()) + kKvB);
-        Pack(tensor, TransposedKeys(), data, scales);
+        Pack(tensor, TransposedKeys(), data, scales, exceptions);
       } else if (tensor.name.ends_with(kKvB)) {
         MakeKvB(tensor.name);
-        Pack(tensor, kv_b_, data, scales);
+        Pack(tensor, kv_b_, data, scales, exceptions);
       } else {
-        Pack(tensor, Random(tensor), data, scales);
+        Pack(tensor, Random(tensor), data, scales, exceptions);
       }
     } else if (tensor.dtype == DType::kBF16) {
       FillEmbedding(tensor, data);
@@ -224,7 +224,7 @@ class Builder {
     return codes;
   }
 
-  static void Pack(const TensorPlan& tensor, const Codes& codes, uint8_t* data, float* scales) {
+  static void Pack(const TensorPlan& tensor, const Codes& codes, uint8_t* data, float* scales, uint32_t* exceptions) {
     for (int64_t row = 0; row < tensor.rows; ++row) {
       for (int64_t col = 0; col < tensor.cols; ++col) {
         std::memcpy(data + PackedOffset(tensor.dtype, tensor.cols, row, col), &codes.values[row * tensor.cols + col],
@@ -232,6 +232,11 @@ class Builder {
       }
     }
     std::copy(codes.scales.begin(), codes.scales.end(), scales);
+    if (tensor.dtype != DType::kF8E4M3) return;
+    for (int64_t row = 0; row < tensor.rows; row += kRowGroup) {
+      FindExceptions(data + PackedBytes(tensor.dtype, row, tensor.cols), tensor.cols,
+                     exceptions + ExceptionWords(row, tensor.cols));
+    }
   }
 
   const SyntheticOptions& options_;

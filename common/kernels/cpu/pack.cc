@@ -98,20 +98,31 @@ void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t ro
   }
 }
 
-bool ContainsNanE4M3(const uint8_t* p, int64_t n) {
-  const __m128i sign = _mm_set1_epi8(static_cast<char>(0x80));
-  const __m128i nan = _mm_set1_epi8(static_cast<char>(0xff));
-  const auto is_nan = [&](const uint8_t* q) { return _mm_cmpeq_epi8(_mm_or_si128(Load(q), sign), nan); };
-  int64_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    const __m128i any = _mm_or_si128(_mm_or_si128(is_nan(p + i), is_nan(p + i + 16)),
-                                     _mm_or_si128(is_nan(p + i + 32), is_nan(p + i + 48)));
-    if (_mm_movemask_epi8(any) != 0) return true;
+bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* exceptions) {
+  // Twice a code drops its sign: zero and subnormals become 0..14, normal numbers 16..252, NaN 254.
+  constexpr int kMaxSubnormal = 14;
+  const __m128i nan = _mm_set1_epi8(static_cast<char>(0xfe));
+  const __m128i max_subnormal = _mm_set1_epi8(kMaxSubnormal);
+  __m128i all_greatest = _mm_setzero_si128();
+  const int64_t steps = PaddedCols(cols) / 4;
+  std::fill_n(exceptions, (steps + 31) / 32, 0);
+  for (int64_t step = 0; step < steps; ++step) {
+    const uint8_t* codes = packed_group + step * kStep;
+    __m128i least = nan;
+    __m128i greatest = _mm_setzero_si128();
+    for (int64_t i = 0; i < kStep; i += 16) {
+      const __m128i code = Load(codes + i);
+      const __m128i twice = _mm_add_epi8(code, code);
+      least = _mm_min_epu8(least, twice);
+      greatest = _mm_max_epu8(greatest, twice);
+    }
+    const __m128i is_small = _mm_cmpeq_epi8(_mm_min_epu8(least, max_subnormal), least);
+    const __m128i is_nan = _mm_cmpeq_epi8(greatest, nan);
+    const bool any = _mm_movemask_epi8(_mm_or_si128(is_small, is_nan)) != 0;
+    exceptions[step / 32] |= static_cast<uint32_t>(any) << (step % 32);
+    all_greatest = _mm_max_epu8(all_greatest, greatest);
   }
-  for (; i < n; ++i) {
-    if ((p[i] | 0x80) == 0xff) return true;
-  }
-  return false;
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(all_greatest, nan)) != 0;
 }
 
 }  // namespace moestro

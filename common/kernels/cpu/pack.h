@@ -26,7 +26,8 @@ constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t c
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group);
 
-// Whether one of n E4M3 codes is NaN (0x7F or 0xFF): no published weight is, so one means a damaged file.
-bool ContainsNanE4M3(const uint8_t* p, int64_t n);
+// The exceptions of one packed row group of FP8 weights, one word for each 128 columns (packed_matrix.h). Returns
+// whether one of its codes is NaN (0x7F or 0xFF): no published weight is, so one means a damaged file. Thread-safe.
+bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* exceptions);
 
 }  // namespace moestro

@@ -17,6 +17,7 @@ constexpr int kAvx512Dq = 17;         // leaf 7 EBX
 constexpr int kAvx512Bw = 30;         // leaf 7 EBX
 constexpr int kAvx512Vl = 31;         // leaf 7 EBX
 constexpr int kAvx512Vbmi = 1;        // leaf 7 ECX
+constexpr int kGfni = 8;              // leaf 7 ECX
 constexpr int kAmxBf16 = 22;          // leaf 7 EDX
 constexpr int kAmxTile = 24;          // leaf 7 EDX
 constexpr int kAvx512Bf16 = 5;        // leaf 7.1 EAX
@@ -58,6 +59,7 @@ CpuFeatures InterpretCpuid(const CpuidWords& words) {
   features.avx512 = saves_zmm && fma && Bit(words.leaf7_ebx, kAvx512F) && Bit(words.leaf7_ebx, kAvx512Bw) &&
                     Bit(words.leaf7_ebx, kAvx512Vl) && Bit(words.leaf7_ebx, kAvx512Dq);
   features.avx512_vbmi = features.avx512 && Bit(words.leaf7_ecx, kAvx512Vbmi);
+  features.avx512_gfni = features.avx512 && Bit(words.leaf7_ecx, kGfni);
   features.avx512_bf16 = features.avx512 && Bit(words.leaf7_1_eax, kAvx512Bf16);
   features.amx_bf16 =
       xsave && (words.xcr0 & kTiles) == kTiles && Bit(words.leaf7_edx, kAmxTile) && Bit(words.leaf7_edx, kAmxBf16);

@@ -20,6 +20,7 @@ struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // AVX-512 F, BW, VL and DQ, and FMA
   bool avx512_vbmi = false;  // byte permutes across 64 bytes
+  bool avx512_gfni = false;  // bits of bytes multiplied by 8 x 8 matrices
   bool avx512_bf16 = false;  // vdpbf16ps
   bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must ask to use them (tiles.h)
 };

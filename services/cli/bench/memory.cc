@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/kernels/cpu/pack.h"
 #include "common/platform/process_memory.h"
 #include "services/cli/make_model/fp8_codes.h"
 #include "services/cli/make_model/random_bits.h"
@@ -94,6 +95,13 @@ void WeightPattern::Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const {
   });
 }
 
+std::vector<uint32_t> ExceptionsOf(WorkerPool& pool, const uint8_t* data, int64_t bytes) {
+  std::vector<uint32_t> exceptions(bytes / kPieceBytes);
+  pool.Run(static_cast<int64_t>(exceptions.size()),
+           [&](int64_t i, int) { FindExceptions(data + i * kPieceBytes, kScaleBlock, &exceptions[i]); });
+  return exceptions;
+}
+
 std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation) {
   const RandomWords words(1, "bench scales");
   std::vector<float> scales(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock));
@@ -121,11 +129,20 @@ absl::Status WeightPool::Prepare(DType dtype) {
   }
   dtype_ = dtype;
   WeightPattern(dtype).Fill(pool_, buffer_.data(), bytes_);
+  exceptions_.clear();
+  if (dtype == DType::kF8E4M3) exceptions_ = ExceptionsOf(pool_, buffer_.data(), bytes_);
   return absl::OkStatus();
 }
 
 PackedMatrix WeightPool::Matrix(int64_t i, int64_t rows, int64_t cols, const float* scales) const {
-  return {dtype_, rows, cols, buffer_.data() + i * PackedBytes(dtype_, rows, cols), scales};
+  const int64_t offset = i * PackedBytes(dtype_, rows, cols);
+  const bool whole = dtype_ == DType::kF8E4M3 && cols % kScaleBlock == 0;
+  return {.dtype = dtype_,
+          .rows = rows,
+          .cols = cols,
+          .data = buffer_.data() + offset,
+          .scales = scales,
+          .exceptions = whole ? exceptions_.data() + offset / kPieceBytes : nullptr};
 }
 
 }  // namespace moestro::bench

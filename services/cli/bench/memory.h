@@ -49,6 +49,12 @@ class WeightPattern {  // immutable, thread-safe
   std::vector<uint8_t> pattern_;
 };
 
+// The exceptions of all FP8 weights in a buffer of `bytes`, a multiple of a row group's 128 columns: one word for each
+// such piece. So a packed matrix at `offset` in the buffer, whose columns are a multiple of 128, has its own at
+// offset / kPieceBytes.
+inline constexpr int64_t kPieceBytes = kRowGroup * kScaleBlock;
+std::vector<uint32_t> ExceptionsOf(WorkerPool& pool, const uint8_t* data, int64_t bytes);
+
 // Scales for WeightPattern's codes: multiplied by them the weights have deviation `deviation`, block by block somewhat
 // more or less.
 std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation);
@@ -79,6 +85,7 @@ class WeightPool {
   int64_t bytes_;
   DType dtype_ = DType::kF8E4M3;
   HugeBuffer buffer_;
+  std::vector<uint32_t> exceptions_;  // of FP8 weights
 };
 
 }  // namespace moestro::bench

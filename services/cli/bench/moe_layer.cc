@@ -72,6 +72,7 @@ class Layer {
         spec_(LayerSpec(sizes_, experts)),
         max_rows_(MaxRows(sizes_)),
         buffer_(std::move(buffer)),
+        exceptions_(ExceptionsOf(context.pool, buffer_.data(), buffer_.size())),
         gate_scales_(MakeScales(sizes_.width, sizes_.hidden, 1 / std::sqrt(static_cast<double>(sizes_.hidden)))),
         down_scales_(MakeScales(sizes_.hidden, sizes_.width, 1 / std::sqrt(static_cast<double>(sizes_.width)))),
         choices_(max_rows_ * spec_.experts_per_token),
@@ -94,9 +95,12 @@ class Layer {
   MlpWeights Mlp(int64_t expert) const {
     const uint8_t* data = buffer_.data() + expert * expert_bytes();
     const int64_t bytes = expert_bytes() / 3;
-    return {.gate = {DType::kF8E4M3, sizes_.width, sizes_.hidden, data, gate_scales_.data()},
-            .up = {DType::kF8E4M3, sizes_.width, sizes_.hidden, data + bytes, gate_scales_.data()},
-            .down = {DType::kF8E4M3, sizes_.hidden, sizes_.width, data + 2 * bytes, down_scales_.data()}};
+    const uint32_t* exceptions = exceptions_.data() + expert * expert_bytes() / kPieceBytes;
+    const int64_t words = bytes / kPieceBytes;
+    return {.gate = {DType::kF8E4M3, sizes_.width, sizes_.hidden, data, gate_scales_.data(), exceptions},
+            .up = {DType::kF8E4M3, sizes_.width, sizes_.hidden, data + bytes, gate_scales_.data(), exceptions + words},
+            .down = {DType::kF8E4M3, sizes_.hidden, sizes_.width, data + 2 * bytes, down_scales_.data(),
+                     exceptions + 2 * words}};
   }
 
   // Every token takes experts_per_token different experts, each set equally likely.
@@ -119,6 +123,7 @@ class Layer {
   ModelSpec spec_;
   int64_t max_rows_;
   HugeBuffer buffer_;
+  std::vector<uint32_t> exceptions_;
   std::vector<float> gate_scales_;
   std::vector<float> down_scales_;
   std::vector<ExpertChoice> choices_;

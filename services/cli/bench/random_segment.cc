@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/kernels/cpu/pack.h"
 #include "common/model/tensor_names.h"
 #include "common/weights/checksum.h"
 #include "common/weights/segment_writer.h"
@@ -59,6 +61,11 @@ absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpe
     } else {
       codes.Fill(pool, writer->data(i), entry.data_bytes);
       std::ranges::copy(MakeScales(plan[i].rows, plan[i].cols, UnitDeviation(plan[i])), writer->scales(i));
+      const int64_t words = CeilDiv(plan[i].cols, kScaleBlock);
+      pool.Run(PaddedRows(plan[i].rows) / kRowGroup, [&](int64_t group, int) {
+        const uint8_t* packed = writer->data(i) + group * PackedBytes(DType::kF8E4M3, kRowGroup, plan[i].cols);
+        FindExceptions(packed, plan[i].cols, writer->exceptions(i) + group * words);
+      });
     }
   }
   pool.Run(static_cast<int64_t>(plan.size()), [&](int64_t i, int) {

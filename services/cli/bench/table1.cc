@@ -42,6 +42,7 @@ struct Problem {
       PackRows(DType::kF8E4M3, codes->data() + row * shape.cols, shape.cols, kRowGroup, shape.cols,
                packed->data() + row * shape.cols);
     }
+    exceptions = ExceptionsOf(pool, packed->data(), packed->size());
     Widen();
   }
 
@@ -65,6 +66,7 @@ struct Problem {
   Shape shape;
   absl::StatusOr<HugeBuffer> codes;   // row-major E4M3
   absl::StatusOr<HugeBuffer> packed;  // the same, packed
+  std::vector<uint32_t> exceptions;
   std::vector<float> scales;
   std::vector<uint16_t> input;
   std::vector<float> wide;  // row-major F32
@@ -138,9 +140,13 @@ class Table {
     Add(
         "this project, FP8", 1,
         [this, y] {
-          const PackedMatrix matrix = {DType::kF8E4M3,          problem_.shape.rows,    problem_.shape.cols,
-                                       problem_.packed->data(), problem_.scales.data(), nullptr,
-                                       /*cached=*/true};
+          const PackedMatrix matrix = {.dtype = DType::kF8E4M3,
+                                       .rows = problem_.shape.rows,
+                                       .cols = problem_.shape.cols,
+                                       .data = problem_.packed->data(),
+                                       .scales = problem_.scales.data(),
+                                       .exceptions = problem_.exceptions.data(),
+                                       .cached = true};
           OverRows([&](int64_t begin, int64_t end) {
             context_.kernels.linear(matrix, problem_.input.data(), problem_.shape.cols, 1, y, problem_.shape.rows,
                                     begin, end);

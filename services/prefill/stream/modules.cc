@@ -167,6 +167,7 @@ PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) 
   slice.rows = rows;
   slice.data += PackedBytes(matrix.dtype, first, matrix.cols);
   if (slice.scales != nullptr) slice.scales += first / kScaleBlock * CeilDiv(matrix.cols, kScaleBlock);
+  if (slice.exceptions != nullptr) slice.exceptions += ExceptionWords(first, matrix.cols);
   return slice;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/checksum.h"
@@ -76,9 +77,12 @@ class Packer {
     }
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
-      MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)], filler.Fill(job.tensor, slice, dst));
+      uint32_t* exceptions = writer_.exceptions(job.tensor);
+      if (exceptions != nullptr) exceptions += slice * CeilDiv(entry.cols, kScaleBlock);
+      MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
+                           filler.Fill(job.tensor, slice, dst, exceptions));
     }
-    writer_.AddProgress(job.bytes);
+    writer_.AddProgress(job.bytes + entry.exception_bytes / ChecksumSlices(entry.rows) * job.slice_count);
     const int64_t left = slices_left_[job.tensor].fetch_sub(job.slice_count, std::memory_order_acq_rel);
     if (left == job.slice_count) FinishTensor(job.tensor);
     return absl::OkStatus();
@@ -86,9 +90,13 @@ class Packer {
 
   // By the thread that did the tensor's last job.
   void FinishTensor(size_t tensor) {
-    const auto* scales = reinterpret_cast<const uint8_t*>(writer_.scales(tensor));
-    const std::span bytes(scales, static_cast<size_t>(writer_.directory()[tensor].scale_bytes));
-    writer_.SetChecksum(tensor, CombineChecksums(slice_hashes_[tensor], bytes));
+    const TensorEntry& entry = writer_.directory()[tensor];
+    const auto bytes = [](const void* data, int64_t size) {
+      return std::span(static_cast<const uint8_t*>(data), static_cast<size_t>(size));
+    };
+    writer_.SetChecksum(tensor,
+                        CombineChecksums(slice_hashes_[tensor], bytes(writer_.scales(tensor), entry.scale_bytes),
+                                         bytes(writer_.exceptions(tensor), entry.exception_bytes)));
   }
 
   void ReadAhead(int64_t index) {

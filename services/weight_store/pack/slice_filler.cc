@@ -32,10 +32,11 @@ void Transpose(const uint8_t* src, int64_t src_cols, int64_t rows, int64_t cols,
 
 }  // namespace
 
-absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t* dst) {
+absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions) {
   const TensorPlan& plan = plan_.tensors[tensor];
   const int64_t row = slice * kChecksumRows;
   dst_ = dst;
+  exceptions_ = exceptions;
   const absl::Status status = FillFrom(plan, plan_.sources[tensor], row, std::min(kChecksumRows, plan.rows - row));
   const uint64_t checksum = checksum_.Finish();
   MOE_RETURN_IF_ERROR(status);
@@ -78,7 +79,7 @@ absl::Status SliceFiller::PackFrom(const uint8_t* src, const TensorPlan& tensor,
     const int64_t cols = std::min(step, tensor.cols - col);
     PackRows(tensor.dtype, src + col * element, tensor.cols * element, rows, cols, chunk_.data());
     const std::span packed(chunk_.data(), static_cast<size_t>(PackedBytes(tensor.dtype, kRowGroup, cols)));
-    if (tensor.dtype == DType::kF8E4M3 && ContainsNanE4M3(packed.data(), static_cast<int64_t>(packed.size()))) {
+    if (tensor.dtype == DType::kF8E4M3 && FindExceptions(packed.data(), cols, exceptions_ + col / kScaleBlock)) {
       return Corrupt(weight, "has a NaN");
     }
     Append(packed);

@@ -20,10 +20,11 @@ class SliceFiller {
   // Both outlive the filler.
   SliceFiller(const Checkpoint& checkpoint, const Plan& plan) : checkpoint_(checkpoint), plan_(plan) {}
 
-  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included, and returns their checksum.
+  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included, and returns their checksum. FP8: at
+  // `exceptions` those of its row group, ceil(cols/128) words; otherwise null.
   // DATA_LOSS names file and tensor: an FP8 NaN, a norm, router weight or bias that is not finite. Otherwise the errors
   // of SafetensorsFile::ReadAt. After an error the bytes at dst mean nothing.
-  absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst);
+  absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions);
 
   // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. DATA_LOSS if one is not finite or negative.
   absl::Status FillScales(size_t tensor, float* dst);
@@ -47,6 +48,7 @@ class SliceFiller {
   std::vector<uint8_t> chunk_;       // what goes to the segment next
   ChecksumStream checksum_;          // of the slice
   uint8_t* dst_ = nullptr;           // where the slice goes on
+  uint32_t* exceptions_ = nullptr;   // of the slice
 };
 
 }  // namespace moestro

@@ -25,6 +25,7 @@ struct Matrix {
   std::vector<double> values;  // [rows, cols], scales applied
   std::vector<Line> packed;
   std::vector<float> scales;
+  std::vector<uint32_t> exceptions;
   PackedMatrix view;
 };
 
@@ -38,7 +39,15 @@ Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>&
     PackRows(dtype, row_major.data() + row * row_bytes, row_bytes, std::min(kRowGroup, rows - row), cols,
              packed + row * PaddedCols(cols) * DTypeBytes(dtype));
   }
-  m.view = {dtype, rows, cols, packed, dtype == DType::kF8E4M3 ? m.scales.data() : nullptr};
+  m.view = {dtype, rows, cols, packed};
+  if (dtype == DType::kF8E4M3) {
+    m.exceptions.resize(static_cast<size_t>(ExceptionWords(rows, cols)));
+    for (int64_t row = 0; row < rows; row += kRowGroup) {
+      FindExceptions(packed + row * PaddedCols(cols), cols, m.exceptions.data() + ExceptionWords(row, cols));
+    }
+    m.view.scales = m.scales.data();
+    m.view.exceptions = m.exceptions.data();
+  }
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t col = 0; col < cols; ++col) {
       const size_t i = static_cast<size_t>(row * cols + col);
@@ -63,9 +72,11 @@ Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
   std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
   for (float& scale : scales) scale = kMaxScale * static_cast<float>(1 + random() % 64) / 64;
   if (dtype == DType::kF8E4M3) {
-    for (uint8_t& code : row_major) {
+    // Any code but NaN in every third step of four inputs, normal numbers in the others.
+    for (size_t i = 0; i < row_major.size(); ++i) {
+      uint8_t& code = row_major[i];
       do code = static_cast<uint8_t>(random());
-      while ((code & 0x7f) == 0x7f);
+      while ((code & 0x7f) == 0x7f || ((code & 0x78) == 0 && static_cast<int64_t>(i) % cols / 4 % 3 != 0));
     }
   } else {
     const std::vector<uint16_t> bf16 = RandomBf16(rows * cols, static_cast<uint32_t>(rows * 31 + cols));
@@ -188,6 +199,12 @@ void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
   cached.cached = true;
   const std::vector<float> from_cache = RunLinear(*kernels_, cached, a, 1, 0, rows);
   ASSERT_TRUE(SameBits(from_cache.data(), batch.data(), rows + 3)) << "the hint changes bits";
+  PackedMatrix unknown = m.view;
+  unknown.exceptions = nullptr;
+  for (int64_t tokens : {int64_t{1}, int64_t{2}, kMaxTokens}) {
+    const std::vector<float> by_table = RunLinear(*kernels_, unknown, a, tokens, 0, rows);
+    ASSERT_TRUE(SameBits(by_table.data(), batch.data(), tokens * (rows + 3))) << "knowing exceptions changes bits";
+  }
   for (int64_t begin = 0; begin < rows; begin += kRowGroup) {
     const int64_t end = std::min(rows, begin + kRowGroup);
     const std::vector<float> part = RunLinear(*kernels_, m.view, a, 1, begin, end);
@@ -257,6 +274,37 @@ TEST_P(LinearTest, AllFp8CodesAreExact) {
           ASSERT_TRUE(std::isnan(got)) << "code " << int{code};
         } else {
           ASSERT_EQ(got, FromE4M3(code)) << "code " << int{code} << " column " << col;
+        }
+      }
+    }
+  }
+}
+
+// The same where no weight is an exception: row r holds a normal number in all columns, of which the activations take
+// one.
+TEST_P(LinearTest, NormalFp8CodesAreExactAmongNormalOnes) {
+  constexpr int64_t kCols = 132;
+  constexpr int64_t kRows = 256;
+  std::vector<uint8_t> codes;
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x78) != 0 && (code & 0x7f) != 0x7f) codes.push_back(static_cast<uint8_t>(code));
+  }
+  std::vector<uint8_t> row_major;
+  for (size_t row = 0; row < kRows; ++row) row_major.insert(row_major.end(), kCols, codes[row % codes.size()]);
+  const Matrix m = Pack(DType::kF8E4M3, kRows, kCols, row_major, std::vector<float>(4, 1.0f));
+  for (const uint32_t word : m.exceptions) ASSERT_EQ(word, 0u);
+  for (bool cached : {false, true}) {
+    PackedMatrix view = m.view;
+    view.cached = cached;
+    for (int64_t tokens : {1, 6, 40}) {
+      for (int64_t col : {0, 1, 2, 3, 64, 126, 127, 128, 131}) {
+        Activations a{kCols, std::vector<uint16_t>(static_cast<size_t>(tokens * kCols), 0)};
+        for (int64_t t = 0; t < tokens; ++t) a.x[static_cast<size_t>(t * kCols + col)] = ToBf16(1.0f);
+        const std::vector<float> y = RunLinear(*kernels_, view, a, tokens, 0, kRows);
+        for (int64_t i = 0; i < tokens * kRows; ++i) {
+          const uint8_t code = codes[static_cast<size_t>(i % kRows) % codes.size()];
+          ASSERT_EQ(y[static_cast<size_t>(i / kRows * (kRows + 3) + i % kRows)], FromE4M3(code))
+              << "code " << int{code} << " column " << col << ", " << tokens << " tokens";
         }
       }
     }

@@ -93,29 +93,41 @@ TEST(PackRows, OddShapesGoWhereTheOffsetSays) {
   }
 }
 
-TEST(ContainsNanE4M3, FindsEachNanAtEachPlace) {
-  for (int64_t n : {1, 15, 16, 17, 63, 64, 65, 200}) {
-    std::vector<uint8_t> codes(static_cast<size_t>(n));
-    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i % 2 == 0 ? 0x7e : 0xfe);
-    EXPECT_FALSE(ContainsNanE4M3(codes.data(), n));
-    for (size_t i = 0; i < codes.size(); ++i) {
-      for (uint8_t nan : {0x7f, 0xff}) {
-        const uint8_t kept = codes[i];
-        codes[i] = nan;
-        EXPECT_TRUE(ContainsNanE4M3(codes.data(), n)) << i << " of " << n;
-        codes[i] = kept;
+constexpr uint8_t kNormal = 0x38;
+
+// Each code alone among ones, in a row group of three blocks of which the last has one step: only its own bit is set.
+TEST(FindExceptions, NamesTheStepOfEachCodeThatIsNotNormal) {
+  constexpr int64_t kCols = 260;
+  std::vector<uint8_t> packed(static_cast<size_t>(PackedBytes(DType::kF8E4M3, kRowGroup, kCols)), kNormal);
+  for (int code = 0; code < 256; ++code) {
+    const bool is_nan = (code & 0x7f) == 0x7f;
+    const bool is_normal = !is_nan && (code & 0x78) != 0;
+    for (size_t at = static_cast<size_t>(code); at < packed.size(); at += 1021) {
+      packed[at] = static_cast<uint8_t>(code);
+      uint32_t words[4] = {7, 7, 7, 7};
+      EXPECT_EQ(FindExceptions(packed.data(), kCols, words), is_nan) << code << " at " << at;
+      const size_t step = at / 256;
+      for (size_t word = 0; word < 3; ++word) {
+        const uint32_t expected = !is_normal && word == step / 32 ? 1u << (step % 32) : 0;
+        EXPECT_EQ(words[word], expected) << code << " at " << at << ", word " << word;
       }
+      EXPECT_EQ(words[3], 7u) << "written past the last word";
+      packed[at] = kNormal;
     }
   }
-  EXPECT_FALSE(ContainsNanE4M3(nullptr, 0));
 }
 
-TEST(ContainsNanE4M3, NoOtherCodeIsNan) {
-  std::vector<uint8_t> codes;
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7f) != 0x7f) codes.push_back(static_cast<uint8_t>(code));
-  }
-  EXPECT_FALSE(ContainsNanE4M3(codes.data(), static_cast<int64_t>(codes.size())));
+TEST(FindExceptions, PaddingIsNotNormal) {
+  std::vector<uint8_t> src(63 * 6, kNormal);
+  std::vector<uint8_t> packed(static_cast<size_t>(PackedBytes(DType::kF8E4M3, kRowGroup, 6)));
+  uint32_t word = 0;
+  PackRows(DType::kF8E4M3, src.data(), 6, 63, 6, packed.data());
+  EXPECT_FALSE(FindExceptions(packed.data(), 6, &word));
+  EXPECT_EQ(word, 3u) << "an absent row is in every step";
+  src.resize(64 * 6, kNormal);
+  PackRows(DType::kF8E4M3, src.data(), 6, 64, 6, packed.data());
+  EXPECT_FALSE(FindExceptions(packed.data(), 6, &word));
+  EXPECT_EQ(word, 2u) << "absent columns are in the last step";
 }
 
 }  // namespace

@@ -41,9 +41,12 @@ TEST(SegmentFormat, EntryOffsets) {
   EXPECT_EQ(offsetof(TensorEntry, data_bytes), 144u);
   EXPECT_EQ(offsetof(TensorEntry, scale_offset), 152u);
   EXPECT_EQ(offsetof(TensorEntry, scale_bytes), 160u);
-  EXPECT_EQ(offsetof(TensorEntry, checksum), 168u);
-  EXPECT_EQ(offsetof(TensorEntry, numa_domains), 176u);
-  EXPECT_EQ(offsetof(TensorEntry, reserved), 180u);
+  EXPECT_EQ(offsetof(TensorEntry, exception_offset), 168u);
+  EXPECT_EQ(offsetof(TensorEntry, exception_bytes), 176u);
+  EXPECT_EQ(offsetof(TensorEntry, checksum), 184u);
+  EXPECT_EQ(offsetof(TensorEntry, numa_domains), 192u);
+  EXPECT_EQ(offsetof(TensorEntry, reserved), 196u);
+  EXPECT_EQ(sizeof(TensorEntry), 200u);
 }
 
 TEST(SegmentFormat, SpecOffsets) {
@@ -82,7 +85,7 @@ TEST(SegmentFormat, SpecOffsets) {
 
 TEST(SegmentFormat, Numbers) {
   EXPECT_EQ(std::memcmp(&kSegmentMagic, "MEOSTW01", 8), 0);
-  EXPECT_EQ(kSegmentLayoutVersion, 1u);
+  EXPECT_EQ(kSegmentLayoutVersion, 2u);
   EXPECT_EQ(static_cast<int>(SegmentState::kLoading), 1);
   EXPECT_EQ(static_cast<int>(SegmentState::kReady), 2);
   EXPECT_EQ(static_cast<int>(SegmentState::kFailed), 3);
@@ -103,7 +106,7 @@ TEST(SegmentFormat, GoldenBytes) {
   ASSERT_EQ(memory.size(), 49152);
   EXPECT_EQ(Hex(memory.data(), 128),
             "4d454f5354573031"
-            "01000000"
+            "02000000"
             "02000000"
             "0300000000000000"
             "30303131323233333434353536363737383839396161626263636464656566660000000000000000"
@@ -111,13 +114,13 @@ TEST(SegmentFormat, GoldenBytes) {
             "0010000000000000"
             "0400000000000000"
             "0020000000000000"
-            "3c68000000000000"
-            "3c68000000000000"
-            "d5628b3d2a33389b"
-            "2518a5994066cade");
-  const auto* fp8 = memory.data() + 4096 + 3 * 184;
+            "5468000000000000"
+            "5468000000000000"
+            "5aca687f096fa9c3"
+            "5893016778a92be2");
+  const auto* fp8 = memory.data() + 4096 + 3 * 200;
   EXPECT_EQ(Hex(fp8, 16), "6670385f7061636b6564000000000000");
-  EXPECT_EQ(Hex(fp8 + 112, 72),
+  EXPECT_EQ(Hex(fp8 + 112, 88),
             "02000000"
             "01000000"
             "8200000000000000"
@@ -126,10 +129,12 @@ TEST(SegmentFormat, GoldenBytes) {
             "0063000000000000"
             "00b3000000000000"
             "1000000000000000"
-            "a382024a76881b58"
+            "40b3000000000000"
+            "1800000000000000"
+            "d286f3401d3e54d9"
             "00000000"
             "00000000");
-  EXPECT_EQ(BytesChecksum({memory.data(), static_cast<size_t>(memory.size())}), 0x76a1ecdac34bdcb3u);
+  EXPECT_EQ(BytesChecksum({memory.data(), static_cast<size_t>(memory.size())}), 0x41567ae0e477b35au);
 }
 
 }  // namespace

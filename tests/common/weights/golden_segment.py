@@ -14,11 +14,12 @@ for t,(name,dt,lay,r,c) in enumerate(T):
     n=(up(r,64)*up(c,4) if lay else r*c)*eb[dt]
     d=bytes((i*7+t)%119 for i in range(n)); seg[off:off+n]=d
     hs=[H(d[i:i+sl]) for i in range(0,n,sl)]
-    so=sb=0
+    so=sb=xo=xb=0
     if dt==2:
         so=up(off+n,64); s=struct.pack('<%df'%(-(-r//128)*-(-c//128)),*range(1,1+(-(-r//128)*-(-c//128)))); sb=len(s); seg[so:so+sb]=s; hs.append(H(s))
-    dirb+=struct.pack('<112sIIqqqqqqQII',name.encode(),dt,lay,r,c,off,n,so,sb,H(struct.pack('<%dQ'%len(hs),*hs)),0,0)
-    tot+=n+sb; off=up(so+sb if so else off+n,4096)
+        xb=4*(-(-r//64))*(-(-c//128)); xo=up(so+sb,64); seg[xo:xo+xb]=b'\xff'*xb; hs.append(H(b'\xff'*xb))
+    dirb+=struct.pack('<112sIIqqqqqqqqQII',name.encode(),dt,lay,r,c,off,n,so,sb,xo,xb,H(struct.pack('<%dQ'%len(hs),*hs)),0,0)
+    tot+=n+sb+xb; off=up(xo+xb if xo else off+n,4096)
 assert off==49152
 seg[4096:4096+len(dirb)]=dirb
 spec=bytearray(416); spec[:11]=b'deepseek_v3'
@@ -26,6 +27,6 @@ def q(o,v): spec[o:o+8]=struct.pack('<q',v)
 def d(o,v): spec[o:o+8]=struct.pack('<d',v)
 q(32,6);q(40,1); q(144,1);q(152,1);q(160,1); d(192,1);d(200,1e-6);d(208,1e-6);d(216,50000)
 d(224,1);d(232,32);d(240,1)
-def header(state,loaded,hc): return struct.pack('<8sIIQ40sqqqqqqQQ',b'MEOSTW01',1,state,3,b'00112233445566778899aabbccddeeff',49152,4096,4,8192,loaded,tot,H(dirb),hc)+bytes(spec)
+def header(state,loaded,hc): return struct.pack('<8sIIQ40sqqqqqqQQ',b'MEOSTW01',2,state,3,b'00112233445566778899aabbccddeeff',49152,4096,4,8192,loaded,tot,H(dirb),hc)+bytes(spec)
 h=header(2,tot,H(header(0,0,0))); seg[:len(h)]=h
-print(h[:128].hex()); e=dirb[3*184:]; print(e[:16].hex(), e[112:].hex()); print(hex(H(seg)))
+print(h[:128].hex()); e=dirb[3*200:]; print(e[:16].hex(), e[112:].hex()); print(hex(H(seg)))

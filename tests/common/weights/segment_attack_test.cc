@@ -35,8 +35,8 @@ std::vector<Attack> Attacks() {
       {"count_zero", [](auto& h, auto*) { h.directory_count = 0; }},
       {"count_negative", [](auto& h, auto*) { h.directory_count = -1; }},
       {"count_max", [](auto& h, auto*) { h.directory_count = kMax; }},
-      {"count_overflows_product", [](auto& h, auto*) { h.directory_count = kMax / 184 + 2; }},
-      {"count_up_to_the_end", [](auto& h, auto*) { h.directory_count = (h.total_bytes - 4096) / 184; }},
+      {"count_overflows_product", [](auto& h, auto*) { h.directory_count = kMax / 200 + 2; }},
+      {"count_up_to_the_end", [](auto& h, auto*) { h.directory_count = (h.total_bytes - 4096) / 200; }},
       {"data_offset_inside_directory", [](auto& h, auto*) { h.data_offset = 4096; }},
       {"data_offset_min", [](auto& h, auto*) { h.data_offset = kMin; }},
       {"data_offset_past_end", [](auto& h, auto*) { h.data_offset = h.total_bytes + 4096; }},
@@ -74,6 +74,14 @@ std::vector<Attack> Attacks() {
       {"scales_in_data", [](auto&, auto* e) { e[3].scale_offset = e[3].data_offset; }},
       {"scales_past_end", [](auto& h, auto* e) { e[3].scale_offset = h.total_bytes; }},
       {"scale_bytes", [](auto&, auto* e) { e[3].scale_bytes += 4; }},
+      {"fp8_without_exceptions", [](auto&, auto* e) { e[3].exception_offset = e[3].exception_bytes = 0; }},
+      {"bf16_with_exceptions", [](auto&, auto* e) { e[0].exception_offset = e[0].data_offset + 4032; }},
+      {"exception_offset_max", [](auto&, auto* e) { e[3].exception_offset = kMax - 63; }},
+      {"exception_offset_negative", [](auto&, auto* e) { e[3].exception_offset = -64; }},
+      {"exception_offset_unaligned", [](auto&, auto* e) { e[3].exception_offset += 4; }},
+      {"exceptions_in_scales", [](auto&, auto* e) { e[3].exception_offset = e[3].scale_offset; }},
+      {"exceptions_past_end", [](auto& h, auto* e) { e[3].exception_offset = h.total_bytes; }},
+      {"exception_bytes", [](auto&, auto* e) { e[3].exception_bytes += 4; }},
   };
 }
 

@@ -31,6 +31,9 @@ TEST(WeightSegment, FindsEveryTensorWithItsContents) {
   EXPECT_EQ(packed.rows, 130);
   EXPECT_EQ(packed.cols, 129);
   EXPECT_EQ(packed.scales, fp8->scales);
+  EXPECT_EQ(packed.exceptions, fp8->exceptions);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.exceptions) % 64, 0u);
+  for (int i = 0; i < 3 * 2; ++i) EXPECT_EQ(packed.exceptions[i], ~0u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.data) % 4096, 0u);
 
   const auto vector = (*segment)->Find("f32_rows");
@@ -38,6 +41,7 @@ TEST(WeightSegment, FindsEveryTensorWithItsContents) {
   EXPECT_EQ(vector->rows, 1);
   EXPECT_EQ(vector->bytes, 20);
   EXPECT_EQ(vector->scales, nullptr);
+  EXPECT_EQ(vector->exceptions, nullptr);
 }
 
 TEST(WeightSegment, AbsentTensorIsNamed) {
@@ -59,6 +63,7 @@ TEST(WeightSegment, VerifyDataFindsOneFlippedBit) {
   for (const TensorEntry& entry : (*segment)->directory()) {
     std::vector<int64_t> offsets = {entry.data_offset, entry.data_offset + entry.data_bytes - 1};
     if (entry.scale_bytes > 0) offsets.push_back(entry.scale_offset + entry.scale_bytes - 1);
+    if (entry.exception_bytes > 0) offsets.push_back(entry.exception_offset);
     for (const int64_t offset : offsets) {
       memory.data()[offset] ^= 0x10;
       const absl::Status status = (*segment)->VerifyData();
@@ -74,8 +79,9 @@ TEST(WeightSegment, SlicesInAnyOtherOrderHaveAnotherChecksum) {
   const std::vector<uint64_t> slices = {1, 2};
   const std::vector<uint64_t> swapped = {2, 1};
   const std::vector<uint8_t> scales = {0, 0, 0, 0};
-  EXPECT_NE(CombineChecksums(slices, {}), CombineChecksums(swapped, {}));
-  EXPECT_NE(CombineChecksums(slices, {}), CombineChecksums(slices, scales));
+  EXPECT_NE(CombineChecksums(slices, {}, {}), CombineChecksums(swapped, {}, {}));
+  EXPECT_NE(CombineChecksums(slices, {}, {}), CombineChecksums(slices, scales, {}));
+  EXPECT_NE(CombineChecksums(slices, scales, {}), CombineChecksums(slices, scales, scales));
 }
 
 TEST(WeightSegment, OpensOnlyWhenReady) {
@@ -93,10 +99,10 @@ TEST(WeightSegment, OpensOnlyWhenReady) {
 
 TEST(WeightSegment, OtherLayoutVersionIsNotReadAsDamage) {
   const AlignedMemory memory = SmallSegment();
-  HeaderOf(memory).layout_version = 2;
+  HeaderOf(memory).layout_version = kSegmentLayoutVersion + 1;
   const absl::Status status = WeightSegment::FromMemory(memory.data(), memory.size()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("layout version 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("layout version 3"));
 }
 
 TEST(WeightSegment, MemoryMustBeAlignedAndLongEnough) {

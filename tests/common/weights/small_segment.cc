@@ -2,6 +2,7 @@
 
 #include "common/base/check.h"
 #include "common/weights/checksum.h"
+#include "common/weights/tensor_size.h"
 
 namespace moestro {
 
@@ -29,8 +30,9 @@ void FillSmallSegment(SegmentWriter& writer) {
       writer.data(t)[i] = static_cast<uint8_t>((i * 7 + static_cast<int64_t>(t)) % 119);
     }
     for (int64_t i = 0; i < entry.scale_bytes / 4; ++i) writer.scales(t)[i] = static_cast<float>(i + 1);
+    for (int64_t i = 0; i < entry.exception_bytes / 4; ++i) writer.exceptions(t)[i] = ~0u;
     writer.SetChecksum(t, TensorChecksum(entry, reinterpret_cast<const uint8_t*>(&writer.header())));
-    writer.AddProgress(entry.data_bytes + entry.scale_bytes);
+    writer.AddProgress(StoredBytes(entry));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/fp8.h"
 
 namespace moestro::amx {
 
@@ -44,8 +45,7 @@ class FewTokens {
       : p_(p), scratch_(scratch), weights_(p.weights(row, 0)), row_(row), rows_(rows) {}
 
   void Run() {
-    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
-    for (int64_t part = 0; part < kLeadParts; ++part) ExpandPart(expander, part);
+    for (int64_t part = 0; part < kLeadParts; ++part) ExpandPart(part, Exceptions(0) >> part * kPartQuads);
     for (int64_t block = 0; block < p_.blocks(); ++block) {
       const TileInputs x = InputsOf(block);
       Tiles::template Zero<0>();
@@ -53,9 +53,10 @@ class FewTokens {
       Tiles::template Zero<2>();
       Tiles::template Zero<3>();
       const int64_t end = Min(steps_, (block + 1) * kBlockSteps);
-      for (int64_t step = block * kBlockSteps; step < end; ++step) {
+      uint64_t exceptions = Exceptions(block) >> kLeadParts * kPartQuads;
+      for (int64_t step = block * kBlockSteps; step < end; ++step, exceptions >>= kStepQuads) {
         if (step == whole_steps_) MakeLastPanel();
-        Multiply(expander, step, {x.x + step % kBlockSteps * kStepInputs, x.stride});
+        Multiply(step, {x.x + step % kBlockSteps * kStepInputs, x.stride}, exceptions);
       }
       AddSums(block);
     }
@@ -72,6 +73,12 @@ class FewTokens {
     return {scratch_.inputs[0], kScaleBlock * 2};
   }
 
+  // Of two blocks.
+  uint64_t Exceptions(int64_t block) const {
+    const uint64_t next = block + 1 < p_.blocks() ? p_.exceptions(row_, block + 1) : 0;
+    return next << 32 | p_.exceptions(row_, block);
+  }
+
   const uint8_t* Weights(int64_t step) const { return weights_ + step * kStepCodeBytes; }
 
   // Of 16 rows, a tile of the step's panel.
@@ -80,15 +87,24 @@ class FewTokens {
     return scratch_.panels[tile / 2] + (codes - kPanelRowBytes) % kPageBytes + tile * 64;
   }
 
-  void ExpandPart(const avx512_bf16::Fp8Expander& expander, int64_t part) const {
+  // exceptions: of the part's quads and whatever follows.
+  [[gnu::always_inline]] inline void ExpandPart(int64_t part, uint64_t exceptions) const {
     if (part >= parts_) return;
     const int64_t step = part / kStepParts;
-    ExpandQuads<kPartQuads>(expander, step, part % kStepParts * kPartQuads);
+    const int64_t quad = part % kStepParts * kPartQuads;
+    if ((exceptions & ((1 << kPartQuads) - 1)) == 0) [[likely]] {
+      ExpandQuads<kPartQuads, ExpandNormal>(step, quad);
+    } else {
+      ExpandPartByTable(step, quad);
+    }
+  }
+  // Not inline: both forms in the loop over steps make it 1.4 times as slow.
+  [[gnu::noinline, gnu::cold]] void ExpandPartByTable(int64_t step, int64_t quad) const {
+    ExpandQuads<kPartQuads, ExpandAny>(step, quad);
   }
 
-  template <int64_t kQuads>
-  [[gnu::always_inline]] inline void ExpandQuads(const avx512_bf16::Fp8Expander& expander, int64_t step,
-                                                 int64_t quad) const {
+  template <int64_t kQuads, void (*kExpand)(const uint8_t*, __m512i*, __m512i*)>
+  [[gnu::always_inline]] inline void ExpandQuads(int64_t step, int64_t quad) const {
     const uint8_t* codes = Weights(step) + quad * kPairBytes;
     uint8_t* const panels[] = {Panel(step, 0) + quad * 2 * kPanelRowBytes, Panel(step, 2) + quad * 2 * kPanelRowBytes};
 #pragma GCC unroll 8
@@ -97,7 +113,7 @@ class FewTokens {
       PrefetchNear(line + kNearBytes);
       PrefetchFar(FarPair(codes + i / kGroupTiles * kPairBytes, far_bytes_) + i % kGroupTiles * 64);
       __m512i inputs01, inputs23;
-      ExpandTile(expander, line, &inputs01, &inputs23);
+      kExpand(line, &inputs01, &inputs23);
       uint8_t* to = panels[i % kGroupTiles / 2] + i % 2 * 64 + i / kGroupTiles * 2 * kPanelRowBytes;
       _mm512_store_si512(to, inputs01);
       _mm512_store_si512(to + kPanelRowBytes, inputs23);
@@ -107,8 +123,7 @@ class FewTokens {
   // Of the step in which the columns end: the weights that there are, then zeros.
   void MakeLastPanel() const {
     const int64_t inputs = PaddedCols(p_.w.cols - whole_steps_ * kStepInputs);
-    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
-    for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1>(expander, whole_steps_, quad);
+    for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1, ExpandAny>(whole_steps_, quad);
     for (int64_t pair = inputs / 2; pair < kStepInputs / 2; ++pair) {
       for (int tile = 0; tile < kGroupTiles; ++tile) {
         _mm512_store_si512(Panel(whole_steps_, tile) + pair * kPanelRowBytes, _mm512_setzero_si512());
@@ -116,23 +131,23 @@ class FewTokens {
     }
   }
 
-  void Multiply(const avx512_bf16::Fp8Expander& expander, int64_t step, const TileInputs& x) {
+  void Multiply(int64_t step, const TileInputs& x, uint64_t exceptions) {
     const uint8_t* first = Panel(step, 0);
     const uint8_t* third = Panel(step, 2);
     const int64_t part = step * kStepParts + kLeadParts;
     Tiles::template Load<4>(x.x, x.stride);
     Tiles::template Load<5>(first, kPanelRowBytes);
     Tiles::template AddProduct<0, 4, 5>();
-    ExpandPart(expander, part);
+    ExpandPart(part, exceptions);
     Tiles::template Load<6>(first + 64, kPanelRowBytes);
     Tiles::template AddProduct<1, 4, 6>();
-    ExpandPart(expander, part + 1);
+    ExpandPart(part + 1, exceptions >> kPartQuads);
     Tiles::template Load<7>(third, kPanelRowBytes);
     Tiles::template AddProduct<2, 4, 7>();
-    ExpandPart(expander, part + 2);
+    ExpandPart(part + 2, exceptions >> 2 * kPartQuads);
     Tiles::template Load<5>(third + 64, kPanelRowBytes);
     Tiles::template AddProduct<3, 4, 5>();
-    ExpandPart(expander, part + 3);
+    ExpandPart(part + 3, exceptions >> 3 * kPartQuads);
   }
 
   void AddSums(int64_t block) {

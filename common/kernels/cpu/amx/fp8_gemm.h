@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/fp8.h"
 
 namespace moestro::amx {
 
@@ -78,36 +79,41 @@ struct PendingPanel {
   const uint8_t* weights = nullptr;
   uint8_t* panel = nullptr;
   int64_t quads = 0;
+  uint32_t exceptions = 0;  // bit i: of the i-th of these quads (Problem)
   int64_t far_bytes = 0;
 
   template <int kQuads>
   [[gnu::always_inline]] inline void ExpandSome() {
     if (quads < kQuads) return;
-    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
     PendingPanel rest = *this;  // in registers, whatever the panel is written
+    if ((exceptions & ((1u << kQuads) - 1)) == 0) [[likely]] {
 #pragma GCC unroll 8
-    for (int i = 0; i < kQuads; ++i) rest.ExpandQuad(expander);
+      for (int i = 0; i < kQuads; ++i) rest.ExpandQuad<ExpandNormal>();
+    } else {
+      for (int i = 0; i < kQuads; ++i) rest.ExpandQuad<ExpandAny>();
+    }
     *this = rest;
   }
   void ExpandRest() {
-    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
-    while (quads > 0) ExpandQuad(expander);
+    while (quads > 0) ExpandQuad<ExpandAny>();
   }
 
  private:
-  [[gnu::always_inline]] inline void ExpandQuad(const avx512_bf16::Fp8Expander& expander) {
+  template <void (*kExpand)(const uint8_t*, __m512i*, __m512i*)>
+  [[gnu::always_inline]] inline void ExpandQuad() {
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       PrefetchNear(weights + v * 64 + kNearBytes);
       PrefetchFar(FarPair(weights, far_bytes) + v * 64);
       __m512i inputs01, inputs23;
-      ExpandTile(expander, weights + v * 64, &inputs01, &inputs23);
+      kExpand(weights + v * 64, &inputs01, &inputs23);
       _mm512_store_si512(panel + v * 64, inputs01);
       _mm512_store_si512(panel + kHalfPairBytes + v * 64, inputs23);
     }
     weights += kPairBytes;
     panel += 2 * kHalfPairBytes;
     --quads;
+    exceptions >>= 1;
   }
 };
 
@@ -186,7 +192,11 @@ class Pass {
   // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
-    panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
+    panel_ = {.weights = Weights(place),
+              .panel = scratch_.panels[i],
+              .quads = CeilDiv(cols, 4),
+              .exceptions = p_.exceptions(row_ + place.group * kRowGroup, place.block),
+              .far_bytes = p_.far_bytes(0)};
     if (!IsWhole(place)) {
       const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
       __builtin_memset(scratch_.panels[i] + begin, 0, static_cast<size_t>(sizeof scratch_.panels[i] - begin));

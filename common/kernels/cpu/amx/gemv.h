@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
+#include "common/kernels/cpu/amx/fp8.h"
 
 namespace moestro::amx {
 
@@ -24,19 +25,24 @@ namespace {  // for internal linkage of the members
 struct Fp8Quads {
   static constexpr int64_t kBytes = kPairBytes;
   static constexpr bool kScaled = true;
-  avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
 
+  template <bool kNormal>
   [[gnu::always_inline]] inline void Get(const uint8_t* quad, int v, int64_t far_bytes, __m512i* w01,
                                          __m512i* w23) const {
     PrefetchNear(quad + v * 64 + kNearBytes);
     PrefetchFar(quad + v * 64 + far_bytes);
-    ExpandTile(expander, quad + v * 64, w01, w23);
+    if (kNormal) {
+      ExpandNormal(quad + v * 64, w01, w23);
+    } else {
+      ExpandAny(quad + v * 64, w01, w23);
+    }
   }
 };
 struct Bf16Quads {
   static constexpr int64_t kBytes = 2 * kPairBytes;
   static constexpr bool kScaled = false;
 
+  template <bool>
   [[gnu::always_inline]] inline void Get(const uint8_t* quad, int v, int64_t far_bytes, __m512i* w01,
                                          __m512i* w23) const {
     for (int pair = 0; pair < 2; ++pair) {
@@ -90,7 +96,7 @@ struct VectorSums {
 }  // namespace
 
 // even, odd: sums of the 64 rows at `weights`, to which those of `quads` times 4 inputs are added.
-template <int kTokens, typename Quads>
+template <bool kNormal, int kTokens, typename Quads>
 [[gnu::always_inline]] static inline void AddQuads(const Quads& source, const uint8_t* weights, const float* x,
                                                    int64_t quads, int64_t far_bytes, VectorSums<kTokens>* even_sums,
                                                    VectorSums<kTokens>* odd_sums) {
@@ -99,7 +105,7 @@ template <int kTokens, typename Quads>
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       __m512i w01, w23;
-      source.Get(weights, v, far_bytes, &w01, &w23);
+      source.template Get<kNormal>(weights, v, far_bytes, &w01, &w23);
       const __m512 w0 = Even(w01), w1 = Odd(w01), w2 = Even(w23), w3 = Odd(w23);
 #pragma GCC unroll 4
       for (int t = 0; t < kTokens; ++t) {
@@ -161,8 +167,10 @@ class Groups {
   // x: [kTokens][kScaleBlock]
   [[gnu::always_inline]] inline void AddBlock(int64_t block, int64_t quads, const float* x,
                                               VectorSums<kTokens> (&sums)[kGroups]) const {
-    constexpr int64_t kTurn = kGroups == 1 ? kStepQuads : kTurnQuads;
+    constexpr int64_t kTurn = Quads::kScaled ? kTurnQuads : kStepQuads;
     VectorSums<kTokens> even[kGroups], odd[kGroups];
+    uint32_t exceptions[kGroups];
+    for (int g = 0; g < kGroups; ++g) exceptions[g] = Quads::kScaled ? p_.exceptions(row_ + g * kRowGroup, block) : 0;
     for (int64_t step = 0; step < quads; step += kStepQuads) {
       for (int g = 0; g < kGroups; ++g) {
         even[g].Clear();
@@ -174,7 +182,11 @@ class Groups {
 #pragma GCC unroll 1
         for (int g = 0; g < kGroups; ++g) {
           const uint8_t* weights = p_.weights(row_ + g * kRowGroup, block) + quad * Quads::kBytes;
-          AddQuads<kTokens>(source_, weights, x + 4 * quad, count, far_bytes_, &even[g], &odd[g]);
+          if ((exceptions[g] >> quad & ((1u << kTurnQuads) - 1)) == 0) [[likely]] {
+            AddQuads<true>(source_, weights, x + 4 * quad, count, far_bytes_, &even[g], &odd[g]);
+          } else {
+            AddQuads<false>(source_, weights, x + 4 * quad, count, far_bytes_, &even[g], &odd[g]);
+          }
         }
       }
       for (int g = 0; g < kGroups; ++g) {
@@ -220,7 +232,9 @@ static inline int64_t MultiplyRows(const Problem& p, int64_t row, int64_t row_en
   return row;
 }
 
-static inline bool GoesByVectors(const Problem& p) { return p.tokens == 1 || (p.tokens == 2 && !p.is_fp8()); }
+static inline bool GoesByVectors(const Problem& p) {
+  return p.is_fp8() ? p.tokens == 1 && !p.w.cached : p.tokens == 1 || p.tokens == 2;
+}
 
 static inline void MultiplyByVectors(const Problem& p, int64_t row, int64_t row_end) {
   if (p.tokens == 2) {
@@ -228,10 +242,8 @@ static inline void MultiplyByVectors(const Problem& p, int64_t row, int64_t row_
   } else if (!p.is_fp8()) {
     MultiplyRows<1, 1, Bf16Quads>(p, row, row_end);
   } else {
-    if (!p.w.cached) {
-      row = MultiplyRows<1, 4, Fp8Quads>(p, row, row_end);
-      row = MultiplyRows<1, 2, Fp8Quads>(p, row, row_end);
-    }
+    row = MultiplyRows<1, 4, Fp8Quads>(p, row, row_end);
+    row = MultiplyRows<1, 2, Fp8Quads>(p, row, row_end);
     MultiplyRows<1, 1, Fp8Quads>(p, row, row_end);
   }
 }

@@ -14,7 +14,8 @@ inline constexpr std::string_view kAmxOnModel = "amx_on_model";
 
 // Null where the CPU lacks the vector instructions.
 inline const CpuKernels* AmxOnModel() {
-  if (!DetectCpuFeatures().avx512_vbmi) return nullptr;
+  const CpuFeatures cpu = DetectCpuFeatures();
+  if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
   static const CpuKernels table = [] {
     CpuKernels kernels = *FindKernels("avx512");
     kernels.isa = kAmxOnModel;
@@ -31,7 +32,7 @@ class KernelOrModelTest : public KernelTest {
   void SetUp() override {
     if (GetParam() != kAmxOnModel) return KernelTest::SetUp();
     kernels_ = AmxOnModel();
-    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks AVX-512 with VBMI";
+    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU lacks AVX-512 with VBMI and GFNI";
   }
 };
 

@@ -13,9 +13,9 @@ CpuidWords Everything() {
 
 TEST(CpuFeatures, EverythingAndNothing) {
   const CpuFeatures all = InterpretCpuid(Everything());
-  EXPECT_TRUE(all.avx2 && all.avx512 && all.avx512_vbmi && all.avx512_bf16 && all.amx_bf16);
+  EXPECT_TRUE(all.avx2 && all.avx512 && all.avx512_vbmi && all.avx512_gfni && all.avx512_bf16 && all.amx_bf16);
   const CpuFeatures none = InterpretCpuid({});
-  EXPECT_FALSE(none.avx2 || none.avx512 || none.avx512_vbmi || none.avx512_bf16 || none.amx_bf16);
+  EXPECT_FALSE(none.avx2 || none.avx512 || none.avx512_vbmi || none.avx512_gfni || none.avx512_bf16 || none.amx_bf16);
 }
 
 TEST(CpuFeatures, OperatingSystemThatSavesNoZmm) {
@@ -23,7 +23,7 @@ TEST(CpuFeatures, OperatingSystemThatSavesNoZmm) {
   words.xcr0 = 0x7;  // x87, SSE, AVX
   const CpuFeatures features = InterpretCpuid(words);
   EXPECT_TRUE(features.avx2);
-  EXPECT_FALSE(features.avx512 || features.avx512_vbmi || features.avx512_bf16);
+  EXPECT_FALSE(features.avx512 || features.avx512_vbmi || features.avx512_gfni || features.avx512_bf16);
 }
 
 TEST(CpuFeatures, OperatingSystemThatSavesPartOfZmm) {
@@ -81,6 +81,11 @@ TEST(CpuFeatures, EachAvx512SubsetIsRequired) {
   no_vbmi.leaf7_ecx &= ~(1u << 1);
   EXPECT_TRUE(InterpretCpuid(no_vbmi).avx512);
   EXPECT_FALSE(InterpretCpuid(no_vbmi).avx512_vbmi);
+  EXPECT_TRUE(InterpretCpuid(no_vbmi).avx512_gfni);
+  CpuidWords no_gfni = Everything();
+  no_gfni.leaf7_ecx &= ~(1u << 8);
+  EXPECT_FALSE(InterpretCpuid(no_gfni).avx512_gfni);
+  EXPECT_TRUE(InterpretCpuid(no_gfni).avx512_vbmi);
   CpuidWords no_bf16 = Everything();
   no_bf16.leaf7_1_eax &= ~(1u << 5);
   EXPECT_TRUE(InterpretCpuid(no_bf16).avx512);
@@ -96,6 +101,7 @@ TEST(CpuFeatures, AgreesWithTheCompiler) {
   EXPECT_EQ(features.avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
   EXPECT_EQ(features.avx512_vbmi, features.avx512 && __builtin_cpu_supports("avx512vbmi"));
+  EXPECT_EQ(features.avx512_gfni, features.avx512 && __builtin_cpu_supports("gfni"));
   EXPECT_EQ(features.avx512_bf16, features.avx512 && __builtin_cpu_supports("avx512bf16"));
 }
 

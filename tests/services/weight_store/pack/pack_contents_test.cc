@@ -1,7 +1,9 @@
 // Every element of the segment against the checkpoint, one by one, through the documented layouts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "common/kernels/cpu/pack.h"
 #include "tests/services/weight_store/pack/random_checkpoint.h"
@@ -26,6 +28,20 @@ uint32_t PackedBits(const TensorView& view, int64_t row, int64_t col) {
   return view.dtype == DType::kBF16 ? Load<uint16_t>(element, 0) : *element;
 }
 
+// Of the bytes that are stored.
+void ExpectExceptions(const TensorView& view) {
+  std::vector<uint32_t> expected(static_cast<size_t>(ExceptionWords(view.rows, view.cols)));
+  const int64_t blocks = (view.cols + 127) / 128;
+  for (int64_t row = 0; row < PaddedRows(view.rows); ++row) {
+    for (int64_t col = 0; col < PaddedCols(view.cols); ++col) {
+      const bool is_normal = (PackedBits(view, row, col) & 0x78) != 0;
+      expected[static_cast<size_t>(row / 64 * blocks + col / 128)] |= uint32_t{!is_normal} << (col % 128 / 4);
+    }
+  }
+  ASSERT_NE(view.exceptions, nullptr) << view.name;
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), view.exceptions)) << view.name;
+}
+
 // Compares every element, padding included, with expected(row, col).
 template <typename Expected>
 void ExpectPacked(const TensorView& view, Expected expected) {
@@ -38,6 +54,7 @@ void ExpectPacked(const TensorView& view, Expected expected) {
     }
   }
   EXPECT_EQ(wrong, 0) << view.name;
+  if (view.dtype == DType::kF8E4M3) ExpectExceptions(view);
 }
 
 void ExpectScales(const TensorView& view, const RandomCheckpoint::Tensor& published) {
