@@ -27,16 +27,15 @@ constexpr long long kHighByte =
     BitMatrix({1 << 4, 1 << 5, kExponent, kExponent, kExponent, kExponent, kExponent, 1 << 7});
 constexpr int kOpposites = 0x3c;
 
-// Of one 64-byte tile, 16 rows x 4 inputs: 16 rows x inputs (0, 1) and 16 rows x inputs (2, 3).
-[[gnu::always_inline]] static inline void ExpandNormal(const uint8_t* tile, __m512i* inputs01, __m512i* inputs23) {
-  const __m512i codes = _mm512_loadu_si512(tile);
+// Of the codes of one tile, 16 rows x 4 inputs: 16 rows x inputs (0, 1) and 16 rows x inputs (2, 3).
+[[gnu::always_inline]] static inline void ExpandNormal(__m512i codes, __m512i* inputs01, __m512i* inputs23) {
   const __m512i low = _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kLowByte), 0);
   const __m512i high = _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kHighByte), kOpposites);
   *inputs01 = _mm512_unpacklo_epi8(low, high);
   *inputs23 = _mm512_unpackhi_epi8(low, high);
 }
-[[gnu::always_inline]] static inline void ExpandAny(const uint8_t* tile, __m512i* inputs01, __m512i* inputs23) {
-  avx512_bf16::Expand(avx512_bf16::MakeFp8Expander(), tile, inputs01, inputs23);
+[[gnu::always_inline]] static inline void ExpandAny(__m512i codes, __m512i* inputs01, __m512i* inputs23) {
+  avx512_bf16::ExpandCodes(avx512_bf16::MakeFp8Expander(), codes, inputs01, inputs23);
 }
 
 }  // namespace moestro::amx

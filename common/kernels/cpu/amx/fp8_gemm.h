@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/amx/common.h"
-#include "common/kernels/cpu/amx/fp8.h"
+#include "common/kernels/cpu/avx512_bf16/fp8.h"
 
 namespace moestro::amx {
 
@@ -79,41 +79,40 @@ struct PendingPanel {
   const uint8_t* weights = nullptr;
   uint8_t* panel = nullptr;
   int64_t quads = 0;
-  uint32_t exceptions = 0;  // bit i: of the i-th of these quads (Problem)
   int64_t far_bytes = 0;
 
   template <int kQuads>
   [[gnu::always_inline]] inline void ExpandSome() {
     if (quads < kQuads) return;
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
     PendingPanel rest = *this;  // in registers, whatever the panel is written
-    if ((exceptions & ((1u << kQuads) - 1)) == 0) [[likely]] {
 #pragma GCC unroll 8
-      for (int i = 0; i < kQuads; ++i) rest.ExpandQuad<ExpandNormal>();
-    } else {
-      for (int i = 0; i < kQuads; ++i) rest.ExpandQuad<ExpandAny>();
-    }
+    for (int i = 0; i < kQuads; ++i) rest.ExpandQuad(expander);
     *this = rest;
   }
   void ExpandRest() {
-    while (quads > 0) ExpandQuad<ExpandAny>();
+    const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
+    while (quads > 0) ExpandQuad(expander);
   }
 
  private:
-  template <void (*kExpand)(const uint8_t*, __m512i*, __m512i*)>
-  [[gnu::always_inline]] inline void ExpandQuad() {
+  [[gnu::always_inline]] inline void ExpandQuad(const avx512_bf16::Fp8Expander& expander) {
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       PrefetchNear(weights + v * 64 + kNearBytes);
       PrefetchFar(FarPair(weights, far_bytes) + v * 64);
+      // Loaded once: the two table look-ups overwrite their indices, so the compiler would load them for each of three
+      // uses. 1.03 to 1.08 times as fast, also from DRAM.
+      __m512i codes = _mm512_loadu_si512(weights + v * 64);
+      __asm__("" : "+v"(codes));
       __m512i inputs01, inputs23;
-      kExpand(weights + v * 64, &inputs01, &inputs23);
+      avx512_bf16::ExpandCodes(expander, codes, &inputs01, &inputs23);
       _mm512_store_si512(panel + v * 64, inputs01);
       _mm512_store_si512(panel + kHalfPairBytes + v * 64, inputs23);
     }
     weights += kPairBytes;
     panel += 2 * kHalfPairBytes;
     --quads;
-    exceptions >>= 1;
   }
 };
 
@@ -192,11 +191,7 @@ class Pass {
   // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
-    panel_ = {.weights = Weights(place),
-              .panel = scratch_.panels[i],
-              .quads = CeilDiv(cols, 4),
-              .exceptions = p_.exceptions(row_ + place.group * kRowGroup, place.block),
-              .far_bytes = p_.far_bytes(0)};
+    panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
     if (!IsWhole(place)) {
       const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
       __builtin_memset(scratch_.panels[i] + begin, 0, static_cast<size_t>(sizeof scratch_.panels[i] - begin));

@@ -11,6 +11,7 @@ namespace moestro::amx {
 
 template <typename Tiles>
 static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end) {
+  if (p.tokens == 0) return;  // a tile has rows
   const FlushDenormals flush;
   if (GoesByVectors(p)) {
     MultiplyByVectors(p, row_begin, row_end);
