@@ -22,6 +22,10 @@ constexpr int64_t kLeadParts = 5;
 static_assert(kLeadParts <= kStepParts + 1,
               "what is expanded last in a step may lie where its products were read, no sooner");
 
+// Ahead of weights that are in a cache and are fetched into L1 only: 1.1 to 1.2 times as fast as with kNearBytes and a
+// second fetch for DRAM.
+constexpr int64_t kCachedNearBytes = 2048;
+
 // From a row of a panel, two inputs of 16 weight rows, to the next.
 constexpr int64_t kPanelRowBytes = 128;
 
@@ -38,7 +42,7 @@ struct FewTokensScratch {
 
 namespace {  // for internal linkage of the members
 
-template <typename Tiles>
+template <typename Tiles, bool kCached>
 class FewTokens {
  public:
   // Rows [row, row + rows), at most a group.
@@ -111,8 +115,8 @@ class FewTokens {
 #pragma GCC unroll 8
     for (int i = 0; i < kQuads * kGroupTiles; ++i) {
       const uint8_t* line = codes + i * 64;
-      PrefetchNear(line + kNearBytes);
-      PrefetchFar(FarPair(codes + i / kGroupTiles * kPairBytes, far_bytes_) + i % kGroupTiles * 64);
+      PrefetchNear(line + (kCached ? kCachedNearBytes : kNearBytes));
+      if (!kCached) PrefetchFar(FarPair(codes + i / kGroupTiles * kPairBytes, far_bytes_) + i % kGroupTiles * 64);
       __m512i inputs01, inputs23;
       kExpand(_mm512_loadu_si512(line), &inputs01, &inputs23);
       uint8_t* to = panels[i % kGroupTiles / 2] + i % 2 * 64 + i / kGroupTiles * 2 * kPanelRowBytes;
@@ -194,7 +198,12 @@ static inline void MultiplyFewTokens(const Problem& p, int64_t row_begin, int64_
   Tiles::Configure(config);
   FewTokensScratch scratch;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
-    FewTokens<Tiles>(p, scratch, row, Min(kRowGroup, row_end - row)).Run();
+    const int64_t rows = Min(kRowGroup, row_end - row);
+    if (p.w.cached) {
+      FewTokens<Tiles, true>(p, scratch, row, rows).Run();
+    } else {
+      FewTokens<Tiles, false>(p, scratch, row, rows).Run();
+    }
   }
 }
 
