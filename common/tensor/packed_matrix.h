@@ -11,8 +11,8 @@
 // FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block.
 // FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word is set if of the 256 codes of the row group and
 // inputs 4 i .. 4 i + 3 of the block, padding included, one is not a normal number, but zero, subnormal or NaN. Of
-// weights that are normally distributed 3 of 100 bits are. A kernel may expand the rest by arithmetic that is right for
-// normal numbers only.
+// normally distributed weights, scaled to 4 deviations, 3 of 100 bits would be. A kernel may expand the rest by
+// arithmetic that is right for normal numbers only.
 #pragma once
 
 #include <cstdint>

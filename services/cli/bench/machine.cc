@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array kKnownFlags = {"avx2",     "fma",         "avx512f",    "avx512bw",    "avx512vl",
                                     "avx512dq", "avx512_vbmi", "avx512vbmi", "avx512_bf16", "avx512_vnni",
-                                    "amx_tile", "amx_bf16",    "amx_int8"};
+                                    "gfni",     "amx_tile",    "amx_bf16",   "amx_int8"};
 
 // The value of the first line of /proc/cpuinfo that starts with `key`.
 std::string CpuInfo(const std::string& key) {

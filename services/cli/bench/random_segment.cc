@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kernels/cpu/pack.h"
 #include "common/model/tensor_names.h"
@@ -61,10 +60,9 @@ absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpe
     } else {
       codes.Fill(pool, writer->data(i), entry.data_bytes);
       std::ranges::copy(MakeScales(plan[i].rows, plan[i].cols, UnitDeviation(plan[i])), writer->scales(i));
-      const int64_t words = CeilDiv(plan[i].cols, kScaleBlock);
       pool.Run(PaddedRows(plan[i].rows) / kRowGroup, [&](int64_t group, int) {
         const uint8_t* packed = writer->data(i) + group * PackedBytes(DType::kF8E4M3, kRowGroup, plan[i].cols);
-        FindExceptions(packed, plan[i].cols, writer->exceptions(i) + group * words);
+        FindExceptions(packed, plan[i].cols, writer->exceptions(i) + ExceptionWords(group * kRowGroup, plan[i].cols));
       });
     }
   }

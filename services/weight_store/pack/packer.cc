@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/checksum.h"
@@ -78,7 +77,7 @@ class Packer {
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
       uint32_t* exceptions = writer_.exceptions(job.tensor);
-      if (exceptions != nullptr) exceptions += slice * CeilDiv(entry.cols, kScaleBlock);
+      if (exceptions != nullptr) exceptions += ExceptionWords(slice * kChecksumRows, entry.cols);
       MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
                            filler.Fill(job.tensor, slice, dst, exceptions));
     }

@@ -72,11 +72,12 @@ Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
   std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
   for (float& scale : scales) scale = kMaxScale * static_cast<float>(1 + random() % 64) / 64;
   if (dtype == DType::kF8E4M3) {
-    // Any code but NaN in every third step of four inputs, normal numbers in the others.
-    for (size_t i = 0; i < row_major.size(); ++i) {
-      uint8_t& code = row_major[i];
+    // Any code but NaN in every third step of four inputs, other ones in each row group; normal numbers elsewhere.
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      uint8_t& code = row_major[static_cast<size_t>(i)];
+      const bool only_normal = (i / cols / kRowGroup + i % cols / 4) % 3 != 0;
       do code = static_cast<uint8_t>(random());
-      while ((code & 0x7f) == 0x7f || ((code & 0x78) == 0 && static_cast<int64_t>(i) % cols / 4 % 3 != 0));
+      while ((code & 0x7f) == 0x7f || (only_normal && (code & 0x78) == 0));
     }
   } else {
     const std::vector<uint16_t> bf16 = RandomBf16(rows * cols, static_cast<uint32_t>(rows * 31 + cols));

@@ -16,9 +16,9 @@ constexpr int64_t kTileTokens = 16;
 constexpr int64_t kUnitTokens = 2 * kTileTokens;  // that share tiles of weights, where there are so many
 constexpr int64_t kPairBytes = 256;               // of a group: two BF16 inputs, or four FP8 ones
 constexpr int64_t kPageBytes = 4096;
-// Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, of
-// read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB, which occupies the few line
-// buffers of L1 for as long as DRAM takes, 0.64 to 0.82.
+// Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, one
+// row group after the other, of read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB,
+// which occupies the few line buffers of L1 for as long as DRAM takes, 0.64 to 0.82.
 constexpr int64_t kNearBytes = 1024;
 constexpr int64_t kFarBytes = 4096;
 

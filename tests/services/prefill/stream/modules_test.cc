@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <vector>
 
 #include "tests/support/aligned_memory.h"
 #include "tests/support/synthetic_segment.h"
@@ -77,6 +78,20 @@ TEST_F(ModulesTest, UnabsorbedAttentionLeavesTheTransposedKeysOut) {
   const auto bytes = [&](MlaForm form) { return ListModules(spec_, weights_, form, 1).front().image.bytes; };
   const PackedMatrix& keys = weights_.layers[0].attention.key_transposed;
   EXPECT_GE(bytes(MlaForm::kAbsorbed) - bytes(MlaForm::kUnabsorbed), PackedBytes(keys.dtype, keys.rows, keys.cols));
+}
+
+// Row 128 is the second row of scale blocks and the third row group; both have five blocks of columns.
+TEST(SliceRows, TakesEachArrayFromItsOwnRow) {
+  const std::vector<uint8_t> data(static_cast<size_t>(PackedBytes(DType::kF8E4M3, 320, 520)));
+  const std::vector<float> scales(3 * 5);
+  const std::vector<uint32_t> exceptions(5 * 5);
+  const PackedMatrix matrix = {DType::kF8E4M3, 320, 520, data.data(), scales.data(), exceptions.data()};
+  const PackedMatrix slice = SliceRows(matrix, 128, 192);
+  EXPECT_EQ(slice.rows, 192);
+  EXPECT_EQ(slice.cols, 520);
+  EXPECT_EQ(slice.data - matrix.data, 128 * 520);
+  EXPECT_EQ(slice.scales - matrix.scales, 1 * 5);
+  EXPECT_EQ(slice.exceptions - matrix.exceptions, 2 * 5);
 }
 
 }  // namespace
