@@ -32,8 +32,8 @@ struct PackedMatrix {
   const uint8_t* data = nullptr;         // PackedBytes(dtype, rows, cols) bytes
   const float* scales = nullptr;         // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
   const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be one
-  // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a matrix
-  // that is in the cache itself. Null: fetch ahead in the matrix.
+  // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a BF16
+  // matrix that is in the cache itself. Null: fetch ahead in the matrix.
   const uint8_t* prefetch = nullptr;
   // A hint that the matrix is probably in a cache already. The same bits either way.
   bool cached = false;

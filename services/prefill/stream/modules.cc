@@ -10,8 +10,9 @@
 namespace moestro {
 namespace {
 
-// Arrays are put together across gaps of up to a page: the padding between tensors of the segment.
-constexpr int64_t kMaxGap = kTensorAlignment;
+// Arrays are put together across what lies between them in the segment: padding up to the next tensor and, behind FP8
+// codes and their scales, exceptions, which only CPUs use: a bit for 256 codes.
+constexpr int64_t MaxGapAfter(int64_t bytes) { return bytes / (256 * 8) + kScaleAlignment + kTensorAlignment; }
 constexpr int64_t kImageAlignment = 4096;
 
 class ImageBuilder {
@@ -27,7 +28,7 @@ class ImageBuilder {
     for (const StagedRange& range : ranges_) {
       if (!image.ranges.empty()) {
         StagedRange& last = image.ranges.back();
-        if (range.source - (last.source + last.bytes) <= kMaxGap) {
+        if (range.source - (last.source + last.bytes) <= MaxGapAfter(last.bytes)) {
           last.bytes = std::max(last.bytes, range.source + range.bytes - last.source);
           image.bytes = last.offset + last.bytes;
           continue;

@@ -23,7 +23,10 @@ class Layout {
   PackedMatrix Linear(DType dtype, int64_t rows, int64_t cols) {
     PackedMatrix matrix{.dtype = dtype, .rows = rows, .cols = cols};
     matrix.data = Take<uint8_t>(PackedBytes(dtype, rows, cols), kTensorAlignment);
-    if (dtype == DType::kF8E4M3) matrix.scales = Take<float>(TensorScaleBytes(rows, cols), kScaleAlignment);
+    if (dtype == DType::kF8E4M3) {
+      matrix.scales = Take<float>(TensorScaleBytes(rows, cols), kScaleAlignment);
+      matrix.exceptions = Take<uint32_t>(TensorExceptionBytes(rows, cols), kScaleAlignment);
+    }
     return matrix;
   }
   const float* Floats(int64_t count) { return Take<float>(4 * count, kTensorAlignment); }

@@ -1,7 +1,7 @@
 // E4M3 to BF16 without tables: all bits of a normal number's BF16 are a bit of its code, the opposite of one or
-// constant, so `vgf2p8affineqb` makes a whole byte of it, where `vpermi2b` takes three micro-operations: GEMV from L2
-// is 1.3 to 1.6 times as fast. Zeros, subnormals and NaN are not of that form. Which 4 inputs of a row group hold any,
-// the matrix knows (packed_matrix.h); these go by table.
+// constant, so `vgf2p8affineqb` makes a whole byte of it, where `vpermi2b` takes three micro-operations. Zeros,
+// subnormals and NaN are not of that form. Which 4 inputs of a row group hold any, the matrix knows (packed_matrix.h);
+// these go by table.
 #pragma once
 
 #include <immintrin.h>

@@ -21,14 +21,15 @@ constexpr int64_t kHalfPairBytes = kPairBytes / 2;
 
 // Tokens that use an expanded panel: their totals of a group, 16 KiB, stay in L1 from block to block.
 constexpr int64_t kBatchTokens = 64;
-// Tokens and row groups whose totals are kept at once, and the blocks whose inputs for these tokens, 1 MiB, stay in L2
-// from one group to the next.
+// Tokens and row groups whose totals are kept at once, and the blocks whose inputs for these tokens, 512 KiB, stay in
+// L2 from one group to the next, as do their expanded weights of one group, 128 KiB, from one batch to the next.
 constexpr int64_t kPassTokens = 256;
 constexpr int64_t kPassGroups = 4;
-constexpr int64_t kPassBlocks = 16;
+constexpr int64_t kPassBlocks = 8;
 
 struct Scratch {
-  alignas(64) uint8_t panels[2][kScaleBlock * kHalfRows * 2];
+  // Two that take turns; where there are several batches, one for each half of a group's blocks.
+  alignas(64) uint8_t panels[2 * kPassBlocks][kScaleBlock * kHalfRows * 2];
   alignas(64) uint16_t inputs[2][kBatchTokens][kScaleBlock];
   alignas(64) float sums[2][kUnitTokens][kHalfRows];
   alignas(64) float totals[kPassGroups][kPassTokens][kRowGroup];
@@ -129,7 +130,7 @@ class Pass {
         tokens_(tokens),
         row_(row),
         rows_(rows),
-        // Few tokens' inputs stay in the cache anyhow: then each group's weights are read as they lie.
+        // One batch's inputs stay in the cache anyhow: then each group's weights are read as they lie.
         pass_blocks_(tokens > kBatchTokens ? kPassBlocks : blocks_) {}
 
   void Run() {
@@ -185,16 +186,23 @@ class Pass {
   const uint8_t* Weights(const Place& place) const {
     return p_.weights(row_ + place.group * kRowGroup, place.block) + place.half * kHalfPairBytes;
   }
+  // Expanded by the first batch of tokens and used by all.
+  uint8_t* Panel(const Place& place, int i) const {
+    return scratch_.panels[tokens_ > kBatchTokens ? 2 * (place.block - place.first_block) + place.half : i];
+  }
   // Whether a tile product is never cut off by the last column.
   bool IsWhole(const Place& place) const { return p_.cols(place.block) % kStepInputs == 0; }
 
   // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
-    panel_ = {Weights(place), scratch_.panels[i], CeilDiv(cols, 4), p_.far_bytes(0)};
-    if (!IsWhole(place)) {
-      const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
-      __builtin_memset(scratch_.panels[i] + begin, 0, static_cast<size_t>(sizeof scratch_.panels[i] - begin));
+    if (place.token == 0) {
+      uint8_t* panel = Panel(place, i);
+      panel_ = {Weights(place), panel, CeilDiv(cols, 4), p_.far_bytes(0)};
+      if (!IsWhole(place)) {
+        const int64_t begin = PaddedCols(cols) / 2 * kHalfPairBytes;
+        __builtin_memset(panel + begin, 0, static_cast<size_t>(sizeof scratch_.panels[0] - begin));
+      }
     }
     const int64_t batch = BatchTokens(place);
     for (int64_t t = IsWhole(place) ? batch / kTileTokens * kTileTokens : 0; t < batch; ++t) {
@@ -239,10 +247,11 @@ class Pass {
       Tiles::template Zero<2>();
       Tiles::template Zero<3>();
     }
+    const uint8_t* panel = Panel(place, i);
     const int64_t steps = CeilDiv(p_.cols(place.block), kStepInputs);
     for (int64_t step = 0; step < kBlockSteps; ++step) {
       if (step < steps) {
-        const uint8_t* weights = scratch_.panels[i] + step * (kStepInputs / 2) * kHalfPairBytes;
+        const uint8_t* weights = panel + step * (kStepInputs / 2) * kHalfPairBytes;
         Tiles::template Load<4>(a.x + step * kStepInputs, a.stride);
         Tiles::template Load<6>(weights, kHalfPairBytes);
         Tiles::template AddProduct<0, 4, 6>();

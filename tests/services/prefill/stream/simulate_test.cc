@@ -92,6 +92,34 @@ TEST_F(SimulatedShapesTest, ModulesHaveTheSizesOfASegmentsModules) {
       EXPECT_EQ(simulated[i].kind, real[i].kind);
       EXPECT_NEAR(static_cast<double>(simulated[i].image.bytes), static_cast<double>(real[i].image.bytes), 3 * 4096)
           << i;
+      if (real[i].kind == ModuleKind::kExpert) {
+        EXPECT_EQ(simulated[i].image.ranges.size(), real[i].image.ranges.size()) << i;
+      }
+    }
+  }
+}
+
+// Between the matrices of published sizes lie more exceptions and padding than between those of the small model.
+TEST(SimulatedShapes, ExpertsOfPublishedSizesAreOneCopyEach) {
+  ModelSpec spec = SmallSpec();
+  spec.hidden_size = 7168;
+  spec.num_heads = 128;
+  spec.q_lora_rank = 1536;
+  spec.kv_lora_rank = 512;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 128;
+  spec.intermediate_size = 18432;
+  spec.moe_intermediate_size = 2048;
+  const ModelWeights shapes = ShapesOnly(spec, DType::kF8E4M3);
+  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
+    for (const Module& module : ListModules(spec, shapes, form, 1 << 18)) {
+      if (module.kind == ModuleKind::kExpert) {
+        EXPECT_EQ(module.image.ranges.size(), 1u);
+      }
+      if (module.kind == ModuleKind::kAttention) {
+        EXPECT_LE(module.image.ranges.size(), 2u);  // without the form's other half of kv_b
+      }
     }
   }
 }
