@@ -96,6 +96,17 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> KvPoolMapping::Open(const s
   return mapping;
 }
 
+absl::Status KvPoolMapping::RemoveOrphan(const std::string& name) {
+  const absl::StatusOr<SharedMemory> memory = SharedMemory::OpenWritable(name);
+  if (memory.ok()) {
+    const absl::StatusOr<PoolHeader> header = ReadHeader(*memory);
+    const auto layout = header.ok() ? VerifyLayout(*header, memory->size()) : header.status();
+    // The locks before the pages stay as they are: someone may hold one.
+    if (layout.ok()) MOE_RETURN_IF_ERROR(memory->Free(layout->pages_offset));
+  }
+  return SharedMemory::Unlink(name);
+}
+
 LeaseSlot* KvPoolMapping::slot(uint32_t index) const {
   if (index >= geometry_.lease_slots) return nullptr;
   return reinterpret_cast<LeaseSlot*>(memory_.data() + layout_.slots_offset) + index;
@@ -138,6 +149,6 @@ void LeaseWriter::Publish(int64_t tokens) {
   slot_->valid_tokens.store(tokens, std::memory_order_release);
 }
 
-bool LeaseWriter::revoked() const { return slot_->revoked.load(std::memory_order_acquire) != 0; }
+bool LeaseWriter::revoked() const { return slot_->revoked.load(std::memory_order_acquire) != 0 || !pool_->HasOwner(); }
 
 }  // namespace moestro

@@ -21,6 +21,10 @@ class KvPoolMapping {  // thread-safe
   // (header).
   static absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Open(const std::string& name,
                                                                    const std::string& fingerprint);
+  // Removes the pool of an owner that is gone, and frees its pages under those who still have it mapped: what they read
+  // there is zeros from then on. A damaged one loses its name only.
+  static absl::Status RemoveOrphan(const std::string& name);
+
   const KvGeometry& geometry() const { return geometry_; }
   uint64_t epoch() const { return epoch_; }
   LeaseSlot* slot(uint32_t index) const;  // null if out of range
@@ -30,6 +34,7 @@ class KvPoolMapping {  // thread-safe
     return {pages_base(), static_cast<size_t>(geometry_.page_count * geometry_.page_bytes())};
   }
   const std::string& name() const { return memory_.name(); }
+  bool HasOwner() const { return memory_.HasOtherOwner(); }  // a system call
 
  private:
   KvPoolMapping() = default;
@@ -59,7 +64,8 @@ class LeaseWriter {
   int64_t valid_tokens() const;
   // Every layer of the first `tokens` tokens, at most the capacity of pages(), is written. Release order.
   void Publish(int64_t tokens);
-  // True when the owner wants the pages back: stop writing, drop this object.
+  // True when the owner wants the pages back or is gone: stop writing, drop this object. What was read in the pages
+  // since it was false last may be anything. A system call.
   bool revoked() const;
 
  private:

@@ -189,6 +189,7 @@ KvPool::KvPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvPool::~KvPool() {
   for (int64_t i = 0; i < impl_->geometry.lease_slots; ++i) impl_->slots[i].revoked.store(1, std::memory_order_release);
   // Nothing to be done about a failure here; what is left over shows in `moestro segments list`.
+  impl_->memory.Free(impl_->pages_base - impl_->memory.data()).IgnoreError();
   SharedMemory::Unlink(impl_->memory.name()).IgnoreError();
 }
 

@@ -41,7 +41,7 @@ class KvPool {
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(const std::string& name, uint64_t epoch,
                                                         const std::string& fingerprint, const KvGeometry& geometry,
                                                         const KvPoolOptions& options = {});
-  ~KvPool();  // revokes all leases and unlinks the name; writers keep what they have mapped
+  ~KvPool();  // revokes all leases, unlinks the name and frees the pages; writers keep the mapping, of zeros then
 
   // Room for `capacity` tokens, all or nothing: the pages of the longest cached prefix of `tokens` (never the last
   // token, which is computed for its logits), then own pages, lowest free ones first. When free pages are short, cached

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/smaps.h"
@@ -255,6 +256,18 @@ absl::StatusOr<SharedMemory> SharedMemory::OpenWritable(const std::string& name)
 }
 
 bool SharedMemory::HasOtherOwner() const { return fd_ >= 0 && IsLocked(fd_, kOwnerByte).value_or(false); }
+
+absl::Status SharedMemory::Free(int64_t begin) const {
+  if (begin < 0 || begin > size_) {
+    return absl::InvalidArgumentError(absl::StrCat(name_, " has ", size_, " bytes, no byte ", begin));
+  }
+  const int64_t first = RoundUp(begin, int64_t{sysconf(_SC_PAGESIZE)});
+  if (first >= size_) return absl::OkStatus();
+  if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first, size_ - first) != 0) {
+    return ErrnoStatus(errno, absl::StrCat(name_, ": cannot give its memory back"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status SharedMemory::Unlink(const std::string& name) {
   MOE_RETURN_IF_ERROR(ValidateName(name));

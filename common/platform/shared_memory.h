@@ -45,6 +45,10 @@ class SharedMemory {
   // For a user: whether the process that owns the object is still there. False for the owner itself.
   bool HasOtherOwner() const;
 
+  // Gives the memory from byte `begin` on, rounded up to a whole page, back to the system, for everyone who has the
+  // object mapped: it reads as zeros, and what is written from then on takes memory again.
+  absl::Status Free(int64_t begin) const;
+
   // Removes a name; existing mappings live on. OK if it was not there.
   static absl::Status Unlink(const std::string& name);
 

@@ -8,6 +8,7 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
+#include "common/kv/lease_writer.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
@@ -34,7 +35,7 @@ namespace {
 constexpr int64_t kLeaseSlots = 256;
 
 // What a killed predecessor left behind. Its name is gone for good: writers that still have it mapped write into memory
-// that nobody reads.
+// that nobody reads, until they see that its owner is gone.
 absl::Status RemoveDeadPools(const std::string& instance) {
   MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv."));
   for (const SharedMemory::Listing& object : found) {
@@ -43,7 +44,7 @@ absl::Status RemoveDeadPools(const std::string& instance) {
                                     "); choose another --instance");
     }
     spdlog::info("removing {} of a predecessor", object.name);
-    MOE_RETURN_IF_ERROR(SharedMemory::Unlink(object.name));
+    MOE_RETURN_IF_ERROR(KvPoolMapping::RemoveOrphan(object.name));
   }
   return absl::OkStatus();
 }

@@ -164,7 +164,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
 
 absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
   std::lock_guard lock(mutex_);
-  if (pool_ != nullptr && pool_->name() == name) return pool_;
+  if (pool_ != nullptr && pool_->name() == name && pool_->HasOwner()) return pool_;
   absl::StatusOr<std::shared_ptr<const KvPoolMapping>> opened = KvPoolMapping::Open(name, fingerprint_);
   // The owner has gone since it granted the lease: the caller reserves anew from its successor.
   if (absl::IsNotFound(opened.status())) return absl::AbortedError("the KV pool " + name + " is gone");

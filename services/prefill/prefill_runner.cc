@@ -93,8 +93,11 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
     return absl::InvalidArgumentError("the lease holds " + std::to_string(lease.pages().capacity()) + " tokens, not " +
                                       std::to_string(total));
   }
+  const auto revoked = [&]() -> absl::Status {
+    return lease.revoked() ? absl::AbortedError("the lease was revoked") : absl::OkStatus();
+  };
   const auto revoked_or_interrupted = [&]() -> absl::Status {
-    if (lease.revoked()) return absl::AbortedError("the lease was revoked");
+    MOE_RETURN_IF_ERROR(revoked());
     return interrupted();
   };
 
@@ -116,6 +119,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
       rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
     }
     const auto on_logits = [&](int64_t row, std::span<const float> logits) {
+      if (lease.revoked()) return;  // of pages that were freed meanwhile
       if (!scoring) {
         sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
         return;
@@ -139,6 +143,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
       const KvPages pages = lease.pages();
       MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, revoked_or_interrupted, on_logits));
     }
+    MOE_RETURN_IF_ERROR(revoked());
     if (end > lease.valid_tokens()) lease.Publish(end);
     begin = end;
     if (events.on_progress) events.on_progress(end, total);

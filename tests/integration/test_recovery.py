@@ -1,8 +1,10 @@
 """kill -9 of each role during a request: an error or a correct continuation soon after the role is back, never wrong
 tokens, never a hang, no page or shared-memory object lost."""
 
+import re
 import threading
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -115,6 +117,37 @@ def test_kill_router(node, expected):
     assert not finish(request, back, expected["decode"]), "its stream is gone with the router"
     node.wait_serving(seconds=5)
     node.wait_all_pages_free()
+    assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
+
+
+def orphaned_bytes(pid):
+    """Of KV pools whose name is gone: what the process still has mapped, and how much memory that takes."""
+    mapped = resident = 0
+    ours = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+            ours = ".kv." in line and line.endswith("(deleted)")
+        elif ours and line.startswith("Size:"):
+            mapped += int(line.split()[1]) * 1024
+        elif ours and line.startswith("Rss:"):
+            resident += int(line.split()[1]) * 1024
+    return mapped, resident
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_decodes_successor_has_the_memory_of_its_pool(node, expected, how):
+    # Prefill has the pool mapped, and keeps it until it gets a prompt of another one.
+    assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
+    if how == "kill":
+        node.kill("decode")
+    else:
+        node.processes["decode"].terminate()
+        assert node.processes["decode"].wait(timeout=30) == 0
+    node.start("decode")
+    wait_until(lambda: node.serving("decode"), BACK_SECONDS, "decode serves again")
+    mapped, resident = orphaned_bytes(node.pid("prefill"))
+    assert mapped > 1 << 20 and resident < 1 << 20
+    node.wait_serving(seconds=5)
     assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
 
 

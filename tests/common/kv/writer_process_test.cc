@@ -216,5 +216,29 @@ TEST_F(WriterProcessTest, PoolOfAKilledOwnerIsNotOpenedAndCanBeRemoved) {
   EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name_).value());
 }
 
+TEST_F(WriterProcessTest, WriterOfAKilledOwnerIsRevokedAndItsPagesAreFreed) {
+  ChildProcess owner([&](const ChildProcess::Parent& parent) {
+    const auto pool = MakePool(6, 3);
+    const KvLease lease = pool->Reserve({.capacity = 5}).value();
+    parent.Send(lease.slot);
+    parent.Send(static_cast<int64_t>(lease.id));
+    return parent.Sleep();
+  });
+  KvLease lease;
+  lease.slot = static_cast<uint32_t>(owner.Receive());
+  lease.id = static_cast<uint64_t>(owner.Receive());
+  lease.pages = {0, 1};
+  const auto writer = Acquire(Open(), lease).value();
+  *writer->pages().Token(0, 4) = 7;
+  EXPECT_FALSE(writer->revoked());
+  owner.Kill();
+  EXPECT_TRUE(writer->revoked());
+  ASSERT_TRUE(KvPoolMapping::RemoveOrphan(name_).ok());
+  EXPECT_TRUE(SharedMemory::List(name_)->empty());
+  EXPECT_EQ(*writer->pages().Token(0, 4), 0) << "its memory is the system's again";
+  *writer->pages().Token(0, 4) = 7;
+  EXPECT_TRUE(KvPoolMapping::RemoveOrphan(name_).ok()) << "nothing to remove is fine";
+}
+
 }  // namespace
 }  // namespace moestro

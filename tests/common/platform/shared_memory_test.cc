@@ -140,6 +140,25 @@ TEST(SharedMemoryTest, MappingOutlivesTheNameAndMoves) {
   EXPECT_EQ(second.data(), nullptr);
 }
 
+TEST(SharedMemoryTest, FreedMemoryIsTheSystemsAgainForEveryMapping) {
+  const TestName name("free");
+  constexpr int64_t kBytes = 3 << 20;
+  const SharedMemory memory = SharedMemory::Create(name, kBytes).value();
+  std::fill_n(memory.data(), kBytes, uint8_t{1});
+  const SharedMemory user = SharedMemory::OpenWritable(name).value();
+  EXPECT_EQ(user.Free(kBytes + 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(user.Free(kBytes).ok());
+  EXPECT_EQ(memory.data()[kBytes - 1], 1);
+  ASSERT_TRUE(user.Free(4097).ok());
+  EXPECT_EQ(memory.data()[8191], 1) << "a page that was not to go as a whole";
+  EXPECT_TRUE(std::all_of(memory.data() + 8192, memory.data() + kBytes, [](uint8_t byte) { return byte == 0; }));
+  struct stat info;
+  ASSERT_EQ(stat(("/dev/shm/" + name.str()).c_str(), &info), 0);
+  EXPECT_EQ(info.st_size, kBytes);
+  memory.data()[kBytes - 1] = 2;
+  EXPECT_EQ(user.data()[kBytes - 1], 2);
+}
+
 TEST(SharedMemoryTest, ListTellsOwnersAndUsersApart) {
   const TestName b("list-b");
   const TestName a("list-a");
