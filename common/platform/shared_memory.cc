@@ -127,7 +127,8 @@ absl::Status TakeUserLock(int fd, const std::string& name) {
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
 constexpr char kRemedy[] =
-    "free some with `moestro segments prune`, or raise its size (docker: --shm-size; mount -o remount,size=...)";
+    "free some with `moestro segments prune --all`, or raise its size (docker: --shm-size; compose: MOESTRO_SHM_SIZE; "
+    "else mount -o remount,size=...)";
 
 absl::Status NoSpace(const std::string& name, int64_t bytes, int64_t free) {
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -140,7 +141,7 @@ absl::Status CheckMemory(const std::string& name, int64_t bytes) {
   if (bytes <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s needs %.2f GiB of shared memory, this machine has %.2f GiB of memory available; stop what uses "
-      "it, free some with `moestro segments prune`, or use a smaller model or KV pool",
+      "it, free some with `moestro segments prune --all`, or use a smaller model or KV pool",
       name, GiB(bytes), GiB(available)));
 }
 

@@ -128,7 +128,9 @@ DASHBOARDS = {
             "of these cached": rate("moestro_prompt_tokens_cached_total"),
             "generated": rate("moestro_generation_tokens_total")}),
         lines("Requests that were interrupted and went on", {
-            "a role died": rate("moestro_request_resumed_total"),
+            # The first counter has both kinds; between two scrapes they may be out of step.
+            "a role died": f"clamp_min({rate('moestro_request_resumed_total')}"
+                           f" - {rate('moestro_request_preempted_total')}, 0)",
             "preempted": rate("moestro_request_preempted_total")}, "reqps"),
         heat_map("Prompt tokens of a request", "moestro_request_prompt_tokens", "short"),
         heat_map("Tokens generated for a request", "moestro_request_generation_tokens", "short"),
@@ -205,7 +207,8 @@ DASHBOARDS = {
              description="0 if the segment was adopted from the process before."),
         tile("Segment", "sum(moestro_weights_segment_bytes{})", "bytes"),
         tile("Of it in huge pages", "sum(moestro_weights_huge_page_bytes{}) / sum(moestro_weights_segment_bytes{})",
-             "percentunit", steps=((None, "orange"), (0.99, "green")), decimals=1),
+             "percentunit", "As seen when it was loaded; after an adoption only what has been touched counts.",
+             ((None, "orange"), (0.99, "green")), 1),
         tile("Attached", "sum(moestro_weights_attached{})", description="Processes that hold an attach lease."),
         lines("Load progress", {"loaded": "min(moestro_weights_load_progress_ratio{})"}, "percentunit", most=1),
         lines("Mapped weights", {"{{role}}": "sum by (role) (moestro_weights_attached_bytes{})"}, "bytes",

@@ -14,7 +14,9 @@ struct StoreMetrics {
             registry.AddGauge("moestro_weights_load_seconds", "Time the load took; 0 if the segment was adopted")),
         ready(registry.AddGauge("moestro_weights_ready", "1 when the segment is published")),
         attached(registry.AddGauge("moestro_weights_attached", "Roles that hold an attach lease")),
-        huge_page_bytes(registry.AddGauge("moestro_weights_huge_page_bytes", "Bytes of the segment in huge pages")),
+        huge_page_bytes(registry.AddGauge("moestro_weights_huge_page_bytes",
+                                          "Bytes of the segment in huge pages, as seen when it was loaded; after an "
+                                          "adoption only what has been touched counts")),
         private_bytes(registry.AddGauge("moestro_process_private_bytes",
                                         "Memory of the process itself: neither files nor shared memory")) {}
 

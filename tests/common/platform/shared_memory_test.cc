@@ -86,7 +86,8 @@ TEST(SharedMemoryTest, TooLargeSaysWhatIsFreeAndLeavesNothing) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("needs 1048576.00 GiB of shared memory, /dev/shm has "), HasSubstr(" GiB free; "),
-                    HasSubstr("`moestro segments prune`"), HasSubstr("--shm-size"), HasSubstr("remount")));
+                    HasSubstr("`moestro segments prune --all`"), HasSubstr("--shm-size"), HasSubstr("MOESTRO_SHM_SIZE"),
+                    HasSubstr("remount")));
   EXPECT_TRUE(Find(name).name.empty());
 }
 
