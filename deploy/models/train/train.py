@@ -3,7 +3,8 @@
 
     train.py --out DIR [--steps N] [--threads N]       about 1.1 s a step on two CPU cores
 
-DIR receives tokenizer files, state.pt (to resume) and log.jsonl. Then: export.py DIR CHECKPOINT; score.py DIR.
+DIR receives tokenizer files, state.pt (to resume) and log.jsonl. Then: export.py DIR CHECKPOINT;
+score.py CHECKPOINT QUESTIONS.jsonl.
 """
 
 import argparse
