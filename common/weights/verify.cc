@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-constexpr const char kReload[] = "; remove it with `moestro segments prune` and load the model again";
+constexpr const char kReload[] = "; remove it with `moestro segments prune --all` and load the model again";
 
 absl::Status Damaged(const std::string& what) {
   return absl::DataLossError(absl::StrCat("weight segment is damaged: ", what, kReload));
