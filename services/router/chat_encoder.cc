@@ -1,6 +1,7 @@
 #include "services/router/chat_encoder.h"
 
 #include <algorithm>
+#include <bitset>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,11 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
+#include "common/text/utf8.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::string_view kReasoningMarks[] = {"<think>", "</think>"};
+
+// The two private planes, the last of Unicode. Their last two code points are no characters.
+constexpr char32_t kPrivatePlanes[] = {0xF0000, 0x100000};
+constexpr char32_t kPrivatePlaneSize = 0xFFFE;
+using PrivateCharacters = std::bitset<0x20000>;  // by distance from the first
 
 // Bytes of the UTF-8 character that begins with `lead`. The texts have been validated or will be.
 size_t CharacterBytes(char lead) {
@@ -38,18 +45,31 @@ std::vector<AddedToken> ParseAddedTokens(std::string_view tokenizer_json) {
   return tokens;
 }
 
+void MarkPrivateCharacters(std::string_view text, PrivateCharacters* used) {
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Step step = ReadUtf8(text, i);
+    const bool is_private = step.kind == Utf8Step::Kind::kCodePoint && step.code_point >= kPrivatePlanes[0];
+    if (is_private) used->set(step.code_point - kPrivatePlanes[0]);
+    i += step.length;
+  }
+}
+
 // A code point of a private plane that is in none of the texts, as UTF-8.
-std::string UnusedCharacter(std::span<const ChatMessage> messages, const ChatTemplate::Options& options) {
-  for (unsigned code = 0xF0000;; ++code) {
-    const std::string character = {static_cast<char>(0xF0 | code >> 18), static_cast<char>(0x80 | (code >> 12 & 0x3F)),
-                                   static_cast<char>(0x80 | (code >> 6 & 0x3F)),
-                                   static_cast<char>(0x80 | (code & 0x3F))};
-    const auto uses = [&](const std::string& text) { return text.find(character) != std::string::npos; };
-    if (uses(options.bos_token) || uses(options.eos_token)) continue;
-    if (std::ranges::none_of(messages, [&](const ChatMessage& message) { return uses(message.content); })) {
+absl::StatusOr<std::string> UnusedCharacter(std::span<const ChatMessage> messages,
+                                            const ChatTemplate::Options& options) {
+  PrivateCharacters used;
+  MarkPrivateCharacters(options.bos_token, &used);
+  MarkPrivateCharacters(options.eos_token, &used);
+  for (const ChatMessage& message : messages) MarkPrivateCharacters(message.content, &used);
+  for (const char32_t plane : kPrivatePlanes) {
+    for (char32_t code_point = plane; code_point < plane + kPrivatePlaneSize; ++code_point) {
+      if (used[code_point - kPrivatePlanes[0]]) continue;
+      std::string character;
+      AppendUtf8(code_point, &character);
       return character;
     }
   }
+  return absl::InvalidArgumentError("chat.messages: must leave one code point of the private planes unused");
 }
 
 absl::Status CheckRoles(std::span<const ChatMessage> messages) {
@@ -110,7 +130,7 @@ std::string ChatEncoder::Guard(const ChatMessage& message, std::string_view guar
 
 absl::StatusOr<std::vector<int32_t>> ChatEncoder::Encode(std::span<const ChatMessage> messages) const {
   MOE_RETURN_IF_ERROR(CheckRoles(messages));
-  const std::string guard = UnusedCharacter(messages, options_);
+  MOE_ASSIGN_OR_RETURN(const std::string guard, UnusedCharacter(messages, options_));
   std::vector<ChatMessage> guarded;
   for (const ChatMessage& message : messages) guarded.push_back({message.role, Guard(message, guard)});
   MOE_ASSIGN_OR_RETURN(const std::string rendered, template_->Render(guarded, options_));

@@ -33,8 +33,8 @@ class ChatEncoder {  // immutable, thread-safe
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);
 
-  // Ends with the start of the assistant's answer. INVALID_ARGUMENT names the message that is wrong, or says what the
-  // template has against them.
+  // Ends with the start of the assistant's answer. INVALID_ARGUMENT names the message that is wrong, says what the
+  // template has against them, or that they leave no private code point for a guard.
   absl::StatusOr<std::vector<int32_t>> Encode(std::span<const ChatMessage> messages) const;
 
  private:

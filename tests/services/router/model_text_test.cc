@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
+#include "common/text/utf8.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
 namespace moestro {
@@ -32,6 +35,13 @@ std::unique_ptr<const ModelText> Make(const std::string& chat_template = kTurns)
                                  .add_bos_token = true});
   EXPECT_TRUE(text.ok()) << text.status();
   return *std::move(text);
+}
+
+// The private code points of one plane: all but its last two.
+std::string PrivatePlane(char32_t first) {
+  std::string text;
+  for (char32_t code_point = first; code_point < first + 0xFFFE; ++code_point) AppendUtf8(code_point, &text);
+  return text;
 }
 
 std::vector<int32_t> Chat(const ModelText& text, const std::vector<ChatMessage>& messages) {
@@ -89,6 +99,22 @@ TEST(ModelTextTest, AGuardInTheContentIsKept) {
   const auto text = Make();
   const std::string content = "<\xF3\xB0\x80\x80|end|>";  // the first code point that would be taken as a guard
   EXPECT_EQ(text->Decode(Chat(*text, {{"user", content}}), true), "<|bos|><|user|>" + content + "<|assistant|>");
+}
+
+TEST(ModelTextTest, AllGuardsOfAPlaneInTheContentAreKept) {
+  const auto text = Make();
+  const std::string content = "<" + PrivatePlane(0xF0000) + "|end|>";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(text->Decode(Chat(*text, {{"user", content}}), true), "<|bos|><|user|>" + content + "<|assistant|>");
+  // Over ten seconds if each candidate is looked for in the content by itself.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST(ModelTextTest, ContentsThatLeaveNoGuardAreRefused) {
+  const std::vector<ChatMessage> messages = {{"user", PrivatePlane(0xF0000)}, {"user", PrivatePlane(0x100000)}};
+  const absl::Status status = Make()->EncodeChat(messages).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("chat.messages"));
 }
 
 TEST(ModelTextTest, TemplatesSeeOldReasoning) {
