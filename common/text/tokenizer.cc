@@ -52,14 +52,15 @@ Tokenizer::Tokenizer(TokenizerSpec spec, PreTokenizer pre_tokenizer)
       bpe_(ByteIds(vocabulary_), spec.merges),
       ignore_merges_(spec.ignore_merges),
       prefix_(std::move(spec.prefix)),
-      suffix_(std::move(spec.suffix)) {
-  tokens_.reserve(vocabulary_.size() + spec.added_tokens.size());
+      suffix_(std::move(spec.suffix)),
+      added_tokens_(std::move(spec.added_tokens)) {
+  tokens_.reserve(vocabulary_.size() + added_tokens_.size());
   for (const auto& [spelling, id] : vocabulary_) {
     // Only control tokens have spellings that are not byte-level; they stand for themselves.
     tokens_[id] = {UnspellBytes(spelling).value_or(spelling), /*special=*/false};
     size_ = std::max(size_, id + 1);
   }
-  for (const AddedToken& token : spec.added_tokens) {
+  for (const AddedToken& token : added_tokens_) {
     tokens_[token.id] = {token.content, token.special};
     added_[token.content] = token.id;
     size_ = std::max(size_, token.id + 1);

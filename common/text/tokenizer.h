@@ -53,6 +53,9 @@ class Tokenizer {
   // Highest id + 1. Ids below it need not all have a token.
   int32_t size() const { return size_; }
 
+  // In the order of tokenizer.json.
+  const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
+
   // The token with this content: literal text of an added token, byte-level spelling of any other.
   std::optional<int32_t> TokenId(std::string_view content) const;
 
@@ -79,6 +82,7 @@ class Tokenizer {
   bool ignore_merges_;
   std::vector<int32_t> prefix_;
   std::vector<int32_t> suffix_;
+  std::vector<AddedToken> added_tokens_;
 };
 
 }  // namespace moestro

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bitset>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -27,21 +26,10 @@ size_t CharacterBytes(char lead) {
   return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-std::vector<AddedToken> ParseAddedTokens(std::string_view tokenizer_json) {
-  const nlohmann::json document = nlohmann::json::parse(tokenizer_json, nullptr, /*allow_exceptions=*/false);
-  std::vector<AddedToken> tokens;
-  if (!document.is_object() || !document.contains("added_tokens")) return tokens;
-  for (const nlohmann::json& entry : document["added_tokens"]) {
-    AddedToken token;
-    token.id = entry.value("id", 0);
-    token.content = entry.value("content", "");
-    token.single_word = entry.value("single_word", false);
-    token.lstrip = entry.value("lstrip", false);
-    token.rstrip = entry.value("rstrip", false);
-    // A token of one character cannot be guarded; it stays plain text everywhere.
-    const bool guardable = !token.content.empty() && token.content.size() > CharacterBytes(token.content[0]);
-    if (guardable) tokens.push_back(std::move(token));
-  }
+// A token of one character cannot be guarded; it stays plain text everywhere.
+std::vector<AddedToken> GuardableTokens(const Tokenizer& tokenizer) {
+  std::vector<AddedToken> tokens = tokenizer.added_tokens();
+  std::erase_if(tokens, [](const AddedToken& t) { return t.content.size() <= CharacterBytes(t.content[0]); });
   return tokens;
 }
 
@@ -97,7 +85,6 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, std::vector<AddedToken> add
 }
 
 absl::StatusOr<std::unique_ptr<const ChatEncoder>> ChatEncoder::Create(const Tokenizer& tokenizer,
-                                                                       std::string_view tokenizer_json,
                                                                        const std::string& chat_template,
                                                                        const std::string& bos_token,
                                                                        const std::string& eos_token) {
@@ -106,7 +93,7 @@ absl::StatusOr<std::unique_ptr<const ChatEncoder>> ChatEncoder::Create(const Tok
   options.bos_token = bos_token;
   options.eos_token = eos_token;
   return std::unique_ptr<const ChatEncoder>(
-      new ChatEncoder(tokenizer, ParseAddedTokens(tokenizer_json), std::move(parsed), std::move(options)));
+      new ChatEncoder(tokenizer, GuardableTokens(tokenizer), std::move(parsed), std::move(options)));
 }
 
 std::string ChatEncoder::Guard(const ChatMessage& message, std::string_view guard) const {

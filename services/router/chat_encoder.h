@@ -25,10 +25,8 @@ namespace moestro {
 
 class ChatEncoder {  // immutable, thread-safe
  public:
-  // `tokenizer` must outlive the encoder; tokenizer_json is what it was made from. INVALID_ARGUMENT for a template that
-  // cannot be used.
+  // `tokenizer` must outlive the encoder. INVALID_ARGUMENT for a template that cannot be used.
   static absl::StatusOr<std::unique_ptr<const ChatEncoder>> Create(const Tokenizer& tokenizer,
-                                                                   std::string_view tokenizer_json,
                                                                    const std::string& chat_template,
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);

@@ -41,8 +41,7 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
   config.add_bos_token = source.add_bos_token;
   MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
   if (!source.chat_template.empty()) {
-    impl->chat = ChatEncoder::Create(*impl->tokenizer, source.tokenizer_json, source.chat_template, source.bos_token,
-                                     source.eos_token);
+    impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
     if (!impl->chat.ok()) {
       impl->chat = absl::FailedPreconditionError(
           absl::StrCat("this model's chat template cannot be used: ", std::string(impl->chat.status().message())));

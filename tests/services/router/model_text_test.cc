@@ -27,8 +27,9 @@ constexpr char kTurns[] =
     "{% else %}h{{ m.content }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-std::unique_ptr<const ModelText> Make(const std::string& chat_template = kTurns) {
-  auto text = ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+std::unique_ptr<const ModelText> Make(const std::string& chat_template = kTurns,
+                                      const std::string& tokenizer_json = testing::TinyTokenizerJson()) {
+  auto text = ModelText::Create({.tokenizer_json = tokenizer_json,
                                  .chat_template = chat_template,
                                  .bos_token = "<|bos|>",
                                  .eos_token = "<|end|>",
@@ -120,6 +121,28 @@ TEST(ModelTextTest, ContentsThatLeaveNoGuardAreRefused) {
 TEST(ModelTextTest, TemplatesSeeOldReasoning) {
   EXPECT_THAT(Chat(*Make(), {{"assistant", "<think>long</think>a"}}),
               ElementsAre(kBos, kAssistant, 'a', kEnd, kAssistant));
+}
+
+TEST(ModelTextTest, FlagsOfAddedTokensMayBeNull) {
+  nlohmann::json tokenizer = nlohmann::json::parse(testing::TinyTokenizerJson());
+  for (nlohmann::json& token : tokenizer["added_tokens"]) {
+    for (const char* flag : {"single_word", "lstrip", "rstrip"}) token[flag] = nullptr;
+  }
+  EXPECT_THAT(Chat(*Make(kTurns, tokenizer.dump()), {{"user", "hi"}}), ElementsAre(kBos, kUser, kHi, kAssistant));
+}
+
+TEST(ModelTextTest, FlagsOfAddedTokensAreChecked) {
+  for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+    nlohmann::json tokenizer = nlohmann::json::parse(testing::TinyTokenizerJson());
+    tokenizer["added_tokens"][1][flag] = "no";
+    const absl::Status status = ModelText::Create({.tokenizer_json = tokenizer.dump(),
+                                                   .chat_template = kTurns,
+                                                   .bos_token = "<|bos|>",
+                                                   .eos_token = "<|end|>"})
+                                    .status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(flag));
+  }
 }
 
 TEST(ModelTextTest, WrongRoleIsNamed) {
