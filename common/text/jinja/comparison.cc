@@ -4,6 +4,7 @@
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/operators.h"
+#include "common/text/jinja/strings.h"
 
 namespace moestro::jinja {
 namespace {
@@ -52,11 +53,12 @@ absl::StatusOr<bool> Equal(const Value& left, const Value& right, Budget& budget
 
 absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget& budget) {
   if (const std::string* text = container.AsString()) {
-    if (item.AsString() == nullptr) {
+    const std::string* part = item.AsString();
+    if (part == nullptr) {
       return absl::InvalidArgumentError(Concat("'in' a string needs a string, not ", item.TypeName()));
     }
-    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text->size())));
-    return text->find(*item.AsString()) != std::string::npos;
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text->size() + part->size())));
+    return Find(*text, *part) != std::string::npos;
   }
   if (const List* list = container.AsList()) {
     for (const Value& candidate : list->items) {

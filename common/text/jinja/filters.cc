@@ -35,10 +35,9 @@ Result LengthFilter(const Value& self, Args, Budget& budget) {
 }
 
 Result TrimFilter(const Value& self, Args args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, TextOf(self, budget));
-  if (args[0].IsUndefined() || args[0].IsNone()) return Value(StripSpace(text, Side::kBoth));
-  MOE_ASSIGN_OR_RETURN(const std::string* characters, StringArgument(args[0], "chars"));
-  return Value(StripCharacters(text, *characters, Side::kBoth));
+  MOE_ASSIGN_OR_RETURN(std::string text, ToText(self, &budget));
+  const Function* method = FindMethod(Value(""), "strip");
+  return method->call(Value(std::move(text)), args, budget);
 }
 
 Result UpperFilter(const Value& self, Args, Budget& budget) {

@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxLoopIterations = 1'000'000;
 // Rendered text: more than the longest prompt a model takes.
 inline constexpr int64_t kMaxOutputBytes = int64_t{32} << 20;
 // All work of one rendering, in bytes made or read; one evaluation counts kEvaluationCost. Values are made of charged
-// bytes only, so this bounds time and memory alike: under a second, and about as many bytes. A template reads and
+// bytes only, so this bounds time and memory alike: about a second, and about as many bytes. A template reads and
 // copies each text up to ten times, so conversations of some 10 MB pass.
 inline constexpr int64_t kMaxWork = int64_t{256} << 20;
 inline constexpr int64_t kEvaluationCost = 64;

@@ -41,6 +41,8 @@ Result Split(const Value& self, Args args, Budget& budget) {
   } else {
     MOE_ASSIGN_OR_RETURN(const std::string* separator, StringArgument(args[0], "sep"));
     if (separator->empty()) return absl::InvalidArgumentError("empty separator");
+    // From the right both are copied.
+    MOE_RETURN_IF_ERROR(budget.Charge(Size(*separator) + (side == Side::kRight ? Size(text) : 0)));
     parts = SplitAt(text, *separator, limit, side);
   }
   // A value, and a string with its own allocation.
@@ -78,8 +80,8 @@ Result ReplaceMethod(const Value& self, Args args, Budget& budget) {
   // At most one `to` for each place where `from` fits.
   int64_t most = 0;
   if (__builtin_mul_overflow(Size(text) / Size(*from), Size(*to), &most)) most = kMaxWork;
-  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
-  MOE_RETURN_IF_ERROR(budget.Charge(text.find(*from) == std::string::npos ? 0 : most));
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text) + Size(*from)));
+  MOE_RETURN_IF_ERROR(budget.Charge(Find(text, *from) == std::string::npos ? 0 : most));
   return Value(Replace(text, *from, *to, limit));
 }
 
@@ -101,8 +103,8 @@ Result CapitalizeMethod(const Value& self, Args, Budget& budget) {
 Result FindInText(const Value& self, Args args, Budget& budget) {
   MOE_ASSIGN_OR_RETURN(const std::string* part, StringArgument(args[0], "sub"));
   const std::string& text = *self.AsString();
-  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
-  const size_t at = text.find(*part);
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text) + Size(*part)));
+  const size_t at = Find(text, *part);
   return at == std::string::npos ? Value(int64_t{-1}) : Value(CodePointCount(std::string_view(text).substr(0, at)));
 }
 

@@ -21,9 +21,12 @@ int64_t CodePointCount(std::string_view text);
 // Byte offset of each code point, and text.size() at the end.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 
+// Where `part` first is in `text`; npos if nowhere. Takes time linear in both, which std::string_view::find does not.
+size_t Find(std::string_view text, std::string_view part);
+
 // str.split(): at runs of white space, without empty parts. `limit` < 0: no limit of splits.
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit);
-// str.split(separator) and str.rsplit(separator); the separator is not empty.
+// str.split(separator) and str.rsplit(separator), which makes a copy of both; the separator is not empty.
 std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit, Side side);
 
 // Replaces up to `limit` occurrences from the left, all if `limit` < 0; `from` is not empty.

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,11 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
            Repeat("{% for i in range(100) %}", 8) + Repeat(end, 8),
            "{{ range(100000000000)|list }}",
            "{{ range(9223372036854775807)|length }}",
+           "{% set a = 'x' * 200000 %}{% set b = 'y' * 200000 ~ 'x' %}{{ a.strip(b) }}",
+           "{% set a = 'x' * 200000 %}{% set b = 'y' * 200000 ~ 'x' %}{{ a|trim(b) }}",
+           "{% set a = 'x' * 1000000 %}{% set b = 'x' * 1000 ~ 'y' %}" + loop + "{{ b in a }}{{ a.find(b) }}" +
+               "{{ a.split(b)[1] }}{{ a.rsplit(b)[1] }}{{ a.replace(b, '')[1] }}" + end,
+           "{% set b = 'x' * 1000000 %}" + loop + "{{ 'x'.rsplit(b) }}" + end,
            // Memory.
            "{% set ns = namespace(s='x') %}" + loop + "{% set ns.s = ns.s ~ ns.s %}" + end,
            "{% set ns = namespace(s=[1]) %}" + loop + "{% set ns.s = ns.s + ns.s %}" + end,
@@ -52,6 +58,17 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
     const absl::Status status = Render(source, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << source.substr(0, 200) << status;
   }
+}
+
+// A part that nearly fits everywhere must not be compared with the text everywhere.
+TEST(ChatTemplateLimitsTest, SearchesTakeLinearTime) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::string search : {"b in a", "a.find(b)", "a.split(b)|length", "a.rsplit(b)|length",
+                                   "a.replace(b, '')|length", "a|replace(b, '')|length"}) {
+    const auto text = Render("{% set a = 'x' * 400000 %}{% set b = 'x' * 200000 ~ 'y' %}{{ " + search + " }}", {});
+    EXPECT_TRUE(text.ok()) << search << text.status();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 
 TEST(ChatTemplateLimitsTest, ParsingIsBounded) {
@@ -93,6 +110,18 @@ TEST(ChatTemplateLimitsTest, LongConversationsStayWithinTheLimits) {
       messages);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_GT(text->size(), 2000 * (content.size() - 2));
+}
+
+TEST(ChatTemplateLimitsTest, LongContentsMayBeSearched) {
+  const std::string mark = "<|the end of the reasoning of the assistant|>";
+  const std::string content = std::string(500'000, 'a') + mark + std::string(500'000, 'b');
+  const auto text = Render("{% set m = '" + mark + R"(' %}{% for t in [messages[0].content] * 5 if m in t %}
+{{ t.split(m)|length }} {{ t.rsplit(m, 1)[0]|length }} {{ t.replace(m, '')|length }} {{ t.find(m) }}
+{{ t.strip('b')|trim('a') }}
+{% endfor %})",
+                           {{"user", content}});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, Repeat("2 500000 1000000 500000\n" + mark + "\n", 5));
 }
 
 // 400 levels of evaluation are enough for real recursion.
