@@ -48,18 +48,22 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const Se
   return tokens;
 }
 
-absl::StatusOr<Sampling> PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
-  const Sampling sampling{.temperature = input.temperature.value_or(model.default_temperature),
-                          .top_p = input.top_p.value_or(model.default_top_p),
-                          .top_k = input.top_k.value_or(model.default_top_k),
-                          .seed = input.seed.value_or(seed)};
+// What the client sent. The model's own defaults have been checked with the checkpoint, which may ask for more.
+absl::Status CheckSampling(const GenerateInput& input) {
   // Written so that NaN fails.
-  if (!(sampling.temperature >= 0 && sampling.temperature <= kMaxTemperature)) {
+  if (input.temperature && !(*input.temperature >= 0 && *input.temperature <= kMaxTemperature)) {
     return OutOfRange("temperature", absl::StrCat("0 to ", kMaxTemperature));
   }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
-  if (sampling.top_k < 0) return OutOfRange("top_k", "0 or more");
-  return sampling;
+  if (input.top_p && !(*input.top_p > 0 && *input.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
+  if (input.top_k && *input.top_k < 0) return OutOfRange("top_k", "0 or more");
+  return absl::OkStatus();
+}
+
+Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
+  return {.temperature = input.temperature.value_or(model.default_temperature),
+          .top_p = input.top_p.value_or(model.default_top_p),
+          .top_k = input.top_k.value_or(model.default_top_k),
+          .seed = input.seed.value_or(seed)};
 }
 
 absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
@@ -89,7 +93,8 @@ absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count,
 absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
                                             const PrepareLimits& limits, std::string request_id, uint64_t seed) {
   GenerateJob job{.request_id = std::move(request_id), .prompt = {}, .max_tokens = 0, .sampling = {}, .stop_ids = {}};
-  MOE_ASSIGN_OR_RETURN(job.sampling, PrepareSampling(input, model, seed));
+  MOE_RETURN_IF_ERROR(CheckSampling(input));
+  job.sampling = PrepareSampling(input, model, seed);
   MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));
   MOE_ASSIGN_OR_RETURN(job.prompt, Tokenize(input.prompt, model));
   MOE_ASSIGN_OR_RETURN(job.max_tokens, PrepareMaxTokens(input.max_tokens, job.prompt.size(), model, limits));

@@ -75,6 +75,17 @@ TEST(PrepareTest, TheClientsWishesWin) {
   EXPECT_THAT(job->stop_ids, ElementsAre(5, 9));
 }
 
+TEST(PrepareTest, TheModelsOwnTemperatureMayBeHigherThanAClients) {
+  ServedModel model = Model();
+  model.default_temperature = 100;
+  GenerateInput input = Prompt();
+  const auto job = PrepareGenerate(input, model, {.default_max_tokens = 8}, "id", /*seed=*/99);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.temperature, 100);
+  input.temperature = 100;
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareGenerate(input, model, {}, "id", /*seed=*/99).status()));
+}
+
 TEST(PrepareTest, NoMaxTokensMeansWhatTheContextLeaves) { EXPECT_EQ(Prepare(Prompt(), 1024)->max_tokens, 18u); }
 
 TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
