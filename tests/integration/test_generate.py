@@ -87,6 +87,19 @@ def test_scores_agree_with_generation(node):
         assert [t.logprob for t in score.top] == sorted((t.logprob for t in score.top), reverse=True)
 
 
+def test_scores_that_nobody_reads_hold_up_nobody(node):
+    message = node.api.inference.ScoreRequest(top=100)
+    message.token_ids.ids.extend(20 + i * 37 % 900 for i in range(2500))
+    # So that gRPC takes no more off the client's hands than it must.
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
+    with grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=options) as channel:
+        unread = node.api.inference_grpc.InferenceStub(channel).Score(message, timeout=120)
+        next(unread)
+        assert len(node.score([20, 30, 40], timeout=30)) == 3
+        node.wait_all_pages_free(seconds=30)
+        assert sum(len(reply.scores) for reply in unread) > 2000
+
+
 def test_chat(node, cli):
     inference = node.api.inference
     request = inference.GenerateRequest(max_tokens=4, temperature=0.0, ignore_eos=True)

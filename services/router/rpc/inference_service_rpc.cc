@@ -1,5 +1,6 @@
 #include <grpcpp/grpcpp.h>
 
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -8,6 +9,7 @@
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/router/rpc/convert.h"
 #include "services/router/rpc/inference_service.h"
+#include "services/router/rpc/queued_writer.h"
 
 namespace moestro {
 namespace {
@@ -108,12 +110,17 @@ class InferenceService final : public v1::Inference::Service {
 
   grpc::Status Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
                      grpc::ServerWriter<v1::ScoreReply>* writer) override {
+    // Prefill computes nothing else while it waits for someone to take its scores.
+    QueuedWriter<v1::ScoreReply, grpc::ServerWriter<v1::ScoreReply>> replies(*writer);
     const auto sink = [&](const std::vector<ScoredPosition>& scores) {
       v1::ScoreReply reply;
       for (const ScoredPosition& score : scores) *reply.add_scores() = ToProto(score);
-      return Send(*writer, reply);
+      return replies.Push(std::move(reply));
     };
-    return WithPeers(*context, [&](const CallPeers& call) { return runner_.Score(FromProto(*request), call, sink); });
+    return WithPeers(*context, [&](const CallPeers& call) -> absl::Status {
+      MOE_RETURN_IF_ERROR(runner_.Score(FromProto(*request), call, sink));
+      return replies.Finish();
+    });
   }
 
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request, v1::TokenizeReply* reply) override {
