@@ -20,7 +20,7 @@ struct DecodeConfig {
   int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
-  int lease_timeout_seconds = 600;     // a reserved lease must be started within this
+  int lease_timeout_seconds = 600;     // a reserved lease must be started, or go on filling, within this
   std::string device = "none";     // where attention is computed; none: on the CPU, as everything else; host; cuda:N
   std::string overlap = "auto";    // with a device: auto, on, off: whether a step is cut into two batches
   int64_t expert_cache_bytes = 0;  // of the device, for routed experts that it computes; 0: none

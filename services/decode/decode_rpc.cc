@@ -83,11 +83,12 @@ absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream,
 absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
                                  const std::shared_ptr<Lease>& lease) {
   const KvLease& kv = lease->kv;
-  LeaseWatch::Entry watched(
-      watch_, LeaseWatch::Clock::now() + lease_timeout_, [&context, &request_id, id = kv.id, this] {
-        spdlog::warn("[{}] lease {:x} was not started within {} s: ended", request_id, id, lease_timeout_.count());
-        context.TryCancel();
-      });
+  const auto valid_tokens = [kv, this] { return pool_.load()->ValidTokens(kv); };
+  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now(), valid_tokens, [&context, &request_id, id = kv.id, this] {
+    spdlog::warn("[{}] lease {:x} was neither started nor filled for {} s (--lease-timeout-seconds): ended", request_id,
+                 id, lease_timeout_.count());
+    context.TryCancel();
+  });
   v1::SessionReply reply;
   reply.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(kv.cached_tokens));
   v1::KvLease* granted = reply.mutable_reserved()->mutable_lease();

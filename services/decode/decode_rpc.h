@@ -16,7 +16,7 @@ namespace moestro {
 
 class DecodeRpc final : public v1::Decode::Service {
  public:
-  explicit DecodeRpc(std::chrono::seconds lease_timeout) : lease_timeout_(lease_timeout) {}
+  explicit DecodeRpc(std::chrono::seconds lease_timeout) : lease_timeout_(lease_timeout), watch_(lease_timeout) {}
 
   // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server.
   void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop);

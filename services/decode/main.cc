@@ -28,8 +28,9 @@ int main(int argc, char** argv) {
                  "end from the request that came last");
   app.add_option("--prefix-cache", config.prefix_cache,
                  "Keep the KV of prompts and answers while there is room, for requests that begin alike");
-  app.add_option("--lease-timeout-seconds", config.lease_timeout_seconds,
-                 "Pages that a request has reserved come back after this long if it is not started");
+  app.add_option(
+      "--lease-timeout-seconds", config.lease_timeout_seconds,
+      "Pages that a request has reserved come back after this long if it is not started, nor prefill fills them");
   app.add_option(
       "--device", config.device,
       "Computes attention, dense and shared experts and logits beside the CPU, which keeps the routed "

@@ -58,8 +58,8 @@ struct DecodeMetrics {
                                         "Tokens of admitted requests found in the prefix cache")),
         prefix_evictions(registry.AddCounter("moestro_prefix_cache_evicted_pages_total",
                                              "Cached pages that were given to a request")),
-        lease_timeouts(
-            registry.AddCounter("moestro_kv_lease_timeouts_total", "Leases ended because they were never started")),
+        lease_timeouts(registry.AddCounter("moestro_kv_lease_timeouts_total",
+                                           "Leases ended because they were neither started nor filled in time")),
         weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
         private_bytes(registry.AddGauge("moestro_process_private_bytes",
                                         "Memory of the process itself: neither files nor shared memory")) {}

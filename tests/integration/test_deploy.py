@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -125,6 +126,16 @@ def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp
     down = subprocess.run([repo / "deploy/down", "--run-dir", run_dir], capture_output=True, text=True, timeout=120)
     assert down.returncode == 0, down.stderr
     assert not [name for name in os.listdir("/dev/shm") if name in names]
+
+
+def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir",
+                             tmp_path / "node", "--grpc-port", str(port), "--metrics-port",
+                             str(consecutive_free_ports())], capture_output=True, text=True, timeout=60)
+    assert up.returncode == 1 and "router cannot start" in up.stderr and str(port) in up.stderr
+    assert not list((tmp_path / "node").glob("*.pid")), "nothing goes on"
 
 
 def test_up_says_what_is_wrong(repo, tmp_path):
