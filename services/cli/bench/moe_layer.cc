@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/model/moe.h"
 #include "common/platform/process_memory.h"
@@ -79,6 +80,7 @@ class Layer {
         activations_(spec_, max_rows_, context.pool.threads()),
         progress_(spec_),
         context_{spec_, context.kernels, context.pool, activations_, progress_} {
+    MOE_CHECK(sizes_.hidden % kScaleBlock == 0 && sizes_.width % kScaleBlock == 0);  // as exceptions_ wants it
     for (int64_t expert = 0; expert < experts; ++expert) weights_.experts.push_back(Mlp(expert));
     weights_.always = Mlp(experts);
     const std::vector<uint16_t> inputs = MakeInputs(max_rows_ * spec_.hidden_size);

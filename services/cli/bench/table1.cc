@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/kernels/cpu/pack.h"
@@ -42,6 +43,7 @@ struct Problem {
       PackRows(DType::kF8E4M3, codes->data() + row * shape.cols, shape.cols, kRowGroup, shape.cols,
                packed->data() + row * shape.cols);
     }
+    MOE_CHECK(shape.cols % kScaleBlock == 0);
     exceptions = ExceptionsOf(pool, packed->data(), packed->size());
     Widen();
   }
