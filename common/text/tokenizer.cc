@@ -65,6 +65,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec, PreTokenizer pre_tokenizer)
     added_[token.content] = token.id;
     size_ = std::max(size_, token.id + 1);
   }
+  for (const auto& [id, token] : tokens_) longest_token_bytes_ = std::max(longest_token_bytes_, token.bytes.size());
 }
 
 absl::StatusOr<int32_t> Tokenizer::ConfiguredToken(const std::string& content, const char* field) const {

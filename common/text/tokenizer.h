@@ -53,6 +53,10 @@ class Tokenizer {
   // Highest id + 1. Ids below it need not all have a token.
   int32_t size() const { return size_; }
 
+  // Of DecodeBytes. Text in which no added token is found has at most so many bytes for each of its ids: nothing
+  // normalizes it, and its tokens are pieces of it.
+  size_t longest_token_bytes() const { return longest_token_bytes_; }
+
   // In the order of tokenizer.json.
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
 
@@ -75,6 +79,7 @@ class Tokenizer {
   absl::flat_hash_map<std::string, int32_t> added_;       // by literal text
   absl::flat_hash_map<int32_t, Token> tokens_;
   int32_t size_ = 0;
+  size_t longest_token_bytes_ = 0;
   PreTokenizer pre_tokenizer_;
   AddedTokenMatcher raw_matcher_;
   AddedTokenMatcher normalized_matcher_;

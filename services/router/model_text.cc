@@ -71,5 +71,6 @@ std::unique_ptr<TextStream> ModelText::NewStream() const {
 
 bool ModelText::has_chat_template() const { return impl_->chat.ok(); }
 int32_t ModelText::token_count() const { return impl_->tokenizer->size(); }
+size_t ModelText::longest_token_bytes() const { return impl_->tokenizer->longest_token_bytes(); }
 
 }  // namespace moestro

@@ -48,6 +48,7 @@ class ModelText {
 
   bool has_chat_template() const;
   int32_t token_count() const;  // ids are 0 .. token_count - 1
+  size_t longest_token_bytes() const;
 
  private:
   struct Impl;

@@ -18,15 +18,27 @@ absl::Status OutOfRange(const char* field, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": must be ", allowed));
 }
 
+absl::Status CheckSize(size_t size, const char* unit, size_t most, const ServedModel& model, const char* field) {
+  if (size <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": has ", size, " ", unit, ", the model's context of ",
+                                                 model.max_context_tokens, " tokens holds at most ", most));
+}
+
+absl::Status CheckBytes(size_t bytes, const ServedModel& model, const char* field) {
+  const size_t most = model.max_context_tokens * model.text->longest_token_bytes();
+  return CheckSize(bytes, "bytes", most, model, field);
+}
+
 struct Tokenizing {
   const ServedModel& model;
+  const char* text_field;
 
   absl::StatusOr<std::vector<int32_t>> operator()(std::monostate) const {
     return absl::InvalidArgumentError("input: set a prompt, token_ids or a chat");
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const PlainText& input) const {
-    if (input.text.empty()) return absl::InvalidArgumentError("prompt: is empty");
-    return model.text->Encode(input.text, /*plain=*/false);
+    if (input.text.empty()) return absl::InvalidArgumentError(absl::StrCat(text_field, ": is empty"));
+    return EncodeText(input.text, /*plain=*/false, model, text_field);
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
     MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
@@ -34,12 +46,13 @@ struct Tokenizing {
   }
   absl::StatusOr<std::vector<int32_t>> operator()(const ChatMessages& messages) const {
     if (messages.empty()) return absl::InvalidArgumentError("chat.messages: is empty");
-    return model.text->EncodeChat(messages);
+    return EncodeChat(messages, model);
   }
 };
 
-absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const ServedModel& model) {
-  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, std::visit(Tokenizing{model}, input));
+absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const ServedModel& model,
+                                              const char* text_field) {
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, std::visit(Tokenizing{model, text_field}, input));
   if (tokens.empty()) return absl::InvalidArgumentError("input: has no tokens");
   if (tokens.size() > model.max_context_tokens) {
     return absl::InvalidArgumentError(
@@ -83,6 +96,23 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
 
 }  // namespace
 
+absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
+                                                const char* field) {
+  MOE_RETURN_IF_ERROR(CheckBytes(text.size(), model, field));
+  return model.text->Encode(text, plain);
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model) {
+  constexpr char kField[] = "chat.messages";
+  // A template writes at least a token for every turn. It may leave out of the contents what is old, such as reasoning;
+  // that counts here, for ordinary text has far fewer bytes a token than the longest one.
+  MOE_RETURN_IF_ERROR(CheckSize(messages.size(), "messages", model.max_context_tokens, model, kField));
+  size_t bytes = 0;
+  for (const ChatMessage& message : messages) bytes += message.content.size();
+  MOE_RETURN_IF_ERROR(CheckBytes(bytes, model, kField));
+  return model.text->EncodeChat(messages);
+}
+
 absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field) {
   const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
   if (bad == ids.end()) return absl::OkStatus();
@@ -96,7 +126,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
   MOE_RETURN_IF_ERROR(CheckSampling(input));
   job.sampling = PrepareSampling(input, model, seed);
   MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));
-  MOE_ASSIGN_OR_RETURN(job.prompt, Tokenize(input.prompt, model));
+  MOE_ASSIGN_OR_RETURN(job.prompt, Tokenize(input.prompt, model, "prompt"));
   MOE_ASSIGN_OR_RETURN(job.max_tokens, PrepareMaxTokens(input.max_tokens, job.prompt.size(), model, limits));
   job.stop_ids = input.stop_ids;
   if (!input.ignore_eos) job.stop_ids.insert(job.stop_ids.end(), model.stop_ids.begin(), model.stop_ids.end());
@@ -108,7 +138,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
 absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id) {
   if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
   ScoreJob job{.request_id = std::move(request_id), .tokens = {}, .top = input.top};
-  MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model));
+  MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text"));
   return job;
 }
 

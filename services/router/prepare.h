@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,12 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
                                             const PrepareLimits& limits, std::string request_id, uint64_t seed);
 
 absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id);
+
+// ModelText::Encode and EncodeChat for what a client sends. INVALID_ARGUMENT, before any work is spent on it, for more
+// bytes or messages than can fit the model's context. `field` begins the message.
+absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
+                                                const char* field);
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model);
 
 // Ids of [0, token_count). `field` begins the message.
 absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field);

@@ -146,12 +146,11 @@ class InferenceService final : public v1::Inference::Service {
 
   absl::Status RunTokenize(const v1::TokenizeRequest& request, v1::TokenizeReply& reply) const {
     MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    const ModelText& text = *model->text;
     MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                         request.has_chat() ? text.EncodeChat(FromProto(request.chat()))
-                                            : text.Encode(request.text(), request.no_special_tokens()));
+                         request.has_chat() ? EncodeChat(FromProto(request.chat()), *model)
+                                            : EncodeText(request.text(), request.no_special_tokens(), *model, "text"));
     reply.mutable_ids()->Add(ids.begin(), ids.end());
-    for (const int32_t id : ids) reply.add_pieces(text.Piece(id));
+    for (const int32_t id : ids) reply.add_pieces(model->text->Piece(id));
     return absl::OkStatus();
   }
 

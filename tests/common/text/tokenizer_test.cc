@@ -1,5 +1,6 @@
 #include "common/text/tokenizer.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -90,6 +91,16 @@ TEST_F(TokenizerTest, TextSurvivesTheRoundTrip) {
   for (const json& golden : ReadGoldenJson("encode.json")) {
     const auto text = golden["text"].get<std::string>();
     EXPECT_EQ(tokenizer_->Decode(Encode(*tokenizer_, text, kUntrusted), /*skip_special=*/false), text);
+  }
+}
+
+TEST_F(TokenizerTest, NoIdOfPlainTextHasMoreBytesThanTheLongestToken) {
+  size_t longest = 0;
+  for (int32_t id = 0; id < tokenizer_->size(); ++id) longest = std::max(longest, tokenizer_->DecodeBytes(id).size());
+  EXPECT_EQ(tokenizer_->longest_token_bytes(), longest);
+  for (const json& golden : ReadGoldenJson("encode.json")) {
+    const auto text = golden["text"].get<std::string>();
+    EXPECT_LE(text.size(), golden["plain"].get<Ids>().size() * longest) << golden["text"];
   }
 }
 

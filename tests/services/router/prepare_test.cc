@@ -25,7 +25,7 @@ ServedModel Model() {
   model.default_top_p = 0.95f;
   model.default_top_k = 7;
   model.text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
-                                   .chat_template = "",
+                                   .chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}",
                                    .bos_token = "<|bos|>",
                                    .eos_token = "",
                                    .add_bos_token = true});
@@ -118,6 +118,42 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << field << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(field));
   }
+}
+
+std::string Refusal(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+// The longest token is "<|assistant|>".
+constexpr size_t kMostBytes = 20 * 13;
+
+TEST(PrepareTest, TextThatCannotFitIsNotTokenized) {
+  const ServedModel model = Model();
+  const std::string most(kMostBytes, 'h');
+  EXPECT_THAT(Refusal(Prepare(Prompt(most.c_str())).status()), HasSubstr("input: has 261 tokens"));
+  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, "id").status()),
+              HasSubstr("input: has 261 tokens"));
+  const std::string more = most + '\xFF';  // would be found not to be UTF-8
+  EXPECT_EQ(Refusal(Prepare(Prompt(more.c_str())).status()),
+            "prompt: has 261 bytes, the model's context of 20 tokens holds at most 260");
+  EXPECT_EQ(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, "id").status()),
+            "text: has 261 bytes, the model's context of 20 tokens holds at most 260");
+}
+
+TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
+  const auto refusal = [](ChatMessages messages) {
+    GenerateInput input;
+    input.prompt = std::move(messages);
+    return Refusal(Prepare(input).status());
+  };
+  const ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
+  EXPECT_THAT(refusal({half, half}), HasSubstr("input: has 260 tokens"));
+  EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
+            "chat.messages: has 261 bytes, the model's context of 20 tokens holds at most 260");
+  EXPECT_THAT(refusal(ChatMessages(20, {"user", "hh"})), HasSubstr("input: has 40 tokens"));
+  EXPECT_EQ(refusal(ChatMessages(21, {"user", "\xFF"})),
+            "chat.messages: has 21 messages, the model's context of 20 tokens holds at most 20");
 }
 
 TEST(PrepareTest, ScoreFillsTheContext) {

@@ -471,6 +471,27 @@ TEST_F(RouterRpcTest, ScoresTokenizesAndDescribes) {
   EXPECT_EQ(model.name(), "tiny");
 }
 
+TEST_F(RouterRpcTest, TokenizesOnlyWhatCouldFitTheContext) {
+  const auto tokenize = [&](const v1::TokenizeRequest& request) {
+    grpc::ClientContext context;
+    v1::TokenizeReply reply;
+    return client_->Tokenize(&context, request, &reply);
+  };
+  v1::TokenizeRequest text;
+  text.set_text(std::string(13'000, 'x'));  // "<|assistant|>" a thousand times is as long
+  EXPECT_TRUE(tokenize(text).ok());
+  text.mutable_text()->push_back('x');
+  grpc::Status status = tokenize(text);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "text: has 13001 bytes, the model's context of 1000 tokens holds at most 13000");
+
+  v1::TokenizeRequest chat;
+  for (int i = 0; i < 1001; ++i) chat.mutable_chat()->add_messages()->set_role("user");
+  status = tokenize(chat);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("chat.messages: has 1001 messages"));
+}
+
 TEST_F(RouterRpcTest, SaysHowFarTheModelIs) {
   board_.SetModel(*board_.Ready());
   board_.SetProgress(1, 4);
