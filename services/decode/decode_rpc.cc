@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/call_context.h"
 #include "common/rpc/status.h"
@@ -53,7 +54,8 @@ v1::SessionReply ToReply(const TokenStream::Event& event) {
 
 }  // namespace
 
-void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop) {
+void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint) {
+  fingerprint_ = fingerprint;
   pool_ = pool;
   leases_ = leases;
   loop_ = loop;
@@ -66,12 +68,19 @@ grpc::Status DecodeRpc::Session(grpc::ServerContext* context, Stream* stream) {
   return ToGrpc(status);
 }
 
+absl::Status DecodeRpc::CheckWeights(const v1::SessionRequest::Reserve& reserve) const {
+  if (reserve.fingerprint().empty() || reserve.fingerprint() == fingerprint_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("decode serves weights ", fingerprint_, ", the router those of ",
+                                                    reserve.fingerprint(), ": restart decode"));
+}
+
 absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id) {
   if (loop_ == nullptr) return absl::UnavailableError("decode is still loading");
   v1::SessionRequest request;
   if (!stream.Read(&request)) return absl::CancelledError("the caller went away");
   if (!request.has_reserve()) return absl::InvalidArgumentError("a session begins with Reserve");
   request_id = request.reserve().request_id();
+  MOE_RETURN_IF_ERROR(CheckWeights(request.reserve()));
   MOE_ASSIGN_OR_RETURN(const std::shared_ptr<Lease> lease, leases_.load()->Reserve(ToRequest(request.reserve())));
   spdlog::debug("[{}] lease {:x}: {} pages, {} tokens cached", request_id, lease->kv.id, lease->kv.pages.size(),
                 lease->kv.cached_tokens);

@@ -18,8 +18,9 @@ class DecodeRpc final : public v1::Decode::Service {
  public:
   explicit DecodeRpc(std::chrono::seconds lease_timeout) : lease_timeout_(lease_timeout), watch_(lease_timeout) {}
 
-  // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server.
-  void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop);
+  // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server; `fingerprint` is
+  // that of the weights the loop computes with.
+  void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint);
   // For the owner's clock tick; gives the number of leases that were ended.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
@@ -28,6 +29,7 @@ class DecodeRpc final : public v1::Decode::Service {
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>;
+  absl::Status CheckWeights(const v1::SessionRequest::Reserve& reserve) const;
   // Sets `request_id` as soon as it is known.
   absl::Status RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id);
   absl::Status RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
@@ -38,6 +40,7 @@ class DecodeRpc final : public v1::Decode::Service {
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);
 
   const std::chrono::seconds lease_timeout_;
+  std::string fingerprint_;  // written before loop_ is
   std::atomic<KvPool*> pool_{nullptr};
   std::atomic<LeaseTable*> leases_{nullptr};
   std::atomic<DecodeLoop*> loop_{nullptr};

@@ -128,7 +128,7 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   }
   leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);
   loop = std::make_unique<DecodeLoop>(*forward, *pool, *leases, metrics, loop_options);
-  rpc.Serve(pool.get(), leases.get(), loop.get());
+  rpc.Serve(pool.get(), leases.get(), loop.get(), (*weights)->header().fingerprint);
   server->SetServing(true);
   spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
                kernels->isa, workers.threads(), FormatCpuList(AllowedCpus()), workers.domains(),

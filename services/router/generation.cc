@@ -14,7 +14,7 @@ Generation::Generation(const GenerateJob& job, const RouterEnvironment& environm
       environment_(environment),
       prefill_(call.prefill),
       sink_(sink),
-      life_(environment, call, job.request_id),
+      life_(environment, call, job.request_id, job.fingerprint),
       tokens_(job.prompt) {}
 
 absl::Status Generation::Run() {

@@ -41,6 +41,7 @@ class PrefillPeer {
 
 struct ReserveRequest {
   std::string request_id;
+  std::string fingerprint;          // of the weights that the tokens are for
   std::span<const int32_t> tokens;  // the prompt, then what was generated before
   uint32_t max_tokens = 0;          // that may still be generated
   uint64_t arrival = 0;             // who came last gives up pages first
@@ -77,7 +78,8 @@ class DecodeSession {
  public:
   virtual ~DecodeSession() = default;
 
-  // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never. After an error the session is of no more use.
+  // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never; FAILED_PRECONDITION: decode serves other weights.
+  // After an error the session is of no more use.
   virtual absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) = 0;
   // Second call, one of the two.
   virtual absl::Status Start(const DecodeStart& start) = 0;

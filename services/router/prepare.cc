@@ -122,7 +122,12 @@ absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count,
 
 absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
                                             const PrepareLimits& limits, std::string request_id, uint64_t seed) {
-  GenerateJob job{.request_id = std::move(request_id), .prompt = {}, .max_tokens = 0, .sampling = {}, .stop_ids = {}};
+  GenerateJob job{.request_id = std::move(request_id),
+                  .fingerprint = model.fingerprint,
+                  .prompt = {},
+                  .max_tokens = 0,
+                  .sampling = {},
+                  .stop_ids = {}};
   MOE_RETURN_IF_ERROR(CheckSampling(input));
   job.sampling = PrepareSampling(input, model, seed);
   MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));
@@ -137,7 +142,7 @@ absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const Se
 
 absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id) {
   if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
-  ScoreJob job{.request_id = std::move(request_id), .tokens = {}, .top = input.top};
+  ScoreJob job{.request_id = std::move(request_id), .fingerprint = model.fingerprint, .tokens = {}, .top = input.top};
   MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text"));
   return job;
 }

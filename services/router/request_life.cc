@@ -18,10 +18,12 @@ bool IsCutOff(const absl::Status& status) {
 
 }  // namespace
 
-RequestLife::RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id)
+RequestLife::RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
+                         std::string fingerprint)
     : environment_(environment),
       call_(call),
       request_id_(std::move(request_id)),
+      fingerprint_(std::move(fingerprint)),
       arrival_(environment.queue.NextArrival()),
       arrived_at_(environment.clock.Now()) {}
 
@@ -33,6 +35,7 @@ absl::StatusOr<AdmissionQueue::Place> RequestLife::LineUp() {
 
 absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, bool ignore_cache) {
   const ReserveRequest request{.request_id = request_id_,
+                               .fingerprint = fingerprint_,
                                .tokens = tokens,
                                .max_tokens = max_tokens,
                                .arrival = arrival_,

@@ -43,10 +43,13 @@ class RequestLife {
   // How often a waiting request looks whether it is its turn, and the first of them whether pages are free.
   static constexpr std::chrono::milliseconds kAdmissionInterval{20};
 
-  RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id);
+  // `fingerprint`: of the weights that the request's tokens are for.
+  RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
+              std::string fingerprint);
 
   // Waits in line until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED when the line is
-  // full, INVALID_ARGUMENT when the pool could never hold that many.
+  // full, INVALID_ARGUMENT when the pool could never hold that many, FAILED_PRECONDITION when decode serves other
+  // weights.
   absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, bool ignore_cache = false);
   void ReleasePages();
   bool has_pages() const { return session_ != nullptr; }
@@ -80,6 +83,7 @@ class RequestLife {
   const RouterEnvironment environment_;
   const CallPeers call_;
   const std::string request_id_;
+  const std::string fingerprint_;
   const uint64_t arrival_;
   const Clock::TimePoint arrived_at_;
   bool lined_up_ = false;

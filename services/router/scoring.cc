@@ -13,7 +13,7 @@ Scoring::Scoring(const ScoreJob& job, const RouterEnvironment& environment, cons
       environment_(environment),
       prefill_(call.prefill),
       sink_(std::move(sink)),
-      life_(environment, call, job.request_id) {}
+      life_(environment, call, job.request_id, job.fingerprint) {}
 
 absl::Status Scoring::Run() {
   while (true) {

@@ -65,6 +65,7 @@ struct PageLease {
 // A generation with everything resolved: validated, tokenized, defaults filled in.
 struct GenerateJob {
   std::string request_id;
+  std::string fingerprint;      // of the weights that the tokens are for
   std::vector<int32_t> prompt;  // not empty
   uint32_t max_tokens = 0;      // >= 1; prompt + max_tokens fit the context
   Sampling sampling;
@@ -73,6 +74,7 @@ struct GenerateJob {
 
 struct ScoreJob {
   std::string request_id;
+  std::string fingerprint;      // of the weights that the tokens are for
   std::vector<int32_t> tokens;  // not empty
   uint32_t top = 0;
 };

@@ -32,6 +32,7 @@ class RpcDecodeSession final : public DecodeSession {
     proto.set_max_tokens(wanted.max_tokens);
     proto.set_arrival(wanted.arrival);
     proto.set_ignore_cache(wanted.ignore_cache);
+    proto.set_fingerprint(wanted.fingerprint);
     v1::SessionReply reply;
     if (!stream_->Write(request) || !stream_->Read(&reply)) return Finish();
     if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is no reservation");

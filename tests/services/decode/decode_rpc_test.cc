@@ -26,11 +26,13 @@ class DecodeRpcTest : public testing::Test {
     explicit Session(v1::Decode::Stub& stub) : stream_(stub.Session(&context_)) {}
 
     // False when the call has ended.
-    bool Reserve(const std::vector<int32_t>& tokens, uint32_t max_tokens, uint64_t arrival) {
+    bool Reserve(const std::vector<int32_t>& tokens, uint32_t max_tokens, uint64_t arrival,
+                 const std::string& fingerprint = kTestFingerprint) {
       v1::SessionRequest request;
       request.mutable_reserve()->mutable_token_ids()->Add(tokens.begin(), tokens.end());
       request.mutable_reserve()->set_max_tokens(max_tokens);
       request.mutable_reserve()->set_arrival(arrival);
+      request.mutable_reserve()->set_fingerprint(fingerprint);
       return stream_->Write(request) && stream_->Read(&reply_);
     }
     void Prompt(uint32_t max_tokens) {
@@ -72,7 +74,7 @@ class DecodeRpcTest : public testing::Test {
     const std::string address = "unix:" + testing::TempDir() + "decode-rpc-" + std::to_string(getpid());
     server_ = RpcServer::Start({address}, {{v1::Decode::service_full_name(), &rpc_}}).value();
     stub_ = v1::Decode::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-    rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop);
+    rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop, kTestFingerprint);
   }
 
   static std::vector<int32_t> Tokens(int count) {
@@ -117,6 +119,18 @@ TEST_F(DecodeRpcTest, RefusalsSayWhetherWaitingHelps) {
   Session later(*stub_);
   EXPECT_FALSE(later.Reserve(Tokens(100), 20, 2));
   EXPECT_EQ(later.Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(DecodeRpcTest, TokensForOtherWeightsAreRefused) {
+  Session session(*stub_);
+  ASSERT_FALSE(session.Reserve(Tokens(10), 5, 1, "others"));
+  const grpc::Status status = session.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(),
+            std::string("decode serves weights ") + kTestFingerprint + ", the router those of others: restart decode");
+  EXPECT_EQ(decode_.node.pool().stats().leases, 0);
+  Session unchecked(*stub_);
+  EXPECT_TRUE(unchecked.Reserve(Tokens(10), 5, 1, ""));
 }
 
 TEST_F(DecodeRpcTest, StartOrPromptFollowsReserve) {

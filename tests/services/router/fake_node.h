@@ -34,6 +34,9 @@ class FakeClock final : public Clock {
   TimePoint now_{std::chrono::hours(1)};
 };
 
+// What a node serves and its requests are for.
+inline constexpr char kWeights[] = "weights";
+
 // Sends every prompt to prefill.
 inline constexpr PathSettings kAllToPrefill{.chunked_below_tokens = 0};
 
@@ -130,6 +133,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   Clock::Duration downtime = std::chrono::seconds(3);
   std::function<void()> on_step;
   bool client_here = true;
+  std::string decode_weights = kWeights;
   uint64_t capacity = 1000;  // tokens of the pool
   uint64_t taken = 0;        // of these, by other requests
   // What the prefix cache holds; with keeps_prefixes also what ended sessions leave.
@@ -166,6 +170,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       EXPECT_FALSE(request.request_id.empty());
       const auto tokens = static_cast<uint32_t>(request.tokens.size()) + request.max_tokens;
       MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
+      if (request.fingerprint != node_.decode_weights) return absl::FailedPreconditionError("decode: other weights");
       if (tokens > node_.capacity) return absl::InvalidArgumentError("decode: never fits");
       if (node_.pages_.empty()) node_.reserved_ = 0;
       if (node_.reserved_ + tokens + node_.taken > node_.capacity)

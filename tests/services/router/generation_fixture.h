@@ -38,7 +38,12 @@ class RecordingSink final : public GenerationSink {
 };
 
 inline GenerateJob Job(uint32_t max_tokens = 6) {
-  return {.request_id = "id", .prompt = {5, 6, 7}, .max_tokens = max_tokens, .sampling = {.seed = 11}, .stop_ids = {}};
+  return {.request_id = "id",
+          .fingerprint = kWeights,
+          .prompt = {5, 6, 7},
+          .max_tokens = max_tokens,
+          .sampling = {.seed = 11},
+          .stop_ids = {}};
 }
 
 // What `job` gives, stop ids aside, on a node where nothing goes wrong.

@@ -230,7 +230,9 @@ TEST(GenerationPathTest, TimesAddUp) {
   node.capacity = 10;
   std::unique_ptr<DecodeSession> other = node.OpenSession();
   const std::vector<int32_t> tokens{1};
-  ASSERT_TRUE(other->Reserve({.request_id = "other", .tokens = tokens, .max_tokens = 5}).ok());
+  ASSERT_TRUE(
+      other->Reserve({.request_id = "other", .fingerprint = testing::kWeights, .tokens = tokens, .max_tokens = 5})
+          .ok());
   node.clock.on_sleep = [&] { other.reset(); };
   node.on_step = [&] { node.clock.Advance(std::chrono::milliseconds(100)); };
   const Result result = RunJob(node, Job());

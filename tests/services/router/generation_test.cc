@@ -207,8 +207,14 @@ TEST(GenerationTest, WaitsForPages) {
   FakeNode node;
   node.capacity = 10;
   std::unique_ptr<DecodeSession> other = node.OpenSession();
-  ASSERT_TRUE(
-      other->Reserve({.request_id = "other", .tokens = {}, .max_tokens = 5, .arrival = 0, .ignore_cache = false}).ok());
+  ASSERT_TRUE(other
+                  ->Reserve({.request_id = "other",
+                             .fingerprint = testing::kWeights,
+                             .tokens = {},
+                             .max_tokens = 5,
+                             .arrival = 0,
+                             .ignore_cache = false})
+                  .ok());
   const auto before = node.clock.Now();
   node.clock.on_sleep = [&] {
     EXPECT_EQ(node.metrics.waiting.Value(), 1);
@@ -227,8 +233,14 @@ TEST(GenerationTest, CancelledWhileQueued) {
   FakeNode node;
   node.capacity = 10;
   const std::unique_ptr<DecodeSession> other = node.OpenSession();
-  ASSERT_TRUE(
-      other->Reserve({.request_id = "other", .tokens = {}, .max_tokens = 5, .arrival = 0, .ignore_cache = false}).ok());
+  ASSERT_TRUE(other
+                  ->Reserve({.request_id = "other",
+                             .fingerprint = testing::kWeights,
+                             .tokens = {},
+                             .max_tokens = 5,
+                             .arrival = 0,
+                             .ignore_cache = false})
+                  .ok());
   node.clock.on_sleep = [&] { node.client_here = false; };
   EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
   EXPECT_EQ(node.queue.size(), 0u);
@@ -238,6 +250,26 @@ TEST(GenerationTest, NeverFittingGoesToTheClient) {
   FakeNode node;
   node.capacity = 5;
   EXPECT_TRUE(absl::IsInvalidArgument(RunJob(node, Job()).status));
+}
+
+TEST(GenerationTest, OtherWeightsInDecodeAreAnErrorAtOnce) {
+  FakeNode node;
+  node.decode_weights = "others";
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status)) << result.status;
+  EXPECT_EQ(node.steps, 1);
+  EXPECT_EQ(node.queue.size(), 0u);
+}
+
+TEST(GenerationTest, DecodeThatComesBackWithOtherWeightsEndsTheRequest) {
+  FakeNode node;
+  const int step = StepsOfCleanRun() - 1;
+  node.faults[step] = Fault::kDecodeDies;
+  node.clock.on_sleep = [&] { node.decode_weights = "others"; };
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status)) << result.status;
+  EXPECT_EQ(node.steps, step + 1);
+  EXPECT_FALSE(result.ids.empty());
 }
 
 TEST(GenerationTest, WaitsItsTurnBehindEarlierRequests) {

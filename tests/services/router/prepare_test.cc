@@ -19,6 +19,7 @@ using testing::kHi;
 
 ServedModel Model() {
   ServedModel model;
+  model.fingerprint = "weights";
   model.max_context_tokens = 20;
   model.stop_ids = {5, 3};
   model.default_temperature = 0.6f;
@@ -45,6 +46,7 @@ GenerateInput Prompt(const char* text = "hi") {
 TEST(PrepareTest, FillsInDefaults) {
   const auto job = Prepare(Prompt());
   ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->fingerprint, "weights");
   EXPECT_THAT(job->prompt, ElementsAre(kBos, kHi));
   EXPECT_EQ(job->max_tokens, 8u);
   EXPECT_FLOAT_EQ(job->sampling.temperature, 0.6f);
@@ -158,7 +160,9 @@ TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
 
 TEST(PrepareTest, ScoreFillsTheContext) {
   const ServedModel model = Model();
-  EXPECT_TRUE(PrepareScore({.text = TokenList(20, 1), .top = 100}, model, "id").ok());
+  const auto job = PrepareScore({.text = TokenList(20, 1), .top = 100}, model, "id");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->fingerprint, "weights");
   EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(21, 1), .top = 0}, model, "id").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(2, 1), .top = 101}, model, "id").status()));
 }

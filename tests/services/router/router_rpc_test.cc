@@ -98,6 +98,8 @@ class FakeDecode final : public v1::Decode::Service {
  public:
   explicit FakeDecode(FakePool& pool) : pool_(pool) {}
   std::atomic<int> prompts{0};
+  std::atomic<int> refusals{0};
+  std::atomic<bool> serves_other_weights{false};
   grpc::Status Session(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override {
     ++pool_.sessions;
@@ -113,6 +115,11 @@ class FakeDecode final : public v1::Decode::Service {
     if (!stream.Read(&request)) return grpc::Status::CANCELLED;
     const v1::SessionRequest::Reserve reserve = request.reserve();
     EXPECT_GT(reserve.arrival(), 0u);
+    EXPECT_EQ(reserve.fingerprint(), "weights");
+    if (serves_other_weights) {
+      ++refusals;
+      return {grpc::StatusCode::FAILED_PRECONDITION, "restart decode"};
+    }
     uint64_t id = 0;
     {
       std::lock_guard lock(pool_.mutex);
@@ -239,6 +246,7 @@ class RouterRpcTest : public ::testing::Test {
     client_ = v1::Inference::NewStub(ConnectPeer(Address("router")));
     auto model = std::make_shared<ServedModel>();
     model->name = "tiny";
+    model->fingerprint = "weights";
     model->max_context_tokens = 1000;
     model->text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
                                       .chat_template = "",
@@ -407,6 +415,16 @@ TEST_F(RouterRpcTest, GoesOnWhenDecodeIsReplaced) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(text, ExpectedText({'x', 'y'}, 60));
   EXPECT_GE(finished.resumed(), 1u);
+}
+
+TEST_F(RouterRpcTest, TellsTheClientThatDecodeServesOtherWeights) {
+  decode_.serves_other_weights = true;
+  std::string text;
+  v1::GenerateReply::Finished finished;
+  const grpc::Status status = Generate(Request(5), text, finished);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "decode: restart decode");
+  EXPECT_EQ(decode_.refusals, 1);
 }
 
 TEST_F(RouterRpcTest, WaitsForPrefillThatIsAway) {

@@ -11,7 +11,7 @@ namespace {
 using testing::FakeNode;
 using Fault = FakeNode::Fault;
 
-const ScoreJob kJob{.request_id = "id", .tokens = {3, 1, 4, 1, 5}, .top = 2};
+const ScoreJob kJob{.request_id = "id", .fingerprint = testing::kWeights, .tokens = {3, 1, 4, 1, 5}, .top = 2};
 
 std::vector<ScoredPosition> RunScoring(FakeNode& node, absl::Status& status) {
   std::vector<ScoredPosition> all;
@@ -94,6 +94,15 @@ TEST(ScoringTest, PrefillThatDiesForGoodIsNamed) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("needs the prefill role"));
   EXPECT_EQ(node.leases(), 0u);
+}
+
+TEST(ScoringTest, OtherWeightsInDecodeAreAnError) {
+  FakeNode node;
+  node.decode_weights = "others";
+  absl::Status status;
+  RunScoring(node, status);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(node.steps, 1);
 }
 
 TEST(ScoringTest, ClientThatLeavesEndsIt) {
