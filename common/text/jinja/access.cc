@@ -56,13 +56,14 @@ absl::StatusOr<Range> SliceRange(int64_t length, const Value& start, const Value
 
 }  // namespace
 
-absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name) {
+absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name, Budget& budget) {
   if (object.IsUndefined()) return UndefinedMember(name);
   if (const Dict* dict = object.AsDict()) {
-    if (const Value* value = dict->Find(name)) return *value;
-    return Value();
+    MOE_ASSIGN_OR_RETURN(const Value* value, dict->Find(name, budget));
+    return value == nullptr ? Value() : *value;
   }
   if (const Namespace* space = object.AsNamespace()) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(name.size())));
     const auto found = space->find(std::string(name));
     if (found != space->end()) return found->second;
   }
@@ -70,7 +71,7 @@ absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name) {
 }
 
 absl::StatusOr<Value> GetItem(const Value& object, const Value& index, Budget& budget) {
-  if (const std::string* name = index.AsString()) return GetAttribute(object, *name);
+  if (const std::string* name = index.AsString()) return GetAttribute(object, *name, budget);
   if (object.IsUndefined()) return UndefinedMember("[]");
   const std::string* text = object.AsString();
   if (!index.IsIntegral() || (text == nullptr && object.AsList() == nullptr)) return Value();

@@ -12,7 +12,7 @@
 namespace moestro::jinja {
 
 // object.name: the value under that key, undefined if there is none. INVALID_ARGUMENT if `object` is undefined.
-absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name);
+absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name, Budget& budget);
 
 // object[index]: an item of a list or string (negative from the end) or the value under a key; undefined if there is
 // none. INVALID_ARGUMENT if `object` is undefined.

@@ -26,8 +26,7 @@ absl::StatusOr<bool> EqualLists(const List& left, const List& right, Budget& bud
 absl::StatusOr<bool> EqualDicts(const Dict& left, const Dict& right, Budget& budget) {
   if (left.items.size() != right.items.size()) return false;
   for (const auto& [key, value] : left.items) {
-    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(right.items.size() + key.size())));
-    const Value* other = right.Find(key);
+    MOE_ASSIGN_OR_RETURN(const Value* other, right.Find(key, budget));
     if (other == nullptr) return false;
     MOE_ASSIGN_OR_RETURN(const bool equal, Equal(value, *other, budget));
     if (!equal) return false;
@@ -68,8 +67,9 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item, Budget&
     return false;
   }
   if (const Dict* dict = container.AsDict()) {
-    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(dict->items.size())));
-    return item.AsString() != nullptr && dict->Find(*item.AsString()) != nullptr;
+    if (item.AsString() == nullptr) return false;
+    MOE_ASSIGN_OR_RETURN(const Value* found, dict->Find(*item.AsString(), budget));
+    return found != nullptr;
   }
   if (container.IsUndefined()) return false;
   return absl::InvalidArgumentError(Concat("'in' does not take ", container.TypeName()));

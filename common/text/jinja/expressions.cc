@@ -78,7 +78,7 @@ absl::StatusOr<Value> Evaluator::Evaluate(const DictNode& node, int line) {
 absl::StatusOr<Value> Evaluator::Evaluate(const AttributeNode& node, int line) {
   MOE_ASSIGN_OR_RETURN(const Value object, Evaluate(*node.object));
   MOE_RETURN_IF_ERROR(CheckDefined(object, *node.object, line));
-  return AtLine(GetAttribute(object, node.name), line);
+  return AtLine(GetAttribute(object, node.name, budget_), line);
 }
 
 absl::StatusOr<Value> Evaluator::Evaluate(const ItemNode& node, int line) {
@@ -108,7 +108,7 @@ absl::StatusOr<Value> Evaluator::Evaluate(const CallNode& node, int line) {
   if (const Function* method = FindMethod(object, attribute->name)) {
     return CallFunction(*method, object, node.arguments, line);
   }
-  absl::StatusOr<Value> callee = GetAttribute(object, attribute->name);
+  absl::StatusOr<Value> callee = GetAttribute(object, attribute->name, budget_);
   MOE_RETURN_IF_ERROR(AtLine(callee.status(), line));
   if (!callee->IsUndefined()) return CallValue(*callee, node, line);
   return TemplateError(line, Concat(object.TypeName(), " has no method '", attribute->name, "'"));

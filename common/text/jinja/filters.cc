@@ -146,11 +146,12 @@ std::optional<int64_t> ParseInteger(std::string_view text) {
   return number;
 }
 
-Result IntFilter(const Value& self, Args args, Budget&) {
+Result IntFilter(const Value& self, Args args, Budget& budget) {
   const Value fallback = args[0].IsUndefined() ? Value(int64_t{0}) : args[0];
   if (self.IsIntegral()) return Value(self.Integral());
   std::optional<double> number;
   if (const std::string* text = self.AsString()) {
+    MOE_RETURN_IF_ERROR(budget.Charge(2 * static_cast<int64_t>(text->size())));
     if (const auto integer = ParseInteger(*text)) return Value(*integer);
     number = ParseNumber(*text);
   } else if (const double* real = self.AsFloat()) {
@@ -162,9 +163,13 @@ Result IntFilter(const Value& self, Args args, Budget&) {
   return Value(static_cast<int64_t>(*number));
 }
 
-Result FloatFilter(const Value& self, Args args, Budget&) {
+Result FloatFilter(const Value& self, Args args, Budget& budget) {
   if (self.IsNumber()) return Value(self.Number());
-  const std::optional<double> number = self.AsString() == nullptr ? std::nullopt : ParseNumber(*self.AsString());
+  std::optional<double> number;
+  if (const std::string* text = self.AsString()) {
+    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text->size())));
+    number = ParseNumber(*text);
+  }
   if (number.has_value()) return Value(*number);
   return args[0].IsUndefined() ? Value(0.0) : args[0];
 }
@@ -172,6 +177,7 @@ Result FloatFilter(const Value& self, Args args, Budget&) {
 // selectattr(attribute, test = truth, argument)
 Result SelectByAttribute(const Value& self, Args args, Budget& budget, bool wanted) {
   MOE_ASSIGN_OR_RETURN(const std::string* attribute, StringArgument(args[0], "attribute"));
+  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(attribute->size())));
   if (attribute->find('.') != std::string::npos)
     return absl::InvalidArgumentError("nested attributes are not supported");
   const Function* test = nullptr;
@@ -183,7 +189,7 @@ Result SelectByAttribute(const Value& self, Args args, Budget& budget, bool want
   MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
   std::vector<Value> selected;
   for (const Value& item : items) {
-    MOE_ASSIGN_OR_RETURN(Value value, GetAttribute(item, *attribute));
+    MOE_ASSIGN_OR_RETURN(Value value, GetAttribute(item, *attribute, budget));
     if (test != nullptr) {
       const std::array<Value, Function::kMaxParameters> test_args = {args[2]};
       MOE_ASSIGN_OR_RETURN(value, test->call(value, test_args, budget));

@@ -109,9 +109,10 @@ Result FindInText(const Value& self, Args args, Budget& budget) {
 }
 
 Result Get(const Value& self, Args args, Budget& budget) {
-  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(self.AsDict()->items.size())));
-  const std::string* key = args[0].AsString();
-  const Value* value = key == nullptr ? nullptr : self.AsDict()->Find(*key);
+  const Value* value = nullptr;
+  if (const std::string* key = args[0].AsString()) {
+    MOE_ASSIGN_OR_RETURN(value, self.AsDict()->Find(*key, budget));
+  }
   if (value != nullptr) return *value;
   return args[1].IsUndefined() ? Value(Value::None{}) : args[1];
 }

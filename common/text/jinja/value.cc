@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/limits.h"
 
@@ -50,8 +51,10 @@ absl::StatusOr<Value> Value::MakeDict(std::vector<std::pair<std::string, Value>>
   return value;
 }
 
-const Value* Dict::Find(std::string_view key) const {
+absl::StatusOr<const Value*> Dict::Find(std::string_view key, Budget& budget) const {
   for (const auto& [name, value] : items) {
+    // Texts of different lengths are not compared.
+    MOE_RETURN_IF_ERROR(budget.Charge(1 + static_cast<int64_t>(name.size() == key.size() ? key.size() : 0)));
     if (name == key) return &value;
   }
   return nullptr;

@@ -15,6 +15,7 @@
 
 namespace moestro::jinja {
 
+class Budget;
 class Value;
 struct MacroNode;
 struct List;
@@ -105,7 +106,7 @@ struct Dict {
   int depth;
 
   // Null if there is no such key.
-  const Value* Find(std::string_view key) const;
+  absl::StatusOr<const Value*> Find(std::string_view key, Budget& budget) const;
 };
 
 }  // namespace moestro::jinja

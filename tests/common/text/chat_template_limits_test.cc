@@ -34,6 +34,14 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
            "{% set a = 'x' * 1000000 %}{% set b = 'x' * 1000 ~ 'y' %}" + loop + "{{ b in a }}{{ a.find(b) }}" +
                "{{ a.split(b)[1] }}{{ a.rsplit(b)[1] }}{{ a.replace(b, '')[1] }}" + end,
            "{% set b = 'x' * 1000000 %}" + loop + "{{ 'x'.rsplit(b) }}" + end,
+           "{% set a = ' ' * 1000000 %}" + loop + "{{ a|int }}" + end,
+           "{% set a = ' ' * 1000000 %}" + loop + "{{ a|float }}" + end,
+           "{% set k = 'x' * 1000000 %}{% set d = {k: 1} %}" + loop + "{{ d[k] }}" + end,
+           "{% set k = 'x' * 1000000 %}{% set d = {k: 1} %}" + loop + "{{ d.get(k) }}" + end,
+           "{% set k = 'x' * 1000000 %}{% set d = {k: 1} %}" + loop + "{{ k in d }}" + end,
+           "{% set k = 'x' * 1000000 %}{% set ns = namespace() %}" + loop + "{{ ns[k] }}" + end,
+           "{% set k = 'x' * 1000000 %}{{ ([{k: 1}] * 1000)|selectattr(k)|list|length }}",
+           "{% set k = 'x' * 1000000 %}" + loop + "{{ []|rejectattr(k)|list|length }}" + end,
            // Memory.
            "{% set ns = namespace(s='x') %}" + loop + "{% set ns.s = ns.s ~ ns.s %}" + end,
            "{% set ns = namespace(s=[1]) %}" + loop + "{% set ns.s = ns.s + ns.s %}" + end,
