@@ -63,7 +63,6 @@ absl::StatusOr<Json> InspectSegment(const std::string& name, bool verify) {
   json["family"] = header.spec.family;
   json["segment_bytes"] = header.total_bytes;
   json["data_bytes"] = header.data_bytes;
-  json["huge_page_bytes"] = segment->memory().HugePageBytes();
   json["tensors"] = header.directory_count;
   json["directory"] = DirectoryJson(*segment);
   json["shapes"] = ShapesJson(header.spec);

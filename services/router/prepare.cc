@@ -24,6 +24,14 @@ absl::Status CheckSize(size_t size, const char* unit, size_t most, const ServedM
                                                  model.max_context_tokens, " tokens holds at most ", most));
 }
 
+// Ids of [0, token_count). `field` begins the message.
+absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, const char* field) {
+  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
+  if (bad == ids.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
+}
+
 absl::Status CheckBytes(size_t bytes, const ServedModel& model, const char* field) {
   const size_t most = model.max_context_tokens * model.text->longest_token_bytes();
   return CheckSize(bytes, "bytes", most, model, field);
@@ -113,11 +121,11 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, co
   return model.text->EncodeChat(messages);
 }
 
-absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field) {
-  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
-  if (bad == ids.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
+absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens,
+                                      const ServedModel& model) {
+  MOE_RETURN_IF_ERROR(CheckSize(ids.size(), "ids", model.max_context_tokens, model, "ids"));
+  MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "ids"));
+  return model.text->Decode(ids, keep_special_tokens);
 }
 
 absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,

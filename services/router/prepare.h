@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,8 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plai
                                                 const char* field);
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model);
 
-// Ids of [0, token_count). `field` begins the message.
-absl::Status CheckTokenIds(const std::vector<int32_t>& ids, int32_t token_count, const char* field);
+// ModelText::Decode for what a client sends. INVALID_ARGUMENT for more ids than the model's context has tokens, or one
+// that the model does not have.
+absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens, const ServedModel& model);
 
 }  // namespace moestro

@@ -156,9 +156,9 @@ class InferenceService final : public v1::Inference::Service {
 
   absl::Status RunDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeReply& reply) const {
     MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    const std::vector<int32_t> ids(request.ids().begin(), request.ids().end());
-    MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model->text->token_count(), "ids"));
-    reply.set_text(model->text->Decode(ids, request.keep_special_tokens()));
+    MOE_ASSIGN_OR_RETURN(*reply.mutable_text(),
+                         DecodeIds({request.ids().data(), static_cast<size_t>(request.ids_size())},
+                                   request.keep_special_tokens(), *model));
     return absl::OkStatus();
   }
 

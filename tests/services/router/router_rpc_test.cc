@@ -510,6 +510,23 @@ TEST_F(RouterRpcTest, TokenizesOnlyWhatCouldFitTheContext) {
   EXPECT_THAT(status.error_message(), HasSubstr("chat.messages: has 1001 messages"));
 }
 
+TEST_F(RouterRpcTest, DetokenizesOnlyWhatFitsTheContext) {
+  const auto detokenize = [&](int ids, int32_t id) {
+    grpc::ClientContext context;
+    v1::DetokenizeRequest request;
+    for (int i = 0; i < ids; ++i) request.add_ids(id);
+    v1::DetokenizeReply reply;
+    return client_->Detokenize(&context, request, &reply);
+  };
+  EXPECT_TRUE(detokenize(1000, testing::kHi).ok());
+  grpc::Status status = detokenize(1001, testing::kHi);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "ids: has 1001 ids, the model's context of 1000 tokens holds at most 1000");
+  status = detokenize(1, -1);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("ids"));
+}
+
 TEST_F(RouterRpcTest, SaysHowFarTheModelIs) {
   board_.SetModel(*board_.Ready());
   board_.SetProgress(1, 4);
