@@ -206,14 +206,14 @@ class FlashAttention::Impl {
     AttendSplit(unit, 0, unit.splits(), source, worker, scratch.total);
     for (int64_t split = 1; split < unit.splits(); ++split) {
       AttendSplit(unit, split, unit.splits(), source, worker, scratch.part);
-      Merge(unit, scratch.part, scratch.total);
+      MergeQueries(scratch.part, 0, unit.queries(), scratch.total, 0);
     }
-    Finish(unit, scratch.total);
+    Finish(unit, {0, unit.queries()}, scratch.total);
   }
 
-  // Few units of many splits: waves of as many partial results as there is room for, then their merge. A task computes
-  // several that follow one another, since each task's first block comes from memory before any hint. shared_ holds a
-  // total for each unit, then the wave's partial results.
+  // Few units of many splits: waves of as many partial results as there is room for, then their merge, some queries a
+  // task. A task computes several splits that follow one another, since each task's first block comes from memory
+  // before any hint. shared_ holds a total for each unit, then the wave's partial results.
   void RunInWaves(BlockSource source) {
     const auto count = static_cast<int64_t>(units_.size());
     int64_t queries = 0;
@@ -224,7 +224,8 @@ class FlashAttention::Impl {
     const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
     const int64_t splits = MaxSplits();
     const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // for partial results of each unit
-    const int64_t tasks = std::min({splits, room, CeilDiv(wanted_tasks(), count)});
+    const int64_t unit_tasks = CeilDiv(wanted_tasks(), count);
+    const int64_t tasks = std::min({splits, room, unit_tasks});
     MOE_CHECK(tasks > 0);
     const int64_t width = std::min(splits, room / tasks * tasks);  // of a wave
     for (int64_t begin = 0; begin < splits; begin += width) {
@@ -238,12 +239,15 @@ class FlashAttention::Impl {
                       split == 0 ? shared(i / tasks) : partial(i / tasks, split - begin));
         }
       });
-      pool_.Run(count, [&](int64_t unit, int) {
-        const int64_t last = units_[unit].splits();
+      pool_.Run(count * unit_tasks, [&](int64_t i, int) {
+        const Unit& unit = units_[i / unit_tasks];
+        const SumsView total = shared(i / unit_tasks);
+        const int64_t last = unit.splits(), task = i % unit_tasks;
+        const IndexRange merged = {unit.queries() * task / unit_tasks, unit.queries() * (task + 1) / unit_tasks};
         for (int64_t split = std::max<int64_t>(1, begin); split < std::min(end, last); ++split) {
-          Merge(units_[unit], partial(unit, split - begin), shared(unit));
+          MergeQueries(partial(i / unit_tasks, split - begin), merged.begin, merged.size(), total, merged.begin);
         }
-        if (begin < last && last <= end) Finish(units_[unit], shared(unit));
+        if (begin < last && last <= end) Finish(unit, merged, total);
       });
     }
   }
@@ -391,8 +395,6 @@ class FlashAttention::Impl {
     kernels_.linear_add(values, scratch.weights.get(), stride, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
-  void Merge(const Unit& unit, SumsView part, SumsView total) { MergeQueries(part, 0, unit.queries(), total, 0); }
-
   // total[to..] += part[from..], brought to the greater of both maxima. A query that stands before the part's tokens
   // has an empty one.
   void MergeQueries(SumsView part, int64_t from, int64_t count, SumsView total, int64_t to) {
@@ -409,8 +411,8 @@ class FlashAttention::Impl {
     }
   }
 
-  void Finish(const Unit& unit, SumsView total) {
-    for (int64_t i = 0; i < unit.queries(); ++i) {
+  void Finish(const Unit& unit, IndexRange queries, SumsView total) {
+    for (int64_t i = queries.begin; i < queries.end; ++i) {
       float* sums = total.values + i * shape_.value_dim;
       const float sum = total.states[i].sum;
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;

@@ -1,40 +1,60 @@
-// A decoded token's attention without packed blocks, which cost more than what so few queries do with them. Keys are
-// multiplied as the cache holds them, as the inputs of queries that are transposed instead (products commute, and both
-// factors take their turns in the same order: the bits are those of linear); values are put side by side, token by
-// token, one head after the other, in L1. The next block is fetched beside all of it.
+// A decoded token's attention without packed blocks, which cost more than what so few queries do with them. Tile
+// products take keys and values as the cache holds them:
+//   keys    as inputs of queries that are transposed instead (products commute, and both factors take their turns in
+//           the same order)
+//   values  as second factors whose row is a token with its dims (0, 1), (2, 3) .. for pairs of inputs: multiplied by
+//           weights with zeros between, (w, 0) for the even dims and (0, w) for the odd ones; first those of the even
+//           tokens, then of the odd ones, which is the order of a step of linear_add
+// So the bits are those of linear and linear_add. The next block is fetched beside all of it.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "common/kernels/cpu/amx/common.h"
 #include "common/kernels/cpu/amx/tiles.h"
 #include "common/kernels/cpu/attention_block.h"
-#include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/avx512/softmax.h"
 #include "common/kernels/cpu/avx512/transpose.h"
 
 namespace moestro::amx {
 
 constexpr int64_t kWeightSteps = kAttentionBlock / kStepInputs;
-constexpr int64_t kTileBytes = kTileRowCount * kTileRowBytes;
+constexpr int kParities = 2;  // of tokens, and of dims
+constexpr int kHalfTile = kTileRowCount / 2;
+// Their scores and weights come first, then their values: loading a configuration takes 50 to 70 ns. Their weights stay
+// in L1.
+constexpr int64_t kHeadsTogether = 8;
+// Of the next block, beside each tile of keys or values, which has 4.
+constexpr int64_t kPairsBesideTile = 2;
 
-// Tiles 0 to 4 are as wide as there are queries, 6 and 7 as high.
-static constexpr TileConfig MakeAttentionConfig(int64_t queries) {
+// Tiles 2 and 3 are of keys or values. Scores: 0 and 4 to 7 are as wide as there are queries. Values: 0, 1 and 4 to 7
+// are as high.
+static constexpr TileConfig MakeScoresConfig(int64_t queries) {
   TileConfig config = kTileConfig;
-  for (int tile = 0; tile < 5; ++tile) config.row_bytes[tile] = static_cast<uint16_t>(4 * queries);
-  for (int tile = 6; tile < 8; ++tile) config.rows[tile] = static_cast<uint8_t>(queries);
+  for (int tile : {0, 4, 5, 6, 7}) config.row_bytes[tile] = static_cast<uint16_t>(4 * queries);
+  return config;
+}
+static constexpr TileConfig MakeValuesConfig(int64_t queries) {
+  TileConfig config = kTileConfig;
+  for (int tile : {0, 1, 4, 5, 6, 7}) config.rows[tile] = static_cast<uint8_t>(queries);
   return config;
 }
 
 struct AttentionScratch {
-  alignas(64) uint32_t queries[kTileRows][kTileRows];   // of a step: pairs of inputs
-  alignas(64) uint16_t keys[kTileTokens][kStepInputs];  // a tile in which tokens end
-  alignas(64) float scores_by_token[kAttentionBlock][kTileRows];
-  alignas(64) float scores[kTileRows][kAttentionBlock];
-  alignas(64) uint16_t weights[kTileRows][kAttentionBlock];
-  alignas(64) uint8_t values[kScaleBlock / kTileRows][kWeightSteps][kTileBytes];  // of all tokens: pairs
+  alignas(64) uint32_t queries[kTileRowCount][kTileRowCount];  // of a step: pairs of inputs
+  alignas(64) uint16_t rows[kTileRowCount][kStepInputs];       // a tile in which tokens end
+  // Of two heads in turn: what tiles store should have left the store buffer before vectors load it.
+  alignas(64) float scores_by_token[2][kAttentionBlock][kTileRowCount];
+  alignas(64) float scores[kTileRowCount][kAttentionBlock];
+  alignas(64) uint16_t weights[kHeadsTogether][kTileRowCount][kAttentionBlock];
+  // Of two heads in turn: weights of the even tokens, then of the odd ones, for even dims, then for odd ones.
+  alignas(64) uint32_t spread[2][kWeightSteps][kParities][kParities][kTileRowCount][kTileRowCount];
+  // What a step adds to a query's sums for the even dims of 32, then for the odd ones.
+  alignas(64) float parts[kWeightSteps][kScaleBlock / kStepInputs][kParities][kTileRowCount][kTileRowCount];
 };
 
 namespace {  // for internal linkage of the members
@@ -46,103 +66,169 @@ class TokenAttention {
       : kv_(kv), tokens_(tokens), q_(q), scratch_(scratch) {}
 
   void Run() {
-    Tiles::Configure(MakeAttentionConfig(q_.group));
-    for (int64_t head = 0; head < q_.kv_heads; ++head) {
-      Scores(head);
-      Weights(head);
-      AddValues(head);
+    for (int64_t head = 0; head < q_.kv_heads; head += kHeadsTogether) {
+      AttendHeads(head, Min(q_.kv_heads, head + kHeadsTogether));
     }
   }
 
  private:
-  // scores_by_token[token][query] of the head, tokens rounded up to whole tiles.
+  void AttendHeads(int64_t begin, int64_t end) {
+    Tiles::Configure(MakeScoresConfig(q_.group));
+    Scores(begin);
+    for (int64_t head = begin; head < end; ++head) {
+      if (head + 1 < end) Scores(head + 1);
+      Weights(head);
+    }
+    Tiles::Configure(MakeValuesConfig(q_.group));
+    const FlushDenormals as_tiles_do;
+    SpreadWeights(begin);
+    for (int64_t head = begin; head < end; ++head) {
+      if (head + 1 < end) SpreadWeights(head + 1);
+      AddValues(head);
+    }
+  }
+
+  // Where a tile has room for two, tokens 0 to 15 and 16 to 31, or inputs of two steps, lie side by side.
+  bool halves() const { return q_.group <= kHalfTile; }
+
+  // Of the head, tokens rounded up to whole tiles.
   void Scores(int64_t head) {
     const uint16_t* keys = kv_.keys + head * q_.key_dim;
     const uint16_t* queries = q_.queries + head * q_.query_stride;
-    Tiles::template Zero<0>();
-    Tiles::template Zero<1>();
-    Tiles::template Zero<2>();
-    Tiles::template Zero<3>();
-    for (int64_t i = 0; i < q_.key_dim; i += kStepInputs) {
-      Tiles::template Load<4>(PairQueries(queries, i), sizeof scratch_.queries[0]);
-      AddScores<0>(keys + i);
-      AddScores<1>(keys + i);
-      AddScores<2>(keys + i);
-      AddScores<3>(keys + i);
+    auto& scores = scratch_.scores_by_token[head % 2];
+    for (int64_t begin = 0; begin < q_.key_dim; begin += kScaleBlock) {
+      const int64_t inputs = Min(kScaleBlock, q_.key_dim - begin);
+      LoadQueries<0>(queries + begin, inputs);
+      LoadQueries<1>(queries + begin, inputs);
+      LoadQueries<2>(queries + begin, inputs);
+      LoadQueries<3>(queries + begin, inputs);
+      for (int64_t tile = 0; tile * kTileTokens < tokens_; ++tile) {
+        float* sums = halves() ? scores[tile / 2 * kTileTokens] + tile % 2 * kHalfTile : scores[tile * kTileTokens];
+        if (begin == 0) {
+          Tiles::template Zero<0>();
+        } else {
+          Tiles::template Load<0>(sums, sizeof scores[0]);
+        }
+        const uint16_t* rows = keys + tile * kTileTokens * kv_.key_stride + begin;
+        const int64_t tokens = tokens_ - tile * kTileTokens;
+        AddScores<0>(rows, tokens, inputs);
+        AddScores<1>(rows, tokens, inputs);
+        AddScores<2>(rows, tokens, inputs);
+        AddScores<3>(rows, tokens, inputs);
+        Tiles::template Store<0>(sums, sizeof scores[0]);
+      }
     }
-    StoreScores<0>();
-    StoreScores<1>();
-    StoreScores<2>();
-    StoreScores<3>();
   }
 
-  template <int kTile>
-  [[gnu::always_inline]] inline void AddScores(const uint16_t* keys) {
-    constexpr int64_t kToken = kTile * kTileTokens;
-    if (kToken >= tokens_) return;
-    LoadKeys(keys + kToken * kv_.key_stride, tokens_ - kToken);
-    Tiles::template AddProduct<kTile, 5, 4>();
-    next_.Fetch(2);
+  // A step's inputs of all queries as the second factor of a tile product.
+  template <int kStep>
+  [[gnu::always_inline]] inline void LoadQueries(const uint16_t* queries, int64_t inputs) {
+    constexpr int64_t kFirst = kStep * kStepInputs;
+    if (kFirst >= inputs) return;
+    const bool is_second_half = halves() && kStep % 2 != 0;
+    if (!is_second_half) TransposeQueries(queries + kFirst, inputs - kFirst);
+    const uint32_t* from = scratch_.queries[0] + (is_second_half ? kHalfTile : 0);
+    Tiles::template Load<4 + kStep>(from, sizeof scratch_.queries[0]);
   }
-  template <int kTile>
-  [[gnu::always_inline]] inline void StoreScores() {
-    Tiles::template Store<kTile>(scratch_.scores_by_token[kTile * kTileTokens], sizeof scratch_.scores_by_token[0]);
-  }
-
-  // The inputs of all queries from the i-th on as the second factor of a tile product. Half a tile of queries has room
-  // for two steps' inputs, which are transposed together.
-  const uint32_t* PairQueries(const uint16_t* queries, int64_t i) {
-    constexpr int kHalf = kTileRows / 2;
-    const bool halves = q_.group <= kHalf;
-    if (halves && i % (2 * kStepInputs) != 0) return scratch_.queries[0] + kHalf;
-    __m512i rows[kTileRows], pairs[kTileRows];
+  void TransposeQueries(const uint16_t* queries, int64_t inputs) {
+    __m512i rows[kTileRowCount], pairs[kTileRowCount];
 #pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) {
-      const bool next_step = halves && r >= kHalf;
-      const int query = next_step ? r - kHalf : r;
-      const int64_t input = next_step ? i + kStepInputs : i;
-      rows[r] = query < q_.group && input < q_.key_dim ? _mm512_loadu_si512(queries + query * q_.key_dim + input)
-                                                       : _mm512_setzero_si512();
+    for (int r = 0; r < kTileRowCount; ++r) {
+      const bool next_step = halves() && r >= kHalfTile;
+      const int query = next_step ? r - kHalfTile : r;
+      const int64_t input = next_step ? kStepInputs : 0;
+      rows[r] = query < q_.group && input < inputs ? _mm512_loadu_si512(queries + query * q_.key_dim + input)
+                                                   : _mm512_setzero_si512();
     }
     avx512::Transpose(rows, pairs);
 #pragma GCC unroll 16
-    for (int p = 0; p < kTileRows; ++p) _mm512_store_si512(scratch_.queries[p], pairs[p]);
-    return scratch_.queries[0];
+    for (int p = 0; p < kTileRowCount; ++p) _mm512_store_si512(scratch_.queries[p], pairs[p]);
   }
 
-  // A step's inputs of up to a tile of tokens.
-  void LoadKeys(const uint16_t* keys, int64_t tokens) {
-    if (tokens >= kTileTokens) {
-      Tiles::template Load<5>(keys, kv_.key_stride * 2);
-      return;
+  template <int kStep>
+  [[gnu::always_inline]] inline void AddScores(const uint16_t* keys, int64_t tokens, int64_t inputs) {
+    if (kStep * kStepInputs >= inputs) return;
+    LoadRows<2 + kStep % 2>(keys + kStep * kStepInputs, kv_.key_stride, tokens);
+    Tiles::template AddProduct<0, 2 + kStep % 2, 4 + kStep>();
+    next_.Fetch(kPairsBesideTile);
+  }
+
+  // 32 numbers each of up to 16 tokens, which are `stride` numbers apart; then zeros.
+  template <int kTile>
+  [[gnu::always_inline]] inline void LoadRows(const uint16_t* first, int64_t stride, int64_t tokens) {
+    if (tokens >= kTileTokens) [[likely]] {
+      Tiles::template Load<kTile>(first, stride * 2);
+    } else {
+      CopyRows(first, stride, tokens);
+      Tiles::template Load<kTile>(scratch_.rows, sizeof scratch_.rows[0]);
     }
+  }
+  [[gnu::noinline, gnu::cold]] void CopyRows(const uint16_t* first, int64_t stride, int64_t tokens) {
     for (int64_t t = 0; t < kTileTokens; ++t) {
-      const __m512i row = t < tokens ? _mm512_loadu_si512(keys + t * kv_.key_stride) : _mm512_setzero_si512();
-      _mm512_store_si512(scratch_.keys[t], row);
+      const __m512i row = t < tokens ? _mm512_loadu_si512(first + t * stride) : _mm512_setzero_si512();
+      _mm512_store_si512(scratch_.rows[t], row);
     }
-    Tiles::template Load<5>(scratch_.keys, sizeof scratch_.keys[0]);
   }
 
   // Scores to weights; what is summed so far is brought to the new maxima.
   void Weights(int64_t head) {
-    for (int64_t token = 0; token < tokens_; token += kTileTokens) {
-      __m512i rows[16], columns[16];
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) rows[r] = _mm512_load_si512(scratch_.scores_by_token[token + r]);
-      avx512::Transpose(rows, columns);
-      next_.Fetch(2);
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) _mm512_store_si512(scratch_.scores[r] + token, columns[r]);
-    }
+    TransposeScores(head);
+    SoftmaxState* states = q_.states + head * q_.group;
+    float maxima[kTileRowCount];
+    alignas(64) float shifts[kTileRowCount] = {};
     for (int64_t query = 0; query < q_.group; ++query) {
-      const int64_t i = head * q_.group + query;
-      const float rescale = avx512::SoftmaxStep(scratch_.scores[query], tokens_, kAttentionBlock, q_.scale,
-                                                q_.states + i, scratch_.weights[query]);
-      next_.Fetch(2);
-      if (rescale == 1) continue;  // no new maximum: so it is in most blocks
-      float* sums = q_.sums + i * q_.value_dim;
-      for (int64_t n = 0; n < q_.value_dim; n += kTileRows) {
-        _mm512_storeu_ps(sums + n, _mm512_mul_ps(_mm512_loadu_ps(sums + n), _mm512_set1_ps(rescale)));
+      const float before = states[query].max_score;
+      const float greatest = avx512::GreatestScore(scratch_.scores[query], tokens_, q_.scale);
+      maxima[query] = greatest > before ? greatest : before;
+      shifts[query] = before - maxima[query];
+    }
+    alignas(64) float rescales[kTileRowCount];
+    _mm512_store_ps(rescales, avx512::Exp(_mm512_load_ps(shifts)));
+    for (int64_t query = 0; query < q_.group; ++query) {
+      const float sum = avx512::StoreWeights(scratch_.scores[query], tokens_, kAttentionBlock, q_.scale, maxima[query],
+                                             scratch_.weights[head % kHeadsTogether][query]);
+      states[query] = {maxima[query], __builtin_fmaf(states[query].sum, rescales[query], sum)};
+      next_.Fetch(beside_softmax_);
+      if (rescales[query] == 1) continue;  // no new maximum: so it is in most blocks
+      Rescale(rescales[query], q_.sums + (head * q_.group + query) * q_.value_dim);
+    }
+  }
+
+  void TransposeScores(int64_t head) {
+    const int64_t tokens = halves() ? 2 * kTileTokens : kTileTokens;  // of 16 rows
+    for (int64_t token = 0; token < tokens_; token += tokens) {
+      const auto* by_token = &scratch_.scores_by_token[head % 2][halves() ? token / 2 : token];
+      __m512i rows[kTileRowCount], columns[kTileRowCount];
+#pragma GCC unroll 16
+      for (int r = 0; r < kTileRowCount; ++r) rows[r] = _mm512_load_si512(by_token[r]);
+      next_.Fetch(beside_transpose_);
+      avx512::Transpose(rows, columns);
+#pragma GCC unroll 16
+      for (int r = 0; r < kTileRowCount; ++r) {
+        float* to = halves() ? scratch_.scores[r % kHalfTile] + r / kHalfTile * kTileTokens : scratch_.scores[r];
+        _mm512_store_si512(to + token, columns[r]);
+      }
+    }
+  }
+
+  void Rescale(float factor, float* sums) const {
+    for (int64_t n = 0; n < q_.value_dim; n += 16) {
+      _mm512_storeu_ps(sums + n, _mm512_mul_ps(_mm512_loadu_ps(sums + n), _mm512_set1_ps(factor)));
+    }
+  }
+
+  void SpreadWeights(int64_t head) {
+    auto& spread = scratch_.spread[head % 2];
+    const __m512i odd_halves = _mm512_set1_epi32(-0x10000);
+    for (int64_t query = 0; query < q_.group; ++query) {
+#pragma GCC unroll 2
+      for (int64_t step = 0; step < kWeightSteps; ++step) {
+        const uint16_t* weights = scratch_.weights[head % kHeadsTogether][query] + step * kStepInputs;
+        const __m512i pairs = _mm512_load_si512(weights);  // of an even token and the next one
+        _mm512_store_si512(spread[step][0][0][query], _mm512_andnot_si512(odd_halves, pairs));
+        _mm512_store_si512(spread[step][0][1][query], _mm512_slli_epi32(pairs, 16));
+        _mm512_store_si512(spread[step][1][0][query], _mm512_srli_epi32(pairs, 16));
+        _mm512_store_si512(spread[step][1][1][query], _mm512_and_si512(odd_halves, pairs));
       }
     }
   }
@@ -150,36 +236,59 @@ class TokenAttention {
   void AddValues(int64_t head) {
     const uint16_t* values = kv_.values + head * q_.value_dim;
     float* sums = q_.sums + head * q_.group * q_.value_dim;
-    const int64_t stride = q_.value_dim * 4;
     for (int64_t begin = 0; begin < q_.value_dim; begin += kScaleBlock) {
       const int64_t dim = Min(kScaleBlock, q_.value_dim - begin);
-      PairValues(values + begin, dim);
-      for (int64_t n = 0; n < dim; n += kTileRows) {
-        Tiles::template Load<7>(sums + begin + n, stride);
-#pragma GCC unroll 2
-        for (int64_t step = 0; step < kWeightSteps; ++step) {
-          Tiles::template Load<6>(scratch_.weights[0] + step * kStepInputs, sizeof scratch_.weights[0]);
-          Tiles::template Load<5>(scratch_.values[n / kTileRows][step], kTileRowBytes);
-          Tiles::template AddProduct<7, 6, 5>();
-          next_.Fetch(3);
-        }
-        Tiles::template Store<7>(sums + begin + n, stride);
-      }
+      for (int64_t step = 0; step < kWeightSteps; ++step) MultiplyValues(head, step, values + begin, dim);
+      AddParts(dim, sums + begin);
     }
   }
 
-  // dim numbers of all tokens as second factors of tile products.
-  void PairValues(const uint16_t* values, int64_t dim) {
-    for (int64_t t = 0; t < kAttentionBlock; t += 2) {
-      const uint16_t* row = values + t * kv_.value_stride;
-      for (int64_t n = 0; n < dim; n += 32) {
-        const __m512i even = t < tokens_ ? _mm512_loadu_si512(row + n) : _mm512_setzero_si512();
-        const __m512i odd = t + 1 < tokens_ ? _mm512_loadu_si512(row + kv_.value_stride + n) : _mm512_setzero_si512();
-        uint8_t* out = scratch_.values[n / kTileRows][t / kStepInputs] + t % kStepInputs / 2 * kTileRowBytes;
-        _mm512_store_si512(out, _mm512_permutex2var_epi16(even, interleaver_.first, odd));
-        _mm512_store_si512(out + sizeof scratch_.values[0], _mm512_permutex2var_epi16(even, interleaver_.second, odd));
+  // A step's part of dim sums.
+  void MultiplyValues(int64_t head, int64_t step, const uint16_t* values, int64_t dim) {
+    const auto& weights = scratch_.spread[head % 2][step];
+    constexpr int64_t kStride = sizeof weights[0][0][0];
+    Tiles::template Load<4>(weights[0][0], kStride);
+    Tiles::template Load<5>(weights[0][1], kStride);
+    Tiles::template Load<6>(weights[1][0], kStride);
+    Tiles::template Load<7>(weights[1][1], kStride);
+    const int64_t tokens = tokens_ - step * kStepInputs;
+    const uint16_t* even = values + step * kStepInputs * kv_.value_stride;
+    const uint16_t* odd = even + kv_.value_stride;
+    for (int64_t n = 0; n < dim; n += kStepInputs) {
+      auto& parts = scratch_.parts[step][n / kStepInputs];
+      Tiles::template Zero<0>();
+      Tiles::template Zero<1>();
+      LoadRows<2>(even + n, 2 * kv_.value_stride, (tokens + 1) / 2);
+      Tiles::template AddProduct<0, 4, 2>();
+      Tiles::template AddProduct<1, 5, 2>();
+      next_.Fetch(kPairsBesideTile);
+      LoadRows<3>(odd + n, 2 * kv_.value_stride, tokens / 2);
+      Tiles::template AddProduct<0, 6, 3>();
+      Tiles::template AddProduct<1, 7, 3>();
+      next_.Fetch(kPairsBesideTile);
+      Tiles::template Store<0>(parts[0], sizeof parts[0][0]);
+      Tiles::template Store<1>(parts[1], sizeof parts[1][0]);
+    }
+  }
+
+  void AddParts(int64_t dim, float* sums) {
+    alignas(64) static constexpr int32_t kFirst[] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    const __m512i first = _mm512_load_si512(kFirst);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(kTileRowCount / 2));
+    for (int64_t query = 0; query < q_.group; ++query, sums += q_.value_dim) {
+      next_.Fetch(beside_sums_);
+      for (int64_t n = 0; n < dim; n += kStepInputs) {
+        __m512 low = _mm512_loadu_ps(sums + n), high = _mm512_loadu_ps(sums + n + 16);
+#pragma GCC unroll 2
+        for (int64_t step = 0; step < kWeightSteps; ++step) {
+          const auto& parts = scratch_.parts[step][n / kStepInputs];
+          const __m512 even = _mm512_load_ps(parts[0][query]), odd = _mm512_load_ps(parts[1][query]);
+          low = _mm512_add_ps(low, _mm512_permutex2var_ps(even, first, odd));
+          high = _mm512_add_ps(high, _mm512_permutex2var_ps(even, second, odd));
+        }
+        _mm512_storeu_ps(sums + n, low);
+        _mm512_storeu_ps(sums + n + 16, high);
       }
-      next_.Fetch(1);
     }
   }
 
@@ -187,10 +296,13 @@ class TokenAttention {
   const int64_t tokens_;
   const TokenQueries& q_;
   AttentionScratch& scratch_;
-  const avx512::Interleaver interleaver_ = avx512::MakeInterleaver();
-  // The next block, fetched as evenly as can be: how much beside what is in proportion to how long it takes, and makes
-  // a block for heads of 64 to 256 numbers in groups of 4 to 16.
+  // The next block is fetched as evenly as can be: half of it beside tiles, a sixteenth beside transposes, three
+  // beside softmax and four beside sums.
   PendingPairs next_ = {kv_.next, kv_.next_bytes / kPairBytes};
+  const int64_t sixteenth_ = kv_.next_bytes / kPairBytes / q_.kv_heads / 16;  // of a head
+  const int64_t beside_transpose_ = sixteenth_ / (halves() ? 2 : 4);
+  const int64_t beside_softmax_ = CeilDiv(3 * sixteenth_, q_.group);
+  const int64_t beside_sums_ = CeilDiv(4 * sixteenth_, q_.group* CeilDiv(q_.value_dim, kScaleBlock));
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
+#include "common/kernels/cpu/avx512/softmax.h"
 #include "common/kernels/cpu/avx512/transpose.h"
 
 namespace moestro::avx512 {
@@ -57,37 +58,10 @@ void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim,
 
 float SoftmaxStep(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
                   uint16_t* weights) {
-  constexpr int kVectors = kAttentionBlock / kLanes;
-  const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
-  const __m512 factor = _mm512_set1_ps(scale);
-  __m512 greatest = lowest;
-  for (int64_t block = 0; block < tokens; block += kAttentionBlock) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t t = block + v * kLanes;
-      const __mmask16 mask = FirstLanes(tokens - t);
-      greatest = _mm512_max_ps(greatest, _mm512_mask_mul_ps(lowest, mask, Load(scores + t, mask), factor));
-    }
-  }
   const float old_max = state->max_score;
-  const float block_max = _mm512_reduce_max_ps(greatest);
+  const float block_max = GreatestScore(scores, tokens, scale);
   const float new_max = block_max > old_max ? block_max : old_max;
-  const __m512 shift = _mm512_set1_ps(new_max);
-  __m512 sums[kVectors] = {};
-  for (int64_t block = 0; block < columns; block += kAttentionBlock) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t t = block + v * kLanes;
-      const __mmask16 mask = FirstLanes(tokens - t);
-      const __m512 scaled = _mm512_mul_ps(Load(scores + t, mask), factor);
-      const __m512 weight = _mm512_maskz_mov_ps(mask, Exp(_mm512_sub_ps(scaled, shift)));
-      const __m256i rounded = RoundToBf16(weight);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t), rounded);
-      sums[v] = _mm512_add_ps(sums[v], Widen(rounded));
-    }
-  }
-  const float sum =
-      _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+  const float sum = StoreWeights(scores, tokens, columns, scale, new_max, weights);
   const float rescale = _mm512_cvtss_f32(Exp(_mm512_set1_ps(old_max - new_max)));
   state->max_score = new_max;
   state->sum = __builtin_fmaf(state->sum, rescale, sum);
