@@ -15,7 +15,7 @@ absl::StatusOr<const CpuKernels*> ChooseKernels(std::string_view forced,
   }
   const std::string setting = "MOESTRO_ISA=" + std::string(forced);
   if (std::find(compiled.begin(), compiled.end(), forced) != compiled.end()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         setting + ": this CPU lacks the instructions, or the system does not allow them; unset MOESTRO_ISA to use " +
         std::string(available.back()->isa));
   }

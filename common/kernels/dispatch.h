@@ -10,8 +10,8 @@
 namespace moestro {
 
 // Reads the environment variable MOESTRO_ISA ("ref", "avx2", "avx512", "avx512_bf16", "amx"; unset or empty =
-// best available). A name that is not compiled in is INVALID_ARGUMENT, one that this CPU lacks FAILED_PRECONDITION:
-// never a silent fallback.
+// best available). A name that is not compiled in, or that this CPU lacks, is INVALID_ARGUMENT: never a silent
+// fallback.
 absl::StatusOr<const CpuKernels*> SelectKernels();
 
 // The choice itself: `forced` may be empty; `available` is not, and is in ascending order of speed.

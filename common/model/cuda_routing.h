@@ -10,13 +10,13 @@
 
 namespace moestro {
 
-// FAILED_PRECONDITION if the kernels do not have so many experts, or so many of a token.
+// UNIMPLEMENTED if the kernels do not have so many experts, or so many of a token.
 inline absl::Status CheckCudaRouting(const ModelSpec& spec) {
   if (spec.num_experts <= cuda::kMaxExperts && spec.experts_per_token <= cuda::kMaxChosen &&
       spec.num_expert_groups <= cuda::kMaxGroups) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrFormat(
+  return absl::UnimplementedError(absl::StrFormat(
       "the CUDA kernels route to at most %d of %d experts in %d groups, not to %d of %d in %d", cuda::kMaxChosen,
       cuda::kMaxExperts, cuda::kMaxGroups, spec.experts_per_token, spec.num_experts, spec.num_expert_groups));
 }

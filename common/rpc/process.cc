@@ -30,6 +30,8 @@ int ExitCode(const absl::Status& status) {
       return kExitOk;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
       return kExitUsage;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:

@@ -27,8 +27,9 @@ class TerminationSignal {
   bool arrived_ = false;
 };
 
-// kExitUsage for INVALID_ARGUMENT and NOT_FOUND, kExitUnavailable for UNAVAILABLE and RESOURCE_EXHAUSTED, kExitOk for
-// OK, kExitFailure otherwise.
+// kExitUsage for INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED and UNIMPLEMENTED, kExitUnavailable for UNAVAILABLE and
+// RESOURCE_EXHAUSTED, kExitOk for OK, kExitFailure otherwise. Who supervises a role does not start it again after
+// kExitUsage: these codes are for what stays wrong until somebody changes it.
 int ExitCode(const absl::Status& status);
 
 // Logs the error and gives its exit code.

@@ -10,6 +10,16 @@
 #include "moestro/v1/weight_store.grpc.pb.h"
 
 namespace moestro {
+namespace {
+
+absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::string& name) {
+  auto segment = WeightSegment::Open(name);
+  // No mistake of the role: it went with a store that is being replaced.
+  if (absl::IsNotFound(segment.status())) return absl::UnavailableError(segment.status().message());
+  return segment;
+}
+
+}  // namespace
 
 WeightClient::WeightClient(std::string address, std::string role)
     : address_(std::move(address)), role_(std::move(role)) {}
@@ -67,7 +77,7 @@ void WeightClient::FollowStore() {
     } else if (reply.state() == v1::AttachReply::STATE_READY && !attached_) {
       fingerprint_ = reply.fingerprint();
       model_name_ = reply.model_name();
-      Deliver(WeightSegment::Open(reply.segment()));
+      Deliver(OpenSegment(reply.segment()));
     } else if (reply.state() == v1::AttachReply::STATE_READY && reply.fingerprint() != fingerprint_) {
       spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(),
                     role_);

@@ -12,6 +12,7 @@
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
+#include "common/text/tokenizer.h"
 #include "services/weight_store/checkpoint/inventory.h"
 #include "services/weight_store/pack/packer.h"
 
@@ -53,6 +54,19 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   return {};
 }
 
+// The router makes the same of them. It cannot serve a model whose texts it cannot handle: better said before the load.
+absl::Status CheckTokenizer(const std::string& model_dir, const CheckpointDocuments& documents,
+                            const GenerationDefaults& defaults) {
+  if (documents.tokenizer_json.empty()) {
+    return absl::NotFoundError(model_dir + "/tokenizer.json: missing or empty; download it too");
+  }
+  TokenizerConfig config;
+  config.bos_token = defaults.bos_token;
+  config.eos_token = defaults.eos_token;
+  config.add_bos_token = defaults.add_bos_token;
+  return Tokenizer::FromJson(documents.tokenizer_json, config).status();
+}
+
 }  // namespace
 
 WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults,
@@ -68,6 +82,7 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
   const CheckpointDocuments& documents = checkpoint.documents();
   MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
   MOE_ASSIGN_OR_RETURN(GenerationDefaults defaults, ParseGenerationDefaults(documents, spec.vocab_size));
+  MOE_RETURN_IF_ERROR(CheckTokenizer(config.model_dir, documents, defaults));
   std::vector<std::string> warnings = checkpoint.warnings();
   MOE_ASSIGN_OR_RETURN(const std::vector<InventoryItem> inventory, CheckInventory(checkpoint, spec, &warnings));
   for (const std::string& warning : warnings) spdlog::warn("{}", warning);

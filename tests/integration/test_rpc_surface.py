@@ -121,4 +121,4 @@ def test_wrong_flags_are_usage_errors(bin_dir):
 def test_forced_absent_isa_is_a_start_up_error(bin_dir):
     result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", "/tmp/moe-isa", "--instance", "isa"],
                             env=dict(os.environ, MOESTRO_ISA="sse1"), capture_output=True, text=True, timeout=30)
-    assert result.returncode != 0 and "sse1" in result.stderr
+    assert result.returncode == 2 and "sse1" in result.stderr

@@ -162,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   const std::string name =
       absl::StrFormat("cuda:%d (%s, compute capability %d.%d)", options.ordinal, gpu.name, gpu.major, gpu.minor);
   if (gpu.major < kOldestMajor) {
-    return absl::FailedPreconditionError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
+    return absl::UnimplementedError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
   }
   size_t free = 0, total = 0;
   MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));

@@ -14,9 +14,9 @@ struct CudaDeviceOptions {
   int64_t memory_bytes = 0;  // that may be allocated; 0: all that is free, but for what the driver needs of it
 };
 
-// NOT_FOUND if there is no such GPU, or no driver; FAILED_PRECONDITION if it is too old for the kernels or the driver
-// for the runtime; RESOURCE_EXHAUSTED if it has less memory free than wanted; UNIMPLEMENTED in builds without CUDA.
-// Each says what to do about it.
+// NOT_FOUND if there is no such GPU, or no driver that is new enough for the runtime; UNIMPLEMENTED if the GPU is too
+// old for the kernels, and in builds without CUDA; RESOURCE_EXHAUSTED if it has less memory free than wanted. Each says
+// what to do about it.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
 
 }  // namespace moestro::device

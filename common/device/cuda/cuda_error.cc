@@ -26,7 +26,7 @@ Meaning MeaningOf(cudaError_t error) {
       return {Code::kResourceExhausted,
               "another process uses the GPU's memory (nvidia-smi), or too much is wanted (--device-memory)"};
     case cudaErrorNoKernelImageForDevice:
-      return {Code::kFailedPrecondition, "the build's CMAKE_CUDA_ARCHITECTURES lacks this GPU"};
+      return {Code::kUnimplemented, "the build's CMAKE_CUDA_ARCHITECTURES lacks this GPU"};
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorMisalignedAddress:

@@ -70,7 +70,7 @@ absl::Status ReadOnlyFile::ReadAt(int64_t offset, void* dst, int64_t bytes) cons
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
   MOE_ASSIGN_OR_RETURN(const ReadOnlyFile file, ReadOnlyFile::Open(path));
   if (file.size() > max_bytes) {
-    return absl::ResourceExhaustedError(
+    return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", file.size(), " bytes, more than the limit of ", max_bytes, " for this kind of file"));
   }
   std::string content(static_cast<size_t>(file.size()), '\0');

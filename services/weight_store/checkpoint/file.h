@@ -40,7 +40,7 @@ class ReadOnlyFile {
   int64_t mtime_ns_ = 0;
 };
 
-// The whole file. RESOURCE_EXHAUSTED when it is larger than `max_bytes`.
+// The whole file. INVALID_ARGUMENT when it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
 }  // namespace moestro

@@ -18,9 +18,9 @@ struct PackOptions {
 
 // Fills and publishes the segment: on OK it is READY. Its bytes do not depend on the threads.
 // `plan` was made from `checkpoint`, `writer` from plan.tensors. Memory beside the segment: one row group a thread.
-// On any error the segment is FAILED. DATA_LOSS names file and tensor: a file that became shorter, a NaN in FP8
-// weights, a scale that is negative or not finite, a norm, router weight or bias that is not finite. Other errors of
-// reading come from the system.
+// On any error the segment is FAILED. INVALID_ARGUMENT names file and tensor: a NaN in FP8 weights, a scale that is
+// negative or not finite, a norm, router weight or bias that is not finite; DATA_LOSS a file that became shorter. Other
+// errors of reading come from the system.
 absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
                             const PackOptions& options);
 

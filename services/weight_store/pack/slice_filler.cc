@@ -183,8 +183,8 @@ absl::Status SliceFiller::Read(const TensorRef& ref, int64_t offset, std::span<u
 
 absl::Status SliceFiller::Corrupt(const TensorRef& ref, const char* what) const {
   const SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
-  return absl::DataLossError(absl::StrCat(file.path(), ": tensor ", Quoted(ref.info->name), " ", what,
-                                          ": the file is damaged, download it again"));
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", Quoted(ref.info->name), " ", what,
+                                                 ": the file is damaged, download it again"));
 }
 
 }  // namespace moestro

@@ -22,11 +22,12 @@ class SliceFiller {
 
   // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included, and returns their checksum. FP8: at
   // `exceptions` those of its row group, ceil(cols/128) words; otherwise null.
-  // DATA_LOSS names file and tensor: an FP8 NaN, a norm, router weight or bias that is not finite. Otherwise the errors
-  // of SafetensorsFile::ReadAt. After an error the bytes at dst mean nothing.
+  // INVALID_ARGUMENT names file and tensor: an FP8 NaN, a norm, router weight or bias that is not finite. Otherwise
+  // the errors of SafetensorsFile::ReadAt. After an error the bytes at dst mean nothing.
   absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions);
 
-  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. DATA_LOSS if one is not finite or negative.
+  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. INVALID_ARGUMENT if one is not finite or
+  // negative.
   absl::Status FillScales(size_t tensor, float* dst);
 
  private:
@@ -35,7 +36,7 @@ class SliceFiller {
   absl::Status Copy(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
   absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
   absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
-  // Packs `rows` rows at src. An FP8 NaN: DATA_LOSS that names `weight`.
+  // Packs `rows` rows at src. An FP8 NaN: INVALID_ARGUMENT that names `weight`.
   absl::Status PackFrom(const uint8_t* src, const TensorPlan& tensor, const TensorRef& weight, int64_t rows);
   void Append(std::span<const uint8_t> bytes);
   absl::Status Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;

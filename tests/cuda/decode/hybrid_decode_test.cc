@@ -262,12 +262,12 @@ TEST(CudaDecodeTest, ShapesThatTheKernelsDoNotHave) {
         +[](ModelSpec& spec) { spec.hidden_size = 164; }, +[](ModelSpec& spec) { spec.num_experts = 1024; }}) {
     ModelSpec spec = OddSpec();
     change(spec);
-    EXPECT_EQ(CudaDecode::CheckSupported(spec).code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(CudaDecode::CheckSupported(spec).code(), absl::StatusCode::kUnimplemented);
   }
   ModelSpec grouped = SmallGroupedSpec();
   EXPECT_TRUE(CudaDecode::CheckSupported(grouped).ok());
   grouped.v_head_dim = grouped.qk_rope_head_dim = 320;
-  EXPECT_EQ(CudaDecode::CheckSupported(grouped).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CudaDecode::CheckSupported(grouped).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

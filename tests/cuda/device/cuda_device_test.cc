@@ -58,7 +58,7 @@ TEST_F(CudaDeviceTest, SaysWhatIsMissing) {
 
   emulation::Gpu().major = 7;
   status = OpenCudaDevice({}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(), HasSubstr("compute capability 7.0): 8.0 or later is needed"));
 
   emulation::Gpu().major = 8;

@@ -64,7 +64,7 @@ struct CudaDecode::Head {
 absl::Status CudaDecode::CheckSupported(const ModelSpec& spec) {
   const int64_t dim = spec.v_head_dim;
   if (spec.has_grouped_queries() && (dim % 16 != 0 || 2 * dim > cuda::kDecodeMaxKeyDim || spec.hidden_size % 8 != 0)) {
-    return absl::FailedPreconditionError(
+    return absl::UnimplementedError(
         absl::StrFormat("the CUDA kernels decode with heads of up to %d numbers, a multiple of 16, and a hidden_size "
                         "that is a multiple of 8; not with heads of %d, hidden_size %d",
                         cuda::kDecodeMaxKeyDim / 2, dim, spec.hidden_size));
@@ -73,7 +73,7 @@ absl::Status CudaDecode::CheckSupported(const ModelSpec& spec) {
   if (spec.kv_lora_rank > cuda::kDecodeMaxLatent || spec.kv_lora_rank % 8 != 0 ||
       spec.kv_dim() > cuda::kDecodeMaxKeyDim || spec.kv_dim() % 8 != 0 || spec.qk_nope_head_dim % 4 != 0 ||
       spec.v_head_dim % 4 != 0 || spec.qk_head_dim() % 4 != 0 || spec.hidden_size % 8 != 0) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return absl::UnimplementedError(absl::StrFormat(
         "the CUDA kernels decode with latents of up to %d numbers, keys of up to %d, both and hidden_size multiples of "
         "8, heads' of 4; not with %d + %d, hidden_size %d, heads of %d and %d",
         cuda::kDecodeMaxLatent, cuda::kDecodeMaxKeyDim, spec.kv_lora_rank, spec.qk_rope_head_dim, spec.hidden_size,

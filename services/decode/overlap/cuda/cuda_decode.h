@@ -25,7 +25,7 @@ class CudaDecode final : public DecodeCompute {
     int64_t max_sequences = 0;  // the same
     int64_t kv_pages = 0;       // of the KV pool: so many are kept on the device
   };
-  // FAILED_PRECONDITION if the kernels do not have the model's shapes.
+  // UNIMPLEMENTED if the kernels do not have the model's shapes.
   static absl::Status CheckSupported(const ModelSpec& spec);
 
   // Copies the weights. Device, spec and weights, which point into host memory, outlive it. RESOURCE_EXHAUSTED says

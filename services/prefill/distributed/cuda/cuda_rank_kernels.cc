@@ -41,7 +41,7 @@ CudaSizes SizesOf(const RankRun& run) {
 absl::Status CudaRankKernels::CheckSupported(const ModelSpec& spec) {
   MOE_RETURN_IF_ERROR(CudaCompute::CheckSupported(spec));
   if (CudaStride(spec.hidden_size) == spec.hidden_size) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
+  return absl::UnimplementedError(absl::StrFormat(
       "GPUs exchange rows of a multiple of 8 numbers, not of %d: this model's prompts are for one of them",
       spec.hidden_size));
 }

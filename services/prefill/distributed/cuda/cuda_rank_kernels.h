@@ -25,7 +25,7 @@ namespace moestro {
 
 class CudaRankKernels final : public RankKernels {
  public:
-  // FAILED_PRECONDITION if the kernels do not have the model's shapes.
+  // UNIMPLEMENTED if the kernels do not have the model's shapes.
   static absl::Status CheckSupported(const ModelSpec& spec);
 
   // As CudaCompute.

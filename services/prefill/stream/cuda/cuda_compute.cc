@@ -22,12 +22,12 @@ constexpr int64_t kBf16Bytes = sizeof(uint16_t);
 
 absl::Status CudaCompute::CheckSupported(const ModelSpec& spec) {
   if (spec.has_grouped_queries() && spec.v_head_dim != 128) {
-    return absl::FailedPreconditionError(absl::StrFormat(
+    return absl::UnimplementedError(absl::StrFormat(
         "the CUDA kernels attend with heads of 128 numbers to grouped keys, not of %d", spec.v_head_dim));
   }
   if (spec.has_grouped_queries()) return CheckCudaRouting(spec);
   if (spec.qk_nope_head_dim != 128 || spec.qk_rope_head_dim != 64 || spec.v_head_dim != 128) {
-    return absl::FailedPreconditionError(
+    return absl::UnimplementedError(
         absl::StrFormat("the CUDA kernels have attention heads of 128 + 64 numbers and values of 128, not of %d + %d "
                         "and %d",
                         spec.qk_nope_head_dim, spec.qk_rope_head_dim, spec.v_head_dim));

@@ -23,7 +23,7 @@ namespace moestro {
 
 class CudaCompute final : public StreamCompute {
  public:
-  // FAILED_PRECONDITION if the kernels do not have the model's shapes.
+  // UNIMPLEMENTED if the kernels do not have the model's shapes.
   static absl::Status CheckSupported(const ModelSpec& spec);
 
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
