@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,23 @@ def moestro_shared_memory(deployed):
     return [name for name in os.listdir("/dev/shm") if name.startswith(f"moestro.{instance}.")]
 
 
+def users_of(run_dir):
+    """Processes that have a file of the run directory open: the roles, what starts them, and what that has started."""
+    pids = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(link).startswith(f"{run_dir}/"):
+                pids.add(int(link.parts[2]))
+        except OSError:
+            continue  # it ended meanwhile
+    return pids
+
+
 def test_up_prints_an_answer_and_where_things_are(deployed):
     assert f"ready grpc={deployed['server']}" in deployed["up"].stdout
     assert "\n>>> sorted([5, 2, 9])\n[2, 5, 9]\n" in deployed["up"].stdout
     assert "logs" in deployed["up"].stdout and "metrics" in deployed["up"].stdout
+    assert "No such file" not in deployed["up"].stderr
 
 
 def test_generate_and_status(deployed, cli, repo):
@@ -105,27 +119,35 @@ def test_down_leaves_nothing(deployed, repo):
     names = moestro_shared_memory(deployed)
     assert names
     pids = [pid_of(deployed, role) for role in ("weight_store", "prefill", "decode", "router")]
+    assert users_of(deployed["run_dir"]).issuperset(pids)
     down = subprocess.run([repo / "deploy/down", "--run-dir", deployed["run_dir"]], capture_output=True, text=True, timeout=120)
     assert down.returncode == 0, down.stderr
     assert not [name for name in os.listdir("/dev/shm") if name in names]
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    wait_until(lambda: not users_of(deployed["run_dir"]), 5, "nothing writes logs")
     assert not list(deployed["run_dir"].glob("*.sock")) and not list(deployed["run_dir"].glob("*.pid"))
     again = subprocess.run([repo / "deploy/down", "--run-dir", deployed["run_dir"]], capture_output=True, text=True, timeout=60)
     assert again.returncode == 0
 
 
-def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp_path):
+@pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["alone", "with all roles"])
+def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp_path, kill):
     run_dir = tmp_path / "node"
     subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
                     "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
                    check=True, capture_output=True, timeout=120)
     deployed = {"run_dir": run_dir}
     names = moestro_shared_memory(deployed)
-    os.killpg(int((run_dir / "supervise.pid").read_text()), signal.SIGKILL)
-    time.sleep(0.1)
+    kill(pid_of(deployed, "supervise"), signal.SIGKILL)
+    if kill is os.kill:
+        up = subprocess.run([repo / "deploy/up", "--no-build", "--run-dir", run_dir], capture_output=True, text=True,
+                            timeout=60)
+        assert up.returncode != 0 and "already runs" in up.stderr
     down = subprocess.run([repo / "deploy/down", "--run-dir", run_dir], capture_output=True, text=True, timeout=120)
     assert down.returncode == 0, down.stderr
     assert not [name for name in os.listdir("/dev/shm") if name in names]
+    wait_until(lambda: not users_of(run_dir), 5, "nothing is started again")
+    assert not list(run_dir.glob("*.pid")) and not list(run_dir.glob("*.sock"))
 
 
 def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path):
@@ -136,6 +158,53 @@ def test_up_says_which_port_is_taken(repo, bin_dir, tiny_model, tmp_path):
                              str(consecutive_free_ports())], capture_output=True, text=True, timeout=60)
     assert up.returncode == 1 and "router cannot start" in up.stderr and str(port) in up.stderr
     assert not list((tmp_path / "node").glob("*.pid")), "nothing goes on"
+
+
+def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    config = model / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt_oss"}))
+    up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", model, "--run-dir", tmp_path / "node",
+                         "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                        capture_output=True, text=True, timeout=60)
+    assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"gpt_oss" is not supp' in up.stderr
+
+
+def test_up_gives_up_on_a_role_that_keeps_dying(repo, bin_dir, tiny_model, tmp_path):
+    run_dir, ended = tmp_path / "node", threading.Event()
+
+    def keep_killing():
+        while not ended.wait(0.01):
+            try:
+                os.kill(pid_of({"run_dir": run_dir}, "router"), signal.SIGKILL)
+            except (OSError, ValueError):
+                continue  # not there yet, or not again
+
+    killer = threading.Thread(target=keep_killing)
+    killer.start()
+    try:
+        up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+                             "--grpc-port", str(consecutive_free_ports()),
+                             "--metrics-port", str(consecutive_free_ports())], capture_output=True, text=True, timeout=60)
+    finally:
+        ended.set()
+        killer.join()
+    assert up.returncode == 1 and "router cannot start" in up.stderr, up.stdout + up.stderr
+    assert not users_of(run_dir)
+
+
+def test_interrupted_up_leaves_nothing(repo, bin_dir, tiny_model, tmp_path):
+    run_dir = tmp_path / "node"
+    up = subprocess.Popen([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+                           "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
+                          stdout=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert "starting" in up.stdout.readline()
+    up.send_signal(signal.SIGINT)
+    output, _ = up.communicate(timeout=120)
+    assert up.returncode == 130 and "ready" not in output
+    wait_until(lambda: not users_of(run_dir), 5, "the node has gone")
 
 
 def test_up_says_what_is_wrong(repo, tmp_path):
