@@ -11,6 +11,16 @@ die() {
   exit 1
 }
 
+# Prints the absolute path of run directory $1, which may be absent. Ends with an error unless it is ours: node.env in it
+# names the binaries that we start, and anybody may make a directory in /tmp.
+own_run_dir() {
+  [ ! -L "${1%/}" ] || die "--run-dir $1 is a symbolic link; name the directory itself"
+  if [ -e "$1" ] && [ ! -O "$1" ]; then
+    die "--run-dir $1 belongs to $(stat -c %U "$1"), who could have you start any program; choose another"
+  fi
+  realpath -m "$1"
+}
+
 # Shared-memory names of a node are derived from its run directory, so that several nodes can live on one machine.
 instance_of() {
   printf 'n%s' "$(realpath -m "$1" | sha256sum | cut -c1-10)"

@@ -73,6 +73,10 @@ def test_up_prints_an_answer_and_where_things_are(deployed):
     assert "No such file" not in deployed["up"].stderr
 
 
+def test_nobody_else_may_look_into_the_run_directory(deployed):
+    assert deployed["run_dir"].stat().st_mode & 0o777 == 0o700
+
+
 def test_generate_and_status(deployed, cli, repo):
     answer = json.loads(cli("generate", "--server", deployed["server"], "--prompt", "Hello", "--max-tokens", 32,
                             "--ignore-eos", "--json").stdout)
@@ -133,6 +137,8 @@ def test_down_leaves_nothing(deployed, repo):
 @pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["alone", "with all roles"])
 def test_down_cleans_up_after_a_killed_supervisor(repo, bin_dir, tiny_model, tmp_path, kill):
     run_dir = tmp_path / "node"
+    run_dir.mkdir()
+    run_dir.chmod(0o755)  # as earlier versions made it
     subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
                     "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
                    check=True, capture_output=True, timeout=120)
@@ -205,6 +211,29 @@ def test_interrupted_up_leaves_nothing(repo, bin_dir, tiny_model, tmp_path):
     output, _ = up.communicate(timeout=120)
     assert up.returncode == 130 and "ready" not in output
     wait_until(lambda: not users_of(run_dir), 5, "the node has gone")
+
+
+@pytest.mark.parametrize("script", ["up", "down", "status", "supervise"])
+def test_run_directories_of_others_are_refused(repo, tmp_path, script):
+    """node.env in it would name the programs that are run."""
+    run_dir, marker = tmp_path / "node", tmp_path / "has run"
+    run_dir.mkdir()
+    (run_dir / "node.env").write_text(f"bin={run_dir}\n")
+    (run_dir / "moestro").write_text(f"#!/bin/sh\ntouch '{marker}'\n")
+    (run_dir / "moestro").chmod(0o755)
+    link = tmp_path / "link"
+    link.symlink_to(run_dir)
+    refused = [(link, "symbolic link"), (f"{link}/", "symbolic link")]
+    if os.getuid() == 0:
+        os.chown(run_dir, 65534, -1)
+        refused.append((run_dir, "belongs to"))
+    else:
+        refused.append(("/usr", "belongs to root"))
+    for path, word in refused:
+        flags = {"supervise": [path], "up": ["--no-build", "--run-dir", path]}.get(script, ["--run-dir", path])
+        result = subprocess.run([repo / "deploy" / script, *flags], capture_output=True, text=True, timeout=30)
+        assert result.returncode != 0 and word in result.stderr, result.stderr
+    assert not marker.exists()
 
 
 def test_up_says_what_is_wrong(repo, tmp_path):
