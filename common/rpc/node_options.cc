@@ -1,5 +1,8 @@
 #include "common/rpc/node_options.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <istream>
@@ -75,6 +78,11 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.run_dir, error);
   if (error) return absl::InvalidArgumentError("--run-dir " + options.run_dir + ": " + error.message());
+  struct stat info;
+  if (::stat(options.run_dir.c_str(), &info) == 0 && info.st_uid != geteuid() && info.st_uid != 0) {
+    return absl::InvalidArgumentError("--run-dir " + options.run_dir +
+                                      ": belongs to another user, who could stand in for any role; choose another");
+  }
   return absl::OkStatus();
 }
 

@@ -29,7 +29,7 @@ void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options
 bool ParseCommandLine(CLI::App& app, int argc, char** argv, int& exit_code);
 
 // Creates run_dir if needed; INVALID_ARGUMENT names the flag that is wrong, among others when the socket paths would be
-// longer than the kernel allows (107 bytes).
+// longer than the kernel allows (107 bytes), or when run_dir belongs to neither this user nor root.
 absl::Status ValidateNodeOptions(const NodeOptions& options);
 
 // The file by which decode lends its device (common/platform/device_loan.h).

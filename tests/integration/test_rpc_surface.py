@@ -118,6 +118,13 @@ def test_wrong_flags_are_usage_errors(bin_dir):
         assert result.returncode == 2 and word in result.stderr, result.stderr
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_run_directories_of_others_are_refused(bin_dir, tmp_path):
+    os.chown(tmp_path, 65534, -1)
+    result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2 and "another user" in result.stderr, result.stderr
+
+
 def test_forced_absent_isa_is_a_start_up_error(bin_dir):
     result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", "/tmp/moe-isa", "--instance", "isa"],
                             env=dict(os.environ, MOESTRO_ISA="sse1"), capture_output=True, text=True, timeout=30)
