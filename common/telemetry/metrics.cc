@@ -73,8 +73,12 @@ prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name, co
 void MetricsRegistry::SetModelName(const std::string& name) { impl_->of_model->SetModelName(name); }
 
 absl::Status MetricsRegistry::Serve(const std::string& address) {
+  // A client that sends nothing holds a worker until the time-out. The default of 30 s is longer than any scraper
+  // waits.
+  const std::vector<std::string> options = {"listening_ports",    address, "num_threads", "4",
+                                            "request_timeout_ms", "1000"};
   try {
-    impl_->exposer = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/1);
+    impl_->exposer = std::make_unique<prometheus::Exposer>(options);
     impl_->exposer->RegisterCollectable(impl_->of_model);
   } catch (const std::exception& error) {
     return absl::UnavailableError("cannot serve /metrics on " + address + ": " + error.what() +

@@ -3,8 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <vector>
+
+#include "common/telemetry/http_get.h"
+
 namespace moestro {
 namespace {
+
+using boost::asio::ip::tcp;
 
 TEST(BucketsTest, ServiceLevelTargetsAreBounds) {
   EXPECT_THAT(TimeToFirstTokenBuckets(), testing::Contains(30.0));
@@ -27,6 +35,21 @@ TEST(MetricsRegistryTest, SameNameWithOtherLabelsIsAnotherMetric) {
 TEST(MetricsRegistryTest, AddressInUseIsNamed) {
   MetricsRegistry registry("test");
   EXPECT_THAT(std::string(registry.Serve("203.0.113.1:1").message()), testing::HasSubstr("203.0.113.1:1"));
+}
+
+TEST(MetricsRegistryTest, ClientsThatSayNothingDoNotKeepOthersWaiting) {
+  boost::asio::io_context context;
+  const tcp::endpoint address =
+      tcp::acceptor(context, {boost::asio::ip::address_v4::loopback(), 0}).local_endpoint();  // free from here on
+  MetricsRegistry registry("test");
+  registry.AddCounter("moestro_things_total", "Things");
+  ASSERT_TRUE(registry.Serve("127.0.0.1:" + std::to_string(address.port())).ok());
+  std::vector<tcp::socket> silent;  // more than there are workers; one after the other they would take six seconds
+  for (int i = 0; i < 6; ++i) silent.emplace_back(context).connect(address);
+  const auto text =
+      HttpGet({.host = "127.0.0.1", .port = std::to_string(address.port()), .path = "/metrics"}, /*timeout_seconds=*/5);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, testing::HasSubstr("moestro_things_total"));
 }
 
 }  // namespace
