@@ -20,9 +20,8 @@ int main(int argc, char** argv) {
       "  moestro-loadtest paper --seconds-each 20 --rounds 5 --out results\n"
       "  moestro-loadtest verify --count 500 --concurrency 32 --metrics 127.0.0.1:9403\n\n"
       "loadtest/README.md says what every figure means.\n"
-      "Exit codes: 0 done, 1 failed (a mismatch, or no request completed), 2 a flag or an input is wrong, 3 the node "
-      "is not "
-      "available.\n"};
+      "Exit codes: 0 done, 1 failed (a mismatch, nothing compared, or no request completed), 2 a flag or an input is "
+      "wrong, 3 the node is not available.\n"};
   app.set_version_flag("--version", std::string("moestro-loadtest ") + MOESTRO_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // the flags below may stand after the workload, too

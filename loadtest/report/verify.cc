@@ -19,6 +19,17 @@ int64_t Failed(std::span<const Record> records) {
   return std::ranges::count_if(records, [](const Record& record) { return record.failed(); });
 }
 
+// Empty if no request failed.
+std::string Failures(std::span<const Record> crowded, std::span<const Record> alone) {
+  for (const std::span<const Record> records : {crowded, alone}) {
+    const auto failed = std::ranges::find_if(records, &Record::failed);
+    if (failed == records.end()) continue;
+    return absl::StrCat("requests failed, the first one (", failed->request_id,
+                        ") so: ", absl::string_view(failed->status.message()));
+  }
+  return "";
+}
+
 }  // namespace
 
 void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
@@ -27,7 +38,7 @@ void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, s
   const double wait_crowded = LongestWait(crowded), wait_alone = LongestWait(alone);
   report.findings.push_back(absl::StrCat(verdict.mismatches.size(), " mismatches in ", verdict.tokens, " tokens of ",
                                          verdict.compared, " completed and ", verdict.prefixes_compared,
-                                         " cut short requests"));
+                                         " cut short requests; ", verdict.not_compared, " not compared"));
   report.findings.push_back(absl::StrCat("No request waited longer than ", Seconds(std::max(wait_crowded, wait_alone)),
                                          " for its next event (side by side ", Seconds(wait_crowded), ", alone ",
                                          Seconds(wait_alone), ")"));
@@ -63,6 +74,25 @@ void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, s
                   .plots = {}};
   if (!table.rows.empty()) section.tables.push_back(std::move(table));
   report.sections.push_back(std::move(section));
+}
+
+absl::Status CheckVerdict(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
+                          bool errors_allowed, bool interrupted) {
+  if (!verdict.mismatches.empty()) {
+    return absl::DataLossError(absl::StrCat(verdict.mismatches.size(), " requests got other tokens than alone"));
+  }
+  const std::string failures = Failures(crowded, alone);
+  if (!failures.empty() && !errors_allowed) return absl::InternalError(failures);
+  const std::string why = failures.empty() ? "" : "; " + failures;
+  if (verdict.compared + verdict.prefixes_compared == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing was compared", interrupted ? " before the interrupt" : why));
+  }
+  if (verdict.not_compared > 0 && !interrupted) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        verdict.not_compared, " requests that got tokens were not compared: alone they did not complete", why));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace moestro::loadtest

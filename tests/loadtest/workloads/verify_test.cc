@@ -61,6 +61,7 @@ TEST(Verify, SameTokensPassAndCancelledOnesAreComparedAsFarAsTheyCame) {
   Report report{.workload = "verify"};
   AddVerifySection(verdict, crowded.records, alone.records, false, report);
   EXPECT_THAT(report.findings[0], testing::HasSubstr("0 mismatches"));
+  EXPECT_THAT(report.findings[0], testing::HasSubstr("; 0 not compared"));
   EXPECT_THAT(report.findings[1], testing::HasSubstr("No request waited longer than 1.00 s"));
 }
 
@@ -93,6 +94,50 @@ TEST(CompareTokens, LengthsMatterForCompletedOnesOnly) {
   first.cancelled = 1;
   EXPECT_EQ(CompareTokens({first}, {second}).mismatches.size(), 0U);
   EXPECT_EQ(CompareTokens({first}, {}).not_compared, 1);
+}
+
+Record WithTokens(const absl::Status& status) {
+  Record record;
+  record.request_id = "r1";
+  record.ended = 1;
+  record.tokens = {1, 2};
+  record.status = status;
+  return record;
+}
+
+// Errors are allowed.
+absl::Status Check(const std::vector<Record>& crowded, const std::vector<Record>& alone, bool interrupted) {
+  return CheckVerdict(CompareTokens(crowded, alone), crowded, alone, /*errors_allowed=*/true, interrupted);
+}
+
+TEST(CheckVerdict, NothingComparedIsNoPass) {
+  const Record completed = WithTokens(absl::OkStatus()), failed = WithTokens(absl::UnavailableError("router died"));
+  Record without_tokens = failed;
+  without_tokens.tokens.clear();
+  EXPECT_EQ(Check({without_tokens}, {}, false).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Check({completed}, {failed}, false).message(),
+            "nothing was compared; requests failed, the first one (r1) so: router died");
+  EXPECT_EQ(Check({completed}, {}, true).message(), "nothing was compared before the interrupt");
+}
+
+TEST(CheckVerdict, WhatIsLeftOverIsNoPassButByAnInterrupt) {
+  Record first = WithTokens(absl::OkStatus()), second = first;
+  second.tag = 1;
+  Record second_alone = second;
+  second_alone.status = absl::UnavailableError("router died");
+  const absl::Status left_over = Check({first, second}, {first, second_alone}, false);
+  EXPECT_EQ(left_over.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(left_over.message()), testing::HasSubstr("1 requests that got tokens were not compared"));
+  EXPECT_TRUE(Check({first, second}, {first}, true).ok());
+}
+
+TEST(CheckVerdict, ErrorsAreNoPassUnlessAllowed) {
+  const std::vector<Record> crowded = {WithTokens(absl::UnavailableError("prefill died"))};
+  const std::vector<Record> alone = {WithTokens(absl::OkStatus())};
+  EXPECT_TRUE(Check(crowded, alone, false).ok()) << "as far as it came, it is compared";
+  EXPECT_EQ(CheckVerdict(CompareTokens(crowded, alone), crowded, alone, /*errors_allowed=*/false, false).code(),
+            absl::StatusCode::kInternal)
+      << "not UNAVAILABLE, which is this process's own";
 }
 
 }  // namespace
