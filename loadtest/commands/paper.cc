@@ -40,7 +40,7 @@ absl::Status WarmUp(Session& session, const PaperOptions& options) {
   FixedWorkload workload(std::move(requests), 1);
   const RunResult result = session.Run(workload, [] { return std::string("warm-up"); });
   for (const Record& record : result.records) {
-    if (!record.completed() && !result.interrupted) return Annotate(record.status, "warm-up");
+    if (!record.completed() && !result.interrupted) return RequestError(record.status, "warm-up");
   }
   return result.interrupted ? absl::CancelledError("interrupted in the warm-up: nothing was measured")
                             : absl::OkStatus();
@@ -51,7 +51,7 @@ absl::Status Calibrate(Session& session, double seconds, PaperOptions* options) 
     FixedWorkload workload({request}, 1);
     RunResult result = session.Run(workload, [] { return std::string("calibration"); });
     if (result.interrupted) return absl::CancelledError("interrupted in the calibration: nothing was measured");
-    if (!result.records.front().completed()) return Annotate(result.records.front().status, "calibration");
+    if (!result.records.front().completed()) return RequestError(result.records.front().status, "calibration");
     return std::move(result.records.front());
   };
   MOE_RETURN_IF_ERROR(CalibratePaper(seconds, session.model().max_context_tokens, run, options));

@@ -1,7 +1,6 @@
 #include "loadtest/commands/session.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -101,13 +100,6 @@ absl::Status Session::Finish(Report& report, const std::vector<Record>& records)
   MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / (report.workload + ".json"), json));
   MOE_RETURN_IF_ERROR(WriteReportFile("--out", out / (report.workload + ".md"), markdown));
   return WriteReportFile("--out", out / (report.workload + ".html"), ReportHtml(report));
-}
-
-absl::Status CheckAnyCompleted(const std::vector<Record>& records) {
-  if (std::ranges::any_of(records, &Record::completed)) return absl::OkStatus();
-  const auto failed = std::ranges::find_if(records, &Record::failed);
-  if (failed == records.end()) return absl::FailedPreconditionError("no request completed");
-  return Annotate(failed->status, "no request completed; the first error");
 }
 
 }  // namespace moestro::loadtest

@@ -64,7 +64,4 @@ class Session {  // thread-compatible
   Progress progress_;
 };
 
-// FAILED_PRECONDITION with the first error, if no request completed.
-absl::Status CheckAnyCompleted(const std::vector<Record>& records);
-
 }  // namespace moestro::loadtest

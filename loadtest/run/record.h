@@ -56,4 +56,11 @@ struct Record {
   double longest_wait() const;
 };
 
+// "what: message". UNAVAILABLE stays so; all others become FAILED_PRECONDITION: the code of a request's error would be
+// taken for one of this process (a wrong flag, say).
+absl::Status RequestError(const absl::Status& error, const std::string& what);
+
+// The first error, if no request completed.
+absl::Status CheckAnyCompleted(const std::vector<Record>& records);
+
 }  // namespace moestro::loadtest

@@ -102,3 +102,7 @@ def test_errors_say_what_to_do(bin_dir, loadtest, tmp_path):
     assert bad.returncode == 2 and "context" in bad.stderr
     bad = loadtest("poisson", "--metrics", "127.0.0.1:1", "--duration", 1, check=False)
     assert bad.returncode == 3 and "--metrics" in bad.stderr
+    long = tmp_path / "long.txt"
+    long.write_text("to be or not to be " * 100000 + "\n")
+    refused = loadtest("poisson", "--prompt-file", long, "--duration", 1, check=False)
+    assert refused.returncode == 1 and "no request completed" in refused.stderr, refused.stderr

@@ -106,5 +106,23 @@ TEST(Runner, InterruptCancelsWhatRunsAndSendsNothingMore) {
   EXPECT_LT(result.seconds, 10.5);
 }
 
+std::vector<Record> Failed(const absl::Status& status) {
+  Record record;
+  record.ended = 1;
+  record.status = status;
+  return {record};
+}
+
+TEST(CheckAnyCompleted, ErrorsOfRequestsAreNotThoseOfFlags) {
+  for (const absl::Status& refused : {absl::InvalidArgumentError("too long"), absl::NotFoundError("too long"),
+                                      absl::ResourceExhaustedError("too long")}) {
+    EXPECT_EQ(CheckAnyCompleted(Failed(refused)),
+              absl::FailedPreconditionError("no request completed; the first error: too long"));
+  }
+  EXPECT_EQ(CheckAnyCompleted(Failed(absl::UnavailableError("down"))).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(CheckAnyCompleted({}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(CheckAnyCompleted(Failed(absl::OkStatus())).ok());
+}
+
 }  // namespace
 }  // namespace moestro::loadtest
