@@ -25,8 +25,8 @@ absl::Status RunPoisson(const PoissonFlags& flags, const SessionFlags& common, s
   PoissonWorkload workload(flags.rate, flags.duration, traffic);
   const RunResult result = session->Run(workload, [] { return std::string("poisson"); });
   Report report{.workload = "poisson", .interrupted = result.interrupted};
-  report.facts.emplace_back("Arrivals", absl::StrCat("at random, ", ShortNumber(flags.rate), " a second for ",
-                                                     ShortNumber(flags.duration), " s"));
+  report.facts.emplace_back(
+      "Arrivals", absl::StrCat("at random, ", flags.rate, " a second for ", ShortNumber(flags.duration), " s"));
   AddTrafficFacts(flags.traffic, report);
   AddCommonSections(result.records, result.seconds, common.slo, report);
   MOE_RETURN_IF_ERROR(session->Finish(report, result.records));

@@ -33,10 +33,9 @@ absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<
   RampWorkload workload(options);
   const RunResult result = session->Run(workload, [&] { return StepName(options, workload.steps().back().level); });
   Report report{.workload = "ramp", .interrupted = result.interrupted};
-  report.facts.emplace_back("Steps",
-                            absl::StrCat(options.open_loop ? "requests a second" : "requests at a time", " from ",
-                                         ShortNumber(options.first), ", each ", ShortNumber(options.factor),
-                                         " × the one before, of ", ShortNumber(options.step_seconds), " s"));
+  report.facts.emplace_back("Steps", absl::StrCat(options.open_loop ? "requests a second" : "requests at a time",
+                                                  " from ", options.first, ", each ", ShortNumber(options.factor),
+                                                  " × the one before, of ", ShortNumber(options.step_seconds), " s"));
   AddTrafficFacts(flags.traffic, report);
   AddRampSection(options, workload.steps(), result.records, report);
   AddCommonSections(result.records, result.seconds, common.slo, report);

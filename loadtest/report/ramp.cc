@@ -51,6 +51,10 @@ void AddRampSection(const RampOptions& options, const std::vector<RampStep>& ste
     report.findings.push_back(
         absl::StrCat("Saturated at ", StepName(options, steps[*knee].level), ": ", ShortNumber(steps[*knee].goodput()),
                      " requests a second within the targets; more load brings less than 5 % more"));
+  } else if (std::ranges::any_of(steps, [](const RampStep& step) { return step.good > 0; })) {
+    report.findings.push_back(
+        absl::StrCat("Not saturated yet, goodput may rise further: no step was finished after the best one",
+                     report.interrupted ? " (interrupted)" : " (--to)"));
   } else {
     report.findings.push_back(
         "No request was within the targets: lower the load, or the targets (--slo-ttft, --slo-tpot)");
@@ -58,7 +62,8 @@ void AddRampSection(const RampOptions& options, const std::vector<RampStep>& ste
   report.sections.push_back(
       {.title = "Steps",
        .about = "Goodput: requests within the targets, over the time from the step's begin to its last request's end. "
-                "The knee is the first step within 5 % of the best. Errors: requests that failed.",
+                "The knee is the first step within 5 % of the best, if another was finished after it. Errors: requests "
+                "that failed.",
        .tables = {std::move(table)},
        .plots = {ToSvg(goodput), ToSvg(tpot)}});
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/report/number.h"
 
 namespace moestro::loadtest {
 namespace {
@@ -20,15 +19,15 @@ double BestGoodput(std::vector<RampStep>::const_iterator begin, std::vector<Ramp
 }  // namespace
 
 std::optional<size_t> FindKnee(const std::vector<RampStep>& steps) {
-  const double best = BestGoodput(steps.begin(), steps.end());
-  for (size_t i = 0; best > 0 && i < steps.size(); ++i) {
-    if (steps[i].goodput() * kNoise >= best) return i;
-  }
-  return std::nullopt;
+  const auto end = std::ranges::find(steps, false, &RampStep::finished);
+  const double best = BestGoodput(steps.begin(), end);
+  const auto knee = std::find_if(steps.begin(), end, [&](const auto& step) { return step.goodput() * kNoise >= best; });
+  if (best == 0 || end - knee < 2) return std::nullopt;
+  return static_cast<size_t>(knee - steps.begin());
 }
 
 std::string StepName(const RampOptions& options, double level) {
-  return options.open_loop ? absl::StrCat(ShortNumber(level), " a second") : absl::StrCat(level, " at a time");
+  return absl::StrCat(level, options.open_loop ? " a second" : " at a time");
 }
 
 RampWorkload::RampWorkload(const RampOptions& options) : options_(options), traffic_(options.traffic) {
@@ -36,7 +35,7 @@ RampWorkload::RampWorkload(const RampOptions& options) : options_(options), traf
 }
 
 void RampWorkload::BeginStep(double level, double now) {
-  steps_.push_back({.level = level, .begin = now, .end = now, .requests = 0, .good = 0});
+  steps_.push_back({.level = level, .begin = now, .end = now, .requests = 0, .good = 0, .finished = false});
   if (options_.open_loop) arrivals_.emplace(level, now, options_.traffic.seed + 2 + steps_.size());
 }
 
@@ -44,6 +43,7 @@ void RampWorkload::MaybeBeginNext(double now) {
   const double level = options_.open_loop
                            ? steps_.back().level * options_.factor
                            : std::max(steps_.back().level + 1, std::round(steps_.back().level * options_.factor));
+  steps_.back().finished = true;
   over_ = level > options_.last;
   if (steps_.size() > 2) {
     const auto last_two = steps_.end() - 2;

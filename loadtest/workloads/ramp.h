@@ -27,14 +27,16 @@ struct RampStep {
   double end = 0;  // when the last request ended
   int64_t requests = 0;
   int64_t good = 0;  // completed within the targets
+  bool finished = false;
   // Requests within the targets a second, waiting for the last ones included.
   double goodput() const { return end > begin ? static_cast<double>(good) / (end - begin) : 0; }
 };
 
-// The first step within 5 % of the best goodput: what lies beyond it buys nothing. Empty without a good request.
+// Of the finished steps the first within 5 % of their best goodput: what lies beyond it buys nothing. Empty if nothing
+// lies beyond it, as goodput may rise further, and without a good request.
 std::optional<size_t> FindKnee(const std::vector<RampStep>& steps);
 
-// "8 at a time", "2.00 a second": the group of a step's requests.
+// "8 at a time", "0.25 a second": the group of a step's requests. No two steps have the same.
 std::string StepName(const RampOptions& options, double level);
 
 class RampWorkload : public Workload {

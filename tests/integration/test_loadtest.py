@@ -72,7 +72,7 @@ def test_chat_replay_and_ramp(loadtest, repo):
     replay = loadtest("replay", "--trace", repo / "loadtest/traces/example.jsonl", "--speed", 10)
     assert replay["all"]["completed"] == 6
     ramp = loadtest("ramp", "--from", 1, "--to", 2, "--step-seconds", 0.5, "--prompt-tokens", 8, "--output-tokens", 4)
-    assert [step["level"] for step in ramp["steps"]] == [1, 2] and ramp["knee"] in (1, 2)
+    assert [step["level"] for step in ramp["steps"]] == [1, 2] and ramp["knee"] in (1, None)
 
 
 def test_interrupt_reports_what_was_measured(bin_dir, node):

@@ -43,11 +43,32 @@ TEST(Ramp, ClosedLoopStopsAfterTheKnee) {
   EXPECT_THAT(report.findings[0], testing::HasSubstr("Saturated at 4 at a time"));
 }
 
-TEST(Ramp, EndsAtTheLastLevel) {
+TEST(Ramp, EndsAtTheLastLevelWithoutAKneeIfGoodputStillRises) {
   FakeTransport transport = FourAtATime();
-  RampWorkload workload(Options(3));
-  RunWorkload(workload, transport, {});
-  EXPECT_EQ(workload.steps().size(), 2U);
+  const RampOptions options = Options(4);
+  RampWorkload workload(options);
+  const RunResult result = RunWorkload(workload, transport, {});
+  EXPECT_EQ(workload.steps().size(), 3U);
+  Report report{.workload = "ramp"};
+  AddRampSection(options, workload.steps(), result.records, report);
+  EXPECT_TRUE(report.data["knee"].is_null());
+  EXPECT_EQ(report.findings[0],
+            "Not saturated yet, goodput may rise further: no step was finished after the best one (--to)");
+}
+
+// In the middle of the fourth step, at 8 at a time.
+TEST(Ramp, AStepThatWasInterruptedSaysNothingOfTheOnesBefore) {
+  FakeTransport transport = FourAtATime();
+  const RampOptions options = Options(256);
+  RampWorkload workload(options);
+  RunOptions run;
+  run.interrupted = [&] { return workload.steps().size() == 4 && workload.steps().back().good > 0; };
+  const RunResult result = RunWorkload(workload, transport, run);
+  Report report{.workload = "ramp", .interrupted = result.interrupted};
+  AddRampSection(options, workload.steps(), result.records, report);
+  EXPECT_TRUE(report.data["knee"].is_null());
+  EXPECT_EQ(report.findings[0],
+            "Not saturated yet, goodput may rise further: no step was finished after the best one (interrupted)");
 }
 
 TEST(Ramp, OpenLoopRaisesTheRate) {
@@ -58,7 +79,20 @@ TEST(Ramp, OpenLoopRaisesTheRate) {
   RunWorkload(workload, transport, {});
   ASSERT_EQ(workload.steps().size(), 4U);
   EXPECT_NEAR(workload.steps()[3].goodput(), 8, 2);
-  EXPECT_EQ(FindKnee(workload.steps()), 3U);
+  EXPECT_EQ(FindKnee(workload.steps()), std::nullopt);
+}
+
+TEST(Ramp, StepsOfLowRatesStaySeparate) {
+  FakeTransport transport([](const Request&, int) { return FakeTimes{.ttft = 0.1, .tpot = 0.1}; });
+  RampOptions options = Options(0.004);
+  options.open_loop = true;
+  options.first = 0.001;
+  options.step_seconds = 5000;
+  RampWorkload workload(options);
+  const RunResult result = RunWorkload(workload, transport, {});
+  std::vector<std::string> names;
+  for (const GroupSummary& group : SummarizeGroups(result.records, options.slo)) names.push_back(group.name);
+  EXPECT_THAT(names, testing::ElementsAre("0.001 a second", "0.002 a second", "0.004 a second"));
 }
 
 TEST(Ramp, NoKneeWithoutAGoodRequest) {
