@@ -5,6 +5,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <future>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -17,24 +19,46 @@ namespace {
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
+using std::chrono::steady_clock;
+
+struct Resolved {
+  beast::error_code error;
+  tcp::resolver::results_type found;
+};
+
+// The system's resolver heeds no deadline and cannot be stopped: it has a thread of its own, which nobody waits for
+// once the deadline has passed.
+Resolved Resolve(const Url& url, steady_clock::time_point deadline) {
+  absl::string_view host = url.host;
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  std::packaged_task<Resolved()> resolve([host = std::string(host), port = url.port] {
+    boost::asio::io_context context;
+    Resolved resolved;
+    resolved.found = tcp::resolver(context).resolve(host, port, resolved.error);
+    return resolved;
+  });
+  std::future<Resolved> resolved = resolve.get_future();
+  std::thread(std::move(resolve)).detach();
+  if (resolved.wait_until(deadline) == std::future_status::ready) return resolved.get();
+  return {.error = beast::error::timeout, .found = {}};
+}
 
 // Asynchronous, because only so does Beast keep time-outs.
 class Exchange {
  public:
-  Exchange(const Url& url, double timeout_seconds) : stream_(context_), resolver_(context_) {
+  Exchange(const Url& url, double timeout_seconds) : stream_(context_) {
+    const auto deadline = steady_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(1000 * timeout_seconds));
     request_.method(http::verb::get);
     request_.target(url.path);
     request_.version(11);
     request_.set(http::field::host, url.host);
     request_.set(http::field::connection, "close");
-    stream_.expires_after(std::chrono::milliseconds(static_cast<int64_t>(1000 * timeout_seconds)));
-    resolver_.async_resolve(
-        url.host, url.port, [this](beast::error_code error, const tcp::resolver::results_type& found) {
-          if (Failed(error)) return;
-          stream_.async_connect(found, [this](beast::error_code connect_error, const tcp::endpoint&) {
-            if (!Failed(connect_error)) Send();
-          });
-        });
+    const Resolved resolved = Resolve(url, deadline);
+    if (Failed(resolved.error)) return;
+    stream_.expires_at(deadline);
+    stream_.async_connect(resolved.found, [this](beast::error_code error, const tcp::endpoint&) {
+      if (!Failed(error)) Send();
+    });
     context_.run();
   }
 
@@ -56,7 +80,6 @@ class Exchange {
 
   boost::asio::io_context context_{1};
   beast::tcp_stream stream_;
-  tcp::resolver resolver_;
   http::request<http::empty_body> request_;
   beast::flat_buffer buffer_;
   http::response<http::string_body> response_;

@@ -9,13 +9,14 @@ namespace moestro {
 
 // "http://HOST:PORT/PATH", "HOST:PORT/PATH" or "HOST:PORT" (path /metrics).
 struct Url {
-  std::string host;
+  std::string host;  // an IPv6 address in its brackets
   std::string port;
   std::string path;
 };
 absl::StatusOr<Url> ParseUrl(const std::string& text);
 
-// The body of a reply 200. UNAVAILABLE names the address, and what failed; DEADLINE_EXCEEDED after `timeout_seconds`.
+// The body of a reply 200. UNAVAILABLE names the address, and what failed; DEADLINE_EXCEEDED after `timeout_seconds`,
+// looking up the name included.
 absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds);
 
 }  // namespace moestro

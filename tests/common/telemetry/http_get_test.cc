@@ -1,14 +1,35 @@
 #include "common/telemetry/http_get.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
+
+namespace {
+
+std::timed_mutex resolver_hangs;
+
+}  // namespace
+
+// Takes the place of the C library's, which it calls: the name "hangs" is looked up for as long as resolver_hangs is
+// held (5 s at most), and not found.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** found) {
+  if (name != nullptr && std::string(name) == "hangs") {
+    if (resolver_hangs.try_lock_for(std::chrono::seconds(5))) resolver_hangs.unlock();
+    return EAI_NONAME;
+  }
+  static const auto next = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return next(name, service, hints, found);
+}
 
 namespace moestro {
 namespace {
@@ -19,8 +40,10 @@ using testing::HasSubstr;
 // Answers one connection with `reply`; an empty one: never.
 class OneAnswer {
  public:
-  explicit OneAnswer(std::string reply)
-      : acceptor_(context_, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0)),
+  explicit OneAnswer(std::string reply, std::string host = "127.0.0.1",
+                     const boost::asio::ip::address& address = boost::asio::ip::address_v4::loopback())
+      : host_(std::move(host)),
+        acceptor_(context_, tcp::endpoint(address, 0)),
         thread_([this, answer = std::move(reply)] {
           tcp::socket socket = acceptor_.accept();
           boost::system::error_code error;
@@ -28,14 +51,17 @@ class OneAnswer {
           if (!answer.empty()) boost::asio::write(socket, boost::asio::buffer(answer), error);
           if (answer.empty()) socket.read_some(boost::asio::buffer(&byte_, 1), error);  // until the client is gone
         }) {}
-  ~OneAnswer() { thread_.join(); }
-
-  Url url() const {
-    return {.host = "127.0.0.1", .port = std::to_string(acceptor_.local_endpoint().port()), .path = "/m"};
+  ~OneAnswer() {
+    boost::system::error_code error;
+    tcp::socket(context_).connect(acceptor_.local_endpoint(), error);  // if nobody else did
+    thread_.join();
   }
+
+  Url url() const { return {.host = host_, .port = std::to_string(acceptor_.local_endpoint().port()), .path = "/m"}; }
   const std::string& request() const { return request_; }
 
  private:
+  const std::string host_;
   boost::asio::io_context context_;
   tcp::acceptor acceptor_;
   std::string request_;
@@ -48,6 +74,7 @@ TEST(ParseUrl, TakesTheUsualForms) {
   EXPECT_EQ(ParseUrl("127.0.0.1:9100")->host, "127.0.0.1");
   EXPECT_EQ(ParseUrl("127.0.0.1:9100")->path, "/metrics");
   EXPECT_EQ(ParseUrl("h:1/x/y")->path, "/x/y");
+  EXPECT_EQ(ParseUrl("[::1]:9100")->host, "[::1]");
   for (const char* bad : {"", "host", "https://h:1", ":9100", "h:"}) {
     EXPECT_EQ(ParseUrl(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
@@ -61,6 +88,29 @@ TEST(HttpGet, GivesTheBody) {
     request = server.request();
   }
   EXPECT_THAT(request, HasSubstr("GET /m HTTP/1.1\r\n"));
+}
+
+TEST(HttpGet, BracketsOfAnAddressAreForTheServerOnly) {
+  boost::asio::io_context context;
+  boost::system::error_code error;
+  const auto loopback = boost::asio::ip::address_v6::loopback();
+  tcp::socket probe(context);
+  if (!probe.open(tcp::v6(), error)) probe.bind({loopback, 0}, error);
+  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+  std::string request;
+  {
+    OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "[::1]", loopback);
+    const auto body = HttpGet(server.url(), 5);
+    ASSERT_TRUE(body.ok()) << body.status();
+    request = server.request();
+  }
+  EXPECT_THAT(request, HasSubstr("Host: [::1]\r\n"));
+}
+
+TEST(HttpGet, TheResolverIsNotWaitedForEither) {
+  const std::lock_guard hangs(resolver_hangs);
+  EXPECT_EQ(HttpGet({.host = "hangs", .port = "1", .path = "/"}, 0.1).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(HttpGet, ErrorsNameTheAddress) {
