@@ -121,8 +121,10 @@ void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(2, 1 << 20));
   command->add_option("--decode-prompt", options.decode_prompt_tokens, "Prompt of a decode request")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--seconds-each", flags->seconds_each,
-                      "Choose both lengths by a short probe so that a request takes so long alone; the paper: 20");
+  command
+      ->add_option("--seconds-each", flags->seconds_each,
+                   "Choose both lengths by a short probe so that a request takes so long alone; the paper: 20")
+      ->check(CLI::Range(0.0, 86400.0));
   command->add_option("--pause", options.pause_seconds, "Seconds between two loads")->check(CLI::NonNegativeNumber);
   command->add_option(
       "--compare-server", flags->compare_server,

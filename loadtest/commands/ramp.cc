@@ -21,6 +21,10 @@ struct RampFlags {
 
 absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<bool()> interrupted) {
   RampOptions& options = flags.options;
+  if (options.first > options.last) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--from ", options.first, " is more than --to ", options.last, ": lower --from or raise --to"));
+  }
   if (!options.open_loop && options.last > common.max_in_flight) {
     return absl::InvalidArgumentError(
         absl::StrCat("--to ", options.last, " needs --max-in-flight of that or more, it is ", common.max_in_flight));
@@ -50,9 +54,9 @@ void AddRampCommand(CLI::App& app, std::vector<Command>& commands) {
   CLI::App* command = app.add_subcommand(
       "ramp", "More and more load, step by step, until goodput does not rise any more; reports the knee");
   command->add_flag("--open-loop", flags->options.open_loop, "Steps are requests a second; else requests at a time");
-  command->add_option("--from", flags->options.first, "Load of the first step")->check(CLI::PositiveNumber);
+  command->add_option("--from", flags->options.first, "Load of the first step")->check(CLI::Range(0.001, 10000.0));
   command->add_option("--factor", flags->options.factor, "From step to step")->check(CLI::Range(1.05, 100.0));
-  command->add_option("--to", flags->options.last, "Load of the last step, at most")->check(CLI::PositiveNumber);
+  command->add_option("--to", flags->options.last, "Load of the last step, at most")->check(CLI::Range(0.001, 10000.0));
   command
       ->add_option("--step-seconds", flags->options.step_seconds,
                    "Requests begin for so long in a step; make it several times as long as a request")

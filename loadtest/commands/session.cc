@@ -22,8 +22,9 @@ constexpr std::chrono::seconds kSettleTime{1};
 
 void AddSessionFlags(CLI::App& app, SessionFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")->envname("MOESTRO_SERVER");
-  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a request counts as failed; 0: never")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", flags.timeout_seconds,
+                 "Seconds after which a request counts as failed, a week at most; 0: never")
+      ->check(CLI::Range(0.0, 604800.0));
   app.add_option("--max-in-flight", flags.max_in_flight, "Requests at a time, at most; others are sent late")
       ->check(CLI::Range(1, 4096));
   app.add_option("--seed", flags.seed, "The same seed gives the same requests at the same times");

@@ -16,8 +16,8 @@ void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
       ->envname("MOESTRO_SERVER")
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a call is given up; 0: never")
-      ->check(CLI::NonNegativeNumber)
+  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a call is given up, a week at most; 0: never")
+      ->check(CLI::Range(0.0, 604800.0))
       ->capture_default_str();
 }
 

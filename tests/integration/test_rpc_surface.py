@@ -113,6 +113,10 @@ def test_wrong_flags_are_usage_errors(bin_dir):
         ("moestro-weight-store", ["--model", "/nowhere"], "--model"),
         ("moestro-decode", ["--run-dir", "/" + "x" * 200], "--run-dir"),
         ("moestro-router", ["--log-level", "loud"], "--log-level"),
+        ("moestro", ["status", "--timeout", "1e10"], "--timeout"),
+        ("moestro-loadtest", ["poisson", "--timeout", "1e10"], "--timeout"),
+        ("moestro-loadtest", ["paper", "--seconds-each", "1e300"], "--seconds-each"),
+        ("moestro-loadtest", ["ramp", "--from", "10", "--to", "4"], "--from 10"),
     ]:
         result = subprocess.run([f"{bin_dir}/{binary}", *flags], capture_output=True, text=True, timeout=30)
         assert result.returncode == 2 and word in result.stderr, result.stderr

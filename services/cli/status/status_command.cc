@@ -110,7 +110,7 @@ void AddStatusCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(0.1, 86400.0))
       ->type_name("SECONDS");
   command->add_option("--timeout", flags->timeout_seconds, "Seconds after which a role that does not answer is down")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 86400.0));
   command->add_flag("--json", flags->json, "One JSON object; with --watch one a line");
   commands.push_back({command, [flags] { return ShowStatus(*flags); }});
 }

@@ -168,6 +168,11 @@ TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
   EXPECT_FALSE(request.has_seed());
 }
 
+TEST_F(CliTest, TheLongestTimeoutIsOneThatTheClockHolds) {
+  EXPECT_TRUE(Run({"tokenize", "a", "--timeout", "604800"}).status.ok());
+  EXPECT_THAT(std::string(Run({"tokenize", "a", "--timeout", "1e10"}).status.message()), HasSubstr("--timeout"));
+}
+
 TEST_F(CliTest, GenerateJson) {
   const Result result = Run({"generate", "--token-ids", "1,2,3", "--json", "--seed", "7", "--stop-id", "4,5"});
   ASSERT_TRUE(result.status.ok()) << result.status;
