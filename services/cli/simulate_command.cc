@@ -137,6 +137,17 @@ absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSp
   return claims;
 }
 
+// As moestro-prefill's own.
+absl::Status CheckLimits(const MemoryLimits& limits) {
+  constexpr int64_t kMaxSlots = 4096;
+  if (limits.ring_slots != 0 && (limits.ring_slots < 2 || limits.ring_slots > kMaxSlots)) {
+    return absl::InvalidArgumentError(absl::StrCat("--ring-slots ", limits.ring_slots, ": must be 2 to ", kMaxSlots,
+                                                   ", one to compute and one to load at least, or 0: as many as fit"));
+  }
+  constexpr int64_t kMaxBytes = int64_t{1} << 50;
+  return CheckFlagRange("--dense-bytes", limits.dense_bytes, 1, kMaxBytes);
+}
+
 absl::Status SimulateDecode(const SimulateFlags& flags) {
   SimulateDecodeFlags decode = flags.decode_flags;
   decode.model = flags.model;
@@ -148,6 +159,7 @@ absl::Status SimulateDecode(const SimulateFlags& flags) {
 
 absl::Status Simulate(SimulateFlags flags) {
   if (flags.decode) return SimulateDecode(flags);
+  MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
   const ModelSpec spec = PublishedModel(flags.model);
@@ -204,8 +216,8 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->delimiter(',');
   command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each such as the file says")
       ->check(CLI::Range(1, 8));
-  command->add_option("--ring-slots", flags->limits.ring_slots, "Experts in GPU memory at once; 0: as many as fit")
-      ->check(CLI::Range(0, 4096));
+  command->add_option("--ring-slots", flags->limits.ring_slots,
+                      "Experts in GPU memory at once, two at least; 0: as many as fit");
   command->add_option("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   command->add_option("--min-pass-tokens", flags->limits.min_pass_rows, "A prompt is never cut into less")

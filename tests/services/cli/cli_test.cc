@@ -366,6 +366,22 @@ TEST_F(CliTest, SimulateStaysWithinAModelsContext) {
               HasSubstr("--tokens 49152: must be 1 to 40960"));
 }
 
+TEST_F(CliTest, SimulateRefusesLimitsThatNoScheduleHas) {
+  const auto run = [&](const std::string& ranks, const std::string& flag, const std::string& value) {
+    return Run({"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--tokens", "4096", "--ranks", ranks, flag, value},
+               /*with_server=*/false);
+  };
+  for (const char* ranks : {"1", "2"}) {
+    for (const char* slots : {"-1", "1", "4097"}) {
+      EXPECT_THAT(run(ranks, "--ring-slots", slots).status.message(),
+                  HasSubstr(std::string("--ring-slots ") + slots + ": must be 2 to 4096"));
+    }
+    EXPECT_TRUE(run(ranks, "--ring-slots", "2").status.ok());
+    EXPECT_TRUE(run(ranks, "--ring-slots", "0").status.ok());
+    EXPECT_THAT(run(ranks, "--dense-bytes", "15EiB").status.message(), HasSubstr("--dense-bytes"));
+  }
+}
+
 TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   const std::string machine = "deploy/hardware/rtx5090-epyc9355.json";
   const Result result =
