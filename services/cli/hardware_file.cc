@@ -1,11 +1,11 @@
 #include "services/cli/hardware_file.h"
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "services/cli/read_file.h"
 
 namespace moestro {
 namespace {
@@ -51,11 +51,10 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
 }  // namespace
 
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   device::HardwareSpec hardware;
   MOE_RETURN_IF_ERROR(
-      Annotate(Fill(nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false), &hardware), path));
+      Annotate(Fill(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false), &hardware), path));
   return hardware;
 }
 

@@ -9,8 +9,7 @@
 namespace moestro {
 
 // JSON, one field for each of HardwareSpec; those for decode may be absent. INVALID_ARGUMENT names the file and the
-// field: absent, unknown, or not a
-// positive number.
+// field: absent, unknown, or not a positive number. NOT_FOUND names a file that cannot be read.
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
 
 }  // namespace moestro

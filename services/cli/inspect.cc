@@ -3,13 +3,12 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/match.h"
 #include "common/base/status.h"
 #include "common/platform/instance.h"
 #include "common/platform/shared_memory.h"
+#include "services/cli/read_file.h"
 #include "services/weight_store/checkpoint/checkpoint.h"
 #include "services/weight_store/checkpoint/config.h"
 #include "services/weight_store/checkpoint/inventory.h"
@@ -81,15 +80,8 @@ Json Head(const ModelSpec& spec, bool fp8) {
   return json;
 }
 
-absl::StatusOr<std::string> ReadConfig(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string config(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) return absl::NotFoundError("cannot read " + path);
-  return config;
-}
-
 absl::StatusOr<Json> InspectConfig(const std::string& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string config, ReadConfig(path));
+  MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(path));
   MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config, /*tokenizer_json=*/""));
   // ParseModelSpec has accepted it: the only quantisation there is, is FP8.
   const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
@@ -134,7 +126,7 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& path) {
   std::error_code error;
   const bool directory = std::filesystem::is_directory(path, error);
-  MOE_ASSIGN_OR_RETURN(const std::string config, ReadConfig(directory ? path + "/config.json" : path));
+  MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory ? path + "/config.json" : path));
   return ParseModelSpec(config, /*tokenizer_json=*/"");
 }
 

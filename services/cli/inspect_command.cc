@@ -23,7 +23,7 @@ struct InspectFlags {
 
 std::string ValueText(const std::string& key, const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_number_integer()) return value.dump();
+  if (!value.is_number_integer()) return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const auto number = value.get<int64_t>();
   if (absl::StrContains(key, "bytes")) return absl::StrCat(HumanBytes(number), " (", number, ")");
   return absl::StrContains(key, "parameters") ? absl::StrCat(HumanCount(number), " (", number, ")")

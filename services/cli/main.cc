@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/exceptions.h"
 #include "common/rpc/process.h"
 #include "services/cli/command.h"
 
@@ -40,7 +41,7 @@ int main(int argc, char** argv) {
   }
   for (const moestro::Command& command : commands) {
     if (!command.app->parsed()) continue;
-    const absl::Status status = command.run();
+    const absl::Status status = moestro::CatchExceptions(command.run);
     std::fflush(stdout);
     if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
     return moestro::ExitCode(status);

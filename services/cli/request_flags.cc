@@ -1,11 +1,9 @@
 #include "services/cli/request_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 
 #include "moestro/v1/inference.pb.h"
+#include "services/cli/read_file.h"
 
 namespace moestro {
 
@@ -40,11 +38,7 @@ void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const 
 
 absl::StatusOr<std::string> ReadText(const TextFlags& flags) {
   if (flags.text) return *flags.text;
-  if (flags.file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(flags.file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) return absl::NotFoundError("cannot read " + flags.file);
-  return text;
+  return flags.file == "-" ? ReadStdin() : ReadFile(flags.file);
 }
 
 }  // namespace moestro

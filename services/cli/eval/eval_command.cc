@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +15,7 @@
 #include "services/cli/command.h"
 #include "services/cli/eval/questions.h"
 #include "services/cli/output.h"
+#include "services/cli/read_file.h"
 
 namespace moestro {
 namespace {
@@ -31,10 +31,8 @@ struct EvalFlags {
 };
 
 absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
-  std::ifstream stream(flags.file, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) return absl::NotFoundError(flags.file + ": cannot be read");
-  absl::StatusOr<std::vector<Question>> questions = ParseQuestions(text.str());
+  MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
+  absl::StatusOr<std::vector<Question>> questions = ParseQuestions(text);
   if (!questions.ok()) return Annotate(questions.status(), flags.file);
   // Every n-th, so that each task keeps its share.
   const size_t limit = flags.limit > 0 ? std::min<size_t>(flags.limit, questions->size()) : questions->size();

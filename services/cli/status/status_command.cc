@@ -60,7 +60,9 @@ absl::StatusOr<Look> TakeLook(const StatusFlags& flags) {
 void Print(const StatusFlags& flags, const NodeView& view) {
   const bool watching = flags.watch_seconds > 0;
   if (flags.json) {
-    PrintText(status::StatusJson(view).dump(watching ? -1 : 2) + "\n");
+    PrintText(
+        status::StatusJson(view).dump(watching ? -1 : 2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+        "\n");
     return;
   }
   const std::string clear = !watching ? "" : IsTerminal(Stream::kStdout) ? "\033[H\033[J" : "\n";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "common/model/routing_trace.h"
 #include "common/platform/instance.h"
@@ -199,6 +201,27 @@ TEST_F(CliTest, GenerateReadsAFile) {
   EXPECT_TRUE(absl::IsNotFound(Run({"generate", "--prompt-file", directory_ + "/absent"}).status));
 }
 
+TEST_F(CliTest, GenerateReadsAPipe) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "from a pipe"; });
+  EXPECT_TRUE(Run({"generate", "--prompt-file", pipe}).status.ok());
+  writer.join();
+  EXPECT_EQ(router_.requests().at(0).prompt(), "from a pipe");
+}
+
+// They can be opened, which is not enough.
+TEST_F(CliTest, DirectoriesAreNoFiles) {
+  const auto says = HasSubstr(directory_ + ": cannot be read: Is a directory");
+  EXPECT_THAT(Run({"generate", "--prompt-file", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"score", "--file", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"eval", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"simulate", directory_}, false).status.message(), says);
+  std::filesystem::create_directories(directory_ + "/config.json");
+  EXPECT_THAT(Run({"plan", "--explain", "dslp", "--model", directory_}, false).status.message(),
+              HasSubstr("config.json: cannot be read: Is a directory"));
+}
+
 TEST_F(CliTest, ExactlyOneInput) {
   EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate"}).status));
   EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate", "--prompt", "a", "--token-ids", "1"}).status));
@@ -290,6 +313,25 @@ TEST_F(CliTest, MakesAModelAndInspectsIt) {
   EXPECT_EQ(alone["segment_bytes"], found["segment_bytes"]);
   EXPECT_THAT(Run({"inspect", out}, false).out, HasSubstr("parameters_by_kind:\n"));
   EXPECT_TRUE(absl::IsAlreadyExists(Run({"make-model", "--out", out}, false).status));
+}
+
+// A warning names the directory.
+TEST_F(CliTest, InspectsADirectoryWhoseNameIsNotUtf8) {
+  const std::string out = directory_ + "/tiny \xFF";
+  ASSERT_TRUE(Run({"make-model", "--preset", "tiny", "--out", out}, false).status.ok());
+  const std::string header = R"({"extra": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})";
+  std::ofstream(out + "/extra.safetensors")
+      << std::string{static_cast<char>(header.size()), 0, 0, 0, 0, 0, 0, 0} << header << "data";
+  json index = json::parse(std::ifstream(out + "/model.safetensors.index.json"));
+  index["weight_map"]["extra"] = "extra.safetensors";
+  std::ofstream(out + "/model.safetensors.index.json") << index;
+  for (const bool as_json : {false, true}) {
+    std::vector<std::string> arguments = {"inspect", out};
+    if (as_json) arguments.push_back("--json");
+    const Result result = Run(arguments, false);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_THAT(result.out, HasSubstr("tiny \xEF\xBF\xBD: 1 tensor(s)"));
+  }
 }
 
 TEST_F(CliTest, InspectNeedsSomethingToInspect) {
