@@ -34,6 +34,7 @@ class ChatSession {
 
   // Until the input ends. From a pipe the first failure ends it too.
   absl::Status Run() {
+    MOE_RETURN_IF_ERROR(CheckUtf8("--system", flags_.system));
     if (interactive_) std::fprintf(stderr, "/reset forgets, /exit or Ctrl-D ends, Ctrl-C stops an answer\n");
     std::string line;
     while (ReadLine(line) && line != "/exit") {
@@ -70,6 +71,7 @@ class ChatSession {
   }
 
   absl::Status Turn(const std::string& line) {
+    MOE_RETURN_IF_ERROR(CheckUtf8("the line on stdin", line));
     Add("user", line);
     Answer answer;
     const absl::Status status = StreamAnswer(client_, request_, /*print=*/!flags_.json, answer);

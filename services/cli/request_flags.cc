@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/utf8.h"
 #include "moestro/v1/inference.pb.h"
 #include "services/cli/read_file.h"
 
@@ -29,6 +32,8 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request
 }
 
 void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag) {
+  flags.text_flag = text_flag;
+  flags.file_flag = file_flag;
   CLI::Option_group* group = app.add_option_group("input", "Exactly one of");
   group->add_option(text_flag, flags.text, "The text");
   group->add_option(file_flag, flags.file, "File with the text; '-' reads stdin");
@@ -37,8 +42,21 @@ void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const 
 }
 
 absl::StatusOr<std::string> ReadText(const TextFlags& flags) {
-  if (flags.text) return *flags.text;
-  return flags.file == "-" ? ReadStdin() : ReadFile(flags.file);
+  if (flags.text) {
+    MOE_RETURN_IF_ERROR(CheckUtf8(flags.text_flag, *flags.text));
+    return *flags.text;
+  }
+  absl::StatusOr<std::string> text = flags.file == "-" ? ReadStdin() : ReadFile(flags.file);
+  MOE_RETURN_IF_ERROR(text);
+  MOE_RETURN_IF_ERROR(CheckUtf8(absl::StrCat(flags.file_flag, " ", flags.file), *text));
+  return text;
+}
+
+absl::Status CheckUtf8(const std::string& source, std::string_view text) {
+  const std::optional<size_t> offset = FindInvalidUtf8(text);
+  if (!offset) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": not valid UTF-8 at byte ", *offset, "; convert it to UTF-8 (iconv -t UTF-8)"));
 }
 
 }  // namespace moestro

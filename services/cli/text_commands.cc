@@ -8,6 +8,7 @@
 #include "moestro/v1/inference.pb.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
+#include "services/cli/request_flags.h"
 #include "services/cli/router_client.h"
 
 namespace moestro {
@@ -27,6 +28,7 @@ struct DetokenizeFlags {
 };
 
 absl::Status Tokenize(const TokenizeFlags& flags) {
+  MOE_RETURN_IF_ERROR(CheckUtf8("--text", flags.text));
   v1::TokenizeRequest request;
   request.set_text(flags.text);
   request.set_no_special_tokens(flags.no_special_tokens);

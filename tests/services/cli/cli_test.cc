@@ -222,6 +222,21 @@ TEST_F(CliTest, DirectoriesAreNoFiles) {
               HasSubstr("config.json: cannot be read: Is a directory"));
 }
 
+// The API takes no other text, and does not say which it was.
+TEST_F(CliTest, TextIsUtf8) {
+  const std::string latin1 = directory_ + "/latin1.txt";
+  std::ofstream(latin1) << "na\xEFve";
+  const auto says = [](const std::string& source) {
+    return HasSubstr(source + ": not valid UTF-8 at byte 2; convert it to UTF-8");
+  };
+  EXPECT_THAT(Run({"generate", "--prompt", "na\xEFve"}).status.message(), says("--prompt"));
+  EXPECT_THAT(Run({"generate", "--prompt-file", latin1}).status.message(), says("--prompt-file " + latin1));
+  EXPECT_THAT(Run({"score", "--file", latin1}).status.message(), says("--file " + latin1));
+  EXPECT_THAT(Run({"tokenize", "na\xEFve"}).status.message(), says("--text"));
+  EXPECT_THAT(Run({"chat", "--system", "na\xEFve"}).status.message(), says("--system"));
+  EXPECT_TRUE(router_.requests().empty());
+}
+
 TEST_F(CliTest, ExactlyOneInput) {
   EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate"}).status));
   EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate", "--prompt", "a", "--token-ids", "1"}).status));
