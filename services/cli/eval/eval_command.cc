@@ -100,31 +100,40 @@ class Examination {
   std::vector<std::string> answers_;  // guarded by mutex_
 };
 
-absl::Status WriteAnswers(const std::string& path, const std::vector<Question>& questions,
-                          const std::vector<std::string>& answers) {
-  std::ofstream file(path, std::ios::trunc);
+absl::Status CannotWriteAnswers(const EvalFlags& flags) {
+  return absl::InvalidArgumentError(absl::StrCat("--answers ", flags.answers_file, ": cannot be written"));
+}
+
+// Opened before the first question, so that nobody waits for answers that have no place; not if there is no such flag.
+absl::StatusOr<std::ofstream> OpenAnswers(const EvalFlags& flags) {
+  std::ofstream file;
+  if (flags.answers_file.empty()) return file;
+  file.open(flags.answers_file, std::ios::trunc);
+  if (!file) return CannotWriteAnswers(flags);
+  return file;
+}
+
+absl::Status WriteAnswers(const EvalFlags& flags, const std::vector<Question>& questions,
+                          const std::vector<std::string>& answers, std::ofstream& file) {
   for (size_t i = 0; i < questions.size(); ++i) {
     const nlohmann::json line = {
         {"task", questions[i].task}, {"expected", questions[i].answer}, {"answer", answers[i]}};
     file << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
-  if (!file.flush()) return absl::InvalidArgumentError("--answers " + path + ": cannot be written");
-  return absl::OkStatus();
+  return file.flush() ? absl::OkStatus() : CannotWriteAnswers(flags);
 }
 
 absl::Status Eval(const EvalFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::vector<Question> questions, ReadQuestions(flags));
+  MOE_ASSIGN_OR_RETURN(std::ofstream answers, OpenAnswers(flags));
   Examination examination(flags, questions);
   MOE_RETURN_IF_ERROR(examination.Run());
-  if (!flags.answers_file.empty()) {
-    MOE_RETURN_IF_ERROR(WriteAnswers(flags.answers_file, questions, examination.answers()));
-  }
   if (flags.json) {
     PrintJson(examination.scores().ToJson(), /*indent=*/true);
   } else {
     PrintText(examination.scores().ToText());
   }
-  return absl::OkStatus();
+  return answers.is_open() ? WriteAnswers(flags, questions, examination.answers(), answers) : absl::OkStatus();
 }
 
 }  // namespace

@@ -282,6 +282,26 @@ TEST_F(CliTest, EvalCountsExactMatches) {
   EXPECT_EQ(json::parse(result.out)["right"], 1);
   EXPECT_EQ(json::parse(result.out)["of"], 2);
   EXPECT_TRUE(absl::IsNotFound(Run({"eval", directory_ + "/absent"}).status));
+  std::ofstream(directory_ + "/empty.jsonl") << "";
+  EXPECT_THAT(Run({"eval", directory_ + "/empty.jsonl"}).status.message(), HasSubstr("there are no questions in it"));
+}
+
+TEST_F(CliTest, EvalWritesAnswers) {
+  const std::string questions = directory_ + "/questions.jsonl";
+  const std::string answers = directory_ + "/answers.jsonl";
+  std::ofstream(questions) << R"({"task": "a", "prompt": "x", "answer": "ok"})";
+  ASSERT_TRUE(Run({"eval", questions, "--answers", answers}).status.ok());
+  const json line = json::parse(std::ifstream(answers));
+  EXPECT_EQ(line, json({{"task", "a"}, {"expected", "ok"}, {"answer", "ok\uFFFD"}}));
+  ASSERT_EQ(router_.requests().size(), 1u);
+
+  const absl::Status absent = Run({"eval", questions, "--answers", directory_ + "/absent/answers"}).status;
+  EXPECT_THAT(absent.message(), HasSubstr("--answers " + directory_ + "/absent/answers: cannot be written"));
+  EXPECT_EQ(router_.requests().size(), 1u) << "no question is asked";
+
+  const Result full = Run({"eval", questions, "--answers", "/dev/full"});
+  EXPECT_THAT(full.status.message(), HasSubstr("--answers /dev/full: cannot be written"));
+  EXPECT_THAT(full.out, HasSubstr("0 of 1")) << "the scores are printed all the same";
 }
 
 // With the true shapes: it would take minutes if it measured first.
