@@ -7,6 +7,18 @@
 #include "common/base/exceptions.h"
 #include "common/rpc/process.h"
 #include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace {
+
+// Says what went wrong, results that could not be written included, and gives the exit code.
+int Finish(absl::Status status) {
+  status.Update(moestro::OutputStatus());
+  if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
+  return moestro::ExitCode(status);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{
@@ -37,14 +49,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? moestro::kExitOk : moestro::kExitUsage;
+    return app.exit(error) == 0 ? Finish(absl::OkStatus()) : moestro::kExitUsage;
   }
   for (const moestro::Command& command : commands) {
-    if (!command.app->parsed()) continue;
-    const absl::Status status = moestro::CatchExceptions(command.run);
-    std::fflush(stdout);
-    if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
-    return moestro::ExitCode(status);
+    if (command.app->parsed()) return Finish(moestro::CatchExceptions(command.run));
   }
   return moestro::kExitUsage;
 }

@@ -37,4 +37,9 @@ void PrintText(std::string_view text) {
   std::fflush(stdout);
 }
 
+absl::Status OutputStatus() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return absl::DataLossError("stdout: cannot be written; the result is not complete");
+}
+
 }  // namespace moestro

@@ -1,6 +1,7 @@
 """What `moestro` does where its input or output fails; no node is needed."""
 
 import resource
+import subprocess
 
 import pytest
 
@@ -12,6 +13,28 @@ def test_an_exception_is_one_line(cli):
 
     result = cli("generate", "--prompt-file", "/dev/zero", check=False, preexec_fn=limit_memory)
     assert (result.returncode, result.stderr) == (3, "moestro: out of memory\n")
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "tiny"], ["inspect", "tiny", "--json"], ["--version"], ["--help"]])
+def test_results_that_cannot_be_written_are_a_failure(bin_dir, tiny_model, arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([f"{bin_dir}/moestro", *arguments], cwd=tiny_model.parent, stdout=full,
+                                stderr=subprocess.PIPE, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr == "moestro: stdout: cannot be written; the result is not complete\n"
+
+
+def test_watch_ends_when_nobody_reads(bin_dir, tmp_path):
+    # SIGPIPE stays ignored, as it is in Python and under systemd: nothing but the failed write says so.
+    watch = subprocess.Popen([f"{bin_dir}/moestro", "status", "--run-dir", str(tmp_path), "--watch", "0.1", "--json"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, restore_signals=False)
+    watch.stdout.readline()
+    watch.stdout.close()
+    try:
+        assert watch.wait(timeout=60) == 1
+    finally:
+        watch.kill()
+    assert "stdout: cannot be written" in watch.stderr.read()
 
 
 def test_chat_takes_lines_of_utf8(cli):

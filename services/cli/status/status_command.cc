@@ -76,6 +76,7 @@ absl::Status ShowStatus(const StatusFlags& flags) {
   if (flags.watch_seconds > 0) {
     Print(flags, Compare(look, nullptr));
     while (true) {
+      MOE_RETURN_IF_ERROR(OutputStatus());
       Wait(flags.watch_seconds);
       MOE_ASSIGN_OR_RETURN(Look next, TakeLook(flags));
       Print(flags, Compare(next, &look));
@@ -108,7 +109,9 @@ void AddStatusCommand(CLI::App& app, std::vector<Command>& commands) {
           "Where /metrics are, if not as node.env says: HOST:PORT of the router, with weight store, prefill and "
           "decode at the next ports; or ROLE=HOST:PORT, for each")
       ->type_name("[ROLE=]HOST:PORT");
-  command->add_option("--watch", flags->watch_seconds, "Look again every so many seconds, until Ctrl-C")
+  command
+      ->add_option("--watch", flags->watch_seconds,
+                   "Look again every so many seconds, until Ctrl-C or until nobody reads")
       ->check(CLI::Range(0.1, 86400.0))
       ->type_name("SECONDS");
   command->add_option("--timeout", flags->timeout_seconds, "Seconds after which a role that does not answer is down")
