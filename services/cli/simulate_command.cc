@@ -137,6 +137,12 @@ absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSp
   return claims;
 }
 
+// What errors name where a prompt does not fit. Several devices have one pass only.
+constexpr const char* kOneDeviceRemedy =
+    "raise gpu_memory_bytes in the hardware file, or lower --tokens, --dense-bytes, --ring-slots or --min-pass-tokens";
+constexpr const char* kRanksRemedy =
+    "raise gpu_memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
+
 // As moestro-prefill's own.
 absl::Status CheckLimits(const MemoryLimits& limits) {
   constexpr int64_t kMaxSlots = 4096;
@@ -146,6 +152,17 @@ absl::Status CheckLimits(const MemoryLimits& limits) {
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   return CheckFlagRange("--dense-bytes", limits.dense_bytes, 1, kMaxBytes);
+}
+
+absl::Status CheckRanks(const SimulateFlags& flags) {
+  if (flags.ranks == 1) return absl::OkStatus();
+  if (!flags.trace_file.empty()) {
+    return absl::InvalidArgumentError("--trace-file: the timeline is that of one device; leave out --ranks");
+  }
+  if (flags.expert_spread != 0) {
+    return absl::InvalidArgumentError("--expert-spread: for one device only; leave out --ranks");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SimulateDecode(const SimulateFlags& flags) {
@@ -160,6 +177,8 @@ absl::Status SimulateDecode(const SimulateFlags& flags) {
 absl::Status Simulate(SimulateFlags flags) {
   if (flags.decode) return SimulateDecode(flags);
   MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
+  MOE_RETURN_IF_ERROR(CheckRanks(flags));
+  flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
   if (flags.paper) flags.limits.max_experts_together = 1;  // figure 5: each expert is a module of its own
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
   const ModelSpec spec = PublishedModel(flags.model);
@@ -187,8 +206,10 @@ absl::Status Simulate(SimulateFlags flags) {
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims,
-                         CompareWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits, flags.expert_spread));
+    absl::StatusOr<nlohmann::ordered_json> compared =
+        CompareWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits, flags.expert_spread);
+    MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
+    claims = *std::move(compared);
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"prefill", rows}, {"paper", claims}}, true);
@@ -229,7 +250,7 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
                    "Of the tokens that a layer's experts get: standard deviation over mean; one device only")
       ->check(CLI::Range(0.0, 0.57));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
-  command->add_flag(
+  CLI::Option* paper = command->add_flag(
       "--paper", flags->paper,
       "Every expert a launch of its own, and the paper's figures for DeepSeek-V3 on one RTX 5090, or two; with "
       "--decode those of "
@@ -244,6 +265,11 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       ->delimiter(',')
       ->needs(decode);
   command->add_flag("--json", flags->json, "JSON");
+  for (const char* of_prompts : {"--tokens", "--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens",
+                                 "--experts-together", "--expert-spread", "--trace-file"}) {
+    command->get_option(of_prompts)->excludes(decode);
+  }
+  command->get_option("--experts-together")->excludes(paper);
   commands.push_back({command, [flags] { return Simulate(*flags); }});
 }
 

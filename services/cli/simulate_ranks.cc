@@ -127,14 +127,16 @@ absl::StatusOr<Lengths> CompareLengths(const device::HardwareSpec& hardware, con
   return lengths;
 }
 
-// What a layer with experts takes, step by step, in each of these ways.
+// What a layer with experts takes, step by step, in each of these ways. RESOURCE_EXHAUSTED if such a prompt does not
+// fit.
 absl::StatusOr<Json> LayerBreakdown(const device::HardwareSpec& hardware, const ModelSpec& spec,
                                     const MemoryLimits& limits, int64_t tokens, int ranks) {
   Json ways = Json::array();
   for (const Way& way : Ways(ranks)) {
-    MOE_ASSIGN_OR_RETURN(const Simulated simulated, Simulate(hardware, spec, limits, tokens, way));
+    const absl::StatusOr<Simulated> simulated = Simulate(hardware, spec, limits, tokens, way);
+    MOE_RETURN_IF_ERROR(Annotate(simulated.status(), way.name));
     Json steps = Json::object();
-    const std::map<std::string, double> seconds = LayerSeconds(spec, simulated.timeline);
+    const std::map<std::string, double> seconds = LayerSeconds(spec, simulated->timeline);
     for (const StepKind kind : {StepKind::kAttention, StepKind::kRoute, StepKind::kDispatch, StepKind::kExperts,
                                 StepKind::kCombine, StepKind::kSharedExpert}) {
       const auto step = seconds.find(StepName(kind));
@@ -207,11 +209,20 @@ void PrintLayerBreakdown(const Json& ways) {
 
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
   const ModelSpec spec = PublishedModel(flags.model);
-  MOE_ASSIGN_OR_RETURN(const Lengths lengths, CompareLengths(hardware, spec, flags.limits, flags.tokens, flags.ranks));
-  MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(hardware, spec, flags.limits, kPaperTokens, flags.ranks));
+  MOE_ASSIGN_OR_RETURN(Lengths lengths, CompareLengths(hardware, spec, flags.limits, flags.tokens, flags.ranks));
+  absl::StatusOr<Json> layer = LayerBreakdown(hardware, spec, flags.limits, kPaperTokens, flags.ranks);
+  if (absl::IsResourceExhausted(layer.status())) {
+    // Nobody asked for this length: shorter ones stand without it.
+    const absl::Status why = Annotate(layer.status(), "a layer with experts");
+    lengths.skipped.push_back({{"tokens", kPaperTokens}, {"why", std::string(why.message())}});
+    layer = Json::array();
+  }
+  MOE_RETURN_IF_ERROR(layer.status());
   Json claims = Json::array();
   if (flags.paper) {
-    MOE_ASSIGN_OR_RETURN(claims, CompareRanksWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits));
+    absl::StatusOr<Json> compared = CompareRanksWithPaper(hardware, PublishedModel("deepseek-v3"), flags.limits);
+    MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
+    claims = *std::move(compared);
   }
   if (flags.json) {
     PrintJson({{"hardware", hardware.name},
@@ -219,7 +230,7 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
                {"ranks", flags.ranks},
                {"prefill", lengths.rows},
                {"skipped", lengths.skipped},
-               {"layer", layer},
+               {"layer", *layer},
                {"paper", claims}},
               true);
     return absl::OkStatus();
@@ -227,7 +238,7 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
   PrintText(absl::StrFormat("%s, FP8, streamed on %d devices: %s\n", flags.model, flags.ranks, hardware.name));
   PrintRanks(lengths.rows);
   PrintSkipped(lengths.skipped);
-  PrintLayerBreakdown(layer);
+  if (!layer->empty()) PrintLayerBreakdown(*layer);
   if (flags.paper) PrintClaims(claims);
   return absl::OkStatus();
 }

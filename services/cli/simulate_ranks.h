@@ -21,7 +21,7 @@ struct SimulateRanksFlags {
 
 // Prints prompts of each length on one device and on several, with standard EP and with SmallEP, and a layer with
 // experts step by step. Lengths that do not fit the devices are skipped, each with a line that says why; if none fits,
-// that is the error.
+// that is the error. The layer is that of 20K tokens, and is skipped likewise.
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
 
 }  // namespace moestro

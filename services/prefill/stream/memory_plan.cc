@@ -23,9 +23,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slo
     return MemoryPlan{passes, pass_rows, std::min(fitting, max_slots)};
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "a streamed prefill of %d tokens needs %d bytes of device memory, even in %d passes, and %d are free; give it "
-      "more (--device-memory), fewer dense bytes (--device-dense-bytes) or shorter passes (--min-pass-tokens)",
-      rows, wanted, max_passes, limits.device_bytes));
+      "a streamed prefill of %d tokens needs %d bytes of device memory, even in %d passes, and %d are free; %s", rows,
+      wanted, max_passes, limits.device_bytes, limits.remedy));
 }
 
 }  // namespace moestro

@@ -17,6 +17,10 @@ struct MemoryLimits {
   // all weights again. 16K tokens are what 13 s of PCIe 5 x16 for DeepSeek-V3 are still worth.
   int64_t min_pass_rows = 16384;
   int64_t max_experts_together = kMaxExpertsTogether;  // experts of the ring that one launch computes
+  // What whoever set these can do where they do not suffice, as errors end with; by default the flags of
+  // moestro-prefill.
+  const char* remedy =
+      "give it more (--device-memory), fewer dense bytes (--device-dense-bytes) or shorter passes (--min-pass-tokens)";
 };
 
 struct MemoryPlan {
@@ -27,7 +31,7 @@ struct MemoryPlan {
 
 // For a prompt of `rows` rows. As few passes as possible, then as long a ring as fits beside them, from two slots (one
 // computed, one loaded) to all experts of a layer. activation_bytes(rows): of a pass. RESOURCE_EXHAUSTED says what
-// would fit.
+// is missing, and limits.remedy.
 absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slot_bytes, const MemoryLimits& limits,
                                       absl::FunctionRef<int64_t(int64_t rows)> activation_bytes);
 

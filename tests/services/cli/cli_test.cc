@@ -24,7 +24,9 @@ namespace moestro {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Answers every prompt with "ok" and an incomplete character, and remembers what it was asked.
 class FakeRouter final : public v1::Inference::Service {
@@ -534,6 +536,55 @@ TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
   EXPECT_THAT(Run({"plan", "--explain", "dslp", "--model", directory_ + "/none"}, false).status.message(),
               HasSubstr("--model"));
   EXPECT_THAT(Run({"plan", "--explain", "dslp", "--ranks", "1"}, false).status.message(), HasSubstr("--ranks"));
+}
+
+// With 6 GB a device has room for 4K tokens of DeepSeek-V3, not for the 20K of which a layer is shown.
+TEST_F(CliTest, SimulateTwoDevicesSkipsALayerThatDoesNotFit) {
+  json machine = json::parse(std::ifstream("deploy/hardware/rtx5090-epyc9355.json"));
+  machine["gpu_memory_bytes"] = 6e9;
+  const std::string path = directory_ + "/machine.json";
+  std::ofstream(path) << machine;
+  const Result result = Run({"simulate", path, "--ranks", "2", "--tokens", "4096", "--json"}, false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out.at("prefill").size(), 1u);
+  EXPECT_TRUE(out.at("layer").empty());
+  ASSERT_EQ(out.at("skipped").size(), 1u);
+  EXPECT_EQ(out["skipped"][0].at("tokens"), 20480);
+  EXPECT_THAT(Run({"simulate", path, "--ranks", "2", "--tokens", "4096"}, false).out,
+              HasSubstr("20480  skipped: a layer with experts: "));
+}
+
+// What can be changed is named as this command names it.
+TEST_F(CliTest, SimulateSaysHowAPromptWouldFit) {
+  const auto run = [&](const std::string& ranks) {
+    return Run({"simulate", "deploy/hardware/rtx5090-epyc9355.json", "--ring-slots", "4096", "--ranks", ranks}, false);
+  };
+  for (const char* ranks : {"1", "2"}) {
+    const std::string message(run(ranks).status.message());
+    EXPECT_THAT(message, HasSubstr("gpu_memory_bytes in the hardware file"));
+    EXPECT_THAT(message, HasSubstr("--tokens, --dense-bytes"));
+    EXPECT_THAT(message, Not(HasSubstr("--device")));
+  }
+}
+
+TEST_F(CliTest, SimulateRefusesFlagsThatItWouldNotHeed) {
+  const auto run = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"simulate", "deploy/hardware/rtx5090-epyc9355.json"});
+    return std::string(Run(std::move(flags), /*with_server=*/false).status.message());
+  };
+  for (const char* flag : {"--tokens", "--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens",
+                           "--experts-together", "--trace-file"}) {
+    EXPECT_THAT(run({"--decode", flag, "2"}), AllOf(HasSubstr(flag), HasSubstr("excludes")));
+  }
+  EXPECT_THAT(run({"--decode", "--expert-spread", "0.1"}), HasSubstr("excludes"));
+  EXPECT_THAT(run({"--paper", "--experts-together", "2"}), HasSubstr("excludes"));
+  const std::string trace = directory_ + "/trace.json";
+  EXPECT_THAT(run({"--ranks", "2", "--trace-file", trace}),
+              HasSubstr("--trace-file: the timeline is that of one device"));
+  EXPECT_THAT(run({"--ranks", "2", "--expert-spread", "0.1"}), HasSubstr("--expert-spread: for one device only"));
+  EXPECT_EQ(run({"--tokens", "4096", "--ranks", "1", "--trace-file", trace}), "");
+  EXPECT_TRUE(std::filesystem::exists(trace));
 }
 
 TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
