@@ -121,6 +121,11 @@ void DecodeLoop::Remove(const std::shared_ptr<TokenStream>& stream) {
   changed_.wait(lock, [&] { return std::ranges::none_of(running_, is_stream); });
 }
 
+absl::Status DecodeLoop::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void DecodeLoop::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -140,12 +145,16 @@ void DecodeLoop::Loop() {
       continue;
     }
     lock.unlock();
-    step_runner_.Run(batch);
+    absl::Status status = step_runner_.Run(batch);
     lock.lock();
+    if (status.ok()) continue;
+    failure_ = std::move(status);
+    stopping_ = true;
   }
+  const absl::Status end = failure_.ok() ? absl::UnavailableError("decode is shutting down") : failure_;
   for (const Batch* batch : {&waiting_, &running_}) {
     for (const auto& sequence : *batch) {
-      if (!sequence->ended) sequence->End(leases_, absl::UnavailableError("decode is shutting down"));
+      if (!sequence->ended) sequence->End(leases_, end);
     }
   }
   waiting_.clear();

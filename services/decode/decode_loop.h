@@ -47,6 +47,10 @@ class DecodeLoop {
   // Cancels the sequence if it still runs, and returns when the loop no longer touches its pages.
   void Remove(const std::shared_ptr<TokenStream>& stream);
 
+  // Not OK, but UNAVAILABLE, once the forward pass was lost for good: all sequences have ended with that, and every new
+  // one is refused. Thread-safe.
+  absl::Status failure() const;
+
  private:
   absl::Status Validate(const Lease& lease, const Continuation& next) const;
   absl::Status ValidateToken(int32_t id) const;
@@ -72,13 +76,14 @@ class DecodeLoop {
   // The loop's.
   bool has_device_ = false;
   std::optional<std::chrono::steady_clock::time_point> claims_since_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // In order of arrival: who came first has the first place in the batch, the first rows of a step, and the first
   // pages.
   Batch waiting_;          // guarded by mutex_
   Batch running_;          // changed under mutex_ by the loop only
   bool stopping_ = false;  // guarded by mutex_
+  absl::Status failure_;   // guarded by mutex_
   std::thread thread_;
 };
 

@@ -15,7 +15,7 @@ class ForwardPass {  // one Forward at a time
   virtual ~ForwardPass() = default;
   virtual const ModelSpec& spec() const = 0;
   virtual int64_t max_rows() const = 0;
-  // As Engine::Forward.
+  // As Engine::Forward. UNAVAILABLE if what computes is lost for good: no later pass can succeed either.
   virtual absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 };

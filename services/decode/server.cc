@@ -34,6 +34,9 @@ namespace {
 // One request holds one lease; more than this many can only be waiting for a place in the batch.
 constexpr int64_t kLeaseSlots = 256;
 
+// When the device is lost all sequences have ended: their callers only have to hear of it.
+constexpr std::chrono::seconds kFailureGrace(1);
+
 // What a killed predecessor left behind. Its name is gone for good: writers that still have it mapped write into memory
 // that nobody reads, until they see that its owner is gone.
 absl::Status RemoveDeadPools(const std::string& instance) {
@@ -136,7 +139,10 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
 
   // The clock tick: leases that nobody started, pages of dead writers, gauges.
   constexpr std::chrono::milliseconds kTick(50);
+  absl::Status failure;
   while (!termination.WaitFor(kTick)) {
+    failure = loop->failure();
+    if (!failure.ok()) break;
     metrics.lease_timeouts.Increment(rpc.ExpireLeases());
     pool->Sweep();
     metrics.Update(pool->stats(), *leases);
@@ -147,10 +153,14 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
       metrics.private_bytes.Set(static_cast<double>(*bytes));
     }
   }
-  spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
-  server->Drain(std::chrono::seconds(config.node.drain_seconds));
+  if (failure.ok()) {
+    spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
+    server->Drain(std::chrono::seconds(config.node.drain_seconds));
+  } else {
+    server->Drain(kFailureGrace);
+  }
   loop.reset();
-  return absl::OkStatus();
+  return failure;
 }
 
 }  // namespace moestro

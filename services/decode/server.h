@@ -10,7 +10,8 @@ namespace moestro {
 
 class TerminationSignal;
 
-// Runs until `termination`; the status says why it ended early. Removes the KV pool's shared memory when it returns.
+// Runs until `termination`; the status says why it ended early: UNAVAILABLE if the device is lost to this process.
+// Removes the KV pool's shared memory when it returns.
 absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination);
 
 }  // namespace moestro

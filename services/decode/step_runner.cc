@@ -11,24 +11,27 @@
 
 namespace moestro {
 
-void StepRunner::Run(const Batch& batch) {
+absl::Status StepRunner::Run(const Batch& batch) {
   const StepPlan plan = Plan(batch);
   const auto start = std::chrono::steady_clock::now();
   absl::Status status = Forward(batch, plan.rows);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (status.ok()) chunk_sizer_.Note(plan.decode_rows, plan.prompt_rows, seconds);
   metrics_.Observe(plan, batch.size(), seconds);
-  if (status.ok() || absl::IsCancelled(status)) return;
+  if (absl::IsUnavailable(status)) return status;
+  if (status.ok() || absl::IsCancelled(status)) return absl::OkStatus();
   if (batch.size() == 1) {
     batch[0]->End(leases_, std::move(status));
-    return;
+    return absl::OkStatus();
   }
   // One bad sequence must not fail its neighbours: no sequence has advanced yet, so step each alone.
   for (size_t i = 0; i < batch.size(); ++i) {
     if (plan.rows[i] == 0) continue;
     absl::Status alone = Forward(std::span(batch).subspan(i, 1), std::span(plan.rows).subspan(i, 1));
+    if (absl::IsUnavailable(alone)) return alone;
     if (!alone.ok() && !absl::IsCancelled(alone)) batch[i]->End(leases_, std::move(alone));
   }
+  return absl::OkStatus();
 }
 
 StepPlan StepRunner::Plan(const Batch& batch) {

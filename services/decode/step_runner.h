@@ -27,8 +27,8 @@ class StepRunner {
 
   // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
   // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
-  // neighbours.
-  void Run(const Batch& batch);
+  // neighbours. UNAVAILABLE if the forward pass is lost for good: the sequences have not ended then.
+  absl::Status Run(const Batch& batch);
 
  private:
   StepPlan Plan(const Batch& batch);

@@ -81,10 +81,12 @@ absl::Status CachedExperts::Allocate() {
 }
 
 absl::Status CachedExperts::NewStreams() {
-  compute_stream_.reset();
-  load_stream_.reset();
-  MOE_ASSIGN_OR_RETURN(compute_stream_, device_.NewStream("hot experts"));
+  for (device::Stream* stream : {compute_stream_.get(), load_stream_.get()}) {
+    if (stream != nullptr) (void)stream->Synchronize();  // its status has been seen
+  }
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Stream> compute, device_.NewStream("hot experts"));
   MOE_ASSIGN_OR_RETURN(load_stream_, device_.NewStream("expert loads"));
+  compute_stream_ = std::move(compute);
   return absl::OkStatus();
 }
 

@@ -48,6 +48,7 @@ class CachedExperts final : public RoutedExperts {
   CachedExperts(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, CpuExperts& cpu,
                 HotCompute& hot, device::Device& device, const Options& options, int64_t slots, int64_t slot_bytes);
   absl::Status Allocate();
+  // In place of those there are, if any: nothing is on them any more, whether there are new ones or not.
   absl::Status NewStreams();
   absl::Status RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows);
   // Puts the device's experts on its stream. Their rows follow each other, in the order of the hits.

@@ -52,8 +52,7 @@ absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef
     ++overlapped_steps_;
   }
   const absl::Status status = shared_.compute.Logits(batch.rows, lane(0).stream(), on_logits);
-  if (!status.ok()) MOE_RETURN_IF_ERROR(lane(0).Renew());
-  return status;
+  return status.ok() ? status : lane(0).Renew(status);
 }
 
 absl::Status HybridForward::RunBoth(MlaForm form, absl::FunctionRef<absl::Status()> interrupted) {

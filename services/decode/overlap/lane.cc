@@ -18,16 +18,23 @@ absl::Status InLayer(int64_t layer, const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index, int64_t max_rows) {
   MOE_ASSIGN_OR_RETURN(HandOverMemory memory, HandOverMemory::Create(shared.device, shared.spec, max_rows));
   std::unique_ptr<Lane> lane(new Lane(shared, index, std::move(memory)));
-  MOE_RETURN_IF_ERROR(lane->Renew());
+  MOE_RETURN_IF_ERROR(lane->NewStream());
   return lane;
 }
 
-absl::Status Lane::Renew() {
-  if (stream_ != nullptr) (void)stream_->Synchronize();  // its status has been seen
-  stream_.reset();
-  MOE_ASSIGN_OR_RETURN(stream_, shared_.device.NewStream(index_ == 0 ? "decode A" : "decode B"));
+absl::Status Lane::NewStream() {
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Stream> stream,
+                       shared_.device.NewStream(index_ == 0 ? "decode A" : "decode B"));
   MOE_ASSIGN_OR_RETURN(ready_, shared_.device.NewEvent());
+  stream_ = std::move(stream);
   return absl::OkStatus();
+}
+
+absl::Status Lane::Renew(const absl::Status& failure) {
+  (void)stream_->Synchronize();  // its status has been seen
+  const absl::Status renewed = NewStream();
+  if (renewed.ok()) return failure;
+  return absl::UnavailableError(absl::StrFormat("%s; the device is lost: %s", failure.message(), renewed.message()));
 }
 
 absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
@@ -37,9 +44,7 @@ absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, MlaForm for
   if (!status.ok()) shared_.failed = true;
   shared_.device_turns.Leave(index_);
   shared_.expert_turns.Leave(index_);
-  if (status.ok()) return status;
-  const absl::Status renewed = Renew();
-  return renewed.ok() ? status : renewed;
+  return status.ok() ? status : Renew(status);
 }
 
 absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted) {

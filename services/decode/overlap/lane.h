@@ -44,15 +44,16 @@ class Lane {
   static absl::StatusOr<std::unique_ptr<Lane>> Create(LaneShared& shared, int index, int64_t max_rows);
 
   // Takes the rows through all layers and returns when the device has done them. `interrupted` is asked before every
-  // layer. After an error nothing of the step is on the stream any more.
+  // layer. After an error nothing of the step is on the stream any more. UNAVAILABLE as Renew says.
   absl::Status Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted);
 
   // Puts what is handed over in a layer on the stream: x and choices; sums.
   absl::Status CopyToHost(int64_t rows);
   absl::Status CopyToDevice(int64_t rows);
-  // Waits for what is on the stream and forgets that it has failed.
-  absl::Status Renew();
+  // Waits for what is on the stream and forgets that it has failed with `failure`, which it returns. UNAVAILABLE
+  // instead if the device gives no other stream: it is lost, and every later step will fail so, too.
+  absl::Status Renew(const absl::Status& failure);
 
   device::Stream& stream() { return *stream_; }
   const HandOver& host() const { return host_; }
@@ -60,6 +61,7 @@ class Lane {
  private:
   Lane(LaneShared& shared, int index, HandOverMemory memory)
       : shared_(shared), index_(index), memory_(std::move(memory)), host_(memory_.get()) {}
+  absl::Status NewStream();
   absl::Status RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted);
   // Puts the layer on the stream, behind what is left of the one before it; num_layers: what is left of the last one.
   absl::Status LaunchLayer(int64_t layer, int64_t rows);

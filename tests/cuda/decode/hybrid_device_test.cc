@@ -83,11 +83,21 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensWhereNothingCanBePinned) {
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
-TEST_F(CudaHybridDeviceTest, AGpuThatFailsEndsTheStepWithAnError) {
-  const auto hybrid = Device().value();
-  emulation::Gpu().failing_launch = emulation::Gpu().launches + 30;
-  const DecodeOutcome outcome = Run(hybrid->forward());
-  EXPECT_FALSE(outcome.error.ok());
+// After a kernel's fault nothing works on a GPU until its process is started again: the step ends, and every later one,
+// with what makes the role end and its requests be resumed.
+TEST_F(CudaHybridDeviceTest, AGpuThatFailsIsLostInEveryStep) {
+  for (const int64_t expert_cache_bytes : {int64_t{0}, kFewExperts}) {
+    {
+      const auto hybrid = Device(expert_cache_bytes).value();
+      emulation::Gpu().failing_launch = emulation::Gpu().launches + 30;
+      for (int run = 0; run < 3; ++run) {
+        const absl::Status error = Run(hybrid->forward()).error;
+        EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+        EXPECT_THAT(error.message(), HasSubstr("cudaErrorLaunchFailure"));
+      }
+    }
+    emulation::ResetGpu();
+  }
 }
 
 TEST_F(CudaHybridDeviceTest, SaysWhyThereIsNone) {

@@ -1,13 +1,16 @@
 // Continuous batching on a device: what a sequence generates depends neither on the device, nor on its neighbours.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <future>
 #include <vector>
 
 #include "common/device/host/host_device.h"
 #include "services/decode/overlap/split.h"
 #include "tests/services/decode/decode_fixture.h"
 #include "tests/services/decode/overlap/overlap_fixture.h"
+#include "tests/support/faulty_device.h"
 
 namespace moestro {
 namespace {
@@ -33,13 +36,17 @@ class HybridLoopTest : public testing::Test {
 
   EngineNode reference_{256};
   EngineNode node_{kMaxBatch + kMaxChunk, kNanToken};
-  const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
-  HostHybrid hybrid_{*device_, node_.segment(), node_.workers(), kMaxBatch + kMaxChunk, SplitRuns};
+  const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
+  device::FaultyDevice device_{*host_};
+  HostHybrid hybrid_{device_, node_.segment(), node_.workers(), kMaxBatch + kMaxChunk, SplitRuns};
   LeaseTable leases_{node_.pool(), 64};
   MetricsRegistry registry_{"decode"};
   DecodeMetrics metrics_{registry_};
   uint64_t arrivals_ = 0;
-  DecodeLoop loop_{hybrid_.forward(), node_.pool(), leases_, metrics_,
+  DecodeLoop loop_{hybrid_.forward(),
+                   node_.pool(),
+                   leases_,
+                   metrics_,
                    {.max_batch = kMaxBatch, .chunks = {.bound_seconds = 10, .max_rows = kMaxChunk}}};
 };
 
@@ -79,6 +86,30 @@ TEST_F(HybridLoopTest, OneBadSequenceDoesNotHarmItsNeighbours) {
   const DecodeOutcome failed = Collect(*Start(bad, 10));
   EXPECT_EQ(failed.error.code(), absl::StatusCode::kInternal) << failed.error;
   EXPECT_EQ(Collect(*neighbour).ids, Alone(Prompt(1), 40).ids);
+  EXPECT_TRUE(loop_.failure().ok()) << loop_.failure();
+}
+
+// Nothing works on it any more, as on a GPU after a kernel's fault: requests end with what makes the router resume
+// them.
+TEST_F(HybridLoopTest, ADeviceThatIsLostEndsTheLoopAndItsRequestsWithUnavailable) {
+  std::promise<void> both_started;
+  device_.set_fault([&, started = both_started.get_future().share()](const std::string& operation) -> absl::Status {
+    started.wait();
+    const bool lost = hybrid_.forward().overlapped_steps() > 0;  // after a step of both
+    if (lost && (operation == "launch" || operation == "stream")) return absl::InternalError("lost: " + operation);
+    return absl::OkStatus();
+  });
+  const std::shared_ptr<TokenStream> streams[] = {Start(Prompt(0), 100), Start(Prompt(1), 100)};
+  both_started.set_value();
+  for (const auto& stream : streams) {
+    const absl::Status error = Collect(*stream).error;
+    EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable) << error;
+    EXPECT_THAT(error.message(), testing::HasSubstr("lost: launch"));
+    loop_.Remove(stream);
+  }
+  EXPECT_EQ(loop_.failure().code(), absl::StatusCode::kUnavailable);
+  const auto lease = leases_.Reserve({.tokens = Prompt(2), .max_tokens = 5, .arrival = ++arrivals_}).value();
+  EXPECT_EQ(loop_.Prompt(lease, {.max_tokens = 5}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

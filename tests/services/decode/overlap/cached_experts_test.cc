@@ -143,5 +143,22 @@ TEST_F(CachedExpertsTest, AFailureIsReportedAndNotRemembered) {
   }
 }
 
+TEST_F(CachedExpertsTest, WithoutNewStreamsEveryPassFailsUntilThereAreSome) {
+  const auto cached = Make(spec().num_experts);
+  const int64_t layer = spec().first_dense_layers;
+  Draw(3);
+  for (int pass = 0; pass < 3; ++pass) ExpectTheCpusBits(*cached, layer, 3);
+  device_.set_fault([&](const std::string& operation) -> absl::Status {
+    return operation == "copy" || operation == "stream" ? absl::InternalError("lost: " + operation) : absl::OkStatus();
+  });
+  std::vector<float> sums(static_cast<size_t>(3 * spec().hidden_size));
+  for (int pass = 0; pass < 3; ++pass) {
+    const absl::Status status = cached->Run(layer, 3, {x_.data(), choices_.data(), sums.data()});
+    EXPECT_THAT(status.message(), HasSubstr("lost: stream"));
+  }
+  device_.set_fault([](const std::string&) { return absl::OkStatus(); });
+  for (int pass = 0; pass < 3; ++pass) ExpectTheCpusBits(*cached, layer, 3);
+}
+
 }  // namespace
 }  // namespace moestro

@@ -222,6 +222,30 @@ TEST_F(HybridForwardTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
   EXPECT_THAT(seen, testing::IsSupersetOf({"copy", "event", "launch", "record", "run: attend", "run: head"}));
 }
 
+TEST_F(HybridForwardTest, ADeviceWithoutStreamsIsLostInEveryStepUntilItHasSome) {
+  device::FaultyDevice faulty(*device_);
+  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  for (const std::string broken : {"launch", "run: attend", "synchronize"}) {
+    faulty.set_fault([&](const std::string& operation) -> absl::Status {
+      return operation == broken || operation == "stream" ? absl::InternalError("lost: " + operation)
+                                                          : absl::OkStatus();
+    });
+    for (const int64_t batch : {1, 3, 1}) {
+      Logits logits;
+      const absl::Status status = Run(hybrid.forward(), Step(batch), &logits);
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(status.message(), HasSubstr("the device is lost: lost: stream"));
+    }
+    faulty.set_fault([](const std::string&) { return absl::OkStatus(); });
+    if (broken == "run: attend") {
+      Logits logits;
+      EXPECT_EQ(Run(hybrid.forward(), Step(3), &logits).code(), absl::StatusCode::kInternal)
+          << "its streams had failed";
+    }
+    ExpectTheEnginesBits(hybrid.forward(), Step(3), "after " + broken);
+  }
+}
+
 TEST_F(HybridForwardTest, AStepAllocatesNothingOnTheDevice) {
   device::FaultyDevice counting(*device_);
   HostHybrid hybrid(counting, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
