@@ -14,9 +14,9 @@ struct CudaDeviceOptions {
   int64_t memory_bytes = 0;  // that may be allocated; 0: all that is free, but for what the driver needs of it
 };
 
-// NOT_FOUND if there is no such GPU, or no driver that is new enough for the runtime; UNIMPLEMENTED if the GPU is too
-// old for the kernels, and in builds without CUDA; RESOURCE_EXHAUSTED if it has less memory free than wanted. Each says
-// what to do about it.
+// UNAVAILABLE if there is no GPU at all, or no driver that is new enough for the runtime: there may be one a moment
+// later; NOT_FOUND if there are others, but not this one; UNIMPLEMENTED if it is too old for the kernels, and in builds
+// without CUDA; RESOURCE_EXHAUSTED if it has less memory free than wanted. Each says what to do about it.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
 
 }  // namespace moestro::device

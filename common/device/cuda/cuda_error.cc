@@ -15,10 +15,11 @@ struct Meaning {
 Meaning MeaningOf(cudaError_t error) {
   using Code = absl::StatusCode;
   switch (error) {
+    // Also while the driver is being loaded, at boot or by an update: whoever cannot do without starts again later.
     case cudaErrorNoDevice:
-      return {Code::kNotFound, "no GPU is visible to this process: see nvidia-smi and CUDA_VISIBLE_DEVICES"};
+      return {Code::kUnavailable, "no GPU is visible to this process: see nvidia-smi and CUDA_VISIBLE_DEVICES"};
     case cudaErrorInsufficientDriver:
-      return {Code::kNotFound,
+      return {Code::kUnavailable,
               "there is no NVIDIA driver, or one that is older than this build's CUDA: see nvidia-smi"};
     case cudaErrorInvalidDevice:
       return {Code::kNotFound, "there are fewer GPUs: see nvidia-smi -L"};

@@ -199,7 +199,8 @@ cudaError_t cudaGetLastError() { return Sticky(); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = Gpu().count_error == 0 ? Gpu().devices : 0;
-  return static_cast<cudaError_t>(Gpu().count_error);
+  if (Gpu().count_error != 0) return static_cast<cudaError_t>(Gpu().count_error);
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return device < Gpu().devices ? Sticky() : cudaErrorInvalidDevice; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
