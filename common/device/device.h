@@ -83,6 +83,8 @@ class Device {  // thread-safe
   virtual std::string_view name() const = 0;  // "host", "sim: ...", "cuda: ..."
   virtual int64_t memory_bytes() const = 0;   // that may be allocated in all
   virtual int64_t memory_used() const = 0;
+  // That may be allocated now: others may have taken some of the rest since the device was opened, or given some back.
+  virtual int64_t memory_free() const = 0;
 
   // On a 4096-byte boundary, contents undefined. The address means nothing to the host unless the device is the host.
   // RESOURCE_EXHAUSTED says what is missing; `what` names the memory in that message.

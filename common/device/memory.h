@@ -54,6 +54,7 @@ class MemoryBudget {
 
   int64_t limit() const { return limit_; }
   int64_t used() const;
+  int64_t free() const { return limit_ - used(); }
   // RESOURCE_EXHAUSTED: "expert ring: 100 bytes of device memory wanted, 20 of 120 are free".
   absl::Status Take(int64_t bytes, const std::string& what);
   void Give(int64_t bytes);

@@ -84,6 +84,7 @@ class FaultyDevice : public Device {
   std::string_view name() const override { return device_.name(); }
   int64_t memory_bytes() const override { return device_.memory_bytes(); }
   int64_t memory_used() const override { return device_.memory_used(); }
+  int64_t memory_free() const override { return device_.memory_free(); }
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
     if (absl::Status status = fault_("allocate"); !status.ok()) return status;
     return device_.Allocate(bytes, what);

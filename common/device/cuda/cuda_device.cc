@@ -32,6 +32,17 @@ double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Memory of the current GPU.
+struct Room {
+  int64_t usable = 0;  // free, but for what the driver needs
+  int64_t total = 0;
+};
+absl::StatusOr<Room> RoomNow() {
+  size_t free = 0, total = 0;
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
+  return Room{std::max<int64_t>(static_cast<int64_t>(free) - kDriverBytes, 0), static_cast<int64_t>(total)};
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int ordinal, std::string name, int64_t memory_bytes, unsigned read_flags)
@@ -40,6 +51,11 @@ class CudaDevice final : public Device {
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
   int64_t memory_used() const override { return budget_.used(); }
+  int64_t memory_free() const override {
+    cudaSetDevice(ordinal_);
+    const absl::StatusOr<Room> room = RoomNow();
+    return room.ok() ? std::min(budget_.free(), room->usable) : budget_.free();  // whoever allocates hears of the error
+  }
 
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
     MOE_RETURN_IF_ERROR(Bind());
@@ -164,20 +180,18 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   if (gpu.major < kOldestMajor) {
     return absl::UnimplementedError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
   }
-  size_t free = 0, total = 0;
-  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
-  const int64_t usable = std::max<int64_t>(static_cast<int64_t>(free) - kDriverBytes, 0);
-  if (options.memory_bytes > usable) {
+  MOE_ASSIGN_OR_RETURN(const Room room, RoomNow());
+  if (options.memory_bytes > room.usable) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: %d bytes of device memory wanted (--device-memory), %d of %d are free", name,
-                        options.memory_bytes, usable, total));
+                        options.memory_bytes, room.usable, room.total));
   }
   // The weights are mapped read-only. Where that cannot be registered, Register says so and copies are slower.
   int reads_only = 0;
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, options.ordinal);
   const unsigned flags = reads_only != 0 ? cudaHostRegisterReadOnly : cudaHostRegisterDefault;
-  return std::make_unique<CudaDevice>(options.ordinal, name, options.memory_bytes > 0 ? options.memory_bytes : usable,
-                                      flags);
+  return std::make_unique<CudaDevice>(options.ordinal, name,
+                                      options.memory_bytes > 0 ? options.memory_bytes : room.usable, flags);
 }
 
 }  // namespace moestro::device

@@ -116,6 +116,7 @@ class SimDevice final : public Device {
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
   int64_t memory_used() const override { return budget_.used(); }
+  int64_t memory_free() const override { return budget_.free(); }
 
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
     MOE_RETURN_IF_ERROR(budget_.Take(bytes, what));

@@ -45,7 +45,7 @@ absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<Module>& modules, co
 absl::StatusOr<MemoryPlan> PlanWith(const std::vector<Module>& modules, const RankSetup& setup, const ModelSpec& spec,
                                     ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits) {
   MemoryLimits own = limits;
-  const int64_t free = setup.device->memory_bytes() - setup.device->memory_used();
+  const int64_t free = setup.device->memory_free();
   own.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
   own.min_pass_rows = std::numeric_limits<int64_t>::max();
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,

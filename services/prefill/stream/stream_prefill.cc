@@ -33,7 +33,7 @@ ScheduleOptions StreamPrefill::OptionsFor(const MemoryPlan& plan) const {
 
 absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
   MemoryLimits limits = limits_;
-  const int64_t free = device_.memory_bytes() - device_.memory_used();
+  const int64_t free = device_.memory_free();
   limits.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
                        PlanMemory(rows, spec_.num_experts, SlotBytes(ModulesOf(form)), limits,

@@ -75,6 +75,17 @@ TEST_F(CudaDeviceTest, AllMemoryButWhatTheDriverNeeds) {
   EXPECT_EQ(device->memory_bytes(), emulation::Gpu().memory_bytes - (int64_t{512} << 20));
 }
 
+TEST_F(CudaDeviceTest, WhatIsFreeIsWhatOthersLeave) {
+  const int64_t driver = int64_t{512} << 20;
+  const auto device = OpenCudaDevice({.memory_bytes = 1000}).value();
+  const Memory memory = device->Allocate(100, "a").value();
+  EXPECT_EQ(device->memory_free(), 900);
+  emulation::Gpu().memory_bytes = driver + 100 + 300;
+  EXPECT_EQ(device->memory_free(), 300);
+  emulation::Gpu().memory_bytes = driver;
+  EXPECT_EQ(device->memory_free(), 0);
+}
+
 TEST_F(CudaDeviceTest, MemoryIsBoundedAlignedAndComesBack) {
   const auto device = Open();
   const Memory small = device->Allocate(10, "a").value();

@@ -10,12 +10,17 @@
 #include <utility>
 
 #include "services/prefill/prefill_runner.h"
+#include "services/prefill/stream/cuda/activations.h"
+#include "services/prefill/stream/modules.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/engine_node.h"
 #include "tests/support/log_capture.h"
 
 namespace moestro {
 namespace {
+
+constexpr int64_t kDenseBytes = 1 << 20;
+constexpr int kTokens = 12;
 
 ModelSpec Spec() {
   ModelSpec spec = SmallSpec();
@@ -42,7 +47,7 @@ class CudaStreamingDevicesTest : public testing::Test {
   }
   static std::unique_ptr<StreamingDevices> Open(EngineNode& node, PrefillConfig config, int64_t memory_bytes) {
     config.stream.memory_bytes = memory_bytes;
-    config.stream.dense_bytes = 1 << 20;
+    config.stream.dense_bytes = kDenseBytes;
     config.stream.from_tokens = 2;
     return StreamingDevices::Create(config, node.shared_segment(), *AvailableKernels().back(), node.workers()).value();
   }
@@ -50,7 +55,8 @@ class CudaStreamingDevicesTest : public testing::Test {
   struct Result {
     SampledToken token;
     bool streamed = false;
-    int64_t devices = 0;  // that it was streamed through
+    int64_t devices = 0;     // that it was streamed through
+    int64_t ring_slots = 0;  // 0: the run could not begin
   };
   Result Run(StreamingDevices* device) {
     PrefillRunner runner(node_.engine(), node_.workers(), {.name = "unabsorbed"},
@@ -61,20 +67,21 @@ class CudaStreamingDevicesTest : public testing::Test {
                             if (device != nullptr) device->UsePool(pool);
                           }});
     PrefillJob job;
-    for (int i = 0; i < 12; ++i) job.token_ids.push_back((i + 3) * 7 % 50);
-    job.prompt_tokens = 12;
-    const KvLease lease = node_.pool().Reserve({.capacity = 12}).value();
+    for (int i = 0; i < kTokens; ++i) job.token_ids.push_back((i + 3) * 7 % 50);
+    job.prompt_tokens = kTokens;
+    const KvLease lease = node_.pool().Reserve({.capacity = kTokens}).value();
     const auto writer = node_.Writer(lease);
     Result result;
     const PrefillEvents events{.on_progress = {}, .on_streamed = [&](const StreamCounters& counters) {
                                  result.streamed = true;
                                  result.devices = counters.devices;
+                                 result.ring_slots = counters.ring_slots;
                                }};
     const auto token = runner.Run(
         job, *writer, [] { return absl::OkStatus(); }, events);
     EXPECT_TRUE(token.ok()) << token.status();
     if (token.ok()) result.token = **token;
-    EXPECT_EQ(node_.pool().ValidTokens(lease), 12);
+    EXPECT_EQ(node_.pool().ValidTokens(lease), kTokens);
     return result;
   }
 
@@ -114,6 +121,21 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenWhereNothingCanBePinned) {
     EXPECT_EQ(result.token.id, expected.token.id);
   }
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
+}
+
+// Decode, say, has come to the same GPU.
+TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
+  const auto device = Device(node_, /*memory_bytes=*/0);
+  ASSERT_NE(device, nullptr);
+  const Result before = Run(device.get());
+  ASSERT_EQ(before.ring_slots, Spec().num_experts);
+  const ModelWeights weights = BindWeights(node_.segment()).value();
+  const int64_t slot = SlotBytes(ListModules(Spec(), weights, MlaForm::kUnabsorbed, kDenseBytes));
+  const int64_t others = kDenseBytes + CudaActivations::Bytes(Spec(), CudaSizes::OfPass(kTokens));
+  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot;
+  const Result after = Run(device.get());
+  EXPECT_EQ(after.ring_slots, 3);
+  EXPECT_EQ(after.token.id, before.token.id);
 }
 
 // A decode role that was started again has another pool, and the old one's memory must go.

@@ -18,7 +18,7 @@ uint8_t* BytesOf(void* data) { return static_cast<uint8_t*>(data); }
 
 absl::Status CheckMemory(const device::Device& device, int64_t weights, int64_t pages, int64_t activations) {
   constexpr double kGiB = int64_t{1} << 30;
-  const int64_t free = device.memory_bytes() - device.memory_used();
+  const int64_t free = device.memory_free();
   if (weights + pages + activations <= free) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s has %.2f GiB free; dense weights take %.2f, the KV pool %.2f (--kv-tokens), a step's activations %.2f "

@@ -55,6 +55,7 @@ class UncountedDevice final : public device::Device {
   std::string_view name() const override { return host_->name(); }
   int64_t memory_bytes() const override { return host_->memory_bytes(); }
   int64_t memory_used() const override { return host_->memory_used(); }
+  int64_t memory_free() const override { return host_->memory_free(); }
   absl::StatusOr<device::Memory> Allocate(int64_t bytes, const std::string& what) override {
     return host_->Allocate(bytes, what);
   }
