@@ -110,5 +110,11 @@ TEST_F(CudaHybridDeviceTest, SaysWhyThereIsNone) {
   EXPECT_THAT(Device().status().message(), HasSubstr("--kv-tokens"));
 }
 
+TEST_F(CudaHybridDeviceTest, CopiesNoWeightsToAGpuThatTheBuildHasNoKernelsFor) {
+  emulation::Gpu().failing_launch = 0;
+  EXPECT_THAT(Device().status().message(), HasSubstr("--device cuda: "));
+  EXPECT_LE(emulation::Gpu().pageable_copies, 2) << "a number, to and fro";
+}
+
 }  // namespace
 }  // namespace moestro

@@ -27,8 +27,8 @@ struct CudaDecodeBackend {
   std::unique_ptr<HotCompute> hot;         // null without hot_experts
 };
 
-// Copies the dense weights to the device. Spec and weights outlive it. Errors of OpenCudaDevice, CudaDecode and
-// CudaHotCompute; UNIMPLEMENTED in builds without CUDA.
+// Copies the dense weights to the device. Spec and weights outlive it. Errors of OpenCudaDevice, CheckLaunch,
+// CudaDecode and CudaHotCompute; UNIMPLEMENTED in builds without CUDA.
 absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions& options, const ModelSpec& spec,
                                                  const ModelWeights& weights);
 
