@@ -61,7 +61,7 @@ class Event {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Host memory should be registered: else the copy may block the caller, and be slower.
+  // Host memory stays until the copy is done. It should be registered: else the copy may block the caller, and be slower.
   virtual absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status Launch(Kernel kernel) = 0;

@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
@@ -296,16 +295,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     }
     ++(host == HostMemory::kRegistered ? Gpu().pinned_copies : Gpu().pageable_copies);
   }
-  if (host == HostMemory::kRegistered) {
-    stream->Add([=] { to_device ? Write(to, from, bytes) : Read(to, from, bytes); });
-  } else if (to_device) {  // through memory of the driver's
-    const auto* data = static_cast<const uint8_t*>(from);
-    const auto staged = std::make_shared<std::vector<uint8_t>>(data, data + bytes);
-    stream->Add([=] { Write(to, staged->data(), bytes); });
-  } else {
-    stream->Add([=] { Read(to, from, bytes); });
-    stream->Wait();
-  }
+  stream->Add([=] { to_device ? Write(to, from, bytes) : Read(to, from, bytes); });
+  if (host == HostMemory::kPageable && !to_device) stream->Wait();
   return Sticky();
 }
 

@@ -1,7 +1,8 @@
 // The part of the CUDA runtime that common/device/cuda uses, over the machine: include/cuda_runtime_api.h declares it.
-// Streams are threads, so that work is done later than it is asked for, as on a GPU, and copies of registered memory
-// read their source when their turn comes. As in CUDA: a copy must lie inside of one registered piece or outside of
-// all; a kernel that fails makes every later call fail. Stricter than CUDA: cudaFree waits for nothing.
+// Streams are threads, so that work is done later than it is asked for, as on a GPU, and copies read their source when
+// their turn comes, pageable memory too, as GPUs that share the host's page tables may. As in CUDA: a copy must lie
+// inside of one registered piece or outside of all; a kernel that fails makes every later call fail. Stricter than
+// CUDA: cudaFree waits for nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "services/prefill/stream/cuda/cuda_compute.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -126,7 +125,7 @@ absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w,
   const CudaActivations& a = activations_;
   const CudaStripe& rows = pass.stripes[0];
   if (rows.position > pass.first_token) {
-    MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {pass.first_token, rows.position}, pass.latents, stream, enqueue));
+    MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {pass.first_token, rows.position}, pass.latents, stream));
   }
   MOE_RETURN_IF_ERROR(enqueue([pass, w](cuda::Stream native) { return ProjectDown(pass, w, native); }));
   int64_t loaded = -1;  // the part whose latents are on the device
@@ -136,7 +135,7 @@ absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w,
         enqueue([pass, w, heads](cuda::Stream native) { return ProjectQueries(pass, w, heads, native); }));
     for (int64_t token = 0; token < pass.first_token; token += a.part_tokens) {
       const IndexRange tokens{token, std::min(token + a.part_tokens, pass.first_token)};
-      if (loaded != token) MOE_RETURN_IF_ERROR(LoadLatents(step.layer, tokens, a.earlier, stream, enqueue));
+      if (loaded != token) MOE_RETURN_IF_ERROR(LoadLatents(step.layer, tokens, a.earlier, stream));
       loaded = token;
       const KvPart part{a.earlier, tokens.begin, tokens.size(), /*is_first=*/token == 0, /*is_last=*/false};
       MOE_RETURN_IF_ERROR(
@@ -150,18 +149,20 @@ absl::Status CudaCompute::Attention(const Step& step, const AttentionWeights& w,
   return enqueue([pass, w](cuda::Stream native) { return AddOutput(pass, w, native); });
 }
 
-// One copy, not one a page: each would wait for an expert's that is on the bus.
-absl::Status CudaCompute::LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream,
-                                      Enqueue enqueue) const {
-  const auto gathered = std::make_shared<std::vector<uint16_t>>(tokens.size() * spec_.kv_dim());
+// One copy, not one a page: each would wait for an expert's that is on the bus. What is gathered for it is not pinned,
+// so the stream may read it as late as its turn comes; kept until then, for every part of a layer, it would be as large
+// as the prefix.
+absl::Status CudaCompute::LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const {
+  std::vector<uint16_t> gathered(tokens.size() * spec_.kv_dim());
   for (int64_t begin = tokens.begin; begin < tokens.end; begin += kPageTokens) {
     const int64_t end = std::min(begin + kPageTokens, tokens.end);
     std::copy_n(run_.pages[run_.rows[0].sequence].Token(layer, begin), (end - begin) * spec_.kv_dim(),
-                gathered->data() + (begin - tokens.begin) * spec_.kv_dim());
+                gathered.data() + (begin - tokens.begin) * spec_.kv_dim());
   }
-  MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(to), BytesOf(gathered->data()), std::ssize(*gathered) * kBf16Bytes));
-  // The stream's next work keeps the memory until it has been copied.
-  return enqueue([gathered](cuda::Stream) { return absl::OkStatus(); });
+  const absl::Status copied =
+      stream.CopyToDevice(BytesOf(to), BytesOf(gathered.data()), std::ssize(gathered) * kBf16Bytes);
+  const absl::Status done = stream.Synchronize();
+  return copied.ok() ? done : copied;
 }
 
 absl::Status CudaCompute::Store(const Step& step, device::Stream& stream) {

@@ -2,7 +2,8 @@
 // model of one. Attention is un-absorbed whatever form the run names; results agree with the engine's to the tolerance
 // between devices, not to the bit.
 //
-// Within a pass the host never waits for the device: which experts were chosen is known on the device only.
+// Within a pass the host waits for the device only where tokens before it are copied there: which experts were chosen
+// is known on the device only.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +49,8 @@ class CudaCompute final : public StreamCompute {
 
   CudaPass PassOf(const Step& step) const;
   absl::Status Attention(const Step& step, const AttentionWeights& w, device::Stream& stream, Enqueue enqueue);
-  // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim].
-  absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream,
-                           Enqueue enqueue) const;
+  // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim]. Returns when they are there.
+  absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const;
 
   device::Device& device_;
   const ModelSpec& spec_;
