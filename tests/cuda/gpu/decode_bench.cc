@@ -3,6 +3,7 @@
 // Writes DIR/decode.json and DIR/decode.md.
 //   cuda_decode_bench --out DIR
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -84,10 +85,14 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
       .max_rows = kSequences, .max_sequences = kSequences, .kv_pages = kSequences * Sequences::PagesOf(kLong)};
   MOE_ASSIGN_OR_RETURN(const auto compute, CudaDecode::Create(device, spec, weights, options));
   size_t cut = 1;
-  MOE_ASSIGN_OR_RETURN(
-      const auto forward,
-      HybridForward::Create(spec, device, *compute, experts,
-                            {.max_rows = kSequences, .split = [&cut](const CheckedBatch&) { return cut; }}));
+  std::vector<std::atomic<bool>> chosen(static_cast<size_t>(spec.num_experts));  // in any step
+  const auto note_chosen = [&chosen](int64_t, int64_t, std::span<const ExpertChoice> choices) {
+    for (const ExpertChoice& choice : choices) chosen[static_cast<size_t>(choice.expert)] = true;
+  };
+  MOE_ASSIGN_OR_RETURN(const auto forward, HybridForward::Create(spec, device, *compute, experts,
+                                                                 {.max_rows = kSequences,
+                                                                  .split = [&cut](const CheckedBatch&) { return cut; },
+                                                                  .on_routing = note_chosen}));
   MOE_ASSIGN_OR_RETURN(const CostModel costs, MeasureCosts(*forward, kSequences));
   const LayerTimes layer = costs.At(1);
   nlohmann::json report{{"gpu", std::string(device.name())},
@@ -123,6 +128,12 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
                               {"overlap_ratio", together / overlapped},
                               {"throughput_of_one_sequence", 2 * one / overlapped}});
   }
+  // Times of steps that all take the same experts would be those of caches.
+  const int64_t different = std::ranges::count_if(chosen, [](const std::atomic<bool>& taken) { return taken.load(); });
+  if (different <= spec.experts_per_token) {
+    return absl::InternalError("all tokens have taken the same experts: the weights make no sense");
+  }
+  report["different_experts"] = different;
   return report;
 }
 

@@ -29,38 +29,43 @@ inline ModelSpec DeepSeekV3Layers(int64_t layers) {
   return spec;
 }
 
-// Random weights laid out as in a segment; all layers are the same one.
+// Random weights laid out as in a segment; all layers are the same one. Of such sizes that everything stays finite and
+// tokens go to different experts: what is read depends on that.
 class HostWeights {
  public:
   explicit HostWeights(const ModelSpec& spec) : memory_(kHostBytes) {
     std::mt19937 random(1);
     for (uint8_t& code : codes_) code = static_cast<uint8_t>(random() % 0x7f | (random() & 0x80));  // no NaN
-    std::normal_distribution<float> normal(0, 0.02f);
-    for (float& number : floats_) number = normal(random);
+    std::normal_distribution<float> normal(0, 1);
+    for (uint16_t& number : embeddings_) number = ToBf16(normal(random));
+    for (float& number : norms_) number = 1 + 0.1f * normal(random);
+    for (float& number : router_) number = 0.02f * normal(random);  // logits of about 1.7
+    // Codes are about 100 (root mean square), so weights are about 0.02.
+    for (float& number : scales_) number = 2e-4f * (1 + 0.1f * normal(random));
 
     const int64_t hidden = spec.hidden_size, heads = spec.num_heads;
     LayerWeights layer;
     AttentionWeights& a = layer.attention;
-    a.input_norm = Floats(hidden);
+    a.input_norm = Floats(norms_, hidden);
     a.q_a = Linear(spec.q_lora_rank, hidden);
-    a.q_a_norm = Floats(spec.q_lora_rank);
+    a.q_a_norm = Floats(norms_, spec.q_lora_rank);
     a.q_b = Linear(heads * spec.qk_head_dim(), spec.q_lora_rank);
     a.kv_a = Linear(spec.kv_dim(), hidden);
-    a.kv_a_norm = Floats(spec.kv_lora_rank);
+    a.kv_a_norm = Floats(norms_, spec.kv_lora_rank);
     a.kv_b = Linear(heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
     a.key_transposed = Linear(heads * spec.kv_lora_rank, spec.qk_nope_head_dim);
     a.o = Linear(hidden, heads * spec.v_head_dim);
     FeedForwardWeights& f = layer.feed_forward;
-    f.norm = Floats(hidden);
-    f.router = Floats(spec.num_experts * hidden);
-    f.bias = Floats(spec.num_experts);
+    f.norm = Floats(norms_, hidden);
+    f.router = Floats(router_, spec.num_experts * hidden);
+    f.bias = Floats(router_, spec.num_experts);
     f.always = Mlp(hidden, spec.shared_intermediate_size());
     for (int64_t e = 0; e < kDistinctExperts; ++e) f.experts.push_back(Mlp(hidden, spec.moe_intermediate_size));
     for (int64_t e = kDistinctExperts; e < spec.num_experts; ++e) f.experts.push_back(f.experts[e % kDistinctExperts]);
     weights.layers.assign(static_cast<size_t>(spec.num_layers), layer);
-    weights.final_norm = Floats(hidden);
+    weights.final_norm = Floats(norms_, hidden);
     weights.head = Linear(spec.vocab_size, hidden);
-    weights.embedding = reinterpret_cast<const uint16_t*>(Take(codes_, spec.vocab_size * hidden * 2));
+    weights.embedding = reinterpret_cast<const uint16_t*>(Take(embeddings_, spec.vocab_size * hidden * 2));
   }
 
   const uint8_t* data() const { return memory_.data(); }
@@ -79,11 +84,13 @@ class HostWeights {
     next_ = RoundUp(next_ + bytes, kTensorAlignment);
     return data;
   }
-  const float* Floats(int64_t count) { return reinterpret_cast<const float*>(Take(floats_, count * 4)); }
+  const float* Floats(const std::vector<float>& pattern, int64_t count) {
+    return reinterpret_cast<const float*>(Take(pattern, count * 4));
+  }
   PackedMatrix Linear(int64_t rows, int64_t cols) {
     PackedMatrix matrix{.dtype = DType::kF8E4M3, .rows = rows, .cols = cols};
     matrix.data = Take(codes_, PackedBytes(matrix.dtype, rows, cols));
-    matrix.scales = reinterpret_cast<const float*>(Take(floats_, TensorScaleBytes(rows, cols)));
+    matrix.scales = reinterpret_cast<const float*>(Take(scales_, TensorScaleBytes(rows, cols)));
     return matrix;
   }
   MlpWeights Mlp(int64_t hidden, int64_t width) {
@@ -93,7 +100,10 @@ class HostWeights {
   AlignedMemory memory_;
   int64_t next_ = 0;
   std::vector<uint8_t> codes_ = std::vector<uint8_t>((1 << 20) + 64);
-  std::vector<float> floats_ = std::vector<float>((1 << 18) + 16);
+  std::vector<uint16_t> embeddings_ = std::vector<uint16_t>((1 << 19) + 32);
+  std::vector<float> norms_ = std::vector<float>((1 << 13) + 16);
+  std::vector<float> router_ = std::vector<float>((1 << 18) + 16);
+  std::vector<float> scales_ = std::vector<float>((1 << 16) + 16);
 };
 
 }  // namespace moestro
