@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -14,38 +15,7 @@ namespace {
 constexpr int64_t kDevice = 0;
 constexpr int64_t kWish = 1;
 
-struct flock Range(short type, int64_t byte) {
-  struct flock range = {};
-  range.l_type = type;
-  range.l_whence = SEEK_SET;
-  range.l_start = byte;
-  range.l_len = 1;
-  return range;
-}
-
 }  // namespace
-
-namespace internal {
-
-// Locks of the open file, not of the process: two of one process exclude each other, and any thread may let go.
-LockFile::~LockFile() { close(descriptor_); }
-
-bool LockFile::TryLock(int64_t byte) {
-  struct flock range = Range(F_WRLCK, byte);
-  return fcntl(descriptor_, F_OFD_SETLK, &range) == 0;
-}
-
-void LockFile::Unlock(int64_t byte) {
-  struct flock range = Range(F_UNLCK, byte);
-  fcntl(descriptor_, F_OFD_SETLK, &range);
-}
-
-bool LockFile::IsLocked(int64_t byte) const {
-  struct flock range = Range(F_WRLCK, byte);
-  return fcntl(descriptor_, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
-}
-
-}  // namespace internal
 
 absl::StatusOr<std::unique_ptr<LentDevice>> LentDevice::Lend(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -4,33 +4,14 @@
 //   byte 1  the owner's wish: it has work, and the borrower shall give the device back
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/platform/lock_file.h"
 
 namespace moestro {
-
-namespace internal {
-// Closes the file, and so lets go of its locks.
-class LockFile {
- public:
-  explicit LockFile(int descriptor) : descriptor_(descriptor) {}
-  ~LockFile();
-  LockFile(const LockFile&) = delete;
-  LockFile& operator=(const LockFile&) = delete;
-
-  bool TryLock(int64_t byte);
-  void Unlock(int64_t byte);
-  // By another one.
-  bool IsLocked(int64_t byte) const;
-
- private:
-  const int descriptor_;
-};
-}  // namespace internal
 
 class LentDevice {  // the owner's side, for one thread
  public:
@@ -46,7 +27,7 @@ class LentDevice {  // the owner's side, for one thread
   LentDevice(std::string path, int descriptor) : path_(std::move(path)), file_(descriptor) {}
 
   const std::string path_;
-  internal::LockFile file_;
+  LockFile file_;
   bool claimed_ = false;
 };
 
@@ -61,7 +42,7 @@ class DeviceLoan {  // the borrower's side: has the device until destruction. Th
   explicit DeviceLoan(int descriptor) : file_(descriptor) {}  // for Borrow
 
  private:
-  internal::LockFile file_;
+  LockFile file_;
 };
 
 }  // namespace moestro

@@ -43,7 +43,8 @@ class SectionConfig : public CLI::ConfigTOML {
 
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--run-dir", options.run_dir, "Directory of the node's unix sockets; the same for all roles");
+  app.add_option("--run-dir", options.run_dir,
+                 "Directory of the node's unix sockets; the same for all roles, and no other node's");
   app.add_option("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
   app.add_option("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
   app.add_option("--log-level", options.log.level, "trace, debug, info, warn, error or off");

@@ -3,20 +3,30 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 
+#include <string_view>
 #include <utility>
 
+#include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/health_rpc.h"
+#include "common/rpc/socket_lock.h"
 
 namespace moestro {
 
 struct RpcServer::Impl {
   explicit Impl(const std::vector<std::string>& names) : health(names) {}
 
-  HealthRpc health;  // outlives the server
+  HealthRpc health;                                // outlives the server
+  std::vector<std::unique_ptr<SocketLock>> locks;  // they too: with the server goes its socket
   std::unique_ptr<grpc::Server> server;
   std::vector<int> ports;
 };
+
+namespace {
+
+constexpr std::string_view kUnix = "unix:";
+
+}  // namespace
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RpcServer::~RpcServer() { Drain(std::chrono::milliseconds(0)); }
@@ -35,6 +45,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   auto impl = std::make_unique<Impl>(names);
   impl->ports.resize(addresses.size());
   for (size_t i = 0; i < addresses.size(); ++i) {
+    if (addresses[i].starts_with(kUnix)) {
+      MOE_ASSIGN_OR_RETURN(impl->locks.emplace_back(), SocketLock::Take(addresses[i].substr(kUnix.size())));
+    }
     builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(), &impl->ports[i]);
   }
   builder.RegisterService(&impl->health);
@@ -45,7 +58,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   if (impl->server == nullptr) return absl::UnavailableError("cannot listen on " + listed + ": is it in use?");
   std::unique_ptr<RpcServer> result(new RpcServer(std::move(impl)));
   for (size_t i = 0; i < addresses.size(); ++i) {
-    const bool is_unix = addresses[i].starts_with("unix:");
+    const bool is_unix = addresses[i].starts_with(kUnix);
     if (is_unix) result->impl_->ports[i] = 0;
     if (!is_unix && result->impl_->ports[i] == 0) return absl::UnavailableError("cannot listen on " + addresses[i]);
   }

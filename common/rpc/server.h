@@ -24,7 +24,8 @@ struct NamedService {
 class RpcServer {
  public:
   // addresses: "unix:/path" or "host:port" (port 0 = any). The services must outlive the server. Health starts as
-  // NOT_SERVING. UNAVAILABLE names the address that cannot be bound.
+  // NOT_SERVING. UNAVAILABLE names the address that cannot be bound; a unix socket on which another server listens is
+  // left to it.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::vector<std::string>& addresses,
                                                           const std::vector<NamedService>& services);
   ~RpcServer();
