@@ -105,7 +105,8 @@ absl::StatusOr<struct stat> Stat(int fd, const std::string& name) {
   return info;
 }
 
-// UnlinkIfUnused locks before it unlinks, so whoever holds a lock and sees the name still linked keeps it.
+// UnlinkIfUnused and UnlinkOrphan lock before they unlink, so whoever holds a lock and sees the name still linked keeps
+// it.
 absl::Status CheckLinked(int fd, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
   if (info.st_nlink == 0) return absl::NotFoundError(absl::StrCat("shared memory ", name, " was just removed"));
@@ -275,6 +276,17 @@ absl::Status SharedMemory::Unlink(const std::string& name) {
   if (shm_unlink(name.c_str()) != 0 && errno != ENOENT)
     return ErrnoStatus(errno, absl::StrCat(name, ": cannot unlink"));
   return absl::OkStatus();
+}
+
+absl::Status SharedMemory::UnlinkOrphan(const std::string& name) {
+  absl::StatusOr<int> fd = OpenDescriptor(name, bip::read_write);
+  if (absl::IsNotFound(fd.status())) return absl::OkStatus();
+  MOE_RETURN_IF_ERROR(fd);
+  const absl::Cleanup close_fd = [&] { close(*fd); };
+  const absl::Status owned = TakeOwnerLock(*fd, name);
+  if (absl::IsNotFound(owned)) return absl::OkStatus();  // Removed meanwhile; the name may be a newer object's by now.
+  MOE_RETURN_IF_ERROR(owned);
+  return Unlink(name);
 }
 
 absl::StatusOr<bool> SharedMemory::UnlinkIfUnused(const std::string& name) {

@@ -52,6 +52,10 @@ class SharedMemory {
   // Removes a name; existing mappings live on. OK if it was not there.
   static absl::Status Unlink(const std::string& name);
 
+  // Removes `name` unless an owner lives, which is FAILED_PRECONDITION; users may have it mapped. OK if it was not
+  // there. Safe against a concurrent Create or Adopt: either it fails, or the name stays.
+  static absl::Status UnlinkOrphan(const std::string& name);
+
   // Removes `name` unless an owner lives or someone has it mapped; true if it did. Safe against a concurrent Create,
   // Adopt or Open: either they fail, or the name stays.
   static absl::StatusOr<bool> UnlinkIfUnused(const std::string& name);

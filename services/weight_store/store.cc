@@ -101,10 +101,6 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
   MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(config_.node.instance) + "weights."));
   for (const SharedMemory::Listing& object : found) {
     next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
-    if (object.owner_alive) {
-      return absl::UnavailableError("instance '" + config_.node.instance + "' already has a weight store (it owns " +
-                                    object.name + "); choose another --instance");
-    }
     if (writer_ == nullptr) {
       absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted =
           SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
@@ -116,8 +112,14 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
       }
       spdlog::info("{} cannot be adopted: {}", object.name, std::string(adopted.status().message()));
     }
-    spdlog::info("removing {}", object.name);
-    MOE_RETURN_IF_ERROR(SharedMemory::Unlink(object.name));
+    // Not asked of the listing: another store may have adopted it since, or begun to create it.
+    const absl::Status removed = SharedMemory::UnlinkOrphan(object.name);
+    if (absl::IsFailedPrecondition(removed)) {
+      return absl::UnavailableError("instance '" + config_.node.instance + "' already has a weight store (it owns " +
+                                    object.name + "); choose another --instance");
+    }
+    MOE_RETURN_IF_ERROR(removed);
+    spdlog::info("removed {}", object.name);
   }
   return absl::OkStatus();
 }

@@ -117,6 +117,14 @@ def test_second_process_on_the_same_run_dir_is_refused(node, role, instance):
     assert node.generate("still here", 2, ignore_eos=True)[0]
 
 
+def test_second_store_of_an_instance_leaves_the_segment_alone(node, tmp_path):
+    before = node.shared_memory()
+    second = subprocess.run([node.command("weight_store")[0], "--run-dir", tmp_path, "--instance", node.instance,
+                             "--model", node.model], capture_output=True, text=True, timeout=30)
+    assert second.returncode == 3 and "--instance" in second.stdout + second.stderr, second.stderr
+    assert node.shared_memory() == before
+
+
 def test_wrong_flags_are_usage_errors(bin_dir):
     for binary, flags, word in [
         ("moestro-decode", ["--max-batch", "0"], "--max-batch"),

@@ -230,6 +230,22 @@ TEST(SharedMemoryTest, UnlinkIfUnusedSparesTheLiving) {
   EXPECT_TRUE(Find(name).name.empty());
 }
 
+TEST(SharedMemoryTest, UnlinkOrphanSparesALivingOwner) {
+  const TestName name("orphan");
+  EXPECT_TRUE(SharedMemory::UnlinkOrphan(name).ok()) << "nothing to remove is fine";
+  absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 1000);
+  const SharedMemory user = SharedMemory::OpenReadOnly(name).value();
+  EXPECT_EQ(SharedMemory::UnlinkOrphan(name).code(), absl::StatusCode::kFailedPrecondition);
+  owner = SharedMemory();
+  owner = SharedMemory::Adopt(name);
+  EXPECT_EQ(SharedMemory::UnlinkOrphan(name).code(), absl::StatusCode::kFailedPrecondition)
+      << "a successor is an owner";
+  EXPECT_EQ(Find(name).bytes, 1000);
+  owner = SharedMemory();
+  EXPECT_TRUE(SharedMemory::UnlinkOrphan(name).ok()) << "users do not matter";
+  EXPECT_TRUE(Find(name).name.empty());
+}
+
 TEST(SharedMemoryTest, UnfinishedObjectIsNotOpenedButCanBeRemoved) {
   const TestName name("unfinished");
   const int fd = shm_open(name.str().c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
