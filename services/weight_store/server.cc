@@ -10,6 +10,7 @@
 
 #include "common/base/status.h"
 #include "common/platform/process_memory.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
@@ -19,6 +20,8 @@
 
 namespace moestro {
 namespace {
+
+static_assert(kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes, "a reply holds documents and little else");
 
 v1::DescribeReply Describe(const WeightStore& store) {
   v1::DescribeReply reply;

@@ -5,8 +5,19 @@
 
 #include "common/base/status.h"
 #include "common/rpc/flag_check.h"
+#include "common/text/utf8.h"
+#include "services/weight_store/checkpoint/quoted.h"
 
 namespace moestro {
+namespace {
+
+// The name, and errors that name files, go to the other roles in messages that hold nothing but UTF-8.
+absl::Status CheckUtf8(const std::string& flag, const std::string& text, const std::string& remedy) {
+  if (!FindInvalidUtf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(flag + " " + Printable(text) + ": not UTF-8; " + remedy);
+}
+
+}  // namespace
 
 absl::Status ValidateStoreConfig(StoreConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
@@ -19,8 +30,9 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
                                       ": not a directory; give the one that holds config.json");
   }
   config.model_dir = directory.string();
+  MOE_RETURN_IF_ERROR(CheckUtf8("--model", config.model_dir, "rename the directory"));
   if (config.model_name.empty()) config.model_name = directory.filename().string();
-  return absl::OkStatus();
+  return CheckUtf8("--model-name", config.model_name, "choose another name");
 }
 
 }  // namespace moestro

@@ -189,6 +189,7 @@ CASES = {
     "another kind of tokenizer": (lambda m: edit_json(m / "tokenizer.json", lambda t: t["model"].update(type="Unigram")), "tokenizer.json"),
     "tokenizer has more ids than the model": (edit_config(vocab_size=100), "vocab_size"),
     "only GGUF": (lambda m: (unlink("*.safetensors*")(m), (m / "model.gguf").write_bytes(b"GGUF")), "GGUF"),
+    "chat template is not UTF-8": (lambda m: (m / "chat_template.jinja").write_bytes(b"caf\xe9"), "chat_template.jinja"),
     "only pickles": (lambda m: (unlink("*.safetensors*")(m), (m / "pytorch_model.bin").write_bytes(b"x")), "safetensors"),
 }
 
@@ -208,3 +209,15 @@ def test_malformed(name, bin_dir, tiny_model, tmp_path):
     assert len(lines) == 1, result.stderr
     assert word in lines[0], lines[0]
     assert not [n for n in os.listdir("/dev/shm") if n.startswith(f"moestro.bad{os.getpid()}.")]
+
+
+@pytest.mark.parametrize("flag", ["--model", "--model-name"])
+def test_names_that_are_not_utf8(flag, bin_dir, tiny_model, tmp_path):
+    """No other role could read a message with such a name, or with an error that has such a path in it."""
+    flags = ["--model", tiny_model, "--model-name", b"caf\xe9"]
+    if flag == "--model":
+        flags = ["--model", os.fsencode(tmp_path) + b"/caf\xe9"]
+        shutil.copytree(os.fsencode(tiny_model), flags[1])
+    result = subprocess.run([f"{bin_dir}/moestro-weight-store", *flags, "--run-dir", tmp_path / "run",
+                             "--instance", f"bad{os.getpid()}"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and f"{flag} " in result.stderr and "caf\\xe9: not UTF-8" in result.stderr, result.stderr

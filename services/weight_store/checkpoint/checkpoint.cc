@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/utf8.h"
 #include "services/weight_store/checkpoint/file.h"
 #include "services/weight_store/checkpoint/json.h"
 #include "services/weight_store/checkpoint/quoted.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kSingleName[] = "model.safetensors";
+constexpr char kChatTemplateName[] = "chat_template.jinja";
 // The largest published settings files (tokenizers, indexes of 150,000 tensors) have some 30 MB.
 constexpr int64_t kMaxDocumentBytes = int64_t{256} << 20;
 
@@ -39,8 +41,26 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
   MOE_ASSIGN_OR_RETURN(documents.generation_config_json, ReadOptional(Join(dir, "generation_config.json")));
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_json, ReadOptional(Join(dir, "tokenizer.json")));
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_config_json, ReadOptional(Join(dir, "tokenizer_config.json")));
-  MOE_ASSIGN_OR_RETURN(documents.chat_template_jinja, ReadOptional(Join(dir, "chat_template.jinja")));
+  MOE_ASSIGN_OR_RETURN(documents.chat_template_jinja, ReadOptional(Join(dir, kChatTemplateName)));
   return documents;
+}
+
+// What the other roles could not be told.
+absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::string& dir) {
+  const size_t bytes = documents.config_json.size() + documents.generation_config_json.size() +
+                       documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
+                       documents.chat_template_jinja.size();
+  if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer.json and chat template have ", bytes,
+                                                   " bytes together, more than the ", kMaxDocumentsBytes,
+                                                   " that the router can be sent"));
+  }
+  // The others are JSON, whose parser sees to it.
+  if (const auto offset = FindInvalidUtf8(documents.chat_template_jinja)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Join(dir, kChatTemplateName), ": not UTF-8 at byte ", *offset, "; convert it"));
+  }
+  return absl::OkStatus();
 }
 
 // Why a directory without an index and without model.safetensors cannot be opened.
@@ -118,6 +138,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   const bool has_index = !index.empty() || std::filesystem::exists(index_path, error);
   if (!has_index && !std::filesystem::exists(Join(dir, kSingleName), error)) return ExplainNoWeights(dir);
   MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadDocuments(dir));
+  MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, dir));
   if (has_index) {
     MOE_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(index, index_path));
     MOE_RETURN_IF_ERROR(Annotate(checkpoint.OpenShards(ShardNames(map)), kIndexName));

@@ -14,6 +14,9 @@
 
 namespace moestro {
 
+// Of all documents together: what the other roles need of them comes in one message (common/rpc/channel.h).
+inline constexpr int64_t kMaxDocumentsBytes = int64_t{60} << 20;
+
 struct TensorRef {
   int shard = 0;                     // index into Checkpoint::shards()
   const TensorInfo* info = nullptr;  // owned by that shard, valid as long as the checkpoint
@@ -26,7 +29,8 @@ class Checkpoint {
   // the directory must hold a single model.safetensors.
   // NOT_FOUND: the directory, config.json, weights or a shard are not there. UNIMPLEMENTED: only pickle files or only
   // GGUF. INVALID_ARGUMENT: a malformed file, a shard name that is not a plain *.safetensors file name, a mapped tensor
-  // that its shard lacks, a tensor in two shards. Other errors come from the system. Messages name file and tensor.
+  // that its shard lacks, a tensor in two shards, documents too large or not UTF-8. Other errors come from the system.
+  // Messages name file and tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
   // nullptr when the checkpoint has no such tensor.

@@ -83,6 +83,24 @@ TEST_F(CheckpointOpen, DocumentsAreGivenOutUnchanged) {
   EXPECT_EQ(checkpoint->documents().chat_template_jinja, "j\n");
 }
 
+TEST_F(CheckpointOpen, DocumentsFitOneMessage) {
+  dir_.Write("model.safetensors", OneTensor("a").Build());
+  const std::string tokenizer = dir_.Write("tokenizer.json", "");
+  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the others
+  std::filesystem::resize_file(tokenizer, most);
+  EXPECT_TRUE(Open().ok());
+  dir_.Write("tokenizer_config.json", "x");
+  ExpectError(Open().status(), kInvalid, {dir_.path(), "tokenizer.json", std::to_string(kMaxDocumentsBytes + 1)});
+}
+
+TEST_F(CheckpointOpen, ChatTemplateIsUtf8) {
+  dir_.Write("model.safetensors", OneTensor("a").Build());
+  dir_.Write("chat_template.jinja", "caf\xc3\xa9");
+  EXPECT_TRUE(Open().ok());
+  dir_.Write("chat_template.jinja", "caf\xe9");
+  ExpectError(Open().status(), kInvalid, {"chat_template.jinja: not UTF-8 at byte 3"});
+}
+
 TEST_F(CheckpointOpen, UnmappedTensorsWarn) {
   SafetensorsBuilder two = OneTensor("a");
   two.Add("extra", "F32", {3});
