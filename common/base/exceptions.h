@@ -4,19 +4,23 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 namespace moestro {
 
-// What `work` returns. RESOURCE_EXHAUSTED if it throws for want of memory, INTERNAL with the exception's text if it
-// throws anything else.
+// What `work` returns. RESOURCE_EXHAUSTED if it throws for want of memory or of threads, INTERNAL with the exception's
+// text if it throws anything else.
 inline absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) return absl::ResourceExhaustedError(error.what());
+    return absl::InternalError("exception: " + std::string(error.what()));
   } catch (const std::exception& exception) {
     return absl::InternalError("exception: " + std::string(exception.what()));
   } catch (...) {

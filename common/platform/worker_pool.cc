@@ -9,6 +9,8 @@
 #include <chrono>
 #include <limits>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -180,14 +182,23 @@ WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>(
     const bool lent = worker >= options.threads;
     std::vector<int> cpus = (lent ? lent_cpus : own_cpus)[static_cast<size_t>(domain)];
     if (lent && cpus.empty()) cpus = options.lent_cpus;  // what it inherits are the process's own
-    state.threads.emplace_back([&state, cpus = std::move(cpus), domain, worker] {
-      const ScopedAffinity pinned(cpus);
-      state.WorkerLoop(domain, worker);
-    });
+    try {
+      state.threads.emplace_back([&state, cpus = std::move(cpus), domain, worker] {
+        const ScopedAffinity pinned(cpus);
+        state.WorkerLoop(domain, worker);
+      });
+    } catch (const std::system_error& error) {
+      EndThreads();
+      throw std::system_error(error.code(), "cannot start " + std::to_string(state.worker_count) +
+                                                " threads; allow more (ulimit -u, or the container's pids limit) or "
+                                                "give fewer as --threads");
+    }
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { EndThreads(); }
+
+void WorkerPool::EndThreads() {
   state_->stop.store(true, std::memory_order_release);
   SetActiveThreads(threads());  // wakes those that are parked
   state_->published_run.fetch_add(1, std::memory_order_release);

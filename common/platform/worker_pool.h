@@ -22,6 +22,7 @@ class WorkerPool {
     // as above), inactive until SetActiveThreads.
     std::vector<int> lent_cpus = {};
   };
+  // Throws std::system_error, which CatchExceptions makes RESOURCE_EXHAUSTED, when the system has not so many threads.
   explicit WorkerPool(const Options& options);
   explicit WorkerPool(int threads) : WorkerPool(Options{.threads = threads}) {}  // in one domain
   ~WorkerPool();
@@ -56,6 +57,8 @@ class WorkerPool {
   [[nodiscard]] ScopedAffinity PinCaller() const;
 
  private:
+  void EndThreads();
+
   struct State;
   std::unique_ptr<State> state_;
 };

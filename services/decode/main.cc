@@ -1,6 +1,7 @@
 // moestro-decode: owns the KV pool, generates tokens.
 #include <CLI/CLI.hpp>
 
+#include "common/base/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/telemetry/log.h"
 #include "services/decode/server.h"
@@ -59,6 +60,6 @@ int main(int argc, char** argv) {
     return moestro::ReportFatal(others.status());
   }
   if (const auto status = moestro::ValidateDecodeConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::RunDecodeServer(config, termination);
+  const auto status = moestro::CatchExceptions([&] { return moestro::RunDecodeServer(config, termination); });
   return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
 }

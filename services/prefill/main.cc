@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <utility>
 
+#include "common/base/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/telemetry/log.h"
 #include "services/prefill/server.h"
@@ -56,6 +57,6 @@ int main(int argc, char** argv) {
   if (!others.ok()) return moestro::ReportFatal(others.status());
   config.lent_cpus = *std::move(others);
   if (const auto status = moestro::ValidatePrefillConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::RunPrefillServer(config, termination);
+  const auto status = moestro::CatchExceptions([&] { return moestro::RunPrefillServer(config, termination); });
   return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
 }

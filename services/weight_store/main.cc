@@ -1,6 +1,7 @@
 // moestro-weight-store: packs a checkpoint into the shared weight segment and publishes it.
 #include <CLI/CLI.hpp>
 
+#include "common/base/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/telemetry/log.h"
 #include "services/weight_store/server.h"
@@ -32,6 +33,6 @@ int main(int argc, char** argv) {
     return moestro::ReportFatal(others.status());
   }
   if (const auto status = moestro::ValidateStoreConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::RunWeightStoreServer(config, termination);
+  const auto status = moestro::CatchExceptions([&] { return moestro::RunWeightStoreServer(config, termination); });
   return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
 }

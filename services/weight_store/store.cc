@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/platform/bandwidth.h"
 #include "common/platform/instance.h"
@@ -125,9 +126,11 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
 }
 
 absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted) {
-  uint64_t generation = 1;
-  absl::Status status = AdoptOrRemoveOld(generation);
-  if (status.ok() && writer_ == nullptr) status = Pack(state, generation, interrupted);
+  const absl::Status status = CatchExceptions([&]() -> absl::Status {
+    uint64_t generation = 1;
+    MOE_RETURN_IF_ERROR(AdoptOrRemoveOld(generation));
+    return writer_ == nullptr ? Pack(state, generation, interrupted) : absl::OkStatus();
+  });
   if (status.ok()) {
     state.Ready(segment_name_, segment_bytes());
   } else {

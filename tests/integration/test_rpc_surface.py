@@ -1,6 +1,7 @@
 """What every process offers besides its own service: health, reflection, metrics, an orderly end."""
 
 import os
+import resource
 import subprocess
 import threading
 import time
@@ -123,6 +124,19 @@ def test_second_store_of_an_instance_leaves_the_segment_alone(node, tmp_path):
                              "--model", node.model], capture_output=True, text=True, timeout=30)
     assert second.returncode == 3 and "--instance" in second.stdout + second.stderr, second.stderr
     assert node.shared_memory() == before
+
+
+@pytest.mark.no_sanitizer(reason="a sanitizer takes more address space than any limit leaves")
+def test_threads_that_cannot_start_are_an_error(make_node):
+    room = 6 << 30  # for the threads of gRPC and the stacks of some workers, not of 1024
+    with make_node() as other:
+        for role in ("decode", "prefill", "weight_store"):
+            other.processes[role].terminate()
+            assert other.processes[role].wait(30) == 0
+            again = subprocess.run([*other.command(role), "--threads", "1024"], capture_output=True, text=True, timeout=30,
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (room, room)))
+            assert again.returncode == 3 and "1024 threads" in again.stdout + again.stderr, again.stderr
+        assert not other.shared_memory()
 
 
 def test_wrong_flags_are_usage_errors(bin_dir):

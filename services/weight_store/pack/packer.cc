@@ -8,9 +8,11 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/checksum.h"
@@ -45,7 +47,13 @@ class Packer {
     }
     for (int64_t job = 0; job < kReadAheadJobs; ++job) ReadAhead(job);
     WorkerPool pool(std::max(1, options_.threads));
-    pool.Run(pool.threads(), [&](int64_t, int) { Work(); });
+    pool.Run(pool.threads(), [&](int64_t, int) {
+      absl::Status status = CatchExceptions([&] {
+        Work();
+        return absl::OkStatus();
+      });
+      if (!status.ok()) Stop(-1, std::move(status));
+    });
     MOE_RETURN_IF_ERROR(error_);
     MOE_RETURN_IF_ERROR(writer_.Finish());
     if (options_.progress) options_.progress(writer_.header().data_bytes, writer_.header().data_bytes);

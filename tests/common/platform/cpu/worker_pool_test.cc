@@ -1,21 +1,28 @@
 #include "common/platform/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "common/base/exceptions.h"
 #include "common/base/math.h"
 #include "common/platform/countdown.h"
 #include "common/platform/numa.h"
+#include "tests/common/platform/child_process.h"
 
 namespace moestro {
 namespace {
+
+using moestro::testing::ChildProcess;
 
 double ProcessCpuSeconds() {
   timespec now{};
@@ -32,12 +39,12 @@ std::vector<WorkerPool::Options> Shapes() {
   return shapes;
 }
 
-std::string ShapeName(const testing::TestParamInfo<WorkerPool::Options>& info) {
+std::string ShapeName(const ::testing::TestParamInfo<WorkerPool::Options>& info) {
   return std::to_string(info.param.threads) + "threads" + std::to_string(info.param.domains) + "domains";
 }
 
-class WorkerPoolShapes : public testing::TestWithParam<WorkerPool::Options> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, WorkerPoolShapes, testing::ValuesIn(Shapes()), ShapeName);
+class WorkerPoolShapes : public ::testing::TestWithParam<WorkerPool::Options> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, WorkerPoolShapes, ::testing::ValuesIn(Shapes()), ShapeName);
 
 TEST_P(WorkerPoolShapes, WorkersAreSplitEvenlyOverDomains) {
   const WorkerPool pool(GetParam());
@@ -252,8 +259,8 @@ TEST(WorkerPoolLending, ParkedWorkersUseNoTime) {
   EXPECT_LT(ProcessCpuSeconds() - before, 0.2 * 0.200);
 }
 
-class WorkerPoolThreads : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Threads, WorkerPoolThreads, testing::Values(1, 2, 3, 8));
+class WorkerPoolThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Threads, WorkerPoolThreads, ::testing::Values(1, 2, 3, 8));
 
 TEST_P(WorkerPoolThreads, RunsEveryIndexExactlyOnceOnAValidWorker) {
   WorkerPool pool(GetParam());
@@ -339,6 +346,28 @@ TEST(WorkerPool, IdleWorkersBurnNothing) {
   const double before = ProcessCpuSeconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_LT(ProcessCpuSeconds() - before, 0.2 * 0.200);
+}
+
+TEST(WorkerPool, ThreadsThatTheSystemDoesNotHaveAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take more address space than any limit leaves";
+#endif
+  ChildProcess child([](const ChildProcess::Parent&) {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = static_cast<rlim_t>(pages) * 4096 + (rlim_t{100} << 20);  // room for some stacks
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+    const absl::Status status = CatchExceptions([] {
+      const WorkerPool pool(1000);
+      return absl::OkStatus();
+    });
+    return absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "1000 threads") &&
+                   absl::StrContains(status.message(), "--threads")
+               ? 0
+               : 2;
+  });
+  EXPECT_EQ(child.Wait(), 0);
 }
 
 TEST(WorkerPool, StartsAndStopsQuickly) {

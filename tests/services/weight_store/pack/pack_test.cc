@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <new>
 
 #include "common/weights/segment.h"
 #include "common/weights/tensor_size.h"
@@ -127,6 +128,17 @@ TEST(Pack, InterruptStopsAndFails) {
   const Packed packed = PackInMemory(checkpoint, random.spec(), options);
   ExpectError(packed.status, absl::StatusCode::kCancelled, {"stop it"});
   EXPECT_EQ(calls, 3);
+  EXPECT_EQ(packed.state(), SegmentState::kFailed);
+}
+
+TEST(Pack, WantOfMemoryStopsAndFails) {
+  RandomCheckpoint random(OddSpec(), false);
+  random.Write();
+  const Checkpoint checkpoint = random.Open();
+  PackOptions options;
+  options.progress = [](int64_t, int64_t) { throw std::bad_alloc(); };
+  const Packed packed = PackInMemory(checkpoint, random.spec(), options);
+  ExpectError(packed.status, absl::StatusCode::kResourceExhausted, {"memory"});
   EXPECT_EQ(packed.state(), SegmentState::kFailed);
 }
 
