@@ -36,8 +36,11 @@ bool IsFingerprint(const char (&text)[40]) {
 
 absl::Status VerifyState(const SegmentHeader& header) {
   const uint32_t state = header.state.load(std::memory_order_acquire);
+  const bool is_blank = header.magic == 0 && state == 0;  // its owner writes the magic first, the state last
+  if (header.magic != kSegmentMagic && !is_blank) {
+    return absl::DataLossError("not a weight segment: it does not begin with the magic number of one");
+  }
   if (state == 0) return absl::UnavailableError("weight segment is being created");
-  if (header.magic != kSegmentMagic) return Damaged("it does not begin with a weight segment's magic number");
   if (header.layout_version != kSegmentLayoutVersion) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "weight segment has layout version %u, this program reads version %u: run the same release of all services",

@@ -97,6 +97,20 @@ TEST(WeightSegment, OpensOnlyWhenReady) {
   EXPECT_EQ(code_in_state(4), absl::StatusCode::kDataLoss);
 }
 
+TEST(WeightSegment, AnotherKindOfObjectIsNotTakenForAnUnfinishedSegment) {
+  const AlignedMemory memory = SmallSegment();
+  HeaderOf(memory).magic ^= 1;
+  for (const uint32_t state : {0, 2}) {
+    HeaderOf(memory).state.store(state);
+    const absl::Status status = WeightSegment::FromMemory(memory.data(), memory.size()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not a weight segment"));
+  }
+  HeaderOf(memory).magic = 0;
+  HeaderOf(memory).state.store(0);
+  EXPECT_EQ(WeightSegment::FromMemory(memory.data(), memory.size()).status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(WeightSegment, OtherLayoutVersionIsNotReadAsDamage) {
   const AlignedMemory memory = SmallSegment();
   HeaderOf(memory).layout_version = kSegmentLayoutVersion + 1;
