@@ -1,12 +1,14 @@
 // The only file of the command line that looks into another service: the weight store's libraries know checkpoints.
 #include "services/cli/inspect.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "common/base/status.h"
 #include "common/platform/instance.h"
+#include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "services/cli/read_file.h"
 #include "services/weight_store/checkpoint/checkpoint.h"
@@ -64,9 +66,11 @@ Json BytesJson(const std::vector<InventoryItem>& inventory) {
 absl::Status AddSegmentNeed(const ModelSpec& spec, bool fp8, Json& json) {
   MOE_ASSIGN_OR_RETURN(const int64_t need, SegmentBytesFor(spec, fp8));
   MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
+  MOE_ASSIGN_OR_RETURN(const int64_t available, ReadAvailableMemory());
   json["segment_bytes"] = need;
   json["free_shared_memory_bytes"] = free;
-  json["fits"] = need <= free;
+  json["available_memory_bytes"] = available;
+  json["fits"] = need <= std::min(free, available);
   return absl::OkStatus();
 }
 

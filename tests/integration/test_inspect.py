@@ -43,6 +43,20 @@ def test_checkpoint_and_segment(cli, tiny_model, node):
     assert "READY" in verified.upper()
 
 
+def test_a_kv_pool_is_not_a_segment(cli, node):
+    pool = [name for name in node.shared_memory() if ".kv." in name][0]
+    result = cli("inspect", "--segment", pool, check=False)
+    assert result.returncode == 1 and "not a weight segment" in result.stderr
+
+
+def test_fits_says_what_the_store_would(cli, tiny_model):
+    """Which needs room in /dev/shm and as much available memory."""
+    facts = json.loads(cli("inspect", tiny_model, "--json").stdout)
+    meminfo = dict(line.split(":") for line in open("/proc/meminfo"))
+    assert facts["available_memory_bytes"] == pytest.approx(int(meminfo["MemAvailable"].split()[0]) * 1024, rel=0.5)
+    assert facts["fits"] == (facts["segment_bytes"] <= min(facts["free_shared_memory_bytes"], facts["available_memory_bytes"]))
+
+
 def test_prune_keeps_what_is_in_use(cli, node):
     before = node.shared_memory()
     cli("segments", "prune", "--instance", node.instance)
