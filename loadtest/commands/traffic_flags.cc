@@ -1,11 +1,10 @@
 #include "loadtest/commands/traffic_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/report/number.h"
 
@@ -20,9 +19,8 @@ void AddTrafficFlags(CLI::App& app, TrafficFlags& flags) {
 }
 
 absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) return absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path));
+  absl::StatusOr<std::string> text = moestro::ReadFile(path);
+  if (!text.ok()) return absl::Status(text.status().code(), absl::StrCat(flag, ": ", text.status().message()));
   return text;
 }
 

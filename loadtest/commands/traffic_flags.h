@@ -28,6 +28,7 @@ absl::StatusOr<TrafficOptions> ToTrafficOptions(const TrafficFlags& flags, const
 // For the report's head.
 void AddTrafficFacts(const TrafficFlags& flags, Report& report);
 
+// NOT_FOUND names the flag and the file.
 absl::StatusOr<std::string> ReadFile(const char* flag, const std::string& path);
 
 }  // namespace moestro::loadtest

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
-#include "services/cli/read_file.h"
 
 namespace moestro {
 namespace {

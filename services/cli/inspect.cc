@@ -6,11 +6,11 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/platform/instance.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
-#include "services/cli/read_file.h"
 #include "services/weight_store/checkpoint/checkpoint.h"
 #include "services/weight_store/checkpoint/config.h"
 #include "services/weight_store/checkpoint/inventory.h"

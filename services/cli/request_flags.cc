@@ -3,10 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/text/utf8.h"
 #include "moestro/v1/inference.pb.h"
-#include "services/cli/read_file.h"
 
 namespace moestro {
 

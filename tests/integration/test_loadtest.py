@@ -96,6 +96,8 @@ def test_errors_say_what_to_do(bin_dir, loadtest, tmp_path):
     trace.write_text('{"arrival": 0, "prompt_tokens": 5, "output_tokens": 5}\n{"arrival": 1}\n')
     bad = loadtest("replay", "--trace", trace, check=False)
     assert bad.returncode == 2 and "line 2" in bad.stderr
+    bad = loadtest("replay", "--trace", tmp_path, check=False)
+    assert bad.returncode == 2 and f"--trace: {tmp_path}: cannot be read: Is a directory" in bad.stderr
     bad = loadtest("poisson", "--prompt-tokens", "many", check=False)
     assert bad.returncode == 2 and "--prompt-tokens" in bad.stderr
     bad = loadtest("paper", "--prefill-tokens", 1000000, check=False)

@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "services/cli/answer.h"
 #include "services/cli/command.h"
 #include "services/cli/eval/questions.h"
 #include "services/cli/output.h"
-#include "services/cli/read_file.h"
 
 namespace moestro {
 namespace {

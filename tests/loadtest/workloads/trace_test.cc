@@ -52,6 +52,7 @@ TEST(ParseTrace, ErrorsNameTheLineAndTheField) {
 
 TEST(Replay, SendsTheExampleAsItSays) {
   std::ifstream file("loadtest/traces/example.jsonl");
+  ASSERT_TRUE(file.is_open()) << "to be run from the root of the repository";
   const auto trace = ParseTrace(std::string(std::istreambuf_iterator<char>(file), {}));
   ASSERT_TRUE(trace.ok()) << trace.status();
   ReplayWorkload workload(*trace, /*speed=*/2, /*vocab_size=*/1000, /*seed=*/1);
@@ -61,7 +62,7 @@ TEST(Replay, SendsTheExampleAsItSays) {
     times.push_back(*next);
     requests.push_back(workload.Take(*next));
   }
-  EXPECT_THAT(times, testing::ElementsAre(0, 0.2, 0.25, 0.55, 1, 1.1));
+  ASSERT_THAT(times, testing::ElementsAre(0, 0.2, 0.25, 0.55, 1, 1.1));
   const auto beginning = [](const Request& request) {
     return std::vector<int32_t>(request.token_ids.begin(), request.token_ids.begin() + 128);
   };

@@ -1,4 +1,4 @@
-// How the commands read what the user names.
+// How command lines read what the user names.
 #pragma once
 
 #include <string>

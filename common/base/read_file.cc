@@ -1,4 +1,4 @@
-#include "services/cli/read_file.h"
+#include "common/base/read_file.h"
 
 #include <array>
 #include <cerrno>
