@@ -14,10 +14,13 @@ die() {
 # Prints the absolute path of run directory $1, which may be absent. Ends with an error unless it is ours: node.env in it
 # names the binaries that we start, and anybody may make a directory in /tmp.
 own_run_dir() {
+  local open_to_others
   [ ! -L "${1%/}" ] || die "--run-dir $1 is a symbolic link; name the directory itself"
   if [ -e "$1" ] && [ ! -O "$1" ]; then
     die "--run-dir $1 belongs to $(stat -c %U "$1"), who could have you start any program; choose another"
   fi
+  open_to_others=$(find "$1" -maxdepth 0 -perm /022 2>/dev/null)
+  [ -z "$open_to_others" ] || die "--run-dir $1 may be written by others, who could have you start any program: chmod go-w $1, or choose another"
   realpath -m "$1"
 }
 
@@ -31,7 +34,20 @@ setting() {
   sed -n "s/^$2=//p" "$1/node.env" 2>/dev/null
 }
 
-# True if process $1 is alive and is a moestro process of run directory $2.
+# True if process $1 is alive and is a role of run directory $2, or what supervises it: a process id in a file may have become
+# another process's.
 is_ours() {
-  [ -n "$1" ] && [ -r "/proc/$1/cmdline" ] && tr '\0' ' ' <"/proc/$1/cmdline" | grep -q -- "moestro.* $2\|supervise $2"
+  local arguments i
+  [ -n "$1" ] && { mapfile -d '' -t arguments <"/proc/$1/cmdline"; } 2>/dev/null || return 1
+  for ((i = 1; i + 1 < ${#arguments[@]}; ++i)); do
+    [ "${arguments[i + 1]}" = "$2" ] || continue
+    case ${arguments[0]##*/}:${arguments[i]##*/} in moestro-*:--run-dir | bash:supervise) return 0 ;; esac
+  done
+  return 1
+}
+
+# Takes the lock of run directory $1 as descriptor 9, which all processes of a node inherit: it is held while one of them
+# lives. Nor does systemd-tmpfiles age what a locked directory holds. False if another node has it.
+lock_run_dir() {
+  exec 9<"$1" && flock --nonblock 9
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/rpc/process.h"
+#include "common/process/process.h"
 #include "loadtest/commands/command.h"
 
 int main(int argc, char** argv) {

@@ -23,8 +23,6 @@ constexpr IndexRange EvenPart(int64_t count, int64_t part, int64_t parts) {
   return {count * part / parts, count * (part + 1) / parts};
 }
 // The part that holds `index`: the p with EvenPart(count, p, parts).begin <= index < .end. 0 <= index < count.
-constexpr int64_t EvenPartOf(int64_t index, int64_t count, int64_t parts) {
-  return ((index + 1) * parts - 1) / count;
-}
+constexpr int64_t EvenPartOf(int64_t index, int64_t count, int64_t parts) { return ((index + 1) * parts - 1) / count; }
 
 }  // namespace moestro

@@ -23,8 +23,8 @@ namespace moestro::device {
 
 // What a kernel does: what a device with a cost model charges, and what a measured time is compared with.
 struct KernelCost {
-  double fp8_flops = 0;        // of products with FP8 weights
-  double bf16_flops = 0;       // of products with BF16 weights
+  double fp8_flops = 0;        // of products of FP8 numbers
+  double bf16_flops = 0;       // of products of BF16 numbers, to which FP8 weights may be expanded first
   double attention_flops = 0;  // of scores and sums of values
   // Sums of the products' inner dimensions, one for each launch: the last tiles of a launch leave processors idle for
   // a time that grows with it.
@@ -61,7 +61,8 @@ class Event {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Host memory stays until the copy is done. It should be registered: else the copy may block the caller, and be slower.
+  // Host memory stays until the copy is done. It should be registered: else the copy may block the caller, and be
+  // slower.
   virtual absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status Launch(Kernel kernel) = 0;
@@ -73,8 +74,14 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
 };
 
-// What copies do with registered host memory.
+// What copies do with registered host memory. kReads: memory that nobody writes any more, mapped read-only or not.
 enum class HostAccess { kReads, kReadsAndWrites };
+
+// The beginning of host memory that is registered, or not, as a whole.
+struct HostPart {
+  int64_t bytes = 0;
+  bool registered = false;
+};
 
 class Device {  // thread-safe
  public:
@@ -90,9 +97,12 @@ class Device {  // thread-safe
   // RESOURCE_EXHAUSTED says what is missing; `what` names the memory in that message.
   virtual absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) = 0;
   // Makes copies from and, with kReadsAndWrites, to [data, data + bytes) asynchronous and fast, until the result is
-  // destroyed. Memory that is mapped read-only has kReads. RESOURCE_EXHAUSTED where the system refuses to pin more:
-  // copies work all the same.
+  // destroyed; `data` is on a page boundary. A read-only mapping (kReads) may be made writable while this runs, never
+  // after it: SharedMemory::ReadOnly. RESOURCE_EXHAUSTED where the system refuses to pin more, PERMISSION_DENIED where
+  // it does not pin such memory: copies work all the same.
   virtual absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) = 0;
+  // Of [data, data + bytes), at this moment. Where nothing needs registering, all is registered.
+  virtual HostPart PartAt(const uint8_t* /*data*/, int64_t bytes) const { return {bytes, true}; }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;

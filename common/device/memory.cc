@@ -5,12 +5,12 @@
 namespace moestro::device {
 
 int64_t MemoryBudget::used() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return used_;
 }
 
 absl::Status MemoryBudget::Take(int64_t bytes, const std::string& what) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrFormat("%s: %d bytes of device memory", what, bytes));
   if (bytes > limit_ - used_) {
     return absl::ResourceExhaustedError(absl::StrFormat("%s: %d bytes of device memory wanted, %d of %d are free", what,
@@ -21,7 +21,7 @@ absl::Status MemoryBudget::Take(int64_t bytes, const std::string& what) {
 }
 
 void MemoryBudget::Give(int64_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   used_ -= bytes;
 }
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
 
 namespace moestro::device {
 
@@ -61,8 +61,8 @@ class MemoryBudget {
 
  private:
   const int64_t limit_;
-  mutable std::mutex mutex_;
-  int64_t used_ = 0;  // guarded by mutex_
+  mutable Mutex mutex_;
+  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace moestro::device

@@ -15,8 +15,10 @@ namespace moestro {
 
 inline constexpr uint64_t kKvPoolMagic = 0x3130564b54534f4dull;  // the bytes "MOSTKV01"
 // 2: a lease may begin with pages that others read too. A writer of version 1 could write into them.
-inline constexpr uint32_t kKvPoolLayoutVersion = 2;
-inline constexpr int64_t kPageTokens = 64;  // also the block over which attention is reduced in fixed order
+// 3: a writer renews its lease, and says when what it computed is no good. Leases of one that does not would time out.
+inline constexpr uint32_t kKvPoolLayoutVersion = 3;
+inline constexpr uint16_t kPoison = 0x7fc0;  // BF16 NaN: what tests have in pages that nobody may read
+inline constexpr int64_t kPageTokens = 64;   // also the block over which attention is reduced in fixed order
 
 struct KvGeometry {
   int64_t num_layers = 0;
@@ -35,16 +37,20 @@ struct KvGeometry {
 // `writer`, a robust process-shared mutex: the kernel releases it when a writer dies, so the owner never frees a page
 // that someone may still write to, and never waits for the dead.
 //
-// Owner:  reserve: revoked = 0, valid_tokens = those of the cached prefix, then lease_id = id (release order).
+// Owner:  reserve: revoked = failed = 0, valid_tokens = those of the cached prefix, then lease_id = id (release order).
 //         release: revoked = 1, then try the lock. Got it: lease_id = 0, unlock, the pages are free. Not: try again
 //         later.
 // Writer: try the lock, then compare lease_id and revoked, and write only while holding it. A writer that gets the lock
 //         before the owner is seen by the owner; one that gets it after sees that the lease is over.
+//         It counts `renewals` up as long as work on the lease goes on, from when it is in line for the writer: a
+//         lease whose count stands still may be ended. (One that is meant for the slot's last lease renews the next
+//         one's once, which does no harm.)
 struct LeaseSlot {
   std::atomic<uint64_t> lease_id;  // 0 = free; never reused
   std::atomic<uint32_t> revoked;   // 1: the owner wants the pages back; writers stop at the next layer
-  uint32_t reserved;
+  std::atomic<uint32_t> renewals;
   std::atomic<int64_t> valid_tokens;  // tokens whose KV is complete in all layers; release order
+  std::atomic<uint32_t> failed;       // 1: what the pages hold gave no result, and is not to be used again
   alignas(64) pthread_mutex_t writer;
 };
 

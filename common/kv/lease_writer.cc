@@ -67,6 +67,10 @@ absl::Status CheckPages(std::vector<uint32_t> pages, int64_t page_count) {
   return absl::OkStatus();
 }
 
+absl::Status NoSuchSlot(uint32_t slot, const KvGeometry& geometry) {
+  return absl::InvalidArgumentError(absl::StrCat("KV lease slot ", slot, ", the pool has ", geometry.lease_slots));
+}
+
 absl::Status CheckLease(const LeaseSlot& slot, uint64_t lease_id) {
   if (lease_id == 0 || slot.lease_id.load(std::memory_order_acquire) != lease_id) {
     return absl::AbortedError(absl::StrCat("lease ", lease_id, " is over"));
@@ -96,15 +100,19 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> KvPoolMapping::Open(const s
   return mapping;
 }
 
-absl::Status KvPoolMapping::RemoveOrphan(const std::string& name) {
+absl::Status KvPoolMapping::RemoveOrphan(const std::string& name, bool poison) {
   const absl::StatusOr<SharedMemory> memory = SharedMemory::OpenWritable(name);
-  if (memory.ok()) {
-    const absl::StatusOr<PoolHeader> header = ReadHeader(*memory);
-    const auto layout = header.ok() ? VerifyLayout(*header, memory->size()) : header.status();
-    // The locks before the pages stay as they are: someone may hold one.
-    if (layout.ok()) MOE_RETURN_IF_ERROR(memory->Free(layout->pages_offset));
-  }
-  return SharedMemory::Unlink(name);
+  MOE_RETURN_IF_ERROR(SharedMemory::UnlinkOrphan(name));
+  // Without a name and an owner it will never have one again.
+  if (!memory.ok() || memory->HasOtherOwner()) return absl::OkStatus();
+  const absl::StatusOr<PoolHeader> header = ReadHeader(*memory);
+  const auto layout = header.ok() ? VerifyLayout(*header, memory->size()) : header.status();
+  if (!layout.ok()) return absl::OkStatus();
+  // The locks before the pages stay as they are: someone may hold one.
+  if (!poison) return memory->Free(layout->pages_offset);
+  const int64_t bytes = layout->total_bytes - layout->pages_offset;
+  std::fill_n(reinterpret_cast<uint16_t*>(memory->data() + layout->pages_offset), bytes / 2, kPoison);
+  return absl::OkStatus();
 }
 
 LeaseSlot* KvPoolMapping::slot(uint32_t index) const {
@@ -112,14 +120,19 @@ LeaseSlot* KvPoolMapping::slot(uint32_t index) const {
   return reinterpret_cast<LeaseSlot*>(memory_.data() + layout_.slots_offset) + index;
 }
 
+absl::Status KvPoolMapping::Renew(uint32_t slot_index, uint64_t lease_id) const {
+  LeaseSlot* const lease = slot(slot_index);
+  if (lease == nullptr) return NoSuchSlot(slot_index, geometry_);
+  MOE_RETURN_IF_ERROR(CheckLease(*lease, lease_id));
+  lease->renewals.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<LeaseWriter>> LeaseWriter::Acquire(std::shared_ptr<const KvPoolMapping> pool,
                                                                   uint32_t slot, uint64_t lease_id,
                                                                   std::vector<uint32_t> pages) {
   LeaseSlot* const lease = pool->slot(slot);
-  if (lease == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV lease slot ", slot, ", the pool has ", pool->geometry().lease_slots));
-  }
+  if (lease == nullptr) return NoSuchSlot(slot, pool->geometry());
   MOE_RETURN_IF_ERROR(CheckPages(pages, pool->geometry().page_count));
   const bool locked = TryLockRobust(lease->writer);
   // Only now, because the answer lasts only while the lock is held; and before looking at `locked`, because a caller
@@ -148,6 +161,10 @@ void LeaseWriter::Publish(int64_t tokens) {
   MOE_CHECK(tokens >= 0 && tokens <= pages().capacity());
   slot_->valid_tokens.store(tokens, std::memory_order_release);
 }
+
+void LeaseWriter::Renew() { slot_->renewals.fetch_add(1, std::memory_order_relaxed); }
+
+void LeaseWriter::Fail() { slot_->failed.store(1, std::memory_order_release); }
 
 bool LeaseWriter::revoked() const { return slot_->revoked.load(std::memory_order_acquire) != 0 || !pool_->HasOwner(); }
 

@@ -22,12 +22,16 @@ class KvPoolMapping {  // thread-safe
   static absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Open(const std::string& name,
                                                                    const std::string& fingerprint);
   // Removes the pool of an owner that is gone, and frees its pages under those who still have it mapped: what they read
-  // there is zeros from then on. A damaged one loses its name only.
-  static absl::Status RemoveOrphan(const std::string& name);
+  // there is zeros from then on. A damaged one loses its name only. The errors of SharedMemory::UnlinkOrphan. `poison`:
+  // see KvPoolOptions::poison_freed.
+  static absl::Status RemoveOrphan(const std::string& name, bool poison = false);
 
   const KvGeometry& geometry() const { return geometry_; }
   uint64_t epoch() const { return epoch_; }
   LeaseSlot* slot(uint32_t index) const;  // null if out of range
+  // For a lease that is in line for its writer: keeps the owner from ending it, as LeaseWriter::Renew does. ABORTED if
+  // the lease is over; INVALID_ARGUMENT for a slot that is not in the pool.
+  absl::Status Renew(uint32_t slot, uint64_t lease_id) const;
   uint8_t* pages_base() const { return memory_.data() + layout_.pages_offset; }
   // All pages, one behind the other: to be registered for copies.
   std::span<const uint8_t> PagesMemory() const {
@@ -64,6 +68,10 @@ class LeaseWriter {
   int64_t valid_tokens() const;
   // Every layer of the first `tokens` tokens, at most the capacity of pages(), is written. Release order.
   void Publish(int64_t tokens);
+  // Work on the lease goes on: the owner need not end it. To be called from what works, never from what only watches.
+  void Renew();
+  // What the lease's pages hold gave no result (NaN): nobody is to use them, or the cached ones among them, again.
+  void Fail();
   // True when the owner wants the pages back or is gone: stop writing, drop this object. What was read in the pages
   // since it was false last may be anything. A system call.
   bool revoked() const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <new>
 #include <queue>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/math.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/kv/layout.h"
 #include "common/kv/prefix_cache.h"
@@ -18,6 +18,8 @@
 
 namespace moestro {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Hands out the lowest free index first, so that a run of requests always gets the same pages.
 using FreeList = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
@@ -46,7 +48,9 @@ uint64_t Mix(uint64_t x) {
 struct Lease {
   uint64_t id = 0;  // 0: free
   bool draining = false;
+  Clock::time_point draining_since = {};
   std::vector<uint32_t> pages;  // in token order; while draining: the own ones that are not in the prefix cache
+  std::string cache_scope;
   // The lease's hold in the prefix cache: the path of its first cached_blocks blocks. The path's pages are those of the
   // lease, except where the same tokens had been cached in other pages before.
   PrefixCache::Node cached = PrefixCache::kRoot;
@@ -86,43 +90,77 @@ struct KvPool::Impl {
         free_pages(MakeFreeList(pool_geometry.page_count)),
         free_slots(MakeFreeList(pool_geometry.lease_slots)),
         leases(pool_geometry.lease_slots),
-        cache(pool_geometry.page_tokens, pool_geometry.page_count) {}
+        cache(pool_geometry.page_tokens, pool_geometry.page_count) {
+    if (options.poison_freed) Poison(0, geometry.page_count);
+  }
+
+  std::span<uint16_t> Numbers(int64_t first_page, int64_t pages) const {
+    return {reinterpret_cast<uint16_t*>(pages_base + first_page * geometry.page_bytes()),
+            static_cast<size_t>(pages * geometry.page_bytes() / 2)};
+  }
+  void Poison(int64_t first_page, int64_t pages) const { std::ranges::fill(Numbers(first_page, pages), kPoison); }
+
+  void FreePage(uint32_t page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (options.poison_freed) Poison(page, 1);
+    free_pages.push(page);
+  }
+
+  uint32_t TakePage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const uint32_t page = Take(free_pages);
+    if (options.poison_freed) {
+      const bool written_while_free = std::ranges::any_of(Numbers(page, 1), [](uint16_t x) { return x != kPoison; });
+      MOE_CHECK(!written_while_free);
+    }
+    return page;
+  }
 
   // Never 0. A pool would have to hand out 2^64 leases to come round.
-  uint64_t NextLeaseId() {
+  uint64_t NextLeaseId() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (next_id == 0) ++next_id;
     return next_id++;
   }
 
   // Null when `lease` was given back.
-  Lease* Find(const KvLease& lease) {
+  Lease* Find(const KvLease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (lease.id == 0 || lease.slot >= leases.size()) return nullptr;
     Lease& record = leases[lease.slot];
     return record.id == lease.id && !record.draining ? &record : nullptr;
   }
 
   // Of a living lease. Clamped to its pages: the number comes from another process.
-  int64_t ValidTokens(uint32_t slot) const {
+  int64_t ValidTokens(uint32_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t capacity = static_cast<int64_t>(leases[slot].pages.size()) * geometry.page_tokens;
     return std::clamp<int64_t>(slots[slot].valid_tokens.load(std::memory_order_acquire), 0, capacity);
   }
 
+  // Of a living lease.
+  bool Failed(uint32_t slot) const { return slots[slot].failed.load(std::memory_order_acquire) != 0; }
+
+  int64_t StuckPages() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    int64_t pages = 0;
+    const Clock::time_point limit = options.now() - kDrainPatience;
+    for (const uint32_t slot : draining) {
+      if (leases[slot].draining_since <= limit) pages += static_cast<int64_t>(leases[slot].pages.size());
+    }
+    return pages;
+  }
+
   // Lets go of slot, pages and cached path unless a living writer holds the lock.
-  bool TryFree(uint32_t slot) {
+  bool TryFree(uint32_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     LeaseSlot& shared = slots[slot];
     if (!TryLockRobust(shared.writer)) return false;
     shared.lease_id.store(0, std::memory_order_release);
     UnlockRobust(shared.writer);
     Lease& record = leases[slot];
-    for (const uint32_t page : record.pages) free_pages.push(page);
+    for (const uint32_t page : record.pages) FreePage(page);
     cache.Drop(record.cached);
     free_slots.push(slot);
     record = Lease{};
     return true;
   }
 
-  void Sweep() {
-    std::erase_if(draining, [&](uint32_t slot) {
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::erase_if(draining, [&](uint32_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
       const int64_t pages = static_cast<int64_t>(leases[slot].pages.size());
       if (!TryFree(slot)) return false;
       draining_pages -= pages;
@@ -141,13 +179,13 @@ struct KvPool::Impl {
   }
 
   // The cached pages that a lease on `reservation` begins with.
-  std::vector<uint32_t> Lookup(const KvReservation& reservation) const {
+  std::vector<uint32_t> Lookup(const KvReservation& reservation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!options.prefix_cache || reservation.ignore_cache || reservation.tokens.empty()) return {};
-    return cache.Match(reservation.tokens.first(reservation.tokens.size() - 1));
+    return cache.Match(reservation.cache_scope, reservation.tokens.first(reservation.tokens.size() - 1));
   }
 
   // Whether `pages_needed` are free or could be evicted when `kept` idle ones must stay.
-  absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const {
+  absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t free = static_cast<int64_t>(free_pages.size());
     const int64_t evictable = cache.idle_pages() - kept;
     if (pages_needed <= free + evictable) return absl::OkStatus();
@@ -157,13 +195,13 @@ struct KvPool::Impl {
   }
 
   // `count` own pages at the end of `pages`. After CheckRoom.
-  void TakePages(int64_t count, std::vector<uint32_t>& pages) {
-    for (; static_cast<int64_t>(free_pages.size()) < count; ++evicted_pages) free_pages.push(cache.Evict());
-    for (int64_t i = 0; i < count; ++i) pages.push_back(Take(free_pages));
+  void TakePages(int64_t count, std::vector<uint32_t>& pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (; static_cast<int64_t>(free_pages.size()) < count; ++evicted_pages) FreePage(cache.Evict());
+    for (int64_t i = 0; i < count; ++i) pages.push_back(TakePage());
     own_pages += count;
   }
 
-  mutable std::mutex mutex;  // guards everything below `pages_base`
+  mutable Mutex mutex;
   const SharedMemory memory;
   const uint64_t epoch;
   const KvGeometry geometry;
@@ -171,17 +209,17 @@ struct KvPool::Impl {
   LeaseSlot* const slots;
   uint8_t* const pages_base;
 
-  uint64_t next_id;
-  FreeList free_pages;
-  FreeList free_slots;
-  std::vector<Lease> leases;       // by slot
-  std::vector<uint32_t> draining;  // slots
-  PrefixCache cache;
-  int64_t own_pages = 0;  // of living leases, without those that are in the cache
-  int64_t draining_pages = 0;
-  int64_t queried_tokens = 0;
-  int64_t hit_tokens = 0;
-  int64_t evicted_pages = 0;
+  uint64_t next_id ABSL_GUARDED_BY(mutex);
+  FreeList free_pages ABSL_GUARDED_BY(mutex);
+  FreeList free_slots ABSL_GUARDED_BY(mutex);
+  std::vector<Lease> leases ABSL_GUARDED_BY(mutex);       // by slot
+  std::vector<uint32_t> draining ABSL_GUARDED_BY(mutex);  // slots
+  PrefixCache cache ABSL_GUARDED_BY(mutex);
+  int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without those that are in the cache
+  int64_t draining_pages ABSL_GUARDED_BY(mutex) = 0;
+  int64_t queried_tokens ABSL_GUARDED_BY(mutex) = 0;
+  int64_t hit_tokens ABSL_GUARDED_BY(mutex) = 0;
+  int64_t evicted_pages ABSL_GUARDED_BY(mutex) = 0;
 };
 
 KvPool::KvPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -189,7 +227,11 @@ KvPool::KvPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvPool::~KvPool() {
   for (int64_t i = 0; i < impl_->geometry.lease_slots; ++i) impl_->slots[i].revoked.store(1, std::memory_order_release);
   // Nothing to be done about a failure here; what is left over shows in `moestro segments list`.
-  impl_->memory.Free(impl_->pages_base - impl_->memory.data()).IgnoreError();
+  if (impl_->options.poison_freed) {
+    impl_->Poison(0, impl_->geometry.page_count);
+  } else {
+    impl_->memory.Free(impl_->pages_base - impl_->memory.data()).IgnoreError();
+  }
   SharedMemory::Unlink(impl_->memory.name()).IgnoreError();
 }
 
@@ -217,11 +259,12 @@ absl::StatusOr<KvLease> KvPool::Reserve(const KvReservation& reservation) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV pool ", name(), ": ", tokens, " tokens and room for only ", reservation.capacity));
   }
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->Sweep();
   std::vector<uint32_t> pages = impl_->Lookup(reservation);
   const int64_t found = static_cast<int64_t>(pages.size());
-  const int64_t kept = std::ranges::count_if(pages, [&](uint32_t page) { return impl_->cache.IsIdle(page); });
+  const int64_t kept = std::ranges::count_if(
+      pages, [&](uint32_t page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mutex) { return impl_->cache.IsIdle(page); });
   MOE_RETURN_IF_ERROR(impl_->CheckRoom(blocks - found, kept));
   if (impl_->free_slots.empty()) {
     return absl::ResourceExhaustedError(absl::StrCat("KV pool ", name(), ": all ", impl_->geometry.lease_slots,
@@ -230,25 +273,31 @@ absl::StatusOr<KvLease> KvPool::Reserve(const KvReservation& reservation) {
   const PrefixCache::Node cached = pages.empty() ? PrefixCache::kRoot : pages.back();
   impl_->cache.Hold(cached);
   impl_->TakePages(blocks - found, pages);
-  KvLease lease{.slot = Take(impl_->free_slots),
+  KvLease lease{.pool = name(),
+                .slot = Take(impl_->free_slots),
                 .id = impl_->NextLeaseId(),
                 .pages = std::move(pages),
                 .cached_tokens = found * impl_->geometry.page_tokens};
-  impl_->leases[lease.slot] = {
-      .id = lease.id, .draining = false, .pages = lease.pages, .cached = cached, .cached_blocks = found};
+  impl_->leases[lease.slot] = {.id = lease.id,
+                               .draining = false,
+                               .pages = lease.pages,
+                               .cache_scope = reservation.cache_scope,
+                               .cached = cached,
+                               .cached_blocks = found};
   if (impl_->options.prefix_cache && !reservation.ignore_cache) {
     impl_->queried_tokens += tokens;
     impl_->hit_tokens += lease.cached_tokens;
   }
   LeaseSlot& shared = impl_->slots[lease.slot];
   shared.revoked.store(0, std::memory_order_relaxed);
+  shared.failed.store(0, std::memory_order_relaxed);
   shared.valid_tokens.store(lease.cached_tokens, std::memory_order_relaxed);
   shared.lease_id.store(lease.id, std::memory_order_release);
   return lease;
 }
 
 absl::Status KvPool::Grow(KvLease& lease, int64_t capacity) {
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Lease* const record = impl_->Find(lease);
   if (record == nullptr) return absl::AbortedError(absl::StrCat("KV pool ", name(), ": the lease was given back"));
   const int64_t have = static_cast<int64_t>(record->pages.size());
@@ -263,47 +312,63 @@ absl::Status KvPool::Grow(KvLease& lease, int64_t capacity) {
 
 void KvPool::Cache(const KvLease& lease, std::span<const int32_t> tokens) {
   if (!impl_->options.prefix_cache) return;
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Lease* const record = impl_->Find(lease);
-  if (record == nullptr) return;
+  if (record == nullptr || impl_->Failed(lease.slot)) return;
   const int64_t page_tokens = impl_->geometry.page_tokens;
   const int64_t end = std::min(impl_->ValidTokens(lease.slot), static_cast<int64_t>(tokens.size())) / page_tokens;
   for (int64_t& block = record->cached_blocks; block < end; ++block) {
     const uint32_t page = record->pages[block];
-    record->cached = impl_->cache.Extend(record->cached, tokens.subspan(block * page_tokens, page_tokens), page);
+    const auto block_tokens = tokens.subspan(block * page_tokens, page_tokens);
+    record->cached = impl_->cache.Extend(record->cache_scope, record->cached, block_tokens, page);
     if (record->cached == page) --impl_->own_pages;
   }
 }
 
+void KvPool::Fail(const KvLease& lease) {
+  const MutexLock lock(impl_->mutex);
+  if (impl_->Find(lease) == nullptr) return;
+  impl_->slots[lease.slot].failed.store(1, std::memory_order_release);
+}
+
 void KvPool::Release(const KvLease& lease) {
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   Lease* const record = impl_->Find(lease);
   if (record == nullptr) return;
+  if (impl_->Failed(lease.slot)) impl_->cache.Forget(record->cached);
   // Only this lease can have put its pages into the cache, and they have not been evicted while it held them.
-  std::erase_if(record->pages, [&](uint32_t page) { return impl_->cache.Contains(page); });
+  std::erase_if(record->pages,
+                [&](uint32_t page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mutex) { return impl_->cache.Contains(page); });
   const int64_t pages = static_cast<int64_t>(record->pages.size());
   impl_->slots[lease.slot].revoked.store(1, std::memory_order_release);
   impl_->own_pages -= pages;
   if (impl_->TryFree(lease.slot)) return;
   record->draining = true;
+  record->draining_since = impl_->options.now();
   impl_->draining.push_back(lease.slot);
   impl_->draining_pages += pages;
 }
 
 void KvPool::Sweep() {
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   impl_->Sweep();
 }
 
 int64_t KvPool::ValidTokens(const KvLease& lease) const {
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (impl_->Find(lease) == nullptr) return 0;
   return std::min(impl_->ValidTokens(lease.slot), Pages(lease).capacity());
 }
 
+uint32_t KvPool::Renewals(const KvLease& lease) const {
+  const MutexLock lock(impl_->mutex);
+  if (impl_->Find(lease) == nullptr) return 0;
+  return impl_->slots[lease.slot].renewals.load(std::memory_order_relaxed);
+}
+
 void KvPool::PublishValidTokens(const KvLease& lease, int64_t tokens) {
   MOE_CHECK(tokens >= 0 && tokens <= Pages(lease).capacity());
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   if (impl_->Find(lease) == nullptr) return;
   impl_->slots[lease.slot].valid_tokens.store(tokens, std::memory_order_release);
 }
@@ -317,12 +382,13 @@ std::span<const uint8_t> KvPool::PagesMemory() const {
 }
 
 KvPool::Stats KvPool::stats() const {
-  const std::scoped_lock lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   return {.total_pages = impl_->geometry.page_count,
           .free_pages = static_cast<int64_t>(impl_->free_pages.size()),
           .leased_pages = impl_->own_pages + impl_->cache.held_pages(),
           .cached_pages = impl_->cache.idle_pages(),
           .draining_pages = impl_->draining_pages,
+          .stuck_pages = impl_->StuckPages(),
           .shared_pages = impl_->cache.shared_pages(),
           .leases = impl_->geometry.lease_slots - static_cast<int64_t>(impl_->free_slots.size()) -
                     static_cast<int64_t>(impl_->draining.size()),
@@ -332,6 +398,7 @@ KvPool::Stats KvPool::stats() const {
 }
 
 const std::string& KvPool::name() const { return impl_->memory.name(); }
+bool KvPool::damaged() const { return impl_->memory.damaged(); }
 const KvGeometry& KvPool::geometry() const { return impl_->geometry; }
 uint64_t KvPool::epoch() const { return impl_->epoch; }
 

@@ -58,6 +58,7 @@ absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBa
 
   checked.rows = batch.rows;
   checked.sequences = batch.sequences;
+  checked.form = batch.form;
   checked.runs.clear();
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     const EngineRow& row = batch.rows[i];

@@ -22,6 +22,7 @@ struct CheckedBatch {
   std::span<const EngineRow> rows;
   std::span<const KvPages> sequences;
   std::vector<SequenceRun> runs;
+  MlaForm form = MlaForm::kAbsorbed;
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
   const KvPages& pages(int64_t row) const { return sequences[rows[row].sequence]; }

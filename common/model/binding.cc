@@ -2,13 +2,10 @@
 
 #include <unistd.h>
 
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
-#include "common/model/tensor_names.h"
 
 namespace moestro {
 namespace {
@@ -22,17 +19,11 @@ class Binder {
 
   absl::StatusOr<ModelWeights> Bind() const {
     ModelWeights weights;
-    MOE_ASSIGN_OR_RETURN(const TensorView embedding,
-                         Find(kEmbeddingName, TensorLayout::kRowMajor, spec_.vocab_size, spec_.hidden_size));
-    if (embedding.dtype != DType::kBF16) return WrongType(embedding, "BF16");
-    weights.embedding = reinterpret_cast<const uint16_t*>(embedding.data);
-    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-      LayerWeights& bound = weights.layers.emplace_back();
-      MOE_RETURN_IF_ERROR(BindAttention(layer, &bound.attention));
-      MOE_RETURN_IF_ERROR(BindFeedForward(layer, &bound.feed_forward));
-    }
-    MOE_RETURN_IF_ERROR(Floats(kFinalNormName, 1, spec_.hidden_size, &weights.final_norm));
-    MOE_RETURN_IF_ERROR(Linear(kHeadName, spec_.vocab_size, spec_.hidden_size, &weights.head));
+    absl::Status status;
+    ForEachTensor(spec_, weights, [&](const ModelTensor& tensor, auto& field) {
+      if (status.ok()) status = Bind(tensor, field);
+    });
+    MOE_RETURN_IF_ERROR(status);
     return weights;
   }
 
@@ -42,110 +33,41 @@ class Binder {
         absl::StrFormat("tensor '%s' is %s, expected %s", view.name, DTypeName(view.dtype), expected));
   }
 
-  absl::StatusOr<TensorView> Find(const std::string& name, TensorLayout layout, int64_t rows, int64_t cols) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, segment_.Find(name));
-    if (view.rows != rows || view.cols != cols) {
+  absl::StatusOr<TensorView> Find(const ModelTensor& tensor, TensorLayout layout) const {
+    MOE_ASSIGN_OR_RETURN(const TensorView view, segment_.Find(tensor.name));
+    if (view.rows != tensor.rows || view.cols != tensor.cols) {
       return absl::InvalidArgumentError(
           absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration wants "
                           "[%d, %d]",
-                          name, view.rows, view.cols, rows, cols));
+                          tensor.name, view.rows, view.cols, tensor.rows, tensor.cols));
     }
     if (view.layout != layout) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("tensor '%s' should be %s", name, layout == TensorLayout::kPacked ? "packed" : "row-major"));
+      return absl::InvalidArgumentError(absl::StrFormat("tensor '%s' should be %s", tensor.name,
+                                                        layout == TensorLayout::kPacked ? "packed" : "row-major"));
     }
     return view;
   }
 
-  absl::Status Linear(const std::string& name, int64_t rows, int64_t cols, PackedMatrix* matrix) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(name, TensorLayout::kPacked, rows, cols));
+  absl::Status Bind(const ModelTensor& tensor, PackedMatrix& matrix) const {
+    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kPacked));
     if (view.dtype == DType::kF32) return WrongType(view, "F8_E4M3 or BF16");
-    *matrix = view.packed();
-    matrix->cached = fits_cache_;
+    matrix = view.packed();
+    matrix.cached = fits_cache_;
     return absl::OkStatus();
   }
 
-  absl::Status Floats(const std::string& name, int64_t rows, int64_t cols, const float** values) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(name, TensorLayout::kRowMajor, rows, cols));
+  absl::Status Bind(const ModelTensor& tensor, const float*& values) const {
+    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kRowMajor));
     if (view.dtype != DType::kF32) return WrongType(view, "F32");
-    *values = reinterpret_cast<const float*>(view.data);
+    values = reinterpret_cast<const float*>(view.data);
     return absl::OkStatus();
   }
 
-  absl::Status BindQueries(int64_t layer, AttentionWeights* w) const {
-    const int64_t outputs = spec_.num_heads * spec_.qk_head_dim();
-    if (spec_.q_lora_rank == 0) {
-      return Linear(LayerTensorName(layer, "self_attn.q_proj.weight"), outputs, spec_.hidden_size, &w->q_b);
-    }
-    MOE_RETURN_IF_ERROR(
-        Linear(LayerTensorName(layer, "self_attn.q_a_proj.weight"), spec_.q_lora_rank, spec_.hidden_size, &w->q_a));
-    MOE_RETURN_IF_ERROR(
-        Floats(LayerTensorName(layer, "self_attn.q_a_layernorm.weight"), 1, spec_.q_lora_rank, &w->q_a_norm));
-    return Linear(LayerTensorName(layer, "self_attn.q_b_proj.weight"), outputs, spec_.q_lora_rank, &w->q_b);
-  }
-
-  absl::Status BindAttention(int64_t layer, AttentionWeights* w) const {
-    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "input_layernorm.weight"), 1, spec_.hidden_size, &w->input_norm));
-    MOE_RETURN_IF_ERROR(BindQueries(layer, w));
-    MOE_RETURN_IF_ERROR(spec_.has_grouped_queries() ? BindKeysValues(layer, w) : BindLatents(layer, w));
-    return Linear(LayerTensorName(layer, "self_attn.o_proj.weight"), spec_.hidden_size,
-                  spec_.num_heads * spec_.v_head_dim, &w->o);
-  }
-
-  absl::Status BindKeysValues(int64_t layer, AttentionWeights* w) const {
-    const int64_t dim = spec_.v_head_dim;
-    const int64_t outputs = spec_.num_kv_heads * dim;
-    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.k_proj.weight"), outputs, spec_.hidden_size, &w->k));
-    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.v_proj.weight"), outputs, spec_.hidden_size, &w->v));
-    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "self_attn.q_norm.weight"), 1, dim, &w->q_norm));
-    return Floats(LayerTensorName(layer, "self_attn.k_norm.weight"), 1, dim, &w->k_norm);
-  }
-
-  absl::Status BindLatents(int64_t layer, AttentionWeights* w) const {
-    const int64_t heads = spec_.num_heads;
-    const int64_t latent = spec_.kv_lora_rank;
-    const int64_t head_outputs = spec_.qk_nope_head_dim + spec_.v_head_dim;
-    MOE_RETURN_IF_ERROR(Linear(LayerTensorName(layer, "self_attn.kv_a_proj_with_mqa.weight"), spec_.kv_dim(),
-                               spec_.hidden_size, &w->kv_a));
-    MOE_RETURN_IF_ERROR(Floats(LayerTensorName(layer, "self_attn.kv_a_layernorm.weight"), 1, latent, &w->kv_a_norm));
-    MOE_RETURN_IF_ERROR(
-        Linear(LayerTensorName(layer, "self_attn.kv_b_proj.weight"), heads * head_outputs, latent, &w->kv_b));
-    return Linear(LayerTensorName(layer, kKeyUpTransposedSuffix), heads * latent, spec_.qk_nope_head_dim,
-                  &w->key_transposed);
-  }
-
-  // `prefix` ends before "gate_proj.weight".
-  absl::Status BindMlp(const std::string& prefix, int64_t width, MlpWeights* w) const {
-    MOE_RETURN_IF_ERROR(Linear(prefix + "gate_proj.weight", width, spec_.hidden_size, &w->gate));
-    MOE_RETURN_IF_ERROR(Linear(prefix + "up_proj.weight", width, spec_.hidden_size, &w->up));
-    return Linear(prefix + "down_proj.weight", spec_.hidden_size, width, &w->down);
-  }
-
-  absl::Status BindExperts(int64_t layer, FeedForwardWeights* w) const {
-    MOE_RETURN_IF_ERROR(
-        Floats(LayerTensorName(layer, "mlp.gate.weight"), spec_.num_experts, spec_.hidden_size, &w->router));
-    if (spec_.softmax_router == 0) {
-      MOE_RETURN_IF_ERROR(
-          Floats(LayerTensorName(layer, "mlp.gate.e_score_correction_bias"), 1, spec_.num_experts, &w->bias));
-    }
-    w->experts.resize(spec_.num_experts);
-    for (int64_t e = 0; e < spec_.num_experts; ++e) {
-      MlpWeights& expert = w->experts[e];
-      const int64_t width = spec_.moe_intermediate_size;
-      MOE_RETURN_IF_ERROR(Linear(ExpertTensorName(layer, e, "gate_proj"), width, spec_.hidden_size, &expert.gate));
-      MOE_RETURN_IF_ERROR(Linear(ExpertTensorName(layer, e, "up_proj"), width, spec_.hidden_size, &expert.up));
-      MOE_RETURN_IF_ERROR(Linear(ExpertTensorName(layer, e, "down_proj"), spec_.hidden_size, width, &expert.down));
-    }
+  absl::Status Bind(const ModelTensor& tensor, const uint16_t*& values) const {
+    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kRowMajor));
+    if (view.dtype != DType::kBF16) return WrongType(view, "BF16");
+    values = reinterpret_cast<const uint16_t*>(view.data);
     return absl::OkStatus();
-  }
-
-  absl::Status BindFeedForward(int64_t layer, FeedForwardWeights* w) const {
-    MOE_RETURN_IF_ERROR(
-        Floats(LayerTensorName(layer, "post_attention_layernorm.weight"), 1, spec_.hidden_size, &w->norm));
-    if (!spec_.IsMoeLayer(layer)) return BindMlp(LayerTensorName(layer, "mlp."), spec_.intermediate_size, &w->always);
-    MOE_RETURN_IF_ERROR(BindExperts(layer, w));
-    if (spec_.num_shared_experts == 0) return absl::OkStatus();
-    return BindMlp(LayerTensorName(layer, "mlp.shared_experts."), spec_.shared_intermediate_size(), &w->always);
   }
 
   const WeightSegment& segment_;
@@ -206,7 +128,8 @@ absl::Status CheckLatents(const ModelSpec& spec) {
 
 absl::Status CheckHeads(const ModelSpec& spec) {
   if (spec.num_kv_heads < 0) return Unusable("num_kv_heads", spec.num_kv_heads, "0 or more");
-  MOE_RETURN_IF_ERROR(spec.has_grouped_queries() ? CheckGroupedQueries(spec) : CheckLatents(spec));
+  MOE_RETURN_IF_ERROR(spec.attention_kind() == AttentionKind::kGroupedQueries ? CheckGroupedQueries(spec)
+                                                                              : CheckLatents(spec));
   if (spec.v_head_dim % kRowGroup != 0) return Unusable("v_head_dim", spec.v_head_dim, "a multiple of 64");
   if (spec.qk_rope_head_dim % 2 != 0) return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "an even number");
   return absl::OkStatus();

@@ -12,24 +12,35 @@ namespace moestro {
 template <typename T>
 class Buffer {
  public:
+  Buffer() = default;  // of nothing
   explicit Buffer(int64_t count) : data_(static_cast<T*>(::operator new[](Bytes(count), kAlignment))) {
     std::memset(static_cast<void*>(data_.get()), 0, Bytes(count));
   }
-  // Memory of another buffer, which must outlive this one.
-  static Buffer View(T* data) { return Buffer(data, Free{.owned = false}); }
   T* get() const { return data_.get(); }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
   static size_t Bytes(int64_t count) { return static_cast<size_t>(count) * sizeof(T); }
   struct Free {
-    void operator()(T* data) const {
-      if (owned) ::operator delete[](data, kAlignment);
-    }
-    bool owned = true;
+    void operator()(T* data) const { ::operator delete[](data, kAlignment); }
   };
-  Buffer(T* data, Free free) : data_(data, free) {}
   std::unique_ptr<T, Free> data_;
+};
+
+// A type with several buffers lists them, and their sizes, once: Visit(sizes..., take) calls take(buffer, count) for
+// each. It allocates them with AllocateBuffers and says with CountBufferBytes what they take.
+struct AllocateBuffers {
+  template <typename T>
+  void operator()(Buffer<T>& buffer, int64_t count) const {
+    buffer = Buffer<T>(count);
+  }
+};
+struct CountBufferBytes {
+  template <typename T>
+  void operator()(Buffer<T>&, int64_t count) {
+    bytes += count * static_cast<int64_t>(sizeof(T));
+  }
+  int64_t bytes = 0;
 };
 
 }  // namespace moestro

@@ -1,40 +1,40 @@
 #include "common/model/context.h"
 
-#include "common/model/rope.h"
+#include <algorithm>
+
+#include "common/model/attention/rope.h"
+#include "common/model/engine.h"
+#include "common/tensor/dtype.h"
 
 namespace moestro {
-namespace {
 
-AttentionShape AbsorbedShape(const ModelSpec& spec) {
-  return {.heads = spec.num_heads,
-          .kv_heads = 1,
-          .key_dim = spec.kv_dim(),
-          .value_dim = spec.kv_lora_rank,
-          .scale = static_cast<float>(SoftmaxScale(spec)),
-          .step_blocks = kLatentStepBlocks};
+template <typename Take>
+void RowBuffers::Visit(int64_t max_rows, Take&& take) {
+  take(residual_, max_rows * hidden_);
+  take(x_, max_rows * hidden_);
+  take(cosine_, max_rows * pairs_);
+  take(sine_, max_rows * pairs_);
 }
 
-AttentionShape HeadShape(const ModelSpec& spec) {
-  return {.heads = spec.num_heads,
-          .kv_heads = spec.has_grouped_queries() ? spec.num_kv_heads : spec.num_heads,
-          .key_dim = spec.qk_head_dim(),
-          .value_dim = spec.v_head_dim,
-          .scale = static_cast<float>(SoftmaxScale(spec)),
-          .kv_heads_together = spec.has_grouped_queries() ? spec.num_kv_heads : 1,
-          .step_blocks = spec.has_grouped_queries() ? 1 : kLatentStepBlocks};
+RowBuffers::RowBuffers(const ModelSpec& spec, int64_t max_rows)
+    : hidden_(spec.hidden_size), pairs_(spec.qk_rope_head_dim / 2) {
+  Visit(max_rows, AllocateBuffers());
 }
 
-}  // namespace
+int64_t RowBuffers::Bytes(const ModelSpec& spec, int64_t max_rows) {
+  CountBufferBytes count;
+  RowBuffers(spec, 0).Visit(max_rows, count);
+  return count.bytes;
+}
 
-EngineContext::EngineContext(const ModelSpec& model, const CpuKernels& cpu_kernels, WorkerPool& workers,
-                             int64_t max_rows)
-    : spec(model),
-      kernels(cpu_kernels),
-      pool(workers),
-      activations(model, max_rows, workers.threads()),
-      head_attention(cpu_kernels, workers, HeadShape(model)),
-      moe_progress(model) {
-  if (!model.has_grouped_queries()) absorbed_attention.emplace(cpu_kernels, workers, AbsorbedShape(model));
+void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
+               std::span<const EngineRow> batch_rows, const RowsView& rows) {
+  const int64_t hidden = context.spec.hidden_size;
+  context.pool.Run(rows.count, [&](int64_t row, int) {
+    const uint16_t* vector = embedding + batch_rows[row].token * hidden;
+    std::transform(vector, vector + hidden, rows.residual + row * hidden, FromBf16);
+    rope.Angles(batch_rows[row].position, rows.cosine + row * rope.pairs(), rows.sine + row * rope.pairs());
+  });
 }
 
 }  // namespace moestro

@@ -1,30 +1,64 @@
-// What every stage of a forward pass works with.
+// What every stage of a forward pass works with: the context, and the rows that go from stage to stage.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 
+#include "common/base/math.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/model/activations.h"
-#include "common/model/flash_attention.h"
-#include "common/model/moe_progress.h"
+#include "common/model/buffer.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro {
 
-struct EngineContext {
-  // For passes of up to max_rows rows. Spec, kernels and pool must outlive it. REQUIRES a spec that CheckSpec
-  // (binding.h) accepts.
-  EngineContext(const ModelSpec& model, const CpuKernels& kernels, WorkerPool& pool, int64_t max_rows);
+struct EngineRow;
+class Rope;
 
+// All outlive it. REQUIRES a spec that CheckSpec (binding.h) accepts.
+struct EngineContext {
   const ModelSpec& spec;
   const CpuKernels& kernels;
   WorkerPool& pool;
-  Activations activations;
-  std::optional<FlashAttention> absorbed_attention;  // MLA: all heads over the latents
-  FlashAttention head_attention;                     // over each head's own keys and values, or each group's (GQA)
-  MoeProgress moe_progress;
 };
+
+// Rows of a forward pass, wherever they lie. H = hidden_size.
+struct RowsView {
+  int64_t count = 0;
+  float* residual = nullptr;  // [count, H]
+  uint16_t* x = nullptr;      // BF16 [count, H]: the last norm of the residual, what linears and experts read
+  float* cosine = nullptr;    // [count, qk_rope_head_dim / 2]: of the rows' positions
+  float* sine = nullptr;      // the same
+};
+
+// Memory of rows.
+class RowBuffers {
+ public:
+  RowBuffers(const ModelSpec& spec, int64_t max_rows);
+  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows);
+
+  RowsView View(IndexRange rows) const {
+    return {.count = rows.size(),
+            .residual = residual_.get() + rows.begin * hidden_,
+            .x = x_.get() + rows.begin * hidden_,
+            .cosine = cosine_.get() + rows.begin * pairs_,
+            .sine = sine_.get() + rows.begin * pairs_};
+  }
+
+ private:
+  template <typename Take>
+  void Visit(int64_t max_rows, Take&& take);
+
+  int64_t hidden_ = 0;
+  int64_t pairs_ = 0;
+  Buffer<float> residual_;
+  Buffer<uint16_t> x_;
+  Buffer<float> cosine_;
+  Buffer<float> sine_;
+};
+
+// Writes the rows' residual, cosine and sine. embedding: BF16 [vocab_size, hidden].
+void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
+               std::span<const EngineRow> batch_rows, const RowsView& rows);
 
 }  // namespace moestro

@@ -6,14 +6,13 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
-#include "common/model/attention.h"
+#include "common/model/attention/attention.h"
+#include "common/model/attention/rope.h"
 #include "common/model/batch.h"
 #include "common/model/binding.h"
 #include "common/model/context.h"
-#include "common/model/embedding.h"
-#include "common/model/feed_forward.h"
 #include "common/model/head.h"
-#include "common/model/rope.h"
+#include "common/model/moe/feed_forward.h"
 
 namespace moestro {
 
@@ -24,10 +23,15 @@ struct Engine::Impl {
         on_routing(options.on_routing),
         weights(std::move(bound)),
         rope(segment.spec()),
-        context(segment.spec(), kernels, pool, options.max_rows) {}
+        context{segment.spec(), kernels, pool},
+        rows(context.spec, max_rows),
+        attention(context, max_rows),
+        gating(context.spec, max_rows),
+        experts(context.spec, max_rows, pool.threads(), AlwaysWidth(context.spec)),
+        head(context.spec) {}
 
-  absl::Status RunLayer(const CheckedBatch& batch, int64_t layer, MlaForm form);
-  absl::Status Logits(const CheckedBatch& batch,
+  absl::Status RunLayer(const CheckedBatch& batch, const RowsView& view, int64_t layer);
+  absl::Status Logits(const CheckedBatch& batch, const RowsView& view,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   int64_t max_rows;
@@ -35,25 +39,31 @@ struct Engine::Impl {
   ModelWeights weights;
   Rope rope;
   EngineContext context;
+  RowBuffers rows;
+  AttentionBuffers attention;
+  GatingBuffers gating;
+  ExpertBuffers experts;
+  HeadBuffers head;
 };
 
-absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, int64_t layer, MlaForm form) {
+absl::Status Engine::Impl::RunLayer(const CheckedBatch& batch, const RowsView& view, int64_t layer) {
   const LayerWeights& w = weights.layers[layer];
-  RunAttention(context, w.attention, layer, batch, form);
+  RunAttention({context, attention}, w.attention, layer, batch, view);
   MOE_RETURN_IF_ERROR(
-      Annotate(RunFeedForward(context, w.feed_forward, batch.size()), absl::StrFormat("layer %d", layer)));
+      Annotate(RunFeedForward({context, experts}, gating, w.feed_forward, view), absl::StrFormat("layer %d", layer)));
   if (on_routing && w.feed_forward.router != nullptr) {
-    on_routing(layer, std::span(context.activations.choices).first(batch.size() * context.spec.experts_per_token));
+    on_routing(layer, std::span(gating.choices).first(batch.size() * context.spec.experts_per_token));
   }
   return absl::OkStatus();
 }
 
-absl::Status Engine::Impl::Logits(const CheckedBatch& batch,
+absl::Status Engine::Impl::Logits(const CheckedBatch& batch, const RowsView& view,
                                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   return ForRowsWithLogits(batch.rows, [&](std::span<const int64_t> wanted) {
-    NormHeadInput(context, weights.final_norm, context.activations.residual.get(), wanted);
-    RunHead(context, {weights.head, 0}, std::ssize(wanted));
-    return FinishLogits(context, batch.rows, wanted, on_logits);
+    const HeadContext ends{context, head};
+    NormHeadInput(ends, weights.final_norm, view.residual, wanted);
+    RunHead(ends, {weights.head, 0}, std::ssize(wanted));
+    return FinishLogits(ends, batch.rows, wanted, on_logits);
   });
 }
 
@@ -77,12 +87,13 @@ absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::
                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   MOE_ASSIGN_OR_RETURN(const CheckedBatch checked, CheckBatch(spec(), max_rows(), batch));
   const ScopedAffinity pinned = impl_->context.pool.PinCaller();
-  EmbedRows(impl_->context, impl_->rope, impl_->weights.embedding, checked.rows);
+  const RowsView view = impl_->rows.View({0, checked.size()});
+  EmbedRows(impl_->context, impl_->rope, impl_->weights.embedding, checked.rows, view);
   for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
     MOE_RETURN_IF_ERROR(interrupted());
-    MOE_RETURN_IF_ERROR(impl_->RunLayer(checked, layer, batch.form));
+    MOE_RETURN_IF_ERROR(impl_->RunLayer(checked, view, layer));
   }
-  return impl_->Logits(checked, on_logits);
+  return impl_->Logits(checked, view, on_logits);
 }
 
 }  // namespace moestro

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kv/pages.h"
-#include "common/model/router.h"
+#include "common/model/moe/gating.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 #include "common/weights/segment.h"

@@ -12,6 +12,12 @@
 
 namespace moestro {
 
+int64_t HeadBuffers::Bytes(const ModelSpec& spec) {
+  CountBufferBytes count;
+  HeadBuffers().Visit(spec, count);
+  return count.bytes;
+}
+
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows) {
   std::vector<int64_t> wanted;
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -34,26 +40,26 @@ absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
   return absl::OkStatus();
 }
 
-void NormHeadInput(EngineContext& context, const float* final_norm, const float* residual,
+void NormHeadInput(const HeadContext& context, const float* final_norm, const float* residual,
                    std::span<const int64_t> wanted) {
   const int64_t hidden = context.spec.hidden_size;
   context.pool.Run(static_cast<int64_t>(wanted.size()), [&](int64_t i, int) {
     context.kernels.rms_norm(residual + wanted[i] * hidden, final_norm, hidden,
                              static_cast<float>(context.spec.rms_norm_eps), nullptr,
-                             context.activations.normed_narrow.get() + i * hidden);
+                             context.buffers.x.get() + i * hidden);
   });
 }
 
-void RunHead(EngineContext& context, const HeadSlice& slice, int64_t count) {
-  const Activations& a = context.activations;
-  const int64_t hidden = context.spec.hidden_size;
+void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count) {
+  const ModelSpec& spec = context.spec;
+  const HeadBuffers& buffers = context.buffers;
   const auto groups = [&](int domain) { return EvenPart(RowGroups(slice.weights), domain, context.pool.domains()); };
   context.pool.RunPerDomain([&](int domain) { return groups(domain).size(); },
                             [&](int domain, int64_t task, int) {
                               const IndexRange rows = TaskRows(slice.weights.rows, groups(domain), task, 1);
-                              context.kernels.linear(slice.weights, a.normed_narrow.get(), hidden, count,
-                                                     a.logits.get() + slice.first, context.spec.vocab_size, rows.begin,
-                                                     rows.end);
+                              context.kernels.linear(slice.weights, buffers.x.get(), spec.hidden_size, count,
+                                                     buffers.logits.get() + slice.first + rows.begin, spec.vocab_size,
+                                                     rows.begin, rows.end);
                             });
 }
 
@@ -65,12 +71,11 @@ absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<floa
                                              nan - logits.begin(), row.position, row.sequence));
 }
 
-absl::Status FinishLogits(EngineContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
+absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const ModelSpec& spec = context.spec;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const std::span logits(context.activations.logits.get() + i * spec.vocab_size,
-                           static_cast<size_t>(spec.vocab_size));
+    const std::span logits(context.buffers.logits.get() + i * spec.vocab_size, static_cast<size_t>(spec.vocab_size));
     MOE_RETURN_IF_ERROR(FinishRow(rows[wanted[i]], spec.token_count, logits));
     on_logits(wanted[i], logits);
   }

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "common/model/buffer.h"
 #include "common/model/context.h"
 #include "common/model/engine.h"
 
@@ -19,24 +20,49 @@ struct HeadSlice {
   int64_t first = 0;
 };
 
+// Rows whose logits are computed together: enough to share the reading of the head, few enough to bound the buffer.
+inline constexpr int64_t kLogitRows = 16;
+
+// What the head needs.
+class HeadBuffers {
+ public:
+  explicit HeadBuffers(const ModelSpec& spec) { Visit(spec, AllocateBuffers()); }
+  static int64_t Bytes(const ModelSpec& spec);
+
+  Buffer<uint16_t> x;    // BF16 [kLogitRows, hidden_size]: final norms
+  Buffer<float> logits;  // [kLogitRows, vocab_size]
+
+ private:
+  HeadBuffers() = default;
+  template <typename Take>
+  void Visit(const ModelSpec& spec, Take&& take) {
+    take(x, kLogitRows * spec.hidden_size);
+    take(logits, kLogitRows * spec.vocab_size);
+  }
+};
+
+struct HeadContext : EngineContext {
+  HeadBuffers& buffers;
+};
+
 // Indices of the rows that want logits.
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows);
 // Calls run(indices) for them, at most kLogitRows at a time. Ends with the first error.
 absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
                                absl::FunctionRef<absl::Status(std::span<const int64_t> wanted)> run);
 
-// normed_narrow[i] = final_norm(residual[wanted[i]])
-void NormHeadInput(EngineContext& context, const float* final_norm, const float* residual,
+// buffers.x[i] = final_norm(residual[wanted[i]]), for at most kLogitRows rows.
+void NormHeadInput(const HeadContext& context, const float* final_norm, const float* residual,
                    std::span<const int64_t> wanted);
 
-// The slice's logits of the first `count` rows of normed_narrow.
-void RunHead(EngineContext& context, const HeadSlice& slice, int64_t count);
+// The slice's logits of the first `count` rows of buffers.x.
+void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count);
 
 // One row's: padding ids become -inf. INTERNAL if a logit is NaN.
 absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits);
 
 // Hands out the logits, row by row, padding ids as -inf. INTERNAL if one is NaN.
-absl::Status FinishLogits(EngineContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
+absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
 }  // namespace moestro

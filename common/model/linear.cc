@@ -17,13 +17,7 @@ IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_
   return {begin * kRowGroup, std::min(end * kRowGroup, rows)};
 }
 
-void LinearRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
-                float* output) {
-  // The kernel indexes its output by the row of the weights.
-  kernels.linear(weights, input.x, input.stride, input.rows, output - rows.begin, rows.size(), rows.begin, rows.end);
-}
-
-void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
+void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs) {
   const auto groups_of = [&](const LinearJob& job, int domain) {
     return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
   };
@@ -42,19 +36,19 @@ void RunLinears(EngineContext& context, std::span<const LinearJob> jobs) {
     const LinearJob* job = jobs.data();
     for (; task >= tasks_of(*job, domain); ++job) task -= tasks_of(*job, domain);
     const IndexRange rows = TaskRows(job->weights.rows, groups_of(*job, domain), task, task_groups);
-    context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output,
+    context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output + rows.begin,
                            job->weights.rows, rows.begin, rows.end);
   });
 }
 
-void AddLinear(EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
+void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
   const int64_t task_groups = TaskGroups(RowGroups(weights), context.pool.active_threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);
-    context.kernels.linear_add(weights, input.x, input.stride, input.rows, residual, weights.rows, rows.begin,
-                               rows.end);
+    context.kernels.linear_add(weights, input.x, input.stride, input.rows, residual + rows.begin, weights.rows,
+                               rows.begin, rows.end);
   });
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/router.h"
+#include "common/model/moe/gating.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro {

@@ -70,7 +70,7 @@ class RankedTokens {
 // The temperature's distribution over the ranked tokens, cut by top_k and then by top_p of what top_k left.
 class Draw {
  public:
-  Draw(std::span<const float> logits, float maximum, const SamplingParams& params)
+  Draw(std::span<const float> logits, float maximum, const Sampling& params)
       : logits_(logits), maximum_(maximum), temperature_(params.temperature), ranked_(logits), kept_(ranked_.size()) {
     if (params.top_k > 0 && static_cast<size_t>(params.top_k) < kept_) {
       kept_ = params.top_k;
@@ -118,7 +118,7 @@ class Draw {
 
 }  // namespace
 
-absl::Status ValidateSamplingParams(const SamplingParams& params) {
+absl::Status ValidateSampling(const Sampling& params) {
   if (!(params.temperature >= 0) || !std::isfinite(params.temperature)) {
     return absl::InvalidArgumentError(
         absl::StrCat("temperature is ", params.temperature, "; it must be 0 (greedy) or a positive number"));
@@ -133,7 +133,7 @@ absl::Status ValidateSamplingParams(const SamplingParams& params) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params, uint64_t index) {
+absl::StatusOr<Token> Sample(std::span<const float> logits, const Sampling& params, uint64_t index) {
   int32_t best = -1;
   for (size_t id = 0; id < logits.size(); ++id) {
     const float logit = logits[id];
@@ -145,7 +145,7 @@ absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const Samplin
   if (best < 0) return absl::InternalError("no token has a finite logit");
   const float maximum = logits[best];
   const int32_t id = params.temperature == 0 ? best : Draw(logits, maximum, params).Pick(UniformAt(params.seed, index));
-  return SampledToken{id, static_cast<float>(logits[id] - LogSumExp(logits, maximum))};
+  return Token{id, static_cast<float>(logits[id] - LogSumExp(logits, maximum))};
 }
 
 LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top) {

@@ -7,35 +7,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/inference/types.h"
 
 namespace moestro {
 
-struct SamplingParams {
-  float temperature = 0;  // 0 = greedy (ties: lowest id)
-  float top_p = 1;        // smallest set of most likely tokens whose probability reaches top_p
-  int32_t top_k = 0;      // 0 = off
-  uint64_t seed = 0;
-};
-
 // INVALID_ARGUMENT names the field.
-absl::Status ValidateSamplingParams(const SamplingParams& params);
-
-struct SampledToken {
-  int32_t id = 0;
-  float logprob = 0;  // natural log of the softmax over all valid tokens, before temperature and filters
-};
+absl::Status ValidateSampling(const Sampling& params);
 
 // `index`: 0 for the first generated token of the request. -inf logits are never chosen. INTERNAL if no finite logit.
-absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params, uint64_t index);
+absl::StatusOr<Token> Sample(std::span<const float> logits, const Sampling& params, uint64_t index);
 
-struct TokenLogprob {
-  int32_t id = 0;
-  float logprob = 0;
-};
 // The log-probability of `id`, and the `top` most likely tokens in descending order (ties: lower id first).
 struct LogprobResult {
   float logprob = 0;
-  std::vector<TokenLogprob> top;
+  std::vector<Token> top;
 };
 LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top);
 

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/platform/cgroup_memory.h"
 #include "common/platform/smaps.h"
 
 namespace moestro {
@@ -20,7 +22,7 @@ void AddPermissions(const std::string& other, std::string& permissions) {
 }
 
 // The number of KiB behind `key` in a file of lines "Key:   123 kB".
-absl::StatusOr<int64_t> ReadKibibytes(const char* path, const std::string& key) {
+absl::StatusOr<int64_t> ReadKibibytes(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (line.rfind(key, 0) != 0) continue;
@@ -34,9 +36,8 @@ absl::StatusOr<int64_t> ReadKibibytes(const char* path, const std::string& key) 
 
 absl::StatusOr<MemoryUse> ReadMemoryUse(int pid) {
   MOE_ASSIGN_OR_RETURN(const MemoryMapping total, ReadMappingTotals(pid));
-  return MemoryUse{.private_bytes = total.private_bytes,
-                   .shared_bytes = total.shared_bytes,
-                   .rss_bytes = total.rss_bytes};
+  return MemoryUse{
+      .private_bytes = total.private_bytes, .shared_bytes = total.shared_bytes, .rss_bytes = total.rss_bytes};
 }
 
 absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name) {
@@ -56,8 +57,28 @@ absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name) {
   return use;
 }
 
-absl::StatusOr<int64_t> ReadAnonymousBytes() { return ReadKibibytes("/proc/self/status", "RssAnon:"); }
+absl::StatusOr<OwnMemory> ReadOwnMemory() {
+  OwnMemory own;
+  MOE_ASSIGN_OR_RETURN(own.anonymous_bytes, ReadKibibytes("/proc/self/status", "RssAnon:"));
+  MOE_ASSIGN_OR_RETURN(own.page_table_bytes, ReadKibibytes("/proc/self/status", "VmPTE:"));
+  return own;
+}
 
-absl::StatusOr<int64_t> ReadAvailableMemory() { return ReadKibibytes("/proc/meminfo", "MemAvailable:"); }
+absl::StatusOr<AvailableMemory> ReadAvailableMemory(const std::string& root) {
+  constexpr double kGib = 1 << 30;
+  AvailableMemory available;
+  MOE_ASSIGN_OR_RETURN(available.bytes, ReadKibibytes(root + "/proc/meminfo", "MemAvailable:"));
+  available.reason =
+      absl::StrFormat("this machine has %.2f GiB of memory available", static_cast<double>(available.bytes) / kGib);
+  for (const CgroupMemory& group : ReadCgroupMemory(root)) {
+    const int64_t left = std::max<int64_t>(0, group.limit_bytes - group.used_bytes);
+    if (left >= available.bytes) continue;
+    available.bytes = left;
+    available.reason = absl::StrFormat("the limit of %.2f GiB in %s leaves %.2f GiB of memory",
+                                       static_cast<double>(group.limit_bytes) / kGib, group.limit_file,
+                                       static_cast<double>(left) / kGib);
+  }
+  return available;
+}
 
 }  // namespace moestro

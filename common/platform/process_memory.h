@@ -20,9 +20,12 @@ struct MemoryUse {
 // for repeated use. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.
 absl::StatusOr<MemoryUse> ReadMemoryUse(int pid);
 
-// Resident bytes of this process's own memory: neither files nor shared objects, whoever touched them. Cheap: the
-// kernel counts them as it goes.
-absl::StatusOr<int64_t> ReadAnonymousBytes();
+// Of this process's own memory, cheap: the kernel counts it as it goes.
+struct OwnMemory {
+  int64_t anonymous_bytes = 0;   // resident; neither files nor shared objects, whoever touched them
+  int64_t page_table_bytes = 0;  // that map all of it, the shared objects too: 2 MB for each GB in pages of 4 KiB
+};
+absl::StatusOr<OwnMemory> ReadOwnMemory();
 
 struct MappingUse {
   std::string permissions;  // "r--s": read-only, shared; with several mappings, what any of them allows
@@ -35,7 +38,14 @@ struct MappingUse {
 // not; errors as above.
 absl::StatusOr<MappingUse> FindMapping(int pid, const std::string& shm_name);
 
-// Bytes of memory that the machine can still give without swapping.
-absl::StatusOr<int64_t> ReadAvailableMemory();
+struct AvailableMemory {
+  int64_t bytes = 0;
+  // What does not let it be more, for an error: "this machine has 1.00 GiB of memory available", or a control group's
+  // limit and where it is set.
+  std::string reason;
+};
+// What this process can still take: of the machine without swapping, and below the limit of every control group that
+// holds it. `root` is the directory that stands for "/" (tests).
+absl::StatusOr<AvailableMemory> ReadAvailableMemory(const std::string& root = "");
 
 }  // namespace moestro

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
+#include "common/base/mutex.h"
 #include "common/platform/worker_pool.h"
 
 namespace moestro {
@@ -81,7 +81,7 @@ absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOp
   std::vector<const NumaDomain*> current(static_cast<size_t>(pool.threads()));  // of each worker
   std::atomic<int64_t> done{0};
   std::atomic<bool> stop{false};
-  std::mutex mutex;
+  Mutex mutex;
   absl::Status result;
   pool.Run(count, [&](int64_t index, int worker) {
     if (stop.load(std::memory_order_relaxed)) return;
@@ -97,7 +97,7 @@ absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOp
     if (status.ok() && worker == 0 && options.watch) status = options.watch(total);
     if (status.ok()) return;
     stop.store(true, std::memory_order_relaxed);
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     result.Update(std::move(status));
   });
   if (current[0] != nullptr) PlaceNewPagesIn({}).IgnoreError();  // worker 0 is the calling thread

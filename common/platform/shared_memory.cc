@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/interprocess/shared_memory_object.hpp>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -15,23 +14,25 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/platform/lock_file.h"
+#include "common/platform/memory_fault.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/smaps.h"
 
 namespace moestro {
 namespace {
 
-namespace bip = boost::interprocess;
-
 // Where the C library keeps POSIX shared-memory objects.
 constexpr char kShmDirectory[] = "/dev/shm";
 constexpr off_t kOwnerByte = 0;
 constexpr off_t kUserByte = 1;
+constexpr off_t kRemoverByte = 2;
 // Of a complete object; while it is being reserved, its owner may "execute" it as well: a mark that a crash leaves.
 constexpr mode_t kComplete = S_IRUSR | S_IWUSR;
 constexpr mode_t kReserving = kComplete | S_IXUSR;
@@ -48,55 +49,18 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
   return absl::ErrnoToStatus(error, absl::StrCat("shared memory ", what));
 }
 
-// A descriptor of its own for what `open` opens: a callable that returns a shared_memory_object.
-template <typename OpenFunction>
-absl::StatusOr<int> OpenDescriptor(const std::string& name, OpenFunction open) {
-  MOE_RETURN_IF_ERROR(ValidateName(name));
-  try {
-    const bip::shared_memory_object object = open();
-    const int fd = fcntl(object.get_mapping_handle().handle, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot duplicate its descriptor"));
-    return fd;
-  } catch (const bip::interprocess_exception& e) {
-    if (e.get_native_error() == ENOENT) return absl::NotFoundError(absl::StrCat("no shared memory named ", name));
-    if (e.get_native_error() == EEXIST)
-      return absl::AlreadyExistsError(absl::StrCat("shared memory ", name, " exists"));
-    return ErrnoStatus(e.get_native_error(), name);
+// Why the object that `info` tells of is not to be used; empty for one that nobody but this user can have written to.
+std::string Foreign(const struct stat& info) {
+  if (info.st_uid != geteuid()) return absl::StrCat("belongs to user ", info.st_uid);
+  if (!S_ISREG(info.st_mode)) return "is no shared memory";
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return absl::StrFormat("is open to others (mode %04o)", info.st_mode & 07777);
   }
+  return "";
 }
 
-absl::StatusOr<int> CreateDescriptor(const std::string& name) {
-  return OpenDescriptor(name, [&] {
-    return bip::shared_memory_object(bip::create_only, name.c_str(), bip::read_write, bip::permissions(kReserving));
-  });
-}
-
-absl::StatusOr<int> OpenDescriptor(const std::string& name, bip::mode_t mode) {
-  return OpenDescriptor(name, [&] { return bip::shared_memory_object(bip::open_only, name.c_str(), mode); });
-}
-
-struct flock ByteLock(short type, off_t byte) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
-  return lock;
-}
-
-// False when someone else holds a conflicting lock. The lock lives until the last descriptor and mapping that came from
-// this open() are gone, so also in a child forked meanwhile.
-absl::StatusOr<bool> TryLock(int fd, short type, off_t byte) {
-  struct flock lock = ByteLock(type, byte);
-  if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
-  if (errno == EAGAIN || errno == EACCES) return false;
-  return ErrnoStatus(errno, "byte lock");
-}
-
-absl::StatusOr<bool> IsLocked(int fd, off_t byte) {
-  struct flock lock = ByteLock(F_WRLCK, byte);
-  if (fcntl(fd, F_OFD_GETLK, &lock) != 0) return ErrnoStatus(errno, "byte lock query");
-  return lock.l_type != F_UNLCK;
+absl::Status NotThere(const std::string& name) {
+  return absl::NotFoundError(absl::StrCat("no shared memory named ", name));
 }
 
 absl::StatusOr<struct stat> Stat(int fd, const std::string& name) {
@@ -104,6 +68,47 @@ absl::StatusOr<struct stat> Stat(int fd, const std::string& name) {
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, name);
   return info;
 }
+
+// NOT_FOUND unless the object is this user's alone.
+absl::Status CheckOurs(const struct stat& info, const std::string& name) {
+  const std::string foreign = Foreign(info);
+  if (foreign.empty()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": what has that name ", foreign));
+}
+
+// The reason of errno `error`, with which `name` could not be opened.
+absl::Status OpenError(int error, const std::string& name) {
+  struct stat info;
+  if (error == ENOENT || lstat(absl::StrCat(kShmDirectory, "/", name).c_str(), &info) != 0) return NotThere(name);
+  MOE_RETURN_IF_ERROR(CheckOurs(info, name));
+  return ErrnoStatus(error, name);
+}
+
+absl::StatusOr<int> OpenDescriptor(const std::string& name, int mode) {
+  MOE_RETURN_IF_ERROR(ValidateName(name));
+  // O_NONBLOCK: another user may have made a pipe of that name, and opening it would wait for its other end.
+  const int fd = shm_open(name.c_str(), mode | O_NONBLOCK | O_CLOEXEC, 0);
+  if (fd < 0) return OpenError(errno, name);
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
+  MOE_RETURN_IF_ERROR(CheckOurs(info, name));
+  std::move(close_fd).Cancel();
+  return fd;
+}
+
+absl::StatusOr<int> CreateDescriptor(const std::string& name) {
+  MOE_RETURN_IF_ERROR(ValidateName(name));
+  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kReserving);
+  if (fd >= 0) {
+    fchmod(fd, kReserving);  // whatever the umask says
+    return fd;
+  }
+  if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat("shared memory ", name, " exists"));
+  return ErrnoStatus(errno, name);
+}
+
+// The owner alone holds an exclusive lock on its byte: who removes the object holds a shared one.
+absl::StatusOr<bool> OwnerLives(int fd) { return IsByteLocked(fd, F_RDLCK, kOwnerByte); }
 
 // UnlinkIfUnused and UnlinkOrphan lock before they unlink, so whoever holds a lock and sees the name still linked keeps
 // it.
@@ -114,15 +119,21 @@ absl::Status CheckLinked(int fd, const std::string& name) {
 }
 
 absl::Status TakeOwnerLock(int fd, const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const bool locked, TryLock(fd, F_WRLCK, kOwnerByte));
+  MOE_ASSIGN_OR_RETURN(const bool locked, TryLockByte(fd, F_WRLCK, kOwnerByte));
   if (!locked) return absl::FailedPreconditionError(absl::StrCat("shared memory ", name, " has a living owner"));
   return CheckLinked(fd, name);
 }
 
 absl::Status TakeUserLock(int fd, const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const bool locked, TryLock(fd, F_RDLCK, kUserByte));
+  MOE_ASSIGN_OR_RETURN(const bool locked, TryLockByte(fd, F_RDLCK, kUserByte));
   if (!locked) return absl::NotFoundError(absl::StrCat("shared memory ", name, " is being removed"));
   return CheckLinked(fd, name);
+}
+
+// Keeps owners to come and other removers away until `fd` is closed; false if one is there.
+absl::StatusOr<bool> TakeRemoverLocks(int fd) {
+  MOE_ASSIGN_OR_RETURN(const bool alone, TryLockByte(fd, F_WRLCK, kRemoverByte));
+  return alone ? TryLockByte(fd, F_RDLCK, kOwnerByte) : false;
 }
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
@@ -136,14 +147,16 @@ absl::Status NoSpace(const std::string& name, int64_t bytes, int64_t free) {
       "%s needs %.2f GiB of shared memory, /dev/shm has %.2f GiB free; %s", name, GiB(bytes), GiB(free), kRemedy));
 }
 
-// /dev/shm may be allowed more than the machine has; filling it would make the kernel kill processes at random.
+// /dev/shm may be allowed more than the machine or the process's control group has; filling it would make the kernel
+// kill processes.
 absl::Status CheckMemory(const std::string& name, int64_t bytes) {
-  MOE_ASSIGN_OR_RETURN(const int64_t available, ReadAvailableMemory());
-  if (bytes <= available) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
+  if (bytes <= available.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %.2f GiB of shared memory, this machine has %.2f GiB of memory available; stop what uses "
-      "it, free some with `moestro segments prune --all`, or use a smaller model or KV pool",
-      name, GiB(bytes), GiB(available)));
+      "%s needs %.2f GiB of shared memory, %s; stop what uses it, raise the limit if there is one (docker: --memory; "
+      "compose: mem_limit; systemd: MemoryMax), free some with `moestro segments prune --all`, or use a smaller model "
+      "or KV pool",
+      name, GiB(bytes), available.reason));
 }
 
 absl::Status CheckRoom(const std::string& name, int64_t bytes) {
@@ -165,8 +178,14 @@ absl::Status Reserve(int fd, const std::string& name, uint8_t* data, int64_t byt
   return absl::OkStatus();
 }
 
+bool IsDamaged(const struct stat& info) { return (info.st_mode & 07777) == kDamagedMode; }
+
 absl::StatusOr<int64_t> CompleteSize(int fd, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
+  if (IsDamaged(info)) {
+    return absl::UnavailableError(
+        absl::StrCat("shared memory ", name, " is damaged: a process met a memory fault in it; its owner replaces it"));
+  }
   if (info.st_size == 0 || (info.st_mode & S_IXUSR) != 0) {
     return absl::NotFoundError(
         absl::StrCat("shared memory ", name, " is not complete: its owner is still creating it"));
@@ -178,21 +197,42 @@ absl::StatusOr<uint8_t*> Map(int fd, const std::string& name, int64_t bytes, int
   void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat(name, ": cannot map ", bytes, " bytes"));
   madvise(address, bytes, MADV_HUGEPAGE);  // A wish: kernels without huge pages for shared memory refuse it.
+  madvise(address, bytes, MADV_DONTDUMP);  // A core dump would hold all weights, and what users wrote.
+  WatchMapping(static_cast<uint8_t*>(address), bytes, fd, name);
   return static_cast<uint8_t*>(address);
 }
 
-// What a scan of the directory tells about one object; NOT_FOUND when it is not one, is gone or is another user's.
+// What a scan of the directory tells about one of our objects; NOT_FOUND when it is gone.
 absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
-  const int fd = shm_open(name.c_str(), O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return absl::NotFoundError(name);
+  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, O_RDONLY));
   const absl::Cleanup close_fd = [fd] { close(fd); };
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
-  if (!S_ISREG(info.st_mode)) return absl::NotFoundError(name);
   SharedMemory::Listing listing{.name = name, .bytes = (info.st_mode & S_IXUSR) != 0 ? 0 : info.st_size};
-  MOE_ASSIGN_OR_RETURN(listing.owner_alive, IsLocked(fd, kOwnerByte));
-  MOE_ASSIGN_OR_RETURN(listing.attached, IsLocked(fd, kUserByte));
+  MOE_ASSIGN_OR_RETURN(listing.owner_alive, OwnerLives(fd));
+  MOE_ASSIGN_OR_RETURN(listing.attached, IsByteLocked(fd, F_WRLCK, kUserByte));
   return listing;
 }
+
+// Notes objects that are not ours, of which another user can make any number: the first few by name.
+class ForeignObjects {
+ public:
+  void Add(const std::string& name, const std::string& reason) {
+    if (++count_ > kNamed) return;
+    lines_.push_back(absl::StrCat(kShmDirectory, "/", absl::CHexEscape(name), " ", reason,
+                                  ": it is left alone; its owner or root can remove it with rm"));
+  }
+  std::vector<std::string> Lines() && {
+    if (count_ > kNamed) {
+      lines_.push_back(absl::StrCat(count_ - kNamed, " more objects in ", kShmDirectory, " are left alone"));
+    }
+    return std::move(lines_);
+  }
+
+ private:
+  static constexpr int64_t kNamed = 8;
+  int64_t count_ = 0;
+  std::vector<std::string> lines_;
+};
 
 }  // namespace
 
@@ -210,7 +250,10 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 }
 
 SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ != nullptr) {
+    UnwatchMapping(data_);
+    munmap(data_, size_);
+  }
   if (fd_ >= 0) close(fd_);
 }
 
@@ -220,7 +263,9 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64
   MOE_ASSIGN_OR_RETURN(const int fd, CreateDescriptor(name));
   SharedMemory memory(name, fd, nullptr, bytes);
   // Before anything slow: until it is locked, the new object looks abandoned.
-  MOE_RETURN_IF_ERROR(TakeOwnerLock(fd, name));
+  if (!TakeOwnerLock(fd, name).ok()) {
+    return absl::UnavailableError(absl::StrCat("shared memory ", name, " was removed while it was created; try again"));
+  }
   absl::Cleanup unlink = [&] { shm_unlink(name.c_str()); };
   MOE_RETURN_IF_ERROR(CheckRoom(name, bytes));
   if (ftruncate(fd, bytes) != 0) return ErrnoStatus(errno, absl::StrCat(name, ": cannot set its size"));
@@ -231,7 +276,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Adopt(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, bip::read_write));
+  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, O_RDWR));
   SharedMemory memory(name, fd, nullptr, 0);
   MOE_RETURN_IF_ERROR(TakeOwnerLock(fd, name));
   MOE_ASSIGN_OR_RETURN(memory.size_, CompleteSize(fd, name));
@@ -239,25 +284,30 @@ absl::StatusOr<SharedMemory> SharedMemory::Adopt(const std::string& name) {
   return memory;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::OpenReadOnly(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, bip::read_only));
+absl::StatusOr<SharedMemory> SharedMemory::Open(const std::string& name, int mode, int protection) {
+  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, mode));
   SharedMemory memory(name, fd, nullptr, 0);
   MOE_RETURN_IF_ERROR(TakeUserLock(fd, name));
   MOE_ASSIGN_OR_RETURN(memory.size_, CompleteSize(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, memory.size_, PROT_READ));
+  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, memory.size_, protection));
   return memory;
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::OpenReadOnly(const std::string& name, ReadOnly kind) {
+  // What may be done with a mapping is what the descriptor allows.
+  return Open(name, kind == ReadOnly::kLiftable ? O_RDWR : O_RDONLY, PROT_READ);
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::OpenWritable(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, bip::read_write));
-  SharedMemory memory(name, fd, nullptr, 0);
-  MOE_RETURN_IF_ERROR(TakeUserLock(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.size_, CompleteSize(fd, name));
-  MOE_ASSIGN_OR_RETURN(memory.data_, Map(fd, name, memory.size_, PROT_READ | PROT_WRITE));
-  return memory;
+  return Open(name, O_RDWR, PROT_READ | PROT_WRITE);
 }
 
-bool SharedMemory::HasOtherOwner() const { return fd_ >= 0 && IsLocked(fd_, kOwnerByte).value_or(false); }
+bool SharedMemory::HasOtherOwner() const { return fd_ >= 0 && OwnerLives(fd_).value_or(false); }
+
+bool SharedMemory::damaged() const {
+  struct stat info;
+  return fd_ >= 0 && fstat(fd_, &info) == 0 && IsDamaged(info);
+}
 
 absl::Status SharedMemory::Free(int64_t begin) const {
   if (begin < 0 || begin > size_) {
@@ -279,43 +329,53 @@ absl::Status SharedMemory::Unlink(const std::string& name) {
 }
 
 absl::Status SharedMemory::UnlinkOrphan(const std::string& name) {
-  absl::StatusOr<int> fd = OpenDescriptor(name, bip::read_write);
+  absl::StatusOr<int> fd = OpenDescriptor(name, O_RDWR);
   if (absl::IsNotFound(fd.status())) return absl::OkStatus();
   MOE_RETURN_IF_ERROR(fd);
   const absl::Cleanup close_fd = [&] { close(*fd); };
-  const absl::Status owned = TakeOwnerLock(*fd, name);
-  if (absl::IsNotFound(owned)) return absl::OkStatus();  // Removed meanwhile; the name may be a newer object's by now.
-  MOE_RETURN_IF_ERROR(owned);
+  MOE_ASSIGN_OR_RETURN(const bool locked, TakeRemoverLocks(*fd));
+  if (!locked) {
+    MOE_ASSIGN_OR_RETURN(const bool owned, OwnerLives(*fd));
+    if (owned) return absl::FailedPreconditionError(absl::StrCat("shared memory ", name, " has a living owner"));
+    return absl::UnavailableError(absl::StrCat("shared memory ", name, " is being removed by another process"));
+  }
+  if (!CheckLinked(*fd, name).ok()) return absl::OkStatus();  // The name may be a newer object's by now.
   return Unlink(name);
 }
 
 absl::StatusOr<bool> SharedMemory::UnlinkIfUnused(const std::string& name) {
-  absl::StatusOr<int> fd = OpenDescriptor(name, bip::read_write);
+  absl::StatusOr<int> fd = OpenDescriptor(name, O_RDWR);
   if (absl::IsNotFound(fd.status())) return false;
   MOE_RETURN_IF_ERROR(fd);
   const absl::Cleanup close_fd = [&] { close(*fd); };
-  for (const off_t byte : {kOwnerByte, kUserByte}) {
-    MOE_ASSIGN_OR_RETURN(const bool locked, TryLock(*fd, F_WRLCK, byte));
-    if (!locked) return false;
-  }
-  MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(*fd, name));
-  if (info.st_nlink == 0) return false;  // Someone else removed it; the name may be a newer object's by now.
+  MOE_ASSIGN_OR_RETURN(const bool no_owner, TakeRemoverLocks(*fd));
+  if (!no_owner) return false;
+  MOE_ASSIGN_OR_RETURN(const bool no_user, TryLockByte(*fd, F_WRLCK, kUserByte));
+  if (!no_user || !CheckLinked(*fd, name).ok()) return false;
   MOE_RETURN_IF_ERROR(Unlink(name));
   return true;
 }
 
-absl::StatusOr<std::vector<SharedMemory::Listing>> SharedMemory::List(const std::string& prefix) {
+absl::StatusOr<std::vector<SharedMemory::Listing>> SharedMemory::List(const std::string& prefix,
+                                                                      std::vector<std::string>* foreign) {
   std::vector<Listing> objects;
+  ForeignObjects others;
   std::error_code error;
   std::filesystem::directory_iterator entry(kShmDirectory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!absl::StartsWith(name, prefix)) continue;
+    struct stat info;
+    if (!absl::StartsWith(name, prefix) || lstat(entry->path().c_str(), &info) != 0) continue;
+    if (const std::string reason = Foreign(info); !reason.empty()) {
+      others.Add(name, reason);
+      continue;
+    }
     absl::StatusOr<Listing> listing = Describe(name);
     if (listing.ok()) objects.push_back(*std::move(listing));
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", kShmDirectory));
   std::ranges::sort(objects, {}, &Listing::name);
+  if (foreign != nullptr) *foreign = std::move(others).Lines();
   return objects;
 }
 

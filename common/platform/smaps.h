@@ -16,9 +16,9 @@ struct MemoryMapping {
   uint64_t inode = 0;       // 0: not a file
   std::string path;         // ends in " (deleted)" for an unlinked file; may be empty
   int64_t rss_bytes = 0;
-  int64_t shared_bytes = 0;     // resident pages that more than one process maps
-  int64_t private_bytes = 0;    // resident pages that only this process maps
-  int64_t huge_bytes = 0;       // of shared memory, mapped with huge pages
+  int64_t shared_bytes = 0;   // resident pages that more than one process maps
+  int64_t private_bytes = 0;  // resident pages that only this process maps
+  int64_t huge_bytes = 0;     // of shared memory, mapped with huge pages
 };
 
 // pid 0: this process. NOT_FOUND if there is no such process, PERMISSION_DENIED if it is not ours to look at.

@@ -23,8 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Gaps between the parallel parts of one forward step are shorter than this, so that workers stay awake through a step;
-// going to sleep and waking costs about as much.
+// Going to sleep and waking costs about as much. On the CPU alone the gaps between the parallel parts of a forward step
+// are shorter, so that workers stay awake through a step; with attention on a device (decode's `--device`) a layer's
+// attention lies between them, and they sleep.
 constexpr auto kSpin = std::chrono::microseconds(40);
 constexpr int kPausesPerClockRead = 32;
 // Guided self-scheduling: a worker takes its fair share of what is left, divided by this. Large runs begin with large

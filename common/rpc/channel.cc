@@ -15,6 +15,12 @@ std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   // Requests are retried by the router, which knows what has been emitted; never behind its back.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  const bool is_role = address.starts_with("unix:");
+  const Keepalive& keepalive = is_role ? kRoleKeepalive : kNetworkKeepalive;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(keepalive.interval.count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(keepalive.patience.count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, is_role ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit: a long prompt is a long silence
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -11,13 +11,15 @@ using grpc::health::v1::HealthCheckResponse;
 // merged. Owned by itself from Watch until OnDone, the last of its callbacks.
 class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
-  // REQUIRES the service's lock.
-  Watcher(HealthRpc& service, bool known) : service_(service), known_(known) {
+  Watcher(HealthRpc& service, bool known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(service.mutex_)
+      : service_(service), known_(known) {
     service_.watchers_.insert(this);
     UpdateLocked();
   }
 
+  // REQUIRES the service's lock.
   void UpdateLocked() {
+    service_.mutex_.AssertHeld();
     if (writing_ || finished_) return;
     const Status status = known_ ? service_.StatusLocked() : HealthCheckResponse::SERVICE_UNKNOWN;
     if (!told_ || status != message_.status()) {
@@ -30,7 +32,7 @@ class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResp
   }
 
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(service_.mutex_);
+    MutexLock lock(service_.mutex_);
     writing_ = false;
     if (!ok || cancelled_) {
       FinishLocked("the watcher went away");
@@ -40,14 +42,14 @@ class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResp
   }
 
   void OnCancel() override {
-    std::lock_guard lock(service_.mutex_);
+    MutexLock lock(service_.mutex_);
     cancelled_ = true;
     if (!writing_) FinishLocked("the watcher went away");
   }
 
   void OnDone() override {
     {
-      std::lock_guard lock(service_.mutex_);
+      MutexLock lock(service_.mutex_);
       service_.watchers_.erase(this);
     }
     delete this;
@@ -76,7 +78,7 @@ HealthRpc::HealthRpc(const std::vector<std::string>& services) : names_(services
 HealthRpc::~HealthRpc() { MOE_CHECK(watchers_.empty()); }
 
 HealthRpc::Status HealthRpc::StatusLocked() const {
-  return serving_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+  return serving_ && alive_ ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
 void HealthRpc::TellWatchersLocked() {
@@ -84,13 +86,19 @@ void HealthRpc::TellWatchersLocked() {
 }
 
 void HealthRpc::SetServing(bool serving) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   serving_ = serving && !shut_down_;
   TellWatchersLocked();
 }
 
+void HealthRpc::SetAlive(bool alive) {
+  MutexLock lock(mutex_);
+  alive_ = alive;
+  TellWatchersLocked();
+}
+
 void HealthRpc::Shutdown() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   serving_ = false;
   shut_down_ = true;
   TellWatchersLocked();
@@ -104,7 +112,7 @@ grpc::ServerUnaryReactor* HealthRpc::Check(grpc::CallbackServerContext* context,
     return reactor;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     response->set_status(StatusLocked());
   }
   reactor->Finish(grpc::Status::OK);
@@ -113,7 +121,7 @@ grpc::ServerUnaryReactor* HealthRpc::Check(grpc::CallbackServerContext* context,
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthRpc::Watch(grpc::CallbackServerContext*,
                                                                 const HealthCheckRequest* request) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return new Watcher(*this, Knows(request->service()));
 }
 

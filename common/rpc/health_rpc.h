@@ -2,23 +2,25 @@
 // unnamed service from the moment at which the server listens, before the process had a chance to say otherwise.
 #pragma once
 
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace moestro {
 
-// Knows the named services and "", the process as a whole; all have the same status, NOT_SERVING at first. Other names
-// are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. A Watch costs no thread while nothing changes. Thread-safe.
+// Knows the named services and "", the process as a whole; all have the same status: SERVING while the process has said
+// that it serves, and is alive. Other names are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. A Watch costs no
+// thread while nothing changes. Thread-safe.
 class HealthRpc final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthRpc(const std::vector<std::string>& services);
   ~HealthRpc() override;
 
-  void SetServing(bool serving);
+  void SetServing(bool serving);  // false at first
+  void SetAlive(bool alive);      // true at first; false: a thread hangs
   // NOT_SERVING for good. Watchers are told, and then their calls end with CANCELLED: otherwise a server that lets
   // running calls finish would wait for them.
   void Shutdown();
@@ -34,14 +36,15 @@ class HealthRpc final : public grpc::health::v1::Health::CallbackService {
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
   bool Knows(const std::string& service) const { return names_.contains(service); }
-  Status StatusLocked() const;
-  void TellWatchersLocked();
+  Status StatusLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellWatchersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::set<std::string> names_;  // constant
-  std::mutex mutex_;             // guards what follows, and all watchers
-  bool serving_ = false;
-  bool shut_down_ = false;
-  std::set<Watcher*> watchers_;
+  Mutex mutex_;                  // of all watchers, too
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool alive_ ABSL_GUARDED_BY(mutex_) = true;
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro

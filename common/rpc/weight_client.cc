@@ -12,8 +12,9 @@
 namespace moestro {
 namespace {
 
-absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::string& name) {
-  auto segment = WeightSegment::Open(name);
+absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::string& name,
+                                                                 SharedMemory::ReadOnly mapping) {
+  auto segment = WeightSegment::Open(name, mapping);
   // No mistake of the role: it went with a store that is being replaced.
   if (absl::IsNotFound(segment.status())) return absl::UnavailableError(segment.status().message());
   return segment;
@@ -21,12 +22,17 @@ absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::stri
 
 }  // namespace
 
-WeightClient::WeightClient(std::string address, std::string role)
-    : address_(std::move(address)), role_(std::move(role)) {}
+WeightClient::WeightClient(std::string address, std::string role, MetricsRegistry& registry,
+                           SharedMemory::ReadOnly mapping)
+    : address_(std::move(address)),
+      role_(std::move(role)),
+      registry_(registry),
+      attached_bytes_(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
+      mapping_(mapping) {}
 
 WeightClient::~WeightClient() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     if (call_ != nullptr) call_->TryCancel();
   }
@@ -35,15 +41,17 @@ WeightClient::~WeightClient() {
 
 WeightClient::Result WeightClient::Attach(const std::function<bool()>& stop) {
   lease_ = std::thread([this] { HoldLease(); });
-  std::unique_lock lock(mutex_);
-  while (!delivered_.wait_for(lock, std::chrono::milliseconds(100), [&] { return result_.has_value(); })) {
+  MutexLock lock(mutex_);
+  while (!delivered_.wait_for(lock, std::chrono::milliseconds(100),
+                              [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return result_.has_value(); })) {
     if (stop()) return absl::CancelledError("stopped while waiting for the weight store at " + address_);
   }
   return std::move(*result_);
 }
 
 void WeightClient::Deliver(Result result) {
-  std::lock_guard lock(mutex_);
+  if (result.ok()) attached_bytes_.Set(static_cast<double>((*result)->header().total_bytes));
+  MutexLock lock(mutex_);
   attached_ = true;
   result_ = std::move(result);
   delivered_.notify_all();
@@ -54,37 +62,37 @@ void WeightClient::HoldLease() {
 }
 
 void WeightClient::FollowStore() {
-  auto stub = v1::WeightStore::NewStub(ConnectPeer(address_));
+  auto stub = v1::WeightStoreService::NewStub(ConnectPeer(address_));
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     call_ = &context;
   }
   v1::AttachRequest request;
   request.set_role(role_);
   auto stream = stub->Attach(&context, request);
-  v1::AttachReply reply;
+  v1::AttachResponse reply;
   int64_t logged_percent = -1;
   while (stream->Read(&reply)) {
-    if (reply.state() == v1::AttachReply::STATE_LOADING && reply.total_bytes() > 0) {
+    if (reply.state() == v1::AttachResponse::STATE_LOADING && reply.total_bytes() > 0) {
       const int64_t percent = 100 * reply.loaded_bytes() / reply.total_bytes();
       if (percent / 10 != logged_percent / 10) spdlog::info("weights are loading: {} %", percent);
       logged_percent = percent;
-    } else if (reply.state() == v1::AttachReply::STATE_FAILED && !attached_) {
+    } else if (reply.state() == v1::AttachResponse::STATE_FAILED && !attached_) {
       Deliver(absl::FailedPreconditionError("weight store: " + reply.error()));
-    } else if (reply.state() == v1::AttachReply::STATE_READY && !attached_) {
+    } else if (reply.state() == v1::AttachResponse::STATE_READY && !attached_) {
       fingerprint_ = reply.fingerprint();
-      model_name_ = reply.model_name();
-      Deliver(OpenSegment(reply.segment()));
-    } else if (reply.state() == v1::AttachReply::STATE_READY && reply.fingerprint() != fingerprint_) {
+      registry_.SetModelName(reply.model_name());
+      Deliver(OpenSegment(reply.segment(), mapping_));
+    } else if (reply.state() == v1::AttachResponse::STATE_READY && reply.fingerprint() != fingerprint_) {
       spdlog::error("the weight store now serves other weights ({}); restart {} to use them", reply.fingerprint(),
                     role_);
     }
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     call_ = nullptr;
   }
   stream->Finish();

@@ -4,15 +4,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/telemetry/metrics.h"
 #include "common/weights/segment.h"
 
 namespace grpc {
@@ -23,16 +23,15 @@ namespace moestro {
 
 class WeightClient {
  public:
-  // address of the store; role as it shall appear in the store's logs and metrics.
-  WeightClient(std::string address, std::string role);
+  // address of the store; role as it shall appear in the store's logs and metrics. The registry, which outlives this
+  // object, is told the model's name and what is mapped. kLiftable if the role has a GPU.
+  WeightClient(std::string address, std::string role, MetricsRegistry& registry,
+               SharedMemory::ReadOnly mapping = SharedMemory::ReadOnly::kForGood);
   ~WeightClient();  // ends the lease
 
   // Waits until the segment is there and maps it; call once. `stop` is asked ten times a second and ends the wait
   // (CANCELLED). A store that is not up yet is waited for; one that has failed gives its error.
   absl::StatusOr<std::unique_ptr<const WeightSegment>> Attach(const std::function<bool()>& stop);
-
-  // Of the weights that Attach has given, as clients see it.
-  const std::string& model_name() const { return model_name_; }
 
  private:
   using Result = absl::StatusOr<std::unique_ptr<const WeightSegment>>;
@@ -43,14 +42,16 @@ class WeightClient {
 
   const std::string address_;
   const std::string role_;
+  MetricsRegistry& registry_;
+  prometheus::Gauge& attached_bytes_;
+  const SharedMemory::ReadOnly mapping_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable delivered_;
-  std::optional<Result> result_;         // guarded by mutex_; what Attach returns
-  std::string model_name_;               // set before result_, never again
-  bool attached_ = false;                // used by the lease thread only
-  std::string fingerprint_;              // of the attached segment; used by the lease thread only
-  grpc::ClientContext* call_ = nullptr;  // the call in flight; guarded by mutex_
+  Mutex mutex_;
+  Condition delivered_;
+  std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);  // what Attach returns
+  bool attached_ = false;                                 // used by the lease thread only
+  std::string fingerprint_;                               // of the attached segment; used by the lease thread only
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call in flight
   std::thread lease_;
 };
 

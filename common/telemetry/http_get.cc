@@ -1,120 +1,72 @@
 #include "common/telemetry/http_get.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
-#include <chrono>
-#include <future>
-#include <thread>
+#include <curl/curl.h>
+
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/base/check.h"
 
 namespace moestro {
-
 namespace {
 
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using boost::asio::ip::tcp;
-using std::chrono::steady_clock;
+constexpr size_t kMaxBodyBytes = size_t{8} << 20;  // metrics of a role are some 100 KB
 
-struct Resolved {
-  beast::error_code error;
-  tcp::resolver::results_type found;
-};
-
-// The system's resolver heeds no deadline and cannot be stopped: it has a thread of its own, which nobody waits for
-// once the deadline has passed.
-Resolved Resolve(const Url& url, steady_clock::time_point deadline) {
-  absl::string_view host = url.host;
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  std::packaged_task<Resolved()> resolve([host = std::string(host), port = url.port] {
-    boost::asio::io_context context;
-    Resolved resolved;
-    resolved.found = tcp::resolver(context).resolve(host, port, resolved.error);
-    return resolved;
-  });
-  std::future<Resolved> resolved = resolve.get_future();
-  std::thread(std::move(resolve)).detach();
-  if (resolved.wait_until(deadline) == std::future_status::ready) return resolved.get();
-  return {.error = beast::error::timeout, .found = {}};
+// Less than `bytes` ends the transfer.
+size_t Append(char* data, size_t /*one*/, size_t bytes, void* out) {
+  std::string& body = *static_cast<std::string*>(out);
+  if (body.size() + bytes > kMaxBodyBytes) return 0;
+  body.append(data, bytes);
+  return bytes;
 }
-
-// Asynchronous, because only so does Beast keep time-outs.
-class Exchange {
- public:
-  Exchange(const Url& url, double timeout_seconds) : stream_(context_) {
-    const auto deadline = steady_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(1000 * timeout_seconds));
-    request_.method(http::verb::get);
-    request_.target(url.path);
-    request_.version(11);
-    request_.set(http::field::host, url.host);
-    request_.set(http::field::connection, "close");
-    const Resolved resolved = Resolve(url, deadline);
-    if (Failed(resolved.error)) return;
-    stream_.expires_at(deadline);
-    stream_.async_connect(resolved.found, [this](beast::error_code error, const tcp::endpoint&) {
-      if (!Failed(error)) Send();
-    });
-    context_.run();
-  }
-
-  beast::error_code error() const { return error_; }
-  const http::response<http::string_body>& response() const { return response_; }
-
- private:
-  bool Failed(beast::error_code error) {
-    error_ = error;
-    return static_cast<bool>(error);
-  }
-  void Send() {
-    http::async_write(stream_, request_, [this](beast::error_code error, size_t) {
-      if (Failed(error)) return;
-      http::async_read(stream_, buffer_, response_,
-                       [this](beast::error_code read_error, size_t) { Failed(read_error); });
-    });
-  }
-
-  boost::asio::io_context context_{1};
-  beast::tcp_stream stream_;
-  http::request<http::empty_body> request_;
-  beast::flat_buffer buffer_;
-  http::response<http::string_body> response_;
-  beast::error_code error_;
-};
 
 }  // namespace
 
 absl::StatusOr<Url> ParseUrl(const std::string& text) {
-  absl::string_view rest = text;
-  absl::ConsumePrefix(&rest, "http://");
-  const size_t slash = rest.find('/');
-  const absl::string_view authority = rest.substr(0, slash);
-  const size_t colon = authority.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0 || colon + 1 == authority.size() ||
-      absl::StrContains(rest, "://")) {
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> url(curl_url(), curl_url_cleanup);
+  MOE_CHECK(url != nullptr);
+  const auto part = [&](CURLUPart which) {
+    char* value = nullptr;
+    curl_url_get(url.get(), which, &value, 0);
+    const std::string found = value == nullptr ? "" : value;
+    curl_free(value);
+    return found;
+  };
+  const std::string whole = absl::StrContains(text, "://") ? text : "http://" + text;
+  const bool valid = curl_url_set(url.get(), CURLUPART_URL, whole.c_str(), 0) == CURLUE_OK;
+  if (!valid || part(CURLUPART_SCHEME) != "http" || part(CURLUPART_PORT).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text, "\" is no address of metrics: use http://HOST:PORT/metrics or HOST:PORT"));
   }
-  return Url{.host = std::string(authority.substr(0, colon)),
-             .port = std::string(authority.substr(colon + 1)),
-             .path = slash == absl::string_view::npos ? "/metrics" : std::string(rest.substr(slash))};
+  if (part(CURLUPART_PATH) == "/") curl_url_set(url.get(), CURLUPART_PATH, "/metrics", 0);
+  return Url{.text = part(CURLUPART_URL), .host = part(CURLUPART_HOST), .port = part(CURLUPART_PORT)};
 }
 
 absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds) {
-  const Exchange exchange(url, timeout_seconds);
-  const std::string what = absl::StrCat("http://", url.host, ":", url.port, url.path);
-  if (exchange.error() == beast::error::timeout) {
-    return absl::DeadlineExceededError(absl::StrCat(what, ": no answer within ", timeout_seconds, " s"));
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), curl_easy_cleanup);
+  MOE_CHECK(curl != nullptr);
+  std::string body;
+  char reason[CURL_ERROR_SIZE] = "";
+  curl_easy_setopt(curl.get(), CURLOPT_URL, url.text.c_str());
+  curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
+  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(1000 * timeout_seconds));
+  curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl.get(), CURLOPT_QUICK_EXIT, 1L);  // else a resolver that hangs is waited for
+  curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, reason);
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, Append);
+  curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
+  const CURLcode result = curl_easy_perform(curl.get());
+  if (result == CURLE_OPERATION_TIMEDOUT) {
+    return absl::DeadlineExceededError(absl::StrCat(url.text, ": no answer within ", timeout_seconds, " s"));
   }
-  if (exchange.error()) return absl::UnavailableError(absl::StrCat(what, ": ", exchange.error().message()));
-  if (exchange.response().result() != http::status::ok) {
-    return absl::UnavailableError(absl::StrCat(what, ": HTTP status ", exchange.response().result_int()));
+  if (result != CURLE_OK) {
+    return absl::UnavailableError(absl::StrCat(url.text, ": ", *reason != '\0' ? reason : curl_easy_strerror(result)));
   }
-  return exchange.response().body();
+  long code = 0;
+  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &code);
+  if (code != 200) return absl::UnavailableError(absl::StrCat(url.text, ": HTTP status ", code));
+  return body;
 }
 
 }  // namespace moestro

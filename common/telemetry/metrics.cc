@@ -5,8 +5,9 @@
 #include <prometheus/registry.h>
 
 #include <exception>
-#include <mutex>
 #include <utility>
+
+#include "common/base/mutex.h"
 
 namespace moestro {
 
@@ -18,13 +19,13 @@ class RegistryOfModel final : public prometheus::Collectable {
   explicit RegistryOfModel(const prometheus::Registry& registry) : registry_(registry) {}
 
   void SetModelName(const std::string& name) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     model_name_ = name;
   }
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (model_name_.empty()) return families;
     for (prometheus::MetricFamily& family : families) {
       for (prometheus::ClientMetric& metric : family.metric) metric.label.push_back({"model_name", model_name_});
@@ -34,8 +35,8 @@ class RegistryOfModel final : public prometheus::Collectable {
 
  private:
   const prometheus::Registry& registry_;
-  mutable std::mutex mutex_;
-  std::string model_name_;
+  mutable Mutex mutex_;
+  std::string model_name_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

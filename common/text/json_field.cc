@@ -13,13 +13,6 @@ absl::Status WrongField(std::string_view where, const char* key, std::string_vie
 
 }  // namespace
 
-absl::StatusOr<Json> ParseJsonObject(std::string_view text, std::string_view what) {
-  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(Concat(what, ": not valid JSON"));
-  if (!json.is_object()) return absl::InvalidArgumentError(Concat(what, ": not a JSON object"));
-  return json;
-}
-
 const Json* FindField(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);

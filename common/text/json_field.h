@@ -12,9 +12,6 @@ namespace moestro {
 
 using Json = nlohmann::json;
 
-// INVALID_ARGUMENT naming `what` if the text is not one JSON object.
-absl::StatusOr<Json> ParseJsonObject(std::string_view text, std::string_view what);
-
 // The member, or null if it is absent, JSON null, or `object` is not an object.
 const Json* FindField(const Json& object, const char* key);
 

@@ -15,11 +15,11 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::span<const std::string_vi
   return PreTokenizer(std::move(splits));
 }
 
-absl::StatusOr<std::vector<std::string_view>> PreTokenizer::Split(std::string_view text) const {
+absl::StatusOr<std::vector<std::string_view>> PreTokenizer::Split(std::string_view text, size_t max_pieces) const {
   std::vector<std::string_view> pieces;
   if (!text.empty()) pieces.push_back(text);
   for (const Regex& split : splits_) {
-    MOE_ASSIGN_OR_RETURN(pieces, split.SplitIsolated(pieces));
+    MOE_ASSIGN_OR_RETURN(pieces, split.SplitIsolated(pieces, max_pieces));
   }
   return pieces;
 }

@@ -1,6 +1,8 @@
 // Cuts text into the pieces that byte-pair merges never cross.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,7 +20,8 @@ class PreTokenizer {
   static absl::StatusOr<PreTokenizer> Create(std::span<const std::string_view> patterns);
 
   // The pieces of `text`, which must be valid UTF-8: no empty ones, together the whole text, pointing into it.
-  absl::StatusOr<std::vector<std::string_view>> Split(std::string_view text) const;
+  // OUT_OF_RANGE at more than `max_pieces`.
+  absl::StatusOr<std::vector<std::string_view>> Split(std::string_view text, size_t max_pieces = SIZE_MAX) const;
 
  private:
   explicit PreTokenizer(std::vector<Regex> splits) : splits_(std::move(splits)) {}

@@ -13,9 +13,10 @@
 namespace moestro {
 namespace {
 
-// Enough for a match that backtracks through a megabyte, and small enough that hostile text cannot hold a thread.
+// Enough for a match that backtracks through 256 KiB, and small enough that hostile text can hold neither a thread nor
+// the memory.
 constexpr uint32_t kMatchLimit = 10'000'000;
-constexpr uint32_t kHeapLimitKib = 512 * 1024;
+constexpr uint32_t kHeapLimitKib = 128 * 1024;
 
 // The state of matching with one pattern, reused for many texts.
 class Matcher {
@@ -51,7 +52,7 @@ class Matcher {
   std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context_;
 };
 
-absl::Status Split(Matcher& matcher, std::string_view text, std::vector<std::string_view>* pieces) {
+absl::Status Split(Matcher& matcher, std::string_view text, size_t max_pieces, std::vector<std::string_view>* pieces) {
   size_t done = 0;  // the pieces so far end here
   const auto add_up_to = [&](size_t end) {
     if (end > done) pieces->push_back(text.substr(done, end - done));
@@ -66,11 +67,13 @@ absl::Status Split(Matcher& matcher, std::string_view text, std::vector<std::str
     }
     add_up_to(matcher.begin());
     add_up_to(matcher.end());
+    if (pieces->size() > max_pieces) break;
     start = matcher.end();
     if (matcher.begin() == matcher.end() && start < text.size()) start += Utf8Length(text[start]);
   }
-  add_up_to(text.size());
-  return absl::OkStatus();
+  if (pieces->size() <= max_pieces) add_up_to(text.size());
+  if (pieces->size() <= max_pieces) return absl::OkStatus();
+  return absl::OutOfRangeError(Concat("the text has more than ", max_pieces, " pieces"));
 }
 
 }  // namespace
@@ -81,12 +84,13 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   return Regex(std::move(code));
 }
 
-absl::StatusOr<std::vector<std::string_view>> Regex::SplitIsolated(std::span<const std::string_view> texts) const {
+absl::StatusOr<std::vector<std::string_view>> Regex::SplitIsolated(std::span<const std::string_view> texts,
+                                                                   size_t max_pieces) const {
   Matcher matcher(code_.get());
   if (!matcher.Ready()) return absl::ResourceExhaustedError("out of memory for splitting text");
   std::vector<std::string_view> pieces;
   pieces.reserve(texts.size());
-  for (const std::string_view text : texts) MOE_RETURN_IF_ERROR(Split(matcher, text, &pieces));
+  for (const std::string_view text : texts) MOE_RETURN_IF_ERROR(Split(matcher, text, max_pieces, &pieces));
   return pieces;
 }
 

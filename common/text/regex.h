@@ -1,6 +1,8 @@
 // A regular expression that cuts text into pieces.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -20,8 +22,9 @@ class Regex {
 
   // Cuts each text into its matches and the gaps between them, in order and without empty pieces: nothing is dropped,
   // and the pieces point into the texts. No match looks across two texts. The texts must be valid UTF-8.
-  // RESOURCE_EXHAUSTED where the matcher reaches its limits.
-  absl::StatusOr<std::vector<std::string_view>> SplitIsolated(std::span<const std::string_view> texts) const;
+  // RESOURCE_EXHAUSTED where the matcher reaches its limits, OUT_OF_RANGE at more than `max_pieces`.
+  absl::StatusOr<std::vector<std::string_view>> SplitIsolated(std::span<const std::string_view> texts,
+                                                              size_t max_pieces = SIZE_MAX) const;
 
  private:
   explicit Regex(Pcre2Code code) : code_(std::move(code)) {}

@@ -13,6 +13,9 @@
 namespace moestro {
 namespace {
 
+// Between two looks at EncodeLimits::check: some milliseconds of work.
+constexpr size_t kBytesBetweenChecks = 64 << 10;
+
 std::array<int32_t, 256> ByteIds(const absl::flat_hash_map<std::string, int32_t>& vocabulary) {
   std::array<int32_t, 256> ids;
   for (int byte = 0; byte < 256; ++byte) {
@@ -21,6 +24,10 @@ std::array<int32_t, 256> ByteIds(const absl::flat_hash_map<std::string, int32_t>
     ids[byte] = found == vocabulary.end() ? Bpe::kNoToken : found->second;
   }
   return ids;
+}
+
+absl::Status TooMany(size_t max_tokens) {
+  return absl::OutOfRangeError(Concat("the text has more than ", max_tokens, " tokens"));
 }
 
 std::vector<AddedToken> WithNormalized(const std::vector<AddedToken>& tokens, bool normalized) {
@@ -101,9 +108,27 @@ std::vector<AddedTokenMatcher::Segment> Tokenizer::FindAddedTokens(std::string_v
   return segments;
 }
 
-absl::Status Tokenizer::EncodePlain(std::string_view text, std::vector<int32_t>* ids) const {
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, pre_tokenizer_.Split(text));
+absl::Status Tokenizer::EncodePlain(std::string_view text, const EncodeLimits& limits,
+                                    std::vector<int32_t>* ids) const {
+  const auto check = [&] { return limits.check ? limits.check() : absl::OkStatus(); };
+  MOE_RETURN_IF_ERROR(check());
+  // Every piece has a token at least, and every token longest_token_bytes_ at most.
+  const size_t room = limits.max_tokens - std::min(limits.max_tokens, ids->size());
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, pre_tokenizer_.Split(text, room));
+  size_t unchecked = kBytesBetweenChecks;
   for (const std::string_view piece : pieces) {
+    if (piece.size() / longest_token_bytes_ > room || ids->size() > limits.max_tokens) {
+      return TooMany(limits.max_tokens);
+    }
+    if (piece.size() > limits.max_piece_bytes) {
+      return absl::InvalidArgumentError(Concat("the text has ", piece.size(), " bytes without a break between words; ",
+                                               "at most ", limits.max_piece_bytes, " can be tokenized"));
+    }
+    if (unchecked >= kBytesBetweenChecks) {
+      MOE_RETURN_IF_ERROR(check());
+      unchecked = 0;
+    }
+    unchecked += piece.size();
     if (ignore_merges_) {
       const auto whole = vocabulary_.find(SpellBytes(piece));
       // A control token is found before this or, in untrusted text, not at all.
@@ -117,7 +142,8 @@ absl::Status Tokenizer::EncodePlain(std::string_view text, std::vector<int32_t>*
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, const EncodeOptions& options) const {
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, const EncodeOptions& options,
+                                                       const EncodeLimits& limits) const {
   if (const auto offset = FindInvalidUtf8(utf8)) {
     return absl::InvalidArgumentError(Concat("the text is not valid UTF-8 at byte ", *offset));
   }
@@ -126,15 +152,16 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, co
   if (options.parse_special_tokens) {
     for (const AddedTokenMatcher::Segment& segment : FindAddedTokens(utf8)) {
       if (segment.id == AddedTokenMatcher::kPlainText) {
-        MOE_RETURN_IF_ERROR(EncodePlain(segment.text, &ids));
+        MOE_RETURN_IF_ERROR(EncodePlain(segment.text, limits, &ids));
       } else {
         ids.push_back(segment.id);
       }
     }
   } else {
-    MOE_RETURN_IF_ERROR(EncodePlain(utf8, &ids));
+    MOE_RETURN_IF_ERROR(EncodePlain(utf8, limits, &ids));
   }
   if (options.add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
+  if (ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);
   return ids;
 }
 

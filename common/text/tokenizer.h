@@ -1,7 +1,9 @@
 // Text to token ids and back, as the model's own tokenizer.json prescribes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,10 +17,26 @@
 #include "common/text/added_tokens.h"
 #include "common/text/bpe.h"
 #include "common/text/pre_tokenizer.h"
-#include "common/text/tokenizer_config.h"
 #include "common/text/tokenizer_spec.h"
 
 namespace moestro {
+
+// What encoding a text may cost.
+struct EncodeLimits {
+  size_t max_tokens = SIZE_MAX;
+  // Of a word, or a run of white space or punctuation, that is merged as a whole, in some thirty times its memory.
+  size_t max_piece_bytes = SIZE_MAX;
+  // Asked now and then; its error ends the encoding. Empty: never.
+  std::function<absl::Status()> check = nullptr;
+};
+
+// The part of tokenizer_config.json that decides how text becomes a prompt.
+struct TokenizerConfig {
+  std::string bos_token;       // literal text; empty: none
+  std::string eos_token;       // literal text; empty: none
+  bool add_bos_token = false;  // encoding with special tokens starts with bos_token
+  bool add_eos_token = false;  // encoding with special tokens ends with eos_token
+};
 
 // A byte-level BPE tokenizer. Immutable after creation and thread-safe.
 class Tokenizer {
@@ -38,8 +56,11 @@ class Tokenizer {
     bool parse_special_tokens = true;
   };
   // INVALID_ARGUMENT with the byte offset for text that is not UTF-8, and for a byte that the vocabulary lacks.
-  // RESOURCE_EXHAUSTED if the pre-tokenizer reaches its limits on hostile text.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view utf8, const EncodeOptions& options) const;
+  // RESOURCE_EXHAUSTED if the pre-tokenizer reaches its limits on hostile text. OUT_OF_RANGE as soon as the text is
+  // found to have more than `limits.max_tokens`: what it costs to find out does not grow with the text's number of
+  // tokens. INVALID_ARGUMENT for a piece of more than `limits.max_piece_bytes`.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view utf8, const EncodeOptions& options,
+                                              const EncodeLimits& limits = {}) const;
 
   // The bytes of one token, which may be part of a UTF-8 sequence; added tokens are their literal text. Empty for an
   // id without a token, such as a padding row of the embedding.
@@ -73,7 +94,7 @@ class Tokenizer {
   absl::Status ApplyConfig(const TokenizerConfig& config);
   absl::StatusOr<int32_t> ConfiguredToken(const std::string& content, const char* field) const;
   std::vector<AddedTokenMatcher::Segment> FindAddedTokens(std::string_view text) const;
-  absl::Status EncodePlain(std::string_view text, std::vector<int32_t>* ids) const;
+  absl::Status EncodePlain(std::string_view text, const EncodeLimits& limits, std::vector<int32_t>* ids) const;
 
   absl::flat_hash_map<std::string, int32_t> vocabulary_;  // by byte-level spelling
   absl::flat_hash_map<std::string, int32_t> added_;       // by literal text

@@ -1,5 +1,6 @@
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/json/json.h"
 #include "common/text/json_field.h"
 #include "common/text/tokenizer_pipeline_json.h"
 #include "common/text/tokenizer_spec.h"

@@ -2,7 +2,6 @@
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
-#include "common/text/deepseek_patterns.h"
 
 namespace moestro {
 namespace {

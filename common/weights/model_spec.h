@@ -19,6 +19,11 @@ struct YarnSpec {
   int64_t enabled = 0;
 };
 
+enum class AttentionKind {
+  kLatent,          // MLA: keys and values of all heads come from one cached latent; rotation of adjacent pairs
+  kGroupedQueries,  // GQA: keys and values of num_kv_heads heads are cached; rotation in halves of whole, normed heads
+};
+
 struct ModelSpec {
   char family[32] = {};     // model_type: "deepseek_v3", "kimi_k2", "qwen3_moe"
   int64_t hidden_size = 0;  // H
@@ -46,19 +51,21 @@ struct ModelSpec {
   double lora_norm_eps = 1e-6;  // q_a / kv_a norms
   double rope_theta = 10000;
   YarnSpec yarn;
-  // Attention of grouped queries (GQA): key and value heads, which divide num_heads; 0: multi-head latent attention
-  // (MLA). With GQA there are no ranks, a head is qk_rope_head_dim = v_head_dim wide and rotates as a whole, in halves
-  // (MLA: adjacent pairs), and queries and keys are normalised head by head.
+  // GQA: key and value heads, which divide num_heads; there are no ranks, and qk_rope_head_dim = v_head_dim. 0: MLA.
   int64_t num_kv_heads = 0;
   int64_t softmax_router = 0;  // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
   int64_t reserved[14] = {};
 
-  bool has_grouped_queries() const { return num_kv_heads > 0; }
+  AttentionKind attention_kind() const {
+    return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;
+  }
+  int64_t head_dim() const { return v_head_dim; }  // GQA: of queries, keys and values alike
   bool IsMoeLayer(int64_t layer) const { return layer >= first_dense_layers; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   // Numbers cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
   int64_t kv_dim() const {
-    return has_grouped_queries() ? 2 * num_kv_heads * v_head_dim : kv_lora_rank + qk_rope_head_dim;
+    return attention_kind() == AttentionKind::kGroupedQueries ? 2 * num_kv_heads * head_dim()
+                                                              : kv_lora_rank + qk_rope_head_dim;
   }
   int64_t shared_intermediate_size() const { return num_shared_experts * moe_intermediate_size; }
 };

@@ -10,8 +10,9 @@
 
 namespace moestro {
 
-absl::StatusOr<std::unique_ptr<const WeightSegment>> WeightSegment::Open(const std::string& name) {
-  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::OpenReadOnly(name));
+absl::StatusOr<std::unique_ptr<const WeightSegment>> WeightSegment::Open(const std::string& name,
+                                                                         SharedMemory::ReadOnly kind) {
+  MOE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::OpenReadOnly(name, kind));
   auto segment = Verified(memory.data(), memory.size());
   if (!segment.ok()) return Annotate(segment.status(), name);
   (*segment)->memory_ = std::move(memory);

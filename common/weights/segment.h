@@ -35,8 +35,9 @@ class WeightSegment {  // immutable, thread-safe
  public:
   // Maps `name` read-only and verifies magic, layout version, state, sizes, checksums of header and directory, and that
   // every tensor lies inside. NOT_FOUND, UNAVAILABLE (still loading), FAILED_PRECONDITION (other layout version, or the
-  // load failed), DATA_LOSS (checksum, bounds). Tensor data is not read: see VerifyData.
-  static absl::StatusOr<std::unique_ptr<const WeightSegment>> Open(const std::string& name);
+  // load failed), DATA_LOSS (checksum, bounds). Tensor data is not read: see VerifyData. kLiftable: for a GPU's copies.
+  static absl::StatusOr<std::unique_ptr<const WeightSegment>> Open(
+      const std::string& name, SharedMemory::ReadOnly kind = SharedMemory::ReadOnly::kForGood);
   // The same over memory that the caller keeps alive (tests, the weight store itself). INVALID_ARGUMENT if `data` is
   // not on a 4096-byte boundary.
   static absl::StatusOr<std::unique_ptr<const WeightSegment>> FromMemory(const uint8_t* data, int64_t bytes);

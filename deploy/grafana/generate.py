@@ -1,14 +1,24 @@
 #!/usr/bin/env python3
-"""Writes dashboards/*.json. The panels are below; run this after a change, a test compares.
+"""Writes dashboards/*.json by Grafana's own builders (pip install grafana-foundation-sdk, in the version that
+tests/deploy/requirements.txt names). The panels are below; run this after a change, a test compares.
 
 Expressions write a selector as `metric{}`: the job of the dashboard's variable is put into the braces."""
 
 import json
 from pathlib import Path
 
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as models
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync, DashboardLinkType, DataSourceRef, Threshold, ThresholdsMode, ValueMap, ValueMappingResult,
+    VariableOption, VariableRefresh, VariableSort)
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode, HeatmapColorScale
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
 FOLDER = Path(__file__).parent / "dashboards"
 COLUMNS = 24
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 TTFT_TARGET = 'le=~"30|30[.]0"'  # seconds; Prometheus 3 writes whole bounds with a point
 INTER_TOKEN_TARGET = 'le="0.05"'
 SERVER_ERROR = 'finish_reason=~"internal|unavailable|aborted"'
@@ -47,40 +57,50 @@ def share_within(histogram, target):
 
 # Panels --------------------------------------------------------------------------------------------------------------
 
-def panel(kind, title, queries, unit, width, height, description, defaults, options, query_format="time_series"):
-    targets = [{"refId": chr(ord("A") + i), "datasource": DATASOURCE, "expr": with_job(expr), "legendFormat": legend,
-                "format": query_format} for i, (legend, expr) in enumerate(queries.items())]
-    return {"type": kind, "title": title, "description": description, "datasource": DATASOURCE,
-            "gridPos": {"w": width, "h": height}, "targets": targets,
-            "fieldConfig": {"defaults": {"unit": unit, **defaults}, "overrides": []}, "options": options}
+def panel(builder, title, queries, unit, width, height, description, query_format=PromQueryFormat.TIME_SERIES):
+    for number, (legend, expr) in enumerate(queries.items()):
+        builder.with_target(prometheus.Dataquery().ref_id(chr(ord("A") + number)).datasource(DATASOURCE)
+                            .expr(with_job(expr)).legend_format(legend).format(query_format))
+    return (builder.title(title).description(description).datasource(DATASOURCE).unit(unit)
+            .span(width).height(height))
 
 
 def lines(title, queries, unit="short", description="", width=8, stacked=False, most=None):
-    custom = {"lineWidth": 1, "fillOpacity": 30 if stacked else 8, "showPoints": "never",
-              "stacking": {"mode": "normal" if stacked else "none", "group": "A"}}
-    defaults = {"custom": custom, "min": 0, **({} if most is None else {"max": most})}
-    options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-               "tooltip": {"mode": "multi", "sort": "desc"}}
-    return panel("timeseries", title, queries, unit, width, 8, description, defaults, options)
+    builder = (timeseries.Panel().line_width(1).fill_opacity(30 if stacked else 8).min(0)
+               .show_points(models.VisibilityMode.NEVER)
+               .stacking(common.StackingConfig().group("A").mode(
+                   models.StackingMode.NORMAL if stacked else models.StackingMode.NONE))
+               .legend(common.VizLegendOptions().show_legend(True).display_mode(models.LegendDisplayMode.LIST)
+                       .placement(models.LegendPlacement.BOTTOM))
+               .tooltip(common.VizTooltipOptions().mode(models.TooltipDisplayMode.MULTI)
+                        .sort(models.SortOrder.DESCENDING)))
+    if most is not None:
+        builder.max(most)
+    return panel(builder, title, queries, unit, width, 8, description)
 
 
 def tile(title, expr, unit="short", description="", steps=((None, "text"),), decimals=None, names=None):
     """One number. steps: (from this value on, colour), the first from None. names: text for values."""
-    mappings = [{"type": "value", "options": {str(v): {"text": t} for v, t in names.items()}}] if names else []
-    defaults = {"thresholds": {"mode": "absolute", "steps": [{"value": v, "color": c} for v, c in steps]},
-                "mappings": mappings, **({} if decimals is None else {"decimals": decimals})}
-    options = {"colorMode": "value", "graphMode": "none", "textMode": "value",
-               "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}
-    return panel("stat", title, {"": expr}, unit, 4, 4, description, defaults, options)
+    builder = (stat.Panel().color_mode(models.BigValueColorMode.VALUE).graph_mode(models.BigValueGraphMode.NONE)
+               .text_mode(models.BigValueTextMode.VALUE)
+               .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
+               .thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE)
+                           .steps([Threshold(value=value, color=color) for value, color in steps]))
+               .mappings([ValueMap(options={str(value): ValueMappingResult(text=text) for value, text in names.items()})]
+                         if names else []))
+    if decimals is not None:
+        builder.decimals(decimals)
+    return panel(builder, title, {"": expr}, unit, 4, 4, description)
 
 
 def heat_map(title, histogram, unit, description="", width=12):
     queries = {"{{le}}": f"sum by (le) (increase({histogram}_bucket{{}}[$__rate_interval]))"}
-    options = {"calculate": False, "cellGap": 1, "yAxis": {"unit": unit},
-               "tooltip": {"mode": "single", "yHistogram": True},
-               "color": {"mode": "scheme", "scheme": "Oranges", "scale": "exponential", "exponent": 0.5, "steps": 64},
-               "filterValues": {"le": 1e-9}, "legend": {"show": True}}
-    return panel("heatmap", title, queries, unit, width, 8, description, {}, options, query_format="heatmap")
+    color = (heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges")
+             .scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5).steps(64))
+    builder = (heatmap.Panel().calculate(False).cell_gap(1).y_axis(heatmap.YAxisConfig().unit(unit)).color(color)
+               .mode(models.TooltipDisplayMode.SINGLE).show_y_histogram().show_legend()
+               .filter_values(heatmap.FilterValueRange().le(1e-9)))
+    return panel(builder, title, queries, unit, width, 8, description, PromQueryFormat.HEATMAP)
 
 
 def quantiles(title, histogram, by="", description="", width=8):
@@ -118,6 +138,8 @@ DASHBOARDS = {
         lines("Requests", {"running": "sum(moestro_requests_running{})", "waiting": "sum(moestro_requests_waiting{})"}),
         lines("Requests ended, by outcome", {"{{finish_reason}}": rate("moestro_requests_total", "finish_reason")},
               "reqps"),
+        lines("Clients that read too slowly", {"{{reason}}": rate("moestro_slow_clients_total", "reason")}, "reqps",
+              "Calls that the router ended. stalled: no reply was taken for write-stall-seconds; behind: too many waited."),
         lines("Paths taken", {"{{path}}": rate("moestro_request_path_total", "path")}, "reqps"),
         lines("Goodput", {
             "tokens within 0.05 s": rate(INTER_TOKEN + "_bucket", labels=INTER_TOKEN_TARGET),
@@ -137,6 +159,11 @@ DASHBOARDS = {
     ]),
     "engine": ("Engine", [
         lines("Roles that serve", {"{{peer}}": "min by (peer) (moestro_role_up{})"}, most=1),
+        lines("Calls between processes and from clients, mean", {
+            "{{method}}": f"{rate('moestro_rpc_seconds_sum', 'method')} / {rate('moestro_rpc_seconds_count', 'method')}"},
+              "s", "From a call's arrival to its end; a session of decode lasts as long as its request."),
+        lines("Calls that failed", {"{{method}}": rate("moestro_rpc_failed_total", "method")}, "reqps",
+              "A call that its caller cancels counts, too."),
         quantiles("Step time", "moestro_decode_step_seconds",
                   description="A forward pass over the batch; itl-bound-ms bounds it while sequences generate."),
         lines("Sequences in a step, mean", {
@@ -177,8 +204,12 @@ DASHBOARDS = {
         quantiles("Prefill, waiting for its turn", "moestro_prefill_queue_seconds"),
     ]),
     "streaming": ("Streaming", [
-        lines("Weights copied to the device", {"rate": rate("moestro_prefill_streamed_bytes_total")}, "Bps",
-              "Of prompts that stream through a device (device of prefill)."),
+        lines("Weights copied to the device", {
+            "all": rate("moestro_prefill_streamed_bytes_total"),
+            "staged": rate("moestro_prefill_staged_bytes_total"),
+            "pageable": rate("moestro_prefill_pageable_bytes_total")}, "Bps",
+            "Of prompts that stream through a device (device of prefill). Staged: through pinned buffers, for the weights "
+            "are not pinned. Pageable: the driver copies them once more, which is slow."),
         lines("Share of the time that the device waited", {
             "stalled": share("moestro_prefill_stream_stall_seconds_total", "moestro_prefill_stream_seconds_total")},
             "percentunit", "Of the time of streamed prompts; near 1, the copies are the limit.", most=1),
@@ -213,50 +244,51 @@ DASHBOARDS = {
         lines("Load progress", {"loaded": "min(moestro_weights_load_progress_ratio{})"}, "percentunit", most=1),
         lines("Mapped weights", {"{{role}}": "sum by (role) (moestro_weights_attached_bytes{})"}, "bytes",
               "One copy, mapped by each: these do not add up."),
-        lines("Private memory", {"{{role}}": "sum by (role) (moestro_process_private_bytes{})"}, "bytes",
-              "Neither files nor shared memory."),
+        lines("Private memory", {"{{role}}": "sum by (role) (moestro_process_private_bytes{})",
+                                 "{{role}}, page tables": "sum by (role) (moestro_process_page_table_bytes{})"}, "bytes",
+              "Neither files nor shared memory; page tables are part of it."),
     ]),
 }
 
 
 def variables():
-    return {"list": [
-        {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-        # A node that still loads has no model name yet: All finds it.
-        {"name": "model", "label": "Model", "type": "query", "datasource": DATASOURCE, "refresh": 2, "sort": 1,
-         "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
-         "query": {"query": "label_values(moestro_requests_running, model_name)", "refId": "model"}},
-        {"name": "job", "label": "Node", "type": "query", "datasource": DATASOURCE, "refresh": 2, "sort": 1,
-         "query": {"query": 'label_values(moestro_requests_running{model_name=~"$model"}, job)', "refId": "job"}},
-    ]}
+    def query(name, label, expr):
+        return (dashboard.QueryVariable(name).label(label).datasource(DATASOURCE)
+                .query({"query": expr, "refId": name}).sort(VariableSort.ALPHABETICAL_ASC)
+                .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED))
+    return [dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"),
+            # A node that still loads has no model name yet: All finds it.
+            query("model", "Model", "label_values(moestro_requests_running, model_name)").include_all(True)
+            .all_value(".*").current(VariableOption(text="All", value="$__all")),
+            query("job", "Node", 'label_values(moestro_requests_running{model_name=~"$model"}, job)')]
 
 
-def place(panels):
+def place(builders):
     """From left to right, in rows; all panels of a row have the same height."""
     x = y = height = 0
-    for number, item in enumerate(panels, start=1):
-        position = item["gridPos"]
-        if x + position["w"] > COLUMNS or (x > 0 and position["h"] != height):
+    for number, builder in enumerate(builders, start=1):
+        position = builder.id(number).build().grid_pos
+        if x + position.w > COLUMNS or (x > 0 and position.h != height):
             x, y = 0, y + height
-        height = position["h"]
-        item["id"] = number
-        position.update(x=x, y=y)
-        x += position["w"]
-    return panels
+        position.x, position.y, height = x, y, position.h
+        x += position.w
+    return builders
 
 
-def dashboard(name, title, panels):
-    return {"uid": "moestro-" + name, "title": "moestro: " + title, "tags": ["moestro"], "schemaVersion": 39,
-            "version": 1, "editable": False, "timezone": "browser", "refresh": "10s", "graphTooltip": 1,
-            "time": {"from": "now-30m", "to": "now"}, "templating": variables(), "annotations": {"list": []},
-            "links": [{"type": "dashboards", "tags": ["moestro"], "title": "moestro", "asDropdown": False,
-                       "includeVars": True, "keepTime": True}],
-            "panels": place(panels)}
+def build(name, title, panels):
+    builder = (dashboard.Dashboard("moestro: " + title).uid("moestro-" + name).tags(["moestro"]).version(1).readonly()
+               .timezone("browser").refresh("10s").tooltip(DashboardCursorSync.CROSSHAIR).time("now-30m", "now")
+               .variables(variables()).annotations([])
+               .link(dashboard.DashboardLink("moestro").type(DashboardLinkType.DASHBOARDS).tags(["moestro"])
+                     .include_vars(True).keep_time(True)))
+    for one in place(panels):
+        builder.with_panel(one)
+    return builder.build()
 
 
 def generate():
     """File name -> its text."""
-    return {f"{name}.json": json.dumps(dashboard(name, title, panels), indent=1) + "\n"
+    return {f"{name}.json": json.dumps(build(name, title, panels), indent=1, cls=JSONEncoder) + "\n"
             for name, (title, panels) in DASHBOARDS.items()}
 
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/steady_seconds.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "loadtest/client/server.h"
@@ -64,7 +65,7 @@ class GrpcTransport : public Transport {
  public:
   GrpcTransport(const std::vector<std::string>& servers, double timeout_seconds)
       : servers_(servers), timeout_seconds_(timeout_seconds) {
-    for (const std::string& server : servers) stubs_.push_back(v1::Inference::NewStub(ConnectPeer(server)));
+    for (const std::string& server : servers) stubs_.push_back(v1::InferenceService::NewStub(ConnectPeer(server)));
   }
 
   ~GrpcTransport() override {
@@ -82,9 +83,7 @@ class GrpcTransport : public Transport {
     }
   }
 
-  double Now() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
+  double Now() const override { return SteadySeconds(); }
 
   void Begin(int64_t id, const Request& request) override {
     auto call = std::make_unique<Call>();
@@ -118,8 +117,8 @@ class GrpcTransport : public Transport {
     int server = 0;
     State state = State::kStarting;
     grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateReply>> reader;
-    v1::GenerateReply reply;
+    std::unique_ptr<grpc::ClientAsyncReader<v1::GenerateResponse>> reader;
+    v1::GenerateResponse reply;
     grpc::Status status;
   };
 
@@ -146,7 +145,7 @@ class GrpcTransport : public Transport {
 
   std::optional<Event> ToEvent(const Call& call) const {
     Event event{.request = call.id, .at = Now(), .what = {}};
-    const v1::GenerateReply& reply = call.reply;
+    const v1::GenerateResponse& reply = call.reply;
     if (reply.has_started()) {
       const auto& started = reply.started();
       event.what = Started{.request_id = started.request_id(),
@@ -174,7 +173,7 @@ class GrpcTransport : public Transport {
 
   const std::vector<std::string> servers_;
   const double timeout_seconds_;
-  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;
+  std::vector<std::unique_ptr<v1::InferenceService::Stub>> stubs_;
   grpc::CompletionQueue queue_;
   std::map<int64_t, std::unique_ptr<Call>> calls_;
 };
@@ -183,10 +182,10 @@ class GrpcTransport : public Transport {
 
 absl::StatusOr<ModelInfo> AskModel(const std::string& server) {
   constexpr double kPatienceSeconds = 10;
-  const auto stub = v1::Inference::NewStub(ConnectPeer(server));
+  const auto stub = v1::InferenceService::NewStub(ConnectPeer(server));
   grpc::ClientContext context;
   context.set_deadline(After(kPatienceSeconds));
-  v1::GetModelReply reply;
+  v1::GetModelResponse reply;
   const grpc::Status status = stub->GetModel(&context, {}, &reply);
   if (!status.ok()) return ToStatus(status, server);
   if (reply.vocab_size() == 0)

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/report/build_info.h"
 #include "common/report/files.h"
 #include "common/report/number.h"
 #include "loadtest/report/metrics.h"
@@ -82,6 +83,13 @@ absl::Status Session::Finish(Report& report, const std::vector<Record>& records)
                       {{"Model", absl::StrCat(model_.name, ", fingerprint ", model_.fingerprint, ", context of ",
                                               model_.max_context_tokens, " tokens")},
                        {"Seed", absl::StrCat(flags_.seed)}});
+  report.revision = ThisBuild().revision;
+  report.date = Today();
+  report.facts.emplace_back("Measured", absl::StrCat(report.date, ", by revision ", RevisionText(report.revision)));
+  if (IsDirty(report.revision)) {
+    std::fprintf(stderr, "warning: built from %s: nobody can repeat this report\n",
+                 RevisionText(report.revision).c_str());
+  }
   if (scraper_) {
     // A client hears of its request's end before the roles have given everything back.
     std::this_thread::sleep_for(kSettleTime);

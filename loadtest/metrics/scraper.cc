@@ -4,17 +4,11 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 #include "common/telemetry/http_get.h"
 #include "common/telemetry/prometheus_text.h"
 
 namespace moestro::loadtest {
-namespace {
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Scraper::Scraper(const std::vector<std::string>& endpoints, Fetch fetch)
     : fetch_(std::move(fetch)), began_(SteadySeconds()) {
@@ -31,8 +25,9 @@ absl::StatusOr<std::unique_ptr<Scraper>> Scraper::Begin(const std::vector<std::s
     if (scrapes.failed > 0) return absl::UnavailableError("--metrics " + scrapes.last_error);
   }
   scraper->thread_ = std::thread([self = scraper.get(), interval = std::chrono::duration<double>(interval_seconds)] {
-    std::unique_lock lock(self->mutex_);
-    while (!self->stopped_.wait_for(lock, interval, [self] { return self->stop_; })) {
+    MutexLock lock(self->mutex_);
+    while (!self->stopped_.wait_for(lock, interval,
+                                    [self]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) { return self->stop_; })) {
       lock.unlock();
       self->ScrapeAll();
       lock.lock();
@@ -45,7 +40,7 @@ Scraper::~Scraper() { Stop(); }
 
 void Scraper::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
   stopped_.notify_all();

@@ -1,16 +1,15 @@
 // Watches the /metrics of the roles while a test runs.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 
 namespace moestro::loadtest {
 
@@ -45,9 +44,9 @@ class Scraper {
   const Fetch fetch_;
   const double began_;
   std::vector<Scrapes> scrapes_;  // while the thread runs: of the thread
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool stop_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  Condition stopped_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -108,6 +108,17 @@ void AddRows(const char* what, const char* baseline, FigureMember member, const 
   }
 }
 
+// A server that disturbs its requests less may still be the slower one.
+void AddAbsoluteFinding(const PaperResult& result, const PaperResult& first, const std::vector<std::string>& servers,
+                        Report& report) {
+  if (result.server == first.server || !first.ttft || !first.tpot) return;
+  report.findings.push_back(absl::StrCat(servers[static_cast<size_t>(result.server)],
+                                         " in absolute values, times what ", servers[static_cast<size_t>(first.server)],
+                                         " takes in 1P+1D: ", ShortNumber(result.tpot->median / first.tpot->median),
+                                         " for a token, ", ShortNumber(result.ttft->median / first.ttft->median),
+                                         " until the first token"));
+}
+
 nlohmann::json ToJson(const std::optional<PaperFigure>& figure) {
   if (!figure) return nullptr;
   return {{"median", figure->median}, {"min", figure->min}, {"max", figure->max}, {"ratio", figure->ratio}};
@@ -174,11 +185,12 @@ void AddPaperSection(const std::vector<PaperResult>& results, const std::vector<
                     {"decode_ttft_seconds", ToJson(result.decode_ttft)},
                     {"total_seconds", ToJson(result.total)}});
     if (result.load == kMixed && result.ttft && result.tpot) {
-      report.findings.push_back(absl::StrCat(server, ": with a prefill beside it decode takes ",
-                                             ShortNumber(result.tpot->ratio),
-                                             " × the time for a token (1P+1D / 1D); "
-                                             "with a decode beside it the first token takes ",
-                                             ShortNumber(result.ttft->ratio), " × the time (1P+1D / 1P)"));
+      report.findings.push_back(absl::StrCat(
+          server, ": with a prefill beside it decode takes ", Seconds(result.tpot->median), " for a token, ",
+          ShortNumber(result.tpot->ratio),
+          " × its time alone (1P+1D / 1D); with a decode beside it the first token takes ",
+          Seconds(result.ttft->median), ", ", ShortNumber(result.ttft->ratio), " × its time alone (1P+1D / 1P)"));
+      AddAbsoluteFinding(result, Find(results, 0, kMixed), servers, report);
       // Half: a decode that is served at once gets its first token in a small part of a prefill worth the name.
       if (result.decode_ttft && result.decode_ttft->median > 0.5 * result.ttft->median) {
         report.findings.push_back(absl::StrCat(server, ": in 1P+1D decode waited ", Seconds(result.decode_ttft->median),

@@ -1,6 +1,7 @@
 #include "loadtest/report/report.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/report/build_info.h"
 #include "common/report/html.h"
 
 namespace moestro::loadtest {
@@ -15,11 +16,10 @@ std::string Title(const Report& report) { return absl::StrCat("moestro-loadtest 
 nlohmann::json ReportJson(const Report& report) {
   nlohmann::json settings = nlohmann::json::object();
   for (const auto& [what, value] : report.facts) settings[what] = value;
-  nlohmann::json json = {{"schema", kReportSchema},
-                         {"workload", report.workload},
-                         {"interrupted", report.interrupted},
-                         {"findings", report.findings},
-                         {"settings", std::move(settings)}};
+  nlohmann::json json = {{"schema", kReportSchema},           {"workload", report.workload},
+                         {"interrupted", report.interrupted}, {"revision", report.revision},
+                         {"dirty", IsDirty(report.revision)}, {"date", report.date},
+                         {"findings", report.findings},       {"settings", std::move(settings)}};
   json.update(report.data);
   return json;
 }

@@ -24,6 +24,8 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> facts = {};  // model, settings: what, value
   std::vector<Section> sections = {};
   nlohmann::json data = nlohmann::json::object();  // the figures behind the sections
+  std::string revision = {};                       // of the program's sources: BuildInfo's
+  std::string date = {};                           // "2026-11-22", in UTC
 };
 
 inline constexpr char kReportSchema[] = "moestro-loadtest-1";

@@ -3,12 +3,16 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/read_file.h"
 #include "common/base/status.h"
+#include "common/report/build_info.h"
 #include "common/report/files.h"
-#include "services/cli/bench/runner.h"
+#include "loadtest/bench/report/compare.h"
+#include "loadtest/bench/runner.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
@@ -21,7 +25,20 @@ struct BenchFlags {
   bool list = false;
   std::string json_file;
   std::string out_dir;
+  std::string compare_file;  // an older report
+  std::string against_file;  // compared with this one, in place of a run
 };
+
+constexpr char kFooter[] =
+    "--compare names every row whose median fell by more than 5 % and by more than 2 deviations, and then ends with\n"
+    "exit code 1. The median is that of a row's ratio to its reference, measured in the same rounds, because rates\n"
+    "move with the machine. Rows without a reference (ceilings, others' kernels) are shown, not judged. A report's\n"
+    "deviation of a row is the range of its n rounds, largest less smallest, over the range to be expected of n "
+    "normal\n"
+    "values of deviation 1 (1.69 for 3 rounds, 2.33 for 5, 2.70 for 7, 2.97 for 9, 3.08 for 10 and more); the\n"
+    "deviation is the root mean square of both reports' ones. Missing and new rows are listed. A report of another\n"
+    "kind of CPU (name, family, model, instructions), table of kernels, preset or number of threads is refused with\n"
+    "exit code 2, before anything is measured.";
 
 // Fails before minutes of measuring, not after them, where a report cannot be written.
 absl::Status PrepareReports(const BenchFlags& flags) {
@@ -29,8 +46,46 @@ absl::Status PrepareReports(const BenchFlags& flags) {
   return flags.json_file.empty() ? absl::OkStatus() : WriteReportFile("--json", flags.json_file, "");
 }
 
-absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report) {
-  const std::string json = bench::ReportJson(report).dump(2) + "\n";
+absl::StatusOr<bench::Report> ReadReport(const char* flag, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  MOE_RETURN_IF_ERROR(Annotate(text.status(), flag));
+  absl::StatusOr<bench::Report> report = bench::ParseReport(*text);
+  MOE_RETURN_IF_ERROR(Annotate(report.status(), absl::StrCat(flag, " ", path)));
+  return report;
+}
+
+// A run is worth nothing later if nobody can tell what was measured.
+void WarnOfDirtyBuild(const bench::Report& report) {
+  const std::string& revision = report.machine.revision;
+  if (!IsDirty(revision) && !revision.empty()) return;
+  std::fprintf(stderr, "warning: built from %s: nobody can repeat this report; commit, build again, and measure then\n",
+               revision.empty() ? "sources of unknown revision" : RevisionText(revision).c_str());
+}
+
+absl::Status Verdict(const std::string& name, const bench::Comparison& comparison) {
+  const int64_t fell = comparison.Count(bench::Change::kFell);
+  if (fell == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(fell, fell == 1 ? " row" : " rows", " fell since ", name));
+}
+
+// The older report must have been read already: `before`.
+absl::Status CompareFiles(const BenchFlags& flags, const bench::Report& before) {
+  MOE_ASSIGN_OR_RETURN(const bench::Report after, ReadReport("--against", flags.against_file));
+  absl::StatusOr<bench::Comparison> comparison = bench::CompareReports(before, after);
+  MOE_RETURN_IF_ERROR(Annotate(comparison.status(), absl::StrCat("--compare ", flags.compare_file)));
+  PrintText(bench::ComparisonText(flags.compare_file, before, after, *comparison));
+  if (!flags.json_file.empty()) {
+    const std::string json = bench::ComparisonJson(before, after, *comparison).dump(2) + "\n";
+    MOE_RETURN_IF_ERROR(WriteReportFile("--json", flags.json_file, json));
+  }
+  return Verdict(flags.compare_file, *comparison);
+}
+
+// `comparison`: JSON, null without --compare.
+absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report, const nlohmann::json& comparison) {
+  nlohmann::json written = bench::ReportJson(report);
+  if (!comparison.is_null()) written["comparison"] = comparison;
+  const std::string json = written.dump(2) + "\n";
   if (flags.json_file.empty()) {
     PrintText(json);
   } else {
@@ -49,13 +104,29 @@ absl::Status Bench(BenchFlags flags) {
     for (const bench::Benchmark& benchmark : benchmarks) PrintText(benchmark.id() + "\n");
     return absl::OkStatus();
   }
+  std::optional<bench::Report> before;
+  if (!flags.compare_file.empty()) {
+    MOE_ASSIGN_OR_RETURN(before, ReadReport("--compare", flags.compare_file));
+    if (!flags.against_file.empty()) return CompareFiles(flags, *before);
+  }
+  MOE_ASSIGN_OR_RETURN(const bench::Report planned, bench::DescribeRun(flags.options));
+  if (before) {
+    MOE_RETURN_IF_ERROR(
+        Annotate(bench::CheckComparable(*before, planned), absl::StrCat("--compare ", flags.compare_file)));
+  }
+  WarnOfDirtyBuild(planned);
   MOE_RETURN_IF_ERROR(PrepareReports(flags));
   const auto report =
       bench::RunBenchmarks(flags.options, [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   MOE_RETURN_IF_ERROR(report.status());
   std::fprintf(stderr, "%d targets reached, %d missed\n", static_cast<int>(report->passed()),
                static_cast<int>(report->missed()));
-  return WriteReports(flags, *report);
+  WarnOfDirtyBuild(*report);
+  if (!before) return WriteReports(flags, *report, nullptr);
+  MOE_ASSIGN_OR_RETURN(const bench::Comparison comparison, bench::CompareReports(*before, *report));
+  MOE_RETURN_IF_ERROR(WriteReports(flags, *report, bench::ComparisonJson(*before, *report, comparison)));
+  std::fputs(bench::ComparisonText(flags.compare_file, *before, *report, comparison).c_str(), stderr);
+  return Verdict(flags.compare_file, comparison);
 }
 
 }  // namespace
@@ -82,8 +153,21 @@ void AddBenchCommand(CLI::App& app, std::vector<Command>& commands) {
       ->add_option("--memory", flags->options.model_bytes,
                    "Size of the end-to-end model, for example 8GiB; 0: the preset's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  command->add_option("--json", flags->json_file, "File for the JSON; empty: stdout");
+  command->add_option("--json", flags->json_file,
+                      "File for the JSON of the report, with --compare also of the comparison; empty: stdout. With "
+                      "--against for that of the comparison; empty: none");
   command->add_option("--out", flags->out_dir, "Directory for bench.md and bench.html; empty: neither");
+  CLI::Option* compare = command->add_option("--compare", flags->compare_file,
+                                             "An older report's JSON, to be compared with what is measured now");
+  CLI::Option* against = command
+                             ->add_option("--against", flags->against_file,
+                                          "A newer report's JSON, to be compared with --compare in place of measuring")
+                             ->needs(compare);
+  for (const char* of_runs :
+       {"--preset", "--quick", "--filter", "--list", "--threads", "--rounds", "--experts", "--memory", "--out"}) {
+    command->get_option(of_runs)->excludes(against);
+  }
+  command->footer(kFooter);
   commands.push_back({command, [flags] { return Bench(*flags); }});
 }
 

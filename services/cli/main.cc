@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "common/base/exceptions.h"
-#include "common/rpc/process.h"
+#include "common/platform/memory_fault.h"
+#include "common/process/process.h"
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
@@ -21,10 +22,12 @@ int Finish(absl::Status status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  moestro::ExitOnMemoryFault(moestro::kExitMemoryFault);
   CLI::App app{
       "moestro: talk to a running node, and look at checkpoints and shared memory.\n"
       "Results go to stdout, progress and summaries to stderr.\n"
-      "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available."};
+      "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available,\n"
+      "4 shared memory that it looked at could not be read."};
   app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();

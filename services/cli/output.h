@@ -1,9 +1,7 @@
 // How the commands print.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -12,11 +10,6 @@ namespace moestro {
 
 enum class Stream { kStdin = 0, kStdout = 1, kStderr = 2 };  // values: the file descriptors
 bool IsTerminal(Stream stream);
-
-// "1.50 GiB", "37 B"
-std::string HumanBytes(int64_t bytes);
-// "671.026 B", "28.3 M", "12"
-std::string HumanCount(int64_t count);
 
 // On stdout, with a newline; one line unless `indent`. Bytes that are not UTF-8 become U+FFFD.
 void PrintJson(const nlohmann::json& json, bool indent);

@@ -4,13 +4,16 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "common/device/cuda/device_name.h"
+#include "common/device/device_name.h"
 #include "common/kv/format.h"
-#include "common/rpc/flag_check.h"
+#include "common/process/flag_check.h"
 
 namespace moestro {
 
-std::optional<int> DecodeConfig::cuda_ordinal() const { return device::CudaOrdinal(device); }
+std::optional<int> DecodeConfig::cuda_ordinal() const {
+  const std::optional<device::DeviceName> name = device::ParseDeviceName(device);
+  return name ? name->cuda_ordinal : std::nullopt;
+}
 
 absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
@@ -20,11 +23,8 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--max-chunk-tokens", config.max_chunk_tokens, 1, 8192));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--reserve-ahead-tokens", config.reserve_ahead_tokens, 1, 1 << 20));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--kv-tokens", config.kv_tokens, 0, int64_t{1} << 32));
-  if (config.device != "none" && config.device != "host" && !config.cuda_ordinal()) {
+  if (config.device != "none" && !device::ParseDeviceName(config.device)) {
     return absl::InvalidArgumentError("--device " + config.device + ": use none, host or cuda:N (cuda: the first GPU)");
-  }
-  if (config.overlap != "auto" && config.overlap != "on" && config.overlap != "off") {
-    return absl::InvalidArgumentError("--overlap " + config.overlap + ": use auto, on or off");
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--expert-cache-bytes", config.expert_cache_bytes, 0, int64_t{1} << 50));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, int64_t{1} << 50));

@@ -1,14 +1,21 @@
 // What the decode role can be told.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/rpc/cpu_options.h"
-#include "common/rpc/node_options.h"
+#include "common/process/choice.h"
+#include "common/process/cpu_options.h"
+#include "common/process/node_options.h"
 
 namespace moestro {
+
+// Whether a step is cut into two batches, of which the device computes one while the CPU computes the other's experts.
+enum class Overlap { kAuto, kOn, kOff };
+inline constexpr std::array<Choice<Overlap>, 3> kOverlapWords = {
+    {{"auto", Overlap::kAuto}, {"on", Overlap::kOn}, {"off", Overlap::kOff}}};
 
 struct DecodeConfig {
   NodeOptions node;
@@ -20,12 +27,13 @@ struct DecodeConfig {
   int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
   int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
   bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
-  int lease_timeout_seconds = 600;     // a reserved lease must be started, or go on filling, within this
-  std::string device = "none";     // where attention is computed; none: on the CPU, as everything else; host; cuda:N
-  std::string overlap = "auto";    // with a device: auto, on, off: whether a step is cut into two batches
-  int64_t expert_cache_bytes = 0;  // of the device, for routed experts that it computes; 0: none
-  int64_t pin_bytes = 0;           // of the weights that these are copied from, registered at most; 0: all
-  std::string routing_trace;       // file to record the experts of all tokens in; empty: none
+  int lease_timeout_seconds = 600;     // a reserved lease must be started, or be renewed, within this
+  std::string device = "none";       // where attention is computed; none: on the CPU, as everything else; host; cuda:N
+  Overlap overlap = Overlap::kAuto;  // with a device
+  int64_t expert_cache_bytes = 0;    // of the device, for routed experts that it computes; 0: none
+  int64_t pin_bytes = 0;             // of the weights that these are copied from, registered at most; 0: all
+  bool poison_freed_pages = false;   // see KvPoolOptions::poison_freed
+  std::string routing_trace;         // file to record the experts of all tokens in; empty: none
 
   // The GPU that `device` names; nullopt if it names none.
   std::optional<int> cuda_ordinal() const;

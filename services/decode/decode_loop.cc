@@ -17,9 +17,9 @@ namespace {
 // layer of its model.
 constexpr std::chrono::milliseconds kDrainPoll(1);
 
-void InsertByArrival(Batch& batch, std::shared_ptr<Sequence> sequence) {
-  const auto arrival = [](const std::shared_ptr<Sequence>& each) { return each->lease->arrival; };
-  const auto place = std::ranges::upper_bound(batch, arrival(sequence), {}, arrival);
+void InsertByAge(Batch& batch, std::shared_ptr<Sequence> sequence) {
+  const auto age = [](const std::shared_ptr<Sequence>& each) { return each->lease->age(); };
+  const auto place = std::ranges::upper_bound(batch, age(sequence), {}, age);
   batch.insert(place, std::move(sequence));
 }
 
@@ -34,14 +34,14 @@ DecodeLoop::DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, D
       max_batch_(static_cast<size_t>(options.max_batch)),
       lent_device_(options.lent_device),
       device_patience_(options.device_patience),
-      step_runner_(forward, pool, leases, metrics, options.chunks, options.trace) {
+      step_runner_(forward, pool, leases, metrics, *heartbeat_, options.chunks, options.trace) {
   MOE_CHECK(options.max_batch >= 1 && options.chunks.max_rows >= 1 && options.max_rows() <= forward.max_rows());
   thread_ = std::thread([this] { Loop(); });
 }
 
 DecodeLoop::~DecodeLoop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -49,7 +49,7 @@ DecodeLoop::~DecodeLoop() {
 }
 
 absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next) const {
-  MOE_RETURN_IF_ERROR(ValidateSamplingParams(next.sampling));
+  MOE_RETURN_IF_ERROR(ValidateSampling(next.sampling));
   const auto tokens = static_cast<int64_t>(lease.tokens.size());
   if (next.max_tokens < 1 || next.max_tokens > lease.limit - tokens) {
     return absl::InvalidArgumentError("max_tokens " + std::to_string(next.max_tokens) + " does not fit the " +
@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<L
   MOE_RETURN_IF_ERROR(Validate(*lease, next));
   MOE_RETURN_IF_ERROR(ValidateToken(first.id));
   // Held, so that the lease cannot be preempted between the checks and its entering the queue.
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_) return absl::UnavailableError("decode is shutting down");
   MOE_RETURN_IF_ERROR(leases_.Check(*lease));
   const int64_t valid = pool_.ValidTokens(lease->kv);
@@ -91,7 +91,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<
     return absl::InvalidArgumentError("the prompt has " + std::to_string(tokens) + " tokens, the model's context " +
                                       std::to_string(spec_.max_position_embeddings));
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_) return absl::UnavailableError("decode is shutting down");
   MOE_RETURN_IF_ERROR(leases_.Check(*lease));
   // The last token is always computed: its logits are what the next one is sampled from.
@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<
 
 std::shared_ptr<TokenStream> DecodeLoop::Enqueue(std::shared_ptr<Sequence> sequence) {
   std::shared_ptr<TokenStream> stream = sequence->stream;
-  InsertByArrival(waiting_, std::move(sequence));
+  InsertByAge(waiting_, std::move(sequence));
   UpdateGauges();
   changed_.notify_all();
   return stream;
@@ -110,7 +110,7 @@ std::shared_ptr<TokenStream> DecodeLoop::Enqueue(std::shared_ptr<Sequence> seque
 
 void DecodeLoop::Remove(const std::shared_ptr<TokenStream>& stream) {
   stream->Cancel();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto is_stream = [&](const auto& sequence) { return sequence->stream == stream; };
   if (const auto found = std::ranges::find_if(waiting_, is_stream); found != waiting_.end()) {
     leases_.Release(*(*found)->lease);
@@ -118,20 +118,24 @@ void DecodeLoop::Remove(const std::shared_ptr<TokenStream>& stream) {
     UpdateGauges();
   }
   changed_.notify_all();
-  changed_.wait(lock, [&] { return std::ranges::none_of(running_, is_stream); });
+  while (std::ranges::any_of(running_, is_stream)) changed_.wait(lock);
 }
 
 absl::Status DecodeLoop::failure() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 void DecodeLoop::Loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    if (running_.empty() && waiting_.empty()) ReturnDevice();
-    changed_.wait(lock, [&] { return stopping_ || !running_.empty() || !waiting_.empty(); });
+    if (running_.empty() && waiting_.empty()) {
+      ReturnDevice();
+      heartbeat_->Rest();
+    }
+    while (!stopping_ && running_.empty() && waiting_.empty()) changed_.wait(lock);
     if (stopping_) break;
+    heartbeat_->Beat();
     DropEnded();
     if (!ClaimDevice()) {
       changed_.wait_for(lock, kDrainPoll);
@@ -151,6 +155,7 @@ void DecodeLoop::Loop() {
     failure_ = std::move(status);
     stopping_ = true;
   }
+  heartbeat_->Rest();
   const absl::Status end = failure_.ok() ? absl::UnavailableError("decode is shutting down") : failure_;
   for (const Batch* batch : {&waiting_, &running_}) {
     for (const auto& sequence : *batch) {
@@ -195,13 +200,13 @@ void DecodeLoop::ReturnDevice() {
 
 void DecodeLoop::Admit() {
   while (running_.size() < max_batch_ && !waiting_.empty()) {
-    InsertByArrival(running_, std::move(waiting_.front()));
+    InsertByAge(running_, std::move(waiting_.front()));
     waiting_.erase(waiting_.begin());
   }
 }
 
-// Gives the sequences that have pages for all that they compute next; the others sit this step out. Oldest first, so
-// that who loses its pages has not been counted on yet.
+// Gives the sequences that have pages for all that they compute next; the others sit this step out. Oldest first, and
+// the table takes from the youngest, so that who loses its pages has not been counted on yet.
 Batch DecodeLoop::MakeRoom() {
   Batch batch;
   for (const auto& sequence : running_) {

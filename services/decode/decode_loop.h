@@ -3,14 +3,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/base/heartbeat.h"
+#include "common/base/mutex.h"
 #include "common/platform/device_loan.h"
 #include "services/decode/step_runner.h"
 
@@ -51,19 +51,22 @@ class DecodeLoop {
   // one is refused. Thread-safe.
   absl::Status failure() const;
 
+  // Of the thread, between the layers of its steps.
+  std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
+
  private:
   absl::Status Validate(const Lease& lease, const Continuation& next) const;
   absl::Status ValidateToken(int32_t id) const;
-  std::shared_ptr<TokenStream> Enqueue(std::shared_ptr<Sequence> sequence);
+  std::shared_ptr<TokenStream> Enqueue(std::shared_ptr<Sequence> sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Loop();
   void DropEnded();
   bool ClaimDevice();
   void ReturnDevice();
-  void Admit();
-  Batch MakeRoom();
-  void EndPreempted(const Lease& lease);
-  void UpdateGauges();
+  void Admit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Batch MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndPreempted(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   KvPool& pool_;
   LeaseTable& leases_;
@@ -72,18 +75,19 @@ class DecodeLoop {
   const size_t max_batch_;
   LentDevice* const lent_device_;
   const std::chrono::milliseconds device_patience_;
+  const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the decode loop");
   StepRunner step_runner_;
   // The loop's.
   bool has_device_ = false;
   std::optional<std::chrono::steady_clock::time_point> claims_since_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // In order of arrival: who came first has the first place in the batch, the first rows of a step, and the first
+  mutable Mutex mutex_;
+  Condition changed_;
+  // In order of age: who came first has the first place in the batch, the first rows of a step, and the first
   // pages.
-  Batch waiting_;          // guarded by mutex_
-  Batch running_;          // changed under mutex_ by the loop only
-  bool stopping_ = false;  // guarded by mutex_
-  absl::Status failure_;   // guarded by mutex_
+  Batch waiting_ ABSL_GUARDED_BY(mutex_);
+  Batch running_;  // changed under mutex_ by the loop only
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -8,18 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
-#include "common/rpc/call_context.h"
-#include "common/rpc/status.h"
+#include "common/rpc/convert.h"
 
 namespace moestro {
 namespace {
 
 // How long a handler waits for a token before it looks whether its caller is still there.
 constexpr std::chrono::milliseconds kCancelPoll(20);
-
-SamplingParams FromProto(const v1::Sampling& sampling) {
-  return {sampling.temperature(), sampling.top_p() == 0 ? 1.0f : sampling.top_p(), sampling.top_k(), sampling.seed()};
-}
 
 // `M`: SessionRequest's Start or Prompt.
 template <typename M>
@@ -34,20 +29,18 @@ LeaseTable::Request ToRequest(const v1::SessionRequest::Reserve& reserve) {
   return {.tokens = {reserve.token_ids().begin(), reserve.token_ids().end()},
           .max_tokens = reserve.max_tokens(),
           .arrival = reserve.arrival(),
+          .cache_scope = reserve.cache_scope(),
           .ignore_cache = reserve.ignore_cache()};
 }
 
-v1::SessionReply ToReply(const TokenStream::Event& event) {
-  v1::SessionReply reply;
-  if (const auto* progress = std::get_if<PromptProgress>(&event)) {
-    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(progress->done));
-    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(progress->total));
-  } else if (const auto* token = std::get_if<SampledToken>(&event)) {
-    reply.mutable_token()->set_id(token->id);
-    reply.mutable_token()->set_logprob(token->logprob);
+v1::SessionResponse ToReply(const TokenStream::Event& event) {
+  v1::SessionResponse reply;
+  if (const auto* progress = std::get_if<PrefillProgress>(&event)) {
+    *reply.mutable_progress() = ToProto(*progress);
+  } else if (const auto* token = std::get_if<Token>(&event)) {
+    *reply.mutable_token() = ToProto(*token);
   } else {
-    reply.mutable_finished()->set_reason(std::get<StopReason>(event) == StopReason::kStopId ? v1::FINISH_REASON_STOP
-                                                                                            : v1::FINISH_REASON_LENGTH);
+    reply.mutable_finished()->set_reason(ToProto(std::get<FinishReason>(event)));
   }
   return reply;
 }
@@ -63,9 +56,8 @@ void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const 
 
 grpc::Status DecodeRpc::Session(grpc::ServerContext* context, Stream* stream) {
   std::string request_id;
-  const absl::Status status = RunSession(*context, *stream, request_id);
-  if (!status.ok() && !request_id.empty()) spdlog::debug("[{}] session ended: {}", request_id, status.ToString());
-  return ToGrpc(status);
+  return session_.Handle(
+      *context, [&] { return RunSession(*context, *stream, request_id); }, request_id);
 }
 
 absl::Status DecodeRpc::CheckWeights(const v1::SessionRequest::Reserve& reserve) const {
@@ -92,19 +84,15 @@ absl::Status DecodeRpc::RunSession(grpc::ServerContext& context, Stream& stream,
 absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, const std::string& request_id,
                                  const std::shared_ptr<Lease>& lease) {
   const KvLease& kv = lease->kv;
-  const auto valid_tokens = [kv, this] { return pool_.load()->ValidTokens(kv); };
-  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now(), valid_tokens, [&context, &request_id, id = kv.id, this] {
-    spdlog::warn("[{}] lease {:x} was neither started nor filled for {} s (--lease-timeout-seconds): ended", request_id,
-                 id, lease_timeout_.count());
+  const auto renewals = [kv, this] { return pool_.load()->Renewals(kv); };
+  LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now(), renewals, [&context, &request_id, id = kv.id, this] {
+    spdlog::warn("[{}] lease {:x} was neither started nor worked on for {} s (--lease-timeout-seconds): ended",
+                 request_id, id, lease_timeout_.count());
     context.TryCancel();
   });
-  v1::SessionReply reply;
+  v1::SessionResponse reply;
   reply.mutable_reserved()->set_cached_tokens(static_cast<uint32_t>(kv.cached_tokens));
-  v1::KvLease* granted = reply.mutable_reserved()->mutable_lease();
-  granted->set_pool(pool_.load()->name());
-  granted->set_slot(kv.slot);
-  granted->set_id(kv.id);
-  granted->mutable_pages()->Assign(kv.pages.begin(), kv.pages.end());
+  *reply.mutable_reserved()->mutable_lease() = ToProto(kv);
   if (!stream.Write(reply)) return absl::CancelledError("the caller went away");
 
   v1::SessionRequest request;
@@ -142,8 +130,8 @@ absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, To
     if (!event) continue;
     if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
     if (!stream.Write(ToReply(*event))) return absl::CancelledError("the caller went away");
-    if (std::holds_alternative<SampledToken>(*event)) ++sent;
-    if (std::holds_alternative<StopReason>(*event)) return absl::OkStatus();
+    if (std::holds_alternative<Token>(*event)) ++sent;
+    if (std::holds_alternative<FinishReason>(*event)) return absl::OkStatus();
   }
 }
 

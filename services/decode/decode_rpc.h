@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/kv/pool.h"
+#include "common/rpc/handler.h"
 #include "moestro/v1/decode.grpc.pb.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/lease_table.h"
@@ -14,9 +15,10 @@
 
 namespace moestro {
 
-class DecodeRpc final : public v1::Decode::Service {
+class DecodeRpc final : public v1::DecodeService::Service {
  public:
-  explicit DecodeRpc(std::chrono::seconds lease_timeout) : lease_timeout_(lease_timeout), watch_(lease_timeout) {}
+  DecodeRpc(MetricsRegistry& registry, std::chrono::seconds lease_timeout)
+      : session_(registry, "Decode.Session"), lease_timeout_(lease_timeout), watch_(lease_timeout) {}
 
   // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server; `fingerprint` is
   // that of the weights the loop computes with.
@@ -25,10 +27,10 @@ class DecodeRpc final : public v1::Decode::Service {
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
   grpc::Status Session(grpc::ServerContext* context,
-                       grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>* stream) override;
+                       grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override;
 
  private:
-  using Stream = grpc::ServerReaderWriter<v1::SessionReply, v1::SessionRequest>;
+  using Stream = grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>;
   absl::Status CheckWeights(const v1::SessionRequest::Reserve& reserve) const;
   // Sets `request_id` as soon as it is known.
   absl::Status RunSession(grpc::ServerContext& context, Stream& stream, std::string& request_id);
@@ -39,6 +41,7 @@ class DecodeRpc final : public v1::Decode::Service {
   // Counts the tokens that went to the caller.
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);
 
+  const RpcMethod session_;
   const std::chrono::seconds lease_timeout_;
   std::string fingerprint_;  // written before loop_ is
   std::atomic<KvPool*> pool_{nullptr};

@@ -2,18 +2,40 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "common/base/status.h"
 #include "common/device/host/host_device.h"
+#include "common/engine/cuda/backend.h"
+#include "common/engine/host/host_decode.h"
+#include "common/engine/host/host_hot_compute.h"
 #include "services/decode/overlap/cpu_experts.h"
-#include "services/decode/overlap/cuda/backend.h"
-#include "services/decode/overlap/host_compute.h"
 #include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/split.h"
 
 namespace moestro {
+namespace {
+
+// Registers `memory` in the background, and logs how much of it, again when that changes.
+std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, const char* loss,
+                                     std::span<const uint8_t> memory, const device::Pinning::Options& options) {
+  const int64_t bytes = std::ssize(memory);
+  return std::make_unique<device::Pinning>(
+      device, memory.data(), bytes, options, [=](int64_t pinned, const absl::Status& status) {
+        if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
+        spdlog::warn("{} of {} bytes of {} are registered for copies, {}; tried again later: {}", pinned, bytes, what,
+                     loss, std::string(status.message()));
+      });
+}
+
+int64_t PinnedWeightBytes(const DecodeConfig& config, const WeightSegment& segment) {
+  const int64_t bytes = segment.header().total_bytes;
+  return config.pin_bytes > 0 ? std::min(config.pin_bytes, bytes) : bytes;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
                                                                    const WeightSegment& segment,
@@ -29,7 +51,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
   MOE_RETURN_IF_ERROR(
-      Annotate(hybrid->Open(config, spec, kernels, workers, pool, max_rows), "--device " + config.device));
+      Annotate(hybrid->Open(config, segment, kernels, workers, pool, max_rows), "--device " + config.device));
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
   RoutedExperts* experts = hybrid->experts_.get();
   if (config.expert_cache_bytes > 0) {
@@ -53,16 +75,25 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                        HybridForward::Create(spec, *hybrid->device_, *hybrid->compute_, *experts, std::move(options)));
   MOE_ASSIGN_OR_RETURN(CostModel costs, MeasureCosts(*hybrid->forward_, max_rows));
   hybrid->costs_ = std::make_unique<CostModel>(std::move(costs));
-  if (hybrid->cached_ != nullptr) hybrid->Pin(segment, config.pin_bytes);
+  if (hybrid->cached_ != nullptr) {
+    const auto* const weights = reinterpret_cast<const uint8_t*>(&segment.header());
+    hybrid->expert_pinning_ =
+        Pin(*hybrid->device_, "the weights", "loads of other experts hold steps up",
+            {weights, static_cast<size_t>(segment.header().total_bytes)}, {.limit_bytes = config.pin_bytes});
+  }
   hybrid->LogChoice(config.max_batch);
   return hybrid;
 }
 
-absl::Status HybridDevice::Open(const DecodeConfig& config, const ModelSpec& spec, const CpuKernels& kernels,
+absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
                                 const WorkerPool& workers, const KvPool& pool, int64_t max_rows) {
+  const ModelSpec& spec = segment.spec();
   const bool hot_experts = config.expert_cache_bytes > 0;
   if (const std::optional<int> ordinal = config.cuda_ordinal()) {
-    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode({.device = {.ordinal = *ordinal},
+    const std::span<const uint8_t> pages = pool.PagesMemory();
+    const int64_t weight_bytes = hot_experts ? PinnedWeightBytes(config, segment) : 0;
+    const device::CudaDeviceOptions gpu{.ordinal = *ordinal, .registered_bytes = std::ssize(pages) + weight_bytes};
+    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode({.device = gpu,
                                                                     .max_rows = max_rows,
                                                                     .max_sequences = config.max_batch,
                                                                     .kv_pages = pool.geometry().page_count,
@@ -71,41 +102,30 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const ModelSpec& spe
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
     hot_compute_ = std::move(backend.hot);
-    const std::span<const uint8_t> pages = pool.PagesMemory();
-    auto registered = device_->Register(pages.data(), std::ssize(pages), device::HostAccess::kReads);
-    if (registered.ok()) {
-      pages_ = *std::move(registered);
-    } else {
-      spdlog::warn("the KV pool is not registered for copies: taking sequences over is slower: {}",
-                   std::string(registered.status().message()));
-    }
+    // Written by prefill and by this role: not for reading alone.
+    page_pinning_ = Pin(*device_, "the KV pool", "sequences are taken over more slowly", pages,
+                        {.access = device::HostAccess::kReadsAndWrites});
     return absl::OkStatus();
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // what a pass hands over
   device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
-  compute_ = std::make_unique<HostCompute>(spec, weights_, kernels, max_rows, workers.own_threads());
+  compute_ = std::make_unique<HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads());
   if (hot_experts) hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
   return absl::OkStatus();
 }
 
-void HybridDevice::Pin(const WeightSegment& segment, int64_t limit_bytes) {
-  const int64_t bytes = segment.header().total_bytes;
-  const auto report = [bytes](int64_t pinned, const absl::Status& status) {
-    if (status.ok()) return spdlog::info("{} of {} bytes of weights are registered for copies", pinned, bytes);
-    spdlog::warn("{} of {} bytes of weights are registered for copies, loads of other experts hold steps up: {}",
-                 pinned, bytes, std::string(status.message()));
-  };
-  expert_pinning_ =
-      std::make_unique<device::Pinning>(*device_, reinterpret_cast<const uint8_t*>(&segment.header()), bytes,
-                                        device::Pinning::Options{.limit_bytes = limit_bytes}, report);
+void HybridDevice::RetryPinning() {
+  for (device::Pinning* pinning : {page_pinning_.get(), expert_pinning_.get()}) {
+    if (pinning != nullptr) pinning->Retry();
+  }
 }
 
 size_t HybridDevice::Split(const CheckedBatch& batch) const {
   const size_t whole = batch.runs.size();
-  if (overlap_ == "off") return whole;
+  if (overlap_ == Overlap::kOff) return whole;
   const size_t first = SplitRuns(batch);
   const int64_t rows = batch.runs[first - 1].end;
-  if (overlap_ == "on") return first;
+  if (overlap_ == Overlap::kOn) return first;
   return costs_->TwoBatches(rows, batch.size() - rows) < costs_->OneBatch(batch.size()) ? first : whole;
 }
 
@@ -114,7 +134,7 @@ void HybridDevice::LogChoice(int max_batch) const {
   for (int64_t rows = 2; rows <= max_batch; ++rows) {
     const double two = costs_->TwoBatches(rows - rows / 2, rows / 2);
     const double one = costs_->OneBatch(rows);
-    const bool cut = overlap_ == "on" || (overlap_ == "auto" && two < one);
+    const bool cut = overlap_ == Overlap::kOn || (overlap_ == Overlap::kAuto && two < one);
     predicted += fmt::format("{}{}: {} ({:.2f} ms, the other {:.2f})", rows == 2 ? "" : ", ", rows, cut ? "two" : "one",
                              1e3 * (cut ? two : one), 1e3 * (cut ? one : two));
   }
@@ -122,8 +142,8 @@ void HybridDevice::LogChoice(int max_batch) const {
   spdlog::info(
       "--device {}, --overlap {}: batches by sequences of a step: {}; a layer of one row: attention {:.0f} us, shared "
       "expert {:.0f}, routed experts {:.0f}, copies {:.0f}, waking {:.0f}",
-      device_->name(), overlap_, max_batch == 1 ? "1: one" : predicted, 1e6 * layer.attend, 1e6 * layer.shared,
-      1e6 * layer.experts, 1e6 * layer.transfer, 1e6 * layer.sync);
+      device_->name(), WordOf(kOverlapWords, overlap_), max_batch == 1 ? "1: one" : predicted, 1e6 * layer.attend,
+      1e6 * layer.shared, 1e6 * layer.experts, 1e6 * layer.transfer, 1e6 * layer.sync);
 }
 
 }  // namespace moestro

@@ -33,21 +33,21 @@ class HybridDevice {
   // Experts that steps took and that the device held, or not; none if it holds none. Thread-safe.
   int64_t expert_hits() const { return cached_ == nullptr ? 0 : cached_->hits(); }
   int64_t expert_misses() const { return cached_ == nullptr ? 0 : cached_->misses(); }
+  // Tries again to register what was refused. Now and then, by any thread.
+  void RetryPinning();
 
  private:
   HybridDevice() = default;
   // The device, and what computes on it.
-  absl::Status Open(const DecodeConfig& config, const ModelSpec& spec, const CpuKernels& kernels,
+  absl::Status Open(const DecodeConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
                     const WorkerPool& workers, const KvPool& pool, int64_t max_rows);
-  // Registers the weights, from which missed experts are copied, in the background.
-  void Pin(const WeightSegment& segment, int64_t limit_bytes);
   // How a step is cut under --overlap.
   size_t Split(const CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
 
-  std::string overlap_;
+  Overlap overlap_ = Overlap::kAuto;
   std::unique_ptr<device::Device> device_;
-  device::Registration pages_;                       // of the KV pool, for copies to the device
+  std::unique_ptr<device::Pinning> page_pinning_;    // on a GPU: of the KV pool
   std::unique_ptr<device::Pinning> expert_pinning_;  // with --expert-cache-bytes: of the weights
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;

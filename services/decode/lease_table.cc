@@ -14,24 +14,29 @@ absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t pool_tokens = pool_.geometry().page_count * pool_.geometry().page_tokens;
   if (tokens == 0) return absl::InvalidArgumentError("Reserve names no token_ids");
+  if (request.cache_scope.size() > kMaxCacheScopeBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache_scope: has ", request.cache_scope.size(), " bytes, may have ", kMaxCacheScopeBytes));
+  }
   if (request.max_tokens > pool_tokens - tokens) {
     return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens and max_tokens ", request.max_tokens,
                                                    " could never fit the KV pool's ", pool_tokens,
                                                    " tokens; ask for less, or give decode more (--kv-tokens)"));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (OlderOneWaits(request.arrival)) {
     return absl::ResourceExhaustedError("an older request waits for pages that are draining");
   }
   MOE_ASSIGN_OR_RETURN(KvLease kv, pool_.Reserve({.tokens = request.tokens,
                                                   .capacity = tokens + std::min(request.max_tokens, reserve_ahead_),
+                                                  .cache_scope = request.cache_scope,
                                                   .ignore_cache = request.ignore_cache}));
   auto lease = std::make_shared<Lease>(Lease{.kv = std::move(kv),
                                              .tokens = std::move(request.tokens),
                                              .arrival = request.arrival,
                                              .limit = tokens + request.max_tokens,
                                              .cacheable = !request.ignore_cache});
-  holders_[KeyOf(*lease)].lease = lease;
+  holders_[lease->age()].lease = lease;
   return lease;
 }
 
@@ -42,13 +47,15 @@ bool LeaseTable::OlderOneWaits(uint64_t arrival) const {
 
 LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
   Room room;
-  const std::lock_guard lock(mutex_);
-  const auto holder = holders_.find(KeyOf(*lease));
+  const MutexLock lock(mutex_);
+  const auto holder = holders_.find(lease->age());
   while (true) {
     room.made = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size())).ok();
     holder->second.waits_for_pages = !room.made;
+    if (room.made) return room;
     // Pages that drain come by themselves: nobody need lose more.
-    if (room.made || pool_.stats().draining_pages > 0) return room;
+    const KvPool::Stats stats = pool_.stats();
+    if (stats.draining_pages > stats.stuck_pages) return room;
     const auto youngest = std::prev(holders_.end());
     ++preemptions_;
     room.preempted.push_back(youngest->second.lease);
@@ -63,11 +70,16 @@ void LeaseTable::Cache(const Lease& lease) {
 }
 
 void LeaseTable::Release(const Lease& lease) {
-  const std::lock_guard lock(mutex_);
-  if (const auto holder = holders_.find(KeyOf(lease)); holder != holders_.end()) GiveBack(holder);
+  const MutexLock lock(mutex_);
+  if (const auto holder = holders_.find(lease.age()); holder != holders_.end()) GiveBack(holder);
 }
 
-void LeaseTable::GiveBack(std::map<Key, Holder>::iterator holder) {
+void LeaseTable::ReleaseFailed(const Lease& lease) {
+  pool_.Fail(lease.kv);
+  Release(lease);
+}
+
+void LeaseTable::GiveBack(Holders::iterator holder) {
   const Lease& lease = *holder->second.lease;
   // Not the page of the last token: prefill may still be writing there, because it computes the last token anew even
   // when it is valid.
@@ -77,17 +89,17 @@ void LeaseTable::GiveBack(std::map<Key, Holder>::iterator holder) {
 }
 
 absl::Status LeaseTable::Check(const Lease& lease) const {
-  const std::lock_guard lock(mutex_);
-  return holders_.contains(KeyOf(lease)) ? absl::OkStatus() : PreemptedError();
+  const MutexLock lock(mutex_);
+  return holders_.contains(lease.age()) ? absl::OkStatus() : PreemptedError();
 }
 
 int64_t LeaseTable::preemptions() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return preemptions_;
 }
 
 int64_t LeaseTable::waiting_for_pages() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::ranges::count_if(holders_, [](const auto& holder) { return holder.second.waits_for_pages; });
 }
 

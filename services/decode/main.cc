@@ -1,9 +1,8 @@
 // moestro-decode: owns the KV pool, generates tokens.
 #include <CLI/CLI.hpp>
 
-#include "common/base/exceptions.h"
-#include "common/rpc/process.h"
-#include "common/telemetry/log.h"
+#include "common/base/status.h"
+#include "common/process/process.h"
 #include "services/decode/server.h"
 
 int main(int argc, char** argv) {
@@ -31,15 +30,17 @@ int main(int argc, char** argv) {
                  "Keep the KV of prompts and answers while there is room, for requests that begin alike");
   app.add_option(
       "--lease-timeout-seconds", config.lease_timeout_seconds,
-      "Pages that a request has reserved come back after this long if it is not started, nor prefill fills them");
+      "Pages that a request has reserved come back after so long in which it is not started, nor prefill gets any "
+      "further with it or with one before it");
   app.add_option(
       "--device", config.device,
       "Computes attention, dense and shared experts and logits beside the CPU, which keeps the routed "
       "experts. none: the CPU does all; cuda:N: a GPU, which needs memory for all these weights and the KV pool; host: "
       "threads of this machine that stand for a device, for trying it out, not for speed");
-  app.add_option("--overlap", config.overlap,
-                 "With a device, cut a step into two batches, of which one is on the device while the CPU computes the "
-                 "other's experts. auto: when it is faster, from times measured at the start; on: always; off: never");
+  moestro::AddChoice(app, "--overlap", moestro::kOverlapWords, config.overlap,
+                     "With a device, cut a step into two batches, of which one is on the device while the CPU computes "
+                     "the other's experts. auto: when it is faster, from times measured at the start; on: always; off: "
+                     "never");
   app.add_option("--expert-cache-bytes", config.expert_cache_bytes,
                  "Device memory for the routed experts that were used last, which the device then computes; 0: none")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
@@ -52,14 +53,11 @@ int main(int argc, char** argv) {
       "--routing-trace", config.routing_trace,
       "File to record in which experts every token is routed to, for 'moestro routing'; empty: none. 4 bytes "
       "an expert: 1.9 KB a token for DeepSeek-V3");
-  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("decode", config.node.log); !status.ok()) {
-    return moestro::ReportFatal(status);
-  }
-  if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode); !others.ok()) {
-    return moestro::ReportFatal(others.status());
-  }
-  if (const auto status = moestro::ValidateDecodeConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::CatchExceptions([&] { return moestro::RunDecodeServer(config, termination); });
-  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+  app.add_option("--poison-freed-pages", config.poison_freed_pages,
+                 "For tests: fill KV pages that nobody has with NaN, so that a result that they go into is an error");
+  return moestro::RunRole(app, argc, argv, "decode", config.node, [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
+    MOE_RETURN_IF_ERROR(moestro::ValidateDecodeConfig(config));
+    return moestro::RunDecodeServer(config, termination);
+  });
 }

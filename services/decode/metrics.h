@@ -59,10 +59,7 @@ struct DecodeMetrics {
         prefix_evictions(registry.AddCounter("moestro_prefix_cache_evicted_pages_total",
                                              "Cached pages that were given to a request")),
         lease_timeouts(registry.AddCounter("moestro_kv_lease_timeouts_total",
-                                           "Leases ended because they were neither started nor filled in time")),
-        weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
-        private_bytes(registry.AddGauge("moestro_process_private_bytes",
-                                        "Memory of the process itself: neither files nor shared memory")) {}
+                                           "Leases ended because they were neither started nor worked on in time")) {}
 
   // A step is over.
   void Observe(const StepPlan& plan, size_t sequences, double seconds) {
@@ -124,8 +121,6 @@ struct DecodeMetrics {
   prometheus::Counter& prefix_hits;
   prometheus::Counter& prefix_evictions;
   prometheus::Counter& lease_timeouts;
-  prometheus::Gauge& weights_attached;
-  prometheus::Gauge& private_bytes;
 
  private:
   // 0, then powers of two: a step's rows.

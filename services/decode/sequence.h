@@ -16,7 +16,7 @@ namespace moestro {
 struct Continuation {
   uint64_t index = 0;      // of the next token to be sampled among the request's generated tokens
   int64_t max_tokens = 0;  // still to be generated
-  SamplingParams sampling = {};
+  Sampling sampling = {};
   std::vector<int32_t> stop_ids = {};
 };
 
@@ -36,7 +36,12 @@ struct Sequence {
 
   // The pages are back before the caller hears of the end.
   void End(LeaseTable& leases, TokenStream::Event event) {
-    leases.Release(*lease);
+    const auto* error = std::get_if<absl::Status>(&event);
+    if (error != nullptr && absl::IsInternal(*error)) {
+      leases.ReleaseFailed(*lease);
+    } else {
+      leases.Release(*lease);
+    }
     ended = true;
     stream->Push(std::move(event));
   }

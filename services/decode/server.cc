@@ -3,7 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/math.h"
 #include "common/base/status.h"
@@ -11,17 +14,15 @@
 #include "common/kv/lease_writer.h"
 #include "common/kv/pool.h"
 #include "common/model/engine.h"
+#include "common/model/routing_trace.h"
 #include "common/platform/cpu_list.h"
 #include "common/platform/device_loan.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
-#include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "common/platform/worker_pool.h"
-#include "common/rpc/process.h"
-#include "common/rpc/server.h"
+#include "common/rpc/role_server.h"
 #include "common/rpc/weight_client.h"
-#include "common/telemetry/metrics.h"
 #include "services/decode/decode_loop.h"
 #include "services/decode/decode_rpc.h"
 #include "services/decode/hybrid_device.h"
@@ -34,26 +35,27 @@ namespace {
 // One request holds one lease; more than this many can only be waiting for a place in the batch.
 constexpr int64_t kLeaseSlots = 256;
 
-// When the device is lost all sequences have ended: their callers only have to hear of it.
-constexpr std::chrono::seconds kFailureGrace(1);
-
 // What a killed predecessor left behind. Its name is gone for good: writers that still have it mapped write into memory
 // that nobody reads, until they see that its owner is gone.
-absl::Status RemoveDeadPools(const std::string& instance) {
-  MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv."));
+absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
+  std::vector<std::string> foreign;
+  MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv.", &foreign));
+  for (const std::string& line : foreign) spdlog::warn("{}", line);
   for (const SharedMemory::Listing& object : found) {
-    if (object.owner_alive) {
+    // Not asked of the listing: another decode may have just created it.
+    const absl::Status removed = KvPoolMapping::RemoveOrphan(object.name, poison);
+    if (absl::IsFailedPrecondition(removed)) {
       return absl::UnavailableError("instance '" + instance + "' already has a decode process (it owns " + object.name +
                                     "); choose another --instance");
     }
-    spdlog::info("removing {} of a predecessor", object.name);
-    MOE_RETURN_IF_ERROR(KvPoolMapping::RemoveOrphan(object.name));
+    MOE_RETURN_IF_ERROR(removed);
+    spdlog::info("removed {} of a predecessor", object.name);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, const WeightSegment& weights) {
-  MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance));
+  MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance, config.poison_freed_pages));
   const ModelSpec& spec = weights.spec();
   KvGeometry geometry;
   geometry.num_layers = spec.num_layers;
@@ -65,102 +67,121 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, c
                              ? config.kv_tokens
                              : ChooseKvTokens(spec.max_position_embeddings, bytes_per_token, free_bytes);
   geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
+  // In nanoseconds: no other user can take the name before.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
   return KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
-                        {.prefix_cache = config.prefix_cache});
+                        {.prefix_cache = config.prefix_cache, .poison_freed = config.poison_freed_pages});
 }
+
+// The parts in the order in which they depend on each other.
+class DecodeServer {
+ public:
+  DecodeServer(const DecodeConfig& config, TerminationSignal& termination)
+      : config_(config),
+        registry_("decode"),
+        metrics_(registry_),
+        weight_client_(RoleAddress(config.node, "weight_store"), "decode", registry_,
+                       config.cuda_ordinal() ? SharedMemory::ReadOnly::kLiftable : SharedMemory::ReadOnly::kForGood),
+        loop_options_{.max_batch = config.max_batch,
+                      .chunks = {.bound_seconds = config.itl_bound_ms / 1000.0, .max_rows = config.max_chunk_tokens}},
+        rpc_(registry_, std::chrono::seconds(config.lease_timeout_seconds)),
+        server_("decode", config.node, registry_, termination) {}
+
+  absl::Status Run() {
+    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels());
+    MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
+    MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
+    workers_.emplace(PoolOptions(config_.cpu));
+    MOE_RETURN_IF_ERROR(BuildTrace());
+    MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_));  // all of which a GPU has a place for
+    MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
+    leases_.emplace(*pool_, config_.reserve_ahead_tokens);
+    loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);
+    server_.Watch(loop_->heartbeat());
+    rpc_.Serve(pool_.get(), &*leases_, &*loop_, weights_->header().fingerprint);
+    server_.rpc().SetServing(true);
+    spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
+                 kernels_->isa, workers_->threads(), FormatCpuList(AllowedCpus()), workers_->domains(),
+                 weights_->numa_domains(), config_.max_batch);
+    const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
+    server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
+    return ended;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{50};
+
+  absl::Status BuildTrace() {
+    if (config_.routing_trace.empty()) return absl::OkStatus();
+    const RoutingTraceModel model = TraceModelOf(weights_->spec(), weights_->header().fingerprint);
+    MOE_ASSIGN_OR_RETURN(trace_, RoutingTraceWriter::Create(config_.routing_trace, model));
+    loop_options_.trace = trace_.get();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ForwardPass*> BuildForward() {
+    const int64_t max_rows = loop_options_.max_rows();
+    if (config_.device != "none") {
+      MOE_ASSIGN_OR_RETURN(
+          hybrid_, HybridDevice::Create(config_, *weights_, *kernels_, *workers_, *pool_, max_rows, trace_.get()));
+      MOE_ASSIGN_OR_RETURN(lent_device_, LentDevice::Lend(DecodeDevicePath(config_.node)));
+      loop_options_.lent_device = lent_device_.get();
+      return &hybrid_->forward();
+    }
+    Engine::Options options;
+    options.max_rows = max_rows;
+    if (trace_ != nullptr) {
+      options.on_routing = [this](int64_t layer, std::span<const ExpertChoice> choices) {
+        trace_->Note(layer, 0, choices);
+      };
+    }
+    MOE_ASSIGN_OR_RETURN(engine_, Engine::Create(*weights_, *kernels_, *workers_, options));
+    return &cpu_forward_.emplace(*engine_);
+  }
+
+  // Leases that nobody started, pages of dead writers, gauges.
+  absl::Status Tick() {
+    if (pool_->damaged() || weights_->memory().damaged()) {
+      return absl::UnavailableError("the weight segment or the KV pool is damaged; the next start has new ones");
+    }
+    MOE_RETURN_IF_ERROR(loop_->failure());
+    metrics_.lease_timeouts.Increment(rpc_.ExpireLeases());
+    pool_->Sweep();
+    metrics_.Update(pool_->stats(), *leases_);
+    if (hybrid_ != nullptr) {
+      hybrid_->RetryPinning();
+      metrics_.UpdateDevice(hybrid_->forward().overlapped_steps(), hybrid_->expert_hits(), hybrid_->expert_misses());
+    }
+    return absl::OkStatus();
+  }
+
+  const DecodeConfig& config_;
+  const CpuKernels* kernels_ = nullptr;
+  MetricsRegistry registry_;
+  DecodeMetrics metrics_;
+  WeightClient weight_client_;
+  std::unique_ptr<const WeightSegment> weights_;
+  std::optional<WorkerPool> workers_;
+  std::unique_ptr<RoutingTraceWriter> trace_;  // null: none is written
+  DecodeLoop::Options loop_options_;
+  std::unique_ptr<KvPool> pool_;
+  // Either the CPU alone, or the device and the CPU.
+  std::unique_ptr<Engine> engine_;
+  std::optional<CpuForward> cpu_forward_;
+  std::unique_ptr<HybridDevice> hybrid_;
+  std::unique_ptr<LentDevice> lent_device_;
+  std::optional<LeaseTable> leases_;
+  std::optional<DecodeLoop> loop_;
+  DecodeRpc rpc_;
+  RoleServer server_;
+};
 
 }  // namespace
 
 absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination) {
-  MOE_ASSIGN_OR_RETURN(const CpuKernels* kernels, SelectKernels());
-  MetricsRegistry registry("decode");
-  DecodeMetrics metrics(registry);
-  if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
-
-  std::unique_ptr<KvPool> pool;
-  std::unique_ptr<LeaseTable> leases;
-  std::unique_ptr<DecodeLoop> loop;
-  DecodeRpc rpc{std::chrono::seconds(config.lease_timeout_seconds)};
-  MOE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RpcServer> server,
-      RpcServer::Start({RoleAddress(config.node, "decode")}, {{v1::Decode::service_full_name(), &rpc}}));
-
-  WeightClient weight_client(RoleAddress(config.node, "weight_store"), "decode");
-  const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };
-  absl::StatusOr<std::unique_ptr<const WeightSegment>> weights = weight_client.Attach(stop);
-  if (absl::IsCancelled(weights.status())) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(weights);
-  registry.SetModelName(weight_client.model_name());
-  metrics.weights_attached.Set(static_cast<double>((*weights)->header().total_bytes));
-
-  WorkerPool workers(PoolOptions(config.cpu));
-  DecodeLoop::Options loop_options{
-      .max_batch = config.max_batch,
-      .chunks = {.bound_seconds = config.itl_bound_ms / 1000.0, .max_rows = config.max_chunk_tokens}};
-  Engine::Options options;
-  options.max_rows = loop_options.max_rows();
-  std::unique_ptr<RoutingTraceWriter> trace;
-  if (!config.routing_trace.empty()) {
-    MOE_ASSIGN_OR_RETURN(
-        trace, RoutingTraceWriter::Create(config.routing_trace,
-                                          TraceModelOf((*weights)->spec(), (*weights)->header().fingerprint)));
-    loop_options.trace = trace.get();
-    options.on_routing = [&trace](int64_t layer, std::span<const ExpertChoice> choices) {
-      trace->Note(layer, 0, choices);
-    };
-  }
-  MOE_ASSIGN_OR_RETURN(pool, CreatePool(config, **weights));  // all of which a GPU has a place for
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<CpuForward> cpu_forward;
-  std::unique_ptr<HybridDevice> hybrid;
-  std::unique_ptr<LentDevice> lent_device;
-  ForwardPass* forward = nullptr;
-  if (config.device == "none") {
-    MOE_ASSIGN_OR_RETURN(engine, Engine::Create(**weights, *kernels, workers, options));
-    cpu_forward = std::make_unique<CpuForward>(*engine);
-    forward = cpu_forward.get();
-  } else {
-    MOE_ASSIGN_OR_RETURN(hybrid, HybridDevice::Create(config, **weights, *kernels, workers, *pool,
-                                                      loop_options.max_rows(), trace.get()));
-    forward = &hybrid->forward();
-    MOE_ASSIGN_OR_RETURN(lent_device, LentDevice::Lend(DecodeDevicePath(config.node)));
-    loop_options.lent_device = lent_device.get();
-  }
-  leases = std::make_unique<LeaseTable>(*pool, config.reserve_ahead_tokens);
-  loop = std::make_unique<DecodeLoop>(*forward, *pool, *leases, metrics, loop_options);
-  rpc.Serve(pool.get(), leases.get(), loop.get(), (*weights)->header().fingerprint);
-  server->SetServing(true);
-  spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
-               kernels->isa, workers.threads(), FormatCpuList(AllowedCpus()), workers.domains(),
-               (*weights)->numa_domains(), config.max_batch);
-
-  // The clock tick: leases that nobody started, pages of dead writers, gauges.
-  constexpr std::chrono::milliseconds kTick(50);
-  absl::Status failure;
-  while (!termination.WaitFor(kTick)) {
-    failure = loop->failure();
-    if (!failure.ok()) break;
-    metrics.lease_timeouts.Increment(rpc.ExpireLeases());
-    pool->Sweep();
-    metrics.Update(pool->stats(), *leases);
-    if (hybrid != nullptr) {
-      metrics.UpdateDevice(hybrid->forward().overlapped_steps(), hybrid->expert_hits(), hybrid->expert_misses());
-    }
-    if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
-      metrics.private_bytes.Set(static_cast<double>(*bytes));
-    }
-  }
-  if (failure.ok()) {
-    spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
-    server->Drain(std::chrono::seconds(config.node.drain_seconds));
-  } else {
-    server->Drain(kFailureGrace);
-  }
-  loop.reset();
-  return failure;
+  return DecodeServer(config, termination).Run();
 }
 
 }  // namespace moestro

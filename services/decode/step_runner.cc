@@ -65,6 +65,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
   // Kept until the whole pass has succeeded: either every sequence of the step advances, or none does.
   std::vector<std::vector<float>> logits(batch.size());
   const auto interrupted = [&] {
+    heartbeat_.Beat();
     const bool all_gone =
         std::ranges::all_of(batch, [](const auto& sequence) { return sequence->stream->cancelled(); });
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
@@ -90,7 +91,8 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
   sequence.valid += rows;
   pool_.PublishValidTokens(sequence.lease->kv, sequence.valid);
   if (sequence.valid <= sequence.prompt_tokens) {
-    sequence.stream->Push(PromptProgress{sequence.valid, sequence.prompt_tokens});
+    sequence.stream->Push(
+        PrefillProgress{static_cast<uint32_t>(sequence.valid), static_cast<uint32_t>(sequence.prompt_tokens)});
   }
   if (sequence.pending() > 0) return;
   if (sequence.valid == sequence.prompt_tokens) leases_.Cache(*sequence.lease);
@@ -99,17 +101,17 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
 
 void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
   Continuation& next = sequence.next;
-  const absl::StatusOr<SampledToken> token = Sample(logits, next.sampling, next.index);
+  const absl::StatusOr<Token> token = Sample(logits, next.sampling, next.index);
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {
-    return sequence.End(leases_, StopReason::kStopId);
+    return sequence.End(leases_, FinishReason::kStop);
   }
   sequence.lease->tokens.push_back(token->id);
   ++next.index;
   --next.max_tokens;
   sequence.stream->Push(*token);
-  if (next.max_tokens == 0) sequence.End(leases_, StopReason::kLength);
+  if (next.max_tokens == 0) sequence.End(leases_, FinishReason::kLength);
 }
 
 }  // namespace moestro

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/heartbeat.h"
 #include "common/kv/pool.h"
 #include "common/model/routing_trace.h"
 #include "services/decode/chunk_sizer.h"
@@ -19,11 +20,17 @@ namespace moestro {
 
 class StepRunner {
  public:
-  // All must outlive the runner. `trace`, unless null, gets the steps' tokens; the forward pass tells it of their
-  // experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
-  StepRunner(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+  // All must outlive the runner. `heartbeat` beats between layers. `trace`, unless null, gets the steps' tokens; the
+  // forward pass tells it of their experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
+  StepRunner(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, Heartbeat& heartbeat,
              const ChunkSizer::Options& chunks, RoutingTraceWriter* trace)
-      : forward_(forward), pool_(pool), leases_(leases), metrics_(metrics), chunk_sizer_(chunks), trace_(trace) {}
+      : forward_(forward),
+        pool_(pool),
+        leases_(leases),
+        metrics_(metrics),
+        heartbeat_(heartbeat),
+        chunk_sizer_(chunks),
+        trace_(trace) {}
 
   // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
   // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
@@ -41,6 +48,7 @@ class StepRunner {
   KvPool& pool_;
   LeaseTable& leases_;
   DecodeMetrics& metrics_;
+  Heartbeat& heartbeat_;
   ChunkSizer chunk_sizer_;
   RoutingTraceWriter* trace_;  // null: none
   bool trace_failed_ = false;

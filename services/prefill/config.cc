@@ -6,24 +6,13 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/collective/shared/region.h"
-#include "common/device/cuda/device_name.h"
-#include "common/rpc/flag_check.h"
+#include "common/process/flag_check.h"
 
 namespace moestro {
-
 namespace {
 
-// "host", "cuda" or "cuda:0"
-std::optional<DeviceName> ParseDevice(const std::string& text) {
-  if (text == "host") return DeviceName{};
-  const std::optional<int> ordinal = device::CudaOrdinal(text);
-  return ordinal ? std::optional(DeviceName{ordinal}) : std::nullopt;
-}
-// The same, or "0".
-std::optional<DeviceName> ParseListed(const std::string& text) {
-  const std::optional<DeviceName> numbered = ParseDevice("cuda:" + text);
-  return numbered ? numbered : ParseDevice(text);
-}
+using device::DeviceName;
+using device::ParseDeviceName;
 
 std::string OwnFlag(const StreamConfig& config) {
   return config.devices.empty() ? "--device " + config.device : "--devices " + config.devices;
@@ -34,7 +23,7 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
   const std::string& list = config.devices;
   if (list.empty()) {
     if (config.device == "none") return std::vector<DeviceName>();
-    const std::optional<DeviceName> name = ParseDevice(config.device);
+    const std::optional<DeviceName> name = ParseDeviceName(config.device);
     if (name) return std::vector<DeviceName>{*name};
     return absl::InvalidArgumentError(flag + ": use none, host or cuda:N (cuda: the first GPU)");
   }
@@ -45,7 +34,7 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
   std::vector<DeviceName> names;
   const std::vector<std::string> entries = absl::StrSplit(list, ',');
   for (const std::string& entry : entries) {
-    const std::optional<DeviceName> name = ParseListed(entry);
+    const std::optional<DeviceName> name = ParseDeviceName(entry);
     if (!name) {
       return absl::InvalidArgumentError(
           absl::StrCat(flag, ": '", entry, "' is no device; use host, or the numbers of GPUs (0,1)"));
@@ -80,7 +69,7 @@ absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
   const StreamConfig& config = prefill.stream;
   MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> devices, config.DeviceNames());
   const bool has_cpu_bits = devices.empty() || (devices.size() == 1 && !devices[0].cuda_ordinal);
-  if (prefill.mla_form.name == "absorbed" && !has_cpu_bits) {
+  if (prefill.mla_form.choice == MlaFormChoice::kAbsorbed && !has_cpu_bits) {
     return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, which " +
                                       config.DeviceFlag() + " does not have; use auto, or --device host");
   }
@@ -103,10 +92,16 @@ std::string StreamConfig::DeviceFlag() const {
   return borrows() ? OwnFlag(*this) + " --borrow-device " + borrow_device : OwnFlag(*this);
 }
 
+bool StreamConfig::has_gpu() const {
+  const absl::StatusOr<std::vector<DeviceName>> names = DeviceNames();
+  return names.ok() &&
+         std::ranges::any_of(*names, [](const DeviceName& name) { return name.cuda_ordinal.has_value(); });
+}
+
 absl::StatusOr<std::vector<DeviceName>> StreamConfig::DeviceNames() const {
   MOE_ASSIGN_OR_RETURN(std::vector<DeviceName> names, OwnDevices(*this));
   if (borrows()) {
-    const std::optional<DeviceName> name = ParseDevice(borrow_device);
+    const std::optional<DeviceName> name = ParseDeviceName(borrow_device);
     if (!name) {
       return absl::InvalidArgumentError("--borrow-device " + borrow_device +
                                         ": use none, host or cuda:N, as decode's --device");
@@ -128,10 +123,6 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 0, 1 << 20));
   MOE_RETURN_IF_ERROR(
       CheckFlagRange("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens, 1, int64_t{1} << 32));
-  const std::string& form = config.mla_form.name;
-  if (form != "auto" && form != "absorbed" && form != "unabsorbed") {
-    return absl::InvalidArgumentError("--mla-form " + form + ": use auto, absorbed or unabsorbed");
-  }
   return ValidateStreamConfig(config);
 }
 

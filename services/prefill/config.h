@@ -1,37 +1,35 @@
 // What the prefill role can be told.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/device/device_name.h"
 #include "common/model/engine.h"
-#include "common/rpc/cpu_options.h"
-#include "common/rpc/node_options.h"
+#include "common/process/choice.h"
+#include "common/process/cpu_options.h"
+#include "common/process/node_options.h"
 
 namespace moestro {
 
 // Which form of MLA a prompt is computed in. Un-absorbed is cheaper for long prompts; absorbed everywhere makes prefill
 // and decode, whole and chunked, fresh and resumed requests bit-identical.
+enum class MlaFormChoice { kAuto, kAbsorbed, kUnabsorbed };
+inline constexpr std::array<Choice<MlaFormChoice>, 3> kMlaFormWords = {{{"auto", MlaFormChoice::kAuto},
+                                                                        {"absorbed", MlaFormChoice::kAbsorbed},
+                                                                        {"unabsorbed", MlaFormChoice::kUnabsorbed}}};
 struct MlaFormPolicy {
-  std::string name = "auto";              // auto, absorbed, unabsorbed
+  MlaFormChoice choice = MlaFormChoice::kAuto;
   int64_t unabsorbed_from_tokens = 1024;  // auto: shortest prompt that is computed un-absorbed
 
   MlaForm ForPrompt(int64_t prompt_tokens) const {
-    if (name == "absorbed") return MlaForm::kAbsorbed;
-    if (name == "unabsorbed") return MlaForm::kUnabsorbed;
+    if (choice == MlaFormChoice::kAbsorbed) return MlaForm::kAbsorbed;
+    if (choice == MlaFormChoice::kUnabsorbed) return MlaForm::kUnabsorbed;
     return prompt_tokens >= unabsorbed_from_tokens ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
   }
-};
-
-// A device as a flag names it.
-struct DeviceName {
-  std::optional<int> cuda_ordinal;  // nullopt: the host
-
-  std::string Text() const { return cuda_ordinal ? "cuda:" + std::to_string(*cuda_ordinal) : "host"; }
-  friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
 // Whether and how prompts are streamed (stream/README.md).
@@ -50,7 +48,8 @@ struct StreamConfig {
 
   // The devices that --device or --devices names; then, if there is one, that to borrow. INVALID_ARGUMENT names the
   // flag, and what to use.
-  absl::StatusOr<std::vector<DeviceName>> DeviceNames() const;
+  absl::StatusOr<std::vector<device::DeviceName>> DeviceNames() const;
+  bool has_gpu() const;  // false for a list that DeviceNames refuses
   bool borrows() const { return borrow_device != "none"; }
   // The flag and its value, for messages.
   std::string DeviceFlag() const;

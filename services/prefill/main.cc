@@ -1,10 +1,8 @@
 // moestro-prefill: turns prompts into KV pages.
 #include <CLI/CLI.hpp>
-#include <utility>
 
-#include "common/base/exceptions.h"
-#include "common/rpc/process.h"
-#include "common/telemetry/log.h"
+#include "common/base/status.h"
+#include "common/process/process.h"
 #include "services/prefill/server.h"
 
 int main(int argc, char** argv) {
@@ -19,8 +17,9 @@ int main(int argc, char** argv) {
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; more are refused");
-  app.add_option("--mla-form", config.mla_form.name,
-                 "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts (faster)");
+  moestro::AddChoice(app, "--mla-form", moestro::kMlaFormWords, config.mla_form.choice,
+                     "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
+                     "(faster)");
   app.add_option("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
                  "With --mla-form auto: shortest prompt that is computed un-absorbed");
   moestro::StreamConfig& stream = config.stream;
@@ -49,14 +48,9 @@ int main(int argc, char** argv) {
                  "A streamed prompt is cut only where memory forces it, never into less than this");
   app.add_option("--stream-from-tokens", stream.from_tokens, "Shortest prompt that is streamed, in new tokens");
   app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
-  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("prefill", config.node.log); !status.ok()) {
-    return moestro::ReportFatal(status);
-  }
-  auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill);
-  if (!others.ok()) return moestro::ReportFatal(others.status());
-  config.lent_cpus = *std::move(others);
-  if (const auto status = moestro::ValidatePrefillConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::CatchExceptions([&] { return moestro::RunPrefillServer(config, termination); });
-  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+  return moestro::RunRole(app, argc, argv, "prefill", config.node, [&]() -> absl::Status {
+    MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill));
+    MOE_RETURN_IF_ERROR(moestro::ValidatePrefillConfig(config));
+    return moestro::RunPrefillServer(config, termination);
+  });
 }

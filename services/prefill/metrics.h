@@ -20,6 +20,10 @@ struct PrefillMetrics {
         running(registry.AddGauge("moestro_prefill_running", "Prompts being computed, 0 or 1")),
         waiting(registry.AddGauge("moestro_prefill_waiting", "Prompts that wait for their turn")),
         streamed_bytes(registry.AddCounter("moestro_prefill_streamed_bytes_total", "Weights copied to devices")),
+        staged_bytes(registry.AddCounter("moestro_prefill_staged_bytes_total",
+                                         "Of these, what was not registered, through pinned buffers")),
+        pageable_bytes(registry.AddCounter("moestro_prefill_pageable_bytes_total",
+                                           "Of these, what was not registered while no buffers could be pinned")),
         stall_seconds(registry.AddCounter("moestro_prefill_stream_stall_seconds_total",
                                           "Time that the device waited for weights")),
         stream_seconds(registry.AddCounter("moestro_prefill_stream_seconds_total", "Time of streamed prompts")),
@@ -29,10 +33,7 @@ struct PrefillMetrics {
         lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
                                          "Devices that failed, stalled or were taken back during a prompt on several")),
         link_bytes(registry.AddCounter("moestro_prefill_link_bytes_total",
-                                       "Bytes that devices sent each other for prompts on several")),
-        weights_attached(registry.AddGauge("moestro_weights_attached_bytes", "Bytes of the mapped weight segment")),
-        private_bytes(registry.AddGauge("moestro_process_private_bytes",
-                                        "Memory of the process itself: neither files nor shared memory")) {}
+                                       "Bytes that devices sent each other for prompts on several")) {}
 
   prometheus::Counter& tokens;
   prometheus::Counter& requests;
@@ -43,14 +44,14 @@ struct PrefillMetrics {
   prometheus::Gauge& running;
   prometheus::Gauge& waiting;
   prometheus::Counter& streamed_bytes;
+  prometheus::Counter& staged_bytes;
+  prometheus::Counter& pageable_bytes;
   prometheus::Counter& stall_seconds;
   prometheus::Counter& stream_seconds;
   prometheus::Gauge& ring_occupancy;
   prometheus::Gauge& devices;
   prometheus::Counter& lost_devices;
   prometheus::Counter& link_bytes;
-  prometheus::Gauge& weights_attached;
-  prometheus::Gauge& private_bytes;
 };
 
 }  // namespace moestro

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/rpc/call_context.h"
-#include "common/rpc/status.h"
+#include "common/rpc/convert.h"
 
 namespace moestro {
 namespace {
@@ -16,14 +15,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-PrefillJob ToJob(const v1::PrefillRequest& request) {
+PrefillJob ToJob(const v1::RunRequest& request) {
   PrefillJob job;
   job.request_id = request.request_id();
   job.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
   job.prompt_tokens = request.prompt_tokens();
-  const v1::Sampling& sampling = request.sampling();
-  job.sampling = {sampling.temperature(), sampling.top_p() == 0 ? 1.0f : sampling.top_p(), sampling.top_k(),
-                  sampling.seed()};
+  job.sampling = FromProto(request.sampling());
   if (request.has_score()) job.score_top = static_cast<int32_t>(request.score().top());
   job.whole_machine = request.whole_machine();
   return job;
@@ -35,24 +32,16 @@ constexpr int kScoresPerMessage = 64;
 // Writes events to the stream, and remembers when nobody listens any more.
 class EventWriter {
  public:
-  explicit EventWriter(grpc::ServerWriter<v1::PrefillReply>& writer) : writer_(writer) {}
+  explicit EventWriter(grpc::ServerWriter<v1::RunResponse>& writer) : writer_(writer) {}
 
   void Progress(int64_t done, int64_t total) {
-    v1::PrefillReply reply;
-    reply.mutable_progress()->set_done_tokens(static_cast<uint32_t>(done));
-    reply.mutable_progress()->set_total_tokens(static_cast<uint32_t>(total));
+    v1::RunResponse reply;
+    *reply.mutable_progress() = ToProto(PrefillProgress{static_cast<uint32_t>(done), static_cast<uint32_t>(total)});
     Write(reply);
   }
 
-  void Score(ScoredToken scored) {
-    v1::PositionScore* score = scores_.mutable_scores()->add_scores();
-    score->set_id(scored.id);
-    if (scored.logprob) score->set_logprob(*scored.logprob);
-    for (const TokenLogprob& alternative : scored.top) {
-      v1::Token* top = score->add_top();
-      top->set_id(alternative.id);
-      top->set_logprob(alternative.logprob);
-    }
+  void Score(const ScoredToken& scored) {
+    *scores_.mutable_scores()->add_scores() = ToProto(scored);
     if (scores_.scores().scores_size() >= kScoresPerMessage) FlushScores();
   }
 
@@ -61,20 +50,19 @@ class EventWriter {
     scores_.Clear();
   }
 
-  void FirstToken(const SampledToken& token) {
-    v1::PrefillReply reply;
-    reply.mutable_first_token()->set_id(token.id);
-    reply.mutable_first_token()->set_logprob(token.logprob);
+  void FirstToken(const Token& token) {
+    v1::RunResponse reply;
+    *reply.mutable_first_token() = ToProto(token);
     Write(reply);
   }
 
   absl::Status status() const { return open_ ? absl::OkStatus() : absl::CancelledError("the caller went away"); }
 
  private:
-  void Write(const v1::PrefillReply& reply) { open_ = open_ && writer_.Write(reply); }
+  void Write(const v1::RunResponse& reply) { open_ = open_ && writer_.Write(reply); }
 
-  grpc::ServerWriter<v1::PrefillReply>& writer_;
-  v1::PrefillReply scores_;
+  grpc::ServerWriter<v1::RunResponse>& writer_;
+  v1::RunResponse scores_;
   bool open_ = true;
 };
 
@@ -85,28 +73,38 @@ void PrefillRpc::Serve(PrefillRunner* runner, const std::string& fingerprint) {
   runner_ = runner;
 }
 
-grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::PrefillRequest* request,
-                             grpc::ServerWriter<v1::PrefillReply>* writer) {
-  metrics_.requests.Increment();
-  const absl::Status status = RunQueued(*context, *request, *writer);
-  if (!status.ok()) {
-    metrics_.failed.Increment();
-    spdlog::info("[{}] prefill ended: {}", request->request_id(), status.ToString());
-  }
-  return ToGrpc(status);
+grpc::Status PrefillRpc::Run(grpc::ServerContext* context, const v1::RunRequest* request,
+                             grpc::ServerWriter<v1::RunResponse>* writer) {
+  const auto run = [&] {
+    metrics_.requests.Increment();
+    const absl::Status status = RunQueued(*context, *request, *writer);
+    if (!status.ok()) {
+      metrics_.failed.Increment();
+      spdlog::info("[{}] prefill ended: {}", request->request_id(), status.ToString());
+    }
+    return status;
+  };
+  return run_.Handle(*context, run, request->request_id());
 }
 
-absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::PrefillRequest& request,
-                                   grpc::ServerWriter<v1::PrefillReply>& writer) {
+absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRequest& request,
+                                   grpc::ServerWriter<v1::RunResponse>& writer) {
   if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
   const Clock::time_point arrived = Clock::now();
-  MOE_ASSIGN_OR_RETURN(const TurnQueue::Turn turn, queue_.Wait(queue_limit_, [&] { return CallStatus(context); }));
+  MOE_ASSIGN_OR_RETURN(const auto pool, Pool(request.lease().pool()));
+  // The lease must not time out here, unless whoever has the turn hangs.
+  const auto look = [&](bool moves) -> absl::Status {
+    MOE_RETURN_IF_ERROR(CallStatus(context));
+    return moves ? pool->Renew(request.lease().slot(), request.lease().id()) : absl::OkStatus();
+  };
+  MOE_ASSIGN_OR_RETURN(const TurnQueue::Turn turn, queue_.Wait(queue_limit_, look));
   const double queue_seconds = SecondsSince(arrived);
   metrics_.queue_seconds.Observe(queue_seconds);
   metrics_.running.Set(1);
   if (request.whole_machine()) metrics_.whole_machine.Increment();
   const Clock::time_point start = Clock::now();
   const absl::Status status = RunNow(context, request, writer);
+  BetweenPrompts();
   metrics_.running.Set(0);
   const double seconds = SecondsSince(start);
   metrics_.seconds.Observe(seconds);
@@ -116,13 +114,24 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::Prefi
   return status;
 }
 
-absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillRequest& request,
-                                grpc::ServerWriter<v1::PrefillReply>& writer) {
-  MOE_ASSIGN_OR_RETURN(auto pool, Pool(request.lease().pool()));
-  MOE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<LeaseWriter> lease,
-      LeaseWriter::Acquire(std::move(pool), request.lease().slot(), request.lease().id(),
-                           std::vector<uint32_t>(request.lease().pages().begin(), request.lease().pages().end())));
+void PrefillRpc::Tick() {
+  if (const auto turn = queue_.Try()) BetweenPrompts();
+}
+
+void PrefillRpc::BetweenPrompts() {
+  {
+    MutexLock lock(mutex_);
+    if (pool_ != nullptr && !pool_->HasOwner()) pool_ = nullptr;
+  }
+  if (PrefillRunner* const runner = runner_.load()) runner->BetweenPrompts();
+}
+
+absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
+                                grpc::ServerWriter<v1::RunResponse>& writer) {
+  KvLease granted = FromProto(request.lease());
+  MOE_ASSIGN_OR_RETURN(auto pool, Pool(granted.pool));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<LeaseWriter> lease,
+                       LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
   EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
   spdlog::info("[{}] prefill: {} tokens, {} of them computed already{}{}", request.request_id(),
@@ -136,10 +145,13 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
             events.FlushScores();
             events.Progress(done, total);
           },
-      .on_score = [&](ScoredToken scored) { events.Score(std::move(scored)); },
+      .on_layer = [this] { queue_.Advance(); },
+      .on_score = [&](const ScoredToken& scored) { events.Score(scored); },
       .on_streamed =
           [&](const StreamCounters& run) {
             metrics_.streamed_bytes.Increment(static_cast<double>(run.streamed_bytes));
+            metrics_.staged_bytes.Increment(static_cast<double>(run.staged_bytes));
+            metrics_.pageable_bytes.Increment(static_cast<double>(run.pageable_bytes));
             metrics_.stall_seconds.Increment(run.stall_seconds);
             metrics_.stream_seconds.Increment(run.wall_seconds);
             metrics_.devices.Set(static_cast<double>(run.devices));
@@ -155,7 +167,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
     MOE_RETURN_IF_ERROR(events.status());
     return CallStatus(context);
   };
-  MOE_ASSIGN_OR_RETURN(const std::optional<SampledToken> token,
+  MOE_ASSIGN_OR_RETURN(const std::optional<Token> token,
                        runner_.load()->Run(ToJob(request), *lease, interrupted, handlers));
   if (token) events.FirstToken(*token);
   events.FlushScores();
@@ -163,11 +175,14 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::PrefillR
 }
 
 absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (pool_ != nullptr && pool_->name() == name && pool_->HasOwner()) return pool_;
   absl::StatusOr<std::shared_ptr<const KvPoolMapping>> opened = KvPoolMapping::Open(name, fingerprint_);
-  // The owner has gone since it granted the lease: the caller reserves anew from its successor.
-  if (absl::IsNotFound(opened.status())) return absl::AbortedError("the KV pool " + name + " is gone");
+  // The owner has gone since it granted the lease, or goes because the pool is damaged: the caller reserves anew from
+  // its successor.
+  if (absl::IsNotFound(opened.status()) || absl::IsUnavailable(opened.status())) {
+    return absl::AbortedError("the KV pool " + name + " is gone");
+  }
   MOE_RETURN_IF_ERROR(opened);
   pool_ = *opened;
   return pool_;

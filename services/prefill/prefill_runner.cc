@@ -8,6 +8,15 @@
 #include "common/base/status.h"
 
 namespace moestro {
+namespace {
+
+// Called by what computes, when a layer is done; `interrupted` of a streamed prompt is asked also while a device hangs.
+void Advance(LeaseWriter& lease, const PrefillEvents& events) {
+  lease.Renew();
+  if (events.on_layer) events.on_layer();
+}
+
+}  // namespace
 
 absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
   const auto tokens = static_cast<int64_t>(job.token_ids.size());
@@ -27,7 +36,7 @@ absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
   if (job.score_top && (*job.score_top < 0 || *job.score_top > 100)) {
     return absl::InvalidArgumentError("score.top must be 0 to 100");
   }
-  return ValidateSamplingParams(job.sampling);
+  return ValidateSampling(job.sampling);
 }
 
 MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
@@ -46,7 +55,8 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
   if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
-  const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, FormAt(job, begin));
+  const MlaForm form = stream_.prefill->FormFor(FormAt(job, begin));
+  const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, form);
   if (!fits.ok()) {
     spdlog::warn("[{}] {} tokens are computed where the weights lie: {}", job.request_id, left,
                  std::string(fits.message()));
@@ -65,6 +75,7 @@ absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form
   };
   const StreamEvents stream_events{.on_layer =
                                        [&](IndexRange pass, int64_t layer) {
+                                         Advance(lease, events);
                                          if (layer + 1 < layers)
                                            progress(pass.begin + pass.size() * (layer + 1) / layers);
                                        },
@@ -72,7 +83,8 @@ absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form
                                        [&](IndexRange pass) {
                                          if (begin + pass.end > lease.valid_tokens()) lease.Publish(begin + pass.end);
                                          if (pass.end < std::ssize(rows)) progress(pass.end);
-                                       }};
+                                       },
+                                   .on_step = [&] { heartbeat_->Beat(); }};
   const absl::Status status =
       stream_.prefill->Run(rows, std::span(&pages, 1), form, interrupted, stream_events, on_logits);
   if (events.on_streamed) events.on_streamed(stream_.prefill->run_counters());
@@ -83,10 +95,18 @@ absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form
   return status;
 }
 
-absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob& job, LeaseWriter& lease,
-                                                               absl::FunctionRef<absl::Status()> interrupted,
-                                                               const PrefillEvents& events) {
+absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, LeaseWriter& lease,
+                                                        absl::FunctionRef<absl::Status()> interrupted,
+                                                        const PrefillEvents& events) {
   MOE_RETURN_IF_ERROR(Validate(job));
+  auto token = Compute(job, lease, interrupted, events);
+  if (absl::IsInternal(token.status())) lease.Fail();
+  return token;
+}
+
+absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& job, LeaseWriter& lease,
+                                                            absl::FunctionRef<absl::Status()> interrupted,
+                                                            const PrefillEvents& events) {
   const auto total = static_cast<int64_t>(job.token_ids.size());
   const bool scoring = job.score_top.has_value();
   if (total > lease.pages().capacity()) {
@@ -96,6 +116,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
   const auto revoked = [&]() -> absl::Status {
     return lease.revoked() ? absl::AbortedError("the lease was revoked") : absl::OkStatus();
   };
+  const BeatingScope beating(*heartbeat_);
   const auto revoked_or_interrupted = [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(revoked());
     return interrupted();
@@ -104,7 +125,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
   workers_.SetActiveThreads(job.whole_machine ? workers_.threads() : workers_.own_threads());
   if (stream_.prefill != nullptr) stream_.prefill->UseWholeMachine(job.whole_machine);
   if (stream_.use_pool) stream_.use_pool(lease.pool());
-  absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
+  absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
   // The last token is always computed: its logits are what a resumed request still needs.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
@@ -128,7 +149,7 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
       LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
       if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
     };
-    const MlaForm form = FormAt(job, begin);
+    const MlaForm wanted = FormAt(job, begin), form = streamed ? stream_.prefill->FormFor(wanted) : wanted;
     if (streamed) {
       const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
       if (!status.ok()) {
@@ -141,7 +162,12 @@ absl::StatusOr<std::optional<SampledToken>> PrefillRunner::Run(const PrefillJob&
       }
     } else {
       const KvPages pages = lease.pages();
-      MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, revoked_or_interrupted, on_logits));
+      const auto before_layer = [&] {
+        heartbeat_->Beat();
+        Advance(lease, events);
+        return revoked_or_interrupted();
+      };
+      MOE_RETURN_IF_ERROR(engine_.Forward({rows, std::span(&pages, 1), form}, before_layer, on_logits));
     }
     MOE_RETURN_IF_ERROR(revoked());
     if (end > lease.valid_tokens()) lease.Publish(end);

@@ -13,6 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/base/heartbeat.h"
 #include "common/kv/lease_writer.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
@@ -27,21 +28,15 @@ struct PrefillJob {
   std::vector<int32_t> token_ids;
   // Tokens of the prompt; those after it were generated earlier and are computed in the absorbed form, as decode does.
   int64_t prompt_tokens = 0;
-  SamplingParams sampling;
+  Sampling sampling;
   std::optional<int32_t> score_top;  // set: score all positions, with so many alternatives, instead of sampling
   bool whole_machine = false;        // compute on lent CPUs as well
-};
-
-// The score of the token at one position; the first position of a text has no logprob.
-struct ScoredToken {
-  int32_t id = 0;
-  std::optional<float> logprob;
-  std::vector<TokenLogprob> top;
 };
 
 struct PrefillEvents {
   // After each chunk; of streamed prompts after each layer, as if a layer's share of the rows were done.
   std::function<void(int64_t done, int64_t total)> on_progress;
+  std::function<void()> on_layer = {};  // whenever another layer is computed, or is about to be: the work gets further
   std::function<void(ScoredToken)> on_score = {};                   // in position order
   std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, however it ended
 };
@@ -53,6 +48,8 @@ struct StreamPath {
   std::string trace_file;            // of the last run; empty: none
   // Told before each prompt which pool it goes to; empty: not told.
   std::function<void(const std::shared_ptr<const KvPoolMapping>& pool)> use_pool = {};
+  // Called after each prompt, and now and then while there is none; empty: not called.
+  std::function<void()> between_prompts = {};
 };
 
 class PrefillRunner {
@@ -61,17 +58,28 @@ class PrefillRunner {
   PrefillRunner(Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
       : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)) {}
 
+  // After a prompt, and now and then while there is none.
+  void BetweenPrompts() {
+    if (stream_.between_prompts) stream_.between_prompts();
+  }
+
   // INVALID_ARGUMENT names what is wrong with the job.
   absl::Status Validate(const PrefillJob& job) const;
 
   // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next
-  // token (none when scoring). ABORTED when the lease is revoked, otherwise what `interrupted` says, each within one
-  // layer. Devices that fail cost time only: the prompt goes on without them.
-  absl::StatusOr<std::optional<SampledToken>> Run(const PrefillJob& job, LeaseWriter& lease,
-                                                  absl::FunctionRef<absl::Status()> interrupted,
-                                                  const PrefillEvents& events);
+  // token (none when scoring). Renews the lease with every layer. ABORTED when the lease is revoked, otherwise what
+  // `interrupted` says, each within one layer. Devices that fail cost time only: the prompt goes on without them.
+  // INTERNAL when the logits are no numbers: the lease is marked as failed then.
+  absl::StatusOr<std::optional<Token>> Run(const PrefillJob& job, LeaseWriter& lease,
+                                           absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events);
+
+  // Of the thread that runs a prompt: between layers, or when a module of a streamed one is done.
+  std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
  private:
+  absl::StatusOr<std::optional<Token>> Compute(const PrefillJob& job, LeaseWriter& lease,
+                                               absl::FunctionRef<absl::Status()> interrupted,
+                                               const PrefillEvents& events);
   MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
@@ -85,6 +93,7 @@ class PrefillRunner {
   WorkerPool& workers_;
   const MlaFormPolicy form_;
   const StreamPath stream_;
+  const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the running prompt");
 };
 
 }  // namespace moestro

@@ -20,9 +20,12 @@ StreamCounters CountersOf(const std::vector<RankReport>& reports) {
   StreamCounters counters = longest->pipeline.counters;
   counters.runs = 1;
   counters.devices = std::ssize(reports);
-  counters.streamed_bytes = 0;
+  counters.streamed_bytes = counters.staged_bytes = counters.pageable_bytes = 0;
   for (const RankReport& report : reports) {
-    counters.streamed_bytes += report.pipeline.counters.streamed_bytes;
+    const StreamCounters& rank = report.pipeline.counters;
+    counters.streamed_bytes += rank.streamed_bytes;
+    counters.staged_bytes += rank.staged_bytes;
+    counters.pageable_bytes += rank.pageable_bytes;
     for (const collective::OperationCounters& exchange : report.exchanges) counters.link_bytes += exchange.sent_bytes;
   }
   return counters;

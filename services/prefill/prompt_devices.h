@@ -38,6 +38,8 @@ class PromptDevices final : public PromptPrefill {
   PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
                 const Options& options);
 
+  // All devices are of one kind.
+  MlaForm FormFor(MlaForm wanted) const override { return devices_[0].alone->FormFor(wanted); }
   absl::Status CheckFits(IndexRange positions, MlaForm form) override;
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,

@@ -4,78 +4,105 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/kernels/dispatch.h"
 #include "common/model/engine.h"
 #include "common/platform/cpu_list.h"
 #include "common/platform/numa.h"
-#include "common/platform/process_memory.h"
 #include "common/platform/worker_pool.h"
-#include "common/rpc/process.h"
-#include "common/rpc/server.h"
+#include "common/rpc/role_server.h"
 #include "common/rpc/weight_client.h"
-#include "common/telemetry/metrics.h"
 #include "services/prefill/metrics.h"
 #include "services/prefill/prefill_rpc.h"
 #include "services/prefill/prefill_runner.h"
 #include "services/prefill/streaming_devices.h"
 
 namespace moestro {
+namespace {
+
+// The parts in the order in which they depend on each other.
+class PrefillServer {
+ public:
+  PrefillServer(const PrefillConfig& config, TerminationSignal& termination)
+      : config_(config),
+        registry_("prefill"),
+        metrics_(registry_),
+        weight_client_(RoleAddress(config.node, "weight_store"), "prefill", registry_,
+                       config.stream.has_gpu() ? SharedMemory::ReadOnly::kLiftable : SharedMemory::ReadOnly::kForGood),
+        rpc_(registry_, metrics_, static_cast<size_t>(config.queue_limit)),
+        server_("prefill", config.node, registry_, termination) {}
+
+  absl::Status Run() {
+    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels());
+    MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::PrefillService::service_full_name(), &rpc_}}));
+    MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
+    MOE_RETURN_IF_ERROR(BuildRunner());
+    server_.Watch(runner_->heartbeat());
+    rpc_.Serve(&*runner_, weights_->header().fingerprint);
+    server_.rpc().SetServing(true);
+    spdlog::info(
+        "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
+        "placed for {}), chunks of {} tokens, MLA form {}",
+        kernels_->isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
+        weights_->numa_domains(), config_.chunk_tokens, WordOf(kMlaFormWords, config_.mla_form.choice));
+    const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
+    server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
+    return ended;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{250};
+
+  absl::Status BuildRunner() {
+    WorkerPool::Options pool_options = PoolOptions(config_.cpu);
+    if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // a flag that names a number is obeyed
+    workers_.emplace(pool_options);
+    Engine::Options options;
+    options.max_rows = config_.chunk_tokens;
+    MOE_ASSIGN_OR_RETURN(engine_, Engine::Create(*weights_, *kernels_, *workers_, options));
+    MOE_ASSIGN_OR_RETURN(streaming_, StreamingDevices::Create(config_, weights_, *kernels_, *workers_));
+    StreamPath path;
+    if (streaming_ != nullptr) {
+      path = {.prefill = &streaming_->prefill(),
+              .from_tokens = config_.stream.from_tokens,
+              .trace_file = config_.stream.trace_file,
+              .use_pool = [this](const auto& pool) { streaming_->UsePool(pool); },
+              .between_prompts = [this] { streaming_->BetweenPrompts(); }};
+    }
+    runner_.emplace(*engine_, *workers_, config_.mla_form, std::move(path));
+    return absl::OkStatus();
+  }
+
+  absl::Status Tick() {
+    if (weights_->memory().damaged()) {
+      return absl::UnavailableError("the weight segment is damaged; the next start maps a new one");
+    }
+    metrics_.waiting.Set(static_cast<double>(rpc_.waiting()));
+    rpc_.Tick();
+    return absl::OkStatus();
+  }
+
+  const PrefillConfig& config_;
+  const CpuKernels* kernels_ = nullptr;
+  MetricsRegistry registry_;
+  PrefillMetrics metrics_;
+  WeightClient weight_client_;
+  std::shared_ptr<const WeightSegment> weights_;
+  std::optional<WorkerPool> workers_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StreamingDevices> streaming_;  // null: no prompt is streamed
+  std::optional<PrefillRunner> runner_;
+  PrefillRpc rpc_;
+  RoleServer server_;
+};
+
+}  // namespace
 
 absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& termination) {
-  MOE_ASSIGN_OR_RETURN(const CpuKernels* kernels, SelectKernels());
-  MetricsRegistry registry("prefill");
-  PrefillMetrics metrics(registry);
-  if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
-
-  PrefillRpc rpc(metrics, static_cast<size_t>(config.queue_limit));
-  MOE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RpcServer> server,
-      RpcServer::Start({RoleAddress(config.node, "prefill")}, {{v1::Prefill::service_full_name(), &rpc}}));
-
-  WeightClient weight_client(RoleAddress(config.node, "weight_store"), "prefill");
-  const auto stop = [&] { return termination.WaitFor(std::chrono::milliseconds(0)); };
-  absl::StatusOr<std::unique_ptr<const WeightSegment>> attached = weight_client.Attach(stop);
-  if (absl::IsCancelled(attached.status())) return absl::OkStatus();
-  MOE_RETURN_IF_ERROR(attached);
-  const std::shared_ptr<const WeightSegment> weights = *std::move(attached);
-  registry.SetModelName(weight_client.model_name());
-  metrics.weights_attached.Set(static_cast<double>(weights->header().total_bytes));
-
-  WorkerPool::Options pool_options = PoolOptions(config.cpu);
-  if (config.cpu.threads == 0) pool_options.lent_cpus = config.lent_cpus;  // who names a number gets that number
-  WorkerPool workers(pool_options);
-  Engine::Options options;
-  options.max_rows = config.chunk_tokens;
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(*weights, *kernels, workers, options));
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<StreamingDevices> streaming,
-                       StreamingDevices::Create(config, weights, *kernels, workers));
-  PrefillRunner runner(*engine, workers, config.mla_form,
-                       streaming == nullptr
-                           ? StreamPath{}
-                           : StreamPath{.prefill = &streaming->prefill(),
-                                        .from_tokens = config.stream.from_tokens,
-                                        .trace_file = config.stream.trace_file,
-                                        .use_pool = [&](const auto& pool) { streaming->UsePool(pool); }});
-  rpc.Serve(&runner, weights->header().fingerprint);
-  server->SetServing(true);
-  spdlog::info(
-      "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
-      "placed for {}), chunks of {} tokens, MLA form {}",
-      kernels->isa, workers.own_threads(), FormatCpuList(AllowedCpus()), workers.threads(), workers.domains(),
-      weights->numa_domains(), config.chunk_tokens, config.mla_form.name);
-
-  constexpr std::chrono::milliseconds kTick(250);
-  while (!termination.WaitFor(kTick)) {
-    metrics.waiting.Set(static_cast<double>(rpc.waiting()));
-    if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
-      metrics.private_bytes.Set(static_cast<double>(*bytes));
-    }
-  }
-  spdlog::info("terminating: running requests may finish within {} s", config.node.drain_seconds);
-  server->Drain(std::chrono::seconds(config.node.drain_seconds));
-  return absl::OkStatus();
+  return PrefillServer(config, termination).Run();
 }
 
 }  // namespace moestro

@@ -9,10 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/device/host/host_device.h"
-#include "services/prefill/distributed/cuda/backend.h"
-#include "services/prefill/distributed/host_rank_kernels.h"
-#include "services/prefill/stream/cuda/backend.h"
-#include "services/prefill/stream/host_compute.h"
+#include "common/engine/cuda/backend.h"
+#include "common/engine/host/host_prefill.h"
+#include "common/engine/host/host_rank_kernels.h"
 
 namespace moestro {
 namespace {
@@ -37,15 +36,17 @@ WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_
   return options;
 }
 
-// Registers `memory`, and logs how much of it.
+// Registers `memory`, and logs how much of it, again when that changes.
 std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, std::span<const uint8_t> memory,
                                      const device::Pinning::Options& options) {
   const int64_t bytes = std::ssize(memory);
   return std::make_unique<device::Pinning>(
       device, memory.data(), bytes, options, [what, bytes](int64_t pinned, const absl::Status& status) {
         if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
-        spdlog::warn("{} of {} bytes of {} are registered for copies, the others are copied more slowly: {}", pinned,
-                     bytes, what, std::string(status.message()));
+        spdlog::warn(
+            "{} of {} bytes of {} are registered for copies, the others are copied more slowly; tried again "
+            "later: {}",
+            pinned, bytes, what, std::string(status.message()));
       });
 }
 
@@ -73,26 +74,32 @@ struct StreamingDevices::CudaRank {
   const std::unique_ptr<RankKernels> kernels;
 };
 
-absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillConfig& config, const DeviceName& name,
+absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillConfig& config,
+                                                                const device::DeviceName& name,
                                                                 const CpuKernels& kernels, WorkerPool& workers) const {
   const ModelSpec& spec = model_->segment->spec();
   const int64_t bytes = config.stream.memory_bytes;
   Device opened;
   if (name.cuda_ordinal) {
-    MOE_ASSIGN_OR_RETURN(CudaBackend backend, OpenCudaBackend({.ordinal = *name.cuda_ordinal, .memory_bytes = bytes},
-                                                              spec, model_->weights));
+    const int64_t weight_bytes = model_->segment->header().total_bytes, pin_bytes = config.stream.pin_bytes;
+    MOE_ASSIGN_OR_RETURN(
+        CudaPrefillBackend backend,
+        OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
+                         .memory_bytes = bytes,
+                         .registered_bytes = pin_bytes > 0 ? std::min(pin_bytes, weight_bytes) : weight_bytes},
+                        spec, model_->weights));
     opened.device = std::move(backend.device);
     opened.compute = std::move(backend.compute);
   } else {
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
-    opened.compute = std::make_unique<HostCompute>(spec, model_->weights, kernels, workers, config.chunk_tokens);
+    opened.compute = std::make_unique<HostPrefill>(spec, model_->weights, kernels, workers, config.chunk_tokens);
   }
   opened.prefill =
       std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config.stream));
   return opened;
 }
 
-absl::StatusOr<PromptDevice> StreamingDevices::Rank(const PrefillConfig& config, const DeviceName& name,
+absl::StatusOr<PromptDevice> StreamingDevices::Rank(const PrefillConfig& config, const device::DeviceName& name,
                                                     const CpuKernels& kernels, const WorkerPool& workers,
                                                     int64_t rank) {
   Device& device = devices_[static_cast<size_t>(rank)];
@@ -118,7 +125,7 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
                                                                            std::shared_ptr<const WeightSegment> segment,
                                                                            const CpuKernels& kernels,
                                                                            WorkerPool& workers) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> names, config.stream.DeviceNames());
+  MOE_ASSIGN_OR_RETURN(const std::vector<device::DeviceName> names, config.stream.DeviceNames());
   if (names.empty()) return nullptr;
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, BindWeights(*segment));
   std::unique_ptr<StreamingDevices> streaming(new StreamingDevices());
@@ -130,7 +137,7 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
                  std::string(status.message()));
     return nullptr;
   };
-  for (const DeviceName& name : names) {
+  for (const device::DeviceName& name : names) {
     absl::StatusOr<Device> opened = streaming->Open(config, name, kernels, workers);
     if (!opened.ok()) return computed_without(opened.status());
     streaming->devices_.push_back(*std::move(opened));
@@ -152,7 +159,7 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
         PromptDevices::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
   }
   const int64_t shortest = std::min(config.stream.from_tokens, spec.max_position_embeddings);
-  const MlaForm form = config.mla_form.ForPrompt(shortest);
+  const MlaForm form = streaming->prefill().FormFor(config.mla_form.ForPrompt(shortest));
   if (const absl::Status fits = streaming->prefill().CheckFits({0, shortest}, form); !fits.ok()) {
     return computed_without(fits);
   }
@@ -180,9 +187,21 @@ void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool)
   if (pool == pool_) return;
   for (Device& device : devices_) device.pool.reset();  // before the mapping goes
   pool_ = pool;
+  if (pool_ == nullptr) return;
   for (Device& device : devices_) {
     device.pool =
         Pin(*device.device, "the KV pool", pool->PagesMemory(), {.access = device::HostAccess::kReadsAndWrites});
+  }
+}
+
+void StreamingDevices::BetweenPrompts() {
+  if (pool_ != nullptr && !pool_->HasOwner()) {
+    spdlog::info("the KV pool {} has lost its owner: its memory is given back", pool_->name());
+    UsePool(nullptr);
+  }
+  for (Device& device : devices_) {
+    device.weights->Retry();
+    if (device.pool != nullptr) device.pool->Retry();
   }
 }
 

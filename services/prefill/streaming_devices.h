@@ -29,9 +29,12 @@ class StreamingDevices {
   PromptPrefill& prefill() {
     return together_ == nullptr ? static_cast<PromptPrefill&>(*devices_[0].prefill) : *together_;
   }
-  // The pool that prompts are written to from now on; what copies to it needs is prepared in the background. Between
-  // prompts.
+  // The pool that prompts are written to from now on, or null; what copies to it needs is prepared in the background.
+  // Between prompts.
   void UsePool(const std::shared_ptr<const KvPoolMapping>& pool);
+  // Lets go of a pool whose owner has gone: pages that are registered stay taken when their name and contents are
+  // freed, and a successor may need them. Tries again to register what was refused.
+  void BetweenPrompts();
 
  private:
   struct Model {
@@ -42,7 +45,7 @@ class StreamingDevices {
   struct CudaRank;
   struct Device {
     std::shared_ptr<device::Device> device;
-    std::unique_ptr<StreamCompute> compute;
+    std::unique_ptr<PrefillCompute> compute;
     std::unique_ptr<StreamPrefill> prefill;
     std::unique_ptr<device::Pinning> weights;  // registered
     std::unique_ptr<device::Pinning> pool;
@@ -50,10 +53,10 @@ class StreamingDevices {
 
   StreamingDevices() = default;
   // Device and compute.
-  absl::StatusOr<Device> Open(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
+  absl::StatusOr<Device> Open(const PrefillConfig& config, const device::DeviceName& name, const CpuKernels& kernels,
                               WorkerPool& workers) const;
-  absl::StatusOr<PromptDevice> Rank(const PrefillConfig& config, const DeviceName& name, const CpuKernels& kernels,
-                                    const WorkerPool& workers, int64_t rank);
+  absl::StatusOr<PromptDevice> Rank(const PrefillConfig& config, const device::DeviceName& name,
+                                    const CpuKernels& kernels, const WorkerPool& workers, int64_t rank);
   void PinWeights(int64_t limit_bytes);
 
   std::shared_ptr<Model> model_;

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <list>
-#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 
 namespace moestro {
 
@@ -30,14 +31,18 @@ class TurnQueue {
     std::list<int>::iterator place_;
   };
 
-  // Waits until all earlier callers are done. `interrupted` is asked every few milliseconds; its error ends the wait.
+  // Waits until all earlier callers are done. `look` is called every few milliseconds; its error ends the wait.
+  // `moves`: since the look before, whoever has the turn has got further (Advance), or has passed it on.
   // RESOURCE_EXHAUSTED when `limit` callers wait already.
-  absl::StatusOr<Turn> Wait(size_t limit, absl::FunctionRef<absl::Status()> interrupted) {
-    std::unique_lock lock(mutex_);
+  absl::StatusOr<Turn> Wait(size_t limit, absl::FunctionRef<absl::Status(bool moves)> look) {
+    MutexLock lock(mutex_);
     if (line_.size() > limit) return absl::ResourceExhaustedError("the prefill queue is full");
     const auto place = line_.insert(line_.end(), 0);
-    while (!moved_.wait_for(lock, kPoll, [&] { return line_.begin() == place; })) {
-      if (absl::Status status = interrupted(); !status.ok()) {
+    uint64_t seen = advances_;
+    while (
+        !moved_.wait_for(lock, kPoll, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return line_.begin() == place; })) {
+      const bool moves = std::exchange(seen, advances_) != advances_;
+      if (absl::Status status = look(moves); !status.ok()) {
         line_.erase(place);
         moved_.notify_all();
         return status;
@@ -46,9 +51,22 @@ class TurnQueue {
     return Turn(this, place);
   }
 
+  // A turn at once, or none if anyone has it or waits for it.
+  std::optional<Turn> Try() {
+    MutexLock lock(mutex_);
+    if (!line_.empty()) return std::nullopt;
+    return Turn(this, line_.insert(line_.end(), 0));
+  }
+
+  // By whoever has the turn: its work has got further.
+  void Advance() {
+    MutexLock lock(mutex_);
+    ++advances_;
+  }
+
   // Callers that wait, without the one whose turn it is.
   size_t waiting() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return line_.empty() ? 0 : line_.size() - 1;
   }
 
@@ -56,14 +74,16 @@ class TurnQueue {
   static constexpr std::chrono::milliseconds kPoll{20};
 
   void Leave(std::list<int>::iterator place) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     line_.erase(place);
+    ++advances_;
     moved_.notify_all();
   }
 
-  mutable std::mutex mutex_;
-  std::condition_variable moved_;
-  std::list<int> line_;  // guarded by mutex_; the first has the turn
+  mutable Mutex mutex_;
+  Condition moved_;
+  std::list<int> line_ ABSL_GUARDED_BY(mutex_);  // the first has the turn
+  uint64_t advances_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace moestro

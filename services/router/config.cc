@@ -1,7 +1,7 @@
 #include "services/router/config.h"
 
 #include "common/base/status.h"
-#include "common/rpc/flag_check.h"
+#include "common/process/flag_check.h"
 
 namespace moestro {
 
@@ -13,9 +13,7 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
   }
   MOE_RETURN_IF_ERROR(CheckFlagRange("--default-max-tokens", config.default_max_tokens, 1, 1 << 24));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--queue-limit", config.queue_limit, 1, 1 << 16));
-  if (config.mode != "split" && config.mode != "unified") {
-    return absl::InvalidArgumentError("--mode " + config.mode + ": use split or unified");
-  }
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--write-stall-seconds", config.write_stall_seconds, 1, 3600));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--chunked-below-tokens", config.chunked_below_tokens, 0, 1 << 24));
   MOE_RETURN_IF_ERROR(
       CheckFlagRange("--decode-idle-window-seconds", config.decode_idle_window_seconds, 0, 7 * 24 * 3600));
@@ -23,7 +21,7 @@ absl::Status ValidateRouterConfig(const RouterConfig& config) {
 }
 
 PathSettings PathSettingsOf(const RouterConfig& config) {
-  return {.unified = config.mode == "unified",
+  return {.unified = config.mode == PathMode::kUnified,
           .chunked_below_tokens = static_cast<uint32_t>(config.chunked_below_tokens),
           .decode_idle_window = std::chrono::seconds(config.decode_idle_window_seconds)};
 }

@@ -1,13 +1,20 @@
 // What the router can be told.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/rpc/node_options.h"
-#include "services/router/policy/choose_path.h"
+#include "common/process/choice.h"
+#include "common/process/node_options.h"
+#include "services/router/admission/choose_path.h"
 
 namespace moestro {
+
+// Where prompts may run: long ones in prefill, beside decode; or all of them in decode.
+enum class PathMode { kSplit, kUnified };
+inline constexpr std::array<Choice<PathMode>, 2> kPathModeWords = {
+    {{"split", PathMode::kSplit}, {"unified", PathMode::kUnified}}};
 
 struct RouterConfig {
   NodeOptions node;
@@ -15,9 +22,10 @@ struct RouterConfig {
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
   int recovery_seconds = 60;                     // requests wait so long for a role; above drain and start
-  std::string mode = "split";                    // or "unified": every prompt in decode
-  int chunked_below_tokens = 2048;               // prompts of fewer new tokens go to decode in either mode
-  int decode_idle_window_seconds = 300;          // decode counts as in use for so long after its last work
+  int write_stall_seconds = 30;                  // a client that reads nothing for so long is cut off
+  PathMode mode = PathMode::kSplit;
+  int chunked_below_tokens = 2048;       // prompts of fewer new tokens go to decode in either mode
+  int decode_idle_window_seconds = 300;  // decode counts as in use for so long after its last work
 };
 
 // INVALID_ARGUMENT names the flag.

@@ -1,8 +1,8 @@
 // moestro-router: the front door of a node.
 #include <CLI/CLI.hpp>
 
-#include "common/rpc/process.h"
-#include "common/telemetry/log.h"
+#include "common/base/status.h"
+#include "common/process/process.h"
 #include "services/router/server.h"
 
 int main(int argc, char** argv) {
@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   moestro::RouterConfig config;
   CLI::App app{
       "moestro-router: the front door of a moestro node.\n"
-      "Serves the gRPC API (moestro.v1.Inference, health, reflection) on --grpc-address and on a unix socket in "
+      "Serves the gRPC API (moestro.v1.InferenceService, health, reflection) on --grpc-address and on a unix socket in "
       "--run-dir.\n"
       "Tokenizes, queues, has prefill and decode do the work, streams the answer, and goes on exactly where it was "
       "when one\n"
@@ -26,19 +26,17 @@ int main(int argc, char** argv) {
   app.add_option("--recovery-seconds", config.recovery_seconds,
                  "How long requests wait for a role that died or restarts before they fail; long prompts then go to "
                  "decode. Above the roles' --drain-seconds and a start, or a restart fails requests");
-  app.add_option(
-      "--mode", config.mode,
-      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and only Score "
-      "needs prefill");
+  app.add_option("--write-stall-seconds", config.write_stall_seconds,
+                 "A client that reads nothing of its answer for so long loses the call");
+  moestro::AddChoice(app, "--mode", moestro::kPathModeWords, config.mode,
+                     "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
+                     "only Score needs prefill");
   app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
                  "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks");
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
                  "With --mode split: a long prompt gets the whole machine when decode has had no work for so long");
-  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("router", config.node.log); !status.ok()) {
-    return moestro::ReportFatal(status);
-  }
-  if (const auto status = moestro::ValidateRouterConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::RunRouterServer(config, termination);
-  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+  return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(moestro::ValidateRouterConfig(config));
+    return moestro::RunRouterServer(config, termination);
+  });
 }

@@ -25,6 +25,13 @@ prometheus::Gauge& RoleUp(MetricsRegistry& registry, const std::string& peer) {
   return registry.AddGauge("moestro_role_up", "1 while the role answers as serving", {{"peer", peer}});
 }
 
+prometheus::Counter& SlowClients(MetricsRegistry& registry, const std::string& reason) {
+  return registry.AddCounter("moestro_slow_clients_total",
+                             "Calls ended because the client took no reply for too long (stalled), or too many waited "
+                             "for it (behind)",
+                             {{"reason", reason}});
+}
+
 }  // namespace
 
 RouterMetrics::RouterMetrics(MetricsRegistry& registry)
@@ -38,6 +45,8 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
                                   "Times a request went on after a role had died or its pages were lost")),
       preempted(registry.AddCounter("moestro_request_preempted_total",
                                     "Times a request gave its pages up to an older one, and went on later")),
+      clients_stalled(SlowClients(registry, "stalled")),
+      clients_behind(SlowClients(registry, "behind")),
       inter_token_latency(registry.AddHistogram("moestro_inter_token_latency_seconds",
                                                 "Between two tokens of a request", InterTokenBuckets())),
       request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "common/telemetry/metrics.h"
-#include "services/router/roles.h"
-#include "services/router/types.h"
+#include "services/router/admission/roles.h"
+#include "services/router/request/types.h"
 
 namespace moestro {
 
@@ -31,6 +31,8 @@ struct RouterMetrics {
   prometheus::Counter& generation_tokens;
   prometheus::Counter& resumed;
   prometheus::Counter& preempted;
+  prometheus::Counter& clients_stalled;
+  prometheus::Counter& clients_behind;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& request_seconds;
   prometheus::Histogram& queue_seconds;

@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
-#include "common/rpc/process.h"
-#include "common/rpc/server.h"
-#include "common/telemetry/metrics.h"
-#include "services/router/admission.h"
+#include "common/rpc/role_server.h"
+#include "services/router/admission/admission.h"
+#include "services/router/admission/path_policy.h"
+#include "services/router/admission/roles.h"
 #include "services/router/metrics.h"
-#include "services/router/policy/path_policy.h"
-#include "services/router/request_runner.h"
-#include "services/router/roles.h"
+#include "services/router/request/request_runner.h"
 #include "services/router/rpc/inference_service.h"
 #include "services/router/rpc/peer_channels.h"
+#include "services/router/rpc/slow_clients.h"
 #include "services/router/rpc/weight_follower.h"
-#include "services/router/served_model.h"
+#include "services/router/text/served_model.h"
 
 namespace moestro {
 namespace {
@@ -42,60 +42,93 @@ std::string ListeningAddress(const std::string& address, int port) {
 // The parts in the order in which they depend on each other.
 class Router {
  public:
-  explicit Router(const RouterConfig& config)
+  Router(const RouterConfig& config, TerminationSignal& termination)
       : config_(config),
         registry_("router"),
         metrics_(registry_),
         peers_(RoleAddress(config.node, "prefill"), RoleAddress(config.node, "decode")),
-        roles_([this](Role role) { return peers_.Ping(role); }, clock_, std::chrono::seconds(config.recovery_seconds)),
+        roles_([this](Role role) { return peers_.Ping(role); }, [this](Role role) { peers_.CutOff(role); }, clock_,
+               std::chrono::seconds(config.recovery_seconds)),
         queue_(static_cast<size_t>(config.queue_limit)),
         policy_(PathSettingsOf(config), clock_),
         needed_roles_(NeededRoles(PathSettingsOf(config))),
         runner_(board_, {roles_, queue_, policy_, metrics_, clock_},
                 {.default_max_tokens = static_cast<uint32_t>(config.default_max_tokens)}, RandomBits),
-        service_(MakeInferenceService(runner_, board_, peers_)) {}
+        slow_clients_({.stall = std::chrono::seconds(config.write_stall_seconds)}, clock_, metrics_.clients_stalled,
+                      metrics_.clients_behind),
+        service_(MakeInferenceService(registry_, runner_, board_, peers_, slow_clients_)),
+        server_("router", config.node, registry_, termination) {}
 
-  absl::Status Run(TerminationSignal& termination) {
-    if (!config_.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry_.Serve(config_.node.metrics_address));
-    MOE_ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                         RpcServer::Start({config_.grpc_address, RoleAddress(config_.node, "router")},
-                                          {{kInferenceServiceName, service_.get()}}));
+  absl::Status Run() {
+    RpcLimits limits = kRequestLimits;
+    limits.threads = config_.queue_limit + kThreadsBesideTheQueue;
+    MOE_RETURN_IF_ERROR(
+        server_.BuildAndStart({{kInferenceServiceName, service_.get()}}, {config_.grpc_address}, limits));
+    server_.Watch(polling_);
     WeightFollower follower(RoleAddress(config_.node, "weight_store"), board_, metrics_.weight_store_up);
-    std::printf("moestro-router ready grpc=%s\n", ListeningAddress(config_.grpc_address, server->port(0)).c_str());
+    std::printf("moestro-router ready grpc=%s\n",
+                ListeningAddress(config_.grpc_address, server_.rpc().port(0)).c_str());
     std::fflush(stdout);
-    ServeUntil(termination, *server);
-    spdlog::info("terminating: running requests may finish within {} s", config_.node.drain_seconds);
-    server->Drain(std::chrono::seconds(config_.node.drain_seconds));
-    return absl::OkStatus();
+    const absl::Status ended = Serve();
+    server_.Drain(server_.drain_time());
+    return ended;
   }
 
  private:
-  // Keeps health and gauges true. A thread of its own asks the roles: a role that hangs must not delay SIGTERM.
-  void ServeUntil(TerminationSignal& termination, RpcServer& server) {
+  // Keeps health and gauges true until the process is to end. A thread of its own asks the roles: a role that hangs
+  // must not delay SIGTERM. UNAVAILABLE if clients are not answered any more.
+  absl::Status Serve() {
     std::atomic<bool> stop = false;
-    std::thread watcher([&] {
-      bool was_serving = false;
-      while (!stop) {
-        roles_.Poll();
-        if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
-        const bool roles_up = std::ranges::all_of(needed_roles_, [&](Role role) { return roles_.IsUp(role); });
-        for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
-        const bool serving = roles_up && board_.Ready().ok();
-        if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
-        if (!stop) server.SetServing(serving);
-        was_serving = serving;
-        for (int i = 0; i < 10 && !stop; ++i) std::this_thread::sleep_for(kPollInterval / 10);
-      }
+    std::atomic<int> unanswered = 0;  // in succession, of calls to ourselves
+    std::thread watcher([&] { WatchRoles(stop, unanswered); });
+    const absl::Status ended = server_.Tick(kPollInterval, [&] {
+      if (unanswered < kMostUnanswered) return absl::OkStatus();
+      return absl::UnavailableError("clients at " + config_.grpc_address + " are not answered any more");
     });
-    while (!termination.WaitFor(kPollInterval)) {
-    }
-    server.SetServing(false);
+    server_.rpc().SetServing(false);
     stop = true;
     watcher.join();
-    server.SetServing(false);  // The watcher may have spoken last.
+    server_.rpc().SetServing(false);  // The watcher may have spoken last.
+    return ended;
   }
 
+  void WatchRoles(const std::atomic<bool>& stop, std::atomic<int>& unanswered) {
+    RpcServer& rpc = server_.rpc();
+    bool serving = false;
+    int64_t polls = 0;
+    while (!stop) {
+      polling_->Beat();
+      const absl::Status polled = CatchExceptions([&] {
+        serving = Poll(serving);
+        if (++polls % kPollsBetweenAnswers == 0) unanswered = rpc.Answers(kAnswerTime) ? 0 : unanswered + 1;
+        if (!stop) rpc.SetServing(serving && unanswered == 0);
+        return absl::OkStatus();
+      });
+      if (!polled.ok()) spdlog::error("asking the roles: {}", std::string(polled.message()));
+      for (int i = 0; i < 10 && !stop; ++i) std::this_thread::sleep_for(kPollInterval / 10);
+    }
+    polling_->Rest();
+  }
+
+  // Whether the node serves, after what it was before.
+  bool Poll(bool was_serving) {
+    roles_.Poll();
+    slow_clients_.CancelStalled();
+    if (const auto model = board_.Described(); model.ok()) registry_.SetModelName((*model)->name);
+    for (const Role role : kServingRoles) metrics_.role_up[static_cast<size_t>(role)]->Set(roles_.IsUp(role));
+    const bool roles_up = std::ranges::all_of(needed_roles_, [&](Role role) { return roles_.IsUp(role); });
+    const bool serving = roles_up && board_.Ready().ok();
+    if (serving != was_serving) spdlog::info(serving ? "serving" : "not serving");
+    return serving;
+  }
+
+  // For calls that neither wait nor run: tokenizing and the like.
+  static constexpr int kThreadsBesideTheQueue = 256;
   static constexpr std::chrono::milliseconds kPollInterval{500};
+  // Whether clients are answered is asked every five seconds.
+  static constexpr int kPollsBetweenAnswers = 10;
+  static constexpr std::chrono::milliseconds kAnswerTime{3000};
+  static constexpr int kMostUnanswered = 3;
 
   const RouterConfig& config_;
   SteadyClock clock_;
@@ -108,13 +141,16 @@ class Router {
   PathPolicy policy_;
   const std::vector<Role> needed_roles_;
   RequestRunner runner_;
+  SlowClients slow_clients_;
   std::shared_ptr<grpc::Service> service_;
+  const std::shared_ptr<Heartbeat> polling_ = std::make_shared<Heartbeat>("the thread that asks the roles");
+  RoleServer server_;
 };
 
 }  // namespace
 
 absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& termination) {
-  return Router(config).Run(termination);
+  return Router(config, termination).Run();
 }
 
 }  // namespace moestro

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
+
+#include "common/base/mutex.h"
 
 namespace moestro {
 
@@ -24,53 +24,50 @@ class LoadState {
   };
 
   Snapshot Get() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return snapshot_;
   }
   void Reserved(int64_t reserved_bytes, int64_t segment_bytes) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     snapshot_.reserved_bytes = reserved_bytes;
     snapshot_.segment_bytes = segment_bytes;
   }
   void Progress(int64_t loaded_bytes, int64_t total_bytes) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     snapshot_.loaded_bytes = loaded_bytes;
     snapshot_.total_bytes = total_bytes;
   }
   void Ready(const std::string& segment, int64_t bytes) {
-    Change([&] {
-      snapshot_.phase = Phase::kReady;
-      snapshot_.segment = segment;
-      snapshot_.loaded_bytes = snapshot_.total_bytes = bytes;
-    });
+    MutexLock lock(mutex_);
+    snapshot_.phase = Phase::kReady;
+    snapshot_.segment = segment;
+    snapshot_.loaded_bytes = snapshot_.total_bytes = bytes;
+    changed_.notify_all();
   }
   void Failed(const std::string& error) {
-    Change([&] {
-      snapshot_.phase = Phase::kFailed;
-      snapshot_.error = error;
-    });
+    MutexLock lock(mutex_);
+    snapshot_.phase = Phase::kFailed;
+    snapshot_.error = error;
+    changed_.notify_all();
   }
   void Close() {
-    Change([&] { snapshot_.closing = true; });
+    MutexLock lock(mutex_);
+    snapshot_.closing = true;
+    changed_.notify_all();
   }
 
   // Sleeps until the phase changes or the process closes, at most `timeout`.
   void WaitForChange(const Snapshot& seen, std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return snapshot_.phase != seen.phase || snapshot_.closing; });
+    MutexLock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return snapshot_.phase != seen.phase || snapshot_.closing;
+    });
   }
 
  private:
-  template <typename Update>
-  void Change(Update update) {
-    std::lock_guard lock(mutex_);
-    update();
-    changed_.notify_all();
-  }
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  Snapshot snapshot_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition changed_;
+  Snapshot snapshot_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro

@@ -1,9 +1,8 @@
 // moestro-weight-store: packs a checkpoint into the shared weight segment and publishes it.
 #include <CLI/CLI.hpp>
 
-#include "common/base/exceptions.h"
-#include "common/rpc/process.h"
-#include "common/telemetry/log.h"
+#include "common/base/status.h"
+#include "common/process/process.h"
 #include "services/weight_store/server.h"
 
 int main(int argc, char** argv) {
@@ -25,14 +24,9 @@ int main(int argc, char** argv) {
                  "NUMA node. The same for all roles of a node");
   app.add_flag("--keep-segment", config.keep_segment,
                "On SIGTERM leave the segment in memory, for the next start to adopt");
-  if (int exit_code = 0; !moestro::ParseCommandLine(app, argc, argv, exit_code)) return exit_code;
-  if (const auto status = moestro::InitLogging("weight_store", config.node.log); !status.ok()) {
-    return moestro::ReportFatal(status);
-  }
-  if (const auto others = moestro::TakeCpuShare(config.share, moestro::CpuRole::kAll); !others.ok()) {
-    return moestro::ReportFatal(others.status());
-  }
-  if (const auto status = moestro::ValidateStoreConfig(config); !status.ok()) return moestro::ReportFatal(status);
-  const auto status = moestro::CatchExceptions([&] { return moestro::RunWeightStoreServer(config, termination); });
-  return status.ok() ? moestro::kExitOk : moestro::ReportFatal(status);
+  return moestro::RunRole(app, argc, argv, "weight_store", config.node, [&]() -> absl::Status {
+    MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kAll));
+    MOE_RETURN_IF_ERROR(moestro::ValidateStoreConfig(config));
+    return moestro::RunWeightStoreServer(config, termination);
+  });
 }

@@ -6,14 +6,10 @@
 #include <chrono>
 #include <memory>
 #include <thread>
-#include <utility>
 
 #include "common/base/status.h"
-#include "common/platform/process_memory.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/process.h"
-#include "common/rpc/server.h"
-#include "common/telemetry/metrics.h"
+#include "common/rpc/role_server.h"
 #include "services/weight_store/store.h"
 #include "services/weight_store/store_metrics.h"
 #include "services/weight_store/weight_store_rpc.h"
@@ -23,8 +19,8 @@ namespace {
 
 static_assert(kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes, "a reply holds documents and little else");
 
-v1::DescribeReply Describe(const WeightStore& store) {
-  v1::DescribeReply reply;
+v1::DescribeResponse Describe(const WeightStore& store) {
+  v1::DescribeResponse reply;
   reply.set_model_name(store.config().model_name);
   reply.set_fingerprint(store.checkpoint().fingerprint());
   reply.set_family(store.spec().family);
@@ -69,63 +65,81 @@ class ProgressLog {
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 
-void UpdateMetrics(const WeightStore& store, const LoadState::Snapshot& snapshot, StoreMetrics& metrics) {
-  const bool ready = snapshot.phase == LoadState::Phase::kReady;
-  metrics.load_ratio.Set(snapshot.total_bytes == 0
-                             ? 0
-                             : static_cast<double>(snapshot.loaded_bytes) / static_cast<double>(snapshot.total_bytes));
-  metrics.ready.Set(ready ? 1 : 0);
-  metrics.segment_bytes.Set(ready ? static_cast<double>(store.segment_bytes()) : 0);
-  metrics.load_seconds.Set(ready ? store.load_seconds() : 0);
-  if (const auto bytes = ReadAnonymousBytes(); bytes.ok()) {
-    metrics.private_bytes.Set(static_cast<double>(*bytes));
+// The parts in the order in which they depend on each other.
+class WeightStoreServer {
+ public:
+  WeightStoreServer(WeightStore& store, TerminationSignal& termination)
+      : store_(store),
+        registry_("weight_store"),
+        metrics_(registry_),
+        rpc_(registry_, Describe(store), state_, metrics_),
+        server_("weight_store", store.config().node, registry_, termination) {
+    registry_.SetModelName(store.config().model_name);
   }
-}
+
+  absl::Status Run() {
+    MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::WeightStoreService::service_full_name(), &rpc_}}));
+    server_.Watch(store_.heartbeat());
+    std::thread loader([this] {
+      load_status_ = store_.Load(
+          state_, [this] { return terminated_ ? absl::CancelledError("terminated while loading") : absl::OkStatus(); });
+      load_done_ = true;
+    });
+    const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
+    terminated_ = true;
+    loader.join();
+    state_.Close();
+    server_.Drain(std::chrono::seconds(1));  // all that is left are leases, which have just ended
+    store_.Remove();
+    return ended.ok() ? load_status_ : ended;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kTick{100};
+
+  absl::Status Tick() {
+    const LoadState::Snapshot snapshot = state_.Get();
+    progress_.Tell(snapshot);
+    UpdateMetrics(snapshot);
+    if (serving_ && store_.damaged()) {
+      return absl::UnavailableError("the weight segment is damaged; to be loaded anew by the next start");
+    }
+    if (!load_done_ || serving_) return absl::OkStatus();
+    MOE_RETURN_IF_ERROR(load_status_);
+    serving_ = true;
+    metrics_.huge_page_bytes.Set(static_cast<double>(store_.huge_page_bytes()));
+    server_.rpc().SetServing(true);
+    spdlog::info("ready");
+    return absl::OkStatus();
+  }
+
+  void UpdateMetrics(const LoadState::Snapshot& snapshot) {
+    const bool ready = snapshot.phase == LoadState::Phase::kReady;
+    const auto total_bytes = static_cast<double>(snapshot.total_bytes);
+    metrics_.load_ratio.Set(total_bytes == 0 ? 0 : static_cast<double>(snapshot.loaded_bytes) / total_bytes);
+    metrics_.ready.Set(ready ? 1 : 0);
+    metrics_.segment_bytes.Set(ready ? static_cast<double>(store_.segment_bytes()) : 0);
+    metrics_.load_seconds.Set(ready ? store_.load_seconds() : 0);
+  }
+
+  WeightStore& store_;
+  MetricsRegistry registry_;
+  StoreMetrics metrics_;
+  LoadState state_;
+  ProgressLog progress_;
+  bool serving_ = false;
+  std::atomic<bool> terminated_{false};
+  std::atomic<bool> load_done_{false};
+  absl::Status load_status_;  // written before load_done_ is
+  WeightStoreRpc rpc_;
+  RoleServer server_;
+};
 
 }  // namespace
 
 absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& termination) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightStore> store, WeightStore::Open(config));
-  MetricsRegistry registry("weight_store");
-  StoreMetrics metrics(registry);
-  registry.SetModelName(config.model_name);
-  if (!config.node.metrics_address.empty()) MOE_RETURN_IF_ERROR(registry.Serve(config.node.metrics_address));
-  LoadState state;
-  WeightStoreRpc rpc(Describe(*store), state, metrics);
-  MOE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RpcServer> server,
-      RpcServer::Start({RoleAddress(config.node, "weight_store")}, {{v1::WeightStore::service_full_name(), &rpc}}));
-
-  std::atomic<bool> terminated{false};
-  std::atomic<bool> load_done{false};
-  absl::Status load_status;
-  std::thread loader([&] {
-    load_status = store->Load(
-        state, [&] { return terminated ? absl::CancelledError("terminated while loading") : absl::OkStatus(); });
-    load_done = true;
-  });
-
-  constexpr std::chrono::milliseconds kTick(100);
-  ProgressLog progress;
-  bool serving = false;
-  while (!termination.WaitFor(kTick)) {
-    const LoadState::Snapshot snapshot = state.Get();
-    progress.Tell(snapshot);
-    UpdateMetrics(*store, snapshot, metrics);
-    if (snapshot.phase == LoadState::Phase::kFailed) break;
-    if (load_done && !serving) {
-      serving = true;
-      metrics.huge_page_bytes.Set(static_cast<double>(store->huge_page_bytes()));
-      server->SetServing(true);
-      spdlog::info("ready");
-    }
-  }
-  terminated = true;
-  loader.join();
-  state.Close();
-  server->Drain(std::chrono::seconds(1));
-  store->Remove();
-  return absl::IsCancelled(load_status) ? absl::OkStatus() : load_status;
+  return WeightStoreServer(*store, termination).Run();
 }
 
 }  // namespace moestro

@@ -9,12 +9,12 @@
 
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/checkpoint/inventory.h"
 #include "common/platform/bandwidth.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
 #include "common/text/tokenizer.h"
-#include "services/weight_store/checkpoint/inventory.h"
 #include "services/weight_store/pack/packer.h"
 
 namespace moestro {
@@ -99,8 +99,12 @@ int64_t WeightStore::segment_bytes() const { return SegmentWriter::RequiredBytes
 
 // What a predecessor left: a READY segment of this checkpoint is adopted, everything else is removed.
 absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
-  MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(config_.node.instance) + "weights."));
+  std::vector<std::string> foreign;
+  MOE_ASSIGN_OR_RETURN(const auto found,
+                       SharedMemory::List(InstancePrefix(config_.node.instance) + "weights.", &foreign));
+  for (const std::string& line : foreign) spdlog::warn("{}", line);
   for (const SharedMemory::Listing& object : found) {
+    heartbeat_->Beat();  // to free a segment of hundreds of GB takes a while
     next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
     if (writer_ == nullptr) {
       absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted =
@@ -126,10 +130,17 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
 }
 
 absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted) {
+  const BeatingScope beating(*heartbeat_);
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     uint64_t generation = 1;
-    MOE_RETURN_IF_ERROR(AdoptOrRemoveOld(generation));
-    return writer_ == nullptr ? Pack(state, generation, interrupted) : absl::OkStatus();
+    absl::Status packed = absl::AlreadyExistsError("");
+    while (absl::IsAlreadyExists(packed)) {
+      MOE_RETURN_IF_ERROR(AdoptOrRemoveOld(generation));
+      packed = writer_ == nullptr ? Pack(state, generation, interrupted) : absl::OkStatus();
+      // Another user has taken the name: then one that nobody can take before.
+      generation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    }
+    return packed;
   });
   if (status.ok()) {
     state.Ready(segment_name_, segment_bytes());
@@ -149,6 +160,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   memory.domains = DomainsToPlaceIn(config_.numa_domains);
   if (!memory.domains.empty()) spdlog::info("placing weights in {} NUMA domains", memory.domains.size());
   memory.watch = [&](int64_t bytes) {
+    heartbeat_->Beat();
     state.Reserved(bytes, segment_bytes());
     return interrupted();
   };
@@ -160,7 +172,10 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   PackOptions options;
   options.threads = threads;
   options.progress = [&](int64_t done, int64_t total) { state.Progress(done, total); };
-  options.interrupt = [&] { return interrupted(); };
+  options.interrupt = [&] {
+    heartbeat_->Beat();
+    return interrupted();
+  };
   MOE_RETURN_IF_ERROR(PackCheckpoint(checkpoint_, plan_, *writer_, options));
   load_seconds_ = watch.Seconds();
   const double pack_seconds = load_seconds_ - reserve_seconds;
@@ -171,6 +186,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
       static_cast<double>(segment_bytes()) / kGib, load_seconds_, reserve_seconds, pack_seconds, rate / 1e9,
       100.0 * static_cast<double>(huge_page_bytes()) / static_cast<double>(segment_bytes()));
   if (checkpoint_.total_bytes() >= kMeasuredLoadBytes) {
+    heartbeat_->Beat();
     const absl::StatusOr<double> copy = MeasureCopyBandwidth(threads);
     const absl::StatusOr<double> disk = MeasureReadRate(checkpoint_.shards().front().path());
     if (copy.ok() && disk.ok()) {
@@ -183,8 +199,10 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   return absl::OkStatus();
 }
 
+bool WeightStore::damaged() const { return writer_ != nullptr && writer_->memory().damaged(); }
+
 void WeightStore::Remove() {
-  if (segment_name_.empty() || (config_.keep_segment && writer_ != nullptr &&
+  if (segment_name_.empty() || (config_.keep_segment && writer_ != nullptr && !damaged() &&
                                 writer_->header().state.load() == static_cast<uint32_t>(SegmentState::kReady))) {
     return;
   }

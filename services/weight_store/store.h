@@ -7,11 +7,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/base/heartbeat.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/config.h"
+#include "common/checkpoint/segment_plan.h"
 #include "common/weights/segment_writer.h"
-#include "services/weight_store/checkpoint/checkpoint.h"
-#include "services/weight_store/checkpoint/config.h"
 #include "services/weight_store/load_state.h"
-#include "services/weight_store/pack/plan.h"
 #include "services/weight_store/store_config.h"
 
 namespace moestro {
@@ -26,8 +27,14 @@ class WeightStore {
   // segments of this instance first.
   absl::Status Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted);
 
-  // Removes the segment's name. No effect before Load, or with keep_segment.
+  // After Load: whether a role met a memory fault in the segment. Only a new process loads it again.
+  bool damaged() const;
+
+  // Removes the segment's name. No effect before Load, or with keep_segment on one that is not damaged.
   void Remove();
+
+  // Of Load: whenever it has reserved or packed some MB.
+  std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const ModelSpec& spec() const { return spec_; }
@@ -50,6 +57,7 @@ class WeightStore {
   std::unique_ptr<SegmentWriter> writer_;
   std::string segment_name_;
   double load_seconds_ = 0;
+  const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the load");
 };
 
 }  // namespace moestro

@@ -4,9 +4,9 @@
 #include <system_error>
 
 #include "common/base/status.h"
-#include "common/rpc/flag_check.h"
+#include "common/process/flag_check.h"
+#include "common/text/json/quoted.h"
 #include "common/text/utf8.h"
-#include "services/weight_store/checkpoint/quoted.h"
 
 namespace moestro {
 namespace {

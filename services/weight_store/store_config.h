@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/rpc/cpu_options.h"
-#include "common/rpc/node_options.h"
+#include "common/process/cpu_options.h"
+#include "common/process/node_options.h"
 
 namespace moestro {
 

@@ -16,9 +16,7 @@ struct StoreMetrics {
         attached(registry.AddGauge("moestro_weights_attached", "Roles that hold an attach lease")),
         huge_page_bytes(registry.AddGauge("moestro_weights_huge_page_bytes",
                                           "Bytes of the segment in huge pages, as seen when it was loaded; after an "
-                                          "adoption only what has been touched counts")),
-        private_bytes(registry.AddGauge("moestro_process_private_bytes",
-                                        "Memory of the process itself: neither files nor shared memory")) {}
+                                          "adoption only what has been touched counts")) {}
 
   prometheus::Gauge& segment_bytes;
   prometheus::Gauge& load_ratio;
@@ -26,7 +24,6 @@ struct StoreMetrics {
   prometheus::Gauge& ready;
   prometheus::Gauge& attached;
   prometheus::Gauge& huge_page_bytes;
-  prometheus::Gauge& private_bytes;
 };
 
 }  // namespace moestro

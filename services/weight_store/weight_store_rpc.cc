@@ -4,26 +4,23 @@
 
 #include <chrono>
 
-#include "common/rpc/call_context.h"
-#include "common/rpc/status.h"
-
 namespace moestro {
 namespace {
 
 // While loading, progress goes out this often; a caller that left is noticed within it too.
 constexpr std::chrono::milliseconds kProgressPeriod(200);
 
-v1::AttachReply ToReply(const LoadState::Snapshot& snapshot, const v1::DescribeReply& description) {
-  v1::AttachReply reply;
+v1::AttachResponse ToReply(const LoadState::Snapshot& snapshot, const v1::DescribeResponse& description) {
+  v1::AttachResponse reply;
   switch (snapshot.phase) {
     case LoadState::Phase::kLoading:
-      reply.set_state(v1::AttachReply::STATE_LOADING);
+      reply.set_state(v1::AttachResponse::STATE_LOADING);
       break;
     case LoadState::Phase::kReady:
-      reply.set_state(v1::AttachReply::STATE_READY);
+      reply.set_state(v1::AttachResponse::STATE_READY);
       break;
     case LoadState::Phase::kFailed:
-      reply.set_state(v1::AttachReply::STATE_FAILED);
+      reply.set_state(v1::AttachResponse::STATE_FAILED);
       break;
   }
   reply.set_loaded_bytes(snapshot.loaded_bytes);
@@ -37,28 +34,36 @@ v1::AttachReply ToReply(const LoadState::Snapshot& snapshot, const v1::DescribeR
 
 }  // namespace
 
-grpc::Status WeightStoreRpc::Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeReply* reply) {
-  *reply = description_;
-  return grpc::Status::OK;
+grpc::Status WeightStoreRpc::Describe(grpc::ServerContext* context, const v1::DescribeRequest*,
+                                      v1::DescribeResponse* reply) {
+  return describe_.Handle(*context, [&] {
+    *reply = description_;
+    return absl::OkStatus();
+  });
 }
 
 grpc::Status WeightStoreRpc::Attach(grpc::ServerContext* context, const v1::AttachRequest* request,
-                                    grpc::ServerWriter<v1::AttachReply>* writer) {
-  const std::string role = request->role().substr(0, 64);
+                                    grpc::ServerWriter<v1::AttachResponse>* writer) {
+  return attach_.Handle(*context, [&] { return HoldLease(*context, *request, *writer); });
+}
+
+absl::Status WeightStoreRpc::HoldLease(grpc::ServerContext& context, const v1::AttachRequest& request,
+                                       grpc::ServerWriter<v1::AttachResponse>& writer) {
+  const std::string role = request.role().substr(0, 64);
   metrics_.attached.Increment();
   spdlog::info("{} attached", role);
   LoadState::Snapshot snapshot = state_.Get();
-  bool listening = writer->Write(ToReply(snapshot, description_));
-  while (listening && !snapshot.closing && CallStatus(*context).ok()) {
+  bool listening = writer.Write(ToReply(snapshot, description_));
+  while (listening && !snapshot.closing && CallStatus(context).ok()) {
     state_.WaitForChange(snapshot, kProgressPeriod);
     const LoadState::Snapshot now = state_.Get();
     const bool news = now.phase != snapshot.phase || now.loaded_bytes != snapshot.loaded_bytes;
     snapshot = now;
-    if (news) listening = writer->Write(ToReply(snapshot, description_));
+    if (news) listening = writer.Write(ToReply(snapshot, description_));
   }
   metrics_.attached.Decrement();
   spdlog::info("{} detached", role);
-  return snapshot.closing ? ToGrpc(absl::UnavailableError("the weight store is shutting down")) : grpc::Status::OK;
+  return snapshot.closing ? absl::UnavailableError("the weight store is shutting down") : absl::OkStatus();
 }
 
 }  // namespace moestro

@@ -1,25 +1,36 @@
 // gRPC adapter of the weight store.
 #pragma once
 
+#include "common/rpc/handler.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 #include "services/weight_store/load_state.h"
 #include "services/weight_store/store_metrics.h"
 
 namespace moestro {
 
-class WeightStoreRpc final : public v1::WeightStore::Service {
+class WeightStoreRpc final : public v1::WeightStoreService::Service {
  public:
   // `description` is what Describe answers. All must outlive the RPC server.
-  WeightStoreRpc(v1::DescribeReply description, LoadState& state, StoreMetrics& metrics)
-      : description_(std::move(description)), state_(state), metrics_(metrics) {}
+  WeightStoreRpc(MetricsRegistry& registry, v1::DescribeResponse description, LoadState& state, StoreMetrics& metrics)
+      : describe_(registry, "WeightStore.Describe"),
+        attach_(registry, "WeightStore.Attach"),
+        description_(std::move(description)),
+        state_(state),
+        metrics_(metrics) {}
 
   grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
-                        v1::DescribeReply* reply) override;
+                        v1::DescribeResponse* reply) override;
   grpc::Status Attach(grpc::ServerContext* context, const v1::AttachRequest* request,
-                      grpc::ServerWriter<v1::AttachReply>* writer) override;
+                      grpc::ServerWriter<v1::AttachResponse>* writer) override;
 
  private:
-  const v1::DescribeReply description_;
+  // UNAVAILABLE when the store ends first; OK when the role does.
+  absl::Status HoldLease(grpc::ServerContext& context, const v1::AttachRequest& request,
+                         grpc::ServerWriter<v1::AttachResponse>& writer);
+
+  const RpcMethod describe_;
+  const RpcMethod attach_;
+  const v1::DescribeResponse description_;
   LoadState& state_;
   StoreMetrics& metrics_;
 };

@@ -67,6 +67,14 @@ class Deployment:
     def pid(self, service):
         return self.containers()[service]["State"]["Pid"]
 
+    def role_pid(self, service):
+        """Of the role, which the container's first process watches."""
+        first = self.pid(service)
+        for child in Path(f"/proc/{first}/task/{first}/children").read_text().split():
+            if os.readlink(f"/proc/{child}/exe").rpartition("/")[2].startswith("moestro-"):
+                return int(child)
+        return None
+
     def healthy(self, service):
         state = self.containers()[service]["State"]
         return state["Running"] and state["Health"]["Status"] == "healthy"

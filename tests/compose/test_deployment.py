@@ -57,7 +57,7 @@ def test_the_roles_share_one_copy_of_the_weights(node):
     shares, inodes = {}, set()
     for role in ROLES:
         head, pss, rss = False, 0, 0
-        for line in Path(f"/proc/{node.pid(role)}/smaps").read_text().splitlines():
+        for line in Path(f"/proc/{node.role_pid(role)}/smaps").read_text().splitlines():
             if found := re.match(r"^[0-9a-f]+-[0-9a-f]+ (\S+) \S+ (\S+) (\d+)\s*(.*)$", line):
                 head = ".weights." in found[4]
                 if head:
@@ -133,6 +133,16 @@ def test_a_killed_container_comes_back_without_loading(node, expected, service):
     if service == "weight-store":
         assert node.metric(service, "moestro_weights_load_seconds") == 0
         assert "nothing to load" in node.compose("logs", service)
+    node.moestro("moestro", "generate", "--prompt=Hello", "--max-tokens=2")
+
+
+@pytest.mark.parametrize("service", ROLES)
+def test_a_stopped_role_is_killed_and_its_container_started_again(node, service):
+    container, stopped = node.pid(service), node.role_pid(service)
+    os.kill(stopped, signal.SIGSTOP)
+    wait_until(lambda: node.pid(service) not in (0, container) and node.healthy(service), BACK_SECONDS,
+               f"{service} is healthy again")
+    wait_until(lambda: node.healthy("router"), BACK_SECONDS, "the router is healthy")
     node.moestro("moestro", "generate", "--prompt=Hello", "--max-tokens=2")
 
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/sampler.h"
 #include "common/tensor/dtype.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/common/model/tolerance.h"
@@ -54,6 +55,27 @@ inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, 
   for (size_t at = 0; at < got.size(); at += layer) {
     SCOPED_TRACE(testing::Message() << "KV of layer " << at / layer);
     ExpectNear(spec, std::span(got_floats).subspan(at, layer), std::span(expected_floats).subspan(at, layer));
+  }
+}
+
+// A prompt whose next `steps` greedy tokens each lead the second best by more than two logits may move from one device
+// to another: so that those may be compared.
+inline std::vector<int32_t> ClearPrompt(Engine& engine, int64_t length, int64_t steps) {
+  const ModelSpec& spec = engine.spec();
+  for (uint32_t seed = 1;; ++seed) {
+    const std::vector<int32_t> prompt = RandomTokens(length, spec.token_count, seed);
+    const TestSequence sequence(spec, length + steps);
+    const KvPages pages[] = {sequence.pages()};
+    std::vector<float> logits = RunPrompt(engine, sequence, prompt, engine.max_rows(), MlaForm::kAbsorbed).back();
+    int64_t step = 0;
+    for (; step < steps; ++step) {
+      const std::vector<double> valid(logits.begin(), logits.begin() + spec.token_count);
+      const std::vector<Token> best = ComputeLogprobs(logits, /*id=*/0, /*top=*/2).top;
+      if (best[0].logprob - best[1].logprob <= 2 * DeviceTolerance(spec) * RootMeanSquare(valid)) break;
+      const int32_t next[] = {best[0].id};
+      logits = Forward(engine, MakeRows(next, length + step), pages, MlaForm::kAbsorbed)[0];
+    }
+    if (step == steps) return prompt;
   }
 }
 

@@ -1,66 +1,171 @@
-"""tests/cuda/run with programs that stand for those of a build with CUDA."""
+"""tests/cuda/run and tests/cuda/pack with programs that stand for those of a build with CUDA."""
 
+import json
 import os
+import re
+import signal
 import subprocess
+import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 RUN = Path(__file__).parent / "run"
-CHECKS = {"cuda_check": "checks", "cuda_stream_check": "stream_checks", "cuda_ranks_check": "ranks_checks",
-          "cuda_decode_check": "decode_checks"}
+PACK = Path(__file__).parent / "pack"
+CHECKS = ("cuda_check", "cuda_stream_check", "cuda_ranks_check", "cuda_decode_check")
 CHECK = """#!/bin/sh
-for flag; do case $flag in --gtest_output=json:*) echo '{"failures": 0}' >"${flag#*json:}" ;; esac; done
+for flag; do case $flag in --gtest_output=json:*) echo '{"tests": 7, "failures": 0}' >"${flag#*json:}" ;; esac; done
 """
 BENCH = """#!/bin/sh
-echo "timings of NAME" >"$2/FILE"
+[ "$1" = --gpu ] && { echo 'cuda:0 (a model)'; exit; }
+echo "timings of NAME" >"$2/FILE.md"
+echo '{"seconds": 1}' >"$2/FILE.json"
 """
+BENCHES = {"cuda_pin_probe": "pin", "cuda_bench": "bench", "cuda_stream_bench": "stream", "cuda_decode_bench": "decode"}
+NO_GPU = "#!/bin/sh\necho 'cuda:0: no CUDA-capable device' >&2\nexit 1\n"
+FAILS = "#!/bin/sh\n[ \"$1\" = --gpu ] && exit\necho 'a kernel | was lost' >&2\nexit 1\n"
+HANGS = "#!/bin/sh\nexec sleep 600\n"
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Runs it; keyword arguments replace programs."""
-    programs = tmp_path / "gpu"
-    programs.mkdir()
+def programs(tmp_path):
+    """Writes them; keyword arguments replace some."""
+    folder = tmp_path / "gpu"
+    folder.mkdir()
 
-    def call(*flags, **replaced):
-        texts = {name: CHECK for name in CHECKS}
-        for name, file in {"cuda_bench": "report.md", "cuda_stream_bench": "stream.md",
-                           "cuda_decode_bench": "decode.md"}.items():
-            texts[name] = BENCH.replace("NAME", name).replace("FILE", file)
+    def write(**replaced):
+        texts = dict.fromkeys(CHECKS, CHECK)
+        texts |= {name: BENCH.replace("NAME", name).replace("FILE", file) for name, file in BENCHES.items()}
         for name, text in (texts | replaced).items():
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
-        command = [RUN, "--bin", programs, "--out", tmp_path / "out", *flags]
-        path = {**os.environ, "PATH": "/usr/bin:/bin"}  # no compute-sanitizer
-        return subprocess.run(command, capture_output=True, text=True, env=path, timeout=60)
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def command(tmp_path):
+    def make(bin_dir, *flags):
+        return {"args": [RUN, "--bin", bin_dir, "--out", tmp_path / "out", *flags],
+                "env": {**os.environ, "PATH": "/usr/bin:/bin"}}  # no compute-sanitizer
+
+    return make
+
+
+@pytest.fixture
+def run(programs, command):
+    def call(*flags, **replaced):
+        return subprocess.run(**command(programs(**replaced), *flags), capture_output=True, text=True, timeout=60)
 
     return call
 
 
-def test_the_report_has_every_part(run):
+def results(report):
+    """{part: result} of the table."""
+    return dict(re.findall(r"^\| (\w+) \| (.*) \| \d+ \|$", report, re.M))
+
+
+def test_the_report_has_every_part(run, tmp_path):
     done = run()
-    assert done.returncode == 0, done.stderr
-    for name in ("cuda_bench", "cuda_stream_bench", "cuda_decode_bench"):
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cuda:0 (a model)" in done.stdout
+    for name in BENCHES:
         assert f"timings of {name}" in done.stdout
-    assert "Streamed prefill: 0 failures. Ranks: 0 failures. Hybrid decode: 0 failures." in done.stdout
+    parts = results(done.stdout)
+    assert parts["pin"] == parts["stream_bench"] == "done"
+    assert parts["stream_check"] == "7 tests, 0 failures"
+    assert parts["nccl_check"].startswith("not run") and parts["sanitizer"].startswith("not run")
+    assert list(parts).index("decode_bench") < list(parts).index("stream_check") < list(parts).index("sanitizer")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["logs.tar.gz", "report.md", "results.json"]
+    assert (tmp_path / "out/report.md").read_text() == done.stdout
+    assert json.loads((tmp_path / "out/results.json").read_text())["decode"] == {"seconds": 1}
+    with tarfile.open(tmp_path / "out/logs.tar.gz") as logs:
+        assert "logs/check.log" in logs.getnames()
 
 
-def test_results_of_an_earlier_run_are_not_reported(run):
+def test_results_of_an_earlier_run_are_not_reported(run, tmp_path):
     assert run().returncode == 0
-    fails = "#!/bin/sh\nexit 1\n"
-    done = run(**{name: fails for name in [*CHECKS, "cuda_bench", "cuda_stream_bench", "cuda_decode_bench"]})
+    done = run(**{name: FAILS for name in [*CHECKS, *BENCHES]})
     assert done.returncode == 1
     assert "timings of" not in done.stdout and "0 failures" not in done.stdout
-    assert "Kernels: no result, and no timings: cuda_bench has failed." in done.stdout
-    assert "Streamed prefill: no result. Ranks: no result. Hybrid decode: no result." in done.stdout
+    assert results(done.stdout)["check"] == r"failed (1): a kernel \| was lost"
+    assert "decode" not in json.loads((tmp_path / "out/results.json").read_text())
 
 
-def test_a_program_that_hangs_does_not_cost_the_report(run):
-    hangs = "#!/bin/sh\nexec sleep 600\n"
-    done = run("--limit", "1", cuda_stream_check=hangs, cuda_bench=hangs)
+def test_what_fails_does_not_keep_others_from_running(run):
+    done = run(cuda_bench=FAILS, cuda_check=FAILS)
     assert done.returncode == 1
-    assert "cuda_bench was stopped after 1 s (--limit)" in done.stderr
-    assert "Kernels: 0 failures, and no timings: cuda_bench has failed." in done.stdout
-    assert "timings of cuda_decode_bench" in done.stdout
-    assert "Streamed prefill: no result. Ranks: 0 failures." in done.stdout
+    parts = results(done.stdout)
+    assert parts["bench"].startswith("failed") and parts["stream_bench"] == "done"
+    assert parts["ranks_check"] == "7 tests, 0 failures"
+
+
+def test_the_budget_ends_what_hangs(run):
+    done = run("--only", "check,decode_bench", "--budget", "6", cuda_check=HANGS)
+    assert done.returncode == 1
+    parts = results(done.stdout)
+    assert re.fullmatch("stopped after [1-6] s", parts["check"]), parts  # of 6 what the start has left
+    assert parts["decode_bench"] == "not run: the budget of 6 s is spent"
+
+
+def test_a_run_that_is_killed_leaves_what_it_has(programs, command, tmp_path):
+    report = tmp_path / "out/report.md"
+    running = subprocess.Popen(**command(programs(cuda_check=HANGS)), start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not report.exists():
+            assert running.poll() is None
+            time.sleep(0.02)
+        assert results(report.read_text()) == {"pin": "done"}
+        assert "timings of cuda_pin_probe" in report.read_text()
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+@pytest.mark.parametrize("flags, status", [(["--dry-run"], 0), ([], 3)])
+def test_without_a_gpu_the_report_says_so(run, tmp_path, flags, status):
+    done = run(*flags, cuda_pin_probe=NO_GPU)
+    assert done.returncode == status, done.stderr
+    assert "No GPU: cuda:0: no CUDA-capable device" in (tmp_path / "out/report.md").read_text()
+    assert all(result.startswith("not run") for result in results(done.stdout).values())
+    assert json.loads((tmp_path / "out/results.json").read_text()) == {}
+
+
+def test_a_missing_program_is_named(run, tmp_path):
+    assert run().returncode == 0
+    (tmp_path / "gpu/cuda_bench").unlink()
+    done = subprocess.run([RUN, "--bin", tmp_path / "gpu", "--out", tmp_path / "out", "--only", "bench,decode_bench"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert results(done.stdout) == {"bench": "cuda_bench is missing", "decode_bench": "done"}
+
+
+def test_parts_that_do_not_exist_are_refused(run):
+    done = run("--only", "bench,checks")
+    assert done.returncode == 2
+    assert "--only checks: there is no such part; use pin check" in done.stderr
+
+
+def test_the_limits_of_the_parts_fit_into_the_budget():
+    parts = re.findall(r"^(\w+) +(\d+) ", RUN.read_text(), re.M)
+    assert len(parts) == 11
+    assert sum(int(seconds) for name, seconds in parts if name != "sanitizer") <= 540
+
+
+def test_the_archive_is_run_as_the_folder_is(programs, command, tmp_path):
+    folder = programs()
+    packed = subprocess.run([PACK, "--bin", folder], capture_output=True, text=True, timeout=60)
+    assert packed.returncode == 0, packed.stderr
+    assert "of 64 MiB" in packed.stdout
+    archive = command(tmp_path / "gpu.tar.gz", "--only", "pin")
+    done = subprocess.run(**archive, capture_output=True, text=True, timeout=60)
+    assert results(done.stdout) == {"pin": "done"}, done.stderr
+
+
+def test_more_than_can_be_carried_is_refused(programs):
+    packed = subprocess.run([PACK, "--bin", programs(), "--limit", "1"], capture_output=True, text=True, timeout=60)
+    assert packed.returncode == 1
+    assert "too much to carry: build for one kind of GPU" in packed.stderr

@@ -67,6 +67,27 @@ def test_every_container_has_no_more_rights_than_it_needs():
     assert re.search(rf"^USER {uid}:{uid}$", DOCKERFILE, re.M)
 
 
+def test_a_role_that_hangs_is_killed():
+    unit = (DEPLOY / "systemd/moestro@.service").read_text()
+    assert "\nType=notify\n" in unit and "\nWatchdogSec=10\n" in unit and "\nRestart=always\n" in unit
+    watch = "/usr/local/lib/moestro/"
+    assert f"COPY deploy/watch deploy/watch.sh {watch}\n" in DOCKERFILE
+    for role in ROLES:
+        assert SERVICES[role]["entrypoint"] == [f"{watch}watch", f"/run/moestro/{role.replace('-', '_')}"]
+
+
+def test_the_out_of_memory_killer_takes_the_router_first():
+    unit, router = DEPLOY / "systemd/moestro@.service", DEPLOY / "systemd/moestro@router.service.d/memory.conf"
+    scores = {role: SERVICES[role]["oom_score_adj"] for role in ROLES}
+    assert scores == {"weight-store": -900, "prefill": -900, "decode": -900, "router": 300}
+    assert [re.findall(r"^OOMScoreAdjust=(.*)$", path.read_text(), re.M) for path in (unit, router)] == [["-900"], ["300"]]
+
+
+def test_logs_are_bounded():
+    for name, service in SERVICES.items():
+        assert service["logging"]["options"] == {"max-size": "16m", "max-file": "2"}, name
+
+
 def test_a_role_starts_after_what_it_needs_and_may_drain():
     order = {"prefill": ["weight-store"], "decode": ["weight-store"], "router": ["prefill", "decode"]}
     for role, needs in order.items():

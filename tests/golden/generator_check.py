@@ -1,4 +1,4 @@
-"""Recomputes tensors of a made checkpoint from services/cli/make_model/GENERATOR.md and compares every byte.
+"""Recomputes tensors of a made checkpoint from services/cli/model/make_model/GENERATOR.md and compares every byte.
 
     python3 tests/golden/generator_check.py CHECKPOINT_DIR [--seed 1]
 

@@ -19,6 +19,10 @@ import grpc
 REPO = Path(__file__).resolve().parents[2]
 ROLES = ("weight_store", "prefill", "decode", "router")
 START_SECONDS = 60
+# Greedy tokens may be compared across what changes the last bits (number of devices, form of MLA) where each leads the
+# second best, in natural logarithms, by more than two logits of the tiny models may move: each by 0.25, as
+# tests/common/model/tolerance.h has it. Golden prompts need no such check: tests/golden/README.md says why.
+CLEAR_LEAD = 0.5
 PATIENCE = 1  # all waits are longer by this factor; set for slow binaries
 
 
@@ -93,7 +97,7 @@ class Node:
             options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.max_reconnect_backoff_ms", 200),
                      ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 50)],
         )
-        self.stub = api.inference_grpc.InferenceStub(self.channel)
+        self.stub = api.inference_grpc.InferenceServiceStub(self.channel)
 
     def __enter__(self):
         try:
@@ -123,7 +127,10 @@ class Node:
             command += ["--model", self.model]
         if role == "router":
             command += ["--grpc-address", f"127.0.0.1:{self.grpc_port}"]
-        return command + self.flags.get(role, [])
+        flags = self.flags.get(role, [])
+        if role == "decode" and "--poison-freed-pages" not in flags:
+            command += ["--poison-freed-pages", "true"]  # whoever reads a page that is not its own gets an error
+        return command + flags
 
     def start(self, role):
         with open(self.log_path(role), "ab") as log:
@@ -216,6 +223,14 @@ class Node:
         """Runs a request to its end; gives (token ids, text, finished)."""
         call = self.stub.Generate(self.request(prompt, max_tokens, temperature=temperature, **fields), timeout=timeout)
         return collect(call)
+
+    def generate_clear(self, prompt, max_tokens):
+        """Greedy tokens that other devices must give, too; fails where a prompt is not fit for that."""
+        ids = self.generate(prompt, max_tokens, ignore_eos=True)[0]
+        best = [score.top for score in self.score(prompt + ids, top=2)[len(prompt):]]
+        leads = [top[0].logprob - top[1].logprob for top in best]
+        assert min(leads) > CLEAR_LEAD, f"near ties, take another prompt: leads {leads}"
+        return ids
 
     def score(self, token_ids, top=0, timeout=60):
         message = self.api.inference.ScoreRequest(top=top)

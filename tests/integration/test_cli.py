@@ -1,7 +1,11 @@
 """What `moestro` does where its input or output fails; no node is needed."""
 
+import os
+import pty
 import resource
 import subprocess
+import termios
+import time
 
 import pytest
 
@@ -40,3 +44,34 @@ def test_watch_ends_when_nobody_reads(bin_dir, tmp_path):
 def test_chat_takes_lines_of_utf8(cli):
     result = cli("chat", "--server", "127.0.0.1:1", check=False, input="na\udcefve\n", errors="surrogateescape")
     assert result.returncode == 2 and "the line on stdin: not valid UTF-8 at byte 2" in result.stderr
+
+
+@pytest.mark.parametrize("keys, failures", [
+    (["/eit\x1b[D\x1b[Dx\r"], 0),  # left, left
+    (["/eit\r", "\x1b[A\x1b[D\x1b[Dx\r"], 1),  # up, left, left
+    (["no\x03/exit\r"], 0),  # Ctrl-C
+    (["\u00e4\u4e2d\x7f\x7f/exit\r"], 0),  # backspace takes whole characters
+    (["\x04"], 0),  # Ctrl-D
+], ids=["editing", "history", "interrupt", "utf-8", "end"])
+def test_chat_edits_its_line_in_a_terminal(bin_dir, keys, failures):
+    terminal, inside = pty.openpty()
+    chat = subprocess.Popen([f"{bin_dir}/moestro", "chat", "--server", "127.0.0.1:1"], stdin=inside, stdout=inside,
+                            stderr=inside, env={"TERM": "xterm", "LANG": "C"})
+    os.close(inside)
+    shown = b""
+    try:
+        for line in keys:
+            while not shown.endswith(b"> "):
+                shown += os.read(terminal, 4096)
+            while termios.tcgetattr(terminal)[3] & termios.ICANON:  # the prompt is there a little before the editor
+                time.sleep(0.01)
+            os.write(terminal, line.encode())
+            shown += os.read(terminal, 1)
+        while True:
+            shown += os.read(terminal, 4096)
+    except OSError:  # the program has closed its end
+        pass
+    finally:
+        os.close(terminal)
+        code = chat.wait(timeout=60)
+    assert (code, shown.count(b"cannot reach")) == (0, failures)

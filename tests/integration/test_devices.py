@@ -3,6 +3,7 @@ and leave nothing behind. The devices are the host's."""
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ from node import collect, wait_until
 SPLIT = ["--chunked-below-tokens", "0"]
 STREAM = ["--mla-form", "unabsorbed", "--device-dense-bytes", "8MB", "--device-memory", "256MB",
           "--stream-from-tokens", "1"]
-LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
+LONG_PROMPT = [*(20 + i * 37 % 900 for i in range(2499)), 158]  # of all last tokens one that makes the answer clear
+ANSWER_TOKENS = 8
 
 
 def run(node, prompt, max_tokens):
@@ -23,6 +25,11 @@ def run(node, prompt, max_tokens):
 
 def devices(*names):
     return ["--devices", ",".join(names), *STREAM]
+
+
+@pytest.fixture(scope="module")
+def long_answer(node):
+    return node.generate_clear(LONG_PROMPT, ANSWER_TOKENS)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -46,12 +53,12 @@ def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, r
     assert lanes.count("loader: copies") == ranks
 
 
-def test_progress_cancellation_and_death(make_node):
+def test_progress_cancellation_and_death(make_node, long_answer):
     """A client that leaves, then a role that is killed, each in the middle of a prompt on two devices."""
     flags = {"prefill": devices("host", "host"), "router": SPLIT, "decode": ["--prefix-cache", "false"]}
     with make_node(flags) as node:
-        expected = node.generate(LONG_PROMPT, 8, ignore_eos=True)[0]
-        request = node.request(LONG_PROMPT, 8, temperature=0.0, ignore_eos=True)
+        assert node.generate(LONG_PROMPT, ANSWER_TOKENS, ignore_eos=True)[0] == long_answer
+        request = node.request(LONG_PROMPT, ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
 
         call = node.stub.Generate(request, timeout=60)
         progress = next(reply.prefill for reply in call if reply.HasField("prefill"))
@@ -59,7 +66,7 @@ def test_progress_cancellation_and_death(make_node):
         call.cancel()
         wait_until(lambda: node.metric("prefill", "moestro_prefill_running") == 0, 5, "the prompt is given up")
         node.wait_all_pages_free()
-        assert node.generate(LONG_PROMPT, 8, ignore_eos=True)[0] == expected
+        assert node.generate(LONG_PROMPT, ANSWER_TOKENS, ignore_eos=True)[0] == long_answer
 
         answer = []
         begun = threading.Event()
@@ -76,11 +83,11 @@ def test_progress_cancellation_and_death(make_node):
         node.kill("prefill")
         node.start("prefill")
         client.join()
-        assert answer == expected
+        assert answer == long_answer
         node.wait_all_pages_free()
 
 
-def test_decode_lends_its_device_and_gets_it_back(make_node):
+def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
     """With decode idle a long prompt uses decode's device as well; a short request that comes meanwhile gets it back, is
     answered before the prompt is done, and costs no tokens."""
     flags = {"prefill": ["--device", "host", "--borrow-device", "host", *STREAM],
@@ -88,11 +95,11 @@ def test_decode_lends_its_device_and_gets_it_back(make_node):
              "router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
     with make_node(flags) as node:
         lost = lambda: node.metric("prefill", "moestro_prefill_devices_lost_total")
-        expected = node.generate(LONG_PROMPT, 8, ignore_eos=True)[0]
+        assert run(node, LONG_PROMPT, ANSWER_TOKENS)[0] == long_answer
         short = node.generate(LONG_PROMPT[:20], 4, ignore_eos=True)[0]
         assert node.metric("prefill", "moestro_prefill_devices") == 2 and lost() == 0
 
-        request = node.request(LONG_PROMPT, 8, temperature=0.0, ignore_eos=True)
+        request = node.request(LONG_PROMPT, ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
         call = node.stub.Generate(request, timeout=60)
         started = next(reply.started for reply in call if reply.HasField("started"))
         assert started.path == node.api.types.PREFILL_PATH_WHOLE_MACHINE
@@ -100,7 +107,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node):
         assert node.generate(LONG_PROMPT[:20], 4, ignore_eos=True)[0] == short
         assert node.metric("prefill", "moestro_prefill_running") == 1  # still at it
         ids, _, finished = collect(call)
-        assert ids == expected and finished is not None
+        assert ids == long_answer and finished is not None
         assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
         assert node.metric("decode", "moestro_decode_device_wait_seconds_total") > 0
         assert "wanted back by its owner" in node.log("prefill")
@@ -109,12 +116,12 @@ def test_decode_lends_its_device_and_gets_it_back(make_node):
         # A prompt that comes while decode is in use leaves its device alone; then it is lent again.
         busy = node.stub.Generate(node.request(LONG_PROMPT[:20], 4000, temperature=0.0, ignore_eos=True), timeout=60)
         next(reply for reply in busy if reply.HasField("tokens"))
-        ids, started, _ = run(node, LONG_PROMPT, 8)
-        assert ids == expected and started.path == node.api.types.PREFILL_PATH_SPLIT
+        ids, started, _ = run(node, LONG_PROMPT, ANSWER_TOKENS)
+        assert ids == long_answer and started.path == node.api.types.PREFILL_PATH_SPLIT
         assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
         busy.cancel()
         wait_until(lambda: node.metric("decode", "moestro_decode_batch_size") == 0, 5, "decode is idle")
-        assert run(node, LONG_PROMPT, 8)[0] == expected
+        assert run(node, LONG_PROMPT, ANSWER_TOKENS)[0] == long_answer
         assert node.metric("prefill", "moestro_prefill_devices") == 2
 
 
@@ -137,11 +144,28 @@ def test_a_wrong_list_is_an_error_of_the_start(make_node, flags, message):
         node.stop()
 
 
-def test_devices_that_are_too_small_are_not_used(make_node, node):
-    prompt = LONG_PROMPT[:100]
+def test_devices_that_are_too_small_are_not_used(make_node, node, repo):
+    prompt = json.loads((repo / "tests/golden/deepseek_v3_tiny/prompt_65.json").read_text())["prompt"]
     flags = {"prefill": ["--devices", "host,host", "--device-memory", "1MB", "--stream-from-tokens", "1",
                          "--mla-form", "unabsorbed"], "router": SPLIT}
     with make_node(flags) as small:
         assert small.generate(prompt, 8, ignore_eos=True)[0] == node.generate(prompt, 8, ignore_eos=True)[0]
         assert "--devices host,host is not used" in small.log("prefill")
         assert small.metric("prefill", "moestro_prefill_streamed_bytes_total") == 0
+
+
+def test_prefill_lets_go_of_the_pool_of_a_dead_decode(make_node):
+    """Without another prompt: its successor may need that memory to start."""
+    with make_node({"prefill": ["--device", "host", *STREAM], "router": SPLIT}) as node:
+        expected = node.generate(LONG_PROMPT, 4, ignore_eos=True)[0]
+
+        def maps_a_pool():
+            maps = Path(f"/proc/{node.pid('prefill')}/maps").read_text()
+            return f"/dev/shm/moestro.{node.instance}.kv." in maps
+
+        assert maps_a_pool()
+        node.kill("decode")
+        wait_until(lambda: not maps_a_pool(), 10, "the pool is unmapped")
+        node.start("decode")
+        node.wait_serving()
+        assert node.generate(LONG_PROMPT, 4, ignore_eos=True)[0] == expected

@@ -93,7 +93,7 @@ def test_scores_that_nobody_reads_hold_up_nobody(node):
     # So that gRPC takes no more off the client's hands than it must.
     options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
     with grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=options) as channel:
-        unread = node.api.inference_grpc.InferenceStub(channel).Score(message, timeout=120)
+        unread = node.api.inference_grpc.InferenceServiceStub(channel).Score(message, timeout=120)
         next(unread)
         assert len(node.score([20, 30, 40], timeout=30)) == 3
         node.wait_all_pages_free(seconds=30)

@@ -82,7 +82,7 @@ def run_in_decode(node, ids, max_tokens):
                                                                           ignore_cache=True))
     prompt = decode.SessionRequest(prompt=decode.SessionRequest.Prompt(max_tokens=max_tokens))
     with grpc.insecure_channel(f"unix:{node.run_dir}/decode.sock") as channel:
-        replies = list(node.api.decode_grpc.DecodeStub(channel).Session(iter([reserve, prompt]), timeout=60))
+        replies = list(node.api.decode_grpc.DecodeServiceStub(channel).Session(iter([reserve, prompt]), timeout=60))
     assert replies[0].HasField("reserved") and replies[-1].HasField("finished")
     return ([r.token.id for r in replies if r.HasField("token")],
             [r.progress.done_tokens for r in replies if r.HasField("progress")])

@@ -1,7 +1,9 @@
 """kill -9 of each role during a request: an error or a correct continuation soon after the role is back, never wrong
 tokens, never a hang, no page or shared-memory object lost."""
 
+import os
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -18,20 +20,22 @@ AFTER_SECONDS = 2.0  # after that a client must have its answer or its error wit
 class Request(threading.Thread):
     """A streaming request; keeps what came and how it ended."""
 
-    def __init__(self, node, prompt, max_tokens):
+    def __init__(self, node, prompt, max_tokens, **fields):
         super().__init__()
         self.node, self.prompt, self.max_tokens = node, prompt, max_tokens
         self.ids, self.finished, self.error = [], None, None
         self.progressed = threading.Event()
         self.last_event = None
+        self.times = []  # of everything that came, and of the end
+        self.call = node.stub.Generate(
+            node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True, **fields), timeout=90)
         self.start()
 
     def run(self):
-        call = self.node.stub.Generate(
-            self.node.request(self.prompt, self.max_tokens, temperature=0.0, ignore_eos=True), timeout=90)
         try:
-            for reply in call:
+            for reply in self.call:
                 self.last_event = time.monotonic()
+                self.times.append(self.last_event)
                 if reply.HasField("tokens"):
                     self.ids += [t.id for t in reply.tokens.tokens]
                     self.progressed.set()
@@ -41,6 +45,7 @@ class Request(threading.Thread):
                     self.finished = reply.finished
         except grpc.RpcError as error:
             self.error = error
+        self.times.append(time.monotonic())
 
 
 LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
@@ -135,20 +140,23 @@ def orphaned_bytes(pid):
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_decodes_successor_has_the_memory_of_its_pool(node, expected, how):
-    # Prefill has the pool mapped, and keeps it until it gets a prompt of another one.
-    assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
-    if how == "kill":
-        node.kill("decode")
-    else:
-        node.processes["decode"].terminate()
-        assert node.processes["decode"].wait(timeout=30) == 0
-    node.start("decode")
-    wait_until(lambda: node.serving("decode"), BACK_SECONDS, "decode serves again")
-    mapped, resident = orphaned_bytes(node.pid("prefill"))
-    assert mapped > 1 << 20 and resident < 1 << 20
-    node.wait_serving(seconds=5)
-    assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
+def test_decodes_successor_has_the_memory_of_its_pool(make_node, absorbed, expected, how):
+    flags = dict(absorbed, decode=["--prefix-cache", "false", "--poison-freed-pages", "false"])  # poison takes memory
+    with make_node(flags) as node:
+        assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
+        os.kill(node.pid("prefill"), signal.SIGSTOP)  # it has the pool mapped, and would soon let go of it
+        if how == "kill":
+            node.kill("decode")
+        else:
+            node.processes["decode"].terminate()
+            assert node.processes["decode"].wait(timeout=30) == 0
+        node.start("decode")
+        wait_until(lambda: node.serving("decode"), BACK_SECONDS, "decode serves again")
+        mapped, resident = orphaned_bytes(node.pid("prefill"))
+        os.kill(node.pid("prefill"), signal.SIGCONT)
+        assert mapped > 1 << 20 and resident < 1 << 20
+        node.wait_serving(seconds=5)
+        assert node.generate(LONG_PROMPT, 20, ignore_eos=True)[0] == expected["prefill"]
 
 
 def test_restarted_store_adopts_without_reading(node):
@@ -181,3 +189,26 @@ def test_killed_node_leaves_nothing_behind(make_node, cli, absorbed):
         assert other.shared_memory(), "kill -9 cannot clean up"
         cli("segments", "prune", "--instance", other.instance)
         assert not other.shared_memory()
+
+
+@pytest.mark.parametrize("role", ["decode", "prefill"])
+def test_a_stopped_role_that_nobody_replaces_is_an_error_or_done_without(make_node, absorbed, role):
+    with make_node(dict(absorbed, router=["--recovery-seconds", "2"], decode=["--lease-timeout-seconds", "5"])) as other:
+        prompt, count = (LONG_PROMPT, 20) if role == "prefill" else ([1, 50, 60, 70], 1500)
+        request = Request(other, prompt, count)
+        request.progressed.wait(30)
+        assert len(request.ids) < count, "the request is too short for this test"
+        os.kill(other.pid(role), signal.SIGSTOP)
+        try:
+            request.join(timeout=30)  # keepalive and recovery-seconds are 6 s
+            assert not request.is_alive(), "hangs until the client's own deadline"
+        finally:
+            os.kill(other.pid(role), signal.SIGCONT)
+            request.join(timeout=120)
+        if role == "decode":
+            assert request.error.code() == grpc.StatusCode.UNAVAILABLE and "decode" in request.error.details()
+        else:
+            assert request.error is None and len(request.ids) == count, "decode can do it"
+            assert request.finished.path == other.api.types.PREFILL_PATH_CHUNKED
+        other.wait_serving(seconds=10)
+        other.wait_all_pages_free()

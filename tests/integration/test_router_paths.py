@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from node import wait_until
+from node import collect, wait_until
 
 PROMPT = [20 + i * 37 % 900 for i in range(40)]
 LONG_PROMPT = [20 + i * 41 % 900 for i in range(2100)]
@@ -112,3 +112,36 @@ def test_requests_that_want_all_pages_take_turns(make_node, absorbed):
             thread.join()
         assert together == alone
         node.wait_all_pages_free()
+
+
+# A client whose library takes little from the network before it is read.
+STALLING = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
+
+
+def test_a_client_that_does_not_read_leaves_the_machine_to_others(make_node, absorbed):
+    flags = dict(absorbed, router=["--decode-idle-window-seconds", "0", "--write-stall-seconds", "600"],
+                 decode=["--kv-tokens", "65536"])
+    with make_node(flags) as node, grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=STALLING) as channel:
+        unread = node.api.inference_grpc.InferenceServiceStub(channel).Generate(
+            node.request([1, 2, 3], 4000, temperature=0.0, ignore_eos=True))
+        next(unread)
+        wait_until(lambda: node.metric("decode", "moestro_decode_tokens_total") >= 3999, 120, "decode is done with it")
+        wait_until(lambda: node.metric("decode", "moestro_decode_batch_size") == 0, 10, "nothing is in decode")
+        started = next(node.stub.Generate(node.request(LONG_PROMPT, 2, temperature=0.0, ignore_eos=True),
+                                          timeout=60)).started
+        assert started.path == node.api.types.PREFILL_PATH_WHOLE_MACHINE, started.path_reason
+        assert len(collect(unread)[0]) == 4000, "it may still read all of it"
+
+
+def test_a_client_that_reads_nothing_loses_its_call_and_its_pages(make_node):
+    flags = {"router": ["--write-stall-seconds", "1"], "decode": ["--kv-tokens", "65536"]}
+    with make_node(flags) as node, grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=STALLING) as channel:
+        unread = node.api.inference_grpc.InferenceServiceStub(channel).Generate(
+            node.request([1, 2, 3], 30000, temperature=0.0, ignore_eos=True))
+        next(unread)
+        wait_until(lambda: node.metric("router", "moestro_slow_clients_total") == 1, 30, "the router gives it up")
+        node.wait_all_pages_free()
+        assert node.metric("decode", "moestro_decode_tokens_total") < 30000, "nobody would have read the rest"
+        with pytest.raises(grpc.RpcError) as error:
+            list(unread)
+        assert error.value.code() == grpc.StatusCode.CANCELLED

@@ -24,13 +24,13 @@ def test_health_and_reflection(node, role):
     target = f"unix:{node.run_dir}/{role}.sock"
     assert node.serving(role)
     services = reflect(target, b"\x3a\x01*")  # list_services
-    assert f"moestro.v1.{SERVICES[role]}".encode() in services and b"grpc.health.v1.Health" in services
+    assert f"moestro.v1.{SERVICES[role]}Service".encode() in services and b"grpc.health.v1.Health" in services
     symbol = b"grpc.health.v1.Health"
     described = reflect(target, b"\x22" + bytes([len(symbol)]) + symbol)  # file_containing_symbol
     assert b"HealthCheckResponse" in described, "the health service can be listed but not described"
     with grpc.insecure_channel(target) as channel:
         health = node.api.health_grpc.HealthStub(channel)
-        reply = health.Check(node.api.health.HealthCheckRequest(service=f"moestro.v1.{SERVICES[role]}"), timeout=5)
+        reply = health.Check(node.api.health.HealthCheckRequest(service=f"moestro.v1.{SERVICES[role]}Service"), timeout=5)
         assert reply.status == node.api.health.HealthCheckResponse.SERVING
         with pytest.raises(grpc.RpcError) as unknown:
             health.Check(node.api.health.HealthCheckRequest(service="nobody"), timeout=5)
@@ -160,6 +160,19 @@ def test_run_directories_of_others_are_refused(bin_dir, tmp_path):
     os.chown(tmp_path, 65534, -1)
     result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path], capture_output=True, text=True, timeout=30)
     assert result.returncode == 2 and "another user" in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_run_directories_that_others_may_write_to_are_refused(bin_dir, tmp_path, mode):
+    tmp_path.chmod(mode)
+    result = subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2 and "may be written by other users" in result.stderr, result.stderr
+
+
+def test_run_directories_are_made_for_their_user_alone(bin_dir, tmp_path):
+    subprocess.run([f"{bin_dir}/moestro-decode", "--run-dir", tmp_path / "new", "--instance", "new", "--max-batch", "0"],
+                   capture_output=True, timeout=30, umask=0o002)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
 def test_forced_absent_isa_is_a_start_up_error(bin_dir):

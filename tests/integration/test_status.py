@@ -1,7 +1,11 @@
 """moestro status, against a node that deploy/up did not start."""
 
 import json
+import os
+import signal
 import subprocess
+
+import pytest
 
 
 def metrics_flags(node, roles):
@@ -24,6 +28,20 @@ def test_without_metrics_there_is_still_health(node, cli):
     seen = json.loads(cli("status", "--run-dir", node.run_dir, *metrics_flags(node, ["router"]), "--json").stdout)
     assert seen["roles"]["router"]["metrics"] and not seen["roles"]["decode"]["metrics"]
     assert seen["kv_pages"] is None and seen["requests_waiting"] == 0
+
+
+@pytest.mark.parametrize("role", ["router", "decode"])
+def test_a_stopped_role_is_down(node, cli, role):
+    os.kill(node.pid(role), signal.SIGSTOP)
+    try:
+        result = cli("status", "--run-dir", node.run_dir, *metrics_flags(node, node.metrics_port), "--json",
+                     check=False, timeout=60)
+    finally:
+        os.kill(node.pid(role), signal.SIGCONT)
+    roles = json.loads(result.stdout)["roles"]
+    assert not roles[role]["up"] and not roles[role]["metrics"]
+    assert roles["prefill"]["up"] and roles["prefill"]["metrics"]
+    node.wait_serving(seconds=10)
 
 
 def test_no_node(cli, tmp_path):

@@ -13,6 +13,7 @@
 #include "common/model/engine.h"
 #include "common/platform/worker_pool.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 
@@ -20,23 +21,25 @@ inline constexpr char kTestFingerprint[] = "0123456789abcdef0123456789abcdef";
 
 class EngineNode {
  public:
-  // `nan_token`: an id whose embedding is NaN, -1 for none.
+  // `nan_token`: as in SyntheticOptions. The pool's free pages are poisoned, whatever `pool` says.
   explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64,
-                      const WorkerPool::Options& workers = {.threads = 2}, const ModelSpec& model = SmallSpec())
+                      const WorkerPool::Options& workers = {.threads = 2}, const ModelSpec& model = SmallSpec(),
+                      KvPoolOptions pool = {})
       : workers_(workers) {
     SyntheticOptions options;
     options.spec = model;
     options.nan_token = nan_token;
     segment_ = MakeSyntheticSegment(options);
-    engine_ = Engine::Create(*segment_.segment, *AvailableKernels().back(), workers_, {.max_rows = max_rows}).value();
+    engine_ = Engine::Create(*segment_.segment, TestKernels(), workers_, {.max_rows = max_rows}).value();
     KvGeometry geometry;
     geometry.num_layers = options.spec.num_layers;
     geometry.kv_dim = options.spec.kv_dim();
     geometry.page_count = page_count;
     geometry.lease_slots = 16;
+    pool.poison_freed = true;
     static int pools = 0;
     pool_ = KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
-                           kTestFingerprint, geometry)
+                           kTestFingerprint, geometry, pool)
                 .value();
     mapping_ = KvPoolMapping::Open(pool_->name(), kTestFingerprint).value();
   }

@@ -93,6 +93,7 @@ class FaultyDevice : public Device {
     if (absl::Status status = fault_("register"); !status.ok()) return status;
     return device_.Register(data, bytes, access);
   }
+  HostPart PartAt(const uint8_t* data, int64_t bytes) const override { return device_.PartAt(data, bytes); }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view stream_name) override {
     if (absl::Status status = fault_("stream"); !status.ok()) return status;
     auto stream = device_.NewStream(stream_name);

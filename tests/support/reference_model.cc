@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "common/base/check.h"
-#include "common/kernels/cpu/pack.h"
 #include "common/tensor/dtype.h"
+#include "common/tensor/pack.h"
 
 namespace moestro {
 namespace {

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "services/weight_store/checkpoint/checkpoint.h"
-#include "services/weight_store/checkpoint/config.h"
-#include "services/weight_store/checkpoint/inventory.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/config.h"
+#include "common/checkpoint/inventory.h"
+#include "common/checkpoint/segment_plan.h"
 #include "services/weight_store/pack/packer.h"
-#include "services/weight_store/pack/plan.h"
 
 namespace moestro {
 

@@ -10,7 +10,8 @@
 
 #include "common/base/check.h"
 #include "common/base/math.h"
-#include "common/kernels/cpu/pack.h"
+#include "common/model/schema.h"
+#include "common/tensor/pack.h"
 #include "common/weights/checksum.h"
 #include "common/weights/segment_writer.h"
 
@@ -56,78 +57,16 @@ class Builder {
   }
 
  private:
-  void Add(const std::string& name, DType dtype, TensorLayout layout, int64_t rows, int64_t cols) {
-    tensors_[name] = {name, dtype, layout, rows, cols, dtype == DType::kF8E4M3};
-  }
-  void Linear(const std::string& name, int64_t rows, int64_t cols) {
-    Add(name, options_.fp8 ? DType::kF8E4M3 : DType::kBF16, TensorLayout::kPacked, rows, cols);
-  }
-  void Floats(const std::string& name, int64_t rows, int64_t cols) {
-    Add(name, DType::kF32, TensorLayout::kRowMajor, rows, cols);
-  }
-  void Mlp(const std::string& prefix, int64_t width) {
-    Linear(prefix + "gate_proj.weight", width, spec_.hidden_size);
-    Linear(prefix + "up_proj.weight", width, spec_.hidden_size);
-    Linear(prefix + "down_proj.weight", spec_.hidden_size, width);
-  }
-
+  // As the weight store lays a model out.
   void Describe() {
-    Add("model.embed_tokens.weight", DType::kBF16, TensorLayout::kRowMajor, spec_.vocab_size, spec_.hidden_size);
-    Floats("model.norm.weight", 1, spec_.hidden_size);
-    Add("lm_head.weight", DType::kBF16, TensorLayout::kPacked, spec_.vocab_size, spec_.hidden_size);
-    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-      DescribeAttention(prefix);
-      if (spec_.IsMoeLayer(layer)) {
-        DescribeMoe(prefix + "mlp.");
-      } else {
-        Mlp(prefix + "mlp.", spec_.intermediate_size);
-      }
+    const DType linear = options_.fp8 ? DType::kF8E4M3 : DType::kBF16;
+    for (const ModelTensor& t : SegmentTensors(spec_)) {
+      const bool is_embedding = t.role == TensorRole::kEmbedding;
+      const bool packed = IsLinear(t.role) || t.role == TensorRole::kHead;
+      const DType dtype = IsLinear(t.role) ? linear : packed || is_embedding ? DType::kBF16 : DType::kF32;
+      tensors_[t.name] = {t.name, dtype,  packed ? TensorLayout::kPacked : TensorLayout::kRowMajor,
+                          t.rows, t.cols, dtype == DType::kF8E4M3};
     }
-  }
-
-  void DescribeAttention(const std::string& prefix) {
-    const int64_t queries = spec_.num_heads * spec_.qk_head_dim();
-    const std::string attention = prefix + "self_attn.";
-    Floats(prefix + "input_layernorm.weight", 1, spec_.hidden_size);
-    Floats(prefix + "post_attention_layernorm.weight", 1, spec_.hidden_size);
-    if (spec_.q_lora_rank == 0) {
-      Linear(attention + "q_proj.weight", queries, spec_.hidden_size);
-    } else {
-      Linear(attention + "q_a_proj.weight", spec_.q_lora_rank, spec_.hidden_size);
-      Floats(attention + "q_a_layernorm.weight", 1, spec_.q_lora_rank);
-      Linear(attention + "q_b_proj.weight", queries, spec_.q_lora_rank);
-    }
-    if (spec_.has_grouped_queries()) {
-      DescribeKeysValues(attention);
-    } else {
-      DescribeLatents(attention);
-    }
-    Linear(attention + "o_proj.weight", spec_.hidden_size, spec_.num_heads * spec_.v_head_dim);
-  }
-
-  void DescribeKeysValues(const std::string& attention) {
-    Linear(attention + "k_proj.weight", spec_.num_kv_heads * spec_.v_head_dim, spec_.hidden_size);
-    Linear(attention + "v_proj.weight", spec_.num_kv_heads * spec_.v_head_dim, spec_.hidden_size);
-    Floats(attention + "q_norm.weight", 1, spec_.v_head_dim);
-    Floats(attention + "k_norm.weight", 1, spec_.v_head_dim);
-  }
-
-  void DescribeLatents(const std::string& attention) {
-    Linear(attention + "kv_a_proj_with_mqa.weight", spec_.kv_dim(), spec_.hidden_size);
-    Floats(attention + "kv_a_layernorm.weight", 1, spec_.kv_lora_rank);
-    Linear(attention + "kv_b_proj.weight", spec_.num_heads * (spec_.qk_nope_head_dim + spec_.v_head_dim),
-           spec_.kv_lora_rank);
-    Linear(attention + "kv_b_proj.key_transposed", spec_.num_heads * spec_.kv_lora_rank, spec_.qk_nope_head_dim);
-  }
-
-  void DescribeMoe(const std::string& prefix) {
-    Floats(prefix + "gate.weight", spec_.num_experts, spec_.hidden_size);
-    if (spec_.softmax_router == 0) Floats(prefix + "gate.e_score_correction_bias", 1, spec_.num_experts);
-    for (int64_t e = 0; e < spec_.num_experts; ++e) {
-      Mlp(prefix + "experts." + std::to_string(e) + ".", spec_.moe_intermediate_size);
-    }
-    if (spec_.num_shared_experts > 0) Mlp(prefix + "shared_experts.", spec_.shared_intermediate_size());
   }
 
   double Normal(double deviation) { return deviation * normals_[random_() % normals_.size()]; }
@@ -147,7 +86,9 @@ class Builder {
         MakeKvB(tensor.name);
         Pack(tensor, kv_b_, data, scales, exceptions);
       } else {
-        Pack(tensor, Random(tensor), data, scales, exceptions);
+        Codes codes = Random(tensor);
+        if (tensor.name == "lm_head.weight") RepeatRowBeforeNan(tensor, codes);
+        Pack(tensor, codes, data, scales, exceptions);
       }
     } else if (tensor.dtype == DType::kBF16) {
       FillEmbedding(tensor, data);
@@ -169,6 +110,13 @@ class Builder {
       const std::vector<uint16_t> nan(tensor.cols, 0x7fc0);
       std::memcpy(data + options_.nan_token * tensor.cols * 2, nan.data(), nan.size() * sizeof(uint16_t));
     }
+  }
+
+  void RepeatRowBeforeNan(const TensorPlan& tensor, Codes& codes) const {
+    if (options_.nan_token < 0) return;
+    MOE_CHECK(options_.nan_token > 0);
+    const auto begin = codes.values.begin() + options_.nan_token * tensor.cols;
+    std::copy(begin - tensor.cols, begin, begin);
   }
 
   void FillFloats(const TensorPlan& tensor, float* values) {

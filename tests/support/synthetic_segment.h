@@ -18,7 +18,9 @@ struct SyntheticOptions {
   uint64_t seed = 1;
   bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens take the same experts
   std::set<std::string> omitted = {};  // tensors that the segment lacks
-  int32_t nan_token = -1;              // its embedding is NaN
+  // Its embedding is NaN, -1: none's. Not 0: its logits are those of the id before it, to which a tie goes, so that
+  // greedy sampling never gives it, whatever the kernels.
+  int32_t nan_token = -1;
 };
 
 struct SyntheticSegment {

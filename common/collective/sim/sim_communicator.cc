@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 
 namespace moestro::collective {
@@ -18,7 +17,7 @@ class Meeting {
 
   // The time of the last rank to come.
   absl::StatusOr<double> Attend(double seconds, const std::atomic<bool>& stopped) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     latest_ = std::max(latest_, seconds);
     if (++present_ == ranks_) {
       begin_ = std::exchange(latest_, 0);
@@ -26,7 +25,8 @@ class Meeting {
       ++number_;
       changed_.notify_all();
     } else {
-      const auto over = [this, number = number_] { return number_ != number || !failure_.ok(); };
+      const auto over = [this, number = number_]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return number_ != number || !failure_.ok(); };
       while (!changed_.wait_for(lock, kPoll, over)) {
         if (stopped) return absl::CancelledError("the run has been given up");
       }
@@ -36,7 +36,7 @@ class Meeting {
   }
 
   void Fail(const absl::Status& status) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (failure_.ok()) failure_ = status;
     changed_.notify_all();
   }
@@ -45,13 +45,13 @@ class Meeting {
   static constexpr std::chrono::milliseconds kPoll{10};
 
   const int ranks_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int present_ = 0;       // guarded by mutex_, as all that follows
-  uint64_t number_ = 0;   // of meetings so far
-  double latest_ = 0;     // of those present
-  double begin_ = 0;      // of the last meeting
-  absl::Status failure_;  // of the group
+  Mutex mutex_;
+  Condition changed_;
+  int present_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;   // of meetings so far
+  double latest_ ABSL_GUARDED_BY(mutex_) = 0;     // of those present
+  double begin_ ABSL_GUARDED_BY(mutex_) = 0;      // of the last meeting
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the group
 };
 
 class SimCommunicator final : public Communicator {

@@ -1,17 +1,21 @@
 #include "common/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cerrno>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/math.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/base/steady_seconds.h"
 #include "common/device/cuda/cuda_error.h"
 #include "common/device/cuda/cuda_stream.h"
 #include "common/device/cuda/registered_ranges.h"
@@ -25,35 +29,65 @@ constexpr int kOldestMajor = 8;  // compute capability: mma on BF16, cp.async
 // a GPU with a display others need some, too.
 constexpr int64_t kDriverBytes = int64_t{512} << 20;
 
+// Registered host memory has page tables on the GPU: 8 bytes for 4096.
+int64_t PageTableBytes(int64_t registered_bytes) { return CeilDiv(std::max<int64_t>(registered_bytes, 0), 512); }
+
 // Then differences to the base are still good to a few microseconds.
 constexpr double kBaseSeconds = 30;
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Memory of the current GPU.
 struct Room {
   int64_t usable = 0;  // free, but for what the driver needs
   int64_t total = 0;
 };
-absl::StatusOr<Room> RoomNow() {
+// `unregistered`: host memory that is still to be registered.
+absl::StatusOr<Room> RoomNow(int64_t unregistered) {
   size_t free = 0, total = 0;
   MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
-  return Room{std::max<int64_t>(static_cast<int64_t>(free) - kDriverBytes, 0), static_cast<int64_t>(total)};
+  const int64_t usable = static_cast<int64_t>(free) - kDriverBytes - PageTableBytes(unregistered);
+  return Room{std::max<int64_t>(usable, 0), static_cast<int64_t>(total)};
+}
+
+// Registers memory that copies only read. GPUs that read the host's page tables register a read-only mapping as it is;
+// others refuse it, and then it is writable for as long as this takes: what is pinned stays so.
+cudaError_t RegisterForReading(void* memory, size_t bytes, bool reads_only, absl::Status* denied) {
+  const unsigned flag = reads_only ? cudaHostRegisterReadOnly : cudaHostRegisterDefault;
+  const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | flag);
+  if (error != cudaErrorInvalidValue && error != cudaErrorNotSupported) return error;
+  cudaGetLastError();
+  if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) {
+    *denied = absl::ErrnoToStatus(errno, "GPUs register memory that may be written, and this is mapped for reading");
+    return error;
+  }
+  const cudaError_t again = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+  MOE_CHECK(mprotect(memory, bytes, PROT_READ) == 0);
+  return again;
+}
+
+// What to do about it.
+const char* RegisterRemedy(cudaError_t error) {
+  if (error == cudaErrorMemoryAllocation) {
+    return "registered memory takes page tables, 8 bytes in 4096 on the GPU and 16 on the host: see what else has "
+           "memory there, --device-pin-bytes, and ulimit -l";
+  }
+  return "this driver does not register such memory";
 }
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, unsigned read_flags)
-      : ordinal_(ordinal), name_(std::move(name)), budget_(memory_bytes), read_flags_(read_flags) {}
+  CudaDevice(int ordinal, std::string name, int64_t memory_bytes, int64_t registered_bytes, bool registers_read_only)
+      : ordinal_(ordinal),
+        name_(std::move(name)),
+        budget_(memory_bytes),
+        registered_bytes_(registered_bytes),
+        registers_read_only_(registers_read_only) {}
 
   std::string_view name() const override { return name_; }
   int64_t memory_bytes() const override { return budget_.limit(); }
   int64_t memory_used() const override { return budget_.used(); }
   int64_t memory_free() const override {
     cudaSetDevice(ordinal_);
-    const absl::StatusOr<Room> room = RoomNow();
+    const absl::StatusOr<Room> room = RoomNow(registered_bytes_ - registered_.bytes());
     return room.ok() ? std::min(budget_.free(), room->usable) : budget_.free();  // whoever allocates hears of the error
   }
 
@@ -81,14 +115,20 @@ class CudaDevice final : public Device {
   absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) override {
     MOE_RETURN_IF_ERROR(Bind());
     void* const memory = const_cast<uint8_t*>(data);
-    const unsigned flags =
-        cudaHostRegisterPortable | (access == HostAccess::kReads ? read_flags_ : cudaHostRegisterDefault);
+    const auto size = static_cast<size_t>(bytes);
     MOE_RETURN_IF_ERROR(registered_.Add(data, bytes, access, [&]() -> absl::Status {
-      const cudaError_t error = cudaHostRegister(memory, static_cast<size_t>(bytes), flags);
+      absl::Status denied;
+      const cudaError_t error = access == HostAccess::kReads
+                                    ? RegisterForReading(memory, size, registers_read_only_, &denied)
+                                    : cudaHostRegister(memory, size, cudaHostRegisterPortable);
       if (error == cudaSuccess) return absl::OkStatus();
       cudaGetLastError();
-      return absl::ResourceExhaustedError(absl::StrFormat("registering %d bytes for copies: %s (%s); see ulimit -l",
-                                                          bytes, cudaGetErrorName(error), cudaGetErrorString(error)));
+      const std::string refused = absl::StrFormat("registering %d bytes for copies: %s (%s)", bytes,
+                                                  cudaGetErrorName(error), cudaGetErrorString(error));
+      if (!denied.ok()) return absl::PermissionDeniedError(absl::StrCat(refused, "; ", denied.message()));
+      const std::string message = absl::StrCat(refused, "; ", RegisterRemedy(error));
+      return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(message)
+                                                : absl::PermissionDeniedError(message);
     }));
     return Registration([this, data, memory] {
       registered_.Remove(data, [&] {
@@ -97,6 +137,8 @@ class CudaDevice final : public Device {
       });
     });
   }
+
+  HostPart PartAt(const uint8_t* data, int64_t bytes) const override { return registered_.PartAt(data, bytes); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) override {
     MOE_RETURN_IF_ERROR(Bind());
@@ -127,7 +169,7 @@ class CudaDevice final : public Device {
   absl::Status Bind() const { return CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"); }
 
   absl::StatusOr<std::shared_ptr<const CudaTimeBase>> TimeBase() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (base_ != nullptr && SteadySeconds() - base_->seconds < kBaseSeconds) return base_;
     cudaStream_t stream = nullptr;  // one on which nothing else waits
     MOE_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
@@ -157,10 +199,11 @@ class CudaDevice final : public Device {
   const int ordinal_;
   const std::string name_;
   MemoryBudget budget_;
-  const unsigned read_flags_;  // for memory that copies only read
+  const int64_t registered_bytes_;  // of host memory, in the end
+  const bool registers_read_only_;  // mappings, as they are
   RegisteredRanges& registered_ = RegisteredRanges::Get();
-  std::mutex mutex_;
-  std::shared_ptr<const CudaTimeBase> base_;  // guarded by mutex_
+  Mutex mutex_;
+  std::shared_ptr<const CudaTimeBase> base_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -180,18 +223,17 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& 
   if (gpu.major < kOldestMajor) {
     return absl::UnimplementedError(absl::StrFormat("%s: %d.0 or later is needed", name, kOldestMajor));
   }
-  MOE_ASSIGN_OR_RETURN(const Room room, RoomNow());
+  MOE_ASSIGN_OR_RETURN(const Room room, RoomNow(options.registered_bytes - RegisteredRanges::Get().bytes()));
   if (options.memory_bytes > room.usable) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: %d bytes of device memory wanted (--device-memory), %d of %d are free", name,
                         options.memory_bytes, room.usable, room.total));
   }
-  // The weights are mapped read-only. Where that cannot be registered, Register says so and copies are slower.
   int reads_only = 0;
   cudaDeviceGetAttribute(&reads_only, cudaDevAttrHostRegisterReadOnlySupported, options.ordinal);
-  const unsigned flags = reads_only != 0 ? cudaHostRegisterReadOnly : cudaHostRegisterDefault;
   return std::make_unique<CudaDevice>(options.ordinal, name,
-                                      options.memory_bytes > 0 ? options.memory_bytes : room.usable, flags);
+                                      options.memory_bytes > 0 ? options.memory_bytes : room.usable,
+                                      options.registered_bytes, reads_only != 0);
 }
 
 }  // namespace moestro::device

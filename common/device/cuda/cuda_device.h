@@ -12,6 +12,8 @@ namespace moestro::device {
 struct CudaDeviceOptions {
   int ordinal = 0;           // as CUDA counts those that CUDA_VISIBLE_DEVICES shows
   int64_t memory_bytes = 0;  // that may be allocated; 0: all that is free, but for what the driver needs of it
+  // Of host memory that will be registered: room for its page tables is left to the driver.
+  int64_t registered_bytes = 0;
 };
 
 // UNAVAILABLE if there is no GPU at all, or no driver that is new enough for the runtime: there may be one a moment

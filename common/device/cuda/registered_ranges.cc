@@ -59,6 +59,31 @@ void RegisteredRanges::EndChange(const Range& range) {
   changed_.notify_all();
 }
 
+int64_t RegisteredRanges::bytes() const {
+  std::shared_lock lock(mutex_);
+  int64_t sum = 0;
+  for (const auto& [begin, range] : ranges_) sum += static_cast<int64_t>(range.end - begin);
+  return sum;
+}
+
+HostPart RegisteredRanges::PartAt(const uint8_t* data, int64_t bytes) const {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  std::shared_lock lock(mutex_);
+  return FirstPart({begin, begin + static_cast<uintptr_t>(bytes)});
+}
+
+HostPart RegisteredRanges::FirstPart(const Range& range) const {
+  const auto after = ranges_.upper_bound(range.begin);  // the first one that begins later
+  const bool registered = after != ranges_.begin() && range.begin < std::prev(after)->second.end;
+  uintptr_t end = range.end;
+  if (registered) {
+    end = std::min(end, std::prev(after)->second.end);
+  } else if (after != ranges_.end()) {
+    end = std::min(end, after->first);
+  }
+  return {static_cast<int64_t>(end - range.begin), registered};
+}
+
 absl::Status RegisteredRanges::ForParts(const uint8_t* data, int64_t bytes,
                                         absl::FunctionRef<absl::Status(int64_t offset, int64_t bytes)> part) const {
   const auto begin = reinterpret_cast<uintptr_t>(data);
@@ -66,16 +91,9 @@ absl::Status RegisteredRanges::ForParts(const uint8_t* data, int64_t bytes,
   std::shared_lock lock(mutex_);
   WaitForChanges({begin, end}, lock);
   for (uintptr_t at = begin; at < end;) {
-    const auto after = ranges_.upper_bound(at);  // the first range that begins later
-    const bool inside = after != ranges_.begin() && at < std::prev(after)->second.end;
-    uintptr_t part_end = end;
-    if (inside) {
-      part_end = std::min(end, std::prev(after)->second.end);
-    } else if (after != ranges_.end()) {
-      part_end = std::min(end, after->first);
-    }
-    MOE_RETURN_IF_ERROR(part(static_cast<int64_t>(at - begin), static_cast<int64_t>(part_end - at)));
-    at = part_end;
+    const int64_t part_bytes = FirstPart({at, end}).bytes;
+    MOE_RETURN_IF_ERROR(part(static_cast<int64_t>(at - begin), part_bytes));
+    at += static_cast<uintptr_t>(part_bytes);
   }
   return absl::OkStatus();
 }

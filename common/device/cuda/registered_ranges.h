@@ -26,6 +26,10 @@ class RegisteredRanges {  // thread-safe
   // Calls `remove` for the last who added it; `data` is what Add was given. ForParts as for Add.
   void Remove(const uint8_t* data, absl::FunctionRef<void()> remove);
 
+  int64_t bytes() const;  // that are registered now
+  // Of [data, data + bytes), now: what is being registered is not yet.
+  HostPart PartAt(const uint8_t* data, int64_t bytes) const;
+
   // Calls part(offset, bytes) for the parts of [data, data + bytes) in order, each of which lies in one range or in
   // none. Ends with the first error.
   absl::Status ForParts(const uint8_t* data, int64_t bytes,
@@ -43,6 +47,8 @@ class RegisteredRanges {  // thread-safe
     HostAccess access = HostAccess::kReads;
     int64_t users = 0;
   };
+  // The part of [begin, end) from its beginning that lies in one range or in none. REQUIRES mutex_.
+  HostPart FirstPart(const Range& range) const;
   // Nothing of the range is being registered, or no longer. The lock is held when it returns.
   template <typename Lock>
   void WaitForChanges(const Range& range, Lock& lock) const;

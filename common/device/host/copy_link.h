@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 
+#include "common/base/mutex.h"
 #include "common/device/host/clock.h"
 #include "common/device/host/pacer.h"
 
@@ -17,7 +17,7 @@ class CopyLink {  // thread-safe: copies take turns
       : clock_(clock), bytes_per_second_(bytes_per_second), pacer_(clock) {}
 
   void Copy(uint8_t* to, const uint8_t* from, int64_t bytes) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const double begin = clock_.Now();
     std::memcpy(to, from, static_cast<size_t>(bytes));
     if (bytes_per_second_ > 0) pacer_.SleepFrom(begin, static_cast<double>(bytes) / bytes_per_second_);
@@ -26,8 +26,8 @@ class CopyLink {  // thread-safe: copies take turns
  private:
   const Clock& clock_;
   const double bytes_per_second_;
-  std::mutex mutex_;
-  Pacer pacer_;  // guarded by mutex_
+  Mutex mutex_;
+  Pacer pacer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace moestro::device

@@ -9,7 +9,7 @@
 namespace moestro::device {
 
 void HostCompletion::Complete(absl::Status status, double seconds) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   done_ = true;
   status_ = std::move(status);
   seconds_ = seconds;
@@ -17,24 +17,24 @@ void HostCompletion::Complete(absl::Status status, double seconds) {
 }
 
 absl::Status HostCompletion::Wait() {
-  std::unique_lock lock(mutex_);
-  completed_.wait(lock, [this] { return done_; });
+  MutexLock lock(mutex_);
+  while (!done_) completed_.wait(lock);
   return status_;
 }
 
 double HostCompletion::Seconds() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return seconds_;
 }
 
 std::shared_ptr<HostCompletion> HostEvent::Renew() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   last_ = std::make_shared<HostCompletion>();
   return last_;
 }
 
 std::shared_ptr<HostCompletion> HostEvent::last() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   MOE_CHECK(last_ != nullptr);  // not recorded
   return last_;
 }
@@ -44,7 +44,7 @@ HostStream::HostStream(const Clock& clock, CopyLink& to_device, CopyLink& to_hos
 
 HostStream::~HostStream() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     added_.notify_one();
   }
@@ -82,7 +82,7 @@ absl::Status HostStream::Synchronize() {
 }
 
 absl::Status HostStream::Add(std::function<absl::Status()> work, std::shared_ptr<HostCompletion> completion) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   tasks_.push_back({std::move(work), std::move(completion)});
   added_.notify_one();
   return absl::OkStatus();
@@ -92,8 +92,8 @@ void HostStream::Work() {
   while (true) {
     Task task;
     {
-      std::unique_lock lock(mutex_);
-      added_.wait(lock, [this] { return closed_ || !tasks_.empty(); });
+      MutexLock lock(mutex_);
+      while (!closed_ && tasks_.empty()) added_.wait(lock);
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

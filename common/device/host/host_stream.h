@@ -1,14 +1,13 @@
 // A thread that does work in order.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/device/host/clock.h"
 #include "common/device/host/copy_link.h"
@@ -23,11 +22,11 @@ class HostCompletion {
   double Seconds() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable completed_;
-  bool done_ = false;
-  absl::Status status_;
-  double seconds_ = 0;
+  mutable Mutex mutex_;
+  Condition completed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  double seconds_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class HostEvent final : public Event {
@@ -41,8 +40,8 @@ class HostEvent final : public Event {
   std::shared_ptr<HostCompletion> last() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<HostCompletion> last_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::shared_ptr<HostCompletion> last_ ABSL_GUARDED_BY(mutex_);
 };
 
 class HostStream final : public Stream {
@@ -68,11 +67,11 @@ class HostStream final : public Stream {
   const Clock& clock_;
   CopyLink& to_device_;
   CopyLink& to_host_;
-  std::mutex mutex_;
-  std::condition_variable added_;
-  std::deque<Task> tasks_;  // guarded by mutex_
-  bool closed_ = false;     // guarded by mutex_
-  absl::Status status_;     // of the thread
+  Mutex mutex_;
+  Condition added_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_;  // of the thread
   std::thread thread_;
 };
 

@@ -16,7 +16,8 @@ struct HardwareSpec {
   double copy_bytes_per_second = 0;  // of pinned memory over the bus, each direction, measured: no fraction of its own
   double copy_seconds = 0;           // before the first byte of a copy arrives
   double launch_seconds = 0;         // of a kernel
-  double linear_fraction = 1;        // of the FLOP rates, in products with weights
+  double fp8_linear_fraction = 1;    // of the FP8 rate, in products of FP8 numbers with weights
+  double bf16_linear_fraction = 1;   // of the BF16 rate, in products of BF16 numbers with weights
   double attention_fraction = 1;     // of the BF16 rate, in attention
   double memory_fraction = 1;        // of the memory bandwidth
   // For decode beside experts on the CPU; 0: not known.

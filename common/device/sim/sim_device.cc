@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/math.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 
 namespace moestro::device {
@@ -57,14 +57,14 @@ class Resource {
  public:
   // When the work ends that takes `seconds` and could begin at `begin`.
   double Use(double begin, double seconds) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     free_at_ = std::max(free_at_, begin) + seconds;
     return free_at_;
   }
 
  private:
-  std::mutex mutex_;
-  double free_at_ = 0;  // guarded by mutex_
+  Mutex mutex_;
+  double free_at_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class SimStream final : public Stream {
@@ -151,8 +151,8 @@ double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
   const double half_wave = hardware.gpu_processors / 2 * (2 * kTile * kTile);  // operations for each of the depth
   const double fp8_flops = cost.fp8_flops + half_wave * cost.fp8_depth;
   const double bf16_flops = cost.bf16_flops + half_wave * cost.bf16_depth;
-  const double products = fp8_flops / (hardware.fp8_flops_per_second * hardware.linear_fraction) +
-                          bf16_flops / (hardware.bf16_flops_per_second * hardware.linear_fraction) +
+  const double products = fp8_flops / (hardware.fp8_flops_per_second * hardware.fp8_linear_fraction) +
+                          bf16_flops / (hardware.bf16_flops_per_second * hardware.bf16_linear_fraction) +
                           cost.attention_flops / (hardware.bf16_flops_per_second * hardware.attention_fraction);
   const double bytes_per_second = hardware.gpu_memory_bytes_per_second * hardware.memory_fraction;
   return std::max(products, cost.memory_bytes / bytes_per_second) + cost.elementwise_bytes / bytes_per_second +

@@ -20,9 +20,10 @@ namespace moestro {
 struct CpuKernels {
   std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16", "amx"
 
-  // y[t * y_stride + n] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0, tokens).
-  // x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32; only columns [row_begin, row_end) are
-  // written. row_begin is a multiple of 64; row_end a multiple of 64 or W.rows.
+  // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in
+  // [0, tokens). x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32 [tokens, y_stride], of which
+  // only the first row_end - row_begin columns are written. row_begin is a multiple of 64; row_end a multiple of 64 or
+  // W.rows.
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 

@@ -191,7 +191,7 @@ static inline void PatchNans(uint8_t* panel, int64_t quads) {
   }
 }
 
-// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens.
+// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens. y: of `row` on.
 template <typename Isa>
 static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                                int64_t y_stride, int64_t row, int64_t row_end, bool add, Scratch& scratch) {
@@ -216,7 +216,7 @@ static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < Min(kRowGroup, row_end - row); r += Isa::kLanes) {
       float* totals = scratch.totals + t * kRowGroup + r;
-      float* out = y + t * y_stride + row + r;
+      float* out = y + t * y_stride + r;
       const int64_t lanes = Min(Isa::kLanes, row_end - row - r);
       for (int64_t lane = 0; add && lane < lanes; ++lane) totals[lane] += out[lane];
       Isa::StoreFirst(out, lanes, Isa::Load(totals));
@@ -231,8 +231,8 @@ static inline void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_st
   Scratch scratch;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      LinearGroup<Isa>(w, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, row,
-                       row_end, add, scratch);
+      LinearGroup<Isa>(w, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t),
+                       y + t * y_stride + (row - row_begin), y_stride, row, row_end, add, scratch);
     }
   }
 }

@@ -3,7 +3,7 @@
 // form: 320 multiplications for each query, head and cached token, where the absorbed one takes 1088.
 //
 // Scores and sums are F32. Weights are rounded to BF16 before they multiply the values, and their sum is that of the
-// rounded ones, as in common/model/flash_attention.h.
+// rounded ones, as in common/model/attention/flash_attention.h.
 //
 // MLA expands latents to keys and values before (a linear with kv_b, LinearOutput::kBf16): 64 KB a token for 128 heads.
 // Where that is too much, some heads at a time: kv_b's rows, queries and out of a few heads are what begins at the

@@ -8,7 +8,7 @@
 // depend on the batch.
 //
 // Scores and sums are F32. Weights are rounded to BF16 before they multiply the values, and their sum is that of the
-// rounded ones, as in common/model/flash_attention.h.
+// rounded ones, as in common/model/attention/flash_attention.h.
 #pragma once
 
 #include <cstdint>

@@ -54,8 +54,8 @@ LaunchResult LaunchCopy(const void* from, int64_t bytes, void* to, Stream stream
 // (i, i + dims / 2), as in Qwen's.
 enum class RopePairs { kAdjacent, kHalves };
 
-// The rotations of the rows' positions, which the host computes in double (common/model/rope.h): YaRN and all other
-// ways of scaling are in them.
+// The rotations of the rows' positions, which the host computes in double (common/model/attention/rope.h): YaRN and all
+// other ways of scaling are in them.
 struct RopeAngles {
   const float* cosine = nullptr;  // [rows, dims / 2]
   const float* sine = nullptr;    // [rows, dims / 2]

@@ -25,7 +25,7 @@ enum class GroupRank {
   kLargest,     // by its largest: DeepSeek-V2
 };
 
-// The selection rules of common/model/router.h and its kin. Ties go to the lower id, of group and expert alike.
+// The selection rules of common/model/moe/gating.h and its kin. Ties go to the lower id, of group and expert alike.
 struct ChooseExpertsArgs {
   const float* logits = nullptr;  // [rows, experts]
   const float* bias = nullptr;    // [experts], takes part in the choice only; null: none
@@ -92,7 +92,7 @@ struct SpreadRowsArgs {
 LaunchResult LaunchSpreadRows(const SpreadRowsArgs& args, Stream stream);
 
 // sums[r] += sum over those of the row's choices that are in [first, end), in ascending id, of weight *
-// expert_out[routed row]: fused multiply-adds in the order of common/model/moe.h. With first = 0 sums begin at 0,
+// expert_out[routed row]: fused multiply-adds in the order of common/model/moe/moe.h. With first = 0 sums begin at 0,
 // whatever is there. So all experts of a layer, in ascending groups, leave the whole sums.
 struct CombineArgs {
   const float* expert_out = nullptr;  // [R, hidden]

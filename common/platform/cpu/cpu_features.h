@@ -1,19 +1,7 @@
 // Which instruction sets this CPU has and this operating system saves on a context switch.
 #pragma once
 
-#include <cstdint>
-
 namespace moestro {
-
-// The raw words that tell. Reading them and interpreting them are apart, so that CPUs we do not have can be tested.
-struct CpuidWords {
-  uint32_t leaf1_ecx = 0;
-  uint32_t leaf7_ebx = 0;    // leaf 7, subleaf 0
-  uint32_t leaf7_ecx = 0;    // leaf 7, subleaf 0
-  uint32_t leaf7_edx = 0;    // leaf 7, subleaf 0
-  uint32_t leaf7_1_eax = 0;  // leaf 7, subleaf 1
-  uint64_t xcr0 = 0;         // register states that the operating system saves; 0 where OSXSAVE is off
-};
 
 // A flag is true only when the CPU has the instructions and the operating system saves the registers they use.
 struct CpuFeatures {
@@ -25,10 +13,18 @@ struct CpuFeatures {
   bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must ask to use them (tiles.h)
 };
 
-CpuidWords ReadCpuid();
-CpuFeatures InterpretCpuid(const CpuidWords& words);
-
-// Of the CPU that runs this process. Thread-safe.
-inline CpuFeatures DetectCpuFeatures() { return InterpretCpuid(ReadCpuid()); }
+// Of the CPU that runs this process, by the compiler's run-time library, which looks at CPUID and XCR0. Thread-safe.
+inline CpuFeatures DetectCpuFeatures() {
+  const bool fma = __builtin_cpu_supports("fma");
+  CpuFeatures features;
+  features.avx2 = fma && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  features.avx512 = fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  features.avx512_vbmi = features.avx512 && __builtin_cpu_supports("avx512vbmi");
+  features.avx512_gfni = features.avx512 && __builtin_cpu_supports("gfni");
+  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
+  features.amx_bf16 = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+  return features;
+}
 
 }  // namespace moestro

@@ -1,12 +1,14 @@
 #include "services/decode/overlap/cached_experts.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/model/weight_arrays.h"
+#include "common/device/staging.h"
+#include "common/model/schema.h"
 
 namespace moestro {
 namespace {
@@ -70,8 +72,8 @@ absl::Status CachedExperts::Allocate() {
   MOE_ASSIGN_OR_RETURN(device_x_, device_.Allocate(2 * numbers, "inputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_outputs_, device_.Allocate(4 * numbers, "outputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_experts_, device_.Allocate(layers * slots_ * slot_bytes_, "cached experts"));
-  MOE_ASSIGN_OR_RETURN(x_, PinnedBuffer<uint16_t>::Create(device_, numbers));
-  MOE_ASSIGN_OR_RETURN(outputs_, PinnedBuffer<float>::Create(device_, numbers));
+  MOE_ASSIGN_OR_RETURN(x_, device::PinnedBuffer<uint16_t>::Create(device_, numbers));
+  MOE_ASSIGN_OR_RETURN(outputs_, device::PinnedBuffer<float>::Create(device_, numbers));
   all_slots_.resize(static_cast<size_t>(layers * slots_));
   for (Slot& slot : all_slots_) {
     MOE_ASSIGN_OR_RETURN(slot.loaded, device_.NewEvent());
@@ -81,11 +83,11 @@ absl::Status CachedExperts::Allocate() {
 }
 
 absl::Status CachedExperts::NewStreams() {
-  for (device::Stream* stream : {compute_stream_.get(), load_stream_.get()}) {
+  for (device::Stream* stream : std::array<device::Stream*, 2>{compute_stream_.get(), load_stream_.get()}) {
     if (stream != nullptr) (void)stream->Synchronize();  // its status has been seen
   }
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Stream> compute, device_.NewStream("hot experts"));
-  MOE_ASSIGN_OR_RETURN(load_stream_, device_.NewStream("expert loads"));
+  MOE_ASSIGN_OR_RETURN(load_stream_, device::StagedStream::Create(device_, "expert loads"));
   compute_stream_ = std::move(compute);
   return absl::OkStatus();
 }

@@ -9,10 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "services/decode/experts/expert_cache.h"
+#include "common/device/pinned_buffer.h"
+#include "common/engine/decode_compute.h"
+#include "common/experts/expert_cache.h"
 #include "services/decode/overlap/cpu_experts.h"
-#include "services/decode/overlap/hot_compute.h"
-#include "services/decode/overlap/pinned_buffer.h"
 
 namespace moestro {
 
@@ -66,10 +66,11 @@ class CachedExperts final : public RoutedExperts {
   const int64_t slots_;
   const int64_t slot_bytes_;
   ExpertCache cache_;
-  ExpertPlan plan_;                          // of the pass
-  std::vector<HotExpert> hot_experts_;       // the same
-  std::optional<PinnedBuffer<uint16_t>> x_;  // [max_rows * experts_per_token, hidden]: inputs of the device's experts
-  std::optional<PinnedBuffer<float>> outputs_;  // the same of their outputs
+  ExpertPlan plan_;                     // of the pass
+  std::vector<HotExpert> hot_experts_;  // the same
+  // [max_rows * experts_per_token, hidden]: inputs of the device's experts
+  std::optional<device::PinnedBuffer<uint16_t>> x_;
+  std::optional<device::PinnedBuffer<float>> outputs_;  // the same of their outputs
   device::Memory device_x_;
   device::Memory device_outputs_;
   device::Memory device_experts_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "services/decode/overlap/compute.h"
+#include "common/engine/decode_compute.h"
 
 namespace moestro {
 namespace {

@@ -4,13 +4,12 @@
 #include <cstdint>
 
 #include "common/base/math.h"
+#include "common/engine/decode_compute.h"
 #include "common/kernels/cpu/kernels.h"
-#include "common/model/activations.h"
 #include "common/model/binding.h"
-#include "common/model/expert_plan.h"
-#include "common/model/moe_progress.h"
+#include "common/model/moe/expert_buffers.h"
+#include "common/model/moe/expert_plan.h"
 #include "common/platform/worker_pool.h"
-#include "services/decode/overlap/compute.h"
 
 namespace moestro {
 
@@ -26,13 +25,9 @@ class CpuExperts final : public RoutedExperts {
   void RunSlice(int64_t layer, IndexRange ids, const ExpertPlan& plan, const HandOver& rows);
 
  private:
-  const ModelSpec& spec_;
+  const EngineContext context_;
   const ModelWeights& weights_;
-  const CpuKernels& kernels_;
-  WorkerPool& pool_;
-  const int64_t max_rows_;
-  Activations activations_;
-  MoeProgress progress_;
+  ExpertBuffers buffers_;
   ExpertPlan plan_;  // of Run
 };
 

@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/status.h"
+#include "common/device/pinned_buffer.h"
+#include "common/engine/decode_compute.h"
 #include "common/weights/model_spec.h"
-#include "services/decode/overlap/compute.h"
-#include "services/decode/overlap/pinned_buffer.h"
 
 namespace moestro {
 
@@ -16,21 +16,23 @@ class HandOverMemory {
  public:
   // The device outlives it.
   static absl::StatusOr<HandOverMemory> Create(device::Device& device, const ModelSpec& spec, int64_t max_rows) {
-    MOE_ASSIGN_OR_RETURN(auto x, PinnedBuffer<uint16_t>::Create(device, max_rows * spec.hidden_size));
-    MOE_ASSIGN_OR_RETURN(auto choices, PinnedBuffer<ExpertChoice>::Create(device, max_rows * spec.experts_per_token));
-    MOE_ASSIGN_OR_RETURN(auto sums, PinnedBuffer<float>::Create(device, max_rows * spec.hidden_size));
+    MOE_ASSIGN_OR_RETURN(auto x, device::PinnedBuffer<uint16_t>::Create(device, max_rows * spec.hidden_size));
+    MOE_ASSIGN_OR_RETURN(auto choices,
+                         device::PinnedBuffer<ExpertChoice>::Create(device, max_rows * spec.experts_per_token));
+    MOE_ASSIGN_OR_RETURN(auto sums, device::PinnedBuffer<float>::Create(device, max_rows * spec.hidden_size));
     return HandOverMemory(std::move(x), std::move(choices), std::move(sums));
   }
 
   HandOver get() const { return {x_.get(), choices_.get(), sums_.get()}; }
 
  private:
-  HandOverMemory(PinnedBuffer<uint16_t> x, PinnedBuffer<ExpertChoice> choices, PinnedBuffer<float> sums)
+  HandOverMemory(device::PinnedBuffer<uint16_t> x, device::PinnedBuffer<ExpertChoice> choices,
+                 device::PinnedBuffer<float> sums)
       : x_(std::move(x)), choices_(std::move(choices)), sums_(std::move(sums)) {}
 
-  PinnedBuffer<uint16_t> x_;
-  PinnedBuffer<ExpertChoice> choices_;
-  PinnedBuffer<float> sums_;
+  device::PinnedBuffer<uint16_t> x_;
+  device::PinnedBuffer<ExpertChoice> choices_;
+  device::PinnedBuffer<float> sums_;
 };
 
 }  // namespace moestro

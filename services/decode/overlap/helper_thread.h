@@ -1,12 +1,11 @@
 // A thread that does one thing at a time for another.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "absl/functional/function_ref.h"
+#include "common/base/mutex.h"
 
 namespace moestro {
 
@@ -15,7 +14,7 @@ class HelperThread {  // Start and Wait in turns, by one thread
   HelperThread() : thread_([this] { Loop(); }) {}
   ~HelperThread() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
       changed_.notify_all();
     }
@@ -24,34 +23,35 @@ class HelperThread {  // Start and Wait in turns, by one thread
 
   // `work` lives until Wait returns.
   void Start(absl::FunctionRef<void()> work) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     work_.emplace(work);
     changed_.notify_all();
   }
   // Until the work is done.
   void Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !work_; });
+    MutexLock lock(mutex_);
+    while (work_) changed_.wait(lock);
   }
 
  private:
   void Loop() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || work_; });
+      while (!stopping_ && !work_) changed_.wait(lock);
       if (stopping_) return;
+      const absl::FunctionRef<void()> work = *work_;
       lock.unlock();
-      (*work_)();
+      work();
       lock.lock();
       work_.reset();
       changed_.notify_all();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<absl::FunctionRef<void()>> work_;  // guarded by mutex_, but called without it; none: nothing to do
-  bool stopping_ = false;                          // guarded by mutex_
+  Mutex mutex_;
+  Condition changed_;
+  std::optional<absl::FunctionRef<void()>> work_ ABSL_GUARDED_BY(mutex_);  // none: nothing to do
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -14,6 +14,7 @@ void TakePart(const CheckedBatch& batch, size_t begin, size_t end, CheckedBatch&
   const int64_t rows = batch.runs[end - 1].end - first_row;
   part.rows = batch.rows.subspan(static_cast<size_t>(first_row), static_cast<size_t>(rows));
   part.sequences = batch.sequences;
+  part.form = batch.form;
   part.runs.clear();
   for (size_t i = begin; i < end; ++i) {
     part.runs.push_back({batch.runs[i].begin - first_row, batch.runs[i].end - first_row});
@@ -35,6 +36,7 @@ absl::StatusOr<std::unique_ptr<HybridForward>> HybridForward::Create(const Model
 
 absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  MOE_RETURN_IF_ERROR(shared_.compute.CheckForm(batch.form));
   MOE_RETURN_IF_ERROR(CheckBatch(spec(), max_rows(), batch, batch_));
   const size_t runs = batch_.runs.size();
   const size_t first = runs > 1 ? options_.split(batch_) : runs;
@@ -44,27 +46,27 @@ absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef
   shared_.expert_turns.Begin(lanes);
   shared_.failed = false;
   if (lanes == 1) {
-    MOE_RETURN_IF_ERROR(lane(0).Run(0, batch_, batch.form, interrupted));
+    MOE_RETURN_IF_ERROR(lane(0).Run(0, batch_, interrupted));
   } else {
     TakePart(batch_, 0, first, parts_[0]);
     TakePart(batch_, first, runs, parts_[1]);
-    MOE_RETURN_IF_ERROR(RunBoth(batch.form, interrupted));
+    MOE_RETURN_IF_ERROR(RunBoth(interrupted));
     ++overlapped_steps_;
   }
   const absl::Status status = shared_.compute.Logits(batch.rows, lane(0).stream(), on_logits);
   return status.ok() ? status : lane(0).Renew(status);
 }
 
-absl::Status HybridForward::RunBoth(MlaForm form, absl::FunctionRef<absl::Status()> interrupted) {
+absl::Status HybridForward::RunBoth(absl::FunctionRef<absl::Status()> interrupted) {
   absl::Status second_status;
   double seconds = shared_.device.Now();  // where time is simulated, it passes from thread to thread
   const auto run_second = [&] {
     shared_.device.AdvanceTo(seconds);
-    second_status = lane(1).Run(parts_[0].size(), parts_[1], form, [] { return absl::OkStatus(); });
+    second_status = lane(1).Run(parts_[0].size(), parts_[1], [] { return absl::OkStatus(); });
     seconds = shared_.device.Now();
   };
   second_thread_.Start(run_second);
-  const absl::Status first_status = lane(0).Run(0, parts_[0], form, interrupted);
+  const absl::Status first_status = lane(0).Run(0, parts_[0], interrupted);
   second_thread_.Wait();
   shared_.device.AdvanceTo(seconds);
   // A lane that stopped because the other one failed says so, and the other one why.

@@ -49,7 +49,7 @@ class HybridForward final : public ForwardPass {
   HybridForward(const ModelSpec& spec, device::Device& device, DecodeCompute& compute, RoutedExperts& experts,
                 Options options)
       : options_(std::move(options)), shared_{spec, device, compute, experts, options_.on_routing} {}
-  absl::Status RunBoth(MlaForm form, absl::FunctionRef<absl::Status()> interrupted);
+  absl::Status RunBoth(absl::FunctionRef<absl::Status()> interrupted);
 
   const Options options_;
   LaneShared shared_;

@@ -37,9 +37,8 @@ absl::Status Lane::Renew(const absl::Status& failure) {
   return absl::UnavailableError(absl::StrFormat("%s; the device is lost: %s", failure.message(), renewed.message()));
 }
 
-absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
-                       absl::FunctionRef<absl::Status()> interrupted) {
-  shared_.compute.Begin(index_, first_row, batch, form);
+absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted) {
+  shared_.compute.Begin(index_, first_row, batch);
   absl::Status status = RunLayers(first_row, batch.size(), interrupted);
   if (!status.ok()) shared_.failed = true;
   shared_.device_turns.Leave(index_);

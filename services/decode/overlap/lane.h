@@ -10,8 +10,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/engine/decode_compute.h"
 #include "common/model/batch.h"
-#include "services/decode/overlap/compute.h"
 #include "services/decode/overlap/hand_over_memory.h"
 #include "services/decode/overlap/turns.h"
 
@@ -45,8 +45,7 @@ class Lane {
 
   // Takes the rows through all layers and returns when the device has done them. `interrupted` is asked before every
   // layer. After an error nothing of the step is on the stream any more. UNAVAILABLE as Renew says.
-  absl::Status Run(int64_t first_row, const CheckedBatch& batch, MlaForm form,
-                   absl::FunctionRef<absl::Status()> interrupted);
+  absl::Status Run(int64_t first_row, const CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted);
 
   // Puts what is handed over in a layer on the stream: x and choices; sums.
   absl::Status CopyToHost(int64_t rows);

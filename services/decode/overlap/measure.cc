@@ -43,7 +43,7 @@ class Measurement {
     }
     MOE_ASSIGN_OR_RETURN(const CheckedBatch batch, CheckBatch(spec, rows_, {rows, pages, MlaForm::kAbsorbed}));
     MOE_ASSIGN_OR_RETURN(done_, shared_.device.NewEvent());
-    shared_.compute.Begin(0, 0, batch, MlaForm::kAbsorbed);
+    shared_.compute.Begin(0, 0, batch);
     MOE_RETURN_IF_ERROR(shared_.compute.Embed(0, lane_.stream()));
     LayerTimes shortest;
     for (double* part : Parts(shortest)) *part = std::numeric_limits<double>::infinity();

@@ -1,6 +1,5 @@
 #include "services/decode/overlap/simulate.h"
 
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -8,111 +7,36 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/device/sim/sim_device.h"
-#include "common/model/attention.h"
+#include "common/engine/sim/sim_decode.h"
+#include "common/model/attention/attention.h"
+#include "common/roofline/work_count.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/split.h"
 
 namespace moestro {
 namespace {
 
-using device::KernelCost;
-
-// Launches of a layer's kernels: norms, products, rotation, cache, attention in two parts, router, choice.
-constexpr int64_t kAttentionKernels = 14;
-constexpr int64_t kMlpKernels = 3;
-
-// A product of rows with FP8 weights that are read once.
-void AddLinear(int64_t outputs, int64_t inputs, int64_t rows, KernelCost& cost) {
-  const auto weights = static_cast<double>(outputs * inputs);
-  cost.fp8_flops += 2 * weights * static_cast<double>(rows);
-  cost.memory_bytes += weights;
-}
-
-KernelCost MlpCost(const ModelSpec& spec, int64_t width, int64_t rows) {
-  KernelCost cost{.kernels = kMlpKernels};
-  AddLinear(3 * width, spec.hidden_size, rows, cost);
-  return cost;
-}
-
-class SimulatedCompute final : public DecodeCompute {
- public:
-  explicit SimulatedCompute(const ModelSpec& spec) : spec_(spec) {}
-
-  void Begin(int lane, int64_t, const CheckedBatch& batch, MlaForm) override {
-    State& state = lanes_[static_cast<size_t>(lane)];
-    state = {.rows = batch.size()};
-    for (const EngineRow& row : batch.rows) state.visible += row.position + 1;
-  }
-  absl::Status Embed(int lane, device::Stream& stream) override {
-    return Launch({.elementwise_bytes = static_cast<double>(Rows(lane) * spec_.hidden_size * 6)}, stream);
-  }
-  absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override {
-    const int64_t rows = Rows(lane);
-    KernelCost products{.kernels = kAttentionKernels};
-    const int64_t queries = spec_.num_heads * spec_.qk_head_dim();
-    if (spec_.q_lora_rank > 0) AddLinear(spec_.q_lora_rank, spec_.hidden_size, rows, products);
-    AddLinear(queries, spec_.q_lora_rank > 0 ? spec_.q_lora_rank : spec_.hidden_size, rows, products);
-    AddLinear(spec_.kv_dim(), spec_.hidden_size, rows, products);
-    AddLinear(spec_.num_heads * (spec_.qk_nope_head_dim + spec_.v_head_dim), spec_.kv_lora_rank, rows, products);
-    AddLinear(spec_.hidden_size, spec_.num_heads * spec_.v_head_dim, rows, products);
-    if (spec_.IsMoeLayer(layer))
-      products.memory_bytes += 4 * static_cast<double>(spec_.num_experts * spec_.hidden_size);
-    MOE_RETURN_IF_ERROR(Launch(products, stream));
-    const auto visible = static_cast<double>(lanes_[static_cast<size_t>(lane)].visible);
-    const auto pair = static_cast<double>(spec_.num_heads * PairProducts(spec_, MlaForm::kAbsorbed));
-    MOE_RETURN_IF_ERROR(Launch({.attention_flops = 2 * pair * visible,
-                                .memory_bytes = 2 * static_cast<double>(spec_.kv_dim()) * visible,
-                                .kernels = 0},
-                               stream));
-    return spec_.IsMoeLayer(layer) ? absl::OkStatus() : Launch(MlpCost(spec_, spec_.intermediate_size, rows), stream);
-  }
-  absl::Status Shared(int lane, int64_t, device::Stream& stream) override {
-    return Launch(MlpCost(spec_, spec_.shared_intermediate_size(), Rows(lane)), stream);
-  }
-  absl::Status Combine(int lane, int64_t, device::Stream& stream) override {
-    return Launch({.elementwise_bytes = static_cast<double>(Rows(lane) * spec_.hidden_size * 16)}, stream);
-  }
-  HandOver hand_over(int) const override { return {}; }
-  absl::Status Logits(std::span<const EngineRow>, device::Stream& stream,
-                      absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
-    MOE_RETURN_IF_ERROR(
-        Launch({.memory_bytes = 2 * static_cast<double>(spec_.vocab_size * spec_.hidden_size)}, stream));
-    return stream.Synchronize();
-  }
-
- private:
-  struct State {
-    int64_t rows = 0;
-    int64_t visible = 0;  // pairs of a row and a token that it sees
-  };
-  int64_t Rows(int lane) const { return lanes_[static_cast<size_t>(lane)].rows; }
-  static absl::Status Launch(const KernelCost& cost, device::Stream& stream) {
-    return stream.Launch({.name = "simulated", .cost = cost, .run = {}});
-  }
-
-  const ModelSpec& spec_;
-  std::array<State, kMaxLanes> lanes_;
-};
-
 // As long as it takes to read every expert that some row takes.
 class SimulatedExperts final : public RoutedExperts {
  public:
-  SimulatedExperts(const device::HardwareSpec& hardware, const ModelSpec& spec, device::Device& device)
+  SimulatedExperts(const device::HardwareSpec& hardware, const ModelSpec& spec, const ModelCount& count,
+                   device::Device& device)
       : bytes_per_second_(hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction),
         spec_(spec),
+        expert_bytes_(count.layers.back().expert.bytes),
         device_(device) {}
 
   absl::Status Run(int64_t, int64_t count, const HandOver&) override {
     const auto experts = static_cast<double>(spec_.num_experts);
     const double untaken = std::pow(1 - static_cast<double>(spec_.experts_per_token) / experts, count);
-    const auto bytes = static_cast<double>(3 * spec_.hidden_size * spec_.moe_intermediate_size);
-    device_.AdvanceTo(device_.Now() + experts * (1 - untaken) * bytes / bytes_per_second_);
+    device_.AdvanceTo(device_.Now() + experts * (1 - untaken) * expert_bytes_ / bytes_per_second_);
     return absl::OkStatus();
   }
 
  private:
   const double bytes_per_second_;
   const ModelSpec& spec_;
+  const double expert_bytes_;  // of one
   device::Device& device_;
 };
 
@@ -130,8 +54,9 @@ absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, 
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;
   const std::unique_ptr<device::Device> device = device::NewSimDevice(decode);
-  SimulatedCompute compute(spec);
-  SimulatedExperts experts(hardware, spec, *device);
+  const ModelCount count = CountModel(spec, DType::kF8E4M3);
+  SimDecode compute(spec, count);
+  SimulatedExperts experts(hardware, spec, count, *device);
   const SplitPolicy split = [lanes](const CheckedBatch& batch) {
     return lanes == 1 ? batch.runs.size() : SplitRuns(batch);
   };

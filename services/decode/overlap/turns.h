@@ -2,11 +2,10 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
-#include <mutex>
 
+#include "common/base/mutex.h"
 #include "common/device/device.h"
-#include "services/decode/overlap/compute.h"
+#include "common/engine/decode_compute.h"
 
 namespace moestro {
 
@@ -19,7 +18,7 @@ class Turns {
 
   // A step of so many lanes. Nobody takes part in one now.
   void Begin(int lanes) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     present_.fill(false);
     for (int lane = 0; lane < lanes; ++lane) present_[static_cast<size_t>(lane)] = true;
     next_ = 0;
@@ -27,24 +26,24 @@ class Turns {
   }
   // Returns when it is the lane's turn.
   void Take(int lane) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return next_ == lane; });
+    MutexLock lock(mutex_);
+    while (next_ != lane) changed_.wait(lock);
     device_.AdvanceTo(passed_at_);
   }
   // The lane's turn is over.
   void Pass(int lane) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     PassFrom(lane);
   }
   // The lane takes no more turns in this step; if it has one it is over. May be called again.
   void Leave(int lane) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     present_[static_cast<size_t>(lane)] = false;
     if (next_ == lane) PassFrom(lane);
   }
 
  private:
-  void PassFrom(int lane) {
+  void PassFrom(int lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     passed_at_ = device_.Now();
     for (int i = 1; i <= kMaxLanes; ++i) {
       const int other = (lane + i) % kMaxLanes;
@@ -57,11 +56,11 @@ class Turns {
   }
 
   device::Device& device_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::array<bool, kMaxLanes> present_ = {};  // guarded by mutex_
-  int next_ = 0;                              // guarded by mutex_
-  double passed_at_ = 0;                      // guarded by mutex_
+  Mutex mutex_;
+  Condition changed_;
+  std::array<bool, kMaxLanes> present_ ABSL_GUARDED_BY(mutex_) = {};
+  int next_ ABSL_GUARDED_BY(mutex_) = 0;
+  double passed_at_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace moestro

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/exceptions.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/model/batch.h"
 
@@ -66,13 +65,13 @@ struct DistributedPrefill::Shared {
   PageGate gate;
   const std::unique_ptr<Group> group;
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  absl::Status failure;     // the first, which ends all ranks
-  int failed_rank = -1;     // whose fault it is
-  int ended = 0;            // ranks
-  int64_t layers_done = 0;  // by rank 0
+  Mutex mutex;
+  Condition changed;
+  absl::Status failure ABSL_GUARDED_BY(mutex);     // the first, which ends all ranks
+  int failed_rank ABSL_GUARDED_BY(mutex) = -1;     // whose fault it is
+  int ended ABSL_GUARDED_BY(mutex) = 0;            // ranks
+  int64_t layers_done ABSL_GUARDED_BY(mutex) = 0;  // by rank 0
+  int64_t steps_done ABSL_GUARDED_BY(mutex) = 0;   // by any
 };
 
 // A rank's part of a run, and what came of it: its thread's alone until it has ended.
@@ -82,11 +81,11 @@ struct DistributedPrefill::Share {
   std::vector<EngineRow> rows;
   std::map<int64_t, std::vector<float>> logits;  // by position
   RankReport report;
-  bool ended = false;  // guarded by Shared::mutex
+  bool ended = false;  // under Shared::mutex
 };
 
 void DistributedPrefill::Shared::End(Share& share, const absl::Status& status, int failed) {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   share.ended = true;
   ++ended;
   if (!status.ok() && failure.ok()) {
@@ -101,12 +100,13 @@ void DistributedPrefill::RunShare(Shared& shared, Share& share) {
   int failed = rank;
   const auto interrupted = [&]() -> absl::Status {
     if (share.setup.check) MOE_RETURN_IF_ERROR(share.setup.check());
-    std::lock_guard lock(shared.mutex);
+    MutexLock lock(shared.mutex);
     return shared.failure;
   };
   const auto on_released = [&](const Step& step) {
+    MutexLock lock(shared.mutex);
+    ++shared.steps_done;
     if (rank != 0 || !step.ends_layer) return;
-    std::lock_guard lock(shared.mutex);
     ++shared.layers_done;
     shared.changed.notify_all();
   };
@@ -167,7 +167,7 @@ absl::Status DistributedPrefill::Run(std::span<const EngineRow> rows, std::span<
   // Whoever has not ended is left behind: from here on it finds the gate shut, and what it holds is its own.
   shared->gate.Shut();
   std::map<int64_t, std::vector<float>> logits;
-  std::unique_lock lock(shared->mutex);
+  MutexLock lock(shared->mutex);
   const absl::Status failure = interruption.ok() ? shared->failure : interruption;
   if (interruption.ok() && shared->failed_rank >= 0) failed_ranks_.push_back(shared->failed_rank);
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -198,10 +198,14 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
   absl::Status interruption;
   std::optional<SteadyClock::time_point> deadline;
   int64_t reported = 0;
-  std::unique_lock lock(shared.mutex);
+  int64_t steps = 0;
+  MutexLock lock(shared.mutex);
   while (true) {
     const int64_t layers = shared.layers_done;
+    const bool goes_on = shared.steps_done > steps;
+    steps = shared.steps_done;
     lock.unlock();
+    if (goes_on && events.on_step) events.on_step();
     for (; reported < layers; ++reported) {
       if (events.on_layer) events.on_layer(rows, reported);
     }

@@ -46,8 +46,9 @@ class DistributedPrefill {  // one run at a time
   absl::Status CheckFits(IndexRange positions, MlaForm form) const;
 
   // As StreamPrefill::Run, by all ranks: KV and logits differ from one device's by the rounding of merged partial
-  // results. on_layer is called when rank 0 has done a layer, on_pass once, when all rows are done. After a failure
-  // nothing of the run uses rows or pages any more, and no device but those of ranks that are left behind.
+  // results. on_layer is called when rank 0 has done a layer, on_step soon after steps of any rank, on_pass once, when
+  // all rows are done. After a failure nothing of the run uses rows or pages any more, and no device but those of ranks
+  // that are left behind.
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);

@@ -9,10 +9,26 @@
 #include "absl/status/status.h"
 #include "common/collective/communicator.h"
 #include "common/device/device.h"
-#include "services/prefill/distributed/rank_kernels.h"
-#include "services/prefill/distributed/traffic.h"
+#include "common/engine/rank_kernels.h"
+#include "common/roofline/traffic.h"
+#include "services/prefill/distributed/page_gate.h"
+#include "services/prefill/distributed/split.h"
 
 namespace moestro {
+
+// A rank's share of a prompt, and how it gets at the pages. What it refers to lives until the run ends.
+struct RankRun {
+  const ZigZagSplit* split = nullptr;
+  int rank = 0;
+  std::span<const EngineRow> rows;  // the rank's, stripe by stripe; those of a stripe have its number as sequence
+  const PageGate* pages = nullptr;  // of the prompt; null: the run is only planned
+  MlaForm form = MlaForm::kUnabsorbed;
+
+  int64_t own_rows() const { return std::ssize(rows); }
+  int64_t all_rows() const { return split->tokens(); }
+  int ranks() const { return split->ranks(); }
+  RankShare share() const;  // as its kernels see it
+};
 
 // What launches a kernel of the run: ends it early when the run is given up.
 using LaunchKernel = absl::FunctionRef<absl::Status(device::Kernel kernel)>;
@@ -33,9 +49,9 @@ class ExpertExchange {  // of one rank, one run at a time
   virtual void End() = 0;
 
   // A layer: Route, Dispatch, Experts for some of the rank's experts at a time, in ascending id, Combine.
-  virtual absl::Status Route(const Step& step, const StagedModule& router, LaunchKernel launch) = 0;
+  virtual absl::Status Route(const StagedModule& router, LaunchKernel launch) = 0;
   virtual absl::Status Dispatch(const collective::Call& call, LaunchKernel launch) = 0;
-  virtual absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) = 0;
+  virtual absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) = 0;
   virtual absl::Status Combine(const collective::Call& call, LaunchKernel launch) = 0;
 };
 

@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/collective/shared/region.h"
 #include "common/kv/format.h"
 
 namespace moestro {
 
 using collective::Call;
+
+static_assert(ZigZagSplit::kStripes == RankShare::kStripes && collective::kMaxRanks <= kMaxRanksOfPrompt);
 
 namespace {
 
@@ -20,14 +24,31 @@ int64_t KvBytes(const ModelSpec& spec, const RankRun& run) {
 
 }  // namespace
 
+RankShare RankRun::share() const {
+  RankShare share;
+  share.rows = rows;
+  share.stripes = split->Stripes(rank);
+  share.end = split->end();
+  share.rank = rank;
+  share.form = form;
+  if (pages != nullptr) share.pages = pages->pages();
+  for (int of = 0; of < ranks(); ++of) {
+    int64_t blocks = 0;
+    for (const IndexRange& stripe : split->Stripes(of)) blocks += BlocksOf(stripe).size();
+    share.part_tokens = std::max(share.part_tokens, blocks * kPageTokens);
+    share.rank_rows.push_back(split->Rows(of));
+  }
+  return share;
+}
+
 int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run) {
   const auto exchange_bytes = experts == ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
-  return kernels.ActivationBytes(run) + KvBytes(spec, run) +
+  return kernels.ActivationBytes(run.share()) + KvBytes(spec, run) +
          exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
 }
 
 absl::Status RankCompute::Begin(const PromptRun&) {
-  MOE_RETURN_IF_ERROR(kernels_.Begin(run_));
+  MOE_RETURN_IF_ERROR(kernels_.Begin(run_.share()));
   MOE_RETURN_IF_ERROR(experts_.Begin(run_));
   MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(spec_, run_), "keys and values of a layer"));
   for (std::unique_ptr<device::Event>* event : {&before_, &projected_, &exchanged_}) {
@@ -54,7 +75,7 @@ absl::Status RankCompute::Logits(absl::FunctionRef<void(int64_t row, std::span<c
   return kernels_.Logits(on_logits);
 }
 
-absl::Status RankCompute::Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+absl::Status RankCompute::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                                  const std::atomic<bool>& stopped) {
   // Kernels that have not begun are skipped when the run has stopped; those that are done are a sign of life.
   const auto launch = [&](device::Kernel kernel) {
@@ -70,32 +91,36 @@ absl::Status RankCompute::Launch(const Step& step, std::span<const StagedModule>
   };
   switch (step.kind) {
     case StepKind::kAttention:
-      return Attention(step, modules[0], stream, stopped, launch);
+      return Attention(modules[0], stream, stopped, launch);
     case StepKind::kRoute:
-      return experts_.Route(step, modules[0], launch);
+      return experts_.Route(modules[0], launch);
     case StepKind::kDispatch:
       return experts_.Dispatch({stream, stopped}, launch);
     case StepKind::kExperts:
-      return experts_.Experts(step, modules, launch);
+      return experts_.Experts(modules, launch);
     case StepKind::kCombine:
       return experts_.Combine({stream, stopped}, launch);
     case StepKind::kEmbed:
+      return launch(kernels_.Embed());
     case StepKind::kDense:
+      return launch(kernels_.Dense(modules[0]));
     case StepKind::kSharedExpert:
+      return launch(kernels_.SharedExpert(modules[0]));
     case StepKind::kHead:
-      break;
+      return launch(kernels_.Head(modules[0]));
   }
-  return launch(kernels_.Plain(step, modules));
+  MOE_CHECK(false);
+  return absl::OkStatus();
 }
 
-absl::Status RankCompute::Attention(const Step& step, const StagedModule& module, device::Stream& stream,
+absl::Status RankCompute::Attention(const StagedModule& module, device::Stream& stream,
                                     const std::atomic<bool>& stopped, LaunchKernel launch) {
   // kv_ is the layer's now: the one before has been attended to.
   MOE_RETURN_IF_ERROR(stream.Record(*before_));
   MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*before_));
-  MOE_RETURN_IF_ERROR(LoadPrefix(step.layer));
+  MOE_RETURN_IF_ERROR(LoadPrefix(module.module->layer));
   MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
-  MOE_RETURN_IF_ERROR(launch(kernels_.ProjectKv(step, module, kv())));
+  MOE_RETURN_IF_ERROR(launch(kernels_.ProjectKv(module, kv())));
   MOE_RETURN_IF_ERROR(stream.Record(*projected_));
   MOE_RETURN_IF_ERROR(exchange_stream_->WaitFor(*projected_));
   MOE_RETURN_IF_ERROR(stream.WaitFor(*exchanged_));
@@ -103,23 +128,23 @@ absl::Status RankCompute::Attention(const Step& step, const StagedModule& module
   const int64_t passes = run_.ranks();
   const int64_t tiles = kernels_.attention_tiles();
   if (tiles > 0) {
-    MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(step, module, 0)));
-    MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(0))));
+    MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(module, 0)));
+    MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, 0, kv(), BlocksAfter(0))));
   }
-  MOE_RETURN_IF_ERROR(StoreRows(step.layer));  // may block until they are projected
+  MOE_RETURN_IF_ERROR(StoreRows(module.module->layer));  // may block until they are projected
   for (int64_t pass = 1; pass < passes; ++pass) {
     MOE_RETURN_IF_ERROR(PassKv(pass, stopped));
-    if (tiles > 0) MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, 0, kv(), BlocksAfter(pass))));
+    if (tiles > 0) MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, 0, kv(), BlocksAfter(pass))));
   }
   MOE_RETURN_IF_ERROR(exchange_stream_->Record(*exchanged_));
   for (int64_t tile = 0; tile < tiles; ++tile) {
     if (tile > 0) {
-      MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(step, module, tile)));
+      MOE_RETURN_IF_ERROR(launch(kernels_.BeginAttention(module, tile)));
       for (int64_t pass = 0; pass < passes; ++pass) {
-        MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(step, module, tile, kv(), BlocksAfter(pass))));
+        MOE_RETURN_IF_ERROR(launch(kernels_.AttendTo(module, tile, kv(), BlocksAfter(pass))));
       }
     }
-    MOE_RETURN_IF_ERROR(launch(kernels_.FinishAttention(step, module, tile)));
+    MOE_RETURN_IF_ERROR(launch(kernels_.FinishAttention(module, tile)));
   }
   return stream.WaitFor(*exchanged_);
 }
@@ -143,7 +168,7 @@ absl::Status RankCompute::StoreRows(int64_t layer) {
   return absl::OkStatus();
 }
 
-absl::Status RankCompute::Store(const Step& step, device::Stream&) {
+absl::Status RankCompute::Store(const LayerStep& step, device::Stream&) {
   const uint8_t* from = stored(step.layer).data();
   for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
     MOE_RETURN_IF_ERROR(run_.pages->Write(step.layer, stripe, from));

@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "common/collective/communicator.h"
+#include "common/engine/prefill_compute.h"
+#include "common/engine/rank_kernels.h"
 #include "common/weights/model_spec.h"
 #include "services/prefill/distributed/expert_exchange.h"
-#include "services/prefill/distributed/rank_kernels.h"
-#include "services/prefill/stream/compute.h"
 
 namespace moestro {
 
 // Device memory that a rank's run takes, weights not counted.
 int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run);
 
-class RankCompute final : public StreamCompute {
+class RankCompute final : public PrefillCompute {
  public:
   // All outlive it.
   RankCompute(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
@@ -36,13 +36,14 @@ class RankCompute final : public StreamCompute {
   // The rank's share of the prompt whose run begins next.
   void SetShare(const RankRun& run) { run_ = run; }
   int64_t ActivationBytes(int64_t) const override { return RankBytes(spec_, kernels_, parallelism_, run_); }
+  absl::Status CheckForm(MlaForm form) const override { return kernels_.CheckForm(form); }
   // REQUIRES: SetShare.
   absl::Status Begin(const PromptRun&) override;
   // Exchanges block the caller until they are done here.
-  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
   // The rank's rows are on the host when the step is done, and go to the pages here.
-  absl::Status Store(const Step& step, device::Stream& stream) override;
+  absl::Status Store(const LayerStep& step, device::Stream& stream) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
   void End() override;
 
@@ -52,8 +53,8 @@ class RankCompute final : public StreamCompute {
   uint16_t* kv() const { return reinterpret_cast<uint16_t*>(kv_.data()); }
   uint8_t* Kv(int64_t position) const { return kv_.data() + position * token_bytes(); }
 
-  absl::Status Attention(const Step& step, const StagedModule& module, device::Stream& stream,
-                         const std::atomic<bool>& stopped, LaunchKernel launch);
+  absl::Status Attention(const StagedModule& module, device::Stream& stream, const std::atomic<bool>& stopped,
+                         LaunchKernel launch);
   // Between the host's copies and kv_, on the exchange stream.
   absl::Status LoadPrefix(int64_t layer);
   absl::Status StoreRows(int64_t layer);

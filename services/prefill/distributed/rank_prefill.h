@@ -11,9 +11,10 @@
 #include "absl/status/statusor.h"
 #include "common/collective/communicator.h"
 #include "common/device/device.h"
+#include "common/engine/rank_kernels.h"
 #include "common/model/binding.h"
-#include "services/prefill/distributed/rank_kernels.h"
-#include "services/prefill/distributed/traffic.h"
+#include "common/roofline/traffic.h"
+#include "services/prefill/distributed/expert_exchange.h"
 #include "services/prefill/stream/memory_plan.h"
 #include "services/prefill/stream/pipeline.h"
 

@@ -3,36 +3,40 @@
 
 #include <vector>
 
+#include "common/engine/rank_kernels.h"
 #include "common/model/binding.h"
-#include "services/prefill/distributed/rank_kernels.h"
 #include "services/prefill/stream/costs.h"
 
 namespace moestro {
 
 class SimRankKernels final : public RankKernels {
  public:
-  // Both outlive it. Experts are taken to be chosen evenly.
-  SimRankKernels(const ModelSpec& spec, const ModelWeights& weights) : spec_(spec), weights_(weights) {}
+  // spec and weights outlive it. Experts are taken to be chosen evenly. activations: StepLoad's.
+  SimRankKernels(const ModelSpec& spec, const ModelWeights& weights, DType activations)
+      : spec_(spec), weights_(weights), activations_(activations) {}
 
-  int64_t ActivationBytes(const RankRun& run) const override;
-  absl::Status Begin(const RankRun& run) override;
+  int64_t ActivationBytes(const RankShare& share) const override;
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status Begin(const RankShare& share) override;
   void End() override {}
-  device::Kernel Plain(const Step& step, std::span<const StagedModule> modules) override;
+  device::Kernel Embed() override;
+  device::Kernel Dense(const StagedModule& dense) override;
+  device::Kernel SharedExpert(const StagedModule& router) override;
+  device::Kernel Head(const StagedModule& slice) override;
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
     return absl::OkStatus();
   }
 
-  device::Kernel ProjectKv(const Step& step, const StagedModule& attention, uint16_t* kv) override;
-  int64_t attention_tiles() const override { return run_.own_rows() > 0 ? 1 : 0; }
-  device::Kernel BeginAttention(const Step& step, const StagedModule& attention, int64_t tile) override;
-  device::Kernel AttendTo(const Step& step, const StagedModule& attention, int64_t tile, const uint16_t* kv,
+  device::Kernel ProjectKv(const StagedModule& attention, uint16_t* kv) override;
+  int64_t attention_tiles() const override { return share_.own_rows() > 0 ? 1 : 0; }
+  device::Kernel BeginAttention(const StagedModule& attention, int64_t tile) override;
+  device::Kernel AttendTo(const StagedModule& attention, int64_t tile, const uint16_t* kv,
                           std::vector<IndexRange> blocks) override;
-  device::Kernel FinishAttention(const Step& step, const StagedModule& attention, int64_t tile) override;
+  device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
-  device::Kernel Route(const Step& step, const StagedModule& router, uint16_t* x, ExpertChoice* choices) override;
+  device::Kernel Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) override;
   device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
-  device::Kernel Experts(const Step& step, std::span<const StagedModule> experts, const uint16_t* x,
-                         float* sums) override;
+  device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
   device::Kernel AddUp(std::vector<const float*> parts) override;
 
   device::Kernel CountPairs(const ExpertChoice* choices) override;
@@ -44,11 +48,14 @@ class SimRankKernels final : public RankKernels {
 
  private:
   PairLists ExpectedPairs() const;
-  device::KernelCost Cost(const Step& step, std::span<const StagedModule> modules) const;
+  device::KernelCost Cost(StepKind kind, std::span<const StagedModule> modules) const;
+  // A step that is one kernel.
+  device::Kernel Whole(StepKind kind, std::span<const StagedModule> modules) const;
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
-  RankRun run_;
+  const DType activations_;
+  RankShare share_;
   StepLoad load_;  // of the run's steps
 };
 

@@ -8,6 +8,7 @@
 #include "common/collective/shared/region.h"
 #include "common/collective/sim/sim_communicator.h"
 #include "common/device/sim/sim_device.h"
+#include "common/roofline/shapes.h"
 #include "services/prefill/distributed/distributed_prefill.h"
 #include "services/prefill/distributed/sim_rank_kernels.h"
 
@@ -55,9 +56,16 @@ double CopyRate(const device::HardwareSpec& hardware, const ModelSpec& spec, con
 
 }  // namespace
 
+RankShares ShareOut(int64_t tokens, int ranks) {
+  const ZigZagSplit split(0, tokens, ranks);
+  RankShares shares{.rows = {}, .imbalance = split.Imbalance()};
+  for (int rank = 0; rank < ranks; ++rank) shares.rows.push_back(split.Rows(rank));
+  return shares;
+}
+
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const ModelSpec& spec, DType linear,
                                              MlaForm form, int64_t tokens, const MemoryLimits& limits, int ranks,
-                                             ExpertParallelism experts) {
+                                             ExpertParallelism experts, DType activations) {
   const ModelWeights weights = ShapesOnly(spec, linear);
   device::HardwareSpec shared = hardware;
   shared.copy_bytes_per_second = CopyRate(hardware, spec, weights, form, tokens, ranks, experts);
@@ -67,7 +75,7 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
   std::vector<RankSetup> setups;
   for (int rank = 0; rank < ranks; ++rank) {
     pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
-    kernels.push_back(std::make_unique<SimRankKernels>(spec, weights));
+    kernels.push_back(std::make_unique<SimRankKernels>(spec, weights, activations));
     setups.push_back({pointers.back(), kernels.back().get()});
   }
   DistributedPrefill prefill(spec, weights, setups,

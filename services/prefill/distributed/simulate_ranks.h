@@ -18,9 +18,17 @@ struct SimulatedRanks {
   double imbalance = 0;           // of attention: ZigZagSplit::Imbalance
 };
 
+// How a prompt of `tokens` new tokens is shared out.
+struct RankShares {
+  std::vector<int64_t> rows;  // by rank
+  double imbalance = 0;       // of attention: ZigZagSplit::Imbalance
+};
+RankShares ShareOut(int64_t tokens, int ranks);
+
 // A prompt of `tokens` new tokens, nothing of it cached, on `ranks` devices that are such as `hardware` says.
+// activations: StepLoad's.
 absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const ModelSpec& spec, DType linear,
                                              MlaForm form, int64_t tokens, const MemoryLimits& limits, int ranks,
-                                             ExpertParallelism experts);
+                                             ExpertParallelism experts, DType activations = DType::kBF16);
 
 }  // namespace moestro

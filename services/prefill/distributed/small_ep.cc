@@ -29,10 +29,9 @@ class SmallEp final : public ExpertExchange {
     for (device::Memory* memory : {&x_, &choices_, &sums_, &parts_}) *memory = device::Memory();
   }
 
-  absl::Status Route(const Step& step, const StagedModule& router, LaunchKernel launch) override {
+  absl::Status Route(const StagedModule& router, LaunchKernel launch) override {
     const int64_t first = run_.split->FirstRow(run_.rank);
-    return launch(
-        kernels_.Route(step, router, x() + first * spec_.hidden_size, choices() + first * spec_.experts_per_token));
+    return launch(kernels_.Route(router, x() + first * spec_.hidden_size, choices() + first * spec_.experts_per_token));
   }
 
   absl::Status Dispatch(const Call& call, LaunchKernel launch) override {
@@ -43,8 +42,8 @@ class SmallEp final : public ExpertExchange {
                                 spec_.experts_per_token, {sums(), static_cast<size_t>(rows * spec_.hidden_size)}));
   }
 
-  absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) override {
-    return launch(kernels_.Experts(step, experts, x(), sums()));
+  absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) override {
+    return launch(kernels_.Experts(experts, x(), sums()));
   }
 
   absl::Status Combine(const Call& call, LaunchKernel launch) override {

@@ -51,8 +51,8 @@ class StandardEp final : public ExpertExchange {
     for (Growing* memory : {&sent_x_, &sent_ids_, &returned_, &received_x_, &received_ids_, &sums_}) memory->Free();
   }
 
-  absl::Status Route(const Step& step, const StagedModule& router, LaunchKernel launch) override {
-    MOE_RETURN_IF_ERROR(launch(kernels_.Route(step, router, reinterpret_cast<uint16_t*>(x_.data()), choices())));
+  absl::Status Route(const StagedModule& router, LaunchKernel launch) override {
+    MOE_RETURN_IF_ERROR(launch(kernels_.Route(router, reinterpret_cast<uint16_t*>(x_.data()), choices())));
     return launch(kernels_.CountPairs(choices()));
   }
 
@@ -78,8 +78,8 @@ class StandardEp final : public ExpertExchange {
                                      {sums(), static_cast<size_t>(in * spec_.hidden_size)}));
   }
 
-  absl::Status Experts(const Step& step, std::span<const StagedModule> experts, LaunchKernel launch) override {
-    return launch(kernels_.Experts(step, experts, reinterpret_cast<const uint16_t*>(received_x_.data()), sums()));
+  absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) override {
+    return launch(kernels_.Experts(experts, reinterpret_cast<const uint16_t*>(received_x_.data()), sums()));
   }
 
   absl::Status Combine(const Call& call, LaunchKernel launch) override {

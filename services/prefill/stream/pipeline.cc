@@ -1,6 +1,7 @@
 #include "services/prefill/stream/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -8,6 +9,7 @@
 
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
+#include "common/device/staging.h"
 #include "services/prefill/stream/signals.h"
 
 namespace moestro {
@@ -39,7 +41,7 @@ absl::Status MakeEvents(Device& device, int64_t count, std::vector<EventPair>* e
 
 class Pipeline {
  public:
-  Pipeline(Device& device, const Schedule& schedule, StreamCompute& compute, PipelineReport& report)
+  Pipeline(Device& device, const Schedule& schedule, PrefillCompute& compute, PipelineReport& report)
       : device_(device),
         schedule_(schedule),
         compute_(compute),
@@ -53,7 +55,7 @@ class Pipeline {
     const int64_t stagings = std::min(schedule_.staging_window, std::ssize(schedule_.stagings));
     MOE_RETURN_IF_ERROR(MakeEvents(device_, stagings, &staging_events_));
     MOE_RETURN_IF_ERROR(MakeEvents(device_, kStepWindow, &step_events_));
-    MOE_ASSIGN_OR_RETURN(load_stream_, device_.NewStream("load"));
+    MOE_ASSIGN_OR_RETURN(load_stream_, device::StagedStream::Create(device_, "load"));
     MOE_ASSIGN_OR_RETURN(compute_stream_, device_.NewStream("compute"));
     MOE_ASSIGN_OR_RETURN(unload_stream_, device_.NewStream("unload"));
     return absl::OkStatus();
@@ -69,11 +71,13 @@ class Pipeline {
     loader.join();
     unloader.join();
     // What is still on a stream after a failure uses memory that is about to go.
-    for (Stream* stream : {load_stream_.get(), compute_stream_.get(), unload_stream_.get()}) {
+    for (Stream* stream : std::array<Stream*, 3>{load_stream_.get(), compute_stream_.get(), unload_stream_.get()}) {
       if (const absl::Status drained = stream->Synchronize(); !drained.ok()) signals_.Fail(drained);
     }
     StreamCounters& counters = report_.counters;
     counters.runs = 1;
+    counters.staged_bytes = load_stream_->staged_bytes();
+    counters.pageable_bytes = load_stream_->pageable_bytes();
     counters.passes = schedule_.steps.empty() ? 0 : schedule_.steps.back().pass + 1;
     counters.wall_seconds = device_.Now() - report_.begin;
     counters.ring_slots = schedule_.ring_slots;
@@ -227,7 +231,7 @@ class Pipeline {
 
   Device& device_;
   const Schedule& schedule_;
-  StreamCompute& compute_;
+  PrefillCompute& compute_;
   PipelineReport& report_;
   RunSignals signals_;
 
@@ -241,14 +245,14 @@ class Pipeline {
   double slot_wait_seconds_ = 0;    // the loader's
 
   // Last, so that they end before what their work uses.
-  std::unique_ptr<Stream> load_stream_;
+  std::unique_ptr<device::StagedStream> load_stream_;
   std::unique_ptr<Stream> compute_stream_;
   std::unique_ptr<Stream> unload_stream_;
 };
 
 }  // namespace
 
-absl::Status RunPipeline(Device& device, const Schedule& schedule, StreamCompute& compute,
+absl::Status RunPipeline(Device& device, const Schedule& schedule, PrefillCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report) {
   Pipeline pipeline(device, schedule, compute, *report);

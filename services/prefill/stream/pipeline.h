@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/device/device.h"
-#include "services/prefill/stream/compute.h"
+#include "common/engine/prefill_compute.h"
 #include "services/prefill/stream/schedule.h"
 #include "services/prefill/stream/timeline.h"
 
@@ -26,7 +26,7 @@ struct PipelineReport {
 // `interrupted` is asked before every step and every few milliseconds, on_released called for every step that is done,
 // in order; both by the calling thread. Returns the first failure of any thread or stream; then, too, all threads have
 // ended, nothing is on a stream, and all memory is back. `compute` has begun its run.
-absl::Status RunPipeline(device::Device& device, const Schedule& schedule, StreamCompute& compute,
+absl::Status RunPipeline(device::Device& device, const Schedule& schedule, PrefillCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report);
 

@@ -18,11 +18,15 @@ namespace moestro {
 struct StreamEvents {
   std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
   std::function<void(IndexRange rows)> on_pass = {};  // all layers are, and the KV of these rows is in host memory
+  std::function<void()> on_step = {};                 // a module has been computed: the run goes on
 };
 
 class PromptPrefill {  // one run at a time
  public:
   virtual ~PromptPrefill() = default;
+
+  // The form in which prompts are computed that may have any: this one, or where the kernels do not have it the other.
+  virtual MlaForm FormFor(MlaForm wanted) const = 0;
 
   // OK if a prompt whose new rows stand at these positions can be run now. RESOURCE_EXHAUSTED if the devices are too
   // small for it, UNAVAILABLE if there is none at the moment.
@@ -31,7 +35,7 @@ class PromptPrefill {  // one run at a time
   // The rows' KV and logits, as Engine::Forward computes them in one call; several devices round differently, and after
   // a failure may begin again. All callbacks come from the calling thread. Errors: CheckFits', `interrupted`'s (within
   // about a layer), and what fails on the way; then, too, nothing of the run uses rows or pages any more. At most
-  // kLogitRows rows want logits, all in the last pass.
+  // kLogitRows rows want logits, all in the last pass. UNIMPLEMENTED if the kernels do not have the form.
   virtual absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                            absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                            absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;

@@ -39,7 +39,7 @@ class Scheduler {
 
  private:
   void AddPass(int64_t pass) {
-    AddStep({.kind = StepKind::kEmbed, .pass = pass});
+    AddStep({{StepKind::kEmbed, pass, 0}});
     int64_t router = -1;
     for (size_t m = 0; m < modules_.size(); ++m) {
       const Module& module = modules_[m];
@@ -53,8 +53,8 @@ class Scheduler {
           break;
         case ModuleKind::kRouter:
           router = Stage(module);
-          AddStep({.kind = StepKind::kRoute, .pass = pass, .layer = module.layer, .uses = {router, router + 1}});
-          if (options_.exchanges) AddStep({.kind = StepKind::kDispatch, .pass = pass, .layer = module.layer});
+          AddStep({{StepKind::kRoute, pass, module.layer}, {router, router + 1}});
+          if (options_.exchanges) AddStep({{StepKind::kDispatch, pass, module.layer}});
           if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
         case ModuleKind::kExpert: {
@@ -86,30 +86,20 @@ class Scheduler {
 
   void AddDense(StepKind kind, int64_t pass, const Module& module, bool ends_layer) {
     const int64_t i = Stage(module);
-    AddStep({.kind = kind,
-             .pass = pass,
-             .layer = module.layer,
-             .uses = {i, i + 1},
-             .releases = {i, i + 1},
-             .ends_layer = ends_layer});
+    AddStep({{kind, pass, module.layer}, {i, i + 1}, {i, i + 1}, ends_layer});
   }
 
   // The experts staged since the last launch, of the layer's `staged` ones.
   void AddExperts(int64_t pass, int64_t layer, int64_t staged) {
     const int64_t end = std::ssize(schedule_.stagings);
     const IndexRange experts{end - 1 - (staged - 1) % together_, end};
-    AddStep({.kind = StepKind::kExperts, .pass = pass, .layer = layer, .uses = experts, .releases = experts});
+    AddStep({{StepKind::kExperts, pass, layer}, experts, experts});
   }
 
   // After all experts of the layer.
   void AddSharedExpert(int64_t pass, int64_t layer, int64_t router) {
-    if (options_.exchanges) AddStep({.kind = StepKind::kCombine, .pass = pass, .layer = layer});
-    AddStep({.kind = StepKind::kSharedExpert,
-             .pass = pass,
-             .layer = layer,
-             .uses = {router, router + 1},
-             .releases = {router, router + 1},
-             .ends_layer = true});
+    if (options_.exchanges) AddStep({{StepKind::kCombine, pass, layer}});
+    AddStep({{StepKind::kSharedExpert, pass, layer}, {router, router + 1}, {router, router + 1}, true});
   }
 
   // Expert n of the run takes slot n mod slots when expert n - slots has been released.
@@ -200,30 +190,6 @@ class Scheduler {
 };
 
 }  // namespace
-
-const char* StepName(StepKind kind) {
-  switch (kind) {
-    case StepKind::kEmbed:
-      return "embed";
-    case StepKind::kAttention:
-      return "attention";
-    case StepKind::kDense:
-      return "dense";
-    case StepKind::kRoute:
-      return "route";
-    case StepKind::kDispatch:
-      return "dispatch";
-    case StepKind::kExperts:
-      return "experts";
-    case StepKind::kCombine:
-      return "combine";
-    case StepKind::kSharedExpert:
-      return "shared expert";
-    case StepKind::kHead:
-      return "head";
-  }
-  return "";
-}
 
 int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together) {
   return std::clamp<int64_t>(ring_slots / 4, 1, max_experts_together);

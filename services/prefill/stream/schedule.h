@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/math.h"
-#include "services/prefill/stream/modules.h"
+#include "common/engine/prefill_compute.h"
 
 namespace moestro {
 
@@ -20,25 +20,15 @@ struct Staging {
   int64_t released_by = -1;  // the step after which the memory is free
 };
 
-// kDispatch and kCombine are exchanges with other ranks, around a layer's experts (../distributed).
-enum class StepKind { kEmbed, kAttention, kDense, kRoute, kDispatch, kExperts, kCombine, kSharedExpert, kHead };
-const char* StepName(StepKind kind);
-
-// What is launched on the device as one.
-struct Step {
-  StepKind kind = StepKind::kEmbed;
-  int64_t pass = 0;
-  int64_t layer = 0;
+// What is launched on the device as one, and when.
+struct Step : LayerStep {
   IndexRange uses = {};      // stagings whose weights it reads
-  int64_t staged = 0;        // stagings that must be complete: all below this index
   IndexRange releases = {};  // stagings whose memory is free when it is done
-  int64_t after_step = -1;   // must have been released before it is launched: what it overwrites or reads; -1: nothing
   bool ends_layer = false;
   bool ends_pass = false;
+  int64_t staged = 0;       // stagings that must be complete: all below this index
+  int64_t after_step = -1;  // must have been released before it is launched: what it overwrites or reads; -1: nothing
 };
-
-// Experts that one launch computes at most: more gain nothing.
-inline constexpr int64_t kMaxExpertsTogether = 16;
 
 struct ScheduleOptions {
   int64_t passes = 1;
@@ -56,10 +46,6 @@ struct Schedule {
   int64_t dense_bytes = 0;
   int64_t staging_window = 0;  // stagings i and i + staging_window are never in memory together: they may share events
 };
-
-// Layers whose KV may be on the device at once: one is computed while the other's is on its way to the host. The n-th
-// attention step of a run has buffer n mod kKvBuffers.
-inline constexpr int64_t kKvBuffers = 2;
 
 // Experts that are computed by one launch: enough to be worth one, and few enough that with as many again being loaded
 // and as many waiting the ring is not full.

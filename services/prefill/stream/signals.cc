@@ -13,7 +13,7 @@ RunSignals::RunSignals(device::Device& device, int64_t stagings, int64_t steps) 
 
 void RunSignals::Add(Counter counter) {
   const double now = device_.Now();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   seconds_[counter][counts_[counter]++] = now;
   changed_.notify_all();
 }
@@ -25,8 +25,8 @@ absl::Status RunSignals::WaitFor(Counter counter, int64_t index) {
 absl::Status RunSignals::WaitFor(Counter counter, int64_t index, Poll poll) {
   double seconds = 0;
   {
-    std::unique_lock lock(mutex_);
-    const auto over = [&] { return !status_.ok() || counts_[counter] > index; };
+    MutexLock lock(mutex_);
+    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !status_.ok() || counts_[counter] > index; };
     while (!changed_.wait_for(lock, kPoll, over)) {
       lock.unlock();
       if (const absl::Status status = poll(); !status.ok()) Fail(status);
@@ -40,20 +40,20 @@ absl::Status RunSignals::WaitFor(Counter counter, int64_t index, Poll poll) {
 }
 
 int64_t RunSignals::count(Counter counter) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return counts_[counter];
 }
 
 void RunSignals::Fail(const absl::Status& status) {
   MOE_CHECK(!status.ok());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (status_.ok()) status_ = status;
   stopped_ = true;
   changed_.notify_all();
 }
 
 absl::Status RunSignals::status() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return status_;
 }
 

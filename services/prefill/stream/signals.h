@@ -10,13 +10,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
 #include "common/device/device.h"
 
 namespace moestro {
@@ -46,11 +45,11 @@ class RunSignals {  // thread-safe
   static constexpr std::chrono::milliseconds kPoll{10};
 
   device::Device& device_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t counts_[kCounters] = {};          // guarded by mutex_
-  std::vector<double> seconds_[kCounters];  // guarded by mutex_; of each count
-  absl::Status status_;                     // guarded by mutex_
+  mutable Mutex mutex_;
+  Condition changed_;
+  int64_t counts_[kCounters] ABSL_GUARDED_BY(mutex_) = {};
+  std::vector<double> seconds_[kCounters] ABSL_GUARDED_BY(mutex_);  // of each count
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stopped_ = false;
 };
 

@@ -15,7 +15,7 @@ constexpr int64_t kHeadSlices = 4;
 }  // namespace
 
 StreamPrefill::StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights,
-                             StreamCompute& compute, const MemoryLimits& limits)
+                             PrefillCompute& compute, const MemoryLimits& limits)
     : device_(device), spec_(spec), weights_(weights), compute_(compute), limits_(limits) {}
 
 const std::vector<Module>& StreamPrefill::ModulesOf(MlaForm form) {
@@ -64,6 +64,7 @@ absl::Status StreamPrefill::RunPasses(const PromptRun& run, const Schedule& sche
                                       absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const auto on_released = [&](const Step& step) {
+    if (events.on_step) events.on_step();
     if (step.ends_layer && events.on_layer) events.on_layer(run.PassRows(step.pass), step.layer);
     if (step.ends_pass && events.on_pass) events.on_pass(run.PassRows(step.pass));
   };

@@ -12,8 +12,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/engine/prefill_compute.h"
 #include "common/model/binding.h"
-#include "services/prefill/stream/compute.h"
 #include "services/prefill/stream/memory_plan.h"
 #include "services/prefill/stream/pipeline.h"
 #include "services/prefill/stream/prompt_prefill.h"
@@ -23,12 +23,16 @@ namespace moestro {
 class StreamPrefill final : public PromptPrefill {
  public:
   // All outlive it. `weights` point into host memory that stays. limits.device_bytes 0: what the device has.
-  StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights, StreamCompute& compute,
+  StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights, PrefillCompute& compute,
                 const MemoryLimits& limits);
 
   // How a prompt of so many rows would be run. RESOURCE_EXHAUSTED if the device is too small for it.
   absl::StatusOr<MemoryPlan> Plan(int64_t rows, MlaForm form);
 
+  MlaForm FormFor(MlaForm wanted) const override {
+    if (compute_.CheckForm(wanted).ok()) return wanted;
+    return wanted == MlaForm::kAbsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
+  }
   absl::Status CheckFits(IndexRange positions, MlaForm form) override { return Plan(positions.size(), form).status(); }
   // On a host device with the bits of Engine::Forward. After an error, too, the device's memory is free again.
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
@@ -54,7 +58,7 @@ class StreamPrefill final : public PromptPrefill {
   device::Device& device_;
   const ModelSpec& spec_;
   const ModelWeights& weights_;
-  StreamCompute& compute_;
+  PrefillCompute& compute_;
   const MemoryLimits limits_;
   std::map<MlaForm, std::vector<Module>> modules_;  // filled when first needed
   StreamCounters counters_;

@@ -62,6 +62,8 @@ void StreamCounters::Add(const StreamCounters& run) {
   runs += run.runs;
   passes += run.passes;
   streamed_bytes += run.streamed_bytes;
+  staged_bytes += run.staged_bytes;
+  pageable_bytes += run.pageable_bytes;
   load_seconds += run.load_seconds;
   slot_wait_seconds += run.slot_wait_seconds;
   compute_seconds += run.compute_seconds;

@@ -45,6 +45,8 @@ struct StreamCounters {
   int64_t runs = 0;
   int64_t passes = 0;
   int64_t streamed_bytes = 0;
+  int64_t staged_bytes = 0;      // of these, from memory that was not registered (yet), through pinned buffers
+  int64_t pageable_bytes = 0;    // and where these could not be pinned either
   double load_seconds = 0;       // the load stream copied
   double slot_wait_seconds = 0;  // the loader waited for memory to be released
   double compute_seconds = 0;    // the compute stream worked

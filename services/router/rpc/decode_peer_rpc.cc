@@ -2,11 +2,9 @@
 #include <grpcpp/server_context.h>
 
 #include <memory>
-#include <utility>
 
-#include "services/router/rpc/convert.h"
-#include "services/router/rpc/decode_peer.h"
-#include "services/router/rpc/peer_status.h"
+#include "common/rpc/convert.h"
+#include "services/router/rpc/peer_calls.h"
 
 namespace moestro {
 namespace {
@@ -15,28 +13,31 @@ constexpr char kPeer[] = "decode";
 
 class RpcDecodeSession final : public DecodeSession {
  public:
-  explicit RpcDecodeSession(std::unique_ptr<grpc::ClientContext> context, v1::Decode::Stub& stub)
-      : context_(std::move(context)), stream_(stub.Session(context_.get())) {}
+  RpcDecodeSession(v1::DecodeService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& client)
+      : call_(calls, client), stream_(stub.Session(call_.context())) {}
 
   ~RpcDecodeSession() override {
     if (finished_) return;
-    context_->TryCancel();
+    call_.context()->TryCancel();
     stream_->Finish();
   }
 
-  absl::StatusOr<Reservation> Reserve(const ReserveRequest& wanted) override {
+  absl::StatusOr<KvLease> Reserve(const ReserveRequest& wanted) override {
     v1::SessionRequest request;
     v1::SessionRequest::Reserve& proto = *request.mutable_reserve();
     proto.set_request_id(wanted.request_id);
     proto.mutable_token_ids()->Add(wanted.tokens.begin(), wanted.tokens.end());
     proto.set_max_tokens(wanted.max_tokens);
     proto.set_arrival(wanted.arrival);
+    proto.set_cache_scope(wanted.cache_scope);
     proto.set_ignore_cache(wanted.ignore_cache);
     proto.set_fingerprint(wanted.fingerprint);
-    v1::SessionReply reply;
+    v1::SessionResponse reply;
     if (!stream_->Write(request) || !stream_->Read(&reply)) return Finish();
     if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is no reservation");
-    return Reservation{.lease = FromProto(reply.reserved().lease()), .cached_tokens = reply.reserved().cached_tokens()};
+    KvLease lease = FromProto(reply.reserved().lease());
+    lease.cached_tokens = reply.reserved().cached_tokens();
+    return lease;
   }
 
   absl::Status Start(const DecodeStart& start) override {
@@ -62,7 +63,7 @@ class RpcDecodeSession final : public DecodeSession {
   }
 
   absl::StatusOr<DecodeEvent> Next() override {
-    v1::SessionReply reply;
+    v1::SessionResponse reply;
     if (!stream_->Read(&reply)) return Finish();
     if (reply.has_token()) return FromProto(reply.token());
     if (reply.has_progress()) return FromProto(reply.progress());
@@ -76,7 +77,7 @@ class RpcDecodeSession final : public DecodeSession {
 
   absl::Status GiveUp() override {
     stream_->WritesDone();
-    v1::SessionReply reply;
+    v1::SessionResponse reply;
     while (stream_->Read(&reply)) {
     }
     return Finish();
@@ -87,18 +88,34 @@ class RpcDecodeSession final : public DecodeSession {
   absl::Status Finish() {
     finished_ = true;
     const grpc::Status status = stream_->Finish();
-    return status.ok() ? EndedEarly(kPeer) : PeerStatus(status, kPeer);
+    return status.ok() ? EndedEarly(kPeer) : call_.Result(status, kPeer);
   }
 
-  const std::unique_ptr<grpc::ClientContext> context_;
-  const std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionReply>> stream_;
+  OpenCalls::Call call_;
+  const std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
   bool finished_ = false;
+};
+
+class RpcDecodePeer final : public DecodePeer {
+ public:
+  RpcDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& call)
+      : stub_(stub), calls_(calls), call_(call) {}
+
+  std::unique_ptr<DecodeSession> OpenSession() override {
+    return std::make_unique<RpcDecodeSession>(stub_, calls_, call_);
+  }
+
+ private:
+  v1::DecodeService::Stub& stub_;
+  OpenCalls& calls_;
+  const grpc::ServerContext& call_;
 };
 
 }  // namespace
 
-std::unique_ptr<DecodeSession> RpcDecodePeer::OpenSession() {
-  return std::make_unique<RpcDecodeSession>(grpc::ClientContext::FromServerContext(call_), stub_);
+std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls,
+                                          const grpc::ServerContext& call) {
+  return std::make_unique<RpcDecodePeer>(stub, calls, call);
 }
 
 }  // namespace moestro

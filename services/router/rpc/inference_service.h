@@ -3,9 +3,11 @@
 
 #include <memory>
 
-#include "services/router/request_runner.h"
+#include "common/rpc/server.h"
+#include "services/router/request/request_runner.h"
 #include "services/router/rpc/peer_channels.h"
-#include "services/router/served_model.h"
+#include "services/router/rpc/slow_clients.h"
+#include "services/router/text/served_model.h"
 
 namespace grpc {
 class Service;
@@ -14,10 +16,14 @@ class Service;
 namespace moestro {
 
 // As health checks and reflection know it.
-inline constexpr char kInferenceServiceName[] = "moestro.v1.Inference";
+inline constexpr char kInferenceServiceName[] = "moestro.v1.InferenceService";
+
+// Of a server that clients reach, whatever the model: a message holds a text of a million tokens, and the memory four
+// of such messages.
+inline constexpr RpcLimits kRequestLimits = {.message_bytes = 16 << 20, .memory_bytes = 64 << 20};
 
 // All must outlive the service.
-std::shared_ptr<grpc::Service> MakeInferenceService(RequestRunner& runner, const ModelBoard& board,
-                                                    PeerChannels& peers);
+std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, RequestRunner& runner,
+                                                    const ModelBoard& board, PeerChannels& peers, SlowClients& clients);
 
 }  // namespace moestro

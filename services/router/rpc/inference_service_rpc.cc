@@ -1,34 +1,44 @@
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/rpc/call_context.h"
-#include "common/rpc/status.h"
+#include "common/rpc/convert.h"
+#include "common/rpc/handler.h"
 #include "moestro/v1/inference.grpc.pb.h"
-#include "services/router/rpc/convert.h"
+#include "services/router/rpc/bounded_request.h"
 #include "services/router/rpc/inference_service.h"
 #include "services/router/rpc/queued_writer.h"
 
 namespace moestro {
 namespace {
 
-ChatMessages FromProto(const v1::Chat& chat) {
+// These take the texts out of the message instead of copying them.
+ChatMessages TakeChat(v1::Chat& chat) {
   ChatMessages messages;
-  for (const v1::ChatMessage& message : chat.messages()) {
-    messages.push_back({.role = message.role(), .content = message.content()});
+  messages.reserve(static_cast<size_t>(chat.messages_size()));
+  for (v1::ChatMessage& message : *chat.mutable_messages()) {
+    messages.push_back({.role = std::move(*message.mutable_role()), .content = std::move(*message.mutable_content())});
   }
   return messages;
 }
 
+PlainText TakeText(std::string& text) { return {std::move(text)}; }
+
 TokenList FromProto(const v1::TokenIds& ids) { return {ids.ids().begin(), ids.ids().end()}; }
 
-GenerateInput FromProto(const v1::GenerateRequest& request) {
+absl::StatusOr<GenerateInput> ReadGenerate(grpc::ByteBuffer bytes, const ServedModel& model) {
+  MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::GenerateRequest>(std::move(bytes), model));
   GenerateInput input;
-  if (request.has_prompt()) input.prompt = PlainText{request.prompt()};
+  if (request.has_prompt()) input.prompt = TakeText(*request.mutable_prompt());
   if (request.has_token_ids()) input.prompt = FromProto(request.token_ids());
-  if (request.has_chat()) input.prompt = FromProto(request.chat());
+  if (request.has_chat()) input.prompt = TakeChat(*request.mutable_chat());
   input.max_tokens = request.max_tokens();
   if (request.has_temperature()) input.temperature = request.temperature();
   if (request.has_top_p()) input.top_p = request.top_p();
@@ -36,49 +46,84 @@ GenerateInput FromProto(const v1::GenerateRequest& request) {
   if (request.has_seed()) input.seed = request.seed();
   input.stop_ids.assign(request.stop_ids().begin(), request.stop_ids().end());
   input.ignore_eos = request.ignore_eos();
+  input.cache_scope = request.cache_scope();
   return input;
 }
 
-ScoreInput FromProto(const v1::ScoreRequest& request) {
+absl::StatusOr<ScoreInput> ReadScore(grpc::ByteBuffer bytes, const ServedModel& model) {
+  MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::ScoreRequest>(std::move(bytes), model));
   ScoreInput input{.text = {}, .top = request.top()};
-  if (request.has_text()) input.text = PlainText{request.text()};
+  if (request.has_text()) input.text = TakeText(*request.mutable_text());
   if (request.has_token_ids()) input.text = FromProto(request.token_ids());
   return input;
 }
 
-template <typename Reply>
-absl::Status Send(grpc::ServerWriter<Reply>& writer, const Reply& reply) {
-  return writer.Write(reply) ? absl::OkStatus() : absl::CancelledError("the client went away");
+absl::StatusOr<TokenizeInput> ReadTokenize(grpc::ByteBuffer bytes, const ServedModel& model) {
+  MOE_ASSIGN_OR_RETURN(auto request, ParseBounded<v1::TokenizeRequest>(std::move(bytes), model));
+  TokenizeInput input{.text = {}, .plain = request.no_special_tokens()};
+  if (request.has_chat()) {
+    input.text = TakeChat(*request.mutable_chat());
+  } else {
+    input.text = TakeText(*request.mutable_text());
+  }
+  return input;
 }
+
+absl::StatusOr<DetokenizeInput> ReadDetokenize(grpc::ByteBuffer bytes, const ServedModel& model) {
+  MOE_ASSIGN_OR_RETURN(const auto request, ParseBounded<v1::DetokenizeRequest>(std::move(bytes), model));
+  return DetokenizeInput{.ids = {request.ids().begin(), request.ids().end()},
+                         .keep_special_tokens = request.keep_special_tokens()};
+}
+
+// A TokenizeResponse as it goes over the wire: no message with a string for every id is made.
+grpc::ByteBuffer WriteTokens(const std::vector<int32_t>& ids, const ModelText& text) {
+  v1::TokenizeResponse head;
+  head.mutable_ids()->Add(ids.begin(), ids.end());
+  std::string wire = head.SerializeAsString();
+  {
+    google::protobuf::io::StringOutputStream stream(&wire);  // appends
+    google::protobuf::io::CodedOutputStream out(&stream);
+    for (const int32_t id : ids) {
+      google::protobuf::internal::WireFormatLite::WriteString(v1::TokenizeResponse::kPiecesFieldNumber, text.Piece(id),
+                                                              &out);
+    }
+  }
+  const grpc::Slice slice(wire);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// Whoever computes the replies serves others too, and does not wait for a client to read its own.
+template <typename Reply>
+using Replies = QueuedWriter<Reply, grpc::ServerWriter<Reply>>;
 
 class RpcGenerateReplies final : public GenerateReplies {
  public:
-  explicit RpcGenerateReplies(grpc::ServerWriter<v1::GenerateReply>& writer) : writer_(writer) {}
+  explicit RpcGenerateReplies(Replies<v1::GenerateResponse>& replies) : replies_(replies) {}
 
   absl::Status Started(const std::string& request_id, uint32_t prompt_tokens, const AdmissionNotice& notice) override {
-    v1::GenerateReply reply;
-    v1::GenerateReply::Started& started = *reply.mutable_started();
+    v1::GenerateResponse reply;
+    v1::GenerateResponse::Started& started = *reply.mutable_started();
     started.set_request_id(request_id);
     started.set_prompt_tokens(prompt_tokens);
     started.set_cached_tokens(notice.cached_tokens);
     started.set_path(ToProto(notice.path));
     started.set_path_reason(notice.path_reason);
-    return Send(writer_, reply);
+    return replies_.Push(std::move(reply));
   }
   absl::Status Prefill(const PrefillProgress& progress) override {
-    v1::GenerateReply reply;
+    v1::GenerateResponse reply;
     *reply.mutable_prefill() = ToProto(progress);
-    return Send(writer_, reply);
+    return replies_.Push(std::move(reply));
   }
-  absl::Status Tokens(const std::vector<GeneratedToken>& tokens, const std::string& text) override {
-    v1::GenerateReply reply;
+  absl::Status Tokens(const std::vector<Token>& tokens, const std::string& text) override {
+    v1::GenerateResponse reply;
     reply.mutable_tokens()->set_text(text);
-    for (const GeneratedToken& token : tokens) *reply.mutable_tokens()->add_tokens() = ToProto(token);
-    return Send(writer_, reply);
+    for (const Token& token : tokens) *reply.mutable_tokens()->add_tokens() = ToProto(token);
+    return replies_.Push(std::move(reply));
   }
   absl::Status Finished(const RequestSummary& summary) override {
-    v1::GenerateReply reply;
-    v1::GenerateReply::Finished& finished = *reply.mutable_finished();
+    v1::GenerateResponse reply;
+    v1::GenerateResponse::Finished& finished = *reply.mutable_finished();
     finished.set_reason(ToProto(summary.reason));
     finished.mutable_usage()->set_prompt_tokens(summary.prompt_tokens);
     finished.mutable_usage()->set_completion_tokens(summary.completion_tokens);
@@ -89,81 +134,113 @@ class RpcGenerateReplies final : public GenerateReplies {
     finished.set_resumed(summary.resumed);
     finished.set_path(ToProto(summary.path));
     finished.set_prefill_seconds(summary.prefill_seconds);
-    return Send(writer_, reply);
+    return replies_.Push(std::move(reply));
   }
 
  private:
-  grpc::ServerWriter<v1::GenerateReply>& writer_;
+  Replies<v1::GenerateResponse>& replies_;
 };
 
-class InferenceService final : public v1::Inference::Service {
+// Takes the bytes of the requests, to be parsed when their bounds are known: not what v1::InferenceService::Service
+// offers, so it registers its methods with the handlers that the generated code uses.
+class InferenceService final : public grpc::Service {
  public:
-  InferenceService(RequestRunner& runner, const ModelBoard& board, PeerChannels& peers)
-      : runner_(runner), board_(board), peers_(peers) {}
-
-  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
-                        grpc::ServerWriter<v1::GenerateReply>* writer) override {
-    RpcGenerateReplies replies(*writer);
-    return WithPeers(*context,
-                     [&](const CallPeers& call) { return runner_.Generate(FromProto(*request), call, replies); });
+  InferenceService(MetricsRegistry& registry, RequestRunner& runner, const ModelBoard& board, PeerChannels& peers,
+                   SlowClients& clients)
+      : generate_(registry, "Inference.Generate"),
+        score_(registry, "Inference.Score"),
+        tokenize_(registry, "Inference.Tokenize"),
+        detokenize_(registry, "Inference.Detokenize"),
+        get_model_(registry, "Inference.GetModel"),
+        runner_(runner),
+        board_(board),
+        peers_(peers),
+        clients_(clients) {
+    AddStreaming("/moestro.v1.InferenceService/Generate", &InferenceService::Generate);
+    AddStreaming("/moestro.v1.InferenceService/Score", &InferenceService::Score);
+    AddUnary("/moestro.v1.InferenceService/Tokenize", &InferenceService::Tokenize);
+    AddUnary("/moestro.v1.InferenceService/Detokenize", &InferenceService::Detokenize);
+    AddUnary("/moestro.v1.InferenceService/GetModel", &InferenceService::GetModel);
   }
 
-  grpc::Status Score(grpc::ServerContext* context, const v1::ScoreRequest* request,
-                     grpc::ServerWriter<v1::ScoreReply>* writer) override {
-    // Prefill computes nothing else while it waits for someone to take its scores.
-    QueuedWriter<v1::ScoreReply, grpc::ServerWriter<v1::ScoreReply>> replies(*writer);
-    const auto sink = [&](const std::vector<ScoredPosition>& scores) {
-      v1::ScoreReply reply;
-      for (const ScoredPosition& score : scores) *reply.add_scores() = ToProto(score);
+  grpc::Status Generate(grpc::ServerContext* context, const RequestBytes* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    const auto read = [request](const ServedModel& model) { return ReadGenerate(request->Take(), model); };
+    Replies<v1::GenerateResponse> queue(*writer, clients_, [context] { context->TryCancel(); });
+    RpcGenerateReplies replies(queue);
+    return WithPeers(generate_, *context, [&](const CallPeers& call) -> absl::Status {
+      MOE_RETURN_IF_ERROR(runner_.Generate(read, call, replies));
+      return queue.Finish();
+    });
+  }
+
+  grpc::Status Score(grpc::ServerContext* context, const RequestBytes* request,
+                     grpc::ServerWriter<v1::ScoreResponse>* writer) {
+    const auto read = [request](const ServedModel& model) { return ReadScore(request->Take(), model); };
+    Replies<v1::ScoreResponse> replies(*writer, clients_, [context] { context->TryCancel(); });
+    const auto sink = [&](const std::vector<ScoredToken>& scores) {
+      v1::ScoreResponse reply;
+      for (const ScoredToken& score : scores) *reply.add_scores() = ToProto(score);
       return replies.Push(std::move(reply));
     };
-    return WithPeers(*context, [&](const CallPeers& call) -> absl::Status {
-      MOE_RETURN_IF_ERROR(runner_.Score(FromProto(*request), call, sink));
+    return WithPeers(score_, *context, [&](const CallPeers& call) -> absl::Status {
+      MOE_RETURN_IF_ERROR(runner_.Score(read, call, sink));
       return replies.Finish();
     });
   }
 
-  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request, v1::TokenizeReply* reply) override {
-    return ToGrpc(RunTokenize(*request, *reply));
+  grpc::Status Tokenize(grpc::ServerContext* context, const RequestBytes* request, grpc::ByteBuffer* reply) {
+    const auto read = [request](const ServedModel& model) { return ReadTokenize(request->Take(), model); };
+    return tokenize_.Handle(*context, [&]() -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(const auto tokens, runner_.Tokenize(read, [context] { return CallStatus(*context); }));
+      *reply = WriteTokens(tokens.ids, *tokens.model->text);
+      return absl::OkStatus();
+    });
   }
 
-  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
-                          v1::DetokenizeReply* reply) override {
-    return ToGrpc(RunDetokenize(*request, *reply));
+  grpc::Status Detokenize(grpc::ServerContext* context, const RequestBytes* request, v1::DetokenizeResponse* reply) {
+    const auto read = [request](const ServedModel& model) { return ReadDetokenize(request->Take(), model); };
+    return detokenize_.Handle(*context, [&]() -> absl::Status {
+      MOE_ASSIGN_OR_RETURN(*reply->mutable_text(),
+                           runner_.Detokenize(read, [context] { return CallStatus(*context); }));
+      return absl::OkStatus();
+    });
   }
 
-  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*, v1::GetModelReply* reply) override {
-    return ToGrpc(RunGetModel(*reply));
+  grpc::Status GetModel(grpc::ServerContext* context, const RequestBytes* request, v1::GetModelResponse* reply) {
+    return get_model_.Handle(*context, [&] { return RunGetModel(request->Take(), *reply); });
   }
 
  private:
   template <typename Run>
-  grpc::Status WithPeers(const grpc::ServerContext& context, Run run) {
-    const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(context);
-    const std::unique_ptr<DecodePeer> decode = peers_.Decode(context);
-    return ToGrpc(run(CallPeers{*prefill, *decode, [&] { return CallStatus(context); }}));
+  grpc::Status WithPeers(const RpcMethod& method, const grpc::ServerContext& context, Run run) {
+    return method.Handle(context, [&] {
+      const std::unique_ptr<PrefillPeer> prefill = peers_.Prefill(context);
+      const std::unique_ptr<DecodePeer> decode = peers_.Decode(context);
+      return run(CallPeers{*prefill, *decode, [&] { return CallStatus(context); }});
+    });
   }
 
-  absl::Status RunTokenize(const v1::TokenizeRequest& request, v1::TokenizeReply& reply) const {
-    MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                         request.has_chat() ? EncodeChat(FromProto(request.chat()), *model)
-                                            : EncodeText(request.text(), request.no_special_tokens(), *model, "text"));
-    reply.mutable_ids()->Add(ids.begin(), ids.end());
-    for (const int32_t id : ids) reply.add_pieces(model->text->Piece(id));
-    return absl::OkStatus();
+  template <typename Reply>
+  void AddStreaming(const char* name,
+                    grpc::Status (InferenceService::*method)(grpc::ServerContext*, const RequestBytes*,
+                                                             grpc::ServerWriter<Reply>*)) {
+    using Handler = grpc::internal::ServerStreamingHandler<InferenceService, RequestBytes, Reply>;
+    Add(name, grpc::internal::RpcMethod::SERVER_STREAMING, new Handler(std::mem_fn(method), this));
+  }
+  template <typename Reply>
+  void AddUnary(const char* name,
+                grpc::Status (InferenceService::*method)(grpc::ServerContext*, const RequestBytes*, Reply*)) {
+    using Handler = grpc::internal::RpcMethodHandler<InferenceService, RequestBytes, Reply>;
+    Add(name, grpc::internal::RpcMethod::NORMAL_RPC, new Handler(std::mem_fn(method), this));
+  }
+  void Add(const char* name, grpc::internal::RpcMethod::RpcType type, grpc::internal::MethodHandler* handler) {
+    AddMethod(new grpc::internal::RpcServiceMethod(name, type, handler));
   }
 
-  absl::Status RunDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeReply& reply) const {
+  absl::Status RunGetModel(grpc::ByteBuffer bytes, v1::GetModelResponse& reply) const {
     MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
-    MOE_ASSIGN_OR_RETURN(*reply.mutable_text(),
-                         DecodeIds({request.ids().data(), static_cast<size_t>(request.ids_size())},
-                                   request.keep_special_tokens(), *model));
-    return absl::OkStatus();
-  }
-
-  absl::Status RunGetModel(v1::GetModelReply& reply) const {
-    MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
+    MOE_RETURN_IF_ERROR(ParseBounded<v1::GetModelRequest>(std::move(bytes), *model).status());
     reply.set_name(model->name);
     reply.set_family(model->family);
     reply.set_max_context_tokens(model->max_context_tokens);
@@ -175,16 +252,23 @@ class InferenceService final : public v1::Inference::Service {
     return absl::OkStatus();
   }
 
+  const RpcMethod generate_;
+  const RpcMethod score_;
+  const RpcMethod tokenize_;
+  const RpcMethod detokenize_;
+  const RpcMethod get_model_;
   RequestRunner& runner_;
   const ModelBoard& board_;
   PeerChannels& peers_;
+  SlowClients& clients_;
 };
 
 }  // namespace
 
-std::shared_ptr<grpc::Service> MakeInferenceService(RequestRunner& runner, const ModelBoard& board,
-                                                    PeerChannels& peers) {
-  return std::make_shared<InferenceService>(runner, board, peers);
+std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, RequestRunner& runner,
+                                                    const ModelBoard& board, PeerChannels& peers,
+                                                    SlowClients& clients) {
+  return std::make_shared<InferenceService>(registry, runner, board, peers, clients);
 }
 
 }  // namespace moestro

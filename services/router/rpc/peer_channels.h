@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "services/router/peers.h"
-#include "services/router/roles.h"
+#include "services/router/admission/roles.h"
+#include "services/router/request/peers.h"
 
 namespace grpc {
 class ServerContext;
@@ -24,6 +24,9 @@ class PeerChannels {
 
   // True if the role's health service says SERVING. Takes a second at most.
   bool Ping(Role role);
+
+  // Ends the calls to the role that are under way: they fail as if it were gone.
+  void CutOff(Role role);
 
  private:
   struct Impl;

@@ -5,9 +5,8 @@
 
 #include "common/rpc/channel.h"
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "services/router/rpc/decode_peer.h"
+#include "services/router/rpc/peer_calls.h"
 #include "services/router/rpc/peer_channels.h"
-#include "services/router/rpc/prefill_peer.h"
 
 namespace moestro {
 
@@ -15,15 +14,18 @@ struct PeerChannels::Impl {
   Impl(const std::string& prefill_address, const std::string& decode_address)
       : prefill_channel(ConnectPeer(prefill_address)),
         decode_channel(ConnectPeer(decode_address)),
-        prefill(v1::Prefill::NewStub(prefill_channel)),
-        decode(v1::Decode::NewStub(decode_channel)),
+        prefill(v1::PrefillService::NewStub(prefill_channel)),
+        decode(v1::DecodeService::NewStub(decode_channel)),
         health{grpc::health::v1::Health::NewStub(prefill_channel), grpc::health::v1::Health::NewStub(decode_channel)} {}
 
   std::shared_ptr<grpc::Channel> prefill_channel;
   std::shared_ptr<grpc::Channel> decode_channel;
-  std::unique_ptr<v1::Prefill::Stub> prefill;
-  std::unique_ptr<v1::Decode::Stub> decode;
+  std::unique_ptr<v1::PrefillService::Stub> prefill;
+  std::unique_ptr<v1::DecodeService::Stub> decode;
   std::array<std::unique_ptr<grpc::health::v1::Health::Stub>, kServingRoles.size()> health;  // by Role
+  std::array<OpenCalls, kServingRoles.size()> calls;                                         // the same
+
+  OpenCalls& CallsTo(Role role) { return calls[static_cast<size_t>(role)]; }
 };
 
 PeerChannels::PeerChannels(const std::string& prefill_address, const std::string& decode_address)
@@ -31,11 +33,11 @@ PeerChannels::PeerChannels(const std::string& prefill_address, const std::string
 PeerChannels::~PeerChannels() = default;
 
 std::unique_ptr<PrefillPeer> PeerChannels::Prefill(const grpc::ServerContext& call) {
-  return std::make_unique<RpcPrefillPeer>(*impl_->prefill, call);
+  return NewPrefillPeer(*impl_->prefill, impl_->CallsTo(Role::kPrefill), call);
 }
 
 std::unique_ptr<DecodePeer> PeerChannels::Decode(const grpc::ServerContext& call) {
-  return std::make_unique<RpcDecodePeer>(*impl_->decode, call);
+  return NewDecodePeer(*impl_->decode, impl_->CallsTo(Role::kDecode), call);
 }
 
 bool PeerChannels::Ping(Role role) {
@@ -45,5 +47,7 @@ bool PeerChannels::Ping(Role role) {
   const grpc::Status status = impl_->health[static_cast<size_t>(role)]->Check(&context, {}, &reply);
   return status.ok() && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
+
+void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }
 
 }  // namespace moestro

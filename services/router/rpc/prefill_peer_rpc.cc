@@ -1,20 +1,20 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/server_context.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 
-#include "services/router/rpc/convert.h"
-#include "services/router/rpc/peer_status.h"
-#include "services/router/rpc/prefill_peer.h"
+#include "common/rpc/convert.h"
+#include "services/router/rpc/peer_calls.h"
 
 namespace moestro {
 namespace {
 
 constexpr char kPeer[] = "prefill";
 
-v1::PrefillRequest ToProto(const PrefillJob& job) {
-  v1::PrefillRequest request;
+v1::RunRequest ToProto(const PrefillRequest& job) {
+  v1::RunRequest request;
   request.set_request_id(job.request_id);
   request.mutable_token_ids()->Add(job.tokens.begin(), job.tokens.end());
   *request.mutable_lease() = moestro::ToProto(job.lease);
@@ -24,22 +24,37 @@ v1::PrefillRequest ToProto(const PrefillJob& job) {
   return request;
 }
 
-}  // namespace
+class RpcPrefillPeer final : public PrefillPeer {
+ public:
+  RpcPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls, const grpc::ServerContext& call)
+      : stub_(stub), calls_(calls), call_(call) {}
 
-absl::Status RpcPrefillPeer::Call(const v1::PrefillRequest& request, OnReply on_reply) {
-  const std::unique_ptr<grpc::ClientContext> context = grpc::ClientContext::FromServerContext(call_);
-  const auto reader = stub_.Run(context.get(), request);
-  v1::PrefillReply reply;
+  absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) override;
+  absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override;
+
+ private:
+  using OnReply = absl::FunctionRef<absl::Status(const v1::RunResponse&)>;
+  absl::Status Call(const v1::RunRequest& request, OnReply on_reply);
+
+  v1::PrefillService::Stub& stub_;
+  OpenCalls& calls_;
+  const grpc::ServerContext& call_;
+};
+
+absl::Status RpcPrefillPeer::Call(const v1::RunRequest& request, OnReply on_reply) {
+  OpenCalls::Call call(calls_, call_);
+  const auto reader = stub_.Run(call.context(), request);
+  v1::RunResponse reply;
   absl::Status stopped;
   while (stopped.ok() && reader->Read(&reply)) stopped = on_reply(reply);
-  if (!stopped.ok()) context->TryCancel();
+  if (!stopped.ok()) call.context()->TryCancel();
   const grpc::Status status = reader->Finish();
-  return stopped.ok() ? PeerStatus(status, kPeer) : stopped;
+  return stopped.ok() ? call.Result(status, kPeer) : stopped;
 }
 
-absl::StatusOr<GeneratedToken> RpcPrefillPeer::Run(const PrefillJob& job, PrefillProgressFn progress) {
-  std::optional<GeneratedToken> token;
-  const absl::Status status = Call(ToProto(job), [&](const v1::PrefillReply& reply) {
+absl::StatusOr<Token> RpcPrefillPeer::Run(const PrefillRequest& job, PrefillProgressFn progress) {
+  std::optional<Token> token;
+  const absl::Status status = Call(ToProto(job), [&](const v1::RunResponse& reply) {
     if (reply.has_first_token()) token = FromProto(reply.first_token());
     if (!reply.has_progress()) return absl::OkStatus();
     return progress(FromProto(reply.progress()));
@@ -49,16 +64,24 @@ absl::StatusOr<GeneratedToken> RpcPrefillPeer::Run(const PrefillJob& job, Prefil
   return status.ok() ? EndedEarly(kPeer) : status;
 }
 
-absl::Status RpcPrefillPeer::Score(const PrefillJob& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) {
-  v1::PrefillRequest request = ToProto(job);
+absl::Status RpcPrefillPeer::Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress,
+                                   ScoresFn scores) {
+  v1::RunRequest request = ToProto(job);
   request.mutable_score()->set_top(top);
-  return Call(request, [&](const v1::PrefillReply& reply) {
+  return Call(request, [&](const v1::RunResponse& reply) {
     if (reply.has_progress()) return progress(FromProto(reply.progress()));
     if (!reply.has_scores()) return absl::OkStatus();
-    std::vector<ScoredPosition> positions;
+    std::vector<ScoredToken> positions;
     for (const v1::PositionScore& score : reply.scores().scores()) positions.push_back(FromProto(score));
     return scores(std::move(positions));
   });
+}
+
+}  // namespace
+
+std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls,
+                                            const grpc::ServerContext& call) {
+  return std::make_unique<RpcPrefillPeer>(stub, calls, call);
 }
 
 }  // namespace moestro

@@ -1,73 +1,108 @@
 // Replies to a client that reads as slowly as it likes: whoever makes them never waits for it.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
+#include <functional>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "services/router/rpc/slow_clients.h"
 
 namespace moestro {
 
-// Stream: has `bool Write(const Reply&)`, false once the client is gone. Push and Finish: one thread at a time.
-template <typename Reply, typename Stream>
+// Reply: has `size_t SpaceUsedLong()`, what it takes in memory. Writer: has `bool Write(const Reply&)`, false once the
+// client is gone. Push and Finish: one thread at a time. Takes a thread from the first Push on.
+template <typename Reply, typename Writer>
 class QueuedWriter {
  public:
-  explicit QueuedWriter(Stream& stream) : stream_(stream), thread_([this] { WriteAll(); }) {}
+  // `cancel` makes a Write that is under way give up. All must outlive this object.
+  QueuedWriter(Writer& writer, SlowClients& clients, std::function<void()> cancel)
+      : writer_(writer), client_(clients, std::move(cancel)) {}
   ~QueuedWriter() { Finish().IgnoreError(); }
   QueuedWriter(const QueuedWriter&) = delete;
   QueuedWriter& operator=(const QueuedWriter&) = delete;
 
-  // CANCELLED once the client is known to be gone. What it has not read yet stays in memory.
+  // CANCELLED once the client is known to be gone, RESOURCE_EXHAUSTED when too much waits for it, which is then
+  // dropped.
   absl::Status Push(Reply reply) {
-    std::lock_guard lock(mutex_);
+    const auto bytes = static_cast<size_t>(reply.SpaceUsedLong());
+    MutexLock lock(mutex_);
     if (!open_) return Gone();
-    queue_.push_back(std::move(reply));
+    if (const absl::Status room = client_.Enqueue(bytes); !room.ok()) {
+      CloseLocked();
+      return room;
+    }
+    queue_.push_back({std::move(reply), bytes});
     changed_.notify_one();
-    return absl::OkStatus();
+    return thread_.joinable() ? absl::OkStatus() : StartLocked();
   }
 
   // After the last Push: waits until the client has everything, or is gone.
   absl::Status Finish() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       complete_ = true;
       changed_.notify_one();
     }
     if (thread_.joinable()) thread_.join();
+    MutexLock lock(mutex_);
     return open_ ? absl::OkStatus() : Gone();
   }
 
  private:
+  struct Queued {
+    Reply reply;
+    size_t bytes = 0;
+  };
+
   static absl::Status Gone() { return absl::CancelledError("the client went away"); }
 
+  absl::Status StartLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    try {
+      thread_ = std::thread([this] { WriteAll(); });
+      return absl::OkStatus();
+    } catch (const std::system_error& error) {
+      CloseLocked();
+      return absl::ResourceExhaustedError(std::string("no thread for the client's replies: ") + error.what());
+    }
+  }
+
+  void CloseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    open_ = false;
+    queue_.clear();
+  }
+
   void WriteAll() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return complete_ || !queue_.empty(); });
+      while (!complete_ && queue_.empty()) changed_.wait(lock);
       if (queue_.empty()) return;
-      const Reply reply = std::move(queue_.front());
+      const Queued next = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      const bool written = stream_.Write(reply);
+      client_.BeginWrite();
+      const bool written = writer_.Write(next.reply);
+      client_.EndWrite();
+      client_.Dequeue(next.bytes);
       lock.lock();
       if (written) continue;
-      open_ = false;
-      queue_.clear();
+      CloseLocked();
       return;
     }
   }
 
-  Stream& stream_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::deque<Reply> queue_;
-  bool complete_ = false;
-  bool open_ = true;
-  std::thread thread_;  // last: it uses all of the above
+  Writer& writer_;
+  SlowClients::Stream client_;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  bool complete_ ABSL_GUARDED_BY(mutex_) = false;
+  bool open_ ABSL_GUARDED_BY(mutex_) = true;
+  std::thread thread_;  // begun by the first Push, joined by Finish
 };
 
 }  // namespace moestro

@@ -7,11 +7,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
-#include "services/router/served_model.h"
+#include "common/base/mutex.h"
+#include "services/router/text/served_model.h"
 
 namespace grpc {
 class ClientContext;
@@ -38,8 +38,8 @@ class WeightFollower {
   prometheus::Gauge& up_;
   const std::unique_ptr<Rpc> rpc_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  grpc::ClientContext* call_ = nullptr;  // the call in flight; guarded by mutex_
+  Mutex mutex_;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call in flight
   std::string unusable_;  // fingerprint of a model whose texts cannot be handled; used by the thread only
   std::thread thread_;
 };

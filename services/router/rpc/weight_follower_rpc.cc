@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
@@ -12,7 +13,7 @@
 namespace moestro {
 namespace {
 
-absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeReply& reply) {
+absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply) {
   auto model = std::make_shared<ServedModel>();
   model->name = reply.model_name();
   model->family = reply.family();
@@ -41,8 +42,8 @@ std::string DescribeProblem(const grpc::Status& status) {
 }  // namespace
 
 struct WeightFollower::Rpc {
-  explicit Rpc(const std::string& address) : stub(v1::WeightStore::NewStub(ConnectPeer(address))) {}
-  std::unique_ptr<v1::WeightStore::Stub> stub;
+  explicit Rpc(const std::string& address) : stub(v1::WeightStoreService::NewStub(ConnectPeer(address))) {}
+  std::unique_ptr<v1::WeightStoreService::Stub> stub;
 };
 
 WeightFollower::WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up)
@@ -50,7 +51,7 @@ WeightFollower::WeightFollower(const std::string& address, ModelBoard& board, pr
 
 WeightFollower::~WeightFollower() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     if (call_ != nullptr) call_->TryCancel();
   }
@@ -59,7 +60,16 @@ WeightFollower::~WeightFollower() {
 
 void WeightFollower::Loop() {
   while (!stopping_) {
-    if (Describe()) Attach();
+    const absl::Status status = CatchExceptions([&] {
+      if (Describe()) Attach();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) {
+      Register(nullptr);
+      up_.Set(0);
+      board_.SetProblem(std::string(status.message()));
+      spdlog::error("following the weight store: {}", std::string(status.message()));
+    }
     Pause();
   }
 }
@@ -69,7 +79,7 @@ void WeightFollower::Pause() {
 }
 
 bool WeightFollower::Register(grpc::ClientContext* context) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   call_ = context;
   return !stopping_;
 }
@@ -77,7 +87,7 @@ bool WeightFollower::Register(grpc::ClientContext* context) {
 bool WeightFollower::Describe() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  v1::DescribeReply reply;
+  v1::DescribeResponse reply;
   if (!Register(&context)) return false;
   const grpc::Status status = rpc_->stub->Describe(&context, {}, &reply);
   Register(nullptr);
@@ -105,16 +115,17 @@ void WeightFollower::Attach() {
   v1::AttachRequest request;
   request.set_role("router");
   const auto stream = rpc_->stub->Attach(&context, request);
-  v1::AttachReply reply;
+  v1::AttachResponse reply;
   while (stream->Read(&reply)) {
     up_.Set(1);
     if (reply.fingerprint() != board_.fingerprint()) {
       context.TryCancel();  // The store was replaced between the two calls: ask again what it serves.
       break;
     }
-    if (reply.state() == v1::AttachReply::STATE_READY) board_.SetReady();
-    if (reply.state() == v1::AttachReply::STATE_LOADING) board_.SetProgress(reply.loaded_bytes(), reply.total_bytes());
-    if (reply.state() == v1::AttachReply::STATE_FAILED)
+    if (reply.state() == v1::AttachResponse::STATE_READY) board_.SetReady();
+    if (reply.state() == v1::AttachResponse::STATE_LOADING)
+      board_.SetProgress(reply.loaded_bytes(), reply.total_bytes());
+    if (reply.state() == v1::AttachResponse::STATE_FAILED)
       board_.SetProblem("the weights failed to load: " + reply.error());
   }
   const grpc::Status status = stream->Finish();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "services/weight_store/pack/plan.h"
+#include "common/checkpoint/segment_plan.h"
 
 namespace moestro {
 

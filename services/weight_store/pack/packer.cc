@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/base/exceptions.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/checksum.h"
@@ -127,7 +127,7 @@ class Packer {
   // Jobs start in order and run to their end, so the failed job of the lowest index is the same for any threads.
   void Stop(int64_t job, absl::Status error) {
     stop_.store(true, std::memory_order_relaxed);
-    const std::lock_guard lock(error_mutex_);
+    const MutexLock lock(error_mutex_);
     if (job >= error_job_) return;
     error_job_ = job;
     error_ = std::move(error);
@@ -145,7 +145,7 @@ class Packer {
   std::vector<std::vector<uint64_t>> slice_hashes_;  // of each tensor
   std::vector<std::atomic<int64_t>> slices_left_;    // of each tensor
 
-  std::mutex error_mutex_;
+  Mutex error_mutex_;
   int64_t error_job_ = std::numeric_limits<int64_t>::max();
   absl::Status error_;
 };

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "services/weight_store/pack/plan.h"
+#include "common/checkpoint/segment_plan.h"
 
 namespace moestro {
 

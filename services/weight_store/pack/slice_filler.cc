@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
-#include "common/kernels/cpu/pack.h"
-#include "services/weight_store/checkpoint/quoted.h"
+#include "common/tensor/pack.h"
+#include "common/text/json/quoted.h"
 
 namespace moestro {
 namespace {

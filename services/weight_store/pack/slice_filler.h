@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/segment_plan.h"
 #include "common/weights/checksum.h"
-#include "services/weight_store/checkpoint/checkpoint.h"
-#include "services/weight_store/pack/plan.h"
 
 namespace moestro {
 

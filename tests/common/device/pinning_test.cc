@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "common/device/host/host_device.h"
+#include "tests/common/device/fake_clock.h"
 #include "tests/support/faulty_device.h"
 
 namespace moestro::device {
@@ -28,15 +32,19 @@ class PinningDevice final : public FaultyDevice {
     EXPECT_EQ(access, HostAccess::kReadsAndWrites);
     int64_t registered = bytes;
     for (const Range& range : ranges_) registered += range.second;
+    ++tries_;
     if (registered > limit_) return absl::ResourceExhaustedError("memlock");
     const Range range(data - kMemory, bytes);
     ranges_.insert(range);
     return Registration([this, range] { ranges_.erase(range); });
   }
   const std::set<Range>& ranges() const { return ranges_; }
+  void set_limit(int64_t limit) { limit_ = limit; }
+  int64_t tries() const { return tries_; }
 
  private:
-  const int64_t limit_;
+  std::atomic<int64_t> limit_;
+  std::atomic<int64_t> tries_ = 0;
   std::set<Range> ranges_;
 };
 
@@ -86,6 +94,54 @@ TEST_F(PinningTest, NoMoreThanWanted) {
   PinningDevice device(*host_, kBytes);
   EXPECT_THAT(Pinned(device, kSlice + 4096), testing::ElementsAre(Range(0, kSlice), Range(kSlice, 4096)));
   EXPECT_EQ(bytes_, kSlice + 4096);
+}
+
+// What a slice lacks may be free later. Each further refusal of it doubles the time to the next try.
+TEST_F(PinningTest, WhatIsRefusedIsTriedAgain) {
+  const FakeClock clock;
+  const auto host = NewHostDevice({.clock = &clock});
+  PinningDevice device(*host, kSlice);
+  std::vector<std::pair<int64_t, absl::StatusCode>> told;
+  std::promise<void> refused, done;
+  {
+    Pinning pinning(device, kMemory, kBytes, {.access = HostAccess::kReadsAndWrites},
+                    [&](int64_t pinned, const absl::Status& status) {
+                      told.emplace_back(pinned, status.code());
+                      (status.ok() ? done : refused).set_value();
+                    });
+    refused.get_future().wait();
+    // Lets time pass until there have been so many tries, and returns how much.
+    const auto seconds_to = [&](int64_t tries) {
+      const double begin = clock.Now();
+      while (device.tries() < tries) {
+        clock.SleepUntil(clock.Now() + Pinning::kFirstRetrySeconds / 8);
+        pinning.Retry();
+        std::this_thread::yield();
+      }
+      return clock.Now() - begin;
+    };
+    for (int i = 0; i < 100; ++i) pinning.Retry();
+    EXPECT_EQ(device.tries(), 2) << "not at once";
+    EXPECT_GE(seconds_to(3), Pinning::kFirstRetrySeconds);
+    EXPECT_GT(seconds_to(4), Pinning::kFirstRetrySeconds) << "it is twice as long";
+    device.set_limit(kBytes);
+    EXPECT_GT(seconds_to(5), 2 * Pinning::kFirstRetrySeconds);
+    done.get_future().wait();
+    EXPECT_EQ(device.ranges().size(), 3u);
+    pinning.Retry();  // nothing is left to be done
+  }
+  EXPECT_THAT(told, testing::ElementsAre(std::pair(kSlice, absl::StatusCode::kResourceExhausted),
+                                         std::pair(kBytes, absl::StatusCode::kOk)))
+      << "the same refusal is told once";
+  EXPECT_TRUE(device.ranges().empty());
+}
+
+TEST_F(PinningTest, EndsWhileItWaitsToTryAgain) {
+  PinningDevice device(*host_, 0);
+  std::promise<void> refused;
+  const Pinning pinning(device, kMemory, kBytes, {.access = HostAccess::kReadsAndWrites},
+                        [&](int64_t, const absl::Status&) { refused.set_value(); });
+  refused.get_future().wait();
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ HardwareSpec Simple() {
           .copy_bytes_per_second = 10,
           .copy_seconds = 1,
           .launch_seconds = 0.25,
-          .linear_fraction = 0.5,
+          .fp8_linear_fraction = 0.5,
+          .bf16_linear_fraction = 0.25,
           .attention_fraction = 0.25,
           .memory_fraction = 0.5};
 }
@@ -26,7 +27,7 @@ HardwareSpec Simple() {
 TEST(SimDevice, KernelsTakeTheLongerOfProductsAndMemory) {
   const HardwareSpec hardware = Simple();
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_flops = 200, .kernels = 0}), 1);
-  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 200, .kernels = 0}), 2);
+  EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 200, .kernels = 0}), 4);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.attention_flops = 200, .kernels = 0}), 4);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_flops = 200, .memory_bytes = 100, .kernels = 2}), 2.5);
 }
@@ -36,7 +37,7 @@ TEST(SimDevice, EachLaunchEndsWithHalfAWaveOfTiles) {
   const double wave = 2 * 2 * 128 * 128;  // operations of a tile on each of two processors, for one of the depth
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_depth = 50, .kernels = 0}), 50 * wave / 2 / 200);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 100, .bf16_depth = 50, .kernels = 0}),
-                   (100 + 50 * wave / 2) / 100);
+                   (100 + 50 * wave / 2) / 50);
 }
 
 TEST(SimDevice, ElementwiseWorkComesOnTop) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/math.h"
-#include "common/kernels/cpu/pack.h"
+#include "common/tensor/pack.h"
 #include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
 
@@ -38,7 +38,7 @@ struct Vectors {
 
 constexpr uint8_t kCanary = 0xa5;
 
-// Every element lies where common/kernels/cpu/pack.h says, padding is zero, nothing else is written.
+// Every element lies where common/tensor/pack.h says, padding is zero, nothing else is written.
 template <typename Element>
 void ExpectPacked(const std::vector<uint8_t>& packed, int64_t rows, int64_t cols, Element element) {
   const int64_t bytes = PackedBytes(DType::kBF16, rows, cols);

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
+
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -53,6 +56,13 @@ TEST(ChooseKernels, ForcedButAbsentIsAnErrorAndNeverAFallback) {
 
 TEST(CompiledKernels, SlowestFirst) {
   EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16", "amx"));
+}
+
+// No table is left out of the tests that CTest runs for each.
+TEST(CompiledKernels, AllAreInTheListOfTests) {
+  std::string names;
+  for (std::string_view isa : CompiledKernels()) names.append(isa).append(" ");
+  EXPECT_EQ(TEST_ISAS, names.append(kAmxOnModel));
 }
 
 // What a CPU can run is compiled in, in the same order.

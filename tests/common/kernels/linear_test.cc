@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/math.h"
-#include "common/kernels/cpu/pack.h"
+#include "common/tensor/pack.h"
 #include "tests/common/kernels/amx/model_test.h"
 #include "tests/common/kernels/kernel_test.h"
 
@@ -116,7 +116,7 @@ std::vector<float> RunLinear(const CpuKernels& kernels, const PackedMatrix& w, c
                              int64_t row_begin, int64_t row_end) {
   std::vector<float> y(static_cast<size_t>(tokens * (w.rows + 3)), kUntouched);
   DirtyStack();
-  kernels.linear(w, a.x.data(), a.stride, tokens, y.data(), w.rows + 3, row_begin, row_end);
+  kernels.linear(w, a.x.data(), a.stride, tokens, y.data() + row_begin, w.rows + 3, row_begin, row_end);
   return y;
 }
 bool SameBits(const float* a, const float* b, int64_t n) {

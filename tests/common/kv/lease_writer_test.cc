@@ -54,6 +54,24 @@ TEST_F(KvPoolTest, AcquireChecksItsArguments) {
   EXPECT_EQ(code(lease.slot, lease.id, {0, 1}), absl::StatusCode::kOk) << "a refused caller leaves no lock behind";
 }
 
+TEST_F(KvPoolTest, LeasesAreRenewedInLineAndWhileTheyAreWritten) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
+  const auto mapping = Open();
+  const uint32_t before = pool->Renewals(lease);
+  EXPECT_TRUE(mapping->Renew(lease.slot, lease.id).ok());
+  EXPECT_EQ(pool->Renewals(lease), before + 1);
+  Acquire(mapping, lease).value()->Renew();
+  EXPECT_EQ(pool->Renewals(lease), before + 2);
+  EXPECT_EQ(mapping->Renew(3, lease.id).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(mapping->Renew(lease.slot, lease.id + 1).code(), absl::StatusCode::kAborted);
+  mapping->slot(lease.slot)->revoked = 1;
+  EXPECT_EQ(mapping->Renew(lease.slot, lease.id).code(), absl::StatusCode::kAborted) << "who is in line need not wait";
+  EXPECT_EQ(pool->Renewals(lease), before + 2);
+  pool->Release(lease);
+  EXPECT_EQ(pool->Renewals(lease), 0u);
+}
+
 TEST_F(KvPoolTest, OneWriterAtATime) {
   const auto pool = MakePool(6, 3);
   const KvLease lease = pool->Reserve({.capacity = 5}).value();
@@ -174,6 +192,15 @@ TEST_F(KvPoolTest, PoolWithoutAnOwnerIsNotOpened) {
   EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
   { const SharedMemory memory = SharedMemory::Create(name_, 8192).value(); }
   EXPECT_EQ(KvPoolMapping::Open(name_, kFingerprint).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(KvPoolTest, PoolOfALivingOwnerIsNotRemoved) {
+  const auto pool = MakePool(6, 3);
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
+  *pool->Pages(lease).Token(0, 0) = 0x1234;
+  EXPECT_EQ(KvPoolMapping::RemoveOrphan(name_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SharedMemory::List(name_)->size(), 1u);
+  EXPECT_EQ(*pool->Pages(lease).Token(0, 0), 0x1234);
 }
 
 }  // namespace

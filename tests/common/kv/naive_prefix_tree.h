@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
-#include <tuple>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace moestro::testing {
@@ -16,10 +18,10 @@ class NaivePrefixTree {
  public:
   explicit NaivePrefixTree(int64_t page_tokens) : page_tokens_(page_tokens) {}
 
-  std::vector<uint32_t> Match(std::span<const int32_t> tokens) const {
+  std::vector<uint32_t> Match(const std::string& scope, std::span<const int32_t> tokens) const {
     std::vector<uint32_t> pages;
     for (const Tokens& prefix : Prefixes(tokens)) {
-      const auto node = nodes_.find(prefix);
+      const auto node = nodes_.find({scope, prefix});
       if (node == nodes_.end()) break;
       pages.push_back(node->second.page);
     }
@@ -27,25 +29,31 @@ class NaivePrefixTree {
   }
 
   // `prefix` is the whole path here, where PrefixCache names its last page.
-  void Hold(std::span<const int32_t> prefix) { Count(prefix, 1); }
-  void Drop(std::span<const int32_t> prefix) { Count(prefix, -1); }
+  void Hold(const std::string& scope, std::span<const int32_t> prefix) { Count(scope, prefix, 1); }
+  void Drop(const std::string& scope, std::span<const int32_t> prefix) { Count(scope, prefix, -1); }
 
   // True when `page` joined the tree as the last one of `prefix`.
-  bool Extend(std::span<const int32_t> prefix, uint32_t page) {
-    const auto [node, added] = nodes_.try_emplace(Tokens(prefix.begin(), prefix.end()), Node{.page = page});
+  bool Extend(const std::string& scope, std::span<const int32_t> prefix, uint32_t page) {
+    const auto [node, added] = nodes_.try_emplace({scope, Tokens(prefix.begin(), prefix.end())}, Node{.page = page});
     ++node->second.holds;
     node->second.last_use = clock_;
     return added;
   }
 
+  // Of the oldest idle leaf and the oldest one of the largest scope, that with the greater space-time product.
   uint32_t Evict() {
     auto oldest = nodes_.end();
+    auto largest = nodes_.end();
     for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
       if (node->second.holds > 0 || HasChildren(node)) continue;
-      if (oldest == nodes_.end() || Order(node->second) < Order(oldest->second)) oldest = node;
+      if (oldest == nodes_.end() || Age(node) < Age(oldest)) oldest = node;
+      if (largest == nodes_.end() || std::pair(-Pages(node), Age(node)) < std::pair(-Pages(largest), Age(largest))) {
+        largest = node;
+      }
     }
-    const uint32_t page = oldest->second.page;
-    nodes_.erase(oldest);
+    const auto leaf = SpaceTime(largest) > SpaceTime(oldest) ? largest : oldest;
+    const uint32_t page = leaf->second.page;
+    nodes_.erase(leaf);
     return page;
   }
 
@@ -64,6 +72,11 @@ class NaivePrefixTree {
   int64_t idle_pages() const { return CountHeld(0, 0); }
   int64_t held_pages() const { return CountHeld(1, INT32_MAX); }
   int64_t shared_pages() const { return CountHeld(2, INT32_MAX); }
+  int64_t scopes() const {
+    std::set<std::string> names;
+    for (const auto& [key, node] : nodes_) names.insert(key.first);
+    return static_cast<int64_t>(names.size());
+  }
 
  private:
   struct Node {
@@ -71,7 +84,7 @@ class NaivePrefixTree {
     int holds = 0;
     uint64_t last_use = 0;
   };
-  using Map = std::map<Tokens, Node>;
+  using Map = std::map<std::pair<std::string, Tokens>, Node>;  // by scope and prefix
 
   std::vector<Tokens> Prefixes(std::span<const int32_t> tokens) const {
     std::vector<Tokens> prefixes;
@@ -81,10 +94,10 @@ class NaivePrefixTree {
     return prefixes;
   }
 
-  void Count(std::span<const int32_t> tokens, int holds) {
+  void Count(const std::string& scope, std::span<const int32_t> tokens, int holds) {
     ++clock_;
     for (const Tokens& prefix : Prefixes(tokens)) {
-      Node& node = nodes_.at(prefix);
+      Node& node = nodes_.at({scope, prefix});
       node.holds += holds;
       node.last_use = clock_;
     }
@@ -93,11 +106,22 @@ class NaivePrefixTree {
   // In lexicographic order a prefix stands right before what begins with it.
   bool HasChildren(Map::const_iterator node) const {
     const auto next = std::next(node);
-    return next != nodes_.end() && next->first.size() > node->first.size() &&
-           std::equal(node->first.begin(), node->first.end(), next->first.begin());
+    if (next == nodes_.end() || next->first.first != node->first.first) return false;
+    const Tokens& prefix = node->first.second;
+    const Tokens& after = next->first.second;
+    return after.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), after.begin());
   }
 
-  static std::tuple<uint64_t, uint32_t> Order(const Node& node) { return {node.last_use, node.page}; }
+  static std::pair<uint64_t, uint32_t> Age(Map::const_iterator node) {
+    return {node->second.last_use, node->second.page};
+  }
+  // Of the node's scope.
+  int64_t Pages(Map::const_iterator node) const {
+    return std::ranges::count_if(nodes_, [&](const auto& other) { return other.first.first == node->first.first; });
+  }
+  int64_t SpaceTime(Map::const_iterator node) const {
+    return Pages(node) * static_cast<int64_t>(clock_ + 1 - node->second.last_use);
+  }
 
   const int64_t page_tokens_;
   Map nodes_;

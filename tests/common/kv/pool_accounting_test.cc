@@ -25,6 +25,7 @@ constexpr int kSteps = 30000;
 
 struct HeldLease {
   KvLease lease;
+  std::string scope;
   Tokens tokens;  // of the whole conversation: as many as the pool could hold
   int64_t valid = 0;
   int64_t cached_blocks = 0;  // whose path is held in the tree
@@ -41,12 +42,12 @@ class Model {
   }
 
   // The pages of a new lease; nothing if it does not fit.
-  std::vector<uint32_t> Reserve(std::span<const int32_t> found_in, int64_t blocks) {
-    std::vector<uint32_t> pages = tree_.Match(found_in);
+  std::vector<uint32_t> Reserve(const std::string& scope, std::span<const int32_t> found_in, int64_t blocks) {
+    std::vector<uint32_t> pages = tree_.Match(scope, found_in);
     const auto found = static_cast<int64_t>(pages.size());
     const int64_t kept = std::ranges::count_if(pages, [&](uint32_t page) { return tree_.IsIdle(page); });
     if (blocks - found > static_cast<int64_t>(free_.size()) + tree_.idle_pages() - kept) return {};
-    tree_.Hold(found_in.first(found * kPageTokens));
+    tree_.Hold(scope, found_in.first(found * kPageTokens));
     Take(blocks - found, pages);
     return pages;
   }
@@ -58,7 +59,7 @@ class Model {
   void Cache(HeldLease& held, int64_t end) {
     for (; held.cached_blocks < end; ++held.cached_blocks) {
       const uint32_t page = held.lease.pages[held.cached_blocks];
-      if (tree_.Extend(held.Prefix(held.cached_blocks + 1), page)) --own_;
+      if (tree_.Extend(held.scope, held.Prefix(held.cached_blocks + 1), page)) --own_;
     }
   }
   void Drain(const HeldLease& held) {
@@ -68,7 +69,7 @@ class Model {
   void Free(const HeldLease& held) {
     for (const uint32_t page : OwnPages(held)) ASSERT_TRUE(free_.insert(page).second) << "page " << page << " is free";
     draining_ -= OwnPages(held).size();
-    tree_.Drop(held.Prefix(held.cached_blocks));
+    tree_.Drop(held.scope, held.Prefix(held.cached_blocks));
   }
   void ExpectSame(const KvPool& pool, int64_t leases) const {
     const KvPool::Stats stats = pool.stats();
@@ -139,6 +140,7 @@ class AccountingTest : public KvPoolTest {
 
   void Reserve() {
     HeldLease held;
+    held.scope = std::string(Random(8) / 7, 's');
     held.tokens = Conversation();
     const int64_t tokens = Random(12 * kPageTokens);
     const int64_t capacity = std::max<int64_t>(1, tokens + Random(2 * kPageTokens));
@@ -146,9 +148,13 @@ class AccountingTest : public KvPoolTest {
     SweepModel();
     const auto found_in = std::span(held.tokens).first(ignore_cache ? 0 : std::max<int64_t>(0, tokens - 1));
     std::vector<uint32_t> expected;
-    if (live_.size() + draining_.size() < kSlots) expected = model_.Reserve(found_in, CeilDiv(capacity, kPageTokens));
-    absl::StatusOr<KvLease> lease = pool_->Reserve(
-        {.tokens = std::span(held.tokens).first(tokens), .capacity = capacity, .ignore_cache = ignore_cache});
+    if (live_.size() + draining_.size() < kSlots) {
+      expected = model_.Reserve(held.scope, found_in, CeilDiv(capacity, kPageTokens));
+    }
+    absl::StatusOr<KvLease> lease = pool_->Reserve({.tokens = std::span(held.tokens).first(tokens),
+                                                    .capacity = capacity,
+                                                    .cache_scope = held.scope,
+                                                    .ignore_cache = ignore_cache});
     ASSERT_EQ(lease.ok(), !expected.empty());
     if (!lease.ok()) return;
     ASSERT_EQ(lease->pages, expected);
@@ -282,7 +288,7 @@ TEST_F(AccountingTest, RandomSteps) {
     ASSERT_FALSE(HasFatalFailure()) << "step " << step;
   }
   EXPECT_EQ(pool_->stats().prefix_hit_tokens, found_);
-  EXPECT_GT(found_, kSteps) << "the run must find something";
+  EXPECT_GT(found_, kSteps / 2) << "the run must find something";
   EXPECT_GT(pool_->stats().evicted_pages, kSteps / 20);
   while (!live_.empty()) Release();
   draining_.clear();

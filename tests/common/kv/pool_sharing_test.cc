@@ -183,6 +183,32 @@ TEST_F(KvPoolTest, IgnoringTheCacheStillFillsIt) {
   EXPECT_EQ(pool->stats().prefix_hit_tokens, 8);
 }
 
+TEST_F(KvPoolTest, AnotherScopesPagesAreNotFound) {
+  const auto pool = MakePool(12, 6);
+  const Tokens tokens = Range(0, 9);
+  const auto reserve = [&](const std::string& scope) {
+    return pool->Reserve({.tokens = tokens, .capacity = 9, .cache_scope = scope}).value();
+  };
+  const KvLease a = reserve("a");
+  pool->PublishValidTokens(a, 9);
+  pool->Cache(a, tokens);
+  for (const bool released : {false, true}) {
+    if (released) pool->Release(a);
+    for (const auto& [scope, cached] : {std::pair{"a", 8}, {"b", 0}, {"", 0}}) {
+      const KvLease lease = reserve(scope);
+      EXPECT_EQ(lease.cached_tokens, cached) << scope;
+      pool->Release(lease);
+    }
+  }
+  KvLease b = reserve("b");
+  ASSERT_TRUE(pool->Grow(b, 12).ok());
+  pool->PublishValidTokens(b, 12);
+  pool->Cache(b, tokens + Range(9, 3));
+  ExpectPages(*pool, 3, 0, 2);  // both have a copy of their own
+  pool->Release(b);
+  EXPECT_EQ(reserve("b").cached_tokens, 8);
+}
+
 TEST_F(KvPoolTest, SwitchedOffNothingIsCached) {
   const auto pool = MakePool(8, 4, {.prefix_cache = false});
   pool->Release(ReserveAndCache(*pool, Range(0, 12)));
@@ -321,6 +347,37 @@ TEST_F(KvPoolTest, AStaleCopyOfAGrownLeaseStillReleasesAll) {
   EXPECT_EQ(pool->ValidTokens(lease), 20);
   pool->Cache(copy, Range(0, 9));
   pool->Release(copy);
+  ExpectPages(*pool, 0, 0, 2);
+}
+
+TEST_F(KvPoolTest, WhatFailedIsNotCachedNorWhatItBeganWith) {
+  const auto pool = MakePool(8, 4);
+  pool->Release(ReserveAndCache(*pool, Range(0, 8)));
+  const KvLease other = Reserve(*pool, Range(0, 9), 9);
+  const KvLease failed = Reserve(*pool, Range(0, 13), 16);
+  ASSERT_EQ(failed.cached_tokens, 8);
+  pool->PublishValidTokens(failed, 12);
+  pool->Fail(failed);
+  pool->Cache(failed, Range(0, 12));
+  EXPECT_EQ(Reserve(*pool, Range(0, 9), 9).cached_tokens, 8) << "as long as it is not released";
+  pool->Release(failed);
+  EXPECT_EQ(Reserve(*pool, Range(0, 13), 13).cached_tokens, 0);
+  EXPECT_EQ(pool->ValidTokens(other), 8) << "who has the pages keeps them";
+}
+
+TEST_F(KvPoolTest, AWriterSaysThatItsLeaseFailed) {
+  const auto pool = MakePool(8, 4);
+  const Tokens tokens = Range(0, 8);
+  const KvLease lease = Reserve(*pool, tokens, 8);
+  {
+    const auto writer = Acquire(Open(), lease).value();
+    writer->Publish(8);
+    writer->Fail();
+  }
+  pool->Cache(lease, tokens);
+  pool->Release(lease);
+  ExpectPages(*pool, 0, 0, 0);
+  pool->Release(ReserveAndCache(*pool, tokens));
   ExpectPages(*pool, 0, 0, 2);
 }
 

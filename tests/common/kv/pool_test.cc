@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/common/kv/kv_fixture.h"
@@ -151,6 +152,77 @@ TEST_F(KvPoolTest, TooLargeSaysWhatToDo) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("needs 768.00 GiB"), HasSubstr("--shm-size")));
   EXPECT_TRUE(SharedMemory::List(name_)->empty());
+}
+
+// Whether every number of the lease's own page `block` is NaN.
+bool IsPoisoned(const KvPages& pages, int64_t block) {
+  const auto* numbers = reinterpret_cast<const uint16_t*>(pages.PageMemory(block));
+  return std::all_of(numbers, numbers + pages.geometry().page_bytes() / 2, [](uint16_t x) { return x == kPoison; });
+}
+
+TEST_F(KvPoolTest, PagesThatNobodyHasArePoisonedIfAskedFor) {
+  const auto pool = MakePool(2, 2, {.poison_freed = true});
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
+  const KvPages pages = pool->Pages(lease);
+  EXPECT_TRUE(IsPoisoned(pages, 0) && IsPoisoned(pages, 1)) << "never written";
+  *pages.Token(0, 0) = *pages.Token(2, 4) = 1;
+  auto writer = Acquire(Open(), lease);
+  pool->Release(lease);
+  EXPECT_FALSE(IsPoisoned(pages, 1)) << "its writer has it";
+  writer = absl::UnknownError("dropped");
+  pool->Sweep();
+  EXPECT_TRUE(IsPoisoned(pages, 0) && IsPoisoned(pages, 1));
+}
+
+TEST_F(KvPoolTest, CachedPagesArePoisonedWhenTheyAreEvicted) {
+  auto pool = MakePool(2, 2, {.poison_freed = true});
+  const std::vector<int32_t> tokens = {1, 2, 3, 4};
+  const KvLease first = pool->Reserve({.tokens = tokens, .capacity = 5}).value();
+  const KvPages pages = pool->Pages(first);
+  *pages.Token(0, 0) = *pages.Token(2, 4) = 1;
+  pool->PublishValidTokens(first, 5);
+  pool->Cache(first, tokens);
+  pool->Release(first);
+  EXPECT_FALSE(IsPoisoned(pages, 0)) << "cached";
+  EXPECT_TRUE(IsPoisoned(pages, 1));
+  const KvLease second = pool->Reserve({.capacity = 8}).value();
+  EXPECT_TRUE(IsPoisoned(pages, 0));
+  *pages.Token(0, 0) = 1;
+  const auto mapping = Open();
+  pool.reset();
+  EXPECT_EQ(mapping->pages_base()[0], kPoison & 0xff) << "not zeros, which would pass for numbers";
+}
+
+TEST_F(KvPoolTest, AWriteIntoAFreePageEndsTheProcess) {
+  const auto pool = MakePool(2, 2, {.poison_freed = true});
+  const KvLease lease = pool->Reserve({.capacity = 5}).value();
+  const KvPages pages = pool->Pages(lease);
+  pool->Release(lease);
+  *pages.Token(1, 6) = 1;
+  EXPECT_DEATH(static_cast<void>(pool->Reserve({.capacity = 8})), "written_while_free");
+}
+
+TEST_F(KvPoolTest, PagesThatDrainForLongAreStuck) {
+  std::chrono::steady_clock::time_point now;
+  const auto pool = MakePool(8, 4, {.now = [&] { return now; }});
+  const KvLease first = pool->Reserve({.capacity = 5}).value();
+  const KvLease second = pool->Reserve({.capacity = 1}).value();
+  auto writer = Acquire(Open(), first);
+  auto late_writer = Acquire(Open(), second);
+  pool->Release(first);
+  now += KvPool::kDrainPatience - std::chrono::milliseconds(1);
+  pool->Release(second);
+  EXPECT_EQ(pool->stats().draining_pages, 3);
+  EXPECT_EQ(pool->stats().stuck_pages, 0);
+  now += std::chrono::milliseconds(1);
+  EXPECT_EQ(pool->stats().stuck_pages, 2);
+  now += KvPool::kDrainPatience;
+  EXPECT_EQ(pool->stats().stuck_pages, 3);
+  writer = absl::UnknownError("dropped");
+  late_writer = absl::UnknownError("dropped");
+  pool->Sweep();
+  EXPECT_EQ(pool->stats().stuck_pages, 0);
+  EXPECT_EQ(pool->stats().free_pages, 8);
 }
 
 }  // namespace

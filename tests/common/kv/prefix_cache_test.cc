@@ -5,6 +5,7 @@
 
 #include <random>
 #include <set>
+#include <string>
 
 #include "tests/common/kv/naive_prefix_tree.h"
 
@@ -21,12 +22,14 @@ constexpr PrefixCache::Node kRoot = PrefixCache::kRoot;
 class PrefixCacheTest : public ::testing::Test {
  protected:
   // Caches the whole pages of `tokens`, of which the first is `page`, then page + 1, ...; without a hold at the end.
-  void Add(const Tokens& tokens, uint32_t page) { cache_.Drop(AddHeld(tokens, page)); }
+  void Add(const Tokens& tokens, uint32_t page, const std::string& scope = "") {
+    cache_.Drop(AddHeld(tokens, page, scope));
+  }
 
-  PrefixCache::Node AddHeld(const Tokens& tokens, uint32_t page) {
+  PrefixCache::Node AddHeld(const Tokens& tokens, uint32_t page, const std::string& scope = "") {
     PrefixCache::Node node = kRoot;
     for (size_t i = 0; i + 2 <= tokens.size(); i += 2, ++page) {
-      node = cache_.Extend(node, std::span(tokens).subspan(i, 2), page);
+      node = cache_.Extend(scope, node, std::span(tokens).subspan(i, 2), page);
     }
     return node;
   }
@@ -41,25 +44,25 @@ class PrefixCacheTest : public ::testing::Test {
 };
 
 TEST_F(PrefixCacheTest, FindsWholePagesOfExactTokens) {
-  EXPECT_THAT(cache_.Match(Tokens{1, 2, 3}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{1, 2, 3}), IsEmpty());
   Add({1, 2, 3, 4}, 10);
-  EXPECT_THAT(cache_.Match(Tokens{}), IsEmpty());
-  EXPECT_THAT(cache_.Match(Tokens{1}), IsEmpty());
-  EXPECT_THAT(cache_.Match(Tokens{1, 2}), ElementsAre(10));
-  EXPECT_THAT(cache_.Match(Tokens{1, 2, 3}), ElementsAre(10));
-  EXPECT_THAT(cache_.Match(Tokens{1, 2, 3, 4, 5}), ElementsAre(10, 11));
-  EXPECT_THAT(cache_.Match(Tokens{1, 2, 3, 5}), ElementsAre(10));
-  EXPECT_THAT(cache_.Match(Tokens{2, 1, 3, 4}), IsEmpty());
-  EXPECT_THAT(cache_.Match(Tokens{-1, 2, 3, 4}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{1}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{1, 2}), ElementsAre(10));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 2, 3}), ElementsAre(10));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 2, 3, 4, 5}), ElementsAre(10, 11));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 2, 3, 5}), ElementsAre(10));
+  EXPECT_THAT(cache_.Match("", Tokens{2, 1, 3, 4}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{-1, 2, 3, 4}), IsEmpty());
 }
 
 TEST_F(PrefixCacheTest, BranchesShareTheirBeginning) {
   Add({1, 1, 2, 2, 3, 3}, 10);
   Add({1, 1, 2, 2, 4, 4}, 20);
   Add({1, 1, 5, 5}, 30);
-  EXPECT_THAT(cache_.Match(Tokens{1, 1, 2, 2, 3, 3}), ElementsAre(10, 11, 12));
-  EXPECT_THAT(cache_.Match(Tokens{1, 1, 2, 2, 4, 4}), ElementsAre(10, 11, 22));
-  EXPECT_THAT(cache_.Match(Tokens{1, 1, 5, 5}), ElementsAre(10, 31));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2, 3, 3}), ElementsAre(10, 11, 12));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2, 4, 4}), ElementsAre(10, 11, 22));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 5, 5}), ElementsAre(10, 31));
   EXPECT_FALSE(cache_.Contains(20)) << "its tokens were cached in page 10";
   ExpectPages(0, 0, 5);
 }
@@ -68,9 +71,9 @@ TEST_F(PrefixCacheTest, SameTokensAfterAnotherPrefixAreAnotherPage) {
   Add({1, 1, 7, 7}, 10);
   Add({2, 2, 7, 7}, 20);
   Add({7, 7}, 30);
-  EXPECT_THAT(cache_.Match(Tokens{1, 1, 7, 7, 7, 7}), ElementsAre(10, 11));
-  EXPECT_THAT(cache_.Match(Tokens{2, 2, 7, 7}), ElementsAre(20, 21));
-  EXPECT_THAT(cache_.Match(Tokens{7, 7, 7, 7}), ElementsAre(30));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 7, 7, 7, 7}), ElementsAre(10, 11));
+  EXPECT_THAT(cache_.Match("", Tokens{2, 2, 7, 7}), ElementsAre(20, 21));
+  EXPECT_THAT(cache_.Match("", Tokens{7, 7, 7, 7}), ElementsAre(30));
 }
 
 TEST_F(PrefixCacheTest, EvictsTheLeastRecentlyUsedLeaf) {
@@ -82,14 +85,14 @@ TEST_F(PrefixCacheTest, EvictsTheLeastRecentlyUsedLeaf) {
   EXPECT_EQ(cache_.Evict(), 31u);
   EXPECT_EQ(cache_.Evict(), 10u);
   ExpectPages(0, 0, 0);
-  EXPECT_THAT(cache_.Match(Tokens{1, 1}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1}), IsEmpty());
 }
 
 TEST_F(PrefixCacheTest, HoldingIsAUseAndMatchingIsNot) {
   Add({1, 1}, 10);
   Add({2, 2}, 20);
   Add({3, 3}, 30);
-  cache_.Match(Tokens{2, 2});
+  cache_.Match("", Tokens{2, 2});
   cache_.Hold(10);
   cache_.Drop(10);
   EXPECT_EQ(cache_.Evict(), 20u);
@@ -130,7 +133,7 @@ TEST_F(PrefixCacheTest, ExtendingOntoCachedTokensHoldsThem) {
   Add({1, 1}, 10);
   const PrefixCache::Node node = AddHeld({1, 1, 2, 2}, 20);
   EXPECT_EQ(node, 21u);
-  EXPECT_THAT(cache_.Match(Tokens{1, 1, 2, 2}), ElementsAre(10, 21));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2}), ElementsAre(10, 21));
   ExpectPages(2, 0, 0);
   cache_.Drop(node);
   ExpectPages(0, 0, 2);
@@ -141,14 +144,128 @@ TEST_F(PrefixCacheTest, EvictedPagesCanComeBackElsewhere) {
   EXPECT_EQ(cache_.Evict(), 10u);
   EXPECT_FALSE(cache_.Contains(10));
   Add({2, 2}, 10);
-  EXPECT_THAT(cache_.Match(Tokens{1, 1}), IsEmpty());
-  EXPECT_THAT(cache_.Match(Tokens{2, 2}), ElementsAre(10));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{2, 2}), ElementsAre(10));
+}
+
+TEST_F(PrefixCacheTest, WhatIsForgottenIsNotFoundAndIsEvictedLikeTheRest) {
+  Add({1, 1, 2, 2, 3, 3}, 10);
+  Add({1, 1, 4, 4}, 20);
+  Add({5, 5}, 30);
+  cache_.Forget(11);
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2}), IsEmpty());
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 4, 4}), IsEmpty()) << "its first page may be the bad one";
+  EXPECT_THAT(cache_.Match("", Tokens{5, 5}), ElementsAre(30));
+  ExpectPages(0, 0, 5);
+  cache_.Forget(21);
+  cache_.Forget(kRoot);
+  Add({1, 1, 2, 2}, 40);
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2, 3, 3}), ElementsAre(40, 41)) << "computed anew";
+  std::set<uint32_t> evicted;
+  for (int i = 0; i < 7; ++i) evicted.insert(cache_.Evict());
+  EXPECT_THAT(evicted, ElementsAre(10, 11, 12, 21, 30, 40, 41));
+  ExpectPages(0, 0, 0);
+  Add({1, 1, 2, 2}, 10);
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2}), ElementsAre(10, 11)) << "the pages are as good as others";
+}
+
+TEST_F(PrefixCacheTest, AForgottenPathIsStillHeldAndExtended) {
+  const PrefixCache::Node held = AddHeld({1, 1, 2, 2}, 10);
+  cache_.Forget(held);
+  const PrefixCache::Node longer = cache_.Extend("", held, Tokens{3, 3}, 12);
+  EXPECT_EQ(longer, 12u);
+  ExpectPages(3, 0, 0);
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2, 3, 3}), IsEmpty());
+  cache_.Drop(longer);
+  ExpectPages(0, 0, 3);
 }
 
 TEST_F(PrefixCacheTest, TheRootNeedsNoHold) {
   cache_.Hold(kRoot);
   cache_.Drop(kRoot);
   ExpectPages(0, 0, 0);
+}
+
+TEST_F(PrefixCacheTest, AScopeFindsItsOwnPagesOnly) {
+  Add({1, 1, 2, 2}, 10);
+  Add({1, 1, 3, 3}, 20, "a");
+  Add({1, 1}, 30, std::string("a\0", 2));
+  EXPECT_THAT(cache_.Match("", Tokens{1, 1, 2, 2}), ElementsAre(10, 11));
+  EXPECT_THAT(cache_.Match("a", Tokens{1, 1, 2, 2}), ElementsAre(20));
+  EXPECT_THAT(cache_.Match("a", Tokens{1, 1, 3, 3}), ElementsAre(20, 21));
+  EXPECT_THAT(cache_.Match(std::string("a\0", 2), Tokens{1, 1, 3, 3}), ElementsAre(30));
+  EXPECT_THAT(cache_.Match("b", Tokens{1, 1}), IsEmpty());
+  EXPECT_EQ(cache_.scopes(), 3);
+  ExpectPages(0, 0, 5);
+}
+
+TEST_F(PrefixCacheTest, AScopeIsForgottenWithItsLastPage) {
+  constexpr int kScopes = 1000;  // ten times as many as there are pages
+  for (int i = 0; i < kScopes; ++i) {
+    Add({1, 1, 2, 2}, 10, std::to_string(i));
+    EXPECT_EQ(cache_.scopes(), 1);
+    EXPECT_EQ(cache_.Evict(), 11u);
+    EXPECT_EQ(cache_.scopes(), 1);
+    EXPECT_EQ(cache_.Evict(), 10u);
+    EXPECT_EQ(cache_.scopes(), 0);
+    EXPECT_THAT(cache_.Match(std::to_string(i), Tokens{1, 1}), IsEmpty());
+  }
+  const PrefixCache::Node held = AddHeld({1, 1}, 10, "held");
+  Add({1, 1}, 20, "other");
+  EXPECT_EQ(cache_.Evict(), 20u);
+  EXPECT_EQ(cache_.scopes(), 1) << "what is held is there";
+  cache_.Drop(held);
+  EXPECT_THAT(cache_.Match("held", Tokens{1, 1}), ElementsAre(10));
+}
+
+// A pool of 20 pages that is full: "big" has 16 of them, "small" 4. Every request of "big" takes 4 pages and leaves 4.
+class PrefixCacheFloodTest : public PrefixCacheTest {
+ protected:
+  PrefixCacheFloodTest() {
+    Add({1, 1, 2, 2, 3, 3, 4, 4}, 0, "small");
+    for (uint32_t page = 4; page < 20; page += 4) AddNext({page, page + 1, page + 2, page + 3});
+  }
+
+  void AddNext(const std::vector<uint32_t>& pages) {
+    ++requests_;
+    PrefixCache::Node node = kRoot;
+    for (const uint32_t page : pages) node = cache_.Extend("big", node, Tokens{requests_, requests_}, page);
+    cache_.Drop(node);
+  }
+  void Flood(int requests) {
+    for (int i = 0; i < requests; ++i) {
+      std::vector<uint32_t> pages;
+      for (int page = 0; page < 4; ++page) pages.push_back(cache_.Evict());
+      AddNext(pages);
+    }
+  }
+  size_t SmallPages() const { return cache_.Match("small", Tokens{1, 1, 2, 2, 3, 3, 4, 4}).size(); }
+
+  int32_t requests_ = 100;
+};
+
+// The least recently used pages of all would be gone after 4 requests.
+TEST_F(PrefixCacheFloodTest, AScopeThatIsUsedNowAndThenKeepsItsPages) {
+  for (int round = 0; round < 100; ++round) {
+    Flood(8);
+    ASSERT_EQ(SmallPages(), 4u) << round;
+    cache_.Hold(3);
+    cache_.Drop(3);
+  }
+}
+
+TEST_F(PrefixCacheFloodTest, AScopeThatNobodyUsesGivesUpItsPagesInTheEnd) {
+  Flood(100);
+  EXPECT_EQ(SmallPages(), 0u);
+  EXPECT_EQ(cache_.scopes(), 1);
+}
+
+TEST_F(PrefixCacheFloodTest, ManyUnusedScopesDoNotCrowdOutTheOneInUse) {
+  Flood(100);
+  for (int i = 0; i < 20; ++i) Add({1, 1}, cache_.Evict(), std::to_string(i));
+  EXPECT_EQ(cache_.scopes(), 20);
+  Flood(100);
+  EXPECT_EQ(cache_.scopes(), 1);
 }
 
 TEST(PrefixCacheDepth, AMillionTokensInOneChain) {
@@ -158,9 +275,9 @@ TEST(PrefixCacheDepth, AMillionTokensInOneChain) {
   const Tokens tokens(kPages * kPageTokens, 7);
   PrefixCache::Node node = kRoot;
   for (uint32_t page = 0; page < kPages; ++page) {
-    node = cache.Extend(node, std::span(tokens).first(kPageTokens), page);
+    node = cache.Extend("", node, std::span(tokens).first(kPageTokens), page);
   }
-  EXPECT_EQ(cache.Match(tokens).size(), kPages);
+  EXPECT_EQ(cache.Match("", tokens).size(), kPages);
   cache.Hold(node);
   EXPECT_EQ(cache.shared_pages(), kPages);
   cache.Drop(node);
@@ -178,10 +295,12 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
   std::set<uint32_t> free;
   for (uint32_t page = 0; page < kPages; ++page) free.insert(page);
   struct Held {
+    std::string scope;
     PrefixCache::Node node = kRoot;
     Tokens path;
   };
   std::vector<Held> holds;
+  const auto random_scope = [&] { return std::string(random() % 4, 's'); };
   const auto random_tokens = [&] {
     Tokens tokens(random() % (7 * kPageTokens));
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(random() % (i < 6 ? 3 : 2) / 2);
@@ -191,13 +310,14 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
     switch (random() % 5) {
       case 0: {
         const Tokens tokens = random_tokens();
-        const std::vector<uint32_t> pages = cache.Match(tokens);
-        ASSERT_EQ(pages, naive.Match(tokens)) << step;
+        const std::string scope = random_scope();
+        const std::vector<uint32_t> pages = cache.Match(scope, tokens);
+        ASSERT_EQ(pages, naive.Match(scope, tokens)) << step;
         if (holds.size() >= 8) break;
-        Held held{pages.empty() ? kRoot : pages.back(), tokens};
+        Held held{scope, pages.empty() ? kRoot : pages.back(), tokens};
         held.path.resize(pages.size() * kPageTokens);
         cache.Hold(held.node);
-        naive.Hold(held.path);
+        naive.Hold(scope, held.path);
         holds.push_back(std::move(held));
         break;
       }
@@ -209,8 +329,8 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
         more.resize(kPageTokens);
         const uint32_t page = *free.begin();
         held.path.insert(held.path.end(), more.begin(), more.end());
-        held.node = cache.Extend(held.node, more, page);
-        ASSERT_EQ(held.node == page, naive.Extend(held.path, page)) << step;
+        held.node = cache.Extend(held.scope, held.node, more, page);
+        ASSERT_EQ(held.node == page, naive.Extend(held.scope, held.path, page)) << step;
         if (held.node == page) free.erase(page);
         break;
       }
@@ -218,7 +338,7 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
         if (holds.empty()) break;
         std::swap(holds[random() % holds.size()], holds.back());
         cache.Drop(holds.back().node);
-        naive.Drop(holds.back().path);
+        naive.Drop(holds.back().scope, holds.back().path);
         holds.pop_back();
         break;
       }
@@ -232,6 +352,7 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
     ASSERT_EQ(cache.idle_pages(), naive.idle_pages()) << step;
     ASSERT_EQ(cache.held_pages(), naive.held_pages()) << step;
     ASSERT_EQ(cache.shared_pages(), naive.shared_pages()) << step;
+    ASSERT_EQ(cache.scopes(), naive.scopes()) << step;
     ASSERT_EQ(cache.idle_pages() + cache.held_pages() + static_cast<int64_t>(free.size()), kPages) << step;
     for (uint32_t page = 0; page < kPages; ++page) ASSERT_EQ(cache.Contains(page), !free.contains(page)) << step;
   }

@@ -1,6 +1,9 @@
 // Owner and writers in different processes: who may die when, and what becomes of the pages.
 #include <signal.h>
 
+#include <algorithm>
+
+#include "common/platform/process_memory.h"
 #include "tests/common/kv/kv_fixture.h"
 #include "tests/common/platform/child_process.h"
 
@@ -238,6 +241,37 @@ TEST_F(WriterProcessTest, WriterOfAKilledOwnerIsRevokedAndItsPagesAreFreed) {
   EXPECT_EQ(*writer->pages().Token(0, 4), 0) << "its memory is the system's again";
   *writer->pages().Token(0, 4) = 7;
   EXPECT_TRUE(KvPoolMapping::RemoveOrphan(name_).ok()) << "nothing to remove is fine";
+}
+
+TEST_F(WriterProcessTest, ThePagesOfAKilledOwnerArePoisonedIfAskedFor) {
+  ChildProcess owner([&](const ChildProcess::Parent& parent) {
+    const auto pool = MakePool(6, 3);
+    parent.Send(1);
+    return parent.Sleep();
+  });
+  ASSERT_EQ(owner.Receive(), 1);
+  const auto mapping = Open();
+  owner.Kill();
+  ASSERT_TRUE(KvPoolMapping::RemoveOrphan(name_, /*poison=*/true).ok());
+  EXPECT_TRUE(SharedMemory::List(name_)->empty());
+  const std::span<const uint8_t> pages = mapping->PagesMemory();
+  const auto* numbers = reinterpret_cast<const uint16_t*>(pages.data());
+  EXPECT_TRUE(std::all_of(numbers, numbers + pages.size() / 2, [](uint16_t x) { return x == kPoison; }));
+}
+
+// A late layer of a writer takes memory again, but only what it writes: the rest stays the system's.
+TEST_F(WriterProcessTest, LateWriterOfARemovedPoolTakesOnlyWhatItWrites) {
+  auto pool = MakePool(10000, 1);
+  const KvLease lease = pool->Reserve({.capacity = 4 * 10000}).value();
+  const auto writer = Acquire(Open(), lease).value();
+  pool = nullptr;
+  EXPECT_TRUE(writer->revoked());
+  EXPECT_EQ(*writer->pages().Token(0, 20000), 0) << "its memory is the system's again";
+  const auto resident = [&] { return FindMapping(0, name_)->rss_bytes; };
+  const int64_t before = resident();
+  for (int64_t token = 20000; token < 20016; ++token) *writer->pages().Token(0, token) = 7;
+  EXPECT_LE(resident() - before, 2 * 4096);
+  EXPECT_LT(resident(), 1 << 20);
 }
 
 }  // namespace

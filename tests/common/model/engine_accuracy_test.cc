@@ -9,6 +9,7 @@
 #include "tests/common/model/tolerance.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -44,7 +45,7 @@ void ExpectCloseToExact(const ModelSpec& spec, bool fp8) {
   const ReferenceModel::Result reference = ReferenceModel(*model.segment).Run(tokens, Rounding::kNone);
   EXPECT_GT(*std::ranges::min_element(reference.router_margin), 1);
   Logits first;
-  for (const CpuKernels* kernels : AvailableKernels()) {
+  for (const CpuKernels* kernels : EveryTestKernels()) {
     for (const MlaForm form : kForms) {
       const Logits logits = RunEngine(model, *kernels, form, tokens);
       if (first.empty()) first = logits;
@@ -85,7 +86,7 @@ void ExpectSameRoundings(const char* name, const ModelSpec& spec, bool fp8 = tru
   for (const MlaForm form : kForms) {
     const auto expected =
         reference.Run(tokens, form == MlaForm::kAbsorbed ? Rounding::kAbsorbed : Rounding::kUnabsorbed);
-    for (const CpuKernels* kernels : AvailableKernels()) {
+    for (const CpuKernels* kernels : EveryTestKernels()) {
       const Logits logits = RunEngine(model, *kernels, form, tokens);
       std::vector<double> errors;
       for (int64_t t = 0; t < kTokens; ++t) {

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -14,12 +15,10 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kCapacity = 64;
 
-const CpuKernels& Kernels() { return *AvailableKernels().back(); }
-
 absl::Status CreateStatus(const SyntheticOptions& options) {
   const SyntheticSegment model = MakeSyntheticSegment(options);
   WorkerPool pool(1);
-  return Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).status();
+  return Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
 }
 
 TEST(EngineCreate, NamesWhatTheSegmentLacks) {
@@ -47,7 +46,7 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
   ModelSpec& spec = reinterpret_cast<SegmentHeader*>(model.memory.data())->spec;
   const ModelSpec good = spec;
   WorkerPool pool(1);
-  EXPECT_TRUE(Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).ok());
+  EXPECT_TRUE(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).ok());
   const std::pair<const char*, std::function<void()>> cases[] = {
       {"num_kv_heads", [&] { spec.num_kv_heads = 3; }},
       {"num_kv_heads", [&] { spec.num_kv_heads = -1; }},
@@ -59,7 +58,7 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
   for (const auto& [field, damage] : cases) {
     spec = good;
     damage();
-    const absl::Status status = Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).status();
+    const absl::Status status = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_THAT(status.message(), HasSubstr(field));
   }
@@ -68,10 +67,10 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
 TEST(EngineCreate, RefusesShapesThatDoNotFitTheSpec) {
   SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
   WorkerPool pool(1);
-  EXPECT_TRUE(Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).ok());
+  EXPECT_TRUE(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).ok());
   // The engine has only the header's word for the shapes: change one number there.
   reinterpret_cast<SegmentHeader*>(model.memory.data())->spec.moe_intermediate_size = 80;
-  const absl::Status status = Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).status();
+  const absl::Status status = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("model.layers.1.mlp.experts.0.gate_proj.weight"));
   EXPECT_THAT(status.message(), HasSubstr("[72, 160]"));
@@ -100,12 +99,12 @@ TEST(EngineCreate, RefusesSpecsItCannotRun) {
   for (const auto& [field, damage] : cases) {
     spec = good;
     damage();
-    const absl::Status status = Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 4}).status();
+    const absl::Status status = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_THAT(status.message(), HasSubstr(field));
   }
   spec = good;
-  EXPECT_THAT(Engine::Create(*model.segment, Kernels(), pool, {.max_rows = 0}).status().message(),
+  EXPECT_THAT(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 0}).status().message(),
               HasSubstr("max_rows"));
 }
 
@@ -127,7 +126,7 @@ class EngineForward : public ::testing::Test {
 
   SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec(), .nan_token = 13});
   WorkerPool pool_{1};
-  std::unique_ptr<Engine> engine_ = *Engine::Create(*model_.segment, Kernels(), pool_, {.max_rows = kMaxRows});
+  std::unique_ptr<Engine> engine_ = *Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kMaxRows});
   TestSequence first_{SmallSpec(), kCapacity};
   TestSequence second_{SmallSpec(), kCapacity};
   std::vector<KvPages> pages_ = {first_.pages(), second_.pages()};
@@ -172,6 +171,15 @@ TEST_F(EngineForward, PaddingIdsAreMinusInfinity) {
   for (size_t id = 200; id < 210; ++id) EXPECT_EQ(logits[0][id], -std::numeric_limits<float>::infinity());
 }
 
+// Fixtures that let the model generate count on it.
+TEST_F(EngineForward, ATokenWhoseEmbeddingIsNanTiesWithTheOneBefore) {
+  const std::vector<int32_t> tokens = {5, 90, 12};
+  for (const std::vector<float>& row : Forward(*engine_, MakeRows(tokens, 0), pages_, MlaForm::kAbsorbed)) {
+    EXPECT_EQ(row[13], row[12]);
+    EXPECT_NE(row[13], row[14]);
+  }
+}
+
 TEST_F(EngineForward, NanInTheRouterIsAnError) {
   const absl::Status status = Run({{.token = 1, .position = 0}, {.token = 13, .position = 1}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
@@ -183,7 +191,7 @@ TEST_F(EngineForward, NanLogitsAreAnErrorThatNamesThePosition) {
   ModelSpec dense = SmallSpec();
   dense.first_dense_layers = dense.num_layers;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = dense, .nan_token = 13});
-  const auto engine = Engine::Create(*model.segment, Kernels(), pool_, {.max_rows = 4});
+  const auto engine = Engine::Create(*model.segment, TestKernels(), pool_, {.max_rows = 4});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE(Run(**engine, {{.token = 1, .position = 0, .sequence = 1, .wants_logits = true}}).ok());
   const absl::Status status = Run(**engine, {{.token = 13, .position = 1, .sequence = 1, .wants_logits = true}});

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -23,15 +24,13 @@ const SyntheticSegment& GroupedModel() {
   return model;
 }
 
-class EngineInvariance : public ::testing::TestWithParam<std::tuple<int, Attention>> {
+class EngineInvariance : public ::testing::TestWithParam<Attention> {
  protected:
-  const CpuKernels& kernels() const { return *AvailableKernels()[std::get<0>(GetParam())]; }
-  Attention attention() const { return std::get<1>(GetParam()); }
-  MlaForm form() const { return attention() == Attention::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
-  const SyntheticSegment& Model() const { return attention() == Attention::kGrouped ? GroupedModel() : LatentModel(); }
+  MlaForm form() const { return GetParam() == Attention::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
+  const SyntheticSegment& Model() const { return GetParam() == Attention::kGrouped ? GroupedModel() : LatentModel(); }
   const ModelSpec& spec() const { return Model().segment->spec(); }
   std::unique_ptr<Engine> MakeEngine(WorkerPool& pool, int64_t max_rows = kTokens) const {
-    auto engine = Engine::Create(*Model().segment, kernels(), pool, {.max_rows = max_rows});
+    auto engine = Engine::Create(*Model().segment, TestKernels(), pool, {.max_rows = max_rows});
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
@@ -124,12 +123,12 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
 TEST_P(EngineInvariance, ManyHeads) {
   ModelSpec spec = this->spec();
   spec.num_layers = 1;
-  spec.num_heads = attention() == Attention::kGrouped ? 14 : 13;
+  spec.num_heads = GetParam() == Attention::kGrouped ? 14 : 13;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
   Logits expected;
   for (const auto& [threads, chunk] : {std::pair(1, 64), std::pair(1, 1), std::pair(2, 1), std::pair(1, 5)}) {
     WorkerPool pool(threads);
-    const auto engine = Engine::Create(*model.segment, kernels(), pool, {.max_rows = 64});
+    const auto engine = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 64});
     ASSERT_TRUE(engine.ok()) << engine.status();
     const TestSequence sequence(spec, 70);
     const Logits logits = RunPrompt(**engine, sequence, std::span(tokens_).first(70), chunk, form());
@@ -154,7 +153,7 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
        {std::tuple(5, 1, kManyTokens), std::tuple(1, 1, kManyTokens), std::tuple(2, 1, kManyTokens),
         std::tuple(2, 2, kManyTokens), std::tuple(1, 1, int64_t{1}), std::tuple(2, 1, int64_t{2})}) {
     WorkerPool pool({.threads = threads, .domains = domains});
-    const auto engine = Engine::Create(*model.segment, kernels(), pool, {.max_rows = kManyTokens});
+    const auto engine = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = kManyTokens});
     ASSERT_TRUE(engine.ok()) << engine.status();
     const TestSequence sequence(spec, kManyTokens);
     const Logits logits = RunPrompt(**engine, sequence, std::span(tokens_).first(kManyTokens), chunk, form());
@@ -163,17 +162,13 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   }
 }
 
-std::string Name(const ::testing::TestParamInfo<std::tuple<int, Attention>>& info) {
-  const char* const names[] = {"_absorbed", "_unabsorbed", "_grouped"};
-  return std::string(AvailableKernels()[std::get<0>(info.param)]->isa) +
-         names[static_cast<int>(std::get<1>(info.param))];
+std::string Name(const ::testing::TestParamInfo<Attention>& info) {
+  const char* const names[] = {"absorbed", "unabsorbed", "grouped"};
+  return names[static_cast<int>(info.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, EngineInvariance,
-                         ::testing::Combine(::testing::Range(0, static_cast<int>(AvailableKernels().size())),
-                                            ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed,
-                                                              Attention::kGrouped)),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(Attention, EngineInvariance,
+                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped), Name);
 
 }  // namespace
 }  // namespace moestro

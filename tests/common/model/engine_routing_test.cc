@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/kernels/dispatch.h"
 #include "common/model/engine.h"
 #include "gtest/gtest.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -17,7 +17,7 @@ TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
   const ModelSpec& spec = model.segment->spec();
   WorkerPool pool(2);
   Routing told;
-  const auto engine = Engine::Create(*model.segment, *AvailableKernels().back(), pool,
+  const auto engine = Engine::Create(*model.segment, TestKernels(), pool,
                                      {.max_rows = 8,
                                       .on_routing =
                                           [&](int64_t layer, std::span<const ExpertChoice> choices) {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "services/cli/make_model/make_model.h"
+#include "services/cli/model/make_model/make_model.h"
 
 namespace moestro {
 namespace {

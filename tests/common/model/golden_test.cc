@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <tuple>
 
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
@@ -10,6 +9,7 @@
 #include "tests/common/model/engine_harness.h"
 #include "tests/common/model/golden_model.h"
 #include "tests/common/model/tolerance.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -48,13 +48,11 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
 
 enum class Attention { kAbsorbed, kUnabsorbed, kGrouped };
 
-class Golden : public ::testing::TestWithParam<std::tuple<int, Attention>> {
+class Golden : public ::testing::TestWithParam<Attention> {
  protected:
   void SetUp() override { ASSERT_TRUE(made().ok()) << made().status(); }
-  const CpuKernels& kernels() const { return *AvailableKernels()[std::get<0>(GetParam())]; }
-  Attention attention() const { return std::get<1>(GetParam()); }
-  MlaForm form() const { return attention() == Attention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed; }
-  const absl::StatusOr<TinyModel>& made() const { return attention() == Attention::kGrouped ? TinyQwen3() : Tiny(); }
+  MlaForm form() const { return GetParam() == Attention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed; }
+  const absl::StatusOr<TinyModel>& made() const { return GetParam() == Attention::kGrouped ? TinyQwen3() : Tiny(); }
   const TinyModel& model() const { return *made(); }
   const ModelSpec& spec() const { return model().owned.segment->spec(); }
 
@@ -73,7 +71,7 @@ class Golden : public ::testing::TestWithParam<std::tuple<int, Attention>> {
 
 TEST_P(Golden, LogitsAndGreedyContinuation) {
   WorkerPool pool(2);
-  auto engine = Engine::Create(*model().owned.segment, kernels(), pool, {.max_rows = 128});
+  auto engine = Engine::Create(*model().owned.segment, TestKernels(), pool, {.max_rows = 128});
   ASSERT_TRUE(engine.ok()) << engine.status();
   std::vector<size_t> lengths;
   for (const GoldenCase& golden : model().cases) {
@@ -89,17 +87,13 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
   EXPECT_EQ(lengths, (std::vector<size_t>{1, 2, 63, 64, 65, 300}));  // both sides of a page's 64 positions
 }
 
-std::string Name(const ::testing::TestParamInfo<std::tuple<int, Attention>>& info) {
-  const char* const names[] = {"_absorbed", "_unabsorbed", "_grouped"};
-  return std::string(AvailableKernels()[std::get<0>(info.param)]->isa) +
-         names[static_cast<int>(std::get<1>(info.param))];
+std::string Name(const ::testing::TestParamInfo<Attention>& info) {
+  const char* const names[] = {"absorbed", "unabsorbed", "grouped"};
+  return names[static_cast<int>(info.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Golden,
-                         ::testing::Combine(::testing::Range(0, static_cast<int>(AvailableKernels().size())),
-                                            ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed,
-                                                              Attention::kGrouped)),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(Attention, Golden,
+                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped), Name);
 
 }  // namespace
 }  // namespace moestro

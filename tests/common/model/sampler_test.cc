@@ -15,14 +15,14 @@ using ::testing::HasSubstr;
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-int32_t SampleId(const std::vector<float>& logits, const SamplingParams& params, uint64_t index) {
+int32_t SampleId(const std::vector<float>& logits, const Sampling& params, uint64_t index) {
   const auto token = Sample(logits, params, index);
   EXPECT_TRUE(token.ok()) << token.status();
   return token.ok() ? token->id : -1;
 }
 
 // Chi-square of `draws` samples against the expected probabilities (those of 0 must not occur).
-double ChiSquare(const std::vector<float>& logits, const SamplingParams& params, const std::vector<double>& expected,
+double ChiSquare(const std::vector<float>& logits, const Sampling& params, const std::vector<double>& expected,
                  int draws) {
   std::vector<int> counts(logits.size(), 0);
   for (int i = 0; i < draws; ++i) ++counts[SampleId(logits, params, i)];
@@ -86,7 +86,7 @@ TEST(Sampler, SeedsAreIndependent) {
 
 TEST(Sampler, SameSeedAndIndexGiveTheSameToken) {
   const std::vector<float> logits(1000, 0.0f);
-  const SamplingParams params{.temperature = 1, .seed = 42};
+  const Sampling params{.temperature = 1, .seed = 42};
   std::map<int32_t, int> seen;
   for (uint64_t index = 0; index < 100; ++index) {
     EXPECT_EQ(SampleId(logits, params, index), SampleId(logits, params, index));
@@ -157,8 +157,8 @@ TEST(Sampler, NothingToChooseIsAnError) {
 }
 
 TEST(Sampler, ValidationNamesTheField) {
-  const auto error = [](const SamplingParams& params) {
-    const absl::Status status = ValidateSamplingParams(params);
+  const auto error = [](const Sampling& params) {
+    const absl::Status status = ValidateSampling(params);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -170,8 +170,8 @@ TEST(Sampler, ValidationNamesTheField) {
   EXPECT_THAT(error({.top_p = 1.5f}), HasSubstr("top_p"));
   EXPECT_THAT(error({.top_p = nan}), HasSubstr("top_p"));
   EXPECT_THAT(error({.top_k = -1}), HasSubstr("top_k"));
-  EXPECT_TRUE(ValidateSamplingParams({}).ok());
-  EXPECT_TRUE(ValidateSamplingParams({.temperature = 0.7f, .top_p = 0.9f, .top_k = 40, .seed = 1}).ok());
+  EXPECT_TRUE(ValidateSampling({}).ok());
+  EXPECT_TRUE(ValidateSampling({.temperature = 0.7f, .top_p = 0.9f, .top_k = 40, .seed = 1}).ok());
 }
 
 TEST(Logprobs, OfOneTokenAndTheBest) {

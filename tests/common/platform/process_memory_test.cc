@@ -29,13 +29,13 @@ TEST(ProcessMemoryTest, TouchedMemoryIsPrivate) {
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   const MemoryUse before = ReadMemoryUse(0).value();
-  const int64_t anonymous_before = ReadAnonymousBytes().value();
+  const int64_t anonymous_before = ReadOwnMemory()->anonymous_bytes;
   std::memset(memory, 1, kBytes);
   const MemoryUse after = ReadMemoryUse(getpid()).value();
   // A little slack: other pages of the process come and go meanwhile.
   EXPECT_GT(after.private_bytes - before.private_bytes, kBytes - (1 << 20));
   EXPECT_GT(after.rss_bytes - before.rss_bytes, kBytes - (1 << 20));
-  EXPECT_GT(ReadAnonymousBytes().value() - anonymous_before, kBytes - (1 << 20));
+  EXPECT_GT(ReadOwnMemory()->anonymous_bytes - anonymous_before, kBytes - (1 << 20));
   EXPECT_EQ(after.rss_bytes, after.private_bytes + after.shared_bytes);
   munmap(memory, kBytes);
 }
@@ -77,7 +77,19 @@ TEST(ProcessMemoryTest, Errors) {
   EXPECT_EQ(ReadMemoryUse(kNoProcess).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ProcessMemoryTest, AvailableMemory) { EXPECT_GT(ReadAvailableMemory().value(), 1 << 20); }
+TEST(ProcessMemoryTest, PageTablesOfASharedObjectAreItsUsersOwn) {
+  const TestName name("tables");
+  const SharedMemory owner = SharedMemory::Create(name, 16 * kBytes).value();
+  const SharedMemory user = SharedMemory::OpenReadOnly(name).value();
+  madvise(user.data(), static_cast<size_t>(user.size()), MADV_NOHUGEPAGE);
+  const OwnMemory before = ReadOwnMemory().value();
+  EXPECT_EQ(SumBytes(user), 0);
+  const OwnMemory after = ReadOwnMemory().value();
+  EXPECT_GE(after.page_table_bytes - before.page_table_bytes, user.size() / 4096 * 8 / 2) << "8 bytes for 4 KiB";
+  EXPECT_LT(after.anonymous_bytes - before.anonymous_bytes, 1 << 20);
+}
+
+TEST(ProcessMemoryTest, AvailableMemory) { EXPECT_GT(ReadAvailableMemory()->bytes, 1 << 20); }
 
 }  // namespace
 }  // namespace moestro

@@ -7,10 +7,16 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <thread>
 #include <utility>
 
+#include "common/platform/process_memory.h"
 #include "tests/common/platform/child_process.h"
 #include "tests/common/platform/test_name.h"
 
@@ -19,6 +25,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::ChildProcess;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TestName;
 
@@ -128,6 +135,23 @@ TEST(SharedMemoryTest, ReadOnlyMappingFaultsOnWrite) {
   });
   EXPECT_EQ(writer.Wait(), -SIGSEGV);
   EXPECT_EQ(owner.data()[7], 7);
+}
+
+// What a GPU registers must be writable meanwhile; before and after a write faults.
+TEST(SharedMemoryTest, ALiftableReadOnlyMappingFaultsUntilItIsLifted) {
+  const TestName name("liftable");
+  const SharedMemory owner = SharedMemory::Create(name, 5000).value();
+  const SharedMemory user = SharedMemory::OpenReadOnly(name, SharedMemory::ReadOnly::kLiftable).value();
+  EXPECT_EQ(FindMapping(0, name).value().permissions, "rw-s") << "the owner's and the user's";
+  ChildProcess writer([&](const ChildProcess::Parent&) {
+    signal(SIGSEGV, SIG_DFL);
+    *static_cast<volatile uint8_t*>(user.data() + 7) = 8;
+    return 0;
+  });
+  EXPECT_EQ(writer.Wait(), -SIGSEGV);
+  ASSERT_EQ(mprotect(user.data(), user.size(), PROT_READ | PROT_WRITE), 0);
+  user.data()[7] = 9;
+  EXPECT_EQ(owner.data()[7], 9);
 }
 
 TEST(SharedMemoryTest, MappingOutlivesTheNameAndMoves) {
@@ -293,6 +317,151 @@ TEST(SharedMemoryTest, ObjectWhoseOwnerDiedReservingCanOnlyBeRemoved) {
   EXPECT_EQ(SharedMemory::Adopt(name).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Find(name).bytes, 0);
   EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).value());
+}
+
+std::string PathOf(const std::string& name) { return "/dev/shm/" + name; }
+
+// As another user might put it there: 4096 bytes, with permissions `mode`.
+void MakeObject(const std::string& name, mode_t mode) {
+  std::ofstream(PathOf(name)) << std::string(4096, 'x');
+  ASSERT_EQ(chmod(PathOf(name).c_str(), mode), 0);
+}
+
+// No function opens, changes or removes what has that name; List says why.
+void ExpectLeftAlone(const std::string& name, const std::string& reason) {
+  struct stat before;
+  ASSERT_EQ(lstat(PathOf(name).c_str(), &before), 0);
+  EXPECT_EQ(SharedMemory::OpenReadOnly(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SharedMemory::OpenWritable(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SharedMemory::Adopt(name).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SharedMemory::Create(name, 4096).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(SharedMemory::UnlinkOrphan(name).ok());
+  EXPECT_FALSE(SharedMemory::UnlinkIfUnused(name).value());
+  std::vector<std::string> foreign;
+  EXPECT_TRUE(SharedMemory::List(name, &foreign)->empty());
+  EXPECT_THAT(foreign, ElementsAre(AllOf(HasSubstr(PathOf(name) + " " + reason), HasSubstr("remove it with rm"))));
+  struct stat after;
+  ASSERT_EQ(lstat(PathOf(name).c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino);
+  EXPECT_EQ(after.st_mode, before.st_mode);
+  EXPECT_EQ(after.st_size, before.st_size);
+}
+
+TEST(SharedMemoryTest, ObjectThatIsOpenToOthersIsLeftAlone) {
+  const TestName name("open");
+  for (const mode_t mode : {0604, 0640, 0606, 0666}) {
+    MakeObject(name, mode);
+    ExpectLeftAlone(name, "is open to others (mode 06");
+  }
+}
+
+TEST(SharedMemoryTest, ObjectOfAnotherUserIsLeftAlone) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  const TestName name("foreign");
+  for (const mode_t mode : {0400, 0444, 0600, 0644, 0666}) {
+    MakeObject(name, mode);
+    ASSERT_EQ(chown(PathOf(name).c_str(), 65534, 65534), 0);
+    ExpectLeftAlone(name, "belongs to user 65534");
+  }
+}
+
+TEST(SharedMemoryTest, PipesAndLinksAreLeftAlone) {
+  const TestName pipe("pipe");
+  ASSERT_EQ(mkfifo(PathOf(pipe).c_str(), 0600), 0);
+  ExpectLeftAlone(pipe, "is no shared memory");
+  const TestName target("target");
+  const SharedMemory memory = SharedMemory::Create(target, 4096).value();
+  const TestName link("link");
+  ASSERT_EQ(symlink(PathOf(target).c_str(), PathOf(link).c_str()), 0);
+  ExpectLeftAlone(link, "is no shared memory");
+  EXPECT_TRUE(Find(target).owner_alive);
+}
+
+TEST(SharedMemoryTest, ManyObjectsOfOthersAreAFewLines) {
+  std::vector<std::unique_ptr<TestName>> names;
+  for (int i = 0; i < 20; ++i) {
+    names.push_back(std::make_unique<TestName>("many-\n" + std::to_string(i)));
+    MakeObject(*names.back(), 0666);
+  }
+  std::vector<std::string> foreign;
+  EXPECT_TRUE(SharedMemory::List(TestName::Prefix() + "many-", &foreign)->empty());
+  ASSERT_EQ(foreign.size(), 9u);
+  EXPECT_THAT(foreign.front(), HasSubstr("many-\\n"));
+  EXPECT_EQ(foreign.back(), "12 more objects in /dev/shm are left alone");
+}
+
+TEST(SharedMemoryTest, WhoRemovesAnObjectIsNotTakenForItsOwner) {
+  const TestName name("remover");
+  absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 4096);
+  const SharedMemory user = SharedMemory::OpenReadOnly(name).value();
+  owner = SharedMemory();
+  std::atomic<bool> stop{false};
+  std::thread remover([&] {
+    while (!stop) EXPECT_FALSE(SharedMemory::UnlinkIfUnused(name).value());
+  });
+  int taken = 0;
+  for (int i = 0; i < 100000; ++i) taken += user.HasOtherOwner() ? 1 : 0;
+  stop = true;
+  remover.join();
+  EXPECT_EQ(taken, 0);
+}
+
+TEST(SharedMemoryTest, WhoRemovesAnOrphanIsNotTakenForItsOwner) {
+  const TestName name("orphaned");
+  int taken = 0;
+  for (int i = 0; i < 300; ++i) {
+    absl::StatusOr<SharedMemory> owner = SharedMemory::Create(name, 4096);
+    ASSERT_TRUE(owner.ok()) << owner.status();
+    const SharedMemory user = SharedMemory::OpenReadOnly(name).value();
+    owner = SharedMemory();
+    std::atomic<bool> removed{false};
+    std::thread remover([&] {
+      EXPECT_TRUE(SharedMemory::UnlinkOrphan(name).ok());
+      removed = true;
+    });
+    while (!removed) taken += user.HasOtherOwner() ? 1 : 0;
+    remover.join();
+  }
+  EXPECT_EQ(taken, 0);
+}
+
+TEST(SharedMemoryTest, CreatorThatLosesItsObjectToARemoverMayTryAgain) {
+  const TestName name("raced");
+  std::atomic<bool> stop{false};
+  std::thread remover([&] {
+    while (!stop) EXPECT_TRUE(SharedMemory::UnlinkIfUnused(name).ok());
+  });
+  // Between its creation and its lock an object looks abandoned. Ends when that has happened a few times.
+  int lost = 0;
+  for (int i = 0; i < 20000 && lost < 3; ++i) {
+    const absl::StatusOr<SharedMemory> memory = SharedMemory::Create(name, 4096);
+    if (memory.ok()) {
+      EXPECT_TRUE(SharedMemory::Unlink(name).ok());
+    } else if (!absl::IsAlreadyExists(memory.status())) {
+      EXPECT_EQ(memory.status().code(), absl::StatusCode::kUnavailable) << memory.status();
+      ++lost;
+    }
+  }
+  stop = true;
+  remover.join();
+}
+
+TEST(SharedMemoryTest, MappingsStayOutOfCoreDumps) {
+  const TestName name("dump");
+  const SharedMemory owner = SharedMemory::Create(name, 4096).value();
+  const SharedMemory reader = SharedMemory::OpenReadOnly(name).value();
+  const SharedMemory writer = SharedMemory::OpenWritable(name).value();
+  std::ifstream smaps("/proc/self/smaps");
+  bool ours = false;
+  int mappings = 0;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.find("/dev/shm/") != std::string::npos) ours = line.find(PathOf(name)) != std::string::npos;
+    if (!ours || line.rfind("VmFlags:", 0) != 0) continue;
+    EXPECT_THAT(line + " ", HasSubstr(" dd ")) << "\"do not dump\"";
+    ++mappings;
+    ours = false;
+  }
+  EXPECT_EQ(mappings, 3);
 }
 
 }  // namespace

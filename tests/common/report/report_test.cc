@@ -22,6 +22,14 @@ int Count(const std::string& text, const std::string& part) {
   return count;
 }
 
+TEST(NumberTest, HumanNumbers) {
+  EXPECT_EQ(HumanBytes(37), "37 B");
+  EXPECT_EQ(HumanBytes(int64_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(HumanCount(671026419200), "671.026 B");
+  EXPECT_EQ(HumanCount(28300000), "28.3 M");
+  EXPECT_EQ(HumanCount(12), "12");
+}
+
 TEST(ShortNumber, KeepsThreeDigits) {
   EXPECT_EQ(ShortNumber(0.968), "0.97");
   EXPECT_EQ(ShortNumber(12.34), "12.3");

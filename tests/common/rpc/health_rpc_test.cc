@@ -86,6 +86,18 @@ TEST_F(HealthTest, NotServingUntilToldSo) {
   EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
 }
 
+TEST_F(HealthTest, AProcessOfWhichAThreadHangsDoesNotServe) {
+  server_->SetAlive(false);
+  server_->SetServing(true);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::NOT_SERVING);
+  Watching named(*stub_, kName);
+  EXPECT_EQ(named.Next(), HealthCheckResponse::NOT_SERVING);
+  server_->SetAlive(true);
+  EXPECT_EQ(named.Next(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(StatusOf(""), HealthCheckResponse::SERVING);
+  named.context.TryCancel();
+}
+
 TEST_F(HealthTest, UnknownServices) {
   HealthCheckResponse reply;
   const grpc::Status status = Check("nobody", reply);

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "common/rpc/process.h"
+#include "common/process/process.h"
 #include "common/rpc/server.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 
@@ -16,14 +16,14 @@ namespace moestro {
 namespace {
 
 // Answers every Attach with one reply.
-class FakeStore : public v1::WeightStore::Service {
+class FakeStore : public v1::WeightStoreService::Service {
  public:
   grpc::Status Attach(grpc::ServerContext*, const v1::AttachRequest*,
-                      grpc::ServerWriter<v1::AttachReply>* writer) override {
+                      grpc::ServerWriter<v1::AttachResponse>* writer) override {
     writer->Write(reply);
     return grpc::Status::OK;
   }
-  v1::AttachReply reply;
+  v1::AttachResponse reply;
 };
 
 class WeightClientTest : public testing::Test {
@@ -35,8 +35,9 @@ class WeightClientTest : public testing::Test {
   }
   absl::Status StatusOfAttach() {
     const std::string address = "unix:" + testing::TempDir() + "store-" + std::to_string(getpid()) + ".sock";
-    const auto server = RpcServer::Start({address}, {{v1::WeightStore::service_full_name(), &store_}}).value();
-    WeightClient client(address, "test");
+    const auto server = RpcServer::Start({address}, {{v1::WeightStoreService::service_full_name(), &store_}}).value();
+    MetricsRegistry registry("test");
+    WeightClient client(address, "test", registry);
     return client.Attach([] { return false; }).status();
   }
 
@@ -45,7 +46,7 @@ class WeightClientTest : public testing::Test {
 
 // As by a store that is being replaced: the role has to be started again.
 TEST_F(WeightClientTest, ASegmentThatHasGoneIsNoMistakeOfTheRole) {
-  store_.reply.set_state(v1::AttachReply::STATE_READY);
+  store_.reply.set_state(v1::AttachResponse::STATE_READY);
   store_.reply.set_segment("moestro.weight-client-test.weights.none.1");
   const absl::Status status = StatusOfAttach();
   EXPECT_EQ(ExitCode(status), kExitUnavailable) << status;
@@ -53,7 +54,7 @@ TEST_F(WeightClientTest, ASegmentThatHasGoneIsNoMistakeOfTheRole) {
 }
 
 TEST_F(WeightClientTest, AFailedLoadIsTold) {
-  store_.reply.set_state(v1::AttachReply::STATE_FAILED);
+  store_.reply.set_state(v1::AttachResponse::STATE_FAILED);
   store_.reply.set_error("config.json: model_type");
   const absl::Status status = StatusOfAttach();
   EXPECT_EQ(ExitCode(status), kExitFailure) << status;

@@ -57,7 +57,7 @@ class OneAnswer {
     thread_.join();
   }
 
-  Url url() const { return {.host = host_, .port = std::to_string(acceptor_.local_endpoint().port()), .path = "/m"}; }
+  Url url() const { return *ParseUrl(host_ + ":" + std::to_string(acceptor_.local_endpoint().port()) + "/m"); }
   const std::string& request() const { return request_; }
 
  private:
@@ -70,12 +70,13 @@ class OneAnswer {
 };
 
 TEST(ParseUrl, TakesTheUsualForms) {
-  EXPECT_EQ(ParseUrl("http://h:9100/metrics")->path, "/metrics");
+  EXPECT_EQ(ParseUrl("http://h:9100/metrics")->text, "http://h:9100/metrics");
   EXPECT_EQ(ParseUrl("127.0.0.1:9100")->host, "127.0.0.1");
-  EXPECT_EQ(ParseUrl("127.0.0.1:9100")->path, "/metrics");
-  EXPECT_EQ(ParseUrl("h:1/x/y")->path, "/x/y");
+  EXPECT_EQ(ParseUrl("127.0.0.1:9100")->port, "9100");
+  EXPECT_EQ(ParseUrl("127.0.0.1:9100")->text, "http://127.0.0.1:9100/metrics");
+  EXPECT_EQ(ParseUrl("ftp.h:1/x/y?z=1")->text, "http://ftp.h:1/x/y?z=1");
   EXPECT_EQ(ParseUrl("[::1]:9100")->host, "[::1]");
-  for (const char* bad : {"", "host", "https://h:1", ":9100", "h:"}) {
+  for (const char* bad : {"", "host", "https://h:1", ":9100", "h:", "h:x", "h:65536"}) {
     EXPECT_EQ(ParseUrl(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
 }
@@ -104,13 +105,21 @@ TEST(HttpGet, BracketsOfAnAddressAreForTheServerOnly) {
     ASSERT_TRUE(body.ok()) << body.status();
     request = server.request();
   }
-  EXPECT_THAT(request, HasSubstr("Host: [::1]\r\n"));
+  EXPECT_THAT(request, HasSubstr("Host: [::1]:"));
 }
 
 TEST(HttpGet, TheResolverIsNotWaitedForEither) {
   const std::lock_guard hangs(resolver_hangs);
-  EXPECT_EQ(HttpGet({.host = "hangs", .port = "1", .path = "/"}, 0.1).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(HttpGet(*ParseUrl("hangs:1"), 0.1).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
+}
+
+TEST(HttpGet, ReadsNoMoreThanMetricsHave) {
+  constexpr size_t kBytes = size_t{9} << 20;
+  OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(kBytes) + "\r\n\r\n" +
+                   std::string(kBytes, 'x'));
+  EXPECT_EQ(HttpGet(server.url(), 5).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(HttpGet, ErrorsNameTheAddress) {
@@ -124,7 +133,7 @@ TEST(HttpGet, ErrorsNameTheAddress) {
     OneAnswer server("");
     EXPECT_EQ(HttpGet(server.url(), 0.1).status().code(), absl::StatusCode::kDeadlineExceeded);
   }
-  const auto nobody = HttpGet({.host = "127.0.0.1", .port = "1", .path = "/"}, 5);
+  const auto nobody = HttpGet(*ParseUrl("127.0.0.1:1"), 5);
   EXPECT_EQ(nobody.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(nobody.status().message()), HasSubstr("127.0.0.1:1"));
 }

@@ -163,6 +163,12 @@ TEST(TokenizerJsonTest, RefusesOtherKindsOfTokenizers) {
   }
 }
 
+TEST(TokenizerJsonTest, RefusesAKeyTwice) {
+  std::string file = Valid().dump();
+  file.insert(file.find("\"ab\":2"), "\"ab\":3,");
+  EXPECT_THAT(std::string(Tokenizer::FromJson(file).status().message()), HasSubstr("duplicate key 'ab'"));
+}
+
 // Every prefix of a file is malformed and must be refused, not crash.
 TEST(TokenizerJsonTest, RefusesTruncatedFiles) {
   const std::string file = Valid().dump();

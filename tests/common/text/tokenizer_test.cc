@@ -62,6 +62,38 @@ TEST_F(TokenizerTest, IgnoreMergesTakesWholePiecesAsTheReference) {
   }
 }
 
+TEST_F(TokenizerTest, StopsAtTheLimitOfTokens) {
+  for (const json& golden : ReadGoldenJson("encode.json")) {
+    const auto text = golden["text"].get<std::string>();
+    const size_t count = golden["ids"].size();
+    EXPECT_EQ(*tokenizer_->Encode(text, {}, {.max_tokens = count}), golden["ids"].get<Ids>()) << golden["text"];
+    if (count == 0) continue;
+    const absl::Status status = tokenizer_->Encode(text, {}, {.max_tokens = count - 1}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << golden["text"] << ": " << status;
+  }
+}
+
+TEST_F(TokenizerTest, StopsAtTheLimitOfAPiece) {
+  const std::string text = "word " + std::string(1000, 'a') + " word";
+  EXPECT_TRUE(tokenizer_->Encode(text, {}, {.max_piece_bytes = 1001}).ok());
+  const absl::Status status = tokenizer_->Encode(text, {}, {.max_piece_bytes = 1000}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1001 bytes without a break between words; at most 1000"));
+}
+
+TEST_F(TokenizerTest, AsksItsCheckNowAndThen) {
+  std::string text;
+  while (text.size() < 1 << 20) text += "word ";
+  int looks = 0;
+  const auto count = [&] { return ++looks, absl::OkStatus(); };
+  EXPECT_TRUE(tokenizer_->Encode(text, {}, {.check = count}).ok());
+  EXPECT_GE(looks, 16);
+  looks = 0;
+  const auto leave = [&] { return ++looks < 5 ? absl::OkStatus() : absl::CancelledError("gone"); };
+  EXPECT_EQ(tokenizer_->Encode(text, {}, {.check = leave}).status().message(), "gone");
+  EXPECT_EQ(looks, 5);
+}
+
 TEST_F(TokenizerTest, BothSpellingsOfMergesMeanTheSame) {
   json changed = file_;
   json& merges = changed["model"]["merges"];

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
-#include "common/kernels/dispatch.h"
-#include "services/decode/overlap/cuda/cuda_hot_compute.h"
+#include "common/engine/cuda/cuda_hot_compute.h"
 #include "tests/common/model/tolerance.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -33,7 +33,7 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = Spec()});
   const ModelSpec& spec = model.segment->spec();
   const ModelWeights weights = BindWeights(*model.segment).value();
-  const CpuKernels& kernels = *AvailableKernels().back();
+  const CpuKernels& kernels = TestKernels();
   WorkerPool pool(2);
   CpuExperts cpu(spec, weights, kernels, pool, kMaxRows);
   const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();

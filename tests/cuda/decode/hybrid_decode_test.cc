@@ -255,19 +255,32 @@ TEST(CudaDecodeTest, SaysWhatDoesNotFit) {
   EXPECT_EQ(gpu->memory_used(), 0);
 }
 
+TEST(CudaDecodeTest, TheFormThatTheKernelsDoNotHave) {
+  EXPECT_TRUE(CheckAbsorbed(SmallGroupedSpec(), MlaForm::kUnabsorbed).ok()) << "grouped queries have one form";
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
+  HybridSubject subject(*model.segment, /*max_rows=*/2, /*kv_pages=*/1);
+  const TestPool pool(subject.spec(), /*sequences=*/1, /*tokens=*/1);
+  const KvPages pages[] = {pool.pages(0)};
+  const EngineRow rows[] = {{.token = 1}};
+  const absl::Status status = subject.forward().Forward({rows, pages, MlaForm::kUnabsorbed}, NeverInterrupted,
+                                                        [](int64_t, std::span<const float>) {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), "the CUDA kernels compute steps of decode with absorbed MLA, not with un-absorbed");
+}
+
 TEST(CudaDecodeTest, ShapesThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CudaDecode::CheckSupported(OddSpec()).ok());
+  EXPECT_TRUE(CheckDecodeSupported(OddSpec()).ok());
   for (const auto change :
        {+[](ModelSpec& spec) { spec.kv_lora_rank = 520; }, +[](ModelSpec& spec) { spec.kv_lora_rank = 60; },
         +[](ModelSpec& spec) { spec.hidden_size = 164; }, +[](ModelSpec& spec) { spec.num_experts = 1024; }}) {
     ModelSpec spec = OddSpec();
     change(spec);
-    EXPECT_EQ(CudaDecode::CheckSupported(spec).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(CheckDecodeSupported(spec).code(), absl::StatusCode::kUnimplemented);
   }
   ModelSpec grouped = SmallGroupedSpec();
-  EXPECT_TRUE(CudaDecode::CheckSupported(grouped).ok());
+  EXPECT_TRUE(CheckDecodeSupported(grouped).ok());
   grouped.v_head_dim = grouped.qk_rope_head_dim = 320;
-  EXPECT_EQ(CudaDecode::CheckSupported(grouped).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(CheckDecodeSupported(grouped).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

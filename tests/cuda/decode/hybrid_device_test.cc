@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "tests/cuda/emulation/runtime.h"
+#include "tests/cuda/near.h"
 #include "tests/services/decode/decode_fixture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -18,6 +20,7 @@ using testing::HasSubstr;
 constexpr int kMaxBatch = 2;
 constexpr int64_t kMaxChunk = 8;
 constexpr int64_t kMaxRows = kMaxBatch + kMaxChunk;
+constexpr int64_t kTokens = 3;
 constexpr int64_t kFewExperts = int64_t{1} << 17;  // bytes of 2 of 8
 
 ModelSpec Spec() {
@@ -36,10 +39,10 @@ class CudaHybridDeviceTest : public testing::Test {
     DecodeConfig config;
     config.device = "cuda";
     config.max_batch = kMaxBatch;
-    config.overlap = "on";
+    config.overlap = Overlap::kOn;
     config.expert_cache_bytes = expert_cache_bytes;
-    return HybridDevice::Create(config, node_.segment(), *AvailableKernels().back(), node_.workers(), node_.pool(),
-                                kMaxRows, nullptr);
+    return HybridDevice::Create(config, node_.segment(), TestKernels(), node_.workers(), node_.pool(), kMaxRows,
+                                nullptr);
   }
   DecodeOutcome Run(ForwardPass& forward) {
     LeaseTable leases(node_.pool(), 8);
@@ -47,19 +50,19 @@ class CudaHybridDeviceTest : public testing::Test {
     DecodeMetrics metrics(registry);
     DecodeLoop loop(forward, node_.pool(), leases, metrics,
                     {.max_batch = kMaxBatch, .chunks = {.bound_seconds = 1000, .max_rows = kMaxChunk}});
-    const std::vector<int32_t> prompt = {20, 31, 42, 53, 64, 75, 86, 97, 108, 119};
-    const auto lease = leases.Reserve({.tokens = prompt, .max_tokens = 8, .arrival = ++arrivals_}).value();
-    return Collect(*loop.Prompt(lease, {.max_tokens = 3}).value());
+    const auto lease = leases.Reserve({.tokens = prompt_, .max_tokens = 8, .arrival = ++arrivals_}).value();
+    return Collect(*loop.Prompt(lease, {.max_tokens = kTokens}).value());
   }
 
   EngineNode node_{kMaxRows, -1, 16, {.threads = 2}, Spec()};
+  const std::vector<int32_t> prompt_ = ClearPrompt(node_.engine(), /*length=*/10, kTokens);
   uint64_t arrivals_ = 0;
 };
 
 TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   CpuForward cpu(node_.engine());
   const DecodeOutcome expected = Run(cpu);
-  ASSERT_EQ(expected.ids.size(), 3u);
+  ASSERT_EQ(std::ssize(expected.ids), kTokens);
   const auto hybrid = Device(kFewExperts).value();
   EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
   EXPECT_GT(hybrid->expert_hits(), 0);
@@ -67,6 +70,7 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   // pool, and, once they are registered, experts that were missed.
   const SegmentHeader& weights = node_.segment().header();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
+  emulation::AwaitRegistered(&node_.pool().PagesMemory().back());
   const int64_t pageable = emulation::Gpu().pageable_copies;
   const int64_t missed = hybrid->expert_misses();
   Run(hybrid->forward());

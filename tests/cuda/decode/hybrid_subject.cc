@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/base/math.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -49,13 +50,13 @@ void TestPool::Forget(std::span<const EngineRow> rows, std::span<const KvPages> 
 HybridSubject::HybridSubject(const WeightSegment& segment, int64_t max_rows, int64_t kv_pages, device::Device* device)
     : segment_(segment),
       weights_(BindWeights(segment).value()),
-      engine_(Engine::Create(segment, *AvailableKernels().back(), pool_, {.max_rows = 128}).value()),
+      engine_(Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
       own_device_(device == nullptr ? device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value() : nullptr),
       device_(device == nullptr ? *own_device_ : *device),
       compute_(CudaDecode::Create(device_, segment.spec(), weights_,
                                   {.max_rows = max_rows, .max_sequences = 16, .kv_pages = kv_pages})
                    .value()),
-      experts_(segment.spec(), weights_, *AvailableKernels().back(), pool_, max_rows),
+      experts_(segment.spec(), weights_, TestKernels(), pool_, max_rows),
       forward_(HybridForward::Create(segment.spec(), device_, *compute_, experts_,
                                      {.max_rows = max_rows, .split = [this](const CheckedBatch&) { return cut_; }})
                    .value()) {}

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
+#include "common/engine/cuda/cuda_decode.h"
 #include "common/kernels/dispatch.h"
 #include "common/model/binding.h"
 #include "services/decode/overlap/cpu_experts.h"
-#include "services/decode/overlap/cuda/cuda_decode.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/aligned_memory.h"

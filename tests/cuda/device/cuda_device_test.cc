@@ -2,17 +2,25 @@
 #include "common/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <future>
 #include <numeric>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/device/cuda/registered_ranges.h"
 #include "common/device/pinning.h"
+#include "common/device/staging.h"
 #include "common/kernels/cuda/elementwise.h"
+#include "common/platform/smaps.h"
 #include "tests/cuda/emulation/runtime.h"
 #include "tests/support/aligned_memory.h"
 
@@ -158,21 +166,129 @@ TEST_F(CudaDeviceTest, AnAccessOutOfBoundsIsAFailure) {
   EXPECT_FALSE(stream->Synchronize().ok());
 }
 
-TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
-  for (const bool supported : {true, false}) {
-    emulation::Gpu().registers_read_only = supported;
-    const auto device = Open();
-    const AlignedMemory host(kBytes);
-    const Memory memory = device->Allocate(kBytes, "copy").value();
-    const auto stream = device->NewStream("load").value();
-    for (const HostAccess access : {HostAccess::kReads, HostAccess::kReadsAndWrites}) {
-      const Registration registration = device->Register(host.data(), kBytes, access).value();
-      EXPECT_TRUE(stream->CopyToDevice(memory.data(), host.data(), kBytes).ok());
-      EXPECT_EQ(stream->CopyToHost(host.data(), memory.data(), kBytes).ok(),
-                !supported || access == HostAccess::kReadsAndWrites);
-      EXPECT_TRUE(stream->Synchronize().ok());
+// Memory as roles map the weights: shared, for reading, with a size only; nobody reads it.
+class ReadOnlyMapping {
+ public:
+  explicit ReadOnlyMapping(int64_t bytes)
+      : bytes_(static_cast<size_t>(bytes)),
+        data_(mmap(nullptr, bytes_, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~ReadOnlyMapping() { munmap(data_, bytes_); }
+  const uint8_t* data() const { return static_cast<const uint8_t*>(data_); }
+  // As the kernel has it now, of all of its pieces.
+  std::set<std::string> Permissions() const {
+    const auto begin = reinterpret_cast<uintptr_t>(data_);
+    std::set<std::string> permissions;
+    const std::vector<MemoryMapping> mappings = ReadMappings(0).value();
+    for (const MemoryMapping& mapping : mappings) {
+      if (mapping.begin < begin + bytes_ && begin < mapping.end) permissions.insert(mapping.permissions);
     }
+    return permissions;
   }
+
+ private:
+  const size_t bytes_;
+  void* const data_;
+};
+
+// GPUs that register read-only mappings as they are, and those that refuse them.
+class ReadOnlyMappingTest : public CudaDeviceTest, public testing::WithParamInterface<bool> {
+ protected:
+  ReadOnlyMappingTest() { emulation::Gpu().registers_read_only = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Gpus, ReadOnlyMappingTest, testing::Bool());
+
+TEST_P(ReadOnlyMappingTest, IsRegisteredAndReadOnlyAgain) {
+  const auto device = Open();
+  const ReadOnlyMapping weights(4 * kBytes);
+  const Memory memory = device->Allocate(4 * kBytes, "copy").value();
+  const auto stream = device->NewStream("load").value();
+  const Registration registration = device->Register(weights.data() + kBytes, 2 * kBytes, HostAccess::kReads).value();
+  EXPECT_THAT(weights.Permissions(), testing::ElementsAre("r--s"));
+  ASSERT_TRUE(stream->CopyToDevice(memory.data(), weights.data() + kBytes, 2 * kBytes).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(emulation::Gpu().pinned_copies, 1);
+  EXPECT_EQ(device->Register(weights.data(), kBytes, HostAccess::kReadsAndWrites).status().code(),
+            absl::StatusCode::kPermissionDenied)
+      << "nobody has promised that it is not written";
+}
+
+TEST_P(ReadOnlyMappingTest, IsReadOnlyAgainWhereItIsRefused) {
+  const auto device = Open();
+  const ReadOnlyMapping weights(kBytes);
+  emulation::Gpu().registrable_bytes = 0;
+  const absl::Status refused = device->Register(weights.data(), kBytes, HostAccess::kReads).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("cudaErrorMemoryAllocation"));
+  EXPECT_THAT(refused.message(), HasSubstr("8 bytes in 4096 on the GPU"));
+  EXPECT_THAT(weights.Permissions(), testing::ElementsAre("r--s"));
+}
+
+// A segment of somebody else, say, which may be read only.
+TEST_P(ReadOnlyMappingTest, MayBeReadOnlyForGood) {
+  const auto device = Open();
+  const int file = open("/proc/self/exe", O_RDONLY);
+  void* const mapped = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, file, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  close(file);
+  const auto registered = device->Register(static_cast<const uint8_t*>(mapped), kBytes, HostAccess::kReads);
+  if (GetParam()) {
+    EXPECT_TRUE(registered.ok()) << registered.status();
+  } else {
+    EXPECT_EQ(registered.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(registered.status().message(), HasSubstr("this is mapped for reading"));
+  }
+  munmap(mapped, kBytes);
+}
+
+// As the driver does where it reads the host's page tables; elsewhere it would write.
+TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
+  emulation::Gpu().registers_read_only = true;
+  const auto device = Open();
+  const AlignedMemory host(kBytes);
+  const Memory memory = device->Allocate(kBytes, "copy").value();
+  const auto stream = device->NewStream("load").value();
+  for (const HostAccess access : {HostAccess::kReads, HostAccess::kReadsAndWrites}) {
+    const Registration registration = device->Register(host.data(), kBytes, access).value();
+    EXPECT_TRUE(stream->CopyToDevice(memory.data(), host.data(), kBytes).ok());
+    EXPECT_EQ(stream->CopyToHost(host.data(), memory.data(), kBytes).ok(), access == HostAccess::kReadsAndWrites);
+    EXPECT_TRUE(stream->Synchronize().ok());
+  }
+}
+
+// Page tables of what is still to be registered are left to the driver, so that a prompt does not take their room.
+TEST_F(CudaDeviceTest, LeavesRoomForPageTables) {
+  constexpr int64_t kRegistered = int64_t{1} << 30, kTables = kRegistered / 512;
+  const int64_t all = OpenCudaDevice({}).value()->memory_bytes();
+  const auto device = OpenCudaDevice({.registered_bytes = kRegistered}).value();
+  EXPECT_EQ(device->memory_bytes(), all - kTables);
+  const ReadOnlyMapping weights(kRegistered);
+  const Registration half = device->Register(weights.data(), kRegistered / 2, HostAccess::kReads).value();
+  EXPECT_EQ(device->memory_free(), all - kTables) << "half of them are there, room for the others is left";
+  EXPECT_THAT(OpenCudaDevice({.memory_bytes = all, .registered_bytes = 2 * kRegistered}).status().message(),
+              HasSubstr("--device-memory"));
+}
+
+// A stream that stages: on the model it is the driver that would copy pageable memory.
+TEST_F(CudaDeviceTest, WhatIsNotRegisteredIsStaged) {
+  const auto device = OpenCudaDevice({}).value();
+  constexpr int64_t kCopied = 3 * kBytes + 7;
+  const AlignedMemory host(RoundUp(kCopied, kBytes));
+  std::iota(host.data(), host.data() + kCopied, uint8_t{0});
+  const Memory memory = device->Allocate(kCopied, "copy").value();
+  const auto stream =
+      StagedStream::Create(*device, "load", {.buffers = 2, .buffer_bytes = kBytes, .threads = 2, .shortest_bytes = 1})
+          .value();
+  // The second page is registered.
+  const Registration second = device->Register(host.data() + kBytes, kBytes, HostAccess::kReads).value();
+  ASSERT_TRUE(stream->CopyToDevice(memory.data(), host.data(), kCopied).ok());
+  std::vector<uint8_t> back(kCopied);
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(emulation::Gpu().pageable_copies, 0);
+  ASSERT_TRUE(stream->CopyToHost(back.data(), memory.data(), kCopied).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_TRUE(std::equal(back.begin(), back.end(), host.data()));
+  EXPECT_EQ(stream->staged_bytes(), kCopied - kBytes);
+  EXPECT_EQ(stream->direct_bytes(), kBytes);
 }
 
 TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
@@ -270,35 +386,29 @@ TEST_F(CudaDeviceTest, DevicesShareWhatIsRegistered) {
   expect_copies(0);
 }
 
-TEST_F(CudaDeviceTest, PinsWeightsUntilTheSystemRefuses) {
+TEST_P(ReadOnlyMappingTest, PinningStopsWhereTheSystemRefuses) {
   const auto device = Open();
   constexpr int64_t kSlice = Pinning::kSliceBytes;
-  // Addresses only: the model does not touch what it registers.
-  const auto* const weights = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
+  const ReadOnlyMapping weights(4 * kSlice);
   const auto pin = [&](int64_t bytes, int64_t limit) {
-    int64_t pinned = -1;
-    absl::Status status;
-    {
-      std::atomic<bool> done = false;
-      const Pinning pinning(*device, weights, bytes, {.limit_bytes = limit}, [&](int64_t n, const absl::Status& s) {
-        pinned = n;
-        status = s;
-        done = true;
-        done.notify_all();
-      });
-      done.wait(false);
-      EXPECT_EQ(emulation::Gpu().registered_bytes, pinned);
-    }
-    EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
-    return std::pair(pinned, status);
+    std::promise<std::pair<int64_t, absl::Status>> told;
+    const Pinning pinning(*device, weights.data(), bytes, {.limit_bytes = limit},
+                          [&](int64_t pinned, const absl::Status& status) {
+                            told.set_value({pinned, status});
+                          });
+    auto result = told.get_future().get();
+    EXPECT_EQ(emulation::Gpu().registered_bytes, result.first);
+    EXPECT_THAT(weights.Permissions(), testing::ElementsAre("r--s"));
+    return result;
   };
   EXPECT_EQ(pin(2 * kSlice + 5, 0), std::pair(2 * kSlice + 5, absl::OkStatus()));
+  EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
   EXPECT_EQ(pin(2 * kSlice + 5, 100), std::pair(int64_t{100}, absl::OkStatus()));
   emulation::Gpu().registrable_bytes = 2 * kSlice;
   const auto [pinned, status] = pin(4 * kSlice, 0);
   EXPECT_EQ(pinned, 2 * kSlice);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("cudaErrorMemoryAllocation"));
+  EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
 }  // namespace

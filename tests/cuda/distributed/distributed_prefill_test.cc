@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
-#include "common/kernels/dispatch.h"
-#include "services/prefill/distributed/cuda/cuda_rank_kernels.h"
-#include "services/prefill/stream/cuda/cuda_compute.h"
+#include "common/engine/cuda/cuda_prefill.h"
+#include "common/engine/cuda/cuda_rank_kernels.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/cuda/near.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -72,7 +72,7 @@ class Subject {
 
   Result OnOneDevice(std::span<const int32_t> tokens) {
     const auto device = Open(0);
-    CudaCompute compute(*device, spec(), weights_);
+    CudaPrefill compute(*device, spec(), weights_);
     StreamPrefill prefill(*device, spec(), weights_, compute, kLimits);
     return Run(prefill, tokens, 0);
   }
@@ -121,7 +121,7 @@ class Subject {
   const ModelWeights weights_;
   WorkerPool pool_{2};
   const std::unique_ptr<Engine> engine_ =
-      Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kChunk}).value();
+      Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
 };
 
 // Blocks that do not divide, the last one incomplete, a stripe without rows; a rank that has only experts.
@@ -188,10 +188,10 @@ TEST(CudaDistributedTest, NanInAnEmbeddingIsAnError) {
 
 TEST(CudaDistributedTest, ShapesThatRanksDoNotHave) {
   ModelSpec spec = Spec();
-  EXPECT_TRUE(CudaRankKernels::CheckSupported(spec).ok());
+  EXPECT_TRUE(CheckRanksSupported(spec).ok());
   spec.hidden_size = 164;
-  EXPECT_TRUE(CudaCompute::CheckSupported(spec).ok());
-  const absl::Status status = CudaRankKernels::CheckSupported(spec);
+  EXPECT_TRUE(CheckPrefillSupported(spec).ok());
+  const absl::Status status = CheckRanksSupported(spec);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("not of 164"), std::string_view::npos) << status;
 }

@@ -7,12 +7,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "common/base/check.h"
@@ -125,6 +128,27 @@ bool SharesAPage(const void* memory, size_t bytes) {
       registered, [&](const auto& range) { return begin < range.second.end && range.first / kPage * kPage < end; });
 }
 
+// Whether all of it is mapped, and may be written.
+bool IsWritable(const void* memory, size_t bytes) {
+  std::ifstream maps("/proc/self/maps");
+  auto at = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t end = at + bytes;
+  for (std::string line; at < end && std::getline(maps, line);) {
+    uintptr_t from = 0, to = 0;
+    char read = 0, write = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %c%c", &from, &to, &read, &write) != 4 || to <= at) continue;
+    if (from > at || write != 'w') return false;
+    at = to;
+  }
+  return at >= end;
+}
+
+// Of the GPU. Registered memory has page tables there. REQUIRES Turn().
+size_t FreeBytes() {
+  const int64_t taken = Gpu().allocated_bytes + moestro::CeilDiv(Gpu().registered_bytes, 512);
+  return static_cast<size_t>(std::max<int64_t>(Gpu().memory_bytes - taken, 0));
+}
+
 // The host's part of a copy to the device that is done when the stream gets there.
 void Write(void* to, const void* from, size_t bytes) {
   std::lock_guard turn(Turn());
@@ -150,6 +174,11 @@ void ResetGpu() {
   sticky_error = 0;
   const int64_t allocated_bytes = Gpu().allocated_bytes, registered_bytes = Gpu().registered_bytes;
   Gpu() = {.registered_bytes = registered_bytes, .allocated_bytes = allocated_bytes};
+}
+
+bool IsRegistered(const void* byte) {
+  std::lock_guard turn(Turn());
+  return KindOf(byte, 1) != HostMemory::kPageable;
 }
 
 void AwaitRegistered(const void* byte) {
@@ -214,13 +243,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   std::lock_guard turn(Turn());
   *total = static_cast<size_t>(Gpu().memory_bytes);
-  *free = static_cast<size_t>(Gpu().memory_bytes - Gpu().allocated_bytes);
+  *free = FreeBytes();
   return Sticky();
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   std::lock_guard turn(Turn());
   if (Sticky() != cudaSuccess) return Sticky();
-  if (static_cast<int64_t>(bytes) > Gpu().memory_bytes - Gpu().allocated_bytes) return cudaErrorMemoryAllocation;
+  if (bytes > FreeBytes()) return cudaErrorMemoryAllocation;
   constexpr int64_t kAlignment = 4096;
   // A byte more than asked for, so that no two buffers can touch.
   *memory = std::aligned_alloc(kAlignment,
@@ -247,7 +276,9 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
   const bool read_only = (flags & cudaHostRegisterReadOnly) != 0;
   if (read_only && !Gpu().registers_read_only) return cudaErrorNotSupported;
   if (SharesAPage(memory, bytes)) return cudaErrorHostMemoryAlreadyRegistered;
+  if (!read_only && !IsWritable(memory, bytes)) return cudaErrorInvalidValue;
   if (static_cast<int64_t>(bytes) > Gpu().registrable_bytes - Gpu().registered_bytes) return cudaErrorMemoryAllocation;
+  if (bytes / 512 > FreeBytes()) return cudaErrorMemoryAllocation;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   registered[begin] = {begin + bytes, read_only};
   Gpu().registered_bytes += static_cast<int64_t>(bytes);

@@ -2,7 +2,8 @@
 // Streams are threads, so that work is done later than it is asked for, as on a GPU, and copies read their source when
 // their turn comes, pageable memory too, as GPUs that share the host's page tables may. As in CUDA: a copy must lie
 // inside of one registered piece or outside of all; a kernel that fails makes every later call fail. Stricter than
-// CUDA: cudaFree waits for nothing.
+// CUDA: cudaFree waits for nothing. Registering is refused as drivers do: memory that may not be written as an invalid
+// value, the read-only flag where the GPU does not support it; and registered memory takes page tables on the GPU.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,9 @@ struct GpuModel {
   int minor = 0;
   int64_t memory_bytes = int64_t{8} << 30;
   int64_t registrable_bytes = int64_t{1} << 60;  // of host memory
-  bool registers_read_only = true;
+  // Whether a read-only mapping can be registered as it is, with the flag that says so. Recent GPUs with memory of
+  // their own cannot: cudaDevAttrHostRegisterReadOnlySupported is 0.
+  bool registers_read_only = false;
   int64_t failing_launch = -1;  // counted from 0: it fails, and with it everything after
 
   // What has been done.
@@ -37,7 +40,9 @@ GpuModel& Gpu();
 // A new GPU, as if the process had just begun. REQUIRES: no stream exists.
 void ResetGpu();
 
-// Returns when this byte of host memory is registered.
+// Of a byte of host memory.
+bool IsRegistered(const void* byte);
+// Returns when it is.
 void AwaitRegistered(const void* byte);
 
 // Runs `run` when the stream gets there; false is a launch failure. Returns a cudaError_t.

@@ -1,6 +1,6 @@
-// Times the kernels at the shapes of DeepSeek-V3 and writes DIR/bench.json and DIR/report.md. Every figure is a ratio
+// Times the kernels at the shapes of DeepSeek-V3 and writes DIR/bench.json and DIR/bench.md. Every figure is a ratio
 // to a ceiling measured in the same run: copy bandwidth where a kernel moves bytes, the mma rate where it multiplies.
-//   cuda_bench --out DIR [--checks FILE]      FILE: what cuda_check --gtest_output=json:FILE wrote
+//   cuda_bench --out DIR
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -317,8 +317,7 @@ void TimeRouting(int64_t rows, std::vector<Row>& table) {
                    SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
 }
 
-nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mma_rate,
-                      const std::string& checks_file) {
+nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mma_rate) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
   nlohmann::json report{{"gpu", gpu.name},
@@ -334,25 +333,17 @@ nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mm
                                  {"ratio_to_copy", row.bytes / row.seconds / bandwidth},
                                  {"ratio_to_mma", row.flops / row.seconds / mma_rate}});
   }
-  if (!checks_file.empty()) {
-    const nlohmann::json checks = nlohmann::json::parse(std::ifstream(checks_file));
-    report["checks"] = {{"tests", checks["tests"]}, {"failures", checks["failures"]}};
-  }
   return report;
 }
 
 void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) return;
-  std::fprintf(file, "# CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
+  std::fprintf(file, "\n## CUDA kernels on %s\n\n", report["gpu"].get<std::string>().c_str());
   std::fprintf(
       file, "Compute capability %s, %d multiprocessors. Copy within device memory %.0f GB/s, mma BF16 %.1f TFLOP/s.\n",
       report["compute_capability"].get<std::string>().c_str(), report["multiprocessors"].get<int>(),
       report["copy_bytes_per_second"].get<double>() / 1e9, report["mma_bf16_flops_per_second"].get<double>() / 1e12);
-  if (report.contains("checks")) {
-    std::fprintf(file, "Checks: %d tests, %d failures.\n", report["checks"]["tests"].get<int>(),
-                 report["checks"]["failures"].get<int>());
-  }
   std::fprintf(file, "\n| kernel | shape | time | of copy bandwidth | of mma rate |\n|---|---|---|---|---|\n");
   for (const nlohmann::json& row : report["kernels"]) {
     std::fprintf(file, "| %s | %s | %.1f us | %.2f | %.2f |\n", row["kernel"].get<std::string>().c_str(),
@@ -362,7 +353,8 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   std::fclose(file);
 }
 
-int Main(const std::string& out, const std::string& checks) {
+int Main(const std::string& out) {
+  WarmUp();
   const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
   std::vector<Row> table;
   for (const int64_t tokens : {1, 16, 128, 1024, 4096}) {
@@ -382,9 +374,9 @@ int Main(const std::string& out, const std::string& checks) {
   }
   TimeElementwise(4096, table);
   TimeRouting(4096, table);
-  const nlohmann::json report = Report(table, bandwidth, mma_rate, checks);
+  const nlohmann::json report = Report(table, bandwidth, mma_rate);
   std::ofstream(out + "/bench.json") << report.dump(2) << "\n";
-  WriteMarkdown(report, out + "/report.md");
+  WriteMarkdown(report, out + "/bench.md");
   return 0;
 }
 
@@ -392,15 +384,9 @@ int Main(const std::string& out, const std::string& checks) {
 }  // namespace moestro::cuda
 
 int main(int argc, char** argv) {
-  std::string out, checks;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    if (flag == "--out") out = argv[i + 1];
-    if (flag == "--checks") checks = argv[i + 1];
-  }
-  if (out.empty()) {
-    std::fprintf(stderr, "usage: cuda_bench --out DIR [--checks FILE]\n");
+  if (argc != 3 || std::string(argv[1]) != "--out") {
+    std::fprintf(stderr, "usage: cuda_bench --out DIR\n");
     return 2;
   }
-  return moestro::cuda::Main(out, checks);
+  return moestro::cuda::Main(argv[2]);
 }

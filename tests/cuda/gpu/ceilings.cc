@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -73,6 +74,18 @@ double PinnedBandwidth() {
   });
   cudaFreeHost(host);
   return static_cast<double>(kBytes) / seconds;
+}
+
+void WarmUp() {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::seconds(2)) MmaRate();
+}
+
+bool HasNativeFp8Mma() {
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  return (major == 8 && minor == 9) || major >= 12;
 }
 
 double MmaRate(bool fp8) {

@@ -12,6 +12,13 @@ namespace moestro::cuda {
 // enough to be timed by events on the device.
 double SecondsOf(const std::function<LaunchResult()>& launch);
 
+// Products for two seconds, so that clocks are up when something is timed.
+void WarmUp();
+
+// Whether mma.m16n8k32 on E4M3 is an instruction of the GPU. On compute capability 9.0 it is a sequence of conversions
+// and BF16 products: its rate says nothing of what the GPU can do with FP8.
+bool HasNativeFp8Mma();
+
 // Bytes read plus bytes written in a second by the driver's copy within device memory.
 double CopyBandwidth();
 
@@ -19,7 +26,8 @@ double CopyBandwidth();
 double PinnedBandwidth();
 
 // Multiplications and additions in a second of mma.m16n8k16 on BF16, or of m16n8k32 on E4M3 (compute capability 8.9),
-// operands in registers. What a tensor core does through these: Hopper's and later ones have other instructions, too.
+// operands in registers. What a tensor core does through these: about six tenths of what it can on compute capability
+// 9.0, which has other instructions (library_ceilings.py).
 double MmaRate(bool fp8 = false);
 
 // Runs `rounds` times 8 independent mma in each of 8 warps of every block.

@@ -16,12 +16,14 @@
 
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_device.h"
+#include "common/engine/cuda/cuda_decode.h"
 #include "common/kernels/dispatch.h"
 #include "services/decode/overlap/cpu_experts.h"
-#include "services/decode/overlap/cuda/cuda_decode.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/measure.h"
+#include "tests/cuda/gpu/ceilings.h"
 #include "tests/cuda/gpu/host_weights.h"
+#include "tests/support/aligned_memory.h"
 
 namespace moestro {
 namespace {
@@ -79,7 +81,7 @@ absl::StatusOr<double> StepSeconds(device::Device& device, HybridForward& forwar
 absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec, const ModelWeights& weights) {
   constexpr int64_t kShort = 64, kLong = 32768;
   const CpuKernels& kernels = *AvailableKernels().back();
-  WorkerPool workers(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  WorkerPool workers(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 2));  // the lanes take two
   CpuExperts experts(spec, weights, kernels, workers, kSequences);
   const CudaDecode::Options options{
       .max_rows = kSequences, .max_sequences = kSequences, .kv_pages = kSequences * Sequences::PagesOf(kLong)};
@@ -165,6 +167,7 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 
 absl::Status Main(const std::string& out) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
+  cuda::WarmUp();
   const ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
   MOE_ASSIGN_OR_RETURN(const nlohmann::json report, Run(*device, spec, host.weights));

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "common/base/math.h"
+#include "common/checkpoint/config.h"
 #include "common/model/binding.h"
 #include "common/weights/format.h"
 #include "common/weights/tensor_size.h"
-#include "services/cli/published_models.h"
-#include "tests/support/aligned_memory.h"
+#include "tests/cuda/gpu/shared_mapping.h"
 
 namespace moestro {
 
@@ -29,8 +29,9 @@ inline ModelSpec DeepSeekV3Layers(int64_t layers) {
   return spec;
 }
 
-// Random weights laid out as in a segment; all layers are the same one. Of such sizes that everything stays finite and
-// tokens go to different experts: what is read depends on that.
+// Random weights laid out as in a segment, in shared memory that is mapped for reading, as roles have it; all layers
+// are the same one. Of such sizes that everything stays finite and tokens go to different experts: what is read depends
+// on that.
 class HostWeights {
  public:
   explicit HostWeights(const ModelSpec& spec) : memory_(kHostBytes) {
@@ -66,6 +67,7 @@ class HostWeights {
     weights.final_norm = Floats(norms_, hidden);
     weights.head = Linear(spec.vocab_size, hidden);
     weights.embedding = reinterpret_cast<const uint16_t*>(Take(embeddings_, spec.vocab_size * hidden * 2));
+    memory_.Protect();
   }
 
   const uint8_t* data() const { return memory_.data(); }
@@ -97,7 +99,7 @@ class HostWeights {
     return {Linear(width, hidden), Linear(width, hidden), Linear(hidden, width)};
   }
 
-  AlignedMemory memory_;
+  SharedMapping memory_;
   int64_t next_ = 0;
   std::vector<uint8_t> codes_ = std::vector<uint8_t>((1 << 20) + 64);
   std::vector<uint16_t> embeddings_ = std::vector<uint16_t>((1 << 19) + 32);

@@ -1,21 +1,22 @@
-// Times streamed prefill of mixture-of-experts layers of DeepSeek-V3's geometry, weights in pinned host memory, against
-// what the machine allows: the weights' bytes at the bandwidth of pinned copies, the operations at the rate of mma,
-// both measured in the same run. Writes DIR/stream.json and DIR/stream.md.
-//   cuda_stream_bench --out DIR
+// Times streamed prefill of mixture-of-experts layers of DeepSeek-V3's geometry, weights in pinned shared memory
+// (staged where it is refused), against what the machine allows: the weights' bytes at the bandwidth of pinned copies,
+// the operations at the rate of products, both measured on it. Writes DIR/stream.json and DIR/stream.md.
+//   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: what library_ceilings.py wrote; else mma's rates alone
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/device/pinning.h"
-#include "services/prefill/stream/cuda/cuda_compute.h"
+#include "common/engine/cuda/cuda_prefill.h"
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/cuda/device.h"
 #include "tests/cuda/gpu/ceilings.h"
@@ -25,7 +26,7 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kLayers = 3;  // the first one's weights arrive before anything is computed
+constexpr int64_t kLayers = 8;  // the first one's weights arrive before anything is computed: an eighth
 
 // Multiplications and additions of a layer's products and attention.
 struct Operations {
@@ -52,7 +53,7 @@ struct Result {
 
 absl::StatusOr<Result> Time(device::Device& device, const ModelSpec& spec, const ModelWeights& weights,
                             int64_t tokens) {
-  CudaCompute compute(device, spec, weights);
+  CudaPrefill compute(device, spec, weights);
   StreamPrefill prefill(device, spec, weights, compute, {});
   std::vector<EngineRow> rows;
   for (int64_t i = 0; i < tokens; ++i) {
@@ -61,6 +62,8 @@ absl::StatusOr<Result> Time(device::Device& device, const ModelSpec& spec, const
   const KvGeometry geometry{
       .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kPageTokens)};
   const AlignedMemory kv(geometry.page_bytes() * geometry.page_count);
+  const absl::StatusOr<device::Registration> pinned_kv =
+      device.Register(kv.data(), kv.size(), device::HostAccess::kReadsAndWrites);
   std::vector<uint32_t> list(static_cast<size_t>(geometry.page_count));
   std::iota(list.begin(), list.end(), 0u);
   const KvPages pages[] = {KvPages(geometry, kv.data(), list)};
@@ -80,7 +83,7 @@ absl::StatusOr<Result> Time(device::Device& device, const ModelSpec& spec, const
 struct Ceilings {
   double copy_bytes_per_second = 0;
   double bf16_flops_per_second = 0;
-  double fp8_flops_per_second = 0;  // 0: the GPU has none
+  double fp8_flops_per_second = 0;  // 0: not known
 };
 
 nlohmann::json RowOf(const Result& result, const ModelSpec& spec, const LayerWeights& layer, const Ceilings& ceilings) {
@@ -95,6 +98,8 @@ nlohmann::json RowOf(const Result& result, const ModelSpec& spec, const LayerWei
   nlohmann::json row{{"tokens", result.tokens},
                      {"seconds", run.wall_seconds},
                      {"streamed_bytes", run.streamed_bytes},
+                     {"staged_bytes", run.staged_bytes},
+                     {"pageable_bytes", run.pageable_bytes},
                      {"copy_ceiling_seconds", copies},
                      {"load_stream_bytes_per_second", static_cast<double>(run.streamed_bytes) / run.load_seconds},
                      {"compute_seconds", run.compute_seconds},
@@ -115,11 +120,14 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
     return std::string(text);
   };
   file << "\n## Streamed prefill, " << report["layers"] << " layers of DeepSeek-V3's geometry\n\nPinned copies "
-       << number(report["copy_bytes_per_second"], 1e-9, "%.1f") << " GB/s, mma BF16 "
-       << number(report["bf16_flops_per_second"], 1e-12, "%.1f") << " TFLOP/s, mma FP8 "
-       << number(report["fp8_flops_per_second"], 1e-12, "%.1f")
-       << " TFLOP/s.\n\n| tokens | time | copies alone | load stream | computing | stalls | ring | of BF16 ceiling | "
-          "of FP8 "
+       << number(report["copy_bytes_per_second"], 1e-9, "%.1f") << " GB/s, products BF16 "
+       << number(report["bf16_flops_per_second"], 1e-12, "%.1f") << " TFLOP/s, FP8 "
+       << (report["fp8_flops_per_second"].get<double>() > 0
+               ? number(report["fp8_flops_per_second"], 1e-12, "%.1f TFLOP/s")
+               : "not known")
+       << ". Registered " << report["registered_of_bytes"][0] << " of " << report["registered_of_bytes"][1]
+       << " bytes of weights. " << report["refused"].get<std::string>()
+       << "\n\n| tokens | time | copies alone | load stream | computing | stalls | ring | of BF16 ceiling | of FP8 "
           "ceiling |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const nlohmann::json& row : report["runs"]) {
     file << "| " << row["tokens"] << " | " << number(row["seconds"], 1, "%.3f s") << " | "
@@ -131,22 +139,34 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
   }
 }
 
-absl::Status Main(const std::string& out) {
+// The greater of mma's and the libraries' rates.
+Ceilings Measure(const std::string& libraries_file) {
+  Ceilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
+  const nlohmann::json libraries = nlohmann::json::parse(std::ifstream(libraries_file), nullptr, false);
+  if (libraries.is_object()) {
+    ceilings.bf16_flops_per_second =
+        std::max(ceilings.bf16_flops_per_second, libraries.value("bf16_flops_per_second", 0.0));
+    ceilings.fp8_flops_per_second =
+        std::max(ceilings.fp8_flops_per_second, libraries.value("fp8_flops_per_second", 0.0));
+  }
+  return ceilings;
+}
+
+absl::Status Main(const std::string& out, const std::string& libraries_file) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
-  const Ceilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasFp8Mma() ? cuda::MmaRate(true) : 0};
+  cuda::WarmUp();
+  const Ceilings ceilings = Measure(libraries_file);
   const ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
-  std::atomic<bool> pinned = false;
-  absl::Status pinning_status;
-  const device::Pinning pinning(*device, host.data(), host.bytes(), {}, [&](int64_t, const absl::Status& status) {
-    pinning_status = status;
-    pinned = true;
-    pinned.notify_all();
+  std::promise<std::pair<int64_t, absl::Status>> told;
+  const device::Pinning pinning(*device, host.data(), host.bytes(), {}, [&](int64_t bytes, const absl::Status& status) {
+    told.set_value({bytes, status});
   });
-  pinned.wait(false);
-  MOE_RETURN_IF_ERROR(pinning_status);
+  const auto [registered, refused] = told.get_future().get();
   nlohmann::json report{{"gpu", std::string(device->name())},
                         {"layers", spec.num_layers},
+                        {"registered_of_bytes", {registered, host.bytes()}},
+                        {"refused", std::string(refused.message())},
                         {"copy_bytes_per_second", ceilings.copy_bytes_per_second},
                         {"bf16_flops_per_second", ceilings.bf16_flops_per_second},
                         {"fp8_flops_per_second", ceilings.fp8_flops_per_second},
@@ -164,11 +184,12 @@ absl::Status Main(const std::string& out) {
 }  // namespace moestro
 
 int main(int argc, char** argv) {
-  if (argc != 3 || std::string(argv[1]) != "--out") {
-    std::fprintf(stderr, "usage: cuda_stream_bench --out DIR\n");
+  const bool has_ceilings = argc == 5 && std::string(argv[3]) == "--ceilings";
+  if ((argc != 3 && !has_ceilings) || std::string(argv[1]) != "--out") {
+    std::fprintf(stderr, "usage: cuda_stream_bench --out DIR [--ceilings FILE]\n");
     return 2;
   }
-  const absl::Status status = moestro::Main(argv[2]);
+  const absl::Status status = moestro::Main(argv[2], has_ceilings ? argv[4] : "");
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;

@@ -5,9 +5,9 @@
 #include "common/kernels/cuda/elementwise.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/routing.h"
-#include "common/model/expert_plan.h"
-#include "common/model/rope.h"
-#include "common/model/router.h"
+#include "common/model/attention/rope.h"
+#include "common/model/moe/expert_plan.h"
+#include "common/model/moe/gating.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/base/math.h"
-#include "common/kernels/cpu/pack.h"
 #include "common/kernels/cuda/linear.h"
+#include "common/tensor/pack.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "common/base/math.h"
-#include "common/kernels/cpu/pack.h"
 #include "common/kernels/cuda/elementwise.h"
 #include "common/kernels/cuda/linear.h"
 #include "common/kernels/cuda/routing.h"
+#include "common/tensor/pack.h"
 #include "tests/cuda/kernels/numbers.h"
 
 namespace moestro::cuda {

@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
-#include "common/kernels/dispatch.h"
+#include "common/engine/cuda/cuda_prefill.h"
 #include "common/model/sampler.h"
-#include "services/prefill/stream/cuda/cuda_compute.h"
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/common/model/golden_model.h"
@@ -18,6 +17,7 @@
 #include "tests/cuda/device.h"
 #include "tests/cuda/near.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -30,13 +30,13 @@ class Subject {
   explicit Subject(const WeightSegment& segment)
       : segment_(segment),
         weights_(BindWeights(segment).value()),
-        engine_(Engine::Create(segment, *AvailableKernels().back(), pool_, {.max_rows = 128}).value()),
+        engine_(Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
         device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
         compute_(*device_, segment.spec(), weights_) {}
 
   const ModelSpec& spec() const { return segment_.spec(); }
   Engine& engine() { return *engine_; }
-  CudaCompute& compute() { return compute_; }
+  CudaPrefill& compute() { return compute_; }
   const PipelineReport& report() const { return report_; }
 
   // So little memory that a pass has at most so many rows.
@@ -76,7 +76,7 @@ class Subject {
   WorkerPool pool_{2};
   const std::unique_ptr<Engine> engine_;
   const std::unique_ptr<device::Device> device_;
-  CudaCompute compute_;
+  CudaPrefill compute_;
   PipelineReport report_;
 };
 
@@ -222,13 +222,25 @@ TEST(StreamedShapesTest, OneDenseLayer) {
 }
 
 TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CudaCompute::CheckSupported(OddSpec()).ok());
-  const absl::Status status = CudaCompute::CheckSupported(SmallSpec());
+  EXPECT_TRUE(CheckPrefillSupported(OddSpec()).ok());
+  const absl::Status status = CheckPrefillSupported(SmallSpec());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("128 + 32"), std::string_view::npos) << status;
-  const absl::Status grouped = CudaCompute::CheckSupported(SmallGroupedSpec());
+  const absl::Status grouped = CheckPrefillSupported(SmallGroupedSpec());
   EXPECT_EQ(grouped.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(grouped.message().find("not of 64"), std::string_view::npos) << grouped;
+}
+
+TEST(StreamedShapesTest, TheFormThatTheKernelsDoNotHave) {
+  EXPECT_TRUE(CheckUnabsorbed(OddSpec(), MlaForm::kUnabsorbed).ok());
+  EXPECT_TRUE(CheckUnabsorbed(SmallGroupedSpec(), MlaForm::kAbsorbed).ok()) << "grouped queries have one form";
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
+  const ModelWeights weights = BindWeights(*model.segment).value();
+  const auto device = device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value();
+  CudaPrefill compute(*device, model.segment->spec(), weights);
+  const absl::Status status = compute.Begin({.rows = {}, .pages = {}, .form = MlaForm::kAbsorbed});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), "the CUDA kernels compute prompts with un-absorbed MLA, not with absorbed");
 }
 
 TEST(StreamedShapesTest, NanInAnEmbeddingIsAnError) {
@@ -236,7 +248,7 @@ TEST(StreamedShapesTest, NanInAnEmbeddingIsAnError) {
   Subject subject(*model.segment);
   const auto device = device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value();
   const ModelWeights weights = BindWeights(*model.segment).value();
-  CudaCompute compute(*device, subject.spec(), weights);
+  CudaPrefill compute(*device, subject.spec(), weights);
   StreamPrefill prefill(*device, subject.spec(), weights, compute, Subject::Ring(2));
   const TestSequence sequence(subject.spec(), 3);
   const KvPages pages[] = {sequence.pages()};

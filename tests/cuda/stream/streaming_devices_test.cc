@@ -4,17 +4,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "common/engine/cuda/activations.h"
+#include "common/engine/weight_image.h"
+#include "common/platform/process_memory.h"
 #include "services/prefill/prefill_runner.h"
-#include "services/prefill/stream/cuda/activations.h"
-#include "services/prefill/stream/modules.h"
 #include "tests/cuda/emulation/runtime.h"
+#include "tests/cuda/near.h"
 #include "tests/support/engine_node.h"
 #include "tests/support/log_capture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -49,17 +57,21 @@ class CudaStreamingDevicesTest : public testing::Test {
     config.stream.memory_bytes = memory_bytes;
     config.stream.dense_bytes = kDenseBytes;
     config.stream.from_tokens = 2;
-    return StreamingDevices::Create(config, node.shared_segment(), *AvailableKernels().back(), node.workers()).value();
+    return Open(node, config, node.shared_segment());
+  }
+  static std::unique_ptr<StreamingDevices> Open(EngineNode& node, const PrefillConfig& config,
+                                                std::shared_ptr<const WeightSegment> segment) {
+    return StreamingDevices::Create(config, std::move(segment), TestKernels(), node.workers()).value();
   }
 
   struct Result {
-    SampledToken token;
+    Token token;
     bool streamed = false;
     int64_t devices = 0;     // that it was streamed through
     int64_t ring_slots = 0;  // 0: the run could not begin
   };
-  Result Run(StreamingDevices* device) {
-    PrefillRunner runner(node_.engine(), node_.workers(), {.name = "unabsorbed"},
+  Result Run(StreamingDevices* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
+    PrefillRunner runner(node_.engine(), node_.workers(), {.choice = form},
                          {.prefill = device == nullptr ? nullptr : &device->prefill(),
                           .from_tokens = 2,
                           .trace_file = "",
@@ -67,7 +79,7 @@ class CudaStreamingDevicesTest : public testing::Test {
                             if (device != nullptr) device->UsePool(pool);
                           }});
     PrefillJob job;
-    for (int i = 0; i < kTokens; ++i) job.token_ids.push_back((i + 3) * 7 % 50);
+    job.token_ids = prompt_;
     job.prompt_tokens = kTokens;
     const KvLease lease = node_.pool().Reserve({.capacity = kTokens}).value();
     const auto writer = node_.Writer(lease);
@@ -86,6 +98,7 @@ class CudaStreamingDevicesTest : public testing::Test {
   }
 
   EngineNode node_{/*max_rows=*/16, /*nan_token=*/-1, /*page_count=*/16, {.threads = 2}, Spec()};
+  const std::vector<int32_t> prompt_ = ClearPrompt(node_.engine(), kTokens, /*steps=*/1);
 };
 
 TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
@@ -95,6 +108,16 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
   EXPECT_TRUE(streamed.streamed);
   EXPECT_FALSE(expected.streamed);
   EXPECT_EQ(streamed.token.id, expected.token.id);
+}
+
+// Of short prompts auto wants the absorbed form, which the device does not have.
+TEST_F(CudaStreamingDevicesTest, AutoTakesTheFormThatTheDeviceHas) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const Result streamed = Run(device.get(), MlaFormChoice::kAuto);
+  EXPECT_TRUE(streamed.streamed);
+  EXPECT_GT(streamed.ring_slots, 0) << "the run has begun";
+  EXPECT_EQ(streamed.token.id, Run(device.get()).token.id);
 }
 
 TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
@@ -108,6 +131,78 @@ TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
   const int64_t pageable = emulation::Gpu().pageable_copies;
   EXPECT_EQ(Run(device.get()).token.id, first.token.id);
   EXPECT_EQ(emulation::Gpu().pageable_copies - pageable, 5) << "angles, NaN flags to and fro, logits: all small";
+}
+
+// The segment as the weight store publishes it, mapped for reading as the role maps it.
+TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
+  const SegmentHeader& header = node_.segment().header();
+  const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid());
+  const absl::Cleanup unlink = [&] { EXPECT_TRUE(SharedMemory::Unlink(name).ok()); };
+  std::memcpy(SharedMemory::Create(name, header.total_bytes).value().data(), &header,
+              static_cast<size_t>(header.total_bytes));
+  const Result expected = Run(nullptr);
+  PrefillConfig config;
+  config.stream.device = "cuda:0";
+  config.stream.dense_bytes = kDenseBytes;
+  config.stream.from_tokens = 2;
+  ASSERT_TRUE(config.stream.has_gpu());
+  for (const bool registers_read_only : {false, true}) {
+    for (const auto kind : {SharedMemory::ReadOnly::kLiftable, SharedMemory::ReadOnly::kForGood}) {
+      emulation::Gpu().registers_read_only = registers_read_only;
+      const std::shared_ptr<const WeightSegment> segment = WeightSegment::Open(name, kind).value();
+      const auto device = Open(node_, config, segment);
+      ASSERT_NE(device, nullptr);
+      const void* const last = segment->memory().data() + header.total_bytes - 1;
+      const bool pinned = registers_read_only || kind == SharedMemory::ReadOnly::kLiftable;
+      if (pinned) emulation::AwaitRegistered(last);
+      EXPECT_EQ(Run(device.get()).token.id, expected.token.id);
+      EXPECT_EQ(emulation::IsRegistered(last), pinned);
+      EXPECT_EQ(FindMapping(0, name).value().permissions, "r--s");
+    }
+  }
+}
+
+// What others had taken may be free after a prompt.
+TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
+  emulation::Gpu().registrable_bytes = 0;
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  Run(device.get());
+  emulation::Gpu().registrable_bytes = int64_t{1} << 40;
+  const SegmentHeader& weights = node_.segment().header();
+  const auto await = [&](const void* byte) {
+    while (!emulation::IsRegistered(byte)) {
+      device->BetweenPrompts();
+      std::this_thread::yield();
+    }
+  };
+  await(&weights);
+  await(node_.mapping()->pages_base());
+}
+
+// A decode role that has died: its successor may need the memory of its pool, and comes only if there is enough.
+TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
+  const auto device = Device(node_);
+  ASSERT_NE(device, nullptr);
+  const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid()) + ".kv.dead";
+  auto owner = KvPool::Create(name, 1, kTestFingerprint, node_.mapping()->geometry()).value();
+  std::weak_ptr<const KvPoolMapping> watched;
+  {
+    const std::shared_ptr<const KvPoolMapping> pool = KvPoolMapping::Open(name, kTestFingerprint).value();
+    device->UsePool(pool);
+    watched = pool;
+  }
+  emulation::AwaitRegistered(watched.lock()->pages_base());
+  device->BetweenPrompts();
+  EXPECT_FALSE(watched.expired());
+  const void* const page = watched.lock()->pages_base();
+  owner.reset();
+  device->BetweenPrompts();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_FALSE(emulation::IsRegistered(page));
+  device->BetweenPrompts();
+  device->UsePool(node_.mapping());
+  emulation::AwaitRegistered(node_.mapping()->pages_base());
 }
 
 TEST_F(CudaStreamingDevicesTest, TheSameTokenWhereNothingCanBePinned) {
@@ -132,7 +227,8 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
   const ModelWeights weights = BindWeights(node_.segment()).value();
   const int64_t slot = SlotBytes(ListModules(Spec(), weights, MlaForm::kUnabsorbed, kDenseBytes));
   const int64_t others = kDenseBytes + CudaActivations::Bytes(Spec(), CudaSizes::OfPass(kTokens));
-  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot;
+  constexpr int64_t kPageTables = 64 << 10;  // of weights and pool, far less than a slot
+  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot + kPageTables;
   const Result after = Run(device.get());
   EXPECT_EQ(after.ring_slots, 3);
   EXPECT_EQ(after.token.id, before.token.id);

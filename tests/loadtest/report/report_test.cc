@@ -19,6 +19,8 @@ Report Small() {
                       .tables = {{.columns = {"requests", "sent"}, .rows = {{"all", "2"}}}},
                       .plots = {"<svg></svg>\n"}}};
   report.data["all"] = {{"requests", 2}};
+  report.revision = "4a2ffd1-dirty";
+  report.date = "2026-11-22";
   return report;
 }
 
@@ -34,8 +36,9 @@ TEST(Report, Markdown) {
 
 TEST(Report, Json) {
   EXPECT_EQ(ReportJson(Small()).dump(),
-            R"({"all":{"requests":2},"findings":["2 requests & 1 failure"],"interrupted":true,)"
-            R"("schema":"moestro-loadtest-1","settings":{"Model":"tiny"},"workload":"poisson"})");
+            R"({"all":{"requests":2},"date":"2026-11-22","dirty":true,"findings":["2 requests & 1 failure"],)"
+            R"("interrupted":true,"revision":"4a2ffd1-dirty","schema":"moestro-loadtest-1",)"
+            R"("settings":{"Model":"tiny"},"workload":"poisson"})");
 }
 
 TEST(Report, Html) {

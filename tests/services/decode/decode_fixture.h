@@ -19,7 +19,7 @@ struct DecodeOutcome {
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
   std::vector<int64_t> progress;  // done tokens
-  std::optional<StopReason> reason;
+  std::optional<FinishReason> reason;
   absl::Status error;
 };
 
@@ -31,12 +31,12 @@ inline DecodeOutcome Collect(TokenStream& stream) {
       ADD_FAILURE() << "no event";
       return outcome;
     }
-    if (const auto* token = std::get_if<SampledToken>(&*event)) {
+    if (const auto* token = std::get_if<Token>(&*event)) {
       outcome.ids.push_back(token->id);
       outcome.logprobs.push_back(token->logprob);
-    } else if (const auto* progress = std::get_if<PromptProgress>(&*event)) {
-      outcome.progress.push_back(progress->done);
-    } else if (const auto* reason = std::get_if<StopReason>(&*event)) {
+    } else if (const auto* progress = std::get_if<PrefillProgress>(&*event)) {
+      outcome.progress.push_back(progress->done_tokens);
+    } else if (const auto* reason = std::get_if<FinishReason>(&*event)) {
       outcome.reason = *reason;
       return outcome;
     } else {
@@ -48,15 +48,15 @@ inline DecodeOutcome Collect(TokenStream& stream) {
 
 // The first token of a prompt, or the one after the tokens that the lease's pages hold: an engine of its own, as
 // prefill has, one pass over what is not valid yet.
-inline absl::StatusOr<SampledToken> PrefillInto(Engine& engine, LeaseWriter& writer, const std::vector<int32_t>& tokens,
-                                                const SamplingParams& sampling, uint64_t index) {
+inline absl::StatusOr<Token> PrefillInto(Engine& engine, LeaseWriter& writer, const std::vector<int32_t>& tokens,
+                                         const Sampling& sampling, uint64_t index) {
   std::vector<EngineRow> rows;
   const auto total = static_cast<int64_t>(tokens.size());
   for (int64_t i = std::min(writer.valid_tokens(), total - 1); i < total; ++i) {
     rows.push_back({tokens[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, i + 1 == total});
   }
   const KvPages pages = writer.pages();
-  absl::StatusOr<SampledToken> sampled = absl::InternalError("no logits");
+  absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   const absl::Status status = engine.Forward(
       {rows, std::span(&pages, 1), MlaForm::kAbsorbed},
       [&] { return writer.revoked() ? absl::AbortedError("revoked") : absl::OkStatus(); },
@@ -68,7 +68,7 @@ inline absl::StatusOr<SampledToken> PrefillInto(Engine& engine, LeaseWriter& wri
 
 // The tokens of `prompt` alone: the whole prompt in one pass, then a pass for each token. No loop, no batch, no cache.
 inline DecodeOutcome RunAlone(EngineNode& node, const std::vector<int32_t>& prompt, int64_t max_tokens,
-                              const SamplingParams& sampling) {
+                              const Sampling& sampling) {
   const auto capacity = static_cast<int64_t>(prompt.size()) + max_tokens;
   const KvLease lease = *node.pool().Reserve({.tokens = prompt, .capacity = capacity, .ignore_cache = true});
   DecodeOutcome outcome;
@@ -76,15 +76,14 @@ inline DecodeOutcome RunAlone(EngineNode& node, const std::vector<int32_t>& prom
     const auto writer = node.Writer(lease);
     std::vector<int32_t> tokens = prompt;
     for (int64_t index = 0; index < max_tokens; ++index) {
-      const SampledToken token =
-          PrefillInto(node.engine(), *writer, tokens, sampling, static_cast<uint64_t>(index)).value();
+      const Token token = PrefillInto(node.engine(), *writer, tokens, sampling, static_cast<uint64_t>(index)).value();
       outcome.ids.push_back(token.id);
       outcome.logprobs.push_back(token.logprob);
       tokens.push_back(token.id);
     }
   }
   node.pool().Release(lease);
-  outcome.reason = StopReason::kLength;
+  outcome.reason = FinishReason::kLength;
   return outcome;
 }
 

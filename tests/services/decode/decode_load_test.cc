@@ -16,7 +16,7 @@ namespace {
 struct Job {
   std::vector<int32_t> prompt;
   int64_t max_tokens = 0;
-  SamplingParams sampling;
+  Sampling sampling;
   bool by_prefill = false;
   int64_t cancel_after = -1;  // emitted tokens; -1: runs to its end
   bool ignore_cache = false;
@@ -102,14 +102,14 @@ class Clients {
       return Continuation{
           .index = static_cast<uint64_t>(emitted), .max_tokens = job.max_tokens - emitted, .sampling = job.sampling};
     };
-    const auto emit = [&](const SampledToken& token) {
+    const auto emit = [&](const Token& token) {
       outcome.ids.push_back(token.id);
       outcome.logprobs.push_back(token.logprob);
       tokens.push_back(token.id);
     };
     const auto cancelled = [&] { return std::ssize(outcome.ids) == job.cancel_after; };
     if (job.by_prefill) {
-      const absl::StatusOr<SampledToken> first = Prefill(lease->kv, tokens, job.sampling, next().index);
+      const absl::StatusOr<Token> first = Prefill(lease->kv, tokens, job.sampling, next().index);
       if (!first.ok()) return first.status();
       const FirstToken first_token{first->id, static_cast<int64_t>(tokens.size())};
       emit(*first);
@@ -122,9 +122,9 @@ class Clients {
     while (!cancelled()) {
       const auto event = (*stream)->Next(std::chrono::seconds(60));
       if (!event) return absl::DeadlineExceededError("no event");
-      if (const auto* token = std::get_if<SampledToken>(&*event)) emit(*token);
+      if (const auto* token = std::get_if<Token>(&*event)) emit(*token);
       if (const auto* error = std::get_if<absl::Status>(&*event)) return *error;
-      if (std::holds_alternative<StopReason>(*event)) break;
+      if (std::holds_alternative<FinishReason>(*event)) break;
     }
     decode_.loop.Remove(*stream);
     return absl::OkStatus();
@@ -132,8 +132,8 @@ class Clients {
 
   using FirstToken = DecodeLoop::FirstToken;
 
-  absl::StatusOr<SampledToken> Prefill(const KvLease& lease, const std::vector<int32_t>& tokens,
-                                       const SamplingParams& sampling, uint64_t index) {
+  absl::StatusOr<Token> Prefill(const KvLease& lease, const std::vector<int32_t>& tokens, const Sampling& sampling,
+                                uint64_t index) {
     const std::lock_guard lock(prefill_mutex_);
     const auto writer = decode_.node.TryWriter(lease);
     if (!writer.ok()) return writer.status();

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int32_t kNanToken = 3;  // appears in no other request of these tests
+constexpr int32_t kNanToken = 3;  // Tokens() has none of it
 
 class DecodeLoopTest : public testing::Test {
  protected:
@@ -45,7 +45,7 @@ class DecodeLoopTest : public testing::Test {
     return node_.loop.Prompt(Reserve(tokens), Next(max_tokens)).value();
   }
 
-  EngineNode prefill_{256};
+  EngineNode prefill_{256, kNanToken};
   DecodeNode node_{{.max_batch = 4, .max_chunk = 16, .nan_token = kNanToken}};
   uint64_t arrivals_ = 0;
 };
@@ -55,7 +55,7 @@ TEST_F(DecodeLoopTest, GoesOnAfterPrefill) {
   const DecodeOutcome expected = RunAlone(prefill_, prompt, 11, {});
   const DecodeOutcome outcome = Collect(*Start(Prefilled(prompt), expected.ids[0], 10));
   EXPECT_EQ(outcome.ids, std::vector<int32_t>(expected.ids.begin() + 1, expected.ids.end()));
-  EXPECT_EQ(outcome.reason, StopReason::kLength);
+  EXPECT_EQ(outcome.reason, FinishReason::kLength);
   EXPECT_TRUE(outcome.progress.empty());
 }
 
@@ -66,7 +66,7 @@ TEST_F(DecodeLoopTest, RunsAPromptInChunksAndReportsEach) {
   EXPECT_THAT(outcome.progress, testing::ElementsAre(16, 32, 40));
   EXPECT_EQ(outcome.ids, expected.ids);
   EXPECT_EQ(outcome.logprobs, expected.logprobs);
-  EXPECT_EQ(outcome.reason, StopReason::kLength);
+  EXPECT_EQ(outcome.reason, FinishReason::kLength);
   EXPECT_EQ(node_.metrics.prompt_tokens.Value(), 40);
 }
 
@@ -111,7 +111,7 @@ TEST_F(DecodeLoopTest, StopIdEndsAndIsNotEmitted) {
   Continuation next = Next(10);
   next.stop_ids = {free[4]};
   const DecodeOutcome stopped = Collect(**node_.loop.Prompt(Reserve(Tokens(5)), next));
-  EXPECT_EQ(stopped.reason, StopReason::kStopId);
+  EXPECT_EQ(stopped.reason, FinishReason::kStop);
   EXPECT_EQ(stopped.ids, std::vector<int32_t>(free.begin(), std::ranges::find(free, free[4])));
 }
 
@@ -127,6 +127,19 @@ TEST_F(DecodeLoopTest, OneBadSequenceDoesNotHarmItsNeighbours) {
   const DecodeOutcome outcome = Collect(*neighbour);
   EXPECT_EQ(outcome.ids, expected.ids);
   EXPECT_EQ(outcome.logprobs, expected.logprobs);
+}
+
+// A bit that flips in a page that many share costs one request.
+TEST_F(DecodeLoopTest, APoisonedPageFailsOneRequestOnly) {
+  const std::vector<int32_t> prompt = Tokens(130);
+  const DecodeOutcome expected = Collect(*Prompt(prompt, 5));
+  const auto lease = Reserve(prompt);
+  ASSERT_EQ(lease->kv.cached_tokens, 128);
+  *node_.node.pool().Pages(lease->kv).Token(0, 5) = kPoison;
+  EXPECT_TRUE(absl::IsInternal(Collect(**node_.loop.Prompt(lease, Next(5))).error));
+  const auto again = Reserve(prompt);
+  EXPECT_EQ(again->kv.cached_tokens, 0);
+  EXPECT_EQ(Collect(**node_.loop.Prompt(again, Next(5))).ids, expected.ids);
 }
 
 TEST_F(DecodeLoopTest, RemoveGivesThePagesBack) {
@@ -177,6 +190,24 @@ TEST(DecodeLoopPreemptionTest, AYoungerSequenceEndsWithAbortedAndTheOlderFinishe
   const std::vector<int32_t> whole = RunAlone(alone, {60}, 150, {}).ids;
   EXPECT_EQ(second.ids, std::vector<int32_t>(whole.begin(), whole.begin() + static_cast<int64_t>(second.ids.size())));
   EXPECT_EQ(node.leases.preemptions(), 1);
+}
+
+// Arrivals begin anew with the router, so a request may meet one of the same number: whoever has lost its pages is not
+// in the step. Here the older one, which is enqueued last, needs its second page while the younger does not need any.
+TEST(DecodeLoopPreemptionTest, OfTwoThatArrivedAlikeOneIsPreemptedBeforeTheStep) {
+  EngineNode alone;
+  DecodeNode node({.max_batch = 4, .max_chunk = 16, .page_count = 2, .reserve_ahead = 1});
+  const std::vector<int32_t> older_prompt = {50, 51, 52, 53, 54, 55, 56, 57};
+  const auto reserve = [&](const std::vector<int32_t>& tokens) {
+    return *node.leases.Reserve({.tokens = tokens, .max_tokens = 100, .arrival = 1});
+  };
+  const auto first = reserve(older_prompt);
+  const auto second = reserve({60});
+  const auto younger = *node.loop.Prompt(second, {.max_tokens = 100});
+  const auto older = *node.loop.Prompt(first, {.max_tokens = 100});
+  EXPECT_EQ(Collect(*older).ids, RunAlone(alone, older_prompt, 100, {}).ids);
+  EXPECT_TRUE(absl::IsAborted(Collect(*younger).error));
+  EXPECT_FALSE(younger->Next(std::chrono::milliseconds(0)).has_value()) << "after an end nothing follows";
 }
 
 // A lease in the prefill process counts too; the older sequence waits until its writer has let go.

@@ -23,7 +23,7 @@ class DecodeRpcTest : public testing::Test {
   // One call.
   class Session {
    public:
-    explicit Session(v1::Decode::Stub& stub) : stream_(stub.Session(&context_)) {}
+    explicit Session(v1::DecodeService::Stub& stub) : stream_(stub.Session(&context_)) {}
 
     // False when the call has ended.
     bool Reserve(const std::vector<int32_t>& tokens, uint32_t max_tokens, uint64_t arrival,
@@ -48,7 +48,7 @@ class DecodeRpcTest : public testing::Test {
       stream_->Write(request);
     }
     bool Read() { return stream_->Read(&reply_); }
-    const v1::SessionReply& reply() const { return reply_; }
+    const v1::SessionResponse& reply() const { return reply_; }
     void Cancel() { context_.TryCancel(); }
     // Reads to the end.
     grpc::Status Finish() {
@@ -66,14 +66,14 @@ class DecodeRpcTest : public testing::Test {
 
    private:
     grpc::ClientContext context_;
-    std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionReply>> stream_;
-    v1::SessionReply reply_;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>> stream_;
+    v1::SessionResponse reply_;
   };
 
   void SetUp() override {
     const std::string address = "unix:" + testing::TempDir() + "decode-rpc-" + std::to_string(getpid());
-    server_ = RpcServer::Start({address}, {{v1::Decode::service_full_name(), &rpc_}}).value();
-    stub_ = v1::Decode::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    server_ = RpcServer::Start({address}, {{v1::DecodeService::service_full_name(), &rpc_}}).value();
+    stub_ = v1::DecodeService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     rpc_.Serve(&decode_.node.pool(), &decode_.leases, &decode_.loop, kTestFingerprint);
   }
 
@@ -85,9 +85,9 @@ class DecodeRpcTest : public testing::Test {
 
   EngineNode alone_{256};
   DecodeNode decode_{{.max_chunk = 32, .page_count = 6}};
-  DecodeRpc rpc_{std::chrono::seconds(60)};
+  DecodeRpc rpc_{decode_.registry, std::chrono::seconds(60)};
   std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<v1::Decode::Stub> stub_;
+  std::unique_ptr<v1::DecodeService::Stub> stub_;
 };
 
 TEST_F(DecodeRpcTest, APromptReportsProgressThenItsTokens) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/support/engine_node.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -15,8 +16,8 @@ TEST(HybridDeviceTest, SaysThatThereIsNoSuchGpu) {
   EngineNode node;
   DecodeConfig config;
   config.device = "cuda:99";
-  const auto hybrid = HybridDevice::Create(config, node.segment(), *AvailableKernels().back(), node.workers(),
-                                           node.pool(), /*max_rows=*/8, /*trace=*/nullptr);
+  const auto hybrid = HybridDevice::Create(config, node.segment(), TestKernels(), node.workers(), node.pool(),
+                                           /*max_rows=*/8, /*trace=*/nullptr);
   EXPECT_FALSE(hybrid.ok());
   EXPECT_THAT(std::string(hybrid.status().message()), testing::StartsWith("--device cuda:99: "));
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxBatch = 6;
 constexpr int64_t kMaxChunk = 16;
-constexpr int32_t kNanToken = 3;
+constexpr int32_t kNanToken = 3;  // Prompt() has none of it
 
 class HybridLoopTest : public testing::Test {
  protected:
@@ -34,7 +34,7 @@ class HybridLoopTest : public testing::Test {
     return RunAlone(reference_, prompt, max_tokens, {});
   }
 
-  EngineNode reference_{256};
+  EngineNode reference_{256, kNanToken};
   EngineNode node_{kMaxBatch + kMaxChunk, kNanToken};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
@@ -68,14 +68,14 @@ TEST_F(HybridLoopTest, CancellingAStreamLeavesTheOthersTokensUnchanged) {
     const auto neighbour = Start(Prompt(3), 150);
     const auto stream = Start(Prompt(1), 60);
     for (int i = 0; i < cancelled_after; ++i) {
-      while (!std::holds_alternative<SampledToken>(neighbour->Next(std::chrono::seconds(60)).value())) {
+      while (!std::holds_alternative<Token>(neighbour->Next(std::chrono::seconds(60)).value())) {
       }
     }
     loop_.Remove(neighbour);
     const DecodeOutcome outcome = Collect(*stream);
     EXPECT_EQ(outcome.ids, expected.ids);
     EXPECT_EQ(outcome.logprobs, expected.logprobs);
-    EXPECT_EQ(outcome.reason, StopReason::kLength);
+    EXPECT_EQ(outcome.reason, FinishReason::kLength);
   }
 }
 

@@ -30,6 +30,7 @@ class LeaseTableTest : public testing::Test {
     return table_.Reserve({.tokens = Tokens(tokens, static_cast<int32_t>(arrival)),
                            .max_tokens = max_tokens,
                            .arrival = arrival,
+                           .cache_scope = "",
                            .ignore_cache = false});
   }
   LeasePtr Reserve(int64_t tokens, uint64_t arrival) { return TryReserve(tokens, 1, arrival).value(); }
@@ -40,7 +41,9 @@ class LeaseTableTest : public testing::Test {
   }
   KvPool::Stats Stats() { return node_.pool().stats(); }
 
-  EngineNode node_{/*max_rows=*/1, /*nan_token=*/-1, kPages};
+  std::chrono::steady_clock::time_point now_;
+  EngineNode node_{/*max_rows=*/1, /*nan_token=*/-1, kPages,
+                   {.threads = 2}, SmallSpec(),      {.now = [this] { return now_; }}};
   LeaseTable table_{node_.pool(), /*reserve_ahead=*/1};
 };
 
@@ -155,10 +158,46 @@ TEST_F(LeaseTableTest, PagesThatDrainAreWaitedForAndKeptFromYoungerOnes) {
   EXPECT_TRUE(TryReserve(5, 5, 40).ok());
 }
 
+TEST_F(LeaseTableTest, PagesOfAWriterThatHangsAreNotWaitedFor) {
+  const LeasePtr first = Reserve(128, 10);
+  const LeasePtr second = Reserve(10, 20);
+  const LeasePtr third = Reserve(64, 30);
+  const auto stopped = node_.Writer(third->kv);
+  EXPECT_THAT(Want(first, 1).preempted, ElementsAre(third));
+  now_ += KvPool::kDrainPatience - std::chrono::milliseconds(1);
+  EXPECT_THAT(table_.MakeRoom(first).preempted, IsEmpty());
+  now_ += std::chrono::milliseconds(1);
+  const LeaseTable::Room room = table_.MakeRoom(first);
+  EXPECT_TRUE(room.made);
+  EXPECT_THAT(room.preempted, ElementsAre(second)) << "the next youngest";
+  EXPECT_EQ(table_.waiting_for_pages(), 0);
+
+  EXPECT_THAT(Want(first, 1).preempted, ElementsAre(first)) << "nobody else has any";
+  EXPECT_TRUE(TryReserve(5, 5, 40).ok()) << "and refuses nobody";
+}
+
 TEST_F(LeaseTableTest, AnOlderRequestThatComesBackTakesNothingByReserving) {
   const LeasePtr younger = Reserve(kPages * 64 - 1, 20);
   EXPECT_TRUE(absl::IsResourceExhausted(TryReserve(5, 5, 10).status()));
   EXPECT_TRUE(table_.Check(*younger).ok());
+}
+
+TEST_F(LeaseTableTest, OfTwoThatArrivedAlikeTheFirstIsOlder) {
+  const LeasePtr first = Reserve(128, 10);
+  const LeasePtr second = Reserve(128, 10);
+  ASSERT_LT(first->age(), second->age());
+  EXPECT_THAT(Want(second, 1).preempted, ElementsAre(second));
+}
+
+TEST_F(LeaseTableTest, WhatASequenceThatFailedHadIsNotReused) {
+  const LeasePtr before = Reserve(130, 5);
+  node_.pool().PublishValidTokens(before->kv, 130);
+  table_.Release(*before);
+  const LeasePtr failed = Reserve(200, 5);
+  ASSERT_EQ(failed->kv.cached_tokens, 128);
+  node_.pool().PublishValidTokens(failed->kv, 199);
+  table_.ReleaseFailed(*failed);
+  EXPECT_EQ(Reserve(200, 5)->kv.cached_tokens, 0);
 }
 
 TEST_F(LeaseTableTest, ThePageOfTheLastPromptTokenIsNotCachedWhilePrefillMayWriteIt) {
@@ -167,6 +206,24 @@ TEST_F(LeaseTableTest, ThePageOfTheLastPromptTokenIsNotCachedWhilePrefillMayWrit
   writer->Publish(128);
   table_.Release(*lease);
   EXPECT_EQ(Reserve(192, 1)->kv.cached_tokens, 64);
+}
+
+TEST_F(LeaseTableTest, PagesAreSharedWithinACacheScopeOnly) {
+  const auto reserve = [&](const std::string& scope) {
+    return table_.Reserve({.tokens = Tokens(130, 1), .max_tokens = 1, .arrival = 1, .cache_scope = scope});
+  };
+  const LeasePtr first = *reserve("a");
+  node_.pool().PublishValidTokens(first->kv, 130);
+  table_.Release(*first);
+  for (const auto& [scope, cached] : {std::pair{"b", 0}, {"", 0}, {"a", 128}}) {
+    const LeasePtr lease = *reserve(scope);
+    EXPECT_EQ(lease->kv.cached_tokens, cached) << scope;
+    table_.Release(*lease);
+  }
+  const absl::Status status = reserve(std::string(65, 'x')).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_EQ(status.message(), "cache_scope: has 65 bytes, may have 64");
+  EXPECT_TRUE(reserve(std::string(64, 'x')).ok());
 }
 
 TEST_F(LeaseTableTest, IgnoringTheCacheMeansAddingNothingEither) {

@@ -11,11 +11,11 @@ Time At(int seconds) { return Time(std::chrono::seconds(seconds)); }
 class LeaseWatchTest : public testing::Test {
  protected:
   LeaseWatch::Entry Watched() {
-    return {watch_, At(0), [this] { return valid_tokens_; }, [this] { ++expired_; }};
+    return {watch_, At(0), [this] { return renewals_; }, [this] { ++expired_; }};
   }
 
   LeaseWatch watch_{std::chrono::seconds(10)};
-  int64_t valid_tokens_ = 3;
+  uint32_t renewals_ = 3;
   int expired_ = 0;
 };
 
@@ -27,12 +27,17 @@ TEST_F(LeaseWatchTest, ExpiresOnceWhenDue) {
   EXPECT_EQ(expired_, 1);
 }
 
-TEST_F(LeaseWatchTest, LeasesThatFillHaveAsMuchTimeAgain) {
+TEST_F(LeaseWatchTest, TheTimeOutBeginsAnewWithEachRenewal) {
   const LeaseWatch::Entry entry = Watched();
-  valid_tokens_ = 4;
-  EXPECT_EQ(watch_.Expire(At(12)), 0);
-  EXPECT_EQ(watch_.Expire(At(21)), 0);
-  EXPECT_EQ(watch_.Expire(At(22)), 1);
+  renewals_ = 4;
+  EXPECT_EQ(watch_.Expire(At(7)), 0);
+  EXPECT_EQ(watch_.Expire(At(16)), 0);
+  renewals_ = 0;  // the count has come round
+  EXPECT_EQ(watch_.Expire(At(17)), 0);
+  EXPECT_EQ(watch_.Expire(At(26)), 0);
+  EXPECT_EQ(watch_.Expire(At(27)), 1);
+  renewals_ = 5;
+  EXPECT_EQ(watch_.Expire(At(28)), 0) << "it is over";
   EXPECT_EQ(expired_, 1);
 }
 

@@ -6,6 +6,8 @@
 namespace moestro {
 namespace {
 
+using device::DeviceName;
+
 PrefillConfig Valid() {
   PrefillConfig config;
   config.node.run_dir = testing::TempDir() + "prefill_config";
@@ -19,9 +21,6 @@ TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   config.chunk_tokens = 0;
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--chunk-tokens 0"));
   config = Valid();
-  config.mla_form.name = "folded";
-  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--mla-form folded"));
-  config = Valid();
   config.stream.device = "abacus";
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--device abacus"));
   for (const char* device : {"cuda:", "cuda:x", "cuda:-1", "cuda:0 "}) {
@@ -33,7 +32,7 @@ TEST(PrefillConfigTest, ErrorsNameTheFlag) {
   config.stream.device = "cuda:1";
   EXPECT_EQ(*config.stream.DeviceNames(), std::vector<DeviceName>{{1}});
   EXPECT_TRUE(ValidatePrefillConfig(config).ok());
-  config.mla_form.name = "absorbed";
+  config.mla_form.choice = MlaFormChoice::kAbsorbed;
   EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("--mla-form absorbed"));
   config = Valid();
   config.stream.device_timeout_seconds = 0;
@@ -78,10 +77,10 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   }
   EXPECT_EQ(error("0,1"), "");
   EXPECT_THAT(error("host,host,host,host,host,host,host,host,host"), testing::HasSubstr("9 devices, use at most 8"));
-  config.mla_form.name = "absorbed";
+  config.mla_form.choice = MlaFormChoice::kAbsorbed;
   EXPECT_EQ(error("host"), "");
   EXPECT_THAT(error("host,host"), testing::HasSubstr("which --devices host,host does not have"));
-  config.mla_form.name = "auto";
+  config.mla_form.choice = MlaFormChoice::kAuto;
   EXPECT_EQ(error("host,host"), "");
   config.stream.device = "host";
   EXPECT_THAT(error("host,host"), testing::HasSubstr("use one of them"));
@@ -109,9 +108,9 @@ TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {
   MlaFormPolicy policy;
   EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens - 1), MlaForm::kAbsorbed);
   EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens), MlaForm::kUnabsorbed);
-  policy.name = "absorbed";
+  policy.choice = MlaFormChoice::kAbsorbed;
   EXPECT_EQ(policy.ForPrompt(1 << 20), MlaForm::kAbsorbed);
-  policy.name = "unabsorbed";
+  policy.choice = MlaFormChoice::kUnabsorbed;
   EXPECT_EQ(policy.ForPrompt(1), MlaForm::kUnabsorbed);
 }
 

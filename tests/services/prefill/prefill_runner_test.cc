@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <numeric>
+#include <vector>
 
 #include "common/platform/numa.h"
 #include "tests/support/engine_node.h"
@@ -22,7 +26,7 @@ std::vector<int32_t> Tokens(int count, int seed = 3) {
 
 class PrefillRunnerTest : public testing::Test {
  protected:
-  static MlaFormPolicy Absorbed() { return {.name = "absorbed"}; }
+  static MlaFormPolicy Absorbed() { return {.choice = MlaFormChoice::kAbsorbed}; }
 
   PrefillJob Job(int tokens) const {
     PrefillJob job;
@@ -30,7 +34,7 @@ class PrefillRunnerTest : public testing::Test {
     job.prompt_tokens = tokens;
     return job;
   }
-  SampledToken Run(PrefillRunner& runner, const PrefillJob& job, const KvLease& lease) {
+  Token Run(PrefillRunner& runner, const PrefillJob& job, const KvLease& lease) {
     const auto writer = node_.Writer(lease);
     return **runner.Run(job, *writer, Never, {});
   }
@@ -58,7 +62,7 @@ TEST_F(PrefillRunnerTest, PublishesEveryChunkAndSamples) {
 
 TEST_F(PrefillRunnerTest, ResumedPromptGivesTheSameToken) {
   const KvLease whole = *node_.pool().Reserve({.capacity = 100});
-  const SampledToken expected = Run(runner_, Job(40), whole);
+  const Token expected = Run(runner_, Job(40), whole);
 
   const KvLease lease = *node_.pool().Reserve({.capacity = 100});
   int layers = 0;
@@ -70,7 +74,7 @@ TEST_F(PrefillRunnerTest, ResumedPromptGivesTheSameToken) {
     EXPECT_TRUE(absl::IsCancelled(runner_.Run(Job(40), *writer, stop_in_second_chunk, {}).status()));
   }
   EXPECT_EQ(node_.pool().ValidTokens(lease), 16);
-  const SampledToken resumed = Run(runner_, Job(40), lease);
+  const Token resumed = Run(runner_, Job(40), lease);
   EXPECT_EQ(resumed.id, expected.id);
   EXPECT_EQ(resumed.logprob, expected.logprob);
   // Everything is valid now: what is left to do is the last token's logits.
@@ -82,13 +86,13 @@ TEST_F(PrefillRunnerTest, ContinuationUsesTheFormAndIndexThatDecodeUses) {
   PrefillJob job = Job(30);
   job.prompt_tokens = 20;
   job.sampling = {.temperature = 1, .top_p = 1, .top_k = 0, .seed = 5};
-  PrefillRunner unabsorbed(node_.engine(), node_.workers(), {.name = "unabsorbed"});
-  const SampledToken once = Run(unabsorbed, job, *node_.pool().Reserve({.capacity = 64}));
+  PrefillRunner unabsorbed(node_.engine(), node_.workers(), {.choice = MlaFormChoice::kUnabsorbed});
+  const Token once = Run(unabsorbed, job, *node_.pool().Reserve({.capacity = 64}));
   PrefillJob prompt = job;
   prompt.token_ids.resize(20);
   const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   Run(unabsorbed, prompt, lease);
-  const SampledToken twice = Run(unabsorbed, job, lease);
+  const Token twice = Run(unabsorbed, job, lease);
   EXPECT_EQ(once.id, twice.id);
   EXPECT_EQ(once.logprob, twice.logprob);
 }
@@ -135,6 +139,49 @@ TEST_F(PrefillRunnerTest, WholeMachineGivesTheSameBitsOnMoreThreads) {
   }
   ASSERT_EQ(logprobs.size(), 4u * 40);
   for (size_t i = 40; i < logprobs.size(); ++i) ASSERT_EQ(logprobs[i], logprobs[i % 40]) << i;
+}
+
+TEST_F(PrefillRunnerTest, BeatsBetweenLayersAndRestsAfterwards) {
+  const auto later = [] { return Heartbeat::Clock::now() + std::chrono::hours(1); };
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
+  const auto writer = node_.Writer(lease);
+  const auto heartbeat = runner_.heartbeat();
+  std::vector<Heartbeat::Clock::duration> silences;
+  const auto begin = later();
+  const auto between_layers = [&] {
+    EXPECT_GT(heartbeat->Silence(later()), std::chrono::minutes(59));
+    silences.push_back(heartbeat->Silence(begin));
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(runner_.Run(Job(40), *writer, between_layers, {}).ok());
+  EXPECT_GE(std::ssize(silences), 3 * node_.spec().num_layers);
+  EXPECT_TRUE(std::ranges::is_sorted(silences, std::greater())) << "beats have gone on";
+  EXPECT_LT(silences.back(), silences.front());
+  EXPECT_EQ(heartbeat->Silence(later()), std::chrono::hours(0));
+}
+
+TEST_F(PrefillRunnerTest, RenewsItsLeaseWithEveryLayer) {
+  const KvLease lease = *node_.pool().Reserve({.capacity = 64});
+  const auto writer = node_.Writer(lease);
+  const uint32_t before = node_.pool().Renewals(lease);
+  int64_t layers = 0;
+  ASSERT_TRUE(runner_.Run(Job(40), *writer, Never, {.on_progress = {}, .on_layer = [&] { ++layers; }}).ok());
+  EXPECT_EQ(layers, 3 * node_.spec().num_layers) << "40 tokens in chunks of 16";
+  EXPECT_EQ(node_.pool().Renewals(lease), before + layers);
+}
+
+TEST_F(PrefillRunnerTest, APromptWithoutNumbersMarksItsLeaseAsFailed) {
+  EngineNode node(/*max_rows=*/16, /*nan_token=*/3);
+  PrefillRunner runner(node.engine(), node.workers(), Absorbed());
+  PrefillJob job = Job(70);
+  for (int32_t& id : job.token_ids) id = 10 + id % 20;
+  job.token_ids.back() = 3;
+  const KvLease lease = *node.pool().Reserve({.tokens = job.token_ids, .capacity = 70});
+  EXPECT_TRUE(absl::IsInternal(runner.Run(job, *node.Writer(lease), Never, {}).status()));
+  ASSERT_EQ(node.pool().ValidTokens(lease), 64) << "a whole page";
+  node.pool().Cache(lease, job.token_ids);
+  node.pool().Release(lease);
+  EXPECT_EQ(node.pool().stats().cached_pages, 0);
 }
 
 TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {

@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/device/host/host_device.h"
+#include "common/engine/host/host_prefill.h"
 #include "common/platform/numa.h"
 #include "services/prefill/prefill_runner.h"
-#include "services/prefill/stream/host_compute.h"
 #include "services/prefill/streaming_devices.h"
 #include "tests/support/engine_node.h"
 #include "tests/support/log_capture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -38,13 +40,12 @@ class StreamedPromptTest : public testing::Test {
     config.stream.dense_bytes = dense_bytes;
     config.stream.from_tokens = kFrom;
     config.stream.min_pass_tokens = 4;
-    return StreamingDevices::Create(config, node_.shared_segment(), *AvailableKernels().back(), node_.workers())
-        .value();
+    return StreamingDevices::Create(config, node_.shared_segment(), TestKernels(), node_.workers()).value();
   }
 
   // Device memory for passes of at most so many rows.
   int64_t BytesFor(int64_t rows) {
-    const HostCompute compute(node_.spec(), weights_, *AvailableKernels().back(), node_.workers(), 16);
+    const HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
     const int64_t slots = 2 * SlotBytes(ListModules(node_.spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
     return (1 << 20) + slots + compute.ActivationBytes(rows);
   }
@@ -60,7 +61,7 @@ class StreamedPromptTest : public testing::Test {
   KvLease Reserve(int64_t capacity = 100) { return node_.pool().Reserve({.capacity = capacity}).value(); }
 
   struct Result {
-    std::optional<SampledToken> token;
+    std::optional<Token> token;
     std::vector<int64_t> progress;
     std::optional<StreamCounters> streamed;
   };
@@ -91,7 +92,7 @@ class StreamedPromptTest : public testing::Test {
                    /*page_count=*/64,
                    {.threads = 2, .domains = 1, .pin = true, .lent_cpus = AllowedCpus()}};
   const ModelWeights weights_ = BindWeights(node_.segment()).value();
-  MlaFormPolicy form_{.name = "absorbed"};
+  MlaFormPolicy form_{.choice = MlaFormChoice::kAbsorbed};
 };
 
 TEST_F(StreamedPromptTest, TheSameTokenWithProgressForEveryLayer) {
@@ -105,6 +106,39 @@ TEST_F(StreamedPromptTest, TheSameTokenWithProgressForEveryLayer) {
   EXPECT_EQ(streamed.token->logprob, expected.token->logprob);
   EXPECT_THAT(streamed.progress, testing::ElementsAre(20, 40, 60));
   EXPECT_FALSE(expected.streamed.has_value());
+}
+
+TEST_F(StreamedPromptTest, RenewsItsLeaseWithEveryLayer) {
+  const KvLease lease = Reserve();
+  const uint32_t before = node_.pool().Renewals(lease);
+  Run(Device().get(), Job(60), lease);
+  EXPECT_EQ(node_.pool().Renewals(lease), before + node_.spec().num_layers);
+}
+
+// A device that does not get any further, until the prompt is given up.
+class HangingDevice final : public PromptPrefill {
+ public:
+  MlaForm FormFor(MlaForm wanted) const override { return wanted; }
+  absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
+  absl::Status Run(std::span<const EngineRow>, std::span<const KvPages>, MlaForm,
+                   absl::FunctionRef<absl::Status()> interrupted, const StreamEvents&,
+                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
+    while (true) MOE_RETURN_IF_ERROR(interrupted());
+  }
+  StreamCounters run_counters() const override { return {}; }
+  absl::Status WriteTrace(const std::string&) const override { return absl::OkStatus(); }
+};
+
+TEST_F(StreamedPromptTest, ADeviceThatHangsDoesNotRenewTheLease) {
+  HangingDevice device;
+  PrefillRunner runner(node_.engine(), node_.workers(), form_,
+                       {.prefill = &device, .from_tokens = 1, .trace_file = ""});
+  const KvLease lease = Reserve();
+  const uint32_t before = node_.pool().Renewals(lease);
+  int asked = 0;
+  const auto give_up = [&] { return ++asked >= 100 ? absl::CancelledError("given up") : absl::OkStatus(); };
+  EXPECT_FALSE(runner.Run(Job(60), *node_.Writer(lease), give_up, {}).ok());
+  EXPECT_EQ(node_.pool().Renewals(lease), before);
 }
 
 TEST_F(StreamedPromptTest, OnlyPromptsThatAreLongEnoughAndNeverScores) {
@@ -129,7 +163,7 @@ TEST_F(StreamedPromptTest, ARestThatWasBegunElsewhere) {
 }
 
 TEST_F(StreamedPromptTest, TokensAfterThePromptAreComputedAsDecodeDoes) {
-  form_.name = "unabsorbed";
+  form_.choice = MlaFormChoice::kUnabsorbed;
   const auto device = Device();
   PrefillJob job = Job(60);
   job.prompt_tokens = 45;
@@ -184,7 +218,7 @@ void StreamedPromptTest::CheckCachedPrefix() {
 TEST_F(StreamedPromptTest, ACachedPrefixIsReadAndNotWritten) { CheckCachedPrefix(); }
 
 TEST_F(StreamedPromptTest, ACachedPrefixIsReadAndNotWrittenUnabsorbed) {
-  form_.name = "unabsorbed";
+  form_.choice = MlaFormChoice::kUnabsorbed;
   CheckCachedPrefix();
 }
 
@@ -236,8 +270,7 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
   const LogCapture log;
   PrefillConfig config;
   config.stream.devices = "0,1";
-  const auto devices =
-      StreamingDevices::Create(config, node_.shared_segment(), *AvailableKernels().back(), node_.workers());
+  const auto devices = StreamingDevices::Create(config, node_.shared_segment(), TestKernels(), node_.workers());
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(*devices, nullptr);
   EXPECT_THAT(log.lines(), testing::ElementsAre(testing::HasSubstr(
@@ -246,7 +279,7 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {
   // Room for 24 rows at a time, which may not be cut.
-  HostCompute compute(node_.spec(), weights_, *AvailableKernels().back(), node_.workers(), 16);
+  HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
   const auto host = device::NewHostDevice({.memory_bytes = int64_t{1} << 30});
   StreamPrefill prefill(*host, node_.spec(), weights_, compute, {.device_bytes = BytesFor(24), .dense_bytes = 1 << 20});
   PrefillRunner runner(node_.engine(), node_.workers(), form_,
@@ -263,6 +296,7 @@ TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) 
 // Devices of which none is left in the middle of a prompt.
 class LostDevices final : public PromptPrefill {
  public:
+  MlaForm FormFor(MlaForm wanted) const override { return wanted; }
   absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages>, MlaForm,
                    absl::FunctionRef<absl::Status()>, const StreamEvents& events,
@@ -287,6 +321,39 @@ TEST_F(StreamedPromptTest, APromptWhoseDevicesAreLostIsComputedWithoutThem) {
   ASSERT_TRUE(token.ok()) << token.status();
   EXPECT_EQ((*token)->logprob, expected.token->logprob);
   EXPECT_EQ(lost_devices, 2);
+}
+
+// Devices that ask whether to go on, but do not: to ask is no sign of life, a computed module is.
+class SlowDevices final : public PromptPrefill {
+ public:
+  MlaForm FormFor(MlaForm wanted) const override { return wanted; }
+  absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
+  absl::Status Run(std::span<const EngineRow>, std::span<const KvPages>, MlaForm,
+                   absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                   absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
+    const auto later = Heartbeat::Clock::now() + std::chrono::hours(1);
+    const auto silence = heartbeat->Silence(later);
+    EXPECT_GT(silence, std::chrono::minutes(59));
+    EXPECT_TRUE(interrupted().ok());
+    EXPECT_EQ(heartbeat->Silence(later), silence);
+    events.on_step();
+    EXPECT_LT(heartbeat->Silence(later), silence);
+    return absl::UnavailableError("lost");
+  }
+  StreamCounters run_counters() const override { return {}; }
+  absl::Status WriteTrace(const std::string&) const override { return absl::OkStatus(); }
+
+  std::shared_ptr<const Heartbeat> heartbeat;
+};
+
+TEST_F(StreamedPromptTest, BeatsWithTheModules) {
+  SlowDevices devices;
+  PrefillRunner runner(node_.engine(), node_.workers(), form_,
+                       {.prefill = &devices, .from_tokens = 1, .trace_file = ""});
+  devices.heartbeat = runner.heartbeat();
+  const KvLease lease = Reserve();
+  const auto writer = node_.Writer(lease);
+  EXPECT_TRUE(runner.Run(Job(60), *writer, Never, {}).ok());
 }
 
 TEST_F(StreamedPromptTest, WritesTheTimeline) {

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-absl::Status Never() { return absl::OkStatus(); }
+absl::Status Never(bool) { return absl::OkStatus(); }
 
 TEST(TurnQueueTest, FirstComeFirstServed) {
   TurnQueue queue;
@@ -33,14 +33,71 @@ TEST(TurnQueueTest, FirstComeFirstServed) {
   EXPECT_EQ(queue.waiting(), 0u);
 }
 
+TEST(TurnQueueTest, TryTakesATurnOnlyWhileNobodyHasIt) {
+  TurnQueue queue;
+  {
+    const std::optional<TurnQueue::Turn> tried = queue.Try();
+    EXPECT_TRUE(tried.has_value());
+    EXPECT_FALSE(queue.Try().has_value());
+  }
+  const auto turn = queue.Wait(8, Never);
+  ASSERT_TRUE(turn.ok());
+  EXPECT_FALSE(queue.Try().has_value());
+}
+
 TEST(TurnQueueTest, InterruptedWaiterLeavesTheLine) {
   TurnQueue queue;
   std::optional<TurnQueue::Turn> first(*queue.Wait(8, Never));
-  const auto refused = queue.Wait(8, [] { return absl::CancelledError("gone"); });
+  const auto refused = queue.Wait(8, [](bool) { return absl::CancelledError("gone"); });
   EXPECT_TRUE(absl::IsCancelled(refused.status()));
   EXPECT_EQ(queue.waiting(), 0u);
   first.reset();
   EXPECT_TRUE(queue.Wait(8, Never).ok());
+}
+
+// Who waits is told whether the line moves, not whether somebody is in front.
+TEST(TurnQueueTest, ALineMovesWhenWorkGetsFurther) {
+  TurnQueue queue;
+  const TurnQueue::Turn first = *queue.Wait(8, Never);
+  std::atomic<int> looks = 0;
+  bool moved = false;
+  std::thread worker([&] {
+    while (looks < 2) std::this_thread::yield();
+    queue.Advance();
+  });
+  const auto look = [&](bool moves) {
+    const bool stands_again = moved && !moves;
+    if (++looks <= 2) {
+      EXPECT_FALSE(moves);
+    }
+    moved = moved || moves;
+    return stands_again ? absl::CancelledError("seen enough") : absl::OkStatus();
+  };
+  EXPECT_FALSE(queue.Wait(8, look).ok());
+  EXPECT_TRUE(moved);
+  worker.join();
+}
+
+TEST(TurnQueueTest, ALineMovesWhenTheTurnIsPassedOn) {
+  TurnQueue queue;
+  std::optional<TurnQueue::Turn> first(*queue.Wait(8, Never));
+  std::atomic<bool> moved = false;
+  std::thread second([&] {
+    const auto turn = queue.Wait(8, Never);
+    while (!moved) std::this_thread::yield();
+  });
+  while (queue.waiting() < 1) std::this_thread::yield();
+  std::thread third([&] {
+    const auto look = [&](bool moves) {
+      moved = moves;
+      return moves ? absl::CancelledError("seen enough") : absl::OkStatus();
+    };
+    EXPECT_FALSE(queue.Wait(8, look).ok());
+  });
+  while (queue.waiting() < 2) std::this_thread::yield();
+  first.reset();
+  third.join();
+  second.join();
 }
 
 TEST(TurnQueueTest, FullQueueRefuses) {

@@ -28,7 +28,7 @@ TEST(RouterConfigTest, RequestsWaitForARoleThatDrainsAndStarts) {
 
 TEST(RouterConfigTest, SettingsReachThePolicy) {
   RouterConfig config;
-  config.mode = "unified";
+  config.mode = PathMode::kUnified;
   config.chunked_below_tokens = 7;
   config.decode_idle_window_seconds = 9;
   ASSERT_TRUE(ValidateRouterConfig(config).ok());
@@ -40,10 +40,10 @@ TEST(RouterConfigTest, SettingsReachThePolicy) {
 
 TEST(RouterConfigTest, WrongFlagsAreNamed) {
   const std::pair<const char*, std::function<void(RouterConfig&)>> cases[] = {
-      {"--mode", [](RouterConfig& config) { config.mode = "both"; }},
       {"--chunked-below-tokens", [](RouterConfig& config) { config.chunked_below_tokens = -1; }},
       {"--decode-idle-window-seconds", [](RouterConfig& config) { config.decode_idle_window_seconds = -1; }},
       {"--queue-limit", [](RouterConfig& config) { config.queue_limit = 0; }},
+      {"--write-stall-seconds", [](RouterConfig& config) { config.write_stall_seconds = 0; }},
       {"--grpc-address", [](RouterConfig& config) { config.grpc_address = "localhost"; }},
   };
   for (const auto& [flag, spoil] : cases) {

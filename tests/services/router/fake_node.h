@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,7 +17,7 @@
 
 #include "common/base/status.h"
 #include "common/telemetry/metrics.h"
-#include "services/router/request_life.h"
+#include "services/router/request/request_life.h"
 
 namespace moestro::testing {
 
@@ -24,14 +25,14 @@ class FakeClock final : public Clock {
  public:
   TimePoint Now() override { return now_; }
   void SleepFor(Duration duration) override {
-    now_ += duration;
+    Advance(duration);
     if (on_sleep) on_sleep();
   }
-  void Advance(Duration duration) { now_ += duration; }
+  void Advance(Duration duration) { now_ = now_.load() + duration; }
   std::function<void()> on_sleep;
 
  private:
-  TimePoint now_{std::chrono::hours(1)};
+  std::atomic<TimePoint> now_{TimePoint(std::chrono::hours(1))};
 };
 
 // What a node serves and its requests are for.
@@ -50,7 +51,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   explicit FakeNode(const PathSettings& settings = kAllToPrefill)
       : registry("router"),
         metrics(registry),
-        roles([this](Role role) { return IsUp(role); }, clock, std::chrono::seconds(10)),
+        roles([this](Role role) { return IsUp(role); }, [](Role) {}, clock, std::chrono::seconds(10)),
         queue(4),
         policy(settings, clock) {
     spdlog::set_level(spdlog::level::off);
@@ -63,18 +64,19 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   }
 
   // What a healthy node generates: depends on the tokens so far, the seed and the index only.
-  static GeneratedToken Model(const std::vector<int32_t>& tokens, const Sampling& sampling, uint64_t index) {
+  static Token Model(const std::vector<int32_t>& tokens, const Sampling& sampling, uint64_t index) {
     uint64_t hash = sampling.seed * 0x9e3779b97f4a7c15u + index;
     for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 0x100000001b3u;
     return {static_cast<int32_t>(hash >> 33) % 1000 + 10, -0.5f * static_cast<float>(index)};
   }
 
   // PrefillPeer
-  absl::StatusOr<GeneratedToken> Run(const PrefillJob& job, PrefillProgressFn progress) override {
+  absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) override {
     const std::vector<int32_t> tokens(job.tokens.begin(), job.tokens.end());
     ++prefill_runs;
     whole_machine = job.whole_machine;
     MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
+    if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     const auto total = static_cast<uint32_t>(tokens.size());
     while (true) {
       Pages* pages = Find(job.lease.id);
@@ -91,8 +93,9 @@ class FakeNode : public PrefillPeer, public DecodePeer {
     return Model(tokens, job.sampling, tokens.size() - job.prompt_tokens);
   }
 
-  absl::Status Score(const PrefillJob& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override {
+  absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override {
     whole_machine = job.whole_machine;
+    if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     for (size_t i = 0; i < job.tokens.size(); ++i) {
       MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
       const Pages* pages = Find(job.lease.id);
@@ -100,7 +103,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       EXPECT_TRUE(pages->valid.empty());
       MOE_RETURN_IF_ERROR(progress(
           {.done_tokens = static_cast<uint32_t>(i), .total_tokens = static_cast<uint32_t>(job.tokens.size())}));
-      ScoredPosition score{.id = job.tokens[i], .logprob = std::nullopt, .top = {}};
+      ScoredToken score{.id = job.tokens[i], .logprob = std::nullopt, .top = {}};
       if (i > 0) score.logprob = -1.0f * static_cast<float>(i);
       score.top.resize(i > 0 ? top : 0);
       MOE_RETURN_IF_ERROR(scores({score}));
@@ -133,6 +136,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   Clock::Duration downtime = std::chrono::seconds(3);
   std::function<void()> on_step;
   bool client_here = true;
+  bool prefill_refuses = false;  // it is of another version than decode
   std::string decode_weights = kWeights;
   uint64_t capacity = 1000;  // tokens of the pool
   uint64_t taken = 0;        // of these, by other requests
@@ -145,8 +149,9 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   bool whole_machine = false;  // what prefill was told last
   int decode_starts = 0;
   int decode_prompts = 0;
-  int chunked_tokens = 0;          // prompt tokens that decode computed
-  std::vector<uint64_t> arrivals;  // one for every reservation granted
+  int chunked_tokens = 0;                 // prompt tokens that decode computed
+  std::vector<uint64_t> arrivals;         // one for every reservation granted
+  std::vector<std::string> cache_scopes;  // the same
 
  private:
   struct Pages {
@@ -166,7 +171,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       }
       node_.pages_.erase(id_);
     }
-    absl::StatusOr<Reservation> Reserve(const ReserveRequest& request) override {
+    absl::StatusOr<KvLease> Reserve(const ReserveRequest& request) override {
       EXPECT_FALSE(request.request_id.empty());
       const auto tokens = static_cast<uint32_t>(request.tokens.size()) + request.max_tokens;
       MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
@@ -177,13 +182,13 @@ class FakeNode : public PrefillPeer, public DecodePeer {
         return absl::ResourceExhaustedError("decode: no pages now");
       node_.reserved_ += tokens;
       node_.arrivals.push_back(request.arrival);
+      node_.cache_scopes.push_back(request.cache_scope);
       id_ = ++node_.last_lease_;
       Pages& pages = node_.pages_[id_];
       pages.tokens = tokens;
       pages.wanted.assign(request.tokens.begin(), request.tokens.end());
       if (!request.ignore_cache) pages.valid = node_.CachedPrefix(pages.wanted);
-      return Reservation{.lease = {.pool = "pool", .slot = 0, .id = id_, .pages = {}},
-                         .cached_tokens = static_cast<uint32_t>(pages.valid.size())};
+      return KvLease{.pool = "pool", .id = id_, .cached_tokens = std::ssize(pages.valid)};
     }
     absl::Status Start(const DecodeStart& start) override {
       MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());
@@ -211,7 +216,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       if (pages->valid.size() < pages->wanted.size()) return DecodeEvent(Chunk(*pages));
       if (left_ == 0) return DecodeEvent(FinishReason::kLength);
       --left_;
-      const GeneratedToken token = Model(tokens_, sampling_, index_++);
+      const Token token = Model(tokens_, sampling_, index_++);
       if (std::ranges::find(stop_ids_, token.id) != stop_ids_.end()) return DecodeEvent(FinishReason::kStop);
       pages->valid = tokens_;
       tokens_.push_back(token.id);

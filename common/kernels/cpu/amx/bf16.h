@@ -207,7 +207,7 @@ class Bf16Product {
   Output OutputOf(const Unit& unit) const {
     const int64_t token = unit.token + kTile / kRowTiles * kTileTokens;
     const int64_t row = unit.row + kTile % kRowTiles * kTileRows;
-    return {p_.y + token * p_.y_stride + row, Min(kTileTokens, unit.token_end - token), unit.row_end - row};
+    return {p_.output(token, row), Min(kTileTokens, unit.token_end - token), unit.row_end - row};
   }
 
   template <int kTile, int kRowTiles>

@@ -60,8 +60,10 @@ struct Problem {
   int64_t tokens;
   float* y;
   int64_t y_stride;
+  int64_t row_begin;
   bool add;
 
+  float* output(int64_t token, int64_t row) const { return y + token * y_stride + (row - row_begin); }
   bool is_fp8() const { return w.dtype == DType::kF8E4M3; }
   int64_t column_bytes() const { return is_fp8() ? 1 : 2; }
   int64_t blocks() const { return CeilDiv(w.cols, kScaleBlock); }

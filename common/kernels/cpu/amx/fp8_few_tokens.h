@@ -173,7 +173,7 @@ class FewTokens {
 
   void Store() const {
     for (int64_t t = 0; t < p_.tokens; ++t) {
-      StoreTotals(p_, scratch_.totals[t], rows_, p_.y + t * p_.y_stride + row_);
+      StoreTotals(p_, scratch_.totals[t], rows_, p_.output(t, row_));
     }
   }
 

@@ -126,7 +126,7 @@ class Pass {
       : p_(p),
         scratch_(scratch),
         x_(p.x + token * p.x_stride),
-        y_(p.y + token * p.y_stride + row),
+        y_(p.output(token, row)),
         tokens_(tokens),
         row_(row),
         rows_(rows),

@@ -223,7 +223,7 @@ class Groups {
     return kBesideNearBytes + (in_group + kBesideNearBytes < group_bytes ? 0 : (kGroups - 1) * group_bytes);
   }
 
-  float* Outputs(int g, int t, int v) const { return p_.y + t * p_.y_stride + row_ + g * kRowGroup + v * 16; }
+  float* Outputs(int g, int t, int v) const { return p_.output(t, row_ + g * kRowGroup + v * 16); }
   __mmask16 Lanes(int g, int v) const {
     const int64_t first = g * kRowGroup + v * 16;
     return rows_ > first ? FirstLanes(rows_ - first) : __mmask16{0};

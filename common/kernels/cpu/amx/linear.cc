@@ -7,12 +7,12 @@ namespace moestro::amx {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  Multiply<Tiles>({w, x, x_stride, tokens, y, y_stride, /*add=*/false}, row_begin, row_end);
+  Multiply<Tiles>({w, x, x_stride, tokens, y, y_stride, row_begin, /*add=*/false}, row_end);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  Multiply<Tiles>({w, x, x_stride, tokens, y, y_stride, /*add=*/true}, row_begin, row_end);
+  Multiply<Tiles>({w, x, x_stride, tokens, y, y_stride, row_begin, /*add=*/true}, row_end);
 }
 
 }  // namespace moestro::amx

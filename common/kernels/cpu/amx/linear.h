@@ -10,17 +10,17 @@
 namespace moestro::amx {
 
 template <typename Tiles>
-static inline void Multiply(const Problem& p, int64_t row_begin, int64_t row_end) {
+static inline void Multiply(const Problem& p, int64_t row_end) {
   if (p.tokens == 0) return;  // a tile has rows
   const FlushDenormals flush;
   if (GoesByVectors(p)) {
-    MultiplyByVectors(p, row_begin, row_end);
+    MultiplyByVectors(p, p.row_begin, row_end);
   } else if (!p.is_fp8()) {
-    MultiplyBf16<Tiles>(p, row_begin, row_end);
+    MultiplyBf16<Tiles>(p, p.row_begin, row_end);
   } else if (p.tokens <= kTileTokens) {
-    MultiplyFewTokens<Tiles>(p, row_begin, row_end);
+    MultiplyFewTokens<Tiles>(p, p.row_begin, row_end);
   } else {
-    MultiplyTokens<Tiles>(p, row_begin, row_end);
+    MultiplyTokens<Tiles>(p, p.row_begin, row_end);
   }
 }
 

@@ -1,7 +1,7 @@
 // One token through whole FP8 blocks of a row group, for weights that lie in a cache. The four chains of vdpbf16ps that
 // a block has spend most of the time waiting for each other's results; so the second half of a block goes side by side
 // with the first half of the next one: eight chains, each of them as ever. Weights are fetched in the order in which
-// they lie, but used from two places 4 KiB apart, which DRAM does not like as much as one (README).
+// they lie, but used from two places 4 KiB apart, which DRAM does not like as much as one (NOTES-kernels.md).
 #pragma once
 
 #include <immintrin.h>

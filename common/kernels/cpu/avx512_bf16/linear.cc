@@ -102,14 +102,14 @@ class Pass {
   Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
+  // y: of the pass's first row on.
   void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride, bool add) {
     // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
     // lie so that they evict each other from the cache. With `add`, a scale would be multiplied and added in one
     // rounding there, elsewhere in two.
     const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0 && !(add && is_fp8_);
     const auto totals = [&](int64_t g, int64_t b) {
-      return direct ? Totals{y + row_ + g * kGroupRows, y_stride, !add}
-                    : Totals{scratch_.totals[g], kGroupRows, b == 0};
+      return direct ? Totals{y + g * kGroupRows, y_stride, !add} : Totals{scratch_.totals[g], kGroupRows, b == 0};
     };
     // One register block reads the weights once and expands them on the fly.
     const int64_t register_blocks = RegisterBlocks(tokens);
@@ -124,7 +124,7 @@ class Pass {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
     }
-    if (!direct) Store(tokens, y + row_, y_stride, add);
+    if (!direct) Store(tokens, y, y_stride, add);
   }
 
  private:
@@ -218,7 +218,8 @@ static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x
   for (int64_t row = row_begin; row < row_end; row += pass_rows) {
     Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
-      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride, y_stride, add);
+      pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride + (row - row_begin),
+               y_stride, add);
     }
   }
 }

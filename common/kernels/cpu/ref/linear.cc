@@ -62,7 +62,7 @@ void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, fl
   for (int64_t row = 0; row < kTileRows; ++row) totals[row] = std::fma(sums[row], scale, totals[row]);
 }
 
-// All outputs of the tile of rows that begins at `row`, for at most kTokenBatch tokens.
+// All outputs of the tile of rows that begins at `row`, for at most kTokenBatch tokens. y: of `row` on.
 void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                 int64_t row, int64_t row_end, bool add) {
   const bool fp8 = w.dtype == DType::kF8E4M3;
@@ -78,7 +78,7 @@ void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int6
     for (int64_t t = 0; t < tokens; ++t) AddBlock(tile, x + t * x_stride + col, cols, scale, totals[t]);
   }
   for (int64_t t = 0; t < tokens; ++t) {
-    float* out = y + t * y_stride + row;
+    float* out = y + t * y_stride;
     for (int64_t r = 0; r < std::min(kTileRows, row_end - row); ++r)
       out[r] = add ? out[r] + totals[t][r] : totals[t][r];
   }
@@ -88,8 +88,8 @@ void RunTiles(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_
               int64_t row_begin, int64_t row_end, bool add) {
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     for (int64_t t = 0; t < tokens; t += kTokenBatch) {
-      LinearTile(w, x + t * x_stride, x_stride, std::min(kTokenBatch, tokens - t), y + t * y_stride, y_stride, row,
-                 row_end, add);
+      LinearTile(w, x + t * x_stride, x_stride, std::min(kTokenBatch, tokens - t), y + t * y_stride + (row - row_begin),
+                 y_stride, row, row_end, add);
     }
   }
 }

@@ -2,30 +2,10 @@
 // them.
 #pragma once
 
-#include <string_view>
-
-#include "common/platform/cpu/cpu_features.h"
-#include "tests/common/kernels/amx/on_model.h"
 #include "tests/common/kernels/kernel_test.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
-
-inline constexpr std::string_view kAmxOnModel = "amx_on_model";
-
-// Null where the CPU lacks the vector instructions.
-inline const CpuKernels* AmxOnModel() {
-  const CpuFeatures cpu = DetectCpuFeatures();
-  if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
-  static const CpuKernels table = [] {
-    CpuKernels kernels = *FindKernels("avx512");
-    kernels.isa = kAmxOnModel;
-    kernels.linear = amx::LinearOnModel;
-    kernels.linear_add = amx::LinearAddOnModel;
-    kernels.attend_token = amx::AttendTokenOnModel;
-    return kernels;
-  }();
-  return &table;
-}
 
 class KernelOrModelTest : public KernelTest {
  protected:

@@ -10,8 +10,10 @@
 #include <set>
 
 #include "common/device/host/host_device.h"
+#include "common/engine/host/host_hot_compute.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -68,7 +70,7 @@ class CachedExpertsTest : public testing::Test {
 
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
   const ModelWeights weights_ = BindWeights(*model_.segment).value();
-  const CpuKernels& kernels_ = *AvailableKernels().back();
+  const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
   CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kMaxRows};
   HostHotCompute hot_{spec(), kernels_, kMaxRows};

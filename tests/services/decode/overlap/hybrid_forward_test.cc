@@ -15,6 +15,7 @@
 #include "tests/common/model/engine_harness.h"
 #include "tests/services/decode/overlap/overlap_fixture.h"
 #include "tests/support/faulty_device.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -110,7 +111,7 @@ class HybridForwardTest : public testing::Test {
   const SyntheticSegment model_;
   WorkerPool pool_{2};
   const std::unique_ptr<Engine> engine_ =
-      Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kMaxRows}).value();
+      Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kMaxRows}).value();
   const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
   std::vector<std::vector<int32_t>> prompts_;
   std::vector<TestSequence> sequences_;

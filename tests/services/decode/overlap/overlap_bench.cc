@@ -29,7 +29,8 @@ class SleepingEngines final : public DecodeCompute, public RoutedExperts {
  public:
   SleepingEngines(double attend, double experts) : attend_(attend), experts_(experts) {}
 
-  void Begin(int, int64_t, const CheckedBatch&, MlaForm) override {}
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int, int64_t, const CheckedBatch&) override {}
   absl::Status Embed(int, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Attend(int, int64_t, device::Stream& stream) override {
     return stream.Launch({.name = "attend", .cost = {}, .run = [this](void*) {

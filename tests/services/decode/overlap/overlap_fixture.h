@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "common/device/sim/sim_device.h"
+#include "common/engine/host/host_decode.h"
 #include "common/model/binding.h"
 #include "services/decode/overlap/cpu_experts.h"
-#include "services/decode/overlap/host_compute.h"
 #include "services/decode/overlap/hybrid_forward.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 
@@ -41,8 +42,8 @@ class HostHybrid {
       device::Device& device, const WeightSegment& segment, WorkerPool& pool, int64_t max_rows, SplitPolicy split,
       std::function<void()> before_experts = [] {})
       : weights_(BindWeights(segment).value()),
-        compute_(segment.spec(), weights_, *AvailableKernels().back(), max_rows, /*threads=*/2),
-        cpu_experts_(segment.spec(), weights_, *AvailableKernels().back(), pool, max_rows),
+        compute_(segment.spec(), weights_, TestKernels(), max_rows, /*threads=*/2),
+        cpu_experts_(segment.spec(), weights_, TestKernels(), pool, max_rows),
         experts_(cpu_experts_, std::move(before_experts)),
         forward_(HybridForward::Create(segment.spec(), device, compute_, experts_,
                                        {.max_rows = max_rows, .split = std::move(split)})
@@ -52,7 +53,7 @@ class HostHybrid {
 
  private:
   ModelWeights weights_;
-  HostCompute compute_;
+  HostDecode compute_;
   CpuExperts cpu_experts_;
   WatchedExperts experts_;
   std::unique_ptr<HybridForward> forward_;
@@ -99,7 +100,8 @@ class TimedEngines final : public DecodeCompute, public RoutedExperts {
 
   HybridForward& forward() { return *forward_; }
 
-  void Begin(int, int64_t, const CheckedBatch&, MlaForm) override {}
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int, int64_t, const CheckedBatch&) override {}
   absl::Status Embed(int, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Attend(int, int64_t, device::Stream& stream) override { return Launch(speeds_.attend, stream); }
   absl::Status Shared(int, int64_t, device::Stream& stream) override { return Launch(speeds_.shared, stream); }

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "common/device/host/host_device.h"
+#include "common/engine/host/host_hot_compute.h"
 #include "services/decode/overlap/cached_experts.h"
 #include "services/decode/overlap/split.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/services/decode/overlap/overlap_fixture.h"
+#include "tests/support/test_kernels.h"
 #include "tests/support/thread_allocations.h"
 
 namespace moestro {
@@ -116,10 +118,10 @@ class SteadyStepTest : public testing::Test {
 
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
   const ModelWeights weights_ = BindWeights(*model_.segment).value();
-  const CpuKernels& kernels_ = *AvailableKernels().back();
+  const CpuKernels& kernels_ = TestKernels();
   WorkerPool workers_{2};
   UncountedDevice device_;
-  HostCompute compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2};
+  HostDecode compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2};
   CpuExperts cpu_{spec(), weights_, kernels_, workers_, kSequences};
   std::vector<TestSequence> sequences_;
   std::vector<KvPages> pages_;

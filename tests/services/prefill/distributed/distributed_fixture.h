@@ -8,10 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "common/engine/host/host_rank_kernels.h"
 #include "services/prefill/distributed/distributed_prefill.h"
-#include "services/prefill/distributed/host_rank_kernels.h"
 #include "tests/common/model/tolerance.h"
 #include "tests/services/prefill/stream/stream_fixture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 
@@ -38,7 +39,7 @@ class DistributedTest : public StreamTest {
   // One rank's device, and what computes on it.
   struct Host {
     Host(const ModelSpec& spec, const ModelWeights& weights, int64_t tile_rows)
-        : kernels(spec, weights, *AvailableKernels().back(), pool, tile_rows) {}
+        : kernels(spec, weights, TestKernels(), pool, tile_rows) {}
     WorkerPool pool{1};
     std::unique_ptr<device::Device> memory = device::NewHostDevice({.memory_bytes = kDeviceBytes});
     device::FaultyDevice device{*memory};
@@ -83,8 +84,7 @@ class DistributedTest : public StreamTest {
   }
 
   void FillCache(std::span<const EngineRow> rows, const Ranks& setting, std::span<const KvPages> pages) {
-    const auto engine =
-        Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = setting.cached}).value();
+    const auto engine = Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = setting.cached}).value();
     std::vector<EngineRow> cached(rows.begin(), rows.begin() + setting.cached);
     for (EngineRow& row : cached) row.wants_logits = false;
     Forward(*engine, cached, pages, setting.form);
@@ -98,19 +98,23 @@ class DistributedTest : public StreamTest {
     const Outcome& expected = Resident(count, setting.form, setting.logits);
     const Outcome outcome = Distributed(count, setting);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-    ASSERT_EQ(outcome.logits.size(), expected.logits.size());
+    ExpectLogitsAgree(outcome.logits, expected.logits, other_choices);
+    ExpectKvAgrees(outcome.kv, expected.kv);
+  }
+
+  void ExpectLogitsAgree(const Logits& actual, const Logits& expected, int64_t other_choices = 0) {
+    ASSERT_EQ(actual.size(), expected.size());
     const double tolerance = std::sqrt(2.0);  // both have rounded
     int64_t off = 0;
-    for (size_t i = 0; i < expected.logits.size(); ++i) {
+    for (size_t i = 0; i < expected.size(); ++i) {
       const auto valid = static_cast<size_t>(spec().token_count);
-      const std::vector<double> logits(expected.logits[i].begin(), expected.logits[i].begin() + valid);
-      const double ratio = ToleranceRatio(spec(), outcome.logits[i], logits);
-      const double gap = *std::ranges::max_element(logits) - logits[Greedy(outcome.logits[i])];
+      const std::vector<double> logits(expected[i].begin(), expected[i].begin() + valid);
+      const double ratio = ToleranceRatio(spec(), actual[i], logits);
+      const double gap = *std::ranges::max_element(logits) - logits[Greedy(actual[i])];
       const double scale = kSigmas * RelativeDeviation(spec()) * RootMeanSquare(logits);
       if (ratio >= tolerance || gap >= 2 * tolerance * scale) ++off;
     }
     EXPECT_LE(off, other_choices);
-    ExpectKvAgrees(outcome.kv, expected.kv);
   }
 
   // A cached number has gone through the roundings of the layers before, as logits have.

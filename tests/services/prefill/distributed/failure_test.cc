@@ -106,15 +106,18 @@ TEST_F(DistributedFailureTest, AnInterruptionReachesAllRanks) {
 TEST_F(DistributedFailureTest, ReportsLayersAndTheEnd) {
   std::vector<int64_t> layers;
   int passes = 0;
+  int beats = 0;
   const StreamEvents events{.on_layer = [&](IndexRange, int64_t layer) { layers.push_back(layer); },
                             .on_pass =
                                 [&](IndexRange rows) {
                                   ++passes;
                                   EXPECT_EQ(rows, (IndexRange{0, 300}));
-                                }};
+                                },
+                            .on_step = [&] { ++beats; }};
   ASSERT_TRUE(Distributed(300, {.ranks = 2}, NeverInterrupted, events).status.ok());
   EXPECT_THAT(layers, ElementsAre(0, 1, 2));
   EXPECT_EQ(passes, 1);
+  EXPECT_GT(beats, 0);
 }
 
 // Each rank streams its own experts and nobody else's.

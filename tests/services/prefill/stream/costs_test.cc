@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/roofline/shapes.h"
 #include "services/prefill/stream/simulate.h"
 #include "tests/support/synthetic_segment.h"
 
@@ -20,6 +21,12 @@ class CostsTest : public testing::Test {
     const std::vector<StagedModule> modules(experts);
     return StepCost(spec_, weights_, {.rows = rows, .pages = {}, .form = form}, {.kind = kind, .layer = 2}, modules);
   }
+  // Of the same layer, with activations rounded to this.
+  device::KernelCost CostWith(StepKind kind, DType activations) {
+    const StepLoad load{.rows = 64, .visible_pairs = 64, .context = 64, .routed_rows = 64, .activations = activations};
+    const std::vector<StagedModule> modules(1);
+    return StepCost(spec_, weights_, MlaForm::kUnabsorbed, load, {.kind = kind, .layer = 2}, modules);
+  }
 
   const ModelSpec spec_ = SmallSpec();
   const ModelWeights weights_ = ShapesOnly(spec_, DType::kF8E4M3);
@@ -29,21 +36,36 @@ TEST_F(CostsTest, ExpertsComputeTheirShareOfTheTokens) {
   const auto weights = static_cast<double>(3 * spec_.hidden_size * spec_.moe_intermediate_size);
   const double tokens = 64;
   const device::KernelCost all = Cost(StepKind::kExperts, 64, spec_.num_experts);
-  EXPECT_DOUBLE_EQ(all.fp8_flops, 2 * weights * tokens * static_cast<double>(spec_.experts_per_token));
+  EXPECT_DOUBLE_EQ(all.bf16_flops, 2 * weights * tokens * static_cast<double>(spec_.experts_per_token));
   EXPECT_EQ(all.attention_flops, 0);
-  EXPECT_EQ(all.bf16_flops, 0);
   // Every expert's weights are read, however few tokens it has.
   EXPECT_GT(Cost(StepKind::kExperts, 1, spec_.num_experts).memory_bytes,
             weights * static_cast<double>(spec_.num_experts));
 }
 
+// The kernels that exist expand FP8 weights to BF16 and multiply that. Only activations in FP8 make products of FP8.
+TEST_F(CostsTest, ProductsAreOfWhatActivationsAreRoundedTo) {
+  for (const StepKind kind : {StepKind::kAttention, StepKind::kExperts, StepKind::kSharedExpert}) {
+    const device::KernelCost bf16 = CostWith(kind, DType::kBF16);
+    const device::KernelCost fp8 = CostWith(kind, DType::kF8E4M3);
+    EXPECT_GT(bf16.bf16_flops, 0) << StepName(kind);
+    EXPECT_EQ(bf16.fp8_flops, 0);
+    EXPECT_EQ(bf16.fp8_depth, 0);
+    EXPECT_DOUBLE_EQ(fp8.fp8_flops, bf16.bf16_flops);
+    EXPECT_EQ(fp8.bf16_flops, 0);
+    EXPECT_LT(fp8.memory_bytes, bf16.memory_bytes) << "inputs of half the size";
+  }
+  // The router's weights are no FP8.
+  EXPECT_EQ(CostWith(StepKind::kRoute, DType::kF8E4M3).fp8_flops, 0);
+}
+
 TEST_F(CostsTest, ExpertsTogetherShareTheLaunchAndItsLastWave) {
   const device::KernelCost one = Cost(StepKind::kExperts, 64, 1);
   const device::KernelCost four = Cost(StepKind::kExperts, 64, 4);
-  EXPECT_DOUBLE_EQ(four.fp8_flops, 4 * one.fp8_flops);
+  EXPECT_DOUBLE_EQ(four.bf16_flops, 4 * one.bf16_flops);
   EXPECT_DOUBLE_EQ(four.memory_bytes, 4 * one.memory_bytes);
   EXPECT_DOUBLE_EQ(four.elementwise_bytes, 4 * one.elementwise_bytes);
-  EXPECT_EQ(four.fp8_depth, one.fp8_depth);
+  EXPECT_EQ(four.bf16_depth, one.bf16_depth);
   EXPECT_EQ(four.kernels, one.kernels);
 }
 
@@ -57,7 +79,7 @@ TEST_F(CostsTest, SpreadChangesWhatEachExpertGetsAndNotTheSum) {
     const StagedModule staged{.module = &modules[expert]};
     const StepLoad load{.rows = 64, .routed_rows = 64, .expert_spread = spread};
     return StepCost(spec, weights_, MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2}, {&staged, 1})
-        .fp8_flops;
+        .bf16_flops;
   };
   const double even = flops(0, 0);
   double sum = 0;
@@ -78,7 +100,7 @@ TEST_F(CostsTest, AttentionGrowsWithTheSquareOfAPrompt) {
   const double absorbed = 2 * heads * static_cast<double>(spec_.kv_dim() + spec_.kv_lora_rank);
   EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100).attention_flops, unabsorbed * 100 * 101 / 2);
   EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100, 0, MlaForm::kAbsorbed).attention_flops, absorbed * 100 * 101 / 2);
-  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 200).fp8_flops, 2 * Cost(StepKind::kAttention, 100).fp8_flops);
+  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 200).bf16_flops, 2 * Cost(StepKind::kAttention, 100).bf16_flops);
 }
 
 // A later pass sees what earlier ones, or a cached prefix, have left.
@@ -91,7 +113,7 @@ TEST_F(CostsTest, EarlierTokensAreAttendedToAndExpandedAgain) {
   EXPECT_DOUBLE_EQ(last.attention_flops,
                    2 * heads * static_cast<double>(spec_.qk_head_dim() + spec_.v_head_dim) * (10 * 90 + 10 * 11 / 2));
   const double kv_b = static_cast<double>(weights_.layers[2].attention.kv_b.rows * spec_.kv_lora_rank);
-  EXPECT_DOUBLE_EQ(last.fp8_flops - Cost(StepKind::kAttention, 10).fp8_flops, 2 * kv_b * 90);
+  EXPECT_DOUBLE_EQ(last.bf16_flops - Cost(StepKind::kAttention, 10).bf16_flops, 2 * kv_b * 90);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/services/prefill/stream/stream_fixture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -105,17 +106,18 @@ TEST_F(FailureTest, AFailureAmongDelays) {
 }
 
 // Keys and values of layer 1 cannot be stored.
-class Unstored final : public StreamCompute {
+class Unstored final : public PrefillCompute {
  public:
-  explicit Unstored(HostCompute& compute) : compute_(compute) {}
+  explicit Unstored(HostPrefill& compute) : compute_(compute) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override { return compute_.ActivationBytes(pass_rows); }
+  absl::Status CheckForm(MlaForm form) const override { return compute_.CheckForm(form); }
   absl::Status Begin(const PromptRun& run) override { return compute_.Begin(run); }
-  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override {
     return compute_.Launch(step, modules, stream, stopped);
   }
-  absl::Status Store(const Step& step, device::Stream&) override {
+  absl::Status Store(const LayerStep& step, device::Stream&) override {
     return step.layer == 1 ? absl::DataLossError("no room for keys and values") : absl::OkStatus();
   }
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
@@ -124,11 +126,11 @@ class Unstored final : public StreamCompute {
   void End() override { compute_.End(); }
 
  private:
-  HostCompute& compute_;
+  HostPrefill& compute_;
 };
 
 TEST_F(FailureTest, TheUnloadersFailureEndsTheRun) {
-  HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting_.tile_rows);
+  HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting_.tile_rows);
   Unstored unstored(compute);
   StreamPrefill prefill(device_, spec(), weights_, unstored, setting_.limits);
   const TestSequence sequence(spec(), kTokens);
@@ -220,15 +222,17 @@ TEST_F(FailureTest, RefusesWhatDoesNotFit) {
 TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
   std::vector<std::pair<int64_t, int64_t>> layers;
   std::vector<int64_t> passes;
+  size_t steps = 0;
   const auto caller = std::this_thread::get_id();
   const StreamEvents events{.on_layer =
                                 [&](IndexRange rows, int64_t layer) {
                                   EXPECT_EQ(std::this_thread::get_id(), caller);
                                   layers.emplace_back(rows.begin, layer);
                                 },
-                            .on_pass = [&](IndexRange rows) { passes.push_back(rows.end); }};
+                            .on_pass = [&](IndexRange rows) { passes.push_back(rows.end); },
+                            .on_step = [&] { ++steps; }};
   Setting setting = setting_;
-  HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
+  HostPrefill sized(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
   setting.limits.device_bytes =
       (1 << 20) + 3 * SlotBytes(ListModules(spec(), weights_, setting.form, 1 << 18)) + sized.ActivationBytes(20);
   setting.limits.min_pass_rows = 10;
@@ -236,6 +240,7 @@ TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
   using P = std::pair<int64_t, int64_t>;
   EXPECT_THAT(layers, testing::ElementsAre(P(0, 0), P(0, 1), P(0, 2), P(20, 0), P(20, 1), P(20, 2)));
   EXPECT_THAT(passes, testing::ElementsAre(20, 40));
+  EXPECT_GT(steps, layers.size());
 }
 
 }  // namespace

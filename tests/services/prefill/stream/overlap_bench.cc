@@ -36,7 +36,7 @@ struct Setting {
 };
 
 // Every step sleeps for its part of compute_over_load times what loading the model takes.
-class SleepCompute final : public StreamCompute {
+class SleepCompute final : public PrefillCompute {
  public:
   SleepCompute(const Setting& setting, const std::vector<Module>& modules) : setting_(setting) {
     for (const Module& module : modules) {
@@ -48,13 +48,14 @@ class SleepCompute final : public StreamCompute {
   double total_seconds() const { return setting_.compute_over_load * model_bytes_ / kCopyBytesPerSecond; }
 
   int64_t ActivationBytes(int64_t) const override { return 0; }
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
   absl::Status Begin(const PromptRun&) override { return absl::OkStatus(); }
-  absl::Status Launch(const Step& step, std::span<const StagedModule> modules, device::Stream& stream,
+  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>&) override {
     double share = step.kind == StepKind::kAttention ? setting_.attention_share / attentions_ : 0;
     // The router's weights are the shared expert's too, and count once.
     for (const StagedModule& m : modules) {
-      if (step.releases.size() == 0) continue;
+      if (step.kind == StepKind::kRoute) continue;
       share += (1 - setting_.attention_share) * static_cast<double>(m.module->image.bytes) / model_bytes_;
     }
     const double seconds = share * total_seconds();
@@ -65,7 +66,7 @@ class SleepCompute final : public StreamCompute {
                             return absl::OkStatus();
                           }});
   }
-  absl::Status Store(const Step&, device::Stream&) override { return absl::OkStatus(); }
+  absl::Status Store(const LayerStep&, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Logits(absl::FunctionRef<void(int64_t, std::span<const float>)>) override { return absl::OkStatus(); }
   void End() override {}
 

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/services/prefill/stream/stream_fixture.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 namespace {
@@ -40,7 +41,7 @@ TEST_F(ParityTest, EveryTileAndPass) {
       for (const int64_t tile : {1, 17, 64, 256}) {
         // So little memory that a pass has at most 70 rows.
         const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, form, 1 << 18));
-        HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, tile);
+        HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
         const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
                                   .dense_bytes = 1 << 20,
                                   .ring_slots = 2,
@@ -80,7 +81,7 @@ TEST_F(ParityTest, AnySetting) {
     setting.limits.dense_bytes = draw(least, 4 * least);
     setting.limits.min_pass_rows = draw(setting.logits, 400);
     const int64_t slot = SlotBytes(ListModules(spec(), weights_, setting.form, 1 << 18));
-    const HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
+    const HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
     setting.limits.device_bytes = setting.limits.dense_bytes + setting.limits.ring_slots * slot +
                                   compute.ActivationBytes(std::min(count, 2 * setting.limits.min_pass_rows));
     SCOPED_TRACE(testing::Message() << count << " tokens, tiles of " << setting.tile_rows << ", "
@@ -155,7 +156,7 @@ TEST_F(GroupedModelTest, EveryRingLengthBudgetTileAndPass) {
   }
   for (const int64_t tile : {1, 17, 64, 256}) {
     SCOPED_TRACE(testing::Message() << "tiles of " << tile);
-    HostCompute sized(spec(), weights_, *AvailableKernels().back(), pool_, tile);
+    HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
     const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
     const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
                               .dense_bytes = 1 << 20,

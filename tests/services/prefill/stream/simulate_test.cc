@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/roofline/shapes.h"
 #include "tests/services/prefill/stream/stream_fixture.h"
 
 namespace moestro {

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "common/device/host/host_device.h"
+#include "common/engine/host/host_prefill.h"
 #include "common/model/binding.h"
 #include "gtest/gtest.h"
-#include "services/prefill/stream/host_compute.h"
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
+#include "tests/support/test_kernels.h"
 
 namespace moestro {
 
@@ -57,8 +58,7 @@ class StreamTest : public ::testing::Test {
   const Outcome& Resident(int64_t count, MlaForm form, int64_t logits) {
     Outcome& outcome = resident_[{count, form, logits}];
     if (!outcome.kv.empty()) return outcome;
-    const auto engine =
-        Engine::Create(*model_.segment, *AvailableKernels().back(), pool_, {.max_rows = kChunk}).value();
+    const auto engine = Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
     const TestSequence sequence(spec(), count);
     const KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(count);
@@ -80,7 +80,7 @@ class StreamTest : public ::testing::Test {
 
   Outcome Stream(int64_t count, const Setting& setting,
                  absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {}) {
-    HostCompute compute(spec(), weights_, *AvailableKernels().back(), pool_, setting.tile_rows);
+    HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
     StreamPrefill prefill(device_, spec(), weights_, compute, setting.limits);
     const TestSequence sequence(spec(), count);
     const KvPages pages[] = {sequence.pages()};

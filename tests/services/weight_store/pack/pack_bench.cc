@@ -19,8 +19,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "common/base/status.h"
+#include "common/checkpoint/config.h"
 #include "common/platform/worker_pool.h"
-#include "services/weight_store/checkpoint/config.h"
 #include "services/weight_store/pack/packer.h"
 #include "tests/support/aligned_memory.h"
 

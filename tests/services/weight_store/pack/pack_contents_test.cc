@@ -5,8 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "common/kernels/cpu/pack.h"
-#include "tests/services/weight_store/pack/random_checkpoint.h"
+#include "common/tensor/pack.h"
+#include "tests/services/weight_store/pack/pack_in_memory.h"
+#include "tests/support/random_checkpoint.h"
 
 namespace moestro {
 namespace {
@@ -75,12 +76,12 @@ void ExpectWidened(const TensorView& view, const RandomCheckpoint::Tensor& publi
 }
 
 void ExpectSameAsPublished(const WeightSegment& segment, const RandomCheckpoint& checkpoint,
-                           const ExpectedTensor& tensor) {
+                           const ModelTensor& tensor) {
   const auto view = segment.Find(tensor.name);
   ASSERT_TRUE(view.ok()) << view.status();
   const RandomCheckpoint::Tensor& published = checkpoint.tensors().at(tensor.name);
-  EXPECT_EQ(view->rows, tensor.shape.size() == 1 ? 1 : tensor.shape[0]);
-  EXPECT_EQ(view->cols, tensor.shape.back());
+  EXPECT_EQ(view->rows, tensor.rows);
+  EXPECT_EQ(view->cols, tensor.cols);
   if (tensor.name == "model.embed_tokens.weight") {
     EXPECT_EQ(view->layout, TensorLayout::kRowMajor);
     EXPECT_EQ(view->dtype, DType::kBF16);
@@ -126,9 +127,9 @@ void ExpectFaithful(const ModelSpec& spec, bool fp8, int threads) {
   const Packed packed = PackInMemory(checkpoint, spec, {.threads = threads});
   ASSERT_TRUE(packed.status.ok()) << packed.status;
   const auto segment = packed.Open();
-  const auto expected = ExpectedTensors(spec);
+  const auto expected = CheckpointTensors(spec);
   EXPECT_EQ(segment->directory().size(), expected.size() + static_cast<size_t>(spec.num_layers));
-  for (const ExpectedTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
+  for (const ModelTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) ExpectTransposedKeys(*segment, random, layer);
   EXPECT_EQ(std::memcmp(&segment->spec(), &spec, sizeof(spec)), 0);
   const absl::Status verified = segment->VerifyData();

@@ -8,7 +8,8 @@
 #include "common/weights/segment.h"
 #include "common/weights/tensor_size.h"
 #include "services/weight_store/pack/jobs.h"
-#include "tests/services/weight_store/pack/random_checkpoint.h"
+#include "tests/services/weight_store/pack/pack_in_memory.h"
+#include "tests/support/random_checkpoint.h"
 
 namespace moestro {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/services/weight_store/checkpoint/checkpoint_test_util.h"
+#include "tests/common/checkpoint/checkpoint_test_util.h"
 
 namespace moestro {
 namespace {

@@ -1,0 +1,13 @@
+// A clock for durations.
+#pragma once
+
+#include <chrono>
+
+namespace moestro {
+
+// Of a clock that never goes back, from an arbitrary origin.
+inline double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace moestro

@@ -1,0 +1,214 @@
+#include "common/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/file.h"
+#include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
+#include "common/text/utf8.h"
+
+namespace moestro {
+namespace {
+
+constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr char kSingleName[] = "model.safetensors";
+constexpr char kChatTemplateName[] = "chat_template.jinja";
+// The largest published settings files (tokenizers, indexes of 150,000 tensors) have some 30 MB.
+constexpr int64_t kMaxDocumentBytes = int64_t{256} << 20;
+
+using WeightMap = absl::flat_hash_map<std::string, std::string>;  // tensor -> shard file name
+
+std::string Join(const std::string& dir, const std::string& name) { return absl::StrCat(dir, "/", name); }
+
+// Empty when the file is not there.
+absl::StatusOr<std::string> ReadOptional(const std::string& path) {
+  absl::StatusOr<std::string> content = ReadWholeFile(path, kMaxDocumentBytes);
+  if (absl::IsNotFound(content.status())) return std::string();
+  return content;
+}
+
+absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
+  CheckpointDocuments documents;
+  absl::StatusOr<std::string> config = ReadWholeFile(Join(dir, "config.json"), kMaxDocumentBytes);
+  MOE_RETURN_IF_ERROR(config);
+  documents.config_json = *std::move(config);
+  MOE_ASSIGN_OR_RETURN(documents.generation_config_json, ReadOptional(Join(dir, "generation_config.json")));
+  MOE_ASSIGN_OR_RETURN(documents.tokenizer_json, ReadOptional(Join(dir, "tokenizer.json")));
+  MOE_ASSIGN_OR_RETURN(documents.tokenizer_config_json, ReadOptional(Join(dir, "tokenizer_config.json")));
+  MOE_ASSIGN_OR_RETURN(documents.chat_template_jinja, ReadOptional(Join(dir, kChatTemplateName)));
+  return documents;
+}
+
+// What the other roles could not be told.
+absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::string& dir) {
+  const size_t bytes = documents.config_json.size() + documents.generation_config_json.size() +
+                       documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
+                       documents.chat_template_jinja.size();
+  if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer.json and chat template have ", bytes,
+                                                   " bytes together, more than the ", kMaxDocumentsBytes,
+                                                   " that the router can be sent"));
+  }
+  // The others are JSON, whose parser sees to it.
+  if (const auto offset = FindInvalidUtf8(documents.chat_template_jinja)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Join(dir, kChatTemplateName), ": not UTF-8 at byte ", *offset, "; convert it"));
+  }
+  return absl::OkStatus();
+}
+
+// Why a directory without an index and without model.safetensors cannot be opened.
+absl::Status ExplainNoWeights(const std::string& dir) {
+  bool pickle = false, gguf = false, safetensors = false;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string extension = entry->path().extension().string();
+    pickle |=
+        extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".pkl";
+    gguf |= extension == ".gguf";
+    safetensors |= extension == ".safetensors";
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(dir, ": cannot read the directory"));
+  if (safetensors) {
+    return absl::NotFoundError(absl::StrCat(dir, ": has safetensors files, but neither ", kIndexName, " nor ",
+                                            kSingleName, "; download the index too"));
+  }
+  if (gguf) return absl::UnimplementedError(absl::StrCat(dir, ": GGUF is not supported yet by this reader"));
+  if (pickle) {
+    return absl::UnimplementedError(absl::StrCat(
+        dir,
+        ": holds only pickle files (*.bin, *.pt), which can run code when loaded and are never opened; get the "
+        "safetensors version of the model"));
+  }
+  return absl::NotFoundError(absl::StrCat(dir, ": no ", kIndexName, " and no ", kSingleName));
+}
+
+absl::Status CheckShardName(const std::string& name, const std::string& tensor, const std::string& index_path) {
+  const auto fail = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(index_path, ": weight_map: tensor ", Quoted(tensor), ": file name ", Quoted(name), " ", why));
+  };
+  if (name.empty() || name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos ||
+      absl::StrContains(name, "..")) {
+    return fail("is not a plain file name");
+  }
+  if (!absl::EndsWith(name, ".safetensors")) return fail("does not end in .safetensors; other formats are not loaded");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WeightMap> ParseIndex(std::string_view text, const std::string& path) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(text, path));
+  const auto found = document.find("weight_map");
+  if (found == document.end() || !found->is_object() || found->empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: missing, empty or not an object"));
+  }
+  WeightMap map;
+  for (const auto& [tensor, file] : found->items()) {
+    if (!file.is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": weight_map: tensor ", Quoted(tensor), ": ", Describe(file), " is not a file name"));
+    }
+    const std::string& name = file.get_ref<const std::string&>();
+    MOE_RETURN_IF_ERROR(CheckShardName(name, tensor, path));
+    map.emplace(tensor, name);
+  }
+  return map;
+}
+
+std::vector<std::string> ShardNames(const WeightMap& map) {
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map) names.insert(file);
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
+  Checkpoint checkpoint;
+  checkpoint.dir_ = dir;
+  const std::string index_path = Join(dir, kIndexName);
+  MOE_ASSIGN_OR_RETURN(const std::string index, ReadOptional(index_path));
+  std::error_code error;
+  const bool has_index = !index.empty() || std::filesystem::exists(index_path, error);
+  if (!has_index && !std::filesystem::exists(Join(dir, kSingleName), error)) return ExplainNoWeights(dir);
+  MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadDocuments(dir));
+  MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, dir));
+  if (has_index) {
+    MOE_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(index, index_path));
+    MOE_RETURN_IF_ERROR(Annotate(checkpoint.OpenShards(ShardNames(map)), kIndexName));
+    MOE_RETURN_IF_ERROR(checkpoint.CollectTensors(&map));
+  } else {
+    MOE_RETURN_IF_ERROR(checkpoint.OpenShards({kSingleName}));
+    MOE_RETURN_IF_ERROR(checkpoint.CollectTensors(nullptr));
+  }
+  checkpoint.ComputeFingerprint(index);
+  return checkpoint;
+}
+
+const TensorRef* Checkpoint::Find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+absl::Status Checkpoint::OpenShards(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    MOE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::Open(Join(dir_, name), &warnings_));
+    shards_.push_back(std::move(shard));
+    shard_names_.push_back(name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, std::string>* weight_map) {
+  std::vector<std::string_view> unmapped;
+  for (int s = 0; s < static_cast<int>(shards_.size()); ++s) {
+    for (const TensorInfo& info : shards_[s].tensors()) {
+      const auto [entry, inserted] = tensors_.emplace(info.name, TensorRef{s, &info});
+      if (!inserted) {
+        return absl::InvalidArgumentError(absl::StrCat(shards_[s].path(), ": tensor ", Quoted(info.name),
+                                                       " is also in ", shard_names_[entry->second.shard]));
+      }
+      if (weight_map != nullptr && !weight_map->contains(info.name)) unmapped.push_back(info.name);
+    }
+  }
+  if (weight_map != nullptr) {
+    for (const auto& [name, file] : *weight_map) {
+      const TensorRef* ref = Find(name);
+      if (ref == nullptr || shard_names_[ref->shard] != file) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is not in it, but ", kIndexName, " says so"));
+      }
+    }
+  }
+  if (!unmapped.empty()) {
+    warnings_.push_back(absl::StrCat(dir_, ": ", unmapped.size(), " tensor(s) that ", kIndexName,
+                                     " does not list are ignored, the first is ", Quoted(unmapped.front()), " in ",
+                                     shard_names_[tensors_.at(unmapped.front()).shard]));
+  }
+  for (const std::string_view name : unmapped) tensors_.erase(name);
+  for (const auto& [name, ref] : tensors_) total_bytes_ += ref.info->bytes;
+  return absl::OkStatus();
+}
+
+void Checkpoint::ComputeFingerprint(std::string_view index) {
+  std::string manifest;
+  for (const std::string_view document :
+       {std::string_view(documents_.config_json), std::string_view(documents_.generation_config_json),
+        std::string_view(documents_.tokenizer_json), std::string_view(documents_.tokenizer_config_json),
+        std::string_view(documents_.chat_template_jinja), index}) {
+    absl::StrAppend(&manifest, HashHex(document), "\n");
+  }
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    absl::StrAppend(&manifest, shard_names_[s].size(), " ", shard_names_[s], " ", shards_[s].size(), " ",
+                    shards_[s].mtime_ns(), " ", shards_[s].header_hash(), "\n");
+  }
+  fingerprint_ = HashHex(manifest);
+}
+
+}  // namespace moestro

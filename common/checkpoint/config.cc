@@ -1,0 +1,160 @@
+#include "common/checkpoint/config.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/checkpoint/config_families.h"
+#include "common/checkpoint/tokenizer_ids.h"
+#include "common/text/json/json.h"
+
+namespace moestro {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::pair<std::string_view, std::string_view> kPublished[] = {
+#include "published_configs.inc"
+};
+constexpr char kLabel[] = "config.json";
+constexpr char kQwen3Moe[] = "qwen3_moe";
+
+void ReadFamily(JsonFields& config, ModelSpec* spec) {
+  if (!config.Has("model_type")) return config.Fail("model_type", "missing");
+  config.OneOf("model_type", {"deepseek_v3", "kimi_k2", kQwen3Moe});
+  if (!config.ok()) return;
+  const std::string family = config.StringOr("model_type", "");
+  std::memcpy(spec->family, family.c_str(), family.size() + 1);  // a known name, shorter than the field
+}
+
+// "default" when neither spelling is there.
+std::string RopeType(JsonFields& rope) {
+  const std::string type = rope.StringOr("rope_type", rope.StringOr("type", "default"));
+  if (rope.StringOr("type", type) != type) rope.Fail("rope_type", "contradicts the field type");
+  if (type != "default" && type != "yarn") {
+    rope.Unsupported("rope_type", absl::StrCat(Describe(type), " is not supported (supported: yarn, or none)"));
+  }
+  return type;
+}
+
+void ReadYarn(JsonFields& config, JsonFields& rope, YarnSpec* yarn) {
+  yarn->enabled = 1;
+  yarn->factor = rope.Number("factor", 1, 1e4);
+  yarn->beta_fast = rope.NumberOr("beta_fast", 32, 1e-3, 1e4);
+  yarn->beta_slow = rope.NumberOr("beta_slow", 1, 1e-3, 1e4);
+  if (yarn->beta_fast < yarn->beta_slow) rope.Fail("beta_fast", "is less than beta_slow");
+  yarn->mscale = rope.NumberOr("mscale", 0, 0, 100);
+  yarn->mscale_all_dim = rope.NumberOr("mscale_all_dim", 0, 0, 100);
+  yarn->attention_factor = rope.NumberOr("attention_factor", 0, 1e-3, 100);
+  // Newer configs may keep the original length beside the rope settings instead of in them.
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  JsonFields& holder = rope.Has(kOriginal) || !config.Has(kOriginal) ? rope : config;
+  yarn->original_max_position_embeddings = holder.Int(kOriginal, 1, kMaxPositions);
+  rope.OnlyBool("truncate", true);
+}
+
+// Fills rope_theta and yarn. Problems go to the status of `config`.
+void ReadRope(JsonFields& config, ModelSpec* spec) {
+  const bool merged = config.Has("rope_parameters");
+  JsonFields rope = config.Sub(merged ? "rope_parameters" : "rope_scaling");
+  JsonFields& theta_holder = merged && rope.Has("rope_theta") ? rope : config;
+  spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
+  if (rope.NumberOr("partial_rotary_factor", 1, 0, 1) != 1)
+    rope.Unsupported("partial_rotary_factor", "only 1 is supported");
+  if (rope.object().empty()) return;
+  if (RopeType(rope) == "yarn") ReadYarn(config, rope, &spec->yarn);
+}
+
+// What all families have.
+void ReadShape(JsonFields& config, ModelSpec* spec) {
+  spec->hidden_size = config.Int("hidden_size", 1, kMaxHidden);
+  spec->num_layers = config.Int("num_hidden_layers", 1, kMaxLayers);
+  spec->num_heads = config.Int("num_attention_heads", 1, kMaxHeads);
+  spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
+  spec->experts_per_token = config.Int("num_experts_per_tok", 1, kMaxExperts);
+  spec->vocab_size = config.Int("vocab_size", 1, kMaxVocab);
+  spec->max_position_embeddings = config.Int("max_position_embeddings", 1, kMaxPositions);
+  spec->rms_norm_eps = config.Number("rms_norm_eps", 1e-12, 0.1);
+}
+
+// Choices that the families make alike; a config may leave them out.
+void CheckFixedChoices(JsonFields& config) {
+  config.OneOf("hidden_act", {"silu"});
+  config.OnlyBool("attention_bias", false);
+  config.OnlyBool("tie_word_embeddings", false);
+  for (const char* key : {"torch_dtype", "dtype"}) config.OneOf(key, {"bfloat16", "float32", "float8_e4m3fn"});
+}
+
+// Block-scaled FP8 or nothing. Which tensors are FP8 is read from the files, not from here.
+void CheckQuantization(JsonFields& config) {
+  if (!config.Has("quantization_config")) return;
+  JsonFields quantization = config.Sub("quantization_config");
+  if (!quantization.Has("quant_method")) quantization.Fail("quant_method", "missing");
+  quantization.OneOf("quant_method", {"fp8"});
+  quantization.OneOf("fmt", {"e4m3"});
+  quantization.OneOf("activation_scheme", {"dynamic"});
+  if (!config.ok()) return;
+  const auto block = quantization.object().find("weight_block_size");
+  if (block == quantization.object().end() || *block != json::array({128, 128})) {
+    quantization.Unsupported("weight_block_size", "only [128, 128] is supported");
+  }
+}
+
+}  // namespace
+
+void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor) {
+  if (value % factor != 0) config.Unsupported(key, absl::StrCat(value, " is not a multiple of ", factor));
+}
+
+void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec) {
+  if (spec.num_layers * spec.num_experts > kMaxExpertsOfAllLayers) {
+    config.Fail(experts_key, absl::StrCat("more than ", kMaxExpertsOfAllLayers, " experts in all layers"));
+  }
+  if (spec.experts_per_token > spec.num_experts) {
+    config.Fail("num_experts_per_tok",
+                absl::StrCat(spec.experts_per_token, " is more than ", experts_key, " = ", spec.num_experts));
+  }
+}
+
+absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json) {
+  MOE_ASSIGN_OR_RETURN(const json document, ParseJsonObject(config_json, kLabel));
+  absl::Status status;
+  JsonFields config(document, kLabel, &status);
+  ModelSpec spec;
+  ReadFamily(config, &spec);
+  CheckQuantization(config);
+  CheckFixedChoices(config);
+  ReadShape(config, &spec);
+  ReadRope(config, &spec);
+  if (std::string_view(spec.family) == kQwen3Moe) {
+    ReadQwen3Moe(config, &spec);
+  } else {
+    ReadDeepSeek(config, &spec);
+  }
+  MOE_RETURN_IF_ERROR(status);
+  spec.token_count = spec.vocab_size;
+  if (!tokenizer_json.empty()) {
+    MOE_ASSIGN_OR_RETURN(spec.token_count, TokenCount(tokenizer_json, spec.vocab_size));
+  }
+  return spec;
+}
+
+std::vector<std::string> PublishedModels() {
+  std::vector<std::string> names;
+  for (const auto& [name, config] : kPublished) names.emplace_back(name);
+  return names;
+}
+
+std::string_view PublishedConfig(std::string_view name) {
+  const auto* const published =
+      std::ranges::find(kPublished, name, &std::pair<std::string_view, std::string_view>::first);
+  MOE_CHECK(published != std::end(kPublished));
+  return published->second;
+}
+
+ModelSpec PublishedModel(std::string_view name) { return ParseModelSpec(PublishedConfig(name), "").value(); }
+
+}  // namespace moestro

@@ -1,0 +1,55 @@
+// config.json and its neighbours, resolved into what the engine and the front door need.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// The small files of a checkpoint, as they are on disk. Empty where the checkpoint has no such file; only config.json
+// is always there.
+struct CheckpointDocuments {
+  std::string config_json = {};
+  std::string generation_config_json = {};
+  std::string tokenizer_json = {};
+  std::string tokenizer_config_json = {};
+  std::string chat_template_jinja = {};
+};
+
+// Families: deepseek_v3, kimi_k2 and qwen3_moe. Both spellings of a config are read (rope_theta + rope_scaling, or
+// rope_parameters; torch_dtype or dtype). `tokenizer_json` may be empty: then every row of the vocabulary counts as a
+// token. The result satisfies every relation that the engine relies on, and no size derived from it overflows int64.
+// UNIMPLEMENTED: another family, or a value that this engine does not implement (quantisation, rope type, router).
+// INVALID_ARGUMENT: malformed, missing, out of range or contradictory. Messages name file and field.
+absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json);
+
+// Models as they were published: the config.json files in published/, which are compiled in.
+std::vector<std::string> PublishedModels();
+// REQUIRES of both: one of PublishedModels().
+std::string_view PublishedConfig(std::string_view name);
+ModelSpec PublishedModel(std::string_view name);
+
+// What a request gets that does not say otherwise, as the publisher of the model set it.
+struct GenerationDefaults {
+  double temperature = 1;
+  double top_p = 1;
+  int top_k = 0;                  // 0 = no limit
+  bool do_sample = false;         // false = greedy, whatever the three above say
+  int32_t bos = -1;               // -1 = none
+  std::vector<int32_t> stop_ids;  // sorted; end-of-sequence ids of all three files together
+  std::string bos_token;          // text, empty if none
+  std::string eos_token;          // text, empty if none
+  bool add_bos_token = false;     // plain text begins with bos_token; then there is one
+  std::string chat_template;      // Jinja source, empty if none; chat_template.jinja wins over tokenizer_config.json
+};
+
+// `vocab_size` bounds every id. INVALID_ARGUMENT with file and field for malformed values, and for an eos_token that
+// tokenizer.json and tokenizer_config.json do not know.
+absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocuments& documents, int64_t vocab_size);
+
+}  // namespace moestro

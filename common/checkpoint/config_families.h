@@ -1,0 +1,36 @@
+// What config.json says of a model in the words of its family, and the bounds of it. Internal to this folder.
+#pragma once
+
+#include <cstdint>
+
+#include "common/text/json/json.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// Bounds of a model's dimensions. Several times the largest published models. Together they keep every product that the
+// engine forms (parameters and bytes of the whole model) below 2^58, and the list of expected tensors below a million
+// entries.
+inline constexpr int64_t kMaxHidden = int64_t{1} << 17;
+inline constexpr int64_t kMaxLayers = 1024;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadDim = 1024;
+inline constexpr int64_t kMaxRank = int64_t{1} << 17;
+inline constexpr int64_t kMaxIntermediate = int64_t{1} << 18;
+inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxSharedExperts = 64;
+inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 27;
+inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
+
+// Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
+// reads for all families are there already.
+void ReadDeepSeek(JsonFields& config, ModelSpec* spec);  // deepseek_v3, kimi_k2
+void ReadQwen3Moe(JsonFields& config, ModelSpec* spec);
+
+// UNIMPLEMENTED, naming the field, unless value is a multiple of factor.
+void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor);
+// Relations between the numbers of experts, which config.json calls `experts_key`.
+void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec);
+
+}  // namespace moestro

@@ -1,0 +1,81 @@
+#include "common/checkpoint/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace moestro {
+namespace {
+
+// Linux transfers at most 2 GiB - 4 KiB in one call.
+constexpr int64_t kMaxRead = int64_t{1} << 30;
+
+}  // namespace
+
+absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path) {
+  // O_NONBLOCK only matters for what is refused below: opening a pipe would wait for its writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open"));
+  ReadOnlyFile file(path, fd);
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot stat"));
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  file.size_ = info.st_size;
+  file.mtime_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return file;
+}
+
+ReadOnlyFile::ReadOnlyFile(ReadOnlyFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      mtime_ns_(other.mtime_ns_) {}
+
+ReadOnlyFile& ReadOnlyFile::operator=(ReadOnlyFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  std::swap(mtime_ns_, other.mtime_ns_);
+  return *this;
+}
+
+ReadOnlyFile::~ReadOnlyFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::Status ReadOnlyFile::ReadAt(int64_t offset, void* dst, int64_t bytes) const {
+  if (offset < 0 || bytes < 0 || offset > size_ || bytes > size_ - offset) {
+    return absl::OutOfRangeError(
+        absl::StrCat(path_, ": cannot read ", bytes, " bytes at offset ", offset, " of a file of ", size_, " bytes"));
+  }
+  char* out = static_cast<char*>(dst);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd_, out, static_cast<size_t>(std::min(bytes, kMaxRead)), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot read at offset ", offset));
+    if (got == 0) return absl::DataLossError(absl::StrCat(path_, ": became shorter while it was being read"));
+    out += got;
+    offset += got;
+    bytes -= got;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
+  MOE_ASSIGN_OR_RETURN(const ReadOnlyFile file, ReadOnlyFile::Open(path));
+  if (file.size() > max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", file.size(), " bytes, more than the limit of ", max_bytes, " for this kind of file"));
+  }
+  std::string content(static_cast<size_t>(file.size()), '\0');
+  MOE_RETURN_IF_ERROR(file.ReadAt(0, content.data(), file.size()));
+  return content;
+}
+
+}  // namespace moestro

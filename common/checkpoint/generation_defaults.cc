@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/config.h"
+#include "common/checkpoint/tokenizer_ids.h"
+#include "common/text/json/json.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro {
+namespace {
+
+using nlohmann::json;
+
+// An empty object for an absent document.
+absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
+  if (text.empty()) return json::object();
+  return ParseJsonObject(text, label);
+}
+
+void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
+  defaults->temperature = generation.NumberOr("temperature", 1, 0, 100);
+  defaults->top_p = generation.NumberOr("top_p", 1, 1e-6, 1);
+  // Some publishers write -1 for "no limit".
+  defaults->top_k = static_cast<int>(std::max<int64_t>(0, generation.IntOr("top_k", 0, -1, INT32_MAX)));
+  defaults->do_sample = generation.BoolOr("do_sample", false);
+}
+
+// eos_token_id: one id or a list of ids.
+void AddStopIds(JsonFields& fields, int64_t vocab_size, std::vector<int32_t>* ids) {
+  constexpr char kKey[] = "eos_token_id";
+  if (!fields.Has(kKey)) return;
+  const json& value = fields.object()[kKey];
+  if (!value.is_array()) {
+    ids->push_back(static_cast<int32_t>(fields.Int(kKey, 0, vocab_size - 1)));
+    return;
+  }
+  for (const json& element : value) {
+    const auto* id = element.get_ptr<const json::number_unsigned_t*>();
+    if (id == nullptr || *id >= static_cast<uint64_t>(vocab_size)) {
+      return fields.Fail(kKey, absl::StrCat(Describe(element), " is not an id below vocab_size = ", vocab_size));
+    }
+    ids->push_back(static_cast<int32_t>(*id));
+  }
+}
+
+// "bos_token": a string, or an object with the string in "content".
+std::string ReadTokenText(JsonFields& fields, const char* key) {
+  if (!fields.Has(key) || !fields.object()[key].is_object()) return fields.StringOr(key, "");
+  return fields.Sub(key).StringOr("content", "");
+}
+
+// "add_bos_token"; where it is absent, the default of the class that "tokenizer_class" names. Those that are not
+// Llama's leave BOS to the post-processor of tokenizer.json, or have none.
+bool ReadAddBos(JsonFields& fields) {
+  const std::string name = fields.StringOr("tokenizer_class", "");
+  return fields.BoolOr("add_bos_token", name == "LlamaTokenizer" || name == "LlamaTokenizerFast");
+}
+
+// "chat_template": a string, or a list of {"name", "template"} of which "default" counts.
+std::string ReadChatTemplate(JsonFields& fields) {
+  constexpr char kKey[] = "chat_template";
+  if (!fields.Has(kKey) || !fields.object()[kKey].is_array()) return fields.StringOr(kKey, "");
+  for (const json& entry : fields.object()[kKey]) {
+    const bool complete = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
+                          entry.contains("template") && entry["template"].is_string();
+    if (!complete) {
+      fields.Fail(kKey, "an entry of the list lacks name or template");
+      return "";
+    }
+    if (entry["name"].get_ref<const std::string&>() == "default") return entry["template"].get<std::string>();
+  }
+  return "";
+}
+
+// Ids of bos_token and eos_token by their text, where the files tell them.
+void ResolveTokens(JsonFields& tokenizer_config, const TokenIds& ids, bool has_tokenizer,
+                   GenerationDefaults* defaults) {
+  if (const auto bos = ids.find(defaults->bos_token); defaults->bos < 0 && bos != ids.end())
+    defaults->bos = bos->second;
+  if (defaults->eos_token.empty()) return;
+  if (const auto eos = ids.find(defaults->eos_token); eos != ids.end()) {
+    defaults->stop_ids.push_back(eos->second);
+  } else if (has_tokenizer) {
+    tokenizer_config.Fail("eos_token",
+                          absl::StrCat(Quoted(defaults->eos_token), " is not among added_tokens of tokenizer.json"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocuments& documents, int64_t vocab_size) {
+  MOE_ASSIGN_OR_RETURN(const json config_json, ParseJsonObject(documents.config_json, "config.json"));
+  MOE_ASSIGN_OR_RETURN(const json generation_json,
+                       ParseOptional(documents.generation_config_json, "generation_config.json"));
+  MOE_ASSIGN_OR_RETURN(const json tokenizer_json, ParseOptional(documents.tokenizer_json, "tokenizer.json"));
+  MOE_ASSIGN_OR_RETURN(const json settings_json,
+                       ParseOptional(documents.tokenizer_config_json, "tokenizer_config.json"));
+  absl::Status status;
+  JsonFields config(config_json, "config.json", &status);
+  JsonFields generation(generation_json, "generation_config.json", &status);
+  JsonFields settings(settings_json, "tokenizer_config.json", &status);
+
+  GenerationDefaults defaults;
+  ReadSampling(generation, &defaults);
+  JsonFields& bos_holder = generation.Has("bos_token_id") ? generation : config;
+  defaults.bos = static_cast<int32_t>(bos_holder.IntOr("bos_token_id", -1, 0, vocab_size - 1));
+  AddStopIds(generation, vocab_size, &defaults.stop_ids);
+  AddStopIds(config, vocab_size, &defaults.stop_ids);
+  defaults.bos_token = ReadTokenText(settings, "bos_token");
+  defaults.eos_token = ReadTokenText(settings, "eos_token");
+  defaults.add_bos_token = ReadAddBos(settings) && !defaults.bos_token.empty();
+  defaults.chat_template =
+      documents.chat_template_jinja.empty() ? ReadChatTemplate(settings) : documents.chat_template_jinja;
+  MOE_ASSIGN_OR_RETURN(const TokenIds ids, AddedTokens(tokenizer_json, settings_json, vocab_size));
+  ResolveTokens(settings, ids, !documents.tokenizer_json.empty(), &defaults);
+  MOE_RETURN_IF_ERROR(status);
+
+  std::sort(defaults.stop_ids.begin(), defaults.stop_ids.end());
+  defaults.stop_ids.erase(std::unique(defaults.stop_ids.begin(), defaults.stop_ids.end()), defaults.stop_ids.end());
+  return defaults;
+}
+
+}  // namespace moestro

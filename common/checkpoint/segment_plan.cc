@@ -1,0 +1,106 @@
+#include "common/checkpoint/segment_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+using Kind = TensorSource::Kind;
+
+// kChecksumRows rows are read at a time, so this bounds a packing thread's memory. Real models have below 3 MiB.
+constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
+
+Kind KindOf(TensorRole role) {
+  switch (role) {
+    case TensorRole::kEmbedding:
+      return Kind::kCopy;
+    case TensorRole::kNorm:
+    case TensorRole::kRouter:
+    case TensorRole::kRouterBias:
+      return Kind::kWiden;
+    case TensorRole::kKeyUpTransposed:
+      return Kind::kTransposeKeys;
+    default:
+      return Kind::kPack;
+  }
+}
+
+// The scale blocks of a latent's keys and values must not straddle heads once the key half is transposed.
+absl::Status CheckScaleBlocks(const ModelTensor& tensor, DType dtype, const ModelSpec& spec) {
+  const bool aligned = spec.kv_lora_rank % kScaleBlock == 0 && spec.qk_nope_head_dim % kScaleBlock == 0 &&
+                       spec.v_head_dim % kScaleBlock == 0;
+  if (tensor.role != TensorRole::kLatentUp || dtype != DType::kF8E4M3 || aligned) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "tensor '%s': F8_E4M3 needs qk_nope_head_dim (%d), v_head_dim (%d) and kv_lora_rank (%d) that are multiples of "
+      "128; publish it as BF16",
+      tensor.name, spec.qk_nope_head_dim, spec.v_head_dim, spec.kv_lora_rank));
+}
+
+// `dtype`: of the published tensor.
+absl::StatusOr<TensorPlan> PlanTensor(const ModelTensor& tensor, DType dtype, const ModelSpec& spec) {
+  const Kind kind = KindOf(tensor.role);
+  const bool packed = kind == Kind::kPack || kind == Kind::kTransposeKeys;
+  if (tensor.rows > kMaxTensorDimension || tensor.cols > kMaxRowGroupBytes / kChecksumRows / DTypeBytes(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor '%s': shape [%d, %d] is too large", tensor.name, tensor.rows, tensor.cols));
+  }
+  MOE_RETURN_IF_ERROR(CheckScaleBlocks(tensor, dtype, spec));
+  return TensorPlan{.name = tensor.name,
+                    .dtype = kind == Kind::kWiden ? DType::kF32 : dtype,
+                    .layout = packed ? TensorLayout::kPacked : TensorLayout::kRowMajor,
+                    .rows = tensor.rows,
+                    .cols = tensor.cols,
+                    .has_scales = dtype == DType::kF8E4M3};
+}
+
+void SortByName(Plan& plan) {
+  std::vector<size_t> order(plan.tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) -> const std::string& { return plan.tensors[i].name; });
+  Plan sorted;
+  for (const size_t i : order) {
+    sorted.tensors.push_back(std::move(plan.tensors[i]));
+    sorted.sources.push_back(plan.sources[i]);
+  }
+  plan = std::move(sorted);
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec) {
+  Plan plan;
+  size_t next = 0;
+  for (const ModelTensor& tensor : SegmentTensors(spec)) {
+    // Transposed keys are made of the tensor before them.
+    const InventoryItem& item = inventory[tensor.role == TensorRole::kKeyUpTransposed ? next - 1 : next++];
+    MOE_ASSIGN_OR_RETURN(TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
+    plan.tensors.push_back(std::move(planned));
+    plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale});
+  }
+  SortByName(plan);
+  return plan;
+}
+
+absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8) {
+  std::vector<TensorPlan> plan;
+  for (const ModelTensor& tensor : SegmentTensors(spec)) {
+    const DType dtype = fp8 && IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
+    MOE_ASSIGN_OR_RETURN(TensorPlan planned, PlanTensor(tensor, dtype, spec));
+    plan.push_back(std::move(planned));
+  }
+  std::ranges::sort(plan, {}, &TensorPlan::name);
+  return plan;
+}
+
+absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(spec, fp8));
+  return SegmentWriter::RequiredBytes(plan);
+}
+
+}  // namespace moestro

@@ -1,0 +1,42 @@
+// What the weight segment of a checkpoint will hold, and where each of its tensors comes from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/inventory.h"
+#include "common/weights/segment_writer.h"
+
+namespace moestro {
+
+struct TensorSource {
+  enum class Kind {
+    kPack,           // linear layers and the head: same dtype, packed
+    kCopy,           // the embedding: the published bytes
+    kWiden,          // router, norms, router bias: BF16 or F32, stored as F32
+    kTransposeKeys,  // the key half of kv_b_proj, transposed per head, packed
+  };
+  Kind kind = Kind::kPack;
+  TensorRef weight;
+  std::optional<TensorRef> scale;  // FP8 only
+};
+
+struct Plan {
+  std::vector<TensorPlan> tensors;    // sorted by name, as SegmentWriter wants them
+  std::vector<TensorSource> sources;  // sources[i] fills tensors[i]; refers into the checkpoint
+};
+
+// INVALID_ARGUMENT names a tensor that is too large, or an FP8 kv_b_proj whose scale blocks straddle heads once the key
+// half is transposed (qk_nope_head_dim, v_head_dim and kv_lora_rank must be multiples of 128 then).
+absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec);
+
+// The tensors of the segment of such a model, sorted by name, from its shapes alone. `fp8`: linear layers are FP8 with
+// block scales (the embedding and the head never are), else BF16. Errors as MakePlan.
+absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8);
+
+// The size of that segment.
+absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8);
+
+}  // namespace moestro

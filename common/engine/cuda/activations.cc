@@ -1,0 +1,105 @@
+#include "common/engine/cuda/activations.h"
+
+#include <algorithm>
+
+#include "common/base/status.h"
+#include "common/device/arrays.h"
+#include "common/kernels/cuda/decode_attention.h"
+#include "common/model/attention/attention.h"
+
+namespace moestro {
+namespace {
+
+template <typename Take>
+void VisitPlan(cuda::RoutingPlan& plan, int64_t choices, int64_t experts, const Take& take) {
+  take(plan.begin, experts + 1);
+  take(plan.row_of, choices);
+  take(plan.routed_of, choices);
+  take(plan.small, cuda::MaxSmallTiles(choices, experts));
+  take(plan.large, cuda::MaxLargeTiles(choices, experts));
+  take(plan.small_begin, experts + 1);
+  take(plan.large_begin, experts + 1);
+}
+
+}  // namespace
+
+// Calls take(pointer&, elements) for every array. This and the two below are the one list of them.
+template <typename Take>
+void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
+  const bool is_step = sizes.use == CudaUse::kStep;
+  const int64_t rows = sizes.rows, hidden = spec.hidden_size;
+  const int64_t heads = is_step ? spec.num_heads : HeadsTogether(spec);
+  tile_rows = is_step ? rows : std::min(std::max(rows, sizes.expert_rows), kCudaTileRows);
+  part_tokens = sizes.part_tokens;
+  take(x, rows * CudaStride(hidden));
+  take(sums, rows * hidden);
+  take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
+  if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
+  take(queries, rows * heads * spec.qk_head_dim());
+  take(attended, rows * CudaStride(spec.num_heads * spec.v_head_dim));
+  const bool has_experts = spec.first_dense_layers < spec.num_layers;
+  if (has_experts) {
+    take(normed, tile_rows * hidden);
+    take(router_logits, tile_rows * spec.num_experts);
+    if (sizes.use != CudaUse::kShare) take(choices, rows * spec.experts_per_token);
+  }
+  int64_t gated_elements = tile_rows * CudaStride(std::max(spec.intermediate_size, spec.shared_intermediate_size()));
+  if (has_experts && !is_step) {
+    gated_elements =
+        std::max(gated_elements, tile_rows * spec.experts_per_token * CudaStride(spec.moe_intermediate_size));
+  }
+  take(gated, gated_elements);
+  if (is_step) return VisitStep(spec, rows, take);
+  VisitPrompt(spec, sizes, take);
+}
+
+template <typename Take>
+void CudaActivations::VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
+  const int64_t rows = sizes.rows, hidden = spec.hidden_size, heads = HeadsTogether(spec);
+  take(residual, rows * hidden);
+  take(cosine, rows * spec.qk_rope_head_dim / 2);
+  take(sine, rows * spec.qk_rope_head_dim / 2);
+  if (sizes.use == CudaUse::kPass) {
+    for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
+    take(earlier, part_tokens * spec.kv_dim());
+  }
+  if (spec.attention_kind() == AttentionKind::kLatent)
+    take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
+  for (float*& buffer : partial) take(buffer, rows * heads * spec.v_head_dim);
+  for (float*& buffer : log_sum) take(buffer, rows * heads);
+  if (spec.first_dense_layers < spec.num_layers) {
+    const int64_t chosen = spec.experts_per_token, experts = spec.num_experts;
+    if (sizes.use == CudaUse::kShare) VisitPlan(pairs, rows * chosen, experts, take);
+    plans.resize(CeilDiv(sizes.expert_rows, tile_rows));
+    for (cuda::RoutingPlan& plan : plans) VisitPlan(plan, tile_rows * chosen, experts, take);
+    take(expert_out, tile_rows * chosen * hidden);
+  }
+  take(has_nan, spec.num_layers);
+  take(head_input, kLogitRows * CudaStride(hidden));
+  take(logits, kLogitRows * spec.vocab_size);
+}
+
+template <typename Take>
+void CudaActivations::VisitStep(const ModelSpec& spec, int64_t rows, const Take& take) {
+  const int64_t heads = spec.num_heads, together = std::min(rows, kAttendRows) * cuda::kMaxSplits * heads;
+  if (spec.kv_lora_rank > 0) take(latent_queries, rows * heads * spec.kv_lora_rank);
+  take(partial[0], together * SumWidth(spec, MlaForm::kAbsorbed));
+  take(log_sum[0], together);
+  take(entries, spec.num_layers * rows * spec.kv_dim());
+  take(shared, rows * spec.hidden_size);
+}
+
+int64_t CudaActivations::Bytes(const ModelSpec& spec, const CudaSizes& sizes) {
+  return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, sizes, take); });
+}
+
+absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const ModelSpec& spec,
+                                                          const CudaSizes& sizes) {
+  CudaActivations activations;
+  MOE_ASSIGN_OR_RETURN(activations.memory_, device::AllocateArrays(device, "activations", [&](const auto& take) {
+                         activations.Visit(spec, sizes, take);
+                       }));
+  return activations;
+}
+
+}  // namespace moestro

@@ -1,0 +1,117 @@
+// What rows need on a GPU beside weights and pages.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/math.h"
+#include "common/device/device.h"
+#include "common/engine/prefill_compute.h"
+#include "common/kernels/cuda/call.h"
+#include "common/kernels/cuda/routing.h"
+#include "common/model/moe/gating.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// Rows of a prompt that go together through what is wider than the residual: enough to fill a GPU, few enough that the
+// routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB.
+inline constexpr int64_t kCudaTileRows = 4096;
+// Rows of a step whose attention is computed together: as many as sequences that decode, so that the splits' results of
+// a long prompt's chunk stay small (64 MB for DeepSeek-V3).
+inline constexpr int64_t kAttendRows = 8;
+// Heads whose keys and values are expanded together: 8 KB a token. Even, for the kernel takes rows of q_b, 192 a head,
+// from multiples of 128 on.
+inline constexpr int64_t kCudaHeads = 16;
+// Heads that a prompt's attention takes together: so many, or with grouped queries about so many in whole groups.
+inline int64_t HeadsTogether(const ModelSpec& spec) {
+  if (spec.attention_kind() == AttentionKind::kLatent) return std::min(spec.num_heads, kCudaHeads);
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  return std::min(spec.num_heads, std::max<int64_t>(kCudaHeads / group, 1) * group);
+}
+constexpr int64_t CudaStride(int64_t width) { return cuda::InputStride(width); }
+
+// A pass of a prompt on one device, a rank's share of a prompt, or a lane's part of a step of decode.
+enum class CudaUse { kPass, kShare, kStep };
+
+struct CudaSizes {
+  CudaUse use = CudaUse::kPass;
+  int64_t rows = 0;         // of the device
+  int64_t expert_rows = 0;  // of a prompt: those that its experts get, its own or those of all ranks
+  int64_t part_tokens = 0;  // of a prompt: those that are attended to at once, whole KV blocks
+
+  // Parts have the pass's rows and the tokens that share the first row's KV block.
+  static CudaSizes OfPass(int64_t rows) {
+    return {CudaUse::kPass, rows, rows, RoundUp(rows + kPageTokens - 1, kPageTokens)};
+  }
+  static CudaSizes OfStep(int64_t rows) { return {.use = CudaUse::kStep, .rows = rows}; }
+};
+
+// Pointers into device memory that this owns; null what its use has not. R = rows, P = part_tokens, T = min(max(R,
+// expert_rows), kCudaTileRows), or R of a step, H = hidden_size, N = num_heads, A = HeadsTogether, or N of a step, K =
+// experts_per_token, E = num_experts, B = min(R, kAttendRows).
+class CudaActivations {
+ public:
+  static int64_t Bytes(const ModelSpec& spec, const CudaSizes& sizes);
+  // RESOURCE_EXHAUSTED if it does not fit.
+  static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const ModelSpec& spec,
+                                                  const CudaSizes& sizes);
+
+  CudaActivations() = default;
+
+  int64_t tile_rows = 0;    // T
+  int64_t part_tokens = 0;  // P
+
+  uint16_t* x = nullptr;  // BF16 [R, CudaStride(H)]: every norm's output
+  // F32 [R, H]: of the layer's routed experts; in a prompt so far, and before the first layer the BF16 embeddings
+  float* sums = nullptr;
+
+  // Attention.
+  float* projected = nullptr;       // [T, the widest of q_lora_rank, kv_dim, A * qk_head_dim]; keys, then values
+  uint16_t* query_input = nullptr;  // [R, CudaStride(q_lora_rank)]; null when q_lora_rank is 0
+  uint16_t* queries = nullptr;      // [R, A, qk_head_dim], rotated
+  uint16_t* attended = nullptr;     // [R, CudaStride(N * v_head_dim)]
+  // Of a prompt: [R, A, v_head_dim] and [R, A], the total and what is added to it. Of a step: the first alone,
+  // [B, kMaxSplits, N, kv_lora_rank, or v_head_dim with grouped queries] and [B, kMaxSplits, N].
+  float* partial[2] = {};
+  float* log_sum[2] = {};
+
+  // MLPs and router.
+  float* normed = nullptr;          // [T, H]: what the router reads
+  float* router_logits = nullptr;   // [T, E]
+  ExpertChoice* choices = nullptr;  // [R, K] of a pass or a step; ranks keep theirs where they exchange them
+  uint16_t* gated = nullptr;        // [T, ..] of a dense or shared MLP, or [T * K, CudaStride(moe_intermediate_size)]
+
+  // Of a prompt.
+  float* residual = nullptr;             // [R, H]
+  float* cosine = nullptr;               // [R, qk_rope_head_dim / 2]
+  float* sine = nullptr;                 // [R, qk_rope_head_dim / 2]
+  uint16_t* latents[kKvBuffers] = {};    // [P, kv_dim] of a pass: from its first row's KV block on
+  uint16_t* earlier = nullptr;           // [P, kv_dim] of a pass: some tokens before
+  uint16_t* expanded = nullptr;          // [P, A, qk_nope_head_dim + v_head_dim]; null with grouped queries
+  cuda::RoutingPlan pairs;               // of a share: of the R * K choices
+  std::vector<cuda::RoutingPlan> plans;  // of T * K choices of the expert_rows each
+  float* expert_out = nullptr;           // [T * K, H]
+  int32_t* has_nan = nullptr;            // [num_layers]: whether the layer's scores are
+  uint16_t* head_input = nullptr;        // [kLogitRows, CudaStride(H)]
+  float* logits = nullptr;               // [kLogitRows, vocab_size]
+
+  // Of a step.
+  uint16_t* latent_queries = nullptr;  // [R, N, kv_lora_rank], then what they attended to; null with grouped queries
+  uint16_t* entries = nullptr;         // [num_layers, rows of the step, kv_dim]: what the step adds to the cache
+  float* shared = nullptr;             // [R, H]: the shared expert's outputs
+
+ private:
+  template <typename Take>
+  void Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take);
+  template <typename Take>
+  void VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes, const Take& take);
+  template <typename Take>
+  void VisitStep(const ModelSpec& spec, int64_t rows, const Take& take);
+
+  std::vector<device::Memory> memory_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,54 @@
+#include "common/engine/cuda/backend.h"
+
+#include "common/base/status.h"
+#include "common/device/launch_check.h"
+#include "common/engine/cuda/cuda_decode.h"
+#include "common/engine/cuda/cuda_hot_compute.h"
+#include "common/engine/cuda/cuda_prefill.h"
+#include "common/engine/cuda/cuda_rank_kernels.h"
+#include "common/engine/cuda/supported.h"
+
+namespace moestro {
+namespace {
+
+// A device that has run a kernel: found out before gigabytes are copied.
+absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDeviceOptions& options) {
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<device::Device> device, device::OpenCudaDevice(options));
+  MOE_RETURN_IF_ERROR(device::CheckLaunch(*device, [](const float* x, float* sum, void* native) {
+    return LaunchStatus(cuda::LaunchAdd(x, 1, sum, static_cast<cuda::Stream>(native)));
+  }));
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options, const ModelSpec& spec,
+                                                   const ModelWeights& weights) {
+  MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
+  CudaPrefillBackend backend;
+  MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options));
+  backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights);
+  return backend;
+}
+
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const ModelSpec& spec,
+                                                                const ModelWeights& weights) {
+  MOE_RETURN_IF_ERROR(CheckRanksSupported(spec));
+  return std::make_unique<CudaRankKernels>(device, spec, weights);
+}
+
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions& options, const ModelSpec& spec,
+                                                 const ModelWeights& weights) {
+  MOE_RETURN_IF_ERROR(CheckDecodeSupported(spec));
+  CudaDecodeBackend backend;
+  MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options.device));
+  const CudaDecode::Options decode{
+      .max_rows = options.max_rows, .max_sequences = options.max_sequences, .kv_pages = options.kv_pages};
+  MOE_ASSIGN_OR_RETURN(backend.compute, CudaDecode::Create(*backend.device, spec, weights, decode));
+  if (options.hot_experts) {
+    MOE_ASSIGN_OR_RETURN(backend.hot, CudaHotCompute::Create(*backend.device, spec, options.max_sequences));
+  }
+  return backend;
+}
+
+}  // namespace moestro

@@ -1,0 +1,49 @@
+// Whether there is CUDA: the one place that knows. backend.cc is linked where there is, no_backend.cc where there is
+// not: there all of these are UNIMPLEMENTED. Spec and weights outlive what is opened.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/device/cuda/cuda_device.h"
+#include "common/engine/decode_compute.h"
+#include "common/engine/prefill_compute.h"
+#include "common/engine/rank_kernels.h"
+#include "common/model/binding.h"
+
+namespace moestro {
+
+struct CudaPrefillBackend {
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<PrefillCompute> compute;  // on the device
+};
+
+// Errors of OpenCudaDevice and CheckPrefillSupported, and what a first kernel fails with.
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options, const ModelSpec& spec,
+                                                   const ModelWeights& weights);
+
+// A rank on a device of OpenCudaPrefill's, which outlives the result. Errors of CheckRanksSupported.
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const ModelSpec& spec,
+                                                                const ModelWeights& weights);
+
+struct CudaDecodeOptions {
+  device::CudaDeviceOptions device;
+  int64_t max_rows = 0;       // of a step
+  int64_t max_sequences = 0;  // of a step
+  int64_t kv_pages = 0;       // of the KV pool, all of which are kept on the device
+  bool hot_experts = false;   // whether the device computes routed experts that it holds
+};
+
+struct CudaDecodeBackend {
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<DecodeCompute> compute;  // on the device
+  std::unique_ptr<HotCompute> hot;         // null without hot_experts
+};
+
+// Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported, CudaDecode and
+// CudaHotCompute, and what a first kernel fails with.
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions& options, const ModelSpec& spec,
+                                                 const ModelWeights& weights);
+
+}  // namespace moestro

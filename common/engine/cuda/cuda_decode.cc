@@ -1,0 +1,243 @@
+#include "common/engine/cuda/cuda_decode.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/device/pinned_buffer.h"
+#include "common/engine/cuda/attention.h"
+#include "common/engine/cuda/feed_forward.h"
+#include "common/engine/cuda/head.h"
+
+namespace moestro {
+namespace {
+
+absl::Status CheckMemory(const device::Device& device, int64_t weights, int64_t pages, int64_t activations) {
+  constexpr double kGiB = int64_t{1} << 30;
+  const int64_t free = device.memory_free();
+  if (weights + pages + activations <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s has %.2f GiB free; dense weights take %.2f, the KV pool %.2f (--kv-tokens), a step's activations %.2f "
+      "(--max-chunk-tokens)",
+      device.name(), static_cast<double>(free) / kGiB, static_cast<double>(weights) / kGiB,
+      static_cast<double>(pages) / kGiB, static_cast<double>(activations) / kGiB));
+}
+
+}  // namespace
+
+struct CudaDecode::LaneState {
+  LaneState(CudaActivations&& its_activations, StepRows&& its_inputs, device::PinnedBuffer<uint16_t>&& its_entries,
+            device::PinnedBuffer<int32_t>&& its_has_nan)
+      : activations(std::move(its_activations)),
+        inputs(std::move(its_inputs)),
+        entries(std::move(its_entries)),
+        has_nan(std::move(its_has_nan)) {}
+
+  CudaActivations activations;
+  StepRows inputs;
+  device::PinnedBuffer<uint16_t> entries;  // [num_layers, rows, kv_dim]: what the step adds to the cache
+  device::PinnedBuffer<int32_t> has_nan;   // [num_layers]
+
+  // Of the step.
+  const CheckedBatch* batch = nullptr;  // until the layers are done
+  int64_t rows = 0;
+  float* residual = nullptr;
+  int64_t layer = 0;                    // that is being launched: on a GPU launches are made at once
+  std::vector<uint16_t*> destinations;  // of each row's entry of layer 0, in the pool
+  struct Sequence {
+    uint64_t lease = 0;
+    int64_t tokens = 0;  // after the step
+  };
+  std::vector<Sequence> sequences;
+};
+
+struct CudaDecode::Head {
+  device::Memory input;   // BF16 [kLogitRows, hidden]
+  device::Memory logits;  // F32 [kLogitRows, vocab_size]
+  device::PinnedBuffer<float> host_logits;
+};
+
+CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights,
+                       device::Memory pages, const KvGeometry& geometry)
+    : spec_(spec),
+      host_weights_(weights),
+      rope_(spec),
+      weights_(std::move(device_weights)),
+      pages_(std::move(pages), geometry) {}
+
+CudaDecode::~CudaDecode() = default;
+
+absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& device, const ModelSpec& spec,
+                                                               const ModelWeights& weights, const Options& options) {
+  // Measurements take a sequence of max_rows tokens in pages of their own.
+  const int64_t own_pages = CeilDiv(options.max_rows, kPageTokens);
+  const KvGeometry geometry{
+      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::max(options.kv_pages, own_pages)};
+  const int64_t pages_bytes = geometry.page_count * geometry.page_bytes();
+  MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes,
+                                  kMaxLanes * CudaActivations::Bytes(spec, CudaSizes::OfStep(options.max_rows))));
+  MOE_ASSIGN_OR_RETURN(DeviceWeights device_weights, DeviceWeights::Copy(device, spec, weights));
+  MOE_ASSIGN_OR_RETURN(device::Memory pages, device.Allocate(pages_bytes, "KV pages"));
+  std::unique_ptr<CudaDecode> decode(
+      new CudaDecode(spec, weights, std::move(device_weights), std::move(pages), geometry));
+
+  const int64_t hidden_bytes = options.max_rows * spec.hidden_size * static_cast<int64_t>(sizeof(float));
+  MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
+  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(kLogitRows * spec.hidden_size * 2, "activations"));
+  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(kLogitRows * spec.vocab_size * 4, "logits"));
+  MOE_ASSIGN_OR_RETURN(auto host_logits, device::PinnedBuffer<float>::Create(device, kLogitRows * spec.vocab_size));
+  decode->head_.reset(new Head{std::move(input), std::move(logits), std::move(host_logits)});
+
+  const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kPageTokens);
+  const StepRows::Limits limits{
+      .rows = options.max_rows,
+      .pages = std::max(own_pages, options.max_sequences * std::min(geometry.page_count, context_pages))};
+  for (int lane = 0; lane < kMaxLanes; ++lane) {
+    MOE_ASSIGN_OR_RETURN(auto activations,
+                         CudaActivations::Allocate(device, spec, CudaSizes::OfStep(options.max_rows)));
+    MOE_ASSIGN_OR_RETURN(StepRows inputs, StepRows::Create(device, spec, limits));
+    MOE_ASSIGN_OR_RETURN(auto entries, device::PinnedBuffer<uint16_t>::Create(
+                                           device, spec.num_layers * options.max_rows * spec.kv_dim()));
+    MOE_ASSIGN_OR_RETURN(auto has_nan, device::PinnedBuffer<int32_t>::Create(device, spec.num_layers));
+    auto state =
+        std::make_unique<LaneState>(std::move(activations), std::move(inputs), std::move(entries), std::move(has_nan));
+    state->destinations.reserve(static_cast<size_t>(options.max_rows));
+    state->sequences.reserve(static_cast<size_t>(options.max_sequences));
+    decode->lanes_.push_back(std::move(state));
+  }
+  return decode;
+}
+
+void CudaDecode::Begin(int lane, int64_t first_row, const CheckedBatch& batch) {
+  LaneState& state = Lane(lane);
+  state.batch = &batch;
+  state.rows = batch.size();
+  state.residual = reinterpret_cast<float*>(residual_.data()) + first_row * spec_.hidden_size;
+  state.destinations.clear();
+  state.sequences.clear();
+  for (const SequenceRun& run : batch.runs) {
+    const KvPages& pages = batch.pages(run.begin);
+    for (int64_t row = run.begin; row < run.end; ++row) {
+      state.destinations.push_back(pages.Token(0, batch.rows[row].position));
+    }
+    state.sequences.push_back({pages.lease(), batch.rows[run.end - 1].position + 1});
+  }
+}
+
+HandOver CudaDecode::hand_over(int lane) const {
+  const CudaActivations& a = Lane(lane).activations;
+  return {a.x, a.choices, a.sums};
+}
+
+absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
+  LaneState& state = Lane(lane);
+  const CheckedBatch& batch = *state.batch;
+  for (const SequenceRun& run : batch.runs) {
+    MOE_RETURN_IF_ERROR(pages_.Bring(batch.pages(run.begin), batch.rows[run.begin].position, stream));
+  }
+  MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, stream));
+  return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state](void* native) {
+                          return moestro::Embed(RowsOf(state), state.inputs.arrays().embeddings,
+                                                static_cast<cuda::Stream>(native));
+                        }});
+}
+
+absl::Status CudaDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
+  LaneState& state = Lane(lane);
+  state.layer = layer;
+  MOE_RETURN_IF_ERROR(stream.Launch(
+      {.name = "attend", .cost = {}, .run = [this, &state](void* native) { return RunAttend(state, native); }}));
+  if (layer + 1 < spec_.num_layers) return absl::OkStatus();
+  // All that the step adds is there: the lane waits for its last layer anyway.
+  MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(state.entries.get()), BytesOf(state.activations.entries),
+                                        spec_.num_layers * state.rows * spec_.kv_dim() * int64_t{sizeof(uint16_t)}));
+  return stream.CopyToHost(BytesOf(state.has_nan.get()), BytesOf(state.inputs.arrays().has_nan),
+                           spec_.num_layers * int64_t{sizeof(int32_t)});
+}
+
+absl::Status CudaDecode::RunAttend(const LaneState& state, void* native) const {
+  auto* const stream = static_cast<cuda::Stream>(native);
+  const CudaRows rows = RowsOf(state);
+  const LayerWeights& w = weights_.get().layers[state.layer];
+  MOE_RETURN_IF_ERROR(AddDecodeAttention(rows, w.attention, stream));
+  if (!spec_.IsMoeLayer(state.layer)) return Dense(rows, w.feed_forward, stream);
+  int32_t* const has_nan = state.inputs.arrays().has_nan + state.layer;
+  return Route(rows, w.feed_forward, state.activations.choices, has_nan, stream);
+}
+
+absl::Status CudaDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
+  LaneState& state = Lane(lane);
+  state.layer = layer;
+  return stream.Launch({.name = "shared expert", .cost = {}, .run = [this, &state](void* native) {
+                          const MlpWeights& w = weights_.get().layers[state.layer].feed_forward.always;
+                          return RunSharedExpert(RowsOf(state), w, static_cast<cuda::Stream>(native));
+                        }});
+}
+
+absl::Status CudaDecode::Combine(int lane, int64_t layer, device::Stream& stream) {
+  LaneState& state = Lane(lane);
+  state.layer = layer;
+  return stream.Launch({.name = "combine", .cost = {}, .run = [this, &state](void* native) {
+                          const MlpWeights& w = weights_.get().layers[state.layer].feed_forward.always;
+                          return CombineExperts(RowsOf(state), w, static_cast<cuda::Stream>(native));
+                        }});
+}
+
+CudaRows CudaDecode::RowsOf(const LaneState& state) const {
+  const StepArrays& arrays = state.inputs.arrays();
+  return {.spec = spec_,
+          .activations = state.activations,
+          .rows = state.rows,
+          .residual = state.residual,
+          .cosine = arrays.cosine,
+          .sine = arrays.sine,
+          .cache = pages_.View(state.layer, arrays.pages),
+          .stripes = {{{{0, state.rows}, 0}}},
+          .positions = arrays.positions,
+          .first_page = arrays.first_page,
+          .entries = state.activations.entries + state.layer * state.rows * spec_.kv_dim()};
+}
+
+absl::Status CudaDecode::Logits(std::span<const EngineRow> rows, device::Stream& stream,
+                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  const bool one_lane = Lane(0).rows == std::ssize(rows);
+  const auto lanes = std::span(lanes_).first(one_lane ? 1 : kMaxLanes);
+  for (const auto& state : lanes) {
+    MOE_RETURN_IF_ERROR(CheckScores({state->has_nan.get(), static_cast<size_t>(spec_.num_layers)}));
+  }
+  const auto give_logits = [&](std::span<const int64_t> wanted) -> absl::Status {
+    MOE_RETURN_IF_ERROR(stream.Launch(
+        {.name = "head", .cost = {}, .run = [this, &wanted](void* native) { return RunHead(wanted, native); }}));
+    MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(head_->host_logits.get()), head_->logits.data(),
+                                          std::ssize(wanted) * spec_.vocab_size * int64_t{sizeof(float)}));
+    MOE_RETURN_IF_ERROR(stream.Synchronize());
+    return FinishLogits(spec_, rows, wanted, head_->host_logits.get(), on_logits);
+  };
+  MOE_RETURN_IF_ERROR(ForRowsWithLogits(rows, give_logits));
+  for (const auto& state : lanes) StoreEntries(*state);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDecode::RunHead(std::span<const int64_t> wanted, void* native) const {
+  auto* const stream = static_cast<cuda::Stream>(native);
+  const ModelWeights& w = weights_.get();
+  auto* const input = reinterpret_cast<uint16_t*>(head_->input.data());
+  const auto* const residual = reinterpret_cast<const float*>(residual_.data());
+  MOE_RETURN_IF_ERROR(NormHeadInput(spec_, w.final_norm, residual, wanted, input, stream));
+  return moestro::RunHead(spec_, {w.head, 0}, std::ssize(wanted), input, reinterpret_cast<float*>(head_->logits.data()),
+                          stream);
+}
+
+void CudaDecode::StoreEntries(const LaneState& state) {
+  for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+    for (int64_t row = 0; row < state.rows; ++row) {
+      std::copy_n(state.entries.get() + (layer * state.rows + row) * spec_.kv_dim(), spec_.kv_dim(),
+                  state.destinations[static_cast<size_t>(row)] + layer * kPageTokens * spec_.kv_dim());
+    }
+  }
+  for (const LaneState::Sequence& sequence : state.sequences) pages_.Note(sequence.lease, sequence.tokens);
+}
+
+}  // namespace moestro

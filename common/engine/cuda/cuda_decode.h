@@ -1,0 +1,72 @@
+// The device's part of a decode step by the kernels of common/kernels/cuda, on a device that runs them: a GPU, or in
+// tests the model of one. Dense weights and KV pages stay there. Attention is absorbed, and a step that names the other
+// form is refused; results agree with the engine's to the tolerance between devices, not to the bit. A row's bits
+// depend on the tokens before it alone, as the engine's.
+//
+// In a step nothing is allocated, and the host waits for the device where lanes wait for choices, and for the logits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/engine/cuda/device_pages.h"
+#include "common/engine/cuda/device_weights.h"
+#include "common/engine/cuda/rows.h"
+#include "common/engine/cuda/step_rows.h"
+#include "common/engine/cuda/supported.h"
+#include "common/engine/decode_compute.h"
+#include "common/model/attention/rope.h"
+
+namespace moestro {
+
+class CudaDecode final : public DecodeCompute {
+ public:
+  struct Options {
+    int64_t max_rows = 0;       // of all lanes together
+    int64_t max_sequences = 0;  // the same
+    int64_t kv_pages = 0;       // of the KV pool: so many are kept on the device
+  };
+  // Copies the weights. Device, spec and weights, which point into host memory, outlive it. RESOURCE_EXHAUSTED says
+  // what does not fit into device memory. REQUIRES a spec that CheckDecodeSupported accepts.
+  static absl::StatusOr<std::unique_ptr<CudaDecode>> Create(device::Device& device, const ModelSpec& spec,
+                                                            const ModelWeights& weights, const Options& options);
+  ~CudaDecode() override;
+
+  absl::Status CheckForm(MlaForm form) const override { return CheckAbsorbed(spec_, form); }
+  void Begin(int lane, int64_t first_row, const CheckedBatch& batch) override;
+  absl::Status Embed(int lane, device::Stream& stream) override;
+  absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override;
+  absl::Status Shared(int lane, int64_t layer, device::Stream& stream) override;
+  absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
+  HandOver hand_over(int lane) const override;
+  // Also writes what the step adds to the cache into the pool's pages.
+  absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+
+  // Pages that were copied to the device so far. Thread-safe.
+  int64_t copied_pages() const { return pages_.copied_pages(); }
+
+ private:
+  struct LaneState;
+  struct Head;
+  CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights, device::Memory pages,
+             const KvGeometry& geometry);
+  LaneState& Lane(int lane) const { return *lanes_[static_cast<size_t>(lane)]; }
+  CudaRows RowsOf(const LaneState& state) const;
+  absl::Status RunAttend(const LaneState& state, void* native) const;
+  absl::Status RunHead(std::span<const int64_t> wanted, void* native) const;
+  // What the lane's rows have added to the cache, into the pool's pages.
+  void StoreEntries(const LaneState& state);
+
+  const ModelSpec& spec_;
+  const ModelWeights& host_weights_;
+  const Rope rope_;
+  const DeviceWeights weights_;
+  DevicePages pages_;
+  device::Memory residual_;  // F32 [rows, hidden] of all lanes; each works on its part
+  std::unique_ptr<Head> head_;
+  std::vector<std::unique_ptr<LaneState>> lanes_;
+};
+
+}  // namespace moestro

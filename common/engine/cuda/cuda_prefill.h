@@ -1,0 +1,67 @@
+// The steps of a streamed run by the kernels of common/kernels/cuda, on a device that runs them: a GPU, or in tests the
+// model of one. Attention is un-absorbed, and a run that names the other form is refused; results agree with the
+// engine's to the tolerance between devices, not to the bit.
+//
+// Within a pass the host waits for the device only where tokens before it are copied there: which experts were chosen
+// is known on the device only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "common/device/device.h"
+#include "common/engine/cuda/activations.h"
+#include "common/engine/cuda/head.h"
+#include "common/engine/cuda/inputs.h"
+#include "common/engine/cuda/rows.h"
+#include "common/engine/cuda/supported.h"
+#include "common/engine/prefill_compute.h"
+#include "common/model/binding.h"
+
+namespace moestro {
+
+class CudaPrefill final : public PrefillCompute {
+ public:
+  // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
+  // CheckPrefillSupported accepts.
+  CudaPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights)
+      : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
+
+  int64_t ActivationBytes(int64_t pass_rows) const override {
+    return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows));
+  }
+  absl::Status CheckForm(MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
+  absl::Status Begin(const PromptRun& run) override;
+  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
+                      const std::atomic<bool>& stopped) override;
+  absl::Status Store(const LayerStep& step, device::Stream& stream) override;
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+  void End() override { activations_ = {}; }
+
+ private:
+  // Puts a step's launches on its stream, in one piece or several with copies between.
+  using Work = std::function<absl::Status(cuda::Stream stream)>;
+  using Enqueue = absl::FunctionRef<absl::Status(Work work)>;
+
+  CudaRows RowsOf(const LayerStep& step) const;
+  // The layer's latents that are on the device, from the first row's KV block on.
+  uint16_t* LatentsOf(const LayerStep& step) const;
+  absl::Status Attention(const LayerStep& step, const AttentionWeights& w, device::Stream& stream, Enqueue enqueue);
+  // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim]. Returns when they are there.
+  absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const;
+
+  device::Device& device_;
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+
+  // Of the run. What streams copy from and to stays until its end.
+  PromptRun run_;
+  CudaActivations activations_;
+  CudaInputs inputs_;
+  CudaResults results_;
+};
+
+}  // namespace moestro

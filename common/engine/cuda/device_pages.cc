@@ -1,0 +1,68 @@
+#include "common/engine/cuda/device_pages.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// Leases that are remembered: more than run at a time. One that was forgotten is copied again.
+constexpr size_t kMostResidents = 256;
+
+}  // namespace
+
+DevicePages::Resident* DevicePages::Find(uint64_t lease) {
+  const auto found = std::ranges::find(residents_, lease, &Resident::lease);
+  return found == residents_.end() ? nullptr : &*found;
+}
+
+absl::Status DevicePages::Bring(const KvPages& pages, int64_t tokens, device::Stream& stream) {
+  MutexLock lock(mutex_);
+  const Resident* resident = pages.lease() == 0 ? nullptr : Find(pages.lease());
+  const int64_t present = resident == nullptr ? 0 : resident->tokens;
+  for (int64_t block = present / kPageTokens; block < CeilDiv(tokens, kPageTokens) && present < tokens; ++block) {
+    if (pages.page(block) >= geometry_.page_count) {
+      return absl::InternalError(
+          absl::StrFormat("page %d of a KV pool of %d pages on the device", pages.page(block), geometry_.page_count));
+    }
+    MOE_RETURN_IF_ERROR(stream.CopyToDevice(memory_.data() + pages.page(block) * geometry_.page_bytes(),
+                                            pages.PageMemory(block), geometry_.page_bytes()));
+    ++copied_pages_;
+  }
+  return absl::OkStatus();
+}
+
+void DevicePages::Note(uint64_t lease, int64_t tokens) {
+  if (lease == 0) return;
+  MutexLock lock(mutex_);
+  Resident* resident = Find(lease);
+  if (resident == nullptr) {
+    if (residents_.size() < kMostResidents) {
+      resident = &residents_.emplace_back();
+    } else {
+      resident = &*std::ranges::min_element(residents_, {}, &Resident::last_use);
+    }
+    resident->lease = lease;
+  }
+  resident->tokens = tokens;
+  resident->last_use = ++uses_;
+}
+
+cuda::KvPagesView DevicePages::View(int64_t layer, const uint32_t* list) const {
+  return {.pages = memory_.data(),
+          .list = list,
+          .page_bytes = geometry_.page_bytes(),
+          .layer_offset = layer * geometry_.page_tokens * geometry_.kv_dim * static_cast<int64_t>(sizeof(uint16_t)),
+          .page_tokens = geometry_.page_tokens,
+          .kv_dim = geometry_.kv_dim};
+}
+
+int64_t DevicePages::copied_pages() const {
+  MutexLock lock(mutex_);
+  return copied_pages_;
+}
+
+}  // namespace moestro

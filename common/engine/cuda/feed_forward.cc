@@ -1,0 +1,192 @@
+#include "common/engine/cuda/feed_forward.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+static_assert(kMaxExpertsTogether <= cuda::kMaxMatrices);
+
+// out (+)= mlp(x) of some rows; `out` is that of the first of all rows.
+absl::Status RunMlp(const CudaRows& rows, const MlpWeights& w, IndexRange of, float* out, cuda::LinearOutput output,
+                    cuda::Stream stream) {
+  uint16_t* const gated = rows.activations.gated;
+  const int64_t width = CudaStride(w.gate.rows), hidden = rows.spec.hidden_size;
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.X(of), rows.x_stride(), gated, width),
+                                                      PointersOf(w.gate), PointersOf(w.up), of.size(), stream)));
+  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w.down, gated, width, out + of.begin * hidden, hidden, output),
+                                         PointersOf(w.down), of.size(), stream));
+}
+
+// The rule of router.h for these logits. Where the choices go, the caller adds.
+cuda::ChooseExpertsArgs ChoiceOf(const ModelSpec& spec, const float* logits, const float* bias, int64_t rows) {
+  return {.logits = logits,
+          .bias = bias,
+          .rows = rows,
+          .experts = spec.num_experts,
+          .chosen = spec.experts_per_token,
+          .score = spec.softmax_router != 0 ? cuda::RouterScore::kSoftmax : cuda::RouterScore::kSigmoid,
+          .groups = spec.num_expert_groups,
+          .kept_groups = spec.experts_topk_groups,
+          .rank = cuda::GroupRank::kTwoLargest,
+          .normalise = spec.norm_topk_prob != 0,
+          .scale = static_cast<float>(spec.routed_scaling_factor)};
+}
+
+// Calls visit(rows, their plan) for all tiles of rows. A tile has as many choices as one of the prompt's rows.
+template <typename Visit>
+absl::Status ForRoutedTiles(const CudaRows& rows, const RoutedRows& routed, const Visit& visit) {
+  const int64_t tile_rows = rows.activations.tile_rows * rows.spec.experts_per_token / routed.chosen;
+  for (int64_t t = 0; t * tile_rows < routed.rows; ++t) {
+    MOE_RETURN_IF_ERROR(visit(IndexRange{t * tile_rows, std::min((t + 1) * tile_rows, routed.rows)},
+                              rows.activations.plans[static_cast<size_t>(t)]));
+  }
+  return absl::OkStatus();
+}
+
+RoutedRows Part(const CudaRows& rows, const RoutedRows& routed, IndexRange of) {
+  const int64_t first_choice = of.begin * routed.chosen * routed.stride;
+  return {.rows = of.size(),
+          .chosen = routed.chosen,
+          .ids = routed.ids + first_choice,
+          .weights = routed.weights == nullptr ? nullptr : routed.weights + first_choice,
+          .stride = routed.stride,
+          .x = routed.x + of.begin * rows.x_stride(),
+          .sums = routed.sums + of.begin * rows.spec.hidden_size};
+}
+
+// expert_out of a tile's routed rows: of the experts' large tiles, or of their small ones.
+absl::Status RunExpertTiles(const CudaRows& rows, std::span<const MlpWeights> experts, int64_t first,
+                            const RoutedRows& tile, const cuda::RoutingPlan& plan, bool small, cuda::Stream stream) {
+  const int64_t count = std::ssize(experts);
+  const int64_t most = tile.rows * std::min(tile.chosen, count);  // rows that can have chosen these
+  const int32_t* begin = small ? plan.small_begin : plan.large_begin;
+  return RunGroupedMlp(rows.spec, experts,
+                       {.matrices = {},
+                        .first_group = static_cast<int32_t>(first),
+                        .row_of = plan.row_of,
+                        .tiles = small ? plan.small : plan.large,
+                        .first_tile = begin + first,
+                        .end_tile = begin + first + count,
+                        .max_tiles = small ? cuda::MaxSmallTiles(most, count) : cuda::MaxLargeTiles(most, count),
+                        .tile_tokens = small ? cuda::kSmallTile : cuda::kLargeTile},
+                       tile.x, rows.activations.gated, rows.activations.expert_out, stream);
+}
+
+}  // namespace
+
+absl::Status RunGroupedMlp(const ModelSpec& spec, std::span<const MlpWeights> experts, cuda::LinearGroups groups,
+                           const uint16_t* x, uint16_t* gated, float* out, cuda::Stream stream) {
+  cuda::MatrixList up, down;
+  for (size_t e = 0; e < experts.size(); ++e) {
+    groups.matrices.of[e] = PointersOf(experts[e].gate);
+    up.of[e] = PointersOf(experts[e].up);
+    down.of[e] = PointersOf(experts[e].down);
+  }
+  const int64_t width = CudaStride(spec.moe_intermediate_size);
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(
+      ShapeOf(experts[0].gate, x, CudaStride(spec.hidden_size), gated, width), groups, up, stream)));
+  groups.matrices = down;
+  groups.row_of = nullptr;
+  return LaunchStatus(
+      cuda::LaunchGroupedLinear(ShapeOf(experts[0].down, gated, width, out, spec.hidden_size), groups, stream));
+}
+
+absl::Status Dense(const CudaRows& rows, const FeedForwardWeights& w, cuda::Stream stream) {
+  for (int64_t t = 0; t < rows.tiles(); ++t) {
+    MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, rows.Tile(t), nullptr, stream));
+    MOE_RETURN_IF_ERROR(RunMlp(rows, w.always, rows.Tile(t), rows.residual, cuda::LinearOutput::kAddF32, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Route(const CudaRows& rows, const FeedForwardWeights& w, ExpertChoice* choices, int32_t* has_nan,
+                   cuda::Stream stream) {
+  static_assert(sizeof(ExpertChoice) == kChoiceStride * sizeof(int32_t), "pairs of an id and a weight");
+  const ModelSpec& spec = rows.spec;
+  const CudaActivations& a = rows.activations;
+  for (int64_t t = 0; t < rows.tiles(); ++t) {
+    const IndexRange tile = rows.Tile(t);
+    // The router reads the F32 form: a choice between experts is not continuous in it.
+    MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, tile, a.normed, stream));
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
+                                                              tile.size(), a.router_logits, stream)));
+    ExpertChoice* const first = choices + tile.begin * spec.experts_per_token;
+    cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, tile.size());
+    choice.ids = &first->expert;
+    choice.weights = &first->weight;
+    choice.stride = kChoiceStride;
+    choice.has_nan = has_nan;
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchChooseExperts(choice, stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckScores(std::span<const int32_t> has_nan) {
+  const auto layer = std::ranges::find_if(has_nan, [](int32_t nan) { return nan != 0; });
+  if (layer == has_nan.end()) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat("layer %d: scores of experts are NaN", layer - has_nan.begin()));
+}
+
+RoutedRows OwnRows(const CudaRows& rows) {
+  const CudaActivations& a = rows.activations;
+  RoutedRows own = RoutedRows::Of(a.choices, rows.rows, rows.spec.experts_per_token);
+  own.x = a.x;
+  own.sums = a.sums;
+  return own;
+}
+
+absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stream stream) {
+  return ForRoutedTiles(rows, routed, [&](IndexRange of, const cuda::RoutingPlan& plan) {
+    return LaunchStatus(cuda::LaunchPlanExperts(routed.ids + of.begin * routed.chosen * routed.stride, routed.stride,
+                                                of.size(), routed.chosen, rows.spec.num_experts, plan, stream));
+  });
+}
+
+absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const MlpWeights> experts, int64_t first,
+                     cuda::Stream stream) {
+  return ForRoutedTiles(rows, routed, [&](IndexRange of, const cuda::RoutingPlan& plan) -> absl::Status {
+    const RoutedRows tile = Part(rows, routed, of);
+    for (const bool small : {false, true}) {
+      MOE_RETURN_IF_ERROR(RunExpertTiles(rows, experts, first, tile, plan, small, stream));
+    }
+    return LaunchStatus(cuda::LaunchCombine({.expert_out = rows.activations.expert_out,
+                                             .ids = tile.ids,
+                                             .weights = tile.weights,
+                                             .stride = tile.stride,
+                                             .routed_of = plan.routed_of,
+                                             .first = first,
+                                             .end = first + std::ssize(experts),
+                                             .rows = tile.rows,
+                                             .chosen = tile.chosen,
+                                             .hidden = rows.spec.hidden_size,
+                                             .sums = tile.sums},
+                                            stream));
+  });
+}
+
+absl::Status AddSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream) {
+  float* const sums = rows.activations.sums;
+  for (int64_t t = 0; t < rows.tiles() && w.gate.rows > 0; ++t) {
+    MOE_RETURN_IF_ERROR(RunMlp(rows, w, rows.Tile(t), sums, cuda::LinearOutput::kAddF32, stream));
+  }
+  return LaunchStatus(cuda::LaunchAdd(sums, rows.rows * rows.spec.hidden_size, rows.residual, stream));
+}
+
+absl::Status RunSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream) {
+  if (w.gate.rows == 0) return absl::OkStatus();
+  return RunMlp(rows, w, {0, rows.rows}, rows.activations.shared, cuda::LinearOutput::kF32, stream);
+}
+
+// In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
+absl::Status CombineExperts(const CudaRows& rows, const MlpWeights& shared, cuda::Stream stream) {
+  const CudaActivations& a = rows.activations;
+  const int64_t elements = rows.rows * rows.spec.hidden_size;
+  if (shared.gate.rows > 0) MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, elements, a.sums, stream)));
+  return LaunchStatus(cuda::LaunchAdd(a.sums, elements, rows.residual, stream));
+}
+
+}  // namespace moestro

@@ -1,0 +1,65 @@
+// The MLPs of some rows, launch by launch. Of a prompt: Dense; or Route, PlanRows, Experts in ascending groups,
+// AddSharedExpert. Of a step of decode, whose routed experts are computed elsewhere: Dense; or Route, RunSharedExpert,
+// CombineExperts.
+#pragma once
+
+#include <span>
+
+#include "common/engine/cuda/rows.h"
+
+namespace moestro {
+
+// residual += mlp(norm(residual))
+absl::Status Dense(const CudaRows& rows, const FeedForwardWeights& w, cuda::Stream stream);
+
+// x = norm(residual), and the choices of experts, [rows, experts_per_token]. *has_nan becomes 1 if scores are NaN; ids
+// are valid all the same.
+absl::Status Route(const CudaRows& rows, const FeedForwardWeights& w, ExpertChoice* choices, int32_t* has_nan,
+                   cuda::Stream stream);
+// INTERNAL names the first layer whose scores are NaN.
+absl::Status CheckScores(std::span<const int32_t> has_nan);
+
+// From an ExpertChoice's id, or weight, to the next one's.
+inline constexpr int64_t kChoiceStride = 2;
+
+// Rows that go through experts, the prompt's own or not: `chosen` choices each, no more in all than the activations'
+// expert_rows have.
+struct RoutedRows {
+  int64_t rows = 0;
+  int64_t chosen = 0;
+  const int32_t* ids = nullptr;    // [rows, chosen], `stride` apart
+  const float* weights = nullptr;  // the same; null: all are 1
+  int64_t stride = 1;
+  const uint16_t* x = nullptr;  // BF16 [rows, CudaStride(hidden_size)]
+  float* sums = nullptr;        // F32 [rows, hidden_size]
+
+  // choices: [rows, chosen]
+  static RoutedRows Of(const ExpertChoice* choices, int64_t rows, int64_t chosen) {
+    return {
+        .rows = rows, .chosen = chosen, .ids = &choices->expert, .weights = &choices->weight, .stride = kChoiceStride};
+  }
+};
+// A pass's own, as Route leaves them in the activations.
+RoutedRows OwnRows(const CudaRows& rows);
+
+// The plans by which rows go to experts; x and sums are not looked at.
+absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stream stream);
+
+// sums += the weighted outputs of experts first, first + 1, ..., at most cuda::kMaxMatrices; expert 0's sums begin at
+// 0.
+absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const MlpWeights> experts, int64_t first,
+                     cuda::Stream stream);
+
+// out = the outputs of experts, at most cuda::kMaxMatrices of one shape. groups: their first group, tiles and rows; its
+// matrices are not looked at. gated: BF16 [rows of the tiles, CudaStride(moe_intermediate_size)].
+absl::Status RunGroupedMlp(const ModelSpec& spec, std::span<const MlpWeights> experts, cuda::LinearGroups groups,
+                           const uint16_t* x, uint16_t* gated, float* out, cuda::Stream stream);
+
+// residual += sums + shared(x); the shared expert may have no rows.
+absl::Status AddSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream);
+
+// A step's: shared = mlp(x), and residual += sums + shared.
+absl::Status RunSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream);
+absl::Status CombineExperts(const CudaRows& rows, const MlpWeights& shared, cuda::Stream stream);
+
+}  // namespace moestro

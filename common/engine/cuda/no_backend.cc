@@ -1,0 +1,26 @@
+#include "common/engine/cuda/backend.h"
+
+namespace moestro {
+namespace {
+
+absl::Status NoCuda() {
+  return absl::UnimplementedError("this build has no CUDA; build with the preset cuda (needs nvcc)");
+}
+
+}  // namespace
+
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions&, const ModelSpec&,
+                                                   const ModelWeights&) {
+  return NoCuda();
+}
+
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&, const ModelSpec&,
+                                                                const ModelWeights&) {
+  return NoCuda();
+}
+
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions&, const ModelSpec&, const ModelWeights&) {
+  return NoCuda();
+}
+
+}  // namespace moestro

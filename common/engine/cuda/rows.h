@@ -1,0 +1,100 @@
+// Rows that a GPU takes through a layer together, and what all parts of a layer launch.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/base/math.h"
+#include "common/engine/cuda/activations.h"
+#include "common/kernels/cuda/attention.h"
+#include "common/kernels/cuda/call.h"
+#include "common/kernels/cuda/elementwise.h"
+#include "common/kernels/cuda/linear.h"
+#include "common/kernels/cuda/stream.h"
+#include "common/model/binding.h"
+
+namespace moestro {
+
+// Memory as the bytes that streams copy.
+inline uint8_t* BytesOf(void* data) { return static_cast<uint8_t*>(data); }
+inline const uint8_t* BytesOf(const void* data) { return static_cast<const uint8_t*>(data); }
+
+// Consecutive rows at consecutive positions.
+struct CudaStripe {
+  IndexRange rows;
+  int64_t position = 0;  // of the first
+
+  int64_t end() const { return position + rows.size(); }
+};
+
+// Rows of a prompt in one layer, or of a step of decode. Pointers are device memory.
+struct CudaRows {
+  const ModelSpec& spec;
+  const CudaActivations& activations;
+  int64_t rows = 0;
+  float* residual = nullptr;      // [rows, hidden_size]
+  const float* cosine = nullptr;  // [rows, qk_rope_head_dim / 2]
+  const float* sine = nullptr;    // [rows, qk_rope_head_dim / 2]
+
+  cuda::KvPagesView cache;  // of the layer: where the rows' keys and values go
+  // Rows of one sequence: all rows; one device has one stripe. The cache begins with the token first_token, which
+  // begins a KV block.
+  std::array<CudaStripe, 2> stripes;
+  int64_t first_token = 0;
+  // Rows of several sequences, as StoreLatentArgs has them; null: of one. They are one tile and one stripe.
+  const int32_t* positions = nullptr;
+  const int32_t* first_page = nullptr;
+  uint16_t* entries = nullptr;  // [rows, kv_dim]: what goes to the cache, once more
+
+  int64_t tiles() const { return CeilDiv(rows, activations.tile_rows); }
+  IndexRange Tile(int64_t index) const {
+    return {index * activations.tile_rows, std::min(rows, (index + 1) * activations.tile_rows)};
+  }
+  int64_t x_stride() const { return CudaStride(spec.hidden_size); }
+  const uint16_t* X(IndexRange of) const { return activations.x + of.begin * x_stride(); }
+  cuda::RopeAngles Angles(IndexRange of) const {
+    const int64_t pairs = spec.qk_rope_head_dim / 2;
+    return {cosine + of.begin * pairs, sine + of.begin * pairs, 2 * pairs,
+            spec.attention_kind() == AttentionKind::kGroupedQueries ? cuda::RopePairs::kHalves
+                                                                    : cuda::RopePairs::kAdjacent};
+  }
+};
+
+// The cache of a layer as tokens that follow each other, BF16 [.., kv_dim].
+inline cuda::KvPagesView ContiguousCache(const ModelSpec& spec, uint16_t* tokens) {
+  return {.pages = BytesOf(tokens),
+          .list = nullptr,
+          .page_bytes = cuda::kKvBlock * spec.kv_dim() * static_cast<int64_t>(sizeof(uint16_t)),
+          .layer_offset = 0,
+          .page_tokens = cuda::kKvBlock,
+          .kv_dim = spec.kv_dim()};
+}
+
+using cuda::LaunchStatus;
+using cuda::PointersOf;
+using cuda::ShapeOf;
+
+// residual = embeddings, BF16 [rows, hidden_size].
+inline absl::Status Embed(const CudaRows& rows, const uint16_t* embeddings, cuda::Stream stream) {
+  return LaunchStatus(cuda::LaunchEmbed(embeddings, nullptr, rows.rows, rows.spec.hidden_size, rows.residual, stream));
+}
+
+// x = norm(residual) of some rows, and in F32 to `out` if that is not null.
+inline absl::Status NormResidual(const CudaRows& rows, const float* weight, IndexRange of, float* out,
+                                 cuda::Stream stream) {
+  const int64_t hidden = rows.spec.hidden_size;
+  return LaunchStatus(cuda::LaunchRmsNorm({.x = rows.residual + of.begin * hidden,
+                                           .x_stride = hidden,
+                                           .weight = weight,
+                                           .rows = of.size(),
+                                           .n = hidden,
+                                           .eps = static_cast<float>(rows.spec.rms_norm_eps),
+                                           .out = out,
+                                           .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
+                                           .out_bf16_stride = rows.x_stride()},
+                                          stream));
+}
+
+}  // namespace moestro

@@ -1,0 +1,77 @@
+// What computes a decode step, "Cloud-grade SLOs for local MoE", section 2.2.1: a device everything but the routed
+// experts, something else these, and the device those experts that it holds. One implementation for every kind of
+// kernel.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/device/device.h"
+#include "common/model/batch.h"
+#include "common/model/binding.h"
+#include "common/model/moe/gating.h"
+
+namespace moestro {
+
+// Micro-batches that a step has at most. A lane is what computes one of them.
+inline constexpr int kMaxLanes = 2;
+
+// What routed experts read and write of a lane's rows in one layer. Twice: in device memory, and in pinned host memory.
+struct HandOver {
+  uint16_t* x = nullptr;            // BF16 [rows, hidden]
+  ExpertChoice* choices = nullptr;  // [rows, experts_per_token], each row's in ascending id
+  float* sums = nullptr;            // F32 [rows, hidden]: of weight * expert(x), in ascending id
+};
+
+// Calls put work on the stream and return. One thread for each lane calls; lanes do not wait for each other here.
+class DecodeCompute {
+ public:
+  virtual ~DecodeCompute() = default;
+
+  // UNIMPLEMENTED names the form that the kernels have in place of this one.
+  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  // The lane's rows in the step that begins, `first_row` of all rows and the following. They live until it ends.
+  // REQUIRES a form that CheckForm accepts.
+  virtual void Begin(int lane, int64_t first_row, const CheckedBatch& batch) = 0;
+  virtual absl::Status Embed(int lane, device::Stream& stream) = 0;
+  // residual += attention. Then the MLP of a dense layer; or x and choices, for a layer's experts.
+  virtual absl::Status Attend(int lane, int64_t layer, device::Stream& stream) = 0;
+  // shared = shared expert(x)
+  virtual absl::Status Shared(int lane, int64_t layer, device::Stream& stream) = 0;
+  // residual += sums + shared
+  virtual absl::Status Combine(int lane, int64_t layer, device::Stream& stream) = 0;
+  // The device's side of what is handed over.
+  virtual HandOver hand_over(int lane) const = 0;
+  // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.
+  virtual absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+};
+
+// The routed experts, beside the device.
+class RoutedExperts {
+ public:
+  virtual ~RoutedExperts() = default;
+  // Fills rows.sums from rows.x and rows.choices, all in host memory. One call at a time, from any thread.
+  virtual absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) = 0;
+};
+
+// An expert in device memory, for rows [begin, begin + count) of the input.
+struct HotExpert {
+  MlpWeights weights;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+class HotCompute {
+ public:
+  virtual ~HotCompute() = default;
+  // Puts outputs[row] = expert(x[row]) for the rows of all experts, which lie one behind the other's, on the stream.
+  // x: BF16, outputs: F32, both [rows, hidden] in device memory. REQUIRES: what the last call has put on its stream is
+  // done.
+  virtual absl::Status Run(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                           device::Stream& stream) = 0;
+};
+
+}  // namespace moestro

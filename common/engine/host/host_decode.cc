@@ -1,0 +1,138 @@
+#include "common/engine/host/host_decode.h"
+
+#include <algorithm>
+
+#include "common/base/status.h"
+#include "common/model/attention/attention.h"
+#include "common/model/head.h"
+#include "common/model/linear.h"
+#include "common/model/moe/feed_forward.h"
+
+namespace moestro {
+
+struct HostDecode::LaneState {
+  LaneState(HostDecode& its_compute, const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows, int threads)
+      : compute(its_compute),
+        pool(threads),
+        context{spec, kernels, pool},
+        attention(context, max_rows),
+        gating(spec, max_rows),
+        experts(spec, max_rows, threads, AlwaysWidth(spec)),
+        gate(max_rows * spec.shared_intermediate_size()),
+        up(max_rows * spec.shared_intermediate_size()),
+        shared(max_rows * spec.hidden_size),
+        sums(max_rows * spec.hidden_size) {}
+
+  HostDecode& compute;
+  WorkerPool pool;
+  EngineContext context;
+  AttentionBuffers attention;
+  GatingBuffers gating;
+  ExpertBuffers experts;
+  Buffer<float> gate;    // [rows, shared_intermediate_size]
+  Buffer<float> up;      // [rows, shared_intermediate_size]
+  Buffer<float> shared;  // [rows, hidden]: the shared expert's outputs
+  Buffer<float> sums;    // [rows, hidden]: the routed experts'
+  const CheckedBatch* batch = nullptr;
+  RowsView rows;  // of the batch
+};
+
+HostDecode::HostDecode(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, int64_t max_rows,
+                       int threads)
+    : spec_(spec), weights_(weights), kernels_(kernels), rope_(spec), rows_(spec, max_rows), head_(spec) {
+  for (int lane = 0; lane < kMaxLanes; ++lane) {
+    lanes_.push_back(std::make_unique<LaneState>(*this, spec, kernels, max_rows, threads));
+  }
+}
+
+HostDecode::~HostDecode() = default;
+
+void HostDecode::Begin(int lane, int64_t first_row, const CheckedBatch& batch) {
+  LaneState& state = *lanes_[static_cast<size_t>(lane)];
+  state.batch = &batch;
+  state.rows = rows_.View({first_row, first_row + batch.size()});
+}
+
+HandOver HostDecode::hand_over(int lane) const {
+  LaneState& state = *lanes_[static_cast<size_t>(lane)];
+  return {state.rows.x, state.gating.choices.data(), state.sums.get()};
+}
+
+// What kernels capture is two words, which std::function stores without allocating.
+absl::Status HostDecode::Embed(int lane, device::Stream& stream) {
+  return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+                          EmbedRows(state.context, rope_, weights_.embedding, state.batch->rows, state.rows);
+                          return absl::OkStatus();
+                        }});
+}
+
+absl::Status HostDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
+  return stream.Launch(
+      {.name = "attend", .cost = {}, .run = [layer, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         return state.compute.RunAttend(state, layer);
+       }});
+}
+
+absl::Status HostDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
+  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  return stream.Launch(
+      {.name = "shared expert", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         state.compute.RunShared(state, mlp);
+         return absl::OkStatus();
+       }});
+}
+
+absl::Status HostDecode::Combine(int lane, int64_t layer, device::Stream& stream) {
+  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  return stream.Launch(
+      {.name = "combine", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
+         state.compute.RunCombine(state, mlp);
+         return absl::OkStatus();
+       }});
+}
+
+absl::Status HostDecode::RunAttend(LaneState& state, int64_t layer) {
+  const LayerWeights& weights = weights_.layers[layer];
+  RunAttention({state.context, state.attention}, weights.attention, layer, *state.batch, state.rows);
+  return spec_.IsMoeLayer(layer)
+             ? NormAndRoute(state.context, state.gating, weights.feed_forward, state.rows)
+             : RunFeedForward({state.context, state.experts}, state.gating, weights.feed_forward, state.rows);
+}
+
+void HostDecode::RunShared(LaneState& state, const MlpWeights& mlp) {
+  const int64_t width = mlp.gate.rows;
+  if (width == 0) return;
+  uint16_t* gated = state.experts.always_gated.get();
+  const LinearInput x{state.rows.x, spec_.hidden_size, state.rows.count};
+  const LinearJob gate_and_up[] = {{mlp.gate, x, state.gate.get()}, {mlp.up, x, state.up.get()}};
+  RunLinears(state.context, gate_and_up);
+  state.pool.Run(state.rows.count, [&](int64_t row, int) {
+    kernels_.silu_mul(state.gate.get() + row * width, state.up.get() + row * width, width,
+                      gated + row * RowStride(width));
+  });
+  const LinearJob down[] = {{mlp.down, {gated, RowStride(width), state.rows.count}, state.shared.get()}};
+  RunLinears(state.context, down);
+}
+
+// In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
+void HostDecode::RunCombine(LaneState& state, const MlpWeights& mlp) {
+  const int64_t numbers = state.rows.count * spec_.hidden_size;
+  if (mlp.gate.rows > 0) kernels_.axpy(1.0f, state.shared.get(), numbers, state.sums.get());
+  kernels_.axpy(1.0f, state.sums.get(), numbers, state.rows.residual);
+}
+
+absl::Status HostDecode::Logits(std::span<const EngineRow> rows, device::Stream& stream,
+                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+  return ForRowsWithLogits(rows, [&](std::span<const int64_t> wanted) -> absl::Status {
+    MOE_RETURN_IF_ERROR(stream.Launch({.name = "head", .cost = {}, .run = [this, &wanted](void*) {
+                                         const HeadContext context{lanes_[0]->context, head_};
+                                         NormHeadInput(context, weights_.final_norm, rows_.View({}).residual, wanted);
+                                         RunHead(context, {weights_.head, 0}, std::ssize(wanted));
+                                         return absl::OkStatus();
+                                       }}));
+    MOE_RETURN_IF_ERROR(stream.Synchronize());
+    return FinishLogits({lanes_[0]->context, head_}, rows, wanted, on_logits);
+  });
+}
+
+}  // namespace moestro

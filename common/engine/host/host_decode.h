@@ -1,0 +1,52 @@
+// The device's part of a step on a device whose memory and kernels are the host's: the engine's own code, with workers
+// and activations of its own for each lane. Weights and KV pages are used where they lie.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/engine/decode_compute.h"
+#include "common/kernels/cpu/kernels.h"
+#include "common/model/attention/rope.h"
+#include "common/model/binding.h"
+#include "common/model/context.h"
+#include "common/model/head.h"
+#include "common/platform/worker_pool.h"
+
+namespace moestro {
+
+class HostDecode final : public DecodeCompute {
+ public:
+  // Spec, weights and kernels outlive it. max_rows: of all lanes together. Each lane has `threads` workers, of which
+  // the stream's own thread is one.
+  HostDecode(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, int64_t max_rows,
+             int threads);
+  ~HostDecode() override;
+
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int lane, int64_t first_row, const CheckedBatch& batch) override;
+  absl::Status Embed(int lane, device::Stream& stream) override;
+  absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override;
+  absl::Status Shared(int lane, int64_t layer, device::Stream& stream) override;
+  absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
+  HandOver hand_over(int lane) const override;
+  absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
+
+ private:
+  struct LaneState;
+  absl::Status RunAttend(LaneState& state, int64_t layer);
+  void RunShared(LaneState& state, const MlpWeights& mlp);
+  void RunCombine(LaneState& state, const MlpWeights& mlp);
+
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  const CpuKernels& kernels_;
+  const Rope rope_;
+  const RowBuffers rows_;  // of all lanes; each works on its part
+  HeadBuffers head_;
+  std::vector<std::unique_ptr<LaneState>> lanes_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,82 @@
+// The forward pass of one prompt, taken apart into modules whose weights are given when they run: for weights that are
+// in memory for that moment only. All rows go through a module before the next one, in tiles that the activations hold;
+// what a row carries from module to module (residual, norm, sums of experts: 10 * hidden bytes) is kept for all of
+// them.
+//
+// It is the engine's own code on the same kernels: KV and logits have the bits that Engine::Forward gives, whatever the
+// tiles and however the experts are cut.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/model/binding.h"
+#include "common/model/engine.h"
+#include "common/model/head.h"
+#include "common/model/moe/moe.h"
+
+namespace moestro {
+
+class PromptForward {  // one pass at a time, each function on one thread at a time
+ public:
+  struct Options {
+    int64_t max_rows = 0;   // of one pass
+    int64_t tile_rows = 0;  // rows that go through a module together
+    bool parts = false;     // attention comes in parts
+  };
+  // Spec, kernels and pool must outlive it. REQUIRES a spec that CheckSpec accepts.
+  PromptForward(const ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options);
+  ~PromptForward();
+
+  int64_t max_rows() const;
+
+  // A new pass: rows of one prompt, at most kLogitRows of which want logits. Without parts (below) they stand at
+  // consecutive positions and everything before them is in the pages; with parts they may be several runs of positions,
+  // each under a sequence index of its own. The spans must live until the pass ends. INVALID_ARGUMENT as
+  // Engine::Forward.
+  absl::Status Begin(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form);
+
+  // Then, once each and in this order. Weights may go away when the function has returned.
+  void Embed(const uint16_t* embedding);
+  //   For every layer: attention ...
+  void Attention(int64_t layer, const AttentionWeights& weights);
+  //   (or that in parts, see below)
+  //   ... and a dense MLP; or the router, all experts in ascending id, and the shared expert (which may have no rows).
+  void Dense(const FeedForwardWeights& weights);
+  absl::Status Route(const FeedForwardWeights& weights);  // INTERNAL if scores are NaN
+  void Experts(const ExpertSlice& slice);
+  void SharedExpert(const MlpWeights& weights);
+  //   If rows want logits: the final norm, all slices of the head.
+  void FinalNorm(const float* weights);
+  void Head(const HeadSlice& slice);
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+
+  // Attention in parts, where other ranks compute parts of the context: ProjectKv, then for every tile in
+  // [0, attention_tiles()) BeginAttention, AttendTo for each part, FinishAttention. `kv` holds the layer that is being
+  // computed and no other, for all positions.
+  void ProjectKv(const AttentionWeights& weights, const KvPages& kv);
+  int64_t attention_tiles() const;
+  void BeginAttention(int64_t tile, const AttentionWeights& weights);
+  void AttendTo(int64_t tile, const AttentionWeights& weights, const KvPages& kv, std::span<const IndexRange> blocks);
+  void FinishAttention(int64_t tile, const AttentionWeights& weights);
+
+  // Between Route and SharedExpert: what the rows' experts read, BF16 [rows, hidden], which they are,
+  // [rows, experts_per_token], and where their sums belong, F32 [rows, hidden], for whoever computes them elsewhere.
+  const uint16_t* expert_input() const;
+  std::span<const ExpertChoice> choices() const;
+  float* expert_sums();
+  // The slice's experts for any rows, as RunExperts (moe/moe.h).
+  void Experts(const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x, float* sums);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Memory that it takes.
+int64_t PromptForwardBytes(const ModelSpec& spec, int threads, const PromptForward::Options& options);
+
+}  // namespace moestro

@@ -1,0 +1,48 @@
+#include "common/engine/prefill_compute.h"
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/model/batch.h"
+#include "common/model/head.h"
+
+namespace moestro {
+
+const char* StepName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kEmbed:
+      return "embed";
+    case StepKind::kAttention:
+      return "attention";
+    case StepKind::kDense:
+      return "dense";
+    case StepKind::kRoute:
+      return "route";
+    case StepKind::kDispatch:
+      return "dispatch";
+    case StepKind::kExperts:
+      return "experts";
+    case StepKind::kCombine:
+      return "combine";
+    case StepKind::kSharedExpert:
+      return "shared expert";
+    case StepKind::kHead:
+      return "head";
+  }
+  return "";
+}
+
+absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run) {
+  MOE_ASSIGN_OR_RETURN(const CheckedBatch batch,
+                       CheckBatch(spec, std::ssize(run.rows), {run.rows, run.pages, run.form}));
+  if (batch.runs.size() != 1) return absl::InvalidArgumentError("a streamed run takes rows of one sequence");
+  const IndexRange last = run.PassRows(run.passes - 1);
+  const std::vector<int64_t> wanted = RowsWithLogits(run.rows);
+  if (!wanted.empty() && wanted.front() < last.begin) {
+    return absl::InvalidArgumentError("only rows of a streamed run's last pass can want logits");
+  }
+  if (std::ssize(wanted) <= kLogitRows) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d rows want logits, a streamed run gives %d at most", wanted.size(), kLogitRows));
+}
+
+}  // namespace moestro

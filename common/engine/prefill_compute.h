@@ -1,0 +1,75 @@
+// What a device computes of a prompt whose weights come module by module. One implementation for every kind of kernel.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/base/math.h"
+#include "common/device/device.h"
+#include "common/engine/weight_image.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+
+namespace moestro {
+
+// kDispatch and kCombine are exchanges with other ranks, around a layer's experts.
+enum class StepKind { kEmbed, kAttention, kDense, kRoute, kDispatch, kExperts, kCombine, kSharedExpert, kHead };
+const char* StepName(StepKind kind);
+
+// What is launched on the device as one.
+struct LayerStep {
+  StepKind kind = StepKind::kEmbed;
+  int64_t pass = 0;
+  int64_t layer = 0;
+};
+
+// Experts that one launch computes at most: more gain nothing.
+inline constexpr int64_t kMaxExpertsTogether = 16;
+
+// Layers whose KV may be on the device at once: one is computed while the other's is on its way to the host. The n-th
+// attention step of a run has buffer n mod kKvBuffers.
+inline constexpr int64_t kKvBuffers = 2;
+
+// A prompt, or what is left of it, and how it is cut.
+struct PromptRun {
+  std::span<const EngineRow> rows;  // of one sequence, at consecutive positions
+  std::span<const KvPages> pages;   // of that sequence
+  MlaForm form = MlaForm::kUnabsorbed;
+  int64_t passes = 1;
+
+  IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
+  int64_t max_pass_rows() const { return CeilDiv(std::ssize(rows), passes); }
+};
+
+// INVALID_ARGUMENT names what is wrong: rows and pages as for Engine::Forward, of one sequence; at most kLogitRows rows
+// want logits, all in the last pass.
+absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run);
+
+class PrefillCompute {
+ public:
+  virtual ~PrefillCompute() = default;
+
+  // Device memory that a run of passes of so many rows takes, weights not counted.
+  virtual int64_t ActivationBytes(int64_t pass_rows) const = 0;
+
+  // UNIMPLEMENTED names the form that the kernels have in place of this one.
+  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  // A new run, whose spans live until it ends. Checks it, and its form.
+  virtual absl::Status Begin(const PromptRun& run) = 0;
+  // Puts the step on the stream. `modules` are those that it uses, there when the stream gets to it. Called for all
+  // steps in order, by one thread. When `stopped` is true, work that has not begun need not be done any more.
+  virtual absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
+                              const std::atomic<bool>& stopped) = 0;
+  // Puts the copies of what the step leaves for the host on the stream: a layer's KV. Called by another thread, after
+  // the step is done, and done before Launch is called for the attention step kKvBuffers after it.
+  virtual absl::Status Store(const LayerStep& step, device::Stream& stream) = 0;
+  // After the last step: logits of the rows that want them, in row order.
+  virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
+  // The run is over, however it ended: nothing of it is on a stream any more.
+  virtual void End() = 0;
+};
+
+}  // namespace moestro

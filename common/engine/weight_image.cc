@@ -1,0 +1,188 @@
+#include "common/engine/weight_image.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/model/schema.h"
+#include "common/weights/format.h"
+
+namespace moestro {
+namespace {
+
+// Arrays are put together across what lies between them in the segment: padding up to the next tensor and, behind FP8
+// codes and their scales, exceptions, which only CPUs use: a bit for 256 codes.
+constexpr int64_t MaxGapAfter(int64_t bytes) { return bytes / (256 * 8) + kScaleAlignment + kTensorAlignment; }
+constexpr int64_t kImageAlignment = 4096;
+
+class ImageBuilder {
+ public:
+  template <typename T>
+  void operator()(const T*& array, int64_t bytes) {
+    ranges_.push_back({reinterpret_cast<const uint8_t*>(array), bytes, 0});
+  }
+
+  ModuleImage Build() {
+    std::ranges::sort(ranges_, {}, &StagedRange::source);
+    ModuleImage image;
+    for (const StagedRange& range : ranges_) {
+      if (!image.ranges.empty()) {
+        StagedRange& last = image.ranges.back();
+        if (range.source - (last.source + last.bytes) <= MaxGapAfter(last.bytes)) {
+          last.bytes = std::max(last.bytes, range.source + range.bytes - last.source);
+          image.bytes = last.offset + last.bytes;
+          continue;
+        }
+      }
+      image.ranges.push_back({range.source, range.bytes, RoundUp(image.bytes, kImageAlignment)});
+      image.bytes = image.ranges.back().offset + range.bytes;
+    }
+    image.bytes = RoundUp(image.bytes, kImageAlignment);
+    return image;
+  }
+
+ private:
+  std::vector<StagedRange> ranges_;
+};
+
+class Relocation {
+ public:
+  Relocation(const ModuleImage& image, const uint8_t* base) : image_(image), base_(base) {}
+  template <typename T>
+  void operator()(const T*& array, int64_t) const {
+    array = reinterpret_cast<const T*>(image_.Relocated(reinterpret_cast<const uint8_t*>(array), base_));
+  }
+
+ private:
+  const ModuleImage& image_;
+  const uint8_t* base_;
+};
+
+ModuleImage ImageOf(const ModelSpec& spec, MlaForm form, AttentionWeights weights) {
+  ImageBuilder builder;
+  if (form != MlaForm::kAbsorbed) weights.key_transposed = PackedMatrix();  // not staged
+  VisitArrays(spec, weights, builder);
+  return builder.Build();
+}
+ModuleImage ImageOf(const ModelSpec& spec, FeedForwardWeights weights) {
+  ImageBuilder builder;
+  VisitArrays(spec, weights, builder);
+  return builder.Build();
+}
+ModuleImage ImageOf(MlpWeights weights) {
+  ImageBuilder builder;
+  VisitArrays(weights, builder);
+  return builder.Build();
+}
+
+void AddHead(const ModelSpec& spec, const ModelWeights& weights, int64_t head_bytes, std::vector<Module>& modules) {
+  const int64_t row_bytes = PackedBytes(weights.head.dtype, kRowGroup, weights.head.cols) / kRowGroup;
+  const int64_t rows = std::max(head_bytes / row_bytes / kScaleBlock, int64_t{1}) * kScaleBlock;
+  for (int64_t first = 0; first < spec.vocab_size; first += rows) {
+    const int64_t count = std::min(rows, spec.vocab_size - first);
+    ImageBuilder builder;
+    PackedMatrix slice = SliceRows(weights.head, first, count);
+    VisitArrays(slice, builder);
+    const float* norm = weights.final_norm;
+    if (first == 0) builder(norm, spec.hidden_size * int64_t{4});
+    modules.push_back({ModuleKind::kHead, spec.num_layers, first / rows, first, count, builder.Build()});
+  }
+}
+
+}  // namespace
+
+const char* ModuleName(ModuleKind kind) {
+  switch (kind) {
+    case ModuleKind::kAttention:
+      return "attention";
+    case ModuleKind::kDense:
+      return "dense";
+    case ModuleKind::kRouter:
+      return "router and shared expert";
+    case ModuleKind::kExpert:
+      return "expert";
+    case ModuleKind::kHead:
+      return "head";
+  }
+  return "";
+}
+
+const uint8_t* ModuleImage::Relocated(const uint8_t* source, const uint8_t* base) const {
+  for (const StagedRange& range : ranges) {
+    if (source >= range.source && source < range.source + range.bytes) {
+      return base + range.offset + (source - range.source);
+    }
+  }
+  MOE_CHECK(false);
+  return nullptr;
+}
+
+std::vector<Module> ListModules(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, int64_t head_bytes) {
+  std::vector<Module> modules;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    const LayerWeights& w = weights.layers[layer];
+    modules.push_back({ModuleKind::kAttention, layer, 0, 0, 0, ImageOf(spec, form, w.attention)});
+    const bool is_moe = spec.IsMoeLayer(layer);
+    FeedForwardWeights others = w.feed_forward;
+    others.experts.clear();
+    modules.push_back(
+        {is_moe ? ModuleKind::kRouter : ModuleKind::kDense, layer, 0, 0, 0, ImageOf(spec, std::move(others))});
+    if (!is_moe) continue;
+    for (int64_t e = 0; e < spec.num_experts; ++e) {
+      modules.push_back({ModuleKind::kExpert, layer, e, 0, 0, ImageOf(w.feed_forward.experts[e])});
+    }
+  }
+  AddHead(spec, weights, head_bytes, modules);
+  return modules;
+}
+
+AttentionWeights StagedModule::Attention(const ModelSpec& spec, MlaForm form, const ModelWeights& weights) const {
+  AttentionWeights staged = weights.layers[module->layer].attention;
+  if (form != MlaForm::kAbsorbed) staged.key_transposed = PackedMatrix();  // not staged
+  VisitArrays(spec, staged, Relocation(module->image, base));
+  return staged;
+}
+
+FeedForwardWeights StagedModule::FeedForward(const ModelSpec& spec, const ModelWeights& weights) const {
+  const FeedForwardWeights& w = weights.layers[module->layer].feed_forward;
+  FeedForwardWeights staged{w.norm, w.router, w.bias, {}, w.always};
+  VisitArrays(spec, staged, Relocation(module->image, base));
+  return staged;
+}
+
+MlpWeights StagedModule::Expert(const ModelWeights& weights) const {
+  MlpWeights staged = weights.layers[module->layer].feed_forward.experts[module->index];
+  VisitArrays(staged, Relocation(module->image, base));
+  return staged;
+}
+
+std::vector<MlpWeights> StagedExperts(const ModelWeights& weights, std::span<const StagedModule> experts) {
+  std::vector<MlpWeights> staged;
+  for (const StagedModule& expert : experts) staged.push_back(expert.Expert(weights));
+  return staged;
+}
+
+HeadSlice StagedModule::Head(const ModelWeights& weights) const {
+  PackedMatrix staged = SliceRows(weights.head, module->first, module->rows);
+  VisitArrays(staged, Relocation(module->image, base));
+  return {staged, module->first};
+}
+
+const float* StagedModule::FinalNorm(const ModelWeights& weights) const {
+  if (module->index > 0) return nullptr;
+  const float* staged = weights.final_norm;
+  Relocation(module->image, base)(staged, 0);
+  return staged;
+}
+
+PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) {
+  MOE_CHECK(first % kScaleBlock == 0);
+  PackedMatrix slice = matrix;
+  slice.rows = rows;
+  slice.data += PackedBytes(matrix.dtype, first, matrix.cols);
+  if (slice.scales != nullptr) slice.scales += first / kScaleBlock * CeilDiv(matrix.cols, kScaleBlock);
+  if (slice.exceptions != nullptr) slice.exceptions += ExceptionWords(first, matrix.cols);
+  return slice;
+}
+
+}  // namespace moestro

@@ -1,0 +1,395 @@
+#include "common/model/attention/flash_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/model/attention/attention_units.h"
+
+namespace moestro {
+namespace {
+
+// Queries whose scores and new sums are computed together: their scratch stays in L1 and L2.
+constexpr int64_t kTileQueries = 64;
+// Tasks per thread that even out unequal ones.
+constexpr int64_t kTasksPerThread = 2;
+// Sums of as many tasks, for each thread, that are merged together.
+constexpr int64_t kWaveSums = 3 * kTasksPerThread;
+
+constexpr SoftmaxState kEmpty{-std::numeric_limits<float>::infinity(), 0};
+
+// Sums of some queries, wherever they lie.
+struct SumsView {
+  SumsView(AttentionSums& sums) : values(sums.sums.get()), states(sums.states.data()) {}
+  SumsView(float* v, SoftmaxState* s) : values(v), states(s) {}
+
+  float* values;  // [queries, value_dim]
+  SoftmaxState* states;
+};
+
+struct Scratch {
+  Scratch(const AttentionShape& shape, int64_t queries)
+      : total(queries, shape.value_dim),
+        part(queries, shape.value_dim),
+        keys(shape.step_blocks * PackedBytes(DType::kBF16, kAttentionBlock, shape.kv_heads_together * shape.key_dim)),
+        values(PackedBytes(DType::kBF16, shape.kv_heads_together * shape.value_dim, shape.step_tokens())),
+        scores(kTileQueries * shape.step_tokens()),
+        weights(kTileQueries * shape.step_tokens()) {}
+
+  AttentionSums total;
+  AttentionSums part;
+  Buffer<uint8_t> keys;  // [block of the step], of kv_heads_together, packed
+  Buffer<uint8_t> values;
+  Buffer<float> scores;      // [tile, step]
+  Buffer<uint16_t> weights;  // [tile, step]
+};
+
+// Some KV blocks in one step of the online softmax.
+struct Step {
+  int64_t begin = 0;   // position
+  int64_t tokens = 0;  // that the unit sees
+
+  int64_t columns() const { return RoundUp(tokens, kAttentionBlock); }
+  int64_t tokens_of(int64_t block) const { return std::min(kAttentionBlock, tokens - block * kAttentionBlock); }
+};
+
+// Memory to be fetched beside products that need none themselves, piece by piece.
+class Hint {
+ public:
+  Hint() = default;
+  explicit Hint(const KvBlock& kv) : next_(kv.next), bytes_(kv.next_bytes) {}
+
+  // The next so many bytes; null if there are not as many.
+  const uint8_t* Take(int64_t bytes) {
+    if (bytes_ < bytes) return nullptr;
+    bytes_ -= bytes;
+    return std::exchange(next_, next_ + bytes);
+  }
+
+ private:
+  const uint8_t* next_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+class FlashAttention::Impl {
+ public:
+  Impl(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
+      : kernels_(kernels), pool_(pool), shape_(shape) {
+    MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
+    MOE_CHECK(kAttentionSplitBlocks % shape.step_blocks == 0);
+    MOE_CHECK(shape.kv_heads_together == 1 || (shape.key_dim % kRowGroup == 0 &&
+                                               shape.value_dim % kRowGroup == 0));  // so packed heads lie side by side
+    for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, UnitQueryLimit(shape));
+  }
+
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
+           int64_t out_stride) {
+    out_stride_ = out_stride;
+    queries_ = queries;
+    out_ = out;
+    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
+    CutUnits(shape_, runs, wanted_tasks(), units_);
+    const auto count = static_cast<int64_t>(units_.size());
+    if (count >= wanted_tasks() || MaxSplits(units_) <= 1) {
+      pool_.Run(count, [&](int64_t i, int worker) { AttendAll(units_[i], source, worker); });
+    } else {
+      RunInWaves(source);
+    }
+  }
+
+  void Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
+           BlockSource source, AttentionSums& total) {
+    queries_ = queries;
+    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
+    CutUnits(shape_, runs, wanted_tasks(), units_);
+    pool_.Run(std::ssize(units_), [&](int64_t i, int worker) { AddUnit(units_[i], blocks, source, worker, total); });
+  }
+
+  void FinishAll(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
+    pool_.Run(rows, [&](int64_t row, int worker) {
+      float* values = scratch_[worker].part.sums.get();
+      for (int64_t head = 0; head < shape_.heads; ++head) {
+        const int64_t query = (head / shape_.group() * rows + row) * shape_.group() + head % shape_.group();
+        const float* sums = total.sums.get() + query * shape_.value_dim;
+        for (int64_t n = 0; n < shape_.value_dim; ++n) values[n] = sums[n] / total.states[query].sum;
+        kernels_.to_bf16(values, shape_.value_dim, out + row * out_stride + head * shape_.value_dim);
+      }
+    });
+  }
+
+ private:
+  int64_t wanted_tasks() const { return kTasksPerThread * pool_.active_threads(); }
+
+  // One task per unit, its splits one after the other.
+  void AttendAll(const AttentionUnit& unit, BlockSource source, int worker) {
+    Scratch& scratch = scratch_[worker];
+    AttendSplit(unit, 0, unit.splits(), source, worker, scratch.total);
+    for (int64_t split = 1; split < unit.splits(); ++split) {
+      AttendSplit(unit, split, unit.splits(), source, worker, scratch.part);
+      MergeQueries(scratch.part, 0, unit.queries(), scratch.total, 0);
+    }
+    Finish(unit, {0, unit.queries()}, scratch.total);
+  }
+
+  // Few units of many splits: waves of as many partial results as there is room for, then their merge, some queries a
+  // task. A task computes several splits that follow one another, since each task's first block comes from memory
+  // before any hint. shared_ holds a total for each unit, then the wave's partial results.
+  void RunInWaves(BlockSource source) {
+    const auto count = static_cast<int64_t>(units_.size());
+    int64_t queries = 0;
+    for (const AttentionUnit& unit : units_) queries = std::max(queries, unit.queries());
+    const auto shared = [&](int64_t i) -> SumsView {
+      return {shared_.sums.get() + i * queries * shape_.value_dim, &shared_.states[i * queries]};
+    };
+    const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
+    const int64_t splits = MaxSplits(units_);
+    const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // for partial results of each unit
+    const int64_t unit_tasks = CeilDiv(wanted_tasks(), count);
+    const int64_t tasks = std::min({splits, room, unit_tasks});
+    MOE_CHECK(tasks > 0);
+    const int64_t width = std::min(splits, room / tasks * tasks);  // of a wave
+    for (int64_t begin = 0; begin < splits; begin += width) {
+      const int64_t end = std::min(splits, begin + width);
+      pool_.Run(count * tasks, [&](int64_t i, int worker) {
+        const AttentionUnit& unit = units_[i / tasks];
+        const int64_t first = begin + (end - begin) * (i % tasks) / tasks;
+        const int64_t last = std::min(unit.splits(), begin + (end - begin) * (i % tasks + 1) / tasks);
+        for (int64_t split = first; split < last; ++split) {
+          AttendSplit(unit, split, last, source, worker,
+                      split == 0 ? shared(i / tasks) : partial(i / tasks, split - begin));
+        }
+      });
+      pool_.Run(count * unit_tasks, [&](int64_t i, int) {
+        const AttentionUnit& unit = units_[i / unit_tasks];
+        const SumsView total = shared(i / unit_tasks);
+        const int64_t last = unit.splits(), task = i % unit_tasks;
+        const IndexRange merged = {unit.queries() * task / unit_tasks, unit.queries() * (task + 1) / unit_tasks};
+        for (int64_t split = std::max<int64_t>(1, begin); split < std::min(end, last); ++split) {
+          MergeQueries(partial(i / unit_tasks, split - begin), merged.begin, merged.size(), total, merged.begin);
+        }
+        if (begin < last && last <= end) Finish(unit, merged, total);
+      });
+    }
+  }
+
+  // The worker goes on up to `end_split`.
+  void AttendSplit(const AttentionUnit& unit, int64_t split, int64_t end_split, BlockSource source, int worker,
+                   SumsView part) {
+    const int64_t begin = split * kAttentionSplitBlocks;
+    const int64_t end = std::min(unit.blocks(), end_split * kAttentionSplitBlocks);
+    AttendBlocks(unit, {begin, std::min(end, begin + kAttentionSplitBlocks)}, end, source, worker, part);
+  }
+
+  // The worker goes on up to block `last`.
+  void AttendBlocks(const AttentionUnit& unit, IndexRange blocks, int64_t last, BlockSource source, int worker,
+                    SumsView part) {
+    std::fill_n(part.values, unit.queries() * shape_.value_dim, 0.0f);
+    std::fill_n(part.states, unit.queries(), kEmpty);
+    for (int64_t block = blocks.begin; block < blocks.end; block += shape_.step_blocks) {
+      const IndexRange step = {block, std::min(block + shape_.step_blocks, blocks.end)};
+      for (int64_t k = 0; k < unit.kv_heads; k += shape_.kv_heads_together) {
+        const int64_t heads = std::min(shape_.kv_heads_together, unit.kv_heads - k);
+        AddStep(unit, step, {k, k + heads}, last, source, worker, part);
+      }
+    }
+  }
+
+  // What the unit's queries see of some blocks, into sums [kv_heads, rows_, group].
+  void AddUnit(const AttentionUnit& unit, std::span<const IndexRange> blocks, BlockSource source, int worker,
+               AttentionSums& total) {
+    AttentionSums& part = scratch_[worker].part;
+    for (const IndexRange& range : blocks) {
+      const int64_t end = std::min(range.end, unit.blocks());
+      for (int64_t begin = range.begin; begin < end; begin += kAttentionSplitBlocks) {
+        AttendBlocks(unit, {begin, std::min(begin + kAttentionSplitBlocks, end)}, end, source, worker, part);
+        for (int64_t k = 0; k < unit.kv_heads; ++k) {
+          const int64_t first = ((unit.kv_head + k) * rows_ + unit.row) * shape_.group() + unit.head;
+          MergeQueries(part, k * unit.queries_per_kv_head(), unit.queries_per_kv_head(), total, first);
+        }
+      }
+    }
+  }
+
+  // One step of some of the unit's kv_heads: at most step_blocks blocks.
+  void AddStep(const AttentionUnit& unit, IndexRange blocks, IndexRange kv_heads, int64_t last, BlockSource source,
+               int worker, SumsView part) {
+    const Step step = {
+        .begin = blocks.begin * kAttentionBlock,
+        .tokens = std::min(blocks.end * kAttentionBlock, unit.last_position() + 1) - blocks.begin * kAttentionBlock};
+    Scratch& scratch = scratch_[worker];
+    std::array<Hint, kAttentionSplitBlocks> next;
+    for (int64_t i = 0; i < blocks.size(); ++i) {
+      const int64_t block = blocks.begin + i, after = block + shape_.step_blocks;
+      const KvBlock kv = source({.run = unit.run,
+                                 .block = block,
+                                 .kv_heads = {unit.kv_head + kv_heads.begin, unit.kv_head + kv_heads.end},
+                                 .tokens = step.tokens_of(i),
+                                 .next_block = after < last ? after : block,
+                                 .worker = worker});
+      if (IsTokenOfKernel(unit)) {
+        AttendToken(unit, kv, step.tokens, kv_heads, part);
+        return;
+      }
+      kernels_.pack_keys(kv.keys, kv.key_stride, step.tokens_of(i), kv_heads.size() * shape_.key_dim,
+                         PackedKeys(scratch, i, 0));
+      kernels_.pack_values(kv.values, kv.value_stride, step.tokens_of(i), kv_heads.size() * shape_.value_dim,
+                           i * kAttentionBlock, step.columns(), scratch.values.get());
+      next[i] = Hint(kv);
+    }
+    // Rows that stand before the step see nothing of it.
+    const int64_t blind_rows = std::clamp<int64_t>(step.begin - unit.position, 0, unit.rows);
+    for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
+      std::array<PackedMatrix, kAttentionSplitBlocks> keys;  // of each block
+      for (int64_t i = 0; i < blocks.size(); ++i) {
+        keys[i] = {DType::kBF16, step.tokens_of(i), shape_.key_dim, PackedKeys(scratch, i, k - kv_heads.begin)};
+        keys[i].prefetch = next[i].Take(packed_key_bytes_);
+        keys[i].cached = true;
+      }
+      PackedMatrix values{DType::kBF16, shape_.value_dim, step.columns()};
+      values.data = scratch.values.get() + (k - kv_heads.begin) * PackedBytes(DType::kBF16, values.rows, values.cols);
+      values.prefetch = next[0].Take(packed_value_bytes_);
+      values.cached = true;
+      const int64_t end = (k + 1) * unit.queries_per_kv_head();
+      for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
+        AddTile(unit, step, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
+        for (PackedMatrix& matrix : keys) matrix.prefetch = nullptr;  // once is enough
+        values.prefetch = nullptr;
+      }
+    }
+  }
+
+  // Of the step's i-th block and the k-th of the kv_heads.
+  uint8_t* PackedKeys(Scratch& scratch, int64_t i, int64_t k) const {
+    return scratch.keys.get() + (i * shape_.kv_heads_together + k) * packed_key_bytes_;
+  }
+
+  // Whether the kernel that takes a token's queries at once, and blocks as they lie, takes these.
+  bool IsTokenOfKernel(const AttentionUnit& unit) const {
+    return kernels_.attend_token != nullptr && shape_.step_blocks == 1 && unit.rows == 1 &&
+           unit.heads <= kMaxTokenGroup && shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
+  }
+
+  void AttendToken(const AttentionUnit& unit, const KvBlock& kv, int64_t tokens, IndexRange kv_heads, SumsView part) {
+    const int64_t first = kv_heads.begin * unit.heads;
+    kernels_.attend_token(kv, tokens,
+                          {.kv_heads = kv_heads.size(),
+                           .group = unit.heads,
+                           .key_dim = shape_.key_dim,
+                           .value_dim = shape_.value_dim,
+                           .scale = shape_.scale,
+                           .queries = QueriesOf(unit, unit.kv_head + kv_heads.begin),
+                           .query_stride = rows_ * shape_.group() * shape_.key_dim,
+                           .states = part.states + first,
+                           .sums = part.values + first * shape_.value_dim});
+  }
+
+  // The unit's queries of a kv_head.
+  const uint16_t* QueriesOf(const AttentionUnit& unit, int64_t kv_head) const {
+    return queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head) * shape_.key_dim;
+  }
+
+  // Queries [begin, begin + count), of one kv_head.
+  void AddTile(const AttentionUnit& unit, const Step& step, int64_t begin, int64_t count,
+               std::span<const PackedMatrix> keys, const PackedMatrix& values, Scratch& scratch, SumsView part) {
+    const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
+    const int64_t in_head = begin % unit.queries_per_kv_head();
+    const uint16_t* queries = QueriesOf(unit, kv_head) + in_head * shape_.key_dim;
+    const auto visible = [&](int64_t query) {
+      return std::min(step.tokens, unit.position + unit.row_of(query) + 1 - step.begin);
+    };
+    const int64_t stride = step.columns();
+    const int64_t seen = visible(begin + count - 1);  // by any of them
+    for (int64_t i = 0; i * kAttentionBlock < seen; ++i) {
+      kernels_.linear(keys[i], queries, shape_.key_dim, count, scratch.scores.get() + i * kAttentionBlock, stride, 0,
+                      keys[i].rows);
+    }
+    float* sums = part.values + begin * shape_.value_dim;
+    for (int64_t i = 0; i < count; ++i) {
+      const float rescale =
+          kernels_.softmax_step(scratch.scores.get() + i * stride, visible(begin + i), stride, shape_.scale,
+                                &part.states[begin + i], scratch.weights.get() + i * stride);
+      if (rescale == 1) continue;  // no new maximum: so it is in most steps
+      for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
+    }
+    kernels_.linear_add(values, scratch.weights.get(), stride, count, sums, shape_.value_dim, 0, shape_.value_dim);
+  }
+
+  // total[to..] += part[from..], brought to the greater of both maxima. A query that stands before the part's tokens
+  // has an empty one.
+  void MergeQueries(SumsView part, int64_t from, int64_t count, SumsView total, int64_t to) {
+    for (int64_t i = 0; i < count; ++i) {
+      const SoftmaxState& source = part.states[from + i];
+      SoftmaxState& target = total.states[to + i];
+      if (source.sum == 0) continue;
+      const float max_score = std::max(source.max_score, target.max_score);
+      const float source_factor = std::exp(source.max_score - max_score);
+      const float target_factor = std::exp(target.max_score - max_score);
+      target = {max_score, std::fma(source.sum, source_factor, target.sum * target_factor)};
+      kernels_.axpby(source_factor, part.values + (from + i) * shape_.value_dim, target_factor, shape_.value_dim,
+                     total.values + (to + i) * shape_.value_dim);
+    }
+  }
+
+  void Finish(const AttentionUnit& unit, IndexRange queries, SumsView total) {
+    for (int64_t i = queries.begin; i < queries.end; ++i) {
+      float* sums = total.values + i * shape_.value_dim;
+      const float sum = total.states[i].sum;
+      for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;
+      const int64_t kv_head = unit.kv_head + i / unit.queries_per_kv_head();
+      const int64_t head = kv_head * shape_.group() + unit.head + i % unit.heads;
+      kernels_.to_bf16(sums, shape_.value_dim,
+                       out_ + (unit.row + unit.row_of(i)) * out_stride_ + head * shape_.value_dim);
+    }
+  }
+
+  const CpuKernels& kernels_;
+  WorkerPool& pool_;
+  AttentionShape shape_;
+  // Of one kv_head.
+  int64_t packed_key_bytes_ = PackedBytes(DType::kBF16, kAttentionBlock, shape_.key_dim);
+  int64_t packed_value_bytes_ = PackedBytes(DType::kBF16, shape_.value_dim, kAttentionBlock);
+  std::vector<Scratch> scratch_;
+  AttentionSums shared_{kWaveSums * pool_.threads() * UnitQueryLimit(shape_), shape_.value_dim};
+
+  // Of the current run.
+  const uint16_t* queries_ = nullptr;
+  uint16_t* out_ = nullptr;
+  int64_t out_stride_ = 0;
+  int64_t rows_ = 0;
+  std::vector<AttentionUnit> units_;
+};
+
+AttentionSums::AttentionSums(int64_t queries, int64_t value_dim)
+    : sums(queries * value_dim), states(static_cast<size_t>(queries)) {}
+
+void AttentionSums::Clear(int64_t queries, int64_t value_dim) {
+  std::fill_n(sums.get(), queries * value_dim, 0.0f);
+  std::fill_n(states.begin(), queries, kEmpty);
+}
+
+FlashAttention::FlashAttention(const CpuKernels& kernels, WorkerPool& pool, const AttentionShape& shape)
+    : impl_(std::make_unique<Impl>(kernels, pool, shape)) {}
+FlashAttention::~FlashAttention() = default;
+
+void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
+                         int64_t out_stride) {
+  impl_->Run(runs, queries, source, out, out_stride);
+}
+
+void FlashAttention::Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
+                         BlockSource source, AttentionSums& total) {
+  impl_->Add(runs, queries, blocks, source, total);
+}
+
+void FlashAttention::Finish(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
+  impl_->FinishAll(rows, total, out, out_stride);
+}
+
+}  // namespace moestro

@@ -1,0 +1,84 @@
+#include "common/model/attention/kinds.h"
+#include "common/model/attention/rope.h"
+#include "common/model/linear.h"
+
+namespace moestro {
+namespace {
+
+AttentionShape Shape(const ModelSpec& spec) {
+  return {.heads = spec.num_heads,
+          .kv_heads = spec.num_kv_heads,
+          .key_dim = spec.qk_head_dim(),
+          .value_dim = spec.v_head_dim,
+          .scale = static_cast<float>(SoftmaxScale(spec)),
+          .kv_heads_together = spec.num_kv_heads};
+}
+
+int64_t KeysWidth(const ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
+
+// x = rotated norm(x), of one head. REQUIRES: a head rotates as a whole.
+void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
+  const int64_t dim = context.spec.v_head_dim;
+  const int64_t pairs = dim / 2;
+  context.kernels.rms_norm(x, norm, dim, static_cast<float>(context.spec.rms_norm_eps), x, nullptr);
+  RotateHalves(rows.cosine + row * pairs, rows.sine + row * pairs, pairs, x);
+}
+
+void Project(const AttentionContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
+             const RowsView& rows, Projections wanted) {
+  const ModelSpec& spec = context.spec;
+  const int64_t width = KeysWidth(spec);
+  float* keys = context.buffers.kv.get();
+  float* values = keys + rows.count * width;
+  const LinearInput x{rows.x, spec.hidden_size, rows.count};
+  const LinearJob jobs[] = {{weights.q_b, x, context.buffers.q.get()}, {weights.k, x, keys}, {weights.v, x, values}};
+  RunLinears(context, std::span(jobs).subspan(wanted.queries ? 0 : 1, (wanted.queries ? 1 : 0) + (wanted.kv ? 2 : 0)));
+  if (!wanted.kv) return;
+  context.pool.Run(rows.count, [&](int64_t row, int) {
+    uint16_t* entry = batch.pages(row).Token(layer, batch.rows[row].position);
+    float* row_keys = keys + row * width;
+    for (int64_t head = 0; head < spec.num_kv_heads; ++head) {
+      NormAndRotate(context, weights.k_norm, rows, row, row_keys + head * spec.v_head_dim);
+    }
+    context.kernels.to_bf16(row_keys, width, entry);
+    context.kernels.to_bf16(values + row * width, width, entry + width);
+  });
+}
+
+// queries[kv head, row, head of the group]
+void PrepareQueries(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
+                    IndexRange part) {
+  const ModelSpec& spec = context.spec;
+  const int64_t dim = spec.v_head_dim;
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  context.pool.Run(part.size(), [&](int64_t i, int) {
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      const int64_t row = part.begin + i;
+      float* query = context.buffers.q.get() + (row * spec.num_heads + head) * dim;
+      NormAndRotate(context, weights.q_norm, rows, row, query);
+      const int64_t place = (head / group * part.size() + i) * group + head % group;
+      context.kernels.to_bf16(query, dim, context.buffers.queries.get() + place * dim);
+    }
+  });
+}
+
+// As the cache holds it.
+KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const KvPages& pages,
+                    const FlashAttention::BlockRequest& request) {
+  const ModelSpec& spec = context.spec;
+  const uint16_t* keys = pages.Block(layer, request.block) + request.kv_heads.begin * spec.v_head_dim;
+  KvBlock block{
+      .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
+  if (request.kv_heads.size() == spec.num_kv_heads) {  // so whole rows come next
+    block.next = reinterpret_cast<const uint8_t*>(pages.Block(layer, request.next_block));
+    block.next_bytes = kPageTokens * spec.kv_dim() * 2;
+  }
+  return block;
+}
+
+}  // namespace
+
+constinit const AttentionFunctions kGroupedAttention = {
+    .shape = Shape, .project = Project, .prepare_queries = PrepareQueries, .block = CachedBlock};
+
+}  // namespace moestro

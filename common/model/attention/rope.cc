@@ -1,0 +1,87 @@
+#include "common/model/attention/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace moestro {
+namespace {
+
+bool HasYarn(const ModelSpec& spec) { return spec.yarn.enabled != 0; }
+
+// How much attention is sharpened when the context is stretched by `factor`.
+double YarnGain(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+
+// The (fractional) pair that turns `rotations` times within the original context.
+double PairOfRotations(const ModelSpec& spec, double rotations) {
+  const auto context = static_cast<double>(spec.yarn.original_max_position_embeddings);
+  return static_cast<double>(spec.qk_rope_head_dim) * std::log(context / (2 * std::numbers::pi * rotations)) /
+         (2 * std::log(spec.rope_theta));
+}
+
+}  // namespace
+
+std::vector<double> RopeFrequencies(const ModelSpec& spec) {
+  const auto dims = static_cast<double>(spec.qk_rope_head_dim);
+  std::vector<double> frequencies(spec.qk_rope_head_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / dims);
+  }
+  if (!HasYarn(spec)) return frequencies;
+
+  // The upper bound is clamped against the number of dimensions, not of pairs: that is how the models were trained.
+  const double low = std::max(std::floor(PairOfRotations(spec, spec.yarn.beta_fast)), 0.0);
+  double high = std::min(std::ceil(PairOfRotations(spec, spec.yarn.beta_slow)), dims - 1);
+  if (low == high) high += 0.001;  // a ramp of one step instead of a division by zero
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double blend = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = frequencies[i] * (1 - blend) + frequencies[i] / spec.yarn.factor * blend;
+  }
+  return frequencies;
+}
+
+double RopeAmplitude(const ModelSpec& spec) {
+  const YarnSpec& yarn = spec.yarn;
+  if (!HasYarn(spec)) return 1;
+  if (yarn.attention_factor != 0) return yarn.attention_factor;
+  if (yarn.mscale != 0 && yarn.mscale_all_dim != 0) {
+    return YarnGain(yarn.factor, yarn.mscale) / YarnGain(yarn.factor, yarn.mscale_all_dim);
+  }
+  return YarnGain(yarn.factor, 1);
+}
+
+double SoftmaxScale(const ModelSpec& spec) {
+  const double scale = 1 / std::sqrt(static_cast<double>(spec.qk_head_dim()));
+  if (!HasYarn(spec) || spec.yarn.mscale_all_dim == 0) return scale;
+  const double gain = YarnGain(spec.yarn.factor, spec.yarn.mscale_all_dim);
+  return scale * gain * gain;
+}
+
+void Rope::Angles(int64_t position, float* cosine, float* sine) const {
+  for (size_t i = 0; i < frequencies_.size(); ++i) {
+    const double angle = static_cast<double>(position) * frequencies_[i];
+    cosine[i] = static_cast<float>(std::cos(angle) * amplitude_);
+    sine[i] = static_cast<float>(std::sin(angle) * amplitude_);
+  }
+}
+
+namespace {
+
+void Rotate(float cosine, float sine, float* x, float* y) {
+  const float a = *x;
+  const float b = *y;
+  *x = a * cosine - b * sine;
+  *y = a * sine + b * cosine;
+}
+
+}  // namespace
+
+void RotatePairs(const float* cosine, const float* sine, int64_t pairs, float* x) {
+  for (int64_t i = 0; i < pairs; ++i) Rotate(cosine[i], sine[i], x + 2 * i, x + 2 * i + 1);
+}
+
+void RotateHalves(const float* cosine, const float* sine, int64_t pairs, float* x) {
+  for (int64_t i = 0; i < pairs; ++i) Rotate(cosine[i], sine[i], x + i, x + pairs + i);
+}
+
+}  // namespace moestro

@@ -1,0 +1,33 @@
+// The rows of a batch sorted by the experts they were routed to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/model/moe/gating.h"
+
+namespace moestro {
+
+struct RoutedRow {
+  int64_t row = 0;
+  float weight = 0;
+};
+
+// Rows [begin, begin + count) of ExpertPlan::routed go through `expert`.
+struct ExpertRows {
+  int32_t expert = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+struct ExpertPlan {
+  std::vector<RoutedRow> routed;    // by expert, then by row
+  std::vector<ExpertRows> experts;  // only those with rows, in ascending id
+
+  // Of these choices now, in the memory that it has. choices: [rows, per_row]; a row's choices name different experts
+  // in [0, num_experts).
+  void Sort(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts);
+};
+
+}  // namespace moestro

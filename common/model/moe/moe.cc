@@ -1,0 +1,255 @@
+#include "common/model/moe/moe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/model/linear.h"
+#include "common/model/moe/moe_tasks.h"
+
+namespace moestro {
+namespace {
+
+// What one run of the pool computes. A whole layer: all experts of its rows and the one that all rows take, added up in
+// scratch, then added to the residual. Or a part of that, with the sums so far in memory.
+struct MoeWork {
+  std::span<const RoutedRow> routed = {};    // the rows of all `experts`, one expert's behind the other's
+  std::span<const ExpertRows> experts = {};  // in ascending id, at most num_experts; their ranges are of `routed`
+  ExpertSlice slice = {};                    // holds all `experts`
+  const MlpWeights* always = nullptr;        // null: none
+  int64_t rows = 0;                          // of `always`, or the most of one expert
+  const uint16_t* x = nullptr;               // BF16 [*, hidden]
+  float* sums = nullptr;                     // F32 [*, hidden]; null: start from zero, in scratch
+  float* residual = nullptr;                 // F32 [rows, hidden]; null: the sums are not complete yet
+
+  bool has_always() const { return always != nullptr && always->gate.rows > 0; }
+};
+
+// The tasks of moe_tasks.h. A down task walks the experts in ascending id, so that the order of the sum is fixed, and
+// waits before each until all domains have its gate and up. By the time a worker comes to the first down task, most
+// experts are done: only the last ones are waited for.
+class MoeLayer {
+ public:
+  MoeLayer(const MoeContext& context, const MoeWork& work)
+      : context_(context),
+        spec_(context.spec),
+        kernels_(context.kernels),
+        buffers_(context.buffers),
+        work_(work),
+        tasks_(context.spec, work.routed, work.experts, work.has_always() ? work.always->gate.rows : 0,
+               context.pool.domains(), context.pool.active_threads()) {}
+
+  void Run(MoeSync sync) {
+    Reset();
+    const auto before_down = [this](int domain) { return tasks_.Gather(domain).size() + tasks_.GateTasks(domain); };
+    const auto down = [this](int domain) { return tasks_.DownTasks(domain); };
+    const auto do_before_down = [this](int domain, int64_t task, int worker) { GatherOrGate(domain, task, worker); };
+    const auto do_down = [this](int domain, int64_t task, int worker) {
+      Down(tasks_.DownRows(domain, task), buffers_.workers[worker]);
+    };
+    if (sync == MoeSync::kGlobal) {
+      context_.pool.RunPerDomain(before_down, do_before_down);
+      context_.pool.RunPerDomain(down, do_down);
+      return;
+    }
+    context_.pool.RunPerDomain([&](int domain) { return before_down(domain) + down(domain); },
+                               [&](int domain, int64_t task, int worker) {
+                                 const int64_t first_down = before_down(domain);
+                                 if (task < first_down) {
+                                   do_before_down(domain, task, worker);
+                                 } else {
+                                   do_down(domain, task - first_down, worker);
+                                 }
+                               });
+  }
+
+ private:
+  void Reset() {
+    for (size_t i = 0; i < work_.experts.size(); ++i) {
+      const ExpertRows& expert = work_.experts[i];
+      buffers_.progress[i].gathered.Reset(LiesTogether(work_.routed, expert) ? 0 : expert.count);
+      buffers_.progress[i].gated.Reset(tasks_.AllExpertTasks());
+    }
+    buffers_.always_progress.Reset(tasks_.AllAlwaysTasks());
+  }
+
+  void GatherOrGate(int domain, int64_t task, int worker) {
+    const IndexRange gather = tasks_.Gather(domain);
+    if (task < gather.size()) {
+      Gather(gather.begin + task);
+    } else {
+      Gate(tasks_.Gate(domain, task - gather.size()), buffers_.workers[worker]);
+    }
+  }
+
+  void Gather(int64_t routed) {
+    const auto after = std::ranges::upper_bound(work_.experts, routed, {}, &ExpertRows::begin);
+    const auto expert = after - work_.experts.begin() - 1;
+    if (LiesTogether(work_.routed, work_.experts[expert])) return;
+    std::memcpy(buffers_.gathered.get() + routed * spec_.hidden_size,
+                work_.x + work_.routed[routed].row * spec_.hidden_size, spec_.hidden_size * sizeof(uint16_t));
+    buffers_.progress[expert].gathered.Arrive();
+  }
+
+  LinearInput InputOf(const ExpertRows& expert) const {
+    const uint16_t* x = LiesTogether(work_.routed, expert)
+                            ? work_.x + work_.routed[expert.begin].row * spec_.hidden_size
+                            : buffers_.gathered.get() + expert.begin * spec_.hidden_size;
+    return {x, spec_.hidden_size, expert.count};
+  }
+  int64_t GatedStride() const { return RowStride(spec_.moe_intermediate_size); }
+  uint16_t* GatedOf(const ExpertRows& expert) const {
+    return buffers_.routed_gated.get() + expert.begin * GatedStride();
+  }
+  int64_t AlwaysStride() const { return RowStride(work_.always->gate.rows); }
+  const MlpWeights& WeightsOf(const ExpertRows& expert) const {
+    return work_.slice.weights[expert.expert - work_.slice.first];
+  }
+
+  void Gate(const GateTask& task, const ExpertBuffers::Scratch& scratch) {
+    if (task.expert == std::ssize(work_.experts)) {
+      const LinearInput input{work_.x, spec_.hidden_size, work_.rows};
+      GateRows(*work_.always, input, task.rows, scratch, buffers_.always_gated.get(), AlwaysStride());
+      buffers_.always_progress.Arrive();
+      return;
+    }
+    const ExpertRows& expert = work_.experts[task.expert];
+    buffers_.progress[task.expert].gathered.Wait();
+    GateRows(WeightsOf(expert), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride());
+    buffers_.progress[task.expert].gated.Arrive();
+  }
+
+  void GateRows(const MlpWeights& mlp, const LinearInput& input, IndexRange rows, const ExpertBuffers::Scratch& scratch,
+                uint16_t* gated, int64_t gated_stride) {
+    LinearRows(kernels_, mlp.gate, input, rows, scratch.group_a.get());
+    LinearRows(kernels_, mlp.up, input, rows, scratch.group_b.get());
+    for (int64_t i = 0; i < input.rows; ++i) {
+      kernels_.silu_mul(scratch.group_a.get() + i * rows.size(), scratch.group_b.get() + i * rows.size(), rows.size(),
+                        gated + i * gated_stride + rows.begin);
+    }
+  }
+
+  void Down(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
+    float* output = scratch.group_a.get();
+    const bool in_scratch = work_.sums == nullptr;
+    float* sums = in_scratch ? scratch.group_b.get() : work_.sums + rows.begin;
+    const int64_t stride = in_scratch ? rows.size() : spec_.hidden_size;
+    if (in_scratch) std::fill_n(sums, work_.rows * stride, 0.0f);
+    for (size_t i = 0; i < work_.experts.size(); ++i) {
+      const ExpertRows& expert = work_.experts[i];
+      buffers_.progress[i].gated.Wait();
+      LinearRows(kernels_, WeightsOf(expert).down, {GatedOf(expert), GatedStride(), expert.count}, rows, output);
+      for (int64_t row = 0; row < expert.count; ++row) {
+        const RoutedRow& routed = work_.routed[expert.begin + row];
+        kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sums + routed.row * stride);
+      }
+    }
+    if (work_.has_always()) {
+      buffers_.always_progress.Wait();
+      LinearRows(kernels_, work_.always->down, {buffers_.always_gated.get(), AlwaysStride(), work_.rows}, rows, output);
+      for (int64_t row = 0; row < work_.rows; ++row) {
+        kernels_.axpy(1.0f, output + row * rows.size(), rows.size(), sums + row * stride);
+      }
+    }
+    if (work_.residual == nullptr) return;
+    for (int64_t row = 0; row < work_.rows; ++row) {
+      kernels_.axpy(1.0f, sums + row * stride, rows.size(), work_.residual + row * spec_.hidden_size + rows.begin);
+    }
+  }
+
+  const MoeContext& context_;
+  const ModelSpec& spec_;
+  const CpuKernels& kernels_;
+  ExpertBuffers& buffers_;
+  const MoeWork& work_;
+  const MoeTasks tasks_;
+};
+
+// Cuts the plan's rows of the slice's experts into runs that the buffers hold. In the order of the plan: so a row's
+// experts stay in ascending id, and the rows of one run lie together.
+class PieceWalk {
+ public:
+  // Puts the pieces of each run into `buffers`.
+  PieceWalk(const ModelSpec& spec, ExpertBuffers& buffers, const ExpertSlice& slice, const ExpertPlan& plan)
+      : max_rows_(buffers.max_rows),
+        max_routed_(buffers.max_rows * spec.experts_per_token),
+        max_pieces_(spec.num_experts),
+        plan_(plan),
+        pieces_(buffers.pieces) {
+    const auto place = [&](int64_t id) {
+      return std::ranges::lower_bound(plan.experts, id, {}, &ExpertRows::expert) - plan.experts.begin();
+    };
+    next_ = place(slice.first);
+    end_ = place(slice.first + static_cast<int64_t>(slice.weights.size()));
+    if (next_ < end_) begin_ = plan.experts[next_].begin;
+  }
+
+  // The next run's experts, with ranges of routed(); none when all have been walked.
+  std::span<const ExpertRows> Next() {
+    pieces_.clear();
+    begin_ += routed_;
+    routed_ = 0;
+    while (next_ < end_ && routed_ < max_routed_ && static_cast<int64_t>(pieces_.size()) < max_pieces_) {
+      const ExpertRows& expert = plan_.experts[next_];
+      const int64_t count = std::min({expert.count - done_, max_rows_, max_routed_ - routed_});
+      pieces_.push_back({expert.expert, routed_, count});
+      routed_ += count;
+      done_ += count;
+      if (done_ < expert.count) continue;
+      done_ = 0;
+      ++next_;
+    }
+    return pieces_;
+  }
+  std::span<const RoutedRow> routed() const { return std::span(plan_.routed).subspan(begin_, routed_); }
+
+ private:
+  const int64_t max_rows_;
+  const int64_t max_routed_;
+  const int64_t max_pieces_;  // for which there are countdowns
+  const ExpertPlan& plan_;
+  int64_t next_ = 0;  // place of the next expert in the plan
+  int64_t end_ = 0;
+  int64_t done_ = 0;    // rows of it that have been walked
+  int64_t begin_ = 0;   // of the run, in plan_.routed
+  int64_t routed_ = 0;  // rows of the run
+  std::vector<ExpertRows>& pieces_;
+};
+
+}  // namespace
+
+void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const RowsView& rows,
+            std::span<const ExpertChoice> choices, MoeSync sync) {
+  ExpertPlan& plan = context.buffers.plan;
+  plan.Sort(choices, context.spec.experts_per_token, choices.empty() ? 0 : context.spec.num_experts);
+  const MoeWork work{.routed = plan.routed,
+                     .experts = plan.experts,
+                     .slice = {weights.experts, 0},
+                     .always = &weights.always,
+                     .rows = rows.count,
+                     .x = rows.x,
+                     .residual = rows.residual};
+  MoeLayer(context, work).Run(sync);
+}
+
+void RunExperts(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
+                float* sums) {
+  PieceWalk walk(context.spec, context.buffers, slice, plan);
+  for (auto pieces = walk.Next(); !pieces.empty(); pieces = walk.Next()) {
+    const MoeWork work{.routed = walk.routed(),
+                       .experts = pieces,
+                       .slice = slice,
+                       .rows = std::ranges::max(pieces, {}, &ExpertRows::count).count,
+                       .x = x,
+                       .sums = sums};
+    MoeLayer(context, work).Run(MoeSync::kPerExpert);
+  }
+}
+
+void AddSharedExpert(const MoeContext& context, const MlpWeights& always, const RowsView& rows, float* sums) {
+  const MoeWork work{.always = &always, .rows = rows.count, .x = rows.x, .sums = sums, .residual = rows.residual};
+  MoeLayer(context, work).Run(MoeSync::kPerExpert);
+}
+
+}  // namespace moestro

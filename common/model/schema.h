@@ -1,0 +1,242 @@
+// The tensors of a model, said once: the weights as the engine holds them, and name, role and shape of each. Whoever
+// lists tensors (binding, a checkpoint's inventory, the segment's plan, simulated weights, make-model) loops over
+// ForEachTensor or the lists.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/tensor/packed_matrix.h"
+#include "common/weights/model_spec.h"
+#include "common/weights/tensor_size.h"
+
+namespace moestro {
+
+// down(silu(gate(x)) * up(x)); gate and up [width, hidden], down [hidden, width].
+struct MlpWeights {
+  PackedMatrix gate;
+  PackedMatrix up;
+  PackedMatrix down;
+};
+
+// MLA has the ranks and the latents, grouped queries (GQA) k, v and the norms of heads; what the other kind has is
+// null.
+struct AttentionWeights {
+  const float* input_norm = nullptr;  // [hidden]
+  PackedMatrix q_a;                   // [q_lora_rank, hidden]; null when q_lora_rank is 0
+  const float* q_a_norm = nullptr;    // [q_lora_rank]; null when q_lora_rank is 0
+  PackedMatrix q_b;                   // [heads * qk_head_dim, q_lora_rank, or hidden when q_lora_rank is 0]
+  PackedMatrix kv_a;                  // [kv_lora_rank + qk_rope_head_dim, hidden]
+  const float* kv_a_norm = nullptr;   // [kv_lora_rank]
+  PackedMatrix kv_b;                  // [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+  PackedMatrix key_transposed;        // [heads * kv_lora_rank, qk_nope_head_dim]
+  PackedMatrix k;                     // [kv_heads * head_dim, hidden]
+  PackedMatrix v;                     // [kv_heads * head_dim, hidden]
+  const float* q_norm = nullptr;      // [head_dim], of every head
+  const float* k_norm = nullptr;      // [head_dim]
+  PackedMatrix o;                     // [hidden, heads * v_head_dim]
+};
+
+// A dense layer is a MoE layer without routed experts: its MLP takes the place of the shared expert.
+struct FeedForwardWeights {
+  const float* norm = nullptr;      // [hidden]
+  const float* router = nullptr;    // [num_experts, hidden]; null in a dense layer
+  const float* bias = nullptr;      // [num_experts]; null when the router has none
+  std::vector<MlpWeights> experts;  // by id; empty in a dense layer
+  MlpWeights always;                // dense MLP or shared expert; always.gate.rows is 0 if there is neither
+};
+
+struct LayerWeights {
+  AttentionWeights attention;
+  FeedForwardWeights feed_forward;
+};
+
+struct ModelWeights {
+  const uint16_t* embedding = nullptr;  // BF16 [vocab_size, hidden]
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;  // [hidden]
+  PackedMatrix head;                  // [vocab_size, hidden]
+};
+
+// Decides a tensor's types: in a checkpoint (inventory.h), and in the segment, where a field of ModelWeights is BF16
+// row-major (uint16_t), F32 row-major (float) or packed (PackedMatrix).
+enum class TensorRole {
+  kEmbedding,
+  kHead,
+  kNorm,
+  kRouter,
+  kRouterBias,
+  // Linear layers:
+  kLinear,           // of none of the following roles
+  kQueries,          // its outputs are the heads' queries
+  kOutput,           // its outputs are added to the residual
+  kLatentUp,         // MLA: from a latent to keys and values of all heads
+  kKeyUpTransposed,  // kLatentUp's key half, transposed per head, for the absorbed form: the only tensor of the segment
+                     // that checkpoints lack. It follows kLatentUp in every loop
+};
+constexpr bool IsLinear(TensorRole role) { return role >= TensorRole::kLinear; }
+
+enum class TensorPart { kModel, kAttention, kRouting, kDenseMlp, kExpert, kSharedExpert };
+
+// A row of the tables below.
+struct TensorRow {
+  const char* suffix;  // of the name; an MLP's prefix is the caller's
+  TensorRole role;
+  int64_t rows;  // 1: a vector
+  int64_t cols;
+};
+
+struct ModelTensor {
+  std::string name;  // as the first family published it, and as the segment keeps it
+  TensorPart part;
+  TensorRole role;
+  int64_t rows;
+  int64_t cols;
+
+  bool is_vector() const { return role == TensorRole::kNorm || role == TensorRole::kRouterBias; }
+  int64_t elements() const { return rows * cols; }
+  std::vector<int64_t> shape() const { return is_vector() ? std::vector{cols} : std::vector{rows, cols}; }
+};
+
+inline constexpr const char kEmbeddingName[] = "model.embed_tokens.weight";
+inline constexpr const char kHeadName[] = "lm_head.weight";
+
+// Each calls visit(tensor, field) in order of use, where field is the tensor's PackedMatrix&, const float*& or
+// const uint16_t*& of the weights. What the model lacks is left out.
+
+template <typename Visit>
+void ForEachTensor(const ModelSpec& spec, AttentionWeights& w, const Visit& visit) {
+  using enum TensorRole;
+  const int64_t hidden = spec.hidden_size, heads = spec.num_heads, rank = spec.q_lora_rank;
+  visit(TensorRow{"input_layernorm.weight", kNorm, 1, hidden}, w.input_norm);
+  if (spec.attention_kind() == AttentionKind::kGroupedQueries) {
+    const int64_t dim = spec.head_dim(), keys = spec.num_kv_heads * dim;
+    visit(TensorRow{"self_attn.q_proj.weight", kQueries, heads * dim, hidden}, w.q_b);
+    visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, dim}, w.q_norm);
+    visit(TensorRow{"self_attn.k_proj.weight", kLinear, keys, hidden}, w.k);
+    visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, dim}, w.k_norm);
+    visit(TensorRow{"self_attn.v_proj.weight", kLinear, keys, hidden}, w.v);
+  } else {
+    const int64_t queries = heads * spec.qk_head_dim(), latent = spec.kv_lora_rank, nope = spec.qk_nope_head_dim;
+    if (rank == 0) {
+      visit(TensorRow{"self_attn.q_proj.weight", kQueries, queries, hidden}, w.q_b);
+    } else {
+      visit(TensorRow{"self_attn.q_a_proj.weight", kLinear, rank, hidden}, w.q_a);
+      visit(TensorRow{"self_attn.q_a_layernorm.weight", kNorm, 1, rank}, w.q_a_norm);
+      visit(TensorRow{"self_attn.q_b_proj.weight", kQueries, queries, rank}, w.q_b);
+    }
+    visit(TensorRow{"self_attn.kv_a_proj_with_mqa.weight", kLinear, spec.kv_dim(), hidden}, w.kv_a);
+    visit(TensorRow{"self_attn.kv_a_layernorm.weight", kNorm, 1, latent}, w.kv_a_norm);
+    visit(TensorRow{"self_attn.kv_b_proj.weight", kLatentUp, heads * (nope + spec.v_head_dim), latent}, w.kv_b);
+    visit(TensorRow{"self_attn.kv_b_proj.key_transposed", kKeyUpTransposed, heads * latent, nope}, w.key_transposed);
+  }
+  visit(TensorRow{"self_attn.o_proj.weight", kOutput, hidden, heads * spec.v_head_dim}, w.o);
+}
+
+// Norm and router, without MLPs.
+template <typename Visit>
+void ForEachTensor(const ModelSpec& spec, bool is_moe, FeedForwardWeights& w, const Visit& visit) {
+  using enum TensorRole;
+  visit(TensorRow{"post_attention_layernorm.weight", kNorm, 1, spec.hidden_size}, w.norm);
+  if (!is_moe) return;
+  visit(TensorRow{"mlp.gate.weight", kRouter, spec.num_experts, spec.hidden_size}, w.router);
+  if (spec.softmax_router != 0) return;
+  visit(TensorRow{"mlp.gate.e_score_correction_bias", kRouterBias, 1, spec.num_experts}, w.bias);
+}
+
+template <typename Visit>
+void ForEachTensor(int64_t hidden, int64_t width, MlpWeights& w, const Visit& visit) {
+  visit(TensorRow{"gate_proj.weight", TensorRole::kLinear, width, hidden}, w.gate);
+  visit(TensorRow{"up_proj.weight", TensorRole::kLinear, width, hidden}, w.up);
+  visit(TensorRow{"down_proj.weight", TensorRole::kOutput, hidden, width}, w.down);
+}
+
+// From here on tensor is a ModelTensor. Makes room for the experts.
+template <typename Visit>
+void ForEachTensor(const ModelSpec& spec, int64_t layer, LayerWeights& w, const Visit& visit) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const auto named = [&visit](TensorPart part, std::string before) {
+    return [&visit, part, before = std::move(before)](const TensorRow& row, auto& field) {
+      visit(ModelTensor{before + row.suffix, part, row.role, row.rows, row.cols}, field);
+    };
+  };
+  const auto mlp = [&](TensorPart part, absl::string_view before, int64_t width, MlpWeights& weights) {
+    ForEachTensor(spec.hidden_size, width, weights, named(part, absl::StrCat(prefix, before)));
+  };
+  FeedForwardWeights& f = w.feed_forward;
+  const bool is_moe = spec.IsMoeLayer(layer);
+  ForEachTensor(spec, w.attention, named(TensorPart::kAttention, prefix));
+  ForEachTensor(spec, is_moe, f, named(TensorPart::kRouting, prefix));
+  if (!is_moe) return mlp(TensorPart::kDenseMlp, "mlp.", spec.intermediate_size, f.always);
+  f.experts.resize(static_cast<size_t>(spec.num_experts));
+  for (size_t e = 0; e < f.experts.size(); ++e) {
+    mlp(TensorPart::kExpert, absl::StrCat("mlp.experts.", e, "."), spec.moe_intermediate_size, f.experts[e]);
+  }
+  if (spec.num_shared_experts == 0) return;
+  mlp(TensorPart::kSharedExpert, "mlp.shared_experts.", spec.shared_intermediate_size(), f.always);
+}
+
+// Makes room for layers and experts.
+template <typename Visit>
+void ForEachTensor(const ModelSpec& spec, ModelWeights& w, const Visit& visit) {
+  using enum TensorRole;
+  const auto model = [&](const char* name, TensorRole role, int64_t rows, auto& field) {
+    visit(ModelTensor{name, TensorPart::kModel, role, rows, spec.hidden_size}, field);
+  };
+  model(kEmbeddingName, kEmbedding, spec.vocab_size, w.embedding);
+  w.layers.resize(static_cast<size_t>(spec.num_layers));
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) ForEachTensor(spec, layer, w.layers[layer], visit);
+  model("model.norm.weight", kNorm, 1, w.final_norm);
+  model(kHeadName, kHead, spec.vocab_size, w.head);
+}
+
+// In order of use: what the segment has; without kKeyUpTransposed, which is what a checkpoint has; of that, one layer,
+// which may lie past the last.
+std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec);
+std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec);
+std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec, int64_t layer);
+
+// Elements of CheckpointTensors; scales and multi-token-prediction layers are not counted.
+int64_t ParameterCount(const ModelSpec& spec);
+
+// The arrays behind weights, one by one, for code that moves them: visit(pointer&, bytes), where pointer is a
+// const uint8_t* or const float* of the weights, which the visitor may change. Absent arrays (null) are left out, and
+// so are exceptions, which only CPUs use.
+template <typename Visit>
+void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
+  if (matrix.data == nullptr) return;
+  visit(matrix.data, PackedBytes(matrix.dtype, matrix.rows, matrix.cols));
+  if (matrix.scales != nullptr) visit(matrix.scales, TensorScaleBytes(matrix.rows, matrix.cols));
+}
+
+template <typename Visit>
+void VisitArrays(MlpWeights& mlp, Visit&& visit) {
+  ForEachTensor(0, 0, mlp, [&](const TensorRow&, PackedMatrix& matrix) { VisitArrays(matrix, visit); });
+}
+
+template <typename Visit>
+void VisitArrays(const TensorRow&, PackedMatrix& matrix, Visit&& visit) {
+  VisitArrays(matrix, visit);
+}
+template <typename Visit>
+void VisitArrays(const TensorRow& row, const float*& values, Visit&& visit) {
+  if (values != nullptr) visit(values, row.rows * row.cols * int64_t{sizeof(float)});
+}
+
+template <typename Visit>
+void VisitArrays(const ModelSpec& spec, AttentionWeights& weights, Visit&& visit) {
+  ForEachTensor(spec, weights, [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
+}
+
+// All but the routed experts.
+template <typename Visit>
+void VisitArrays(const ModelSpec& spec, FeedForwardWeights& weights, Visit&& visit) {
+  const bool is_moe = weights.router != nullptr;
+  ForEachTensor(spec, is_moe, weights, [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
+  VisitArrays(weights.always, visit);
+}
+
+}  // namespace moestro

@@ -1,0 +1,165 @@
+#include "common/process/node_options.h"
+
+#include <sys/stat.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <istream>
+#include <memory>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/exceptions.h"
+#include "common/base/status.h"
+#include "common/platform/instance.h"
+#include "common/process/process.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", "prefill", "decode"};
+
+// A value as the command line would have it.
+std::string FlagText(const toml::node& value) {
+  if (const auto* text = value.as_string()) return text->get();
+  std::ostringstream out;
+  value.visit([&](const auto& typed) { out << typed; });
+  return out.str();
+}
+
+// TOML of which only one section counts, as if its keys stood alone.
+class SectionConfig : public CLI::ConfigTOML {
+ public:
+  explicit SectionConfig(std::string section) : section_(std::move(section)) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const toml::table file = Parse(input);
+    std::vector<CLI::ConfigItem> found;
+    const toml::table* section = file[section_].as_table();
+    if (section == nullptr) return found;
+    for (const auto& [key, value] : *section) {
+      if (value.is_table()) {
+        throw CLI::ConfigError(absl::StrCat("--config: [", section_, "] has a section '", std::string(key.str()),
+                                            "': a role's section holds options only"));
+      }
+      CLI::ConfigItem& item = found.emplace_back();
+      item.name = key.str();
+      if (const toml::array* list = value.as_array()) {
+        for (const toml::node& element : *list) item.inputs.push_back(FlagText(element));
+      } else {
+        item.inputs.push_back(FlagText(value));
+      }
+    }
+    return found;
+  }
+
+ private:
+  // Refuses what no role would read.
+  toml::table Parse(std::istream& input) const {
+    toml::table file;
+    try {
+      file = toml::parse(input);
+    } catch (const toml::parse_error& error) {
+      throw CLI::ConfigError(
+          absl::StrCat("--config: line ", error.source().begin.line, ": ", std::string(error.description())));
+    }
+    for (const auto& [key, value] : file) {
+      const std::string name(key.str());
+      if (!value.is_table()) {
+        throw CLI::ConfigError(absl::StrCat("--config: '", name, "' stands in no section: move it below the line [",
+                                            section_, "], or that of another role"));
+      }
+      if (std::ranges::find(kRoles, name) == kRoles.end()) {
+        throw CLI::ConfigError(absl::StrCat("--config: unknown section [", name, "]: name it [",
+                                            absl::StrJoin(kRoles, "], ["), "], or remove it"));
+      }
+    }
+    return file;
+  }
+
+  const std::string section_;
+};
+
+}  // namespace
+
+void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--run-dir", options.run_dir,
+                 "Directory of the node's unix sockets; the same for all roles, and no other node's");
+  app.add_option("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
+  app.add_option("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
+  app.add_option("--log-level", options.log.level, "trace, debug, info, warn, error or off");
+  app.add_option("--log-format", options.log.format, "text, or json: one object a line");
+  app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may go on after SIGTERM")
+      ->check(CLI::Range(0, 86400));
+  app.add_option("--stall-seconds", options.stall_seconds,
+                 "A thread that has work and does not go on for so long hangs: the role serves no more, and is killed "
+                 "by whoever supervises it")
+      ->check(CLI::Range(1, 86400));
+  app.set_config("--config", "",
+                 "TOML file; its section [" + role + "] holds any of these options, without the dashes");
+  app.config_formatter(std::make_shared<SectionConfig>(role));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
+}
+
+int RunRole(CLI::App& app, int argc, char** argv, const std::string& role, const NodeOptions& options,
+            absl::FunctionRef<absl::Status()> run) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (const absl::Status status = InitLogging(role, options.log); !status.ok()) return ReportFatal(status);
+  const absl::Status status = CatchExceptions(run);
+  return status.ok() || absl::IsCancelled(status) ? kExitOk : ReportFatal(status);
+}
+
+absl::Status ValidateNodeOptions(const NodeOptions& options) {
+  MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(options.instance), "--instance"));
+  constexpr size_t kMaxSocketPath = 107;  // sun_path holds 108 bytes, one of them the terminating zero
+  const size_t longest = options.run_dir.size() + std::string("/weight_store.sock").size();
+  if (options.run_dir.empty() || longest > kMaxSocketPath) {
+    return absl::InvalidArgumentError("--run-dir " + options.run_dir + ": socket paths may have at most " +
+                                      std::to_string(kMaxSocketPath) + " bytes; choose a shorter directory");
+  }
+  std::error_code error;
+  const bool created = std::filesystem::create_directories(options.run_dir, error);
+  if (created && !error) {
+    std::filesystem::permissions(options.run_dir, std::filesystem::perms::owner_all, error);
+  }
+  if (error) return absl::InvalidArgumentError("--run-dir " + options.run_dir + ": " + error.message());
+  struct stat info;
+  if (::stat(options.run_dir.c_str(), &info) != 0) return absl::ErrnoToStatus(errno, "--run-dir " + options.run_dir);
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return absl::InvalidArgumentError("--run-dir " + options.run_dir +
+                                      ": belongs to another user, who could stand in for any role; choose another");
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::InvalidArgumentError("--run-dir " + options.run_dir +
+                                      ": may be written by other users, who could stand in for any role; chmod go-w "
+                                      "it, or choose another");
+  }
+  return absl::OkStatus();
+}
+
+std::string DecodeDevicePath(const NodeOptions& options) { return options.run_dir + "/decode-device.lock"; }
+
+std::string HeartbeatPath(const NodeOptions& options, const std::string& role) {
+  return options.run_dir + "/" + role + ".heartbeat";
+}
+
+std::string RoleAddress(const NodeOptions& options, const std::string& role) {
+  return "unix:" + options.run_dir + "/" + role + ".sock";
+}
+
+}  // namespace moestro

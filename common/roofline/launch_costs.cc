@@ -1,0 +1,85 @@
+#include "common/roofline/launch_costs.h"
+
+#include "common/roofline/work_count.h"
+
+namespace moestro {
+namespace {
+
+using device::KernelCost;
+
+constexpr int64_t kBf16 = 2;  // bytes
+
+// A launch that multiplies `rows` rows with each of `count` such matrices. Outputs are BF16.
+void AddLinear(const PackedMatrix& matrix, double rows, DType activations, KernelCost& cost, double count = 1) {
+  if (matrix.rows == 0) return;
+  const WeightCount weights = CountWeights(matrix);
+  const bool fp8 = matrix.dtype == DType::kF8E4M3 && activations == DType::kF8E4M3;
+  const int64_t input_bytes = DTypeBytes(fp8 ? DType::kF8E4M3 : DType::kBF16);
+  (fp8 ? cost.fp8_flops : cost.bf16_flops) += count * 2 * rows * weights.elements;
+  (fp8 ? cost.fp8_depth : cost.bf16_depth) += static_cast<double>(matrix.cols);
+  const double row_bytes = static_cast<double>(input_bytes * matrix.cols + kBf16 * matrix.rows);
+  cost.memory_bytes += count * (weights.bytes + rows * row_bytes);
+  ++cost.kernels;
+}
+
+void AddElementwise(double rows, int64_t numbers, KernelCost& cost) {
+  cost.elementwise_bytes += rows * static_cast<double>(numbers * kBf16);
+  ++cost.kernels;
+}
+
+void AddMlp(const MlpWeights& mlp, double rows, DType activations, KernelCost& cost, double count = 1) {
+  AddLinear(mlp.gate, rows, activations, cost, count);
+  AddLinear(mlp.up, rows, activations, cost, count);
+  AddLinear(mlp.down, rows, activations, cost, count);
+  AddElementwise(count * rows, 3 * mlp.gate.rows, cost);  // silu(gate) * up
+}
+
+}  // namespace
+
+KernelCost ElementwiseCost(double rows, int64_t numbers) {
+  KernelCost cost{.kernels = 0};
+  AddElementwise(rows, numbers, cost);
+  return cost;
+}
+
+KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& w, MlaForm form, const StepLoad& load) {
+  KernelCost cost{.kernels = 1};  // attention itself
+  const double rows = load.rows;
+  for (const PackedMatrix* matrix : {&w.q_a, &w.q_b, &w.kv_a, &w.k, &w.v, &w.o}) {
+    AddLinear(*matrix, rows, load.activations, cost);
+  }
+  // Absorbed: its key half transposed, on queries; its value half on what was attended.
+  AddLinear(w.kv_b, form == MlaForm::kAbsorbed ? rows : load.context, load.activations, cost);
+  cost.attention_flops = AttentionFlops(spec, form, load.visible_pairs);
+  AddElementwise(rows, 2 * spec.hidden_size, cost);                     // norm
+  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of the ranks or heads
+  AddElementwise(rows, 2 * spec.num_heads * spec.qk_head_dim(), cost);  // rotation
+  AddElementwise(rows, 2 * spec.kv_dim(), cost);                        // writing the cache
+  AddElementwise(rows, 3 * spec.hidden_size, cost);                     // adding to the residual
+  return cost;
+}
+
+KernelCost MlpCost(const ModelSpec& spec, const MlpWeights& mlp, const StepLoad& load) {
+  KernelCost cost{.kernels = 0};
+  AddMlp(mlp, load.rows, load.activations, cost);
+  AddElementwise(load.rows, 3 * spec.hidden_size, cost);  // adding to the residual
+  return cost;
+}
+
+KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load) {
+  KernelCost cost = ElementwiseCost(load.rows, 2 * spec.hidden_size);  // norm
+  AddLinear({.dtype = DType::kBF16, .rows = spec.num_experts, .cols = spec.hidden_size}, load.rows, load.activations,
+            cost);
+  AddElementwise(load.rows, spec.num_experts, cost);  // choosing
+  return cost;
+}
+
+KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double count, double routed,
+                       DType activations) {
+  KernelCost cost = ElementwiseCost(count * routed, 2 * spec.hidden_size);  // bringing an expert's rows together
+  AddMlp(expert, routed, activations, cost, count);
+  AddElementwise(count * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
+  return cost;
+}
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+#include "common/roofline/shapes.h"
+
+#include "common/base/math.h"
+#include "common/model/schema.h"
+#include "common/weights/format.h"
+#include "common/weights/tensor_size.h"
+
+namespace moestro {
+namespace {
+
+// Hands out addresses as the segment's writer lays tensors out.
+class Layout {
+ public:
+  Layout(DType linear, int64_t first_address) : linear_(linear), next_(first_address) {}
+
+  void Place(const ModelTensor& tensor, PackedMatrix& matrix) {
+    const DType dtype = IsLinear(tensor.role) ? linear_ : DType::kBF16;
+    matrix = {.dtype = dtype, .rows = tensor.rows, .cols = tensor.cols};
+    matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), kTensorAlignment);
+    if (dtype == DType::kF8E4M3) {
+      matrix.scales = Take<float>(TensorScaleBytes(tensor.rows, tensor.cols), kScaleAlignment);
+      matrix.exceptions = Take<uint32_t>(TensorExceptionBytes(tensor.rows, tensor.cols), kScaleAlignment);
+    }
+  }
+  template <typename T>
+  void Place(const ModelTensor& tensor, const T*& values) {
+    values = Take<T>(tensor.elements() * int64_t{sizeof(T)}, kTensorAlignment);
+  }
+
+ private:
+  template <typename T>
+  const T* Take(int64_t bytes, int64_t alignment) {
+    const int64_t address = RoundUp(next_, alignment);
+    next_ = address + bytes;
+    return reinterpret_cast<const T*>(address);
+  }
+
+  const DType linear_;
+  int64_t next_;
+};
+
+}  // namespace
+
+ModelWeights ShapesOnly(const ModelSpec& spec, DType linear) {
+  // Experts have an address range of their own, so that router and shared expert are one piece.
+  constexpr int64_t kExperts = int64_t{1} << 60;
+  Layout experts(linear, kExperts);
+  Layout others(linear, kTensorAlignment);
+  ModelWeights weights;
+  ForEachTensor(spec, weights, [&](const ModelTensor& tensor, auto& field) {
+    (tensor.part == TensorPart::kExpert ? experts : others).Place(tensor, field);
+  });
+  return weights;
+}
+
+}  // namespace moestro

@@ -1,0 +1,25 @@
+// Between the messages of the wire (types.proto) and common/inference/types.h.
+#pragma once
+
+#include "common/inference/types.h"
+#include "moestro/v1/types.pb.h"
+
+namespace moestro {
+
+v1::Sampling ToProto(const Sampling& sampling);
+v1::KvLease ToProto(const KvLease& lease);
+v1::Token ToProto(const Token& token);
+v1::PositionScore ToProto(const ScoredToken& score);
+v1::FinishReason ToProto(FinishReason reason);
+v1::PrefillPath ToProto(PrefillPath path);
+v1::PrefillProgress ToProto(const PrefillProgress& progress);
+
+Sampling FromProto(const v1::Sampling& sampling);
+// cached_tokens is not in the message.
+KvLease FromProto(const v1::KvLease& lease);
+Token FromProto(const v1::Token& token);
+ScoredToken FromProto(const v1::PositionScore& score);
+FinishReason FromProto(v1::FinishReason reason);
+PrefillProgress FromProto(const v1::PrefillProgress& progress);
+
+}  // namespace moestro

@@ -1,0 +1,30 @@
+// The standard reflection protocol, by which tools like grpcurl learn what a server offers. Answered by ourselves: in
+// gRPC's own service each open call takes a thread, also while it asks nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+
+namespace moestro {
+
+// Describes what is linked into the binary; there are no extensions. Thread-safe.
+class ReflectionRpc final : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
+ public:
+  // Full names of the server's services but for health and itself, which all have.
+  explicit ReflectionRpc(std::vector<std::string> services);
+
+  grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,
+                          grpc::reflection::v1alpha::ServerReflectionResponse>*
+  ServerReflectionInfo(grpc::CallbackServerContext* context) override;
+
+ private:
+  class Call;
+  grpc::reflection::v1alpha::ServerReflectionResponse Answer(
+      const grpc::reflection::v1alpha::ServerReflectionRequest& request) const;
+
+  const std::vector<std::string> services_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,163 @@
+#include "common/text/json/json.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/text/json/quoted.h"
+
+namespace moestro {
+
+using nlohmann::json;
+
+namespace {
+
+// Settings files nest three or four deep. Recursive functions of the JSON library are safe at this depth.
+constexpr int kMaxDepth = 64;
+
+}  // namespace
+
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label) {
+  // The library takes a NUL byte for the end of the input and would ignore what follows.
+  if (text.find('\0') != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: contains a NUL byte"));
+  }
+  std::vector<absl::flat_hash_set<std::string>> keys;  // of the objects that are open
+  std::string duplicate;
+  bool too_deep = false;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.empty()) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second && duplicate.empty()) duplicate = Quoted(key);
+    }
+    too_deep = too_deep || depth > kMaxDepth;
+    return depth <= kMaxDepth;  // deeper values are dropped
+  };
+  try {
+    json document = json::parse(text.begin(), text.end(), watch);
+    if (too_deep) return absl::InvalidArgumentError(absl::StrCat(label, ": nested deeper than ", kMaxDepth));
+    if (!duplicate.empty()) return absl::InvalidArgumentError(absl::StrCat(label, ": duplicate key ", duplicate));
+    if (!document.is_object()) return absl::InvalidArgumentError(absl::StrCat(label, ": not a JSON object"));
+    return document;
+  } catch (const json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: ", Printable(error.what())));
+  }
+}
+
+std::string Describe(const json& value) {
+  if (value.is_string()) return absl::StrCat("\"", Printable(value.get_ref<const std::string&>()), "\"");
+  if (value.is_array()) return "an array";
+  if (value.is_object()) return "an object";
+  return Printable(value.dump());
+}
+
+void JsonFields::Record(absl::StatusCode code, const char* key, absl::string_view message) {
+  if (status_->ok()) *status_ = absl::Status(code, absl::StrCat(label_, ": ", key, ": ", message));
+}
+
+void JsonFields::Fail(const char* key, absl::string_view message) {
+  Record(absl::StatusCode::kInvalidArgument, key, message);
+}
+
+void JsonFields::Unsupported(const char* key, absl::string_view message) {
+  Record(absl::StatusCode::kUnimplemented, key, message);
+}
+
+bool JsonFields::Has(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && !found->is_null();
+}
+
+int64_t JsonFields::Int(const char* key, int64_t min, int64_t max) {
+  if (!Has(key)) {
+    Fail(key, "missing");
+    return min;
+  }
+  const json& value = object_[key];
+  if (!value.is_number_integer()) {
+    Fail(key, absl::StrCat(Describe(value), " is not an integer"));
+    return min;
+  }
+  // Unsigned values above the signed range would turn negative.
+  const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const int64_t number = huge ? INT64_MAX : value.get<int64_t>();
+  if (huge || number < min || number > max) {
+    Fail(key, absl::StrCat(Describe(value), " is out of range [", min, ", ", max, "]"));
+    return min;
+  }
+  return number;
+}
+
+int64_t JsonFields::IntOr(const char* key, int64_t fallback, int64_t min, int64_t max) {
+  return Has(key) ? Int(key, min, max) : fallback;
+}
+
+double JsonFields::Number(const char* key, double min, double max) {
+  if (!Has(key)) {
+    Fail(key, "missing");
+    return min;
+  }
+  const json& value = object_[key];
+  if (!value.is_number()) {
+    Fail(key, absl::StrCat(Describe(value), " is not a number"));
+    return min;
+  }
+  const double number = value.get<double>();
+  if (!(number >= min && number <= max)) {
+    Fail(key, absl::StrCat(Describe(value), " is out of range [", min, ", ", max, "]"));
+    return min;
+  }
+  return number;
+}
+
+double JsonFields::NumberOr(const char* key, double fallback, double min, double max) {
+  return Has(key) ? Number(key, min, max) : fallback;
+}
+
+bool JsonFields::BoolOr(const char* key, bool fallback) {
+  if (!Has(key)) return fallback;
+  const json& value = object_[key];
+  if (value.is_boolean()) return value.get<bool>();
+  Fail(key, absl::StrCat(Describe(value), " is not true or false"));
+  return fallback;
+}
+
+std::string JsonFields::StringOr(const char* key, std::string fallback) {
+  if (!Has(key)) return fallback;
+  const json& value = object_[key];
+  if (value.is_string()) return value.get<std::string>();
+  Fail(key, absl::StrCat(Describe(value), " is not a string"));
+  return fallback;
+}
+
+void JsonFields::OneOf(const char* key, std::initializer_list<const char*> supported) {
+  if (!Has(key)) return;
+  const json& value = object_[key];
+  const bool known = value.is_string() && std::any_of(supported.begin(), supported.end(), [&](const char* candidate) {
+                       return value.get_ref<const std::string&>() == candidate;
+                     });
+  if (!known) {
+    Unsupported(key,
+                absl::StrCat(Describe(value), " is not supported (supported: ", absl::StrJoin(supported, ", "), ")"));
+  }
+}
+
+void JsonFields::OnlyBool(const char* key, bool supported) {
+  if (BoolOr(key, supported) != supported) {
+    Unsupported(key, absl::StrCat(Describe(object_[key]), " is not supported"));
+  }
+}
+
+JsonFields JsonFields::Sub(const char* key) {
+  static const json kEmpty = json::object();
+  const bool present = Has(key);
+  if (present && object_[key].is_object()) return JsonFields(object_[key], absl::StrCat(label_, ": ", key), status_);
+  if (present) Fail(key, absl::StrCat(Describe(object_[key]), " is not an object"));
+  return JsonFields(kEmpty, absl::StrCat(label_, ": ", key), status_);
+}
+
+}  // namespace moestro

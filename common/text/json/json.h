@@ -1,0 +1,63 @@
+// Strict JSON documents, and typed access to their fields.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/string_view.h"
+#include "common/base/status.h"
+
+namespace moestro {
+
+// One JSON object. INVALID_ARGUMENT, with `label` (a file name) and the place, for syntax errors, invalid UTF-8,
+// trailing text, nesting deeper than 64, duplicate keys in any object, or another top-level type.
+absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label);
+
+// Reads fields of an object and keeps the first problem in a status that several readers share, so that a parser is a
+// plain list of reads followed by one check. After a problem every read still returns a value inside its bounds.
+// A field whose value is null counts as absent.
+class JsonFields {
+ public:
+  // `label` begins every message: "config.json". `object` and `status` must outlive this.
+  JsonFields(const nlohmann::json& object, std::string label, absl::Status* status)
+      : object_(object), label_(std::move(label)), status_(status) {}
+
+  bool Has(const char* key) const;
+
+  // Bounds are inclusive. The forms with a fallback return it when the field is absent.
+  int64_t Int(const char* key, int64_t min, int64_t max);
+  int64_t IntOr(const char* key, int64_t fallback, int64_t min, int64_t max);
+  double Number(const char* key, double min, double max);
+  double NumberOr(const char* key, double fallback, double min, double max);
+  bool BoolOr(const char* key, bool fallback);
+  std::string StringOr(const char* key, std::string fallback);
+
+  // UNIMPLEMENTED unless the field is absent or has one of the `supported` values.
+  void OneOf(const char* key, std::initializer_list<const char*> supported);
+  // UNIMPLEMENTED unless the field is absent or has this value.
+  void OnlyBool(const char* key, bool supported);
+
+  // The object in a field; an empty one when the field is absent or holds something else (a problem).
+  JsonFields Sub(const char* key);
+
+  void Fail(const char* key, absl::string_view message);         // INVALID_ARGUMENT
+  void Unsupported(const char* key, absl::string_view message);  // UNIMPLEMENTED
+
+  const nlohmann::json& object() const { return object_; }
+  bool ok() const { return status_->ok(); }
+
+ private:
+  void Record(absl::StatusCode code, const char* key, absl::string_view message);
+
+  const nlohmann::json& object_;
+  std::string label_;
+  absl::Status* status_;
+};
+
+// A value for a message: scalars as they are, clipped; "an array" and "an object" otherwise.
+std::string Describe(const nlohmann::json& value);
+
+}  // namespace moestro

@@ -1,0 +1,15 @@
+// The GEMV libraries that this build has plug-ins for.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "loadtest/bench/baselines/gemv_library.h"
+
+namespace moestro::bench {
+
+// `plugin`: "openblas" or "onednn". Stays loaded. FAILED_PRECONDITION if it was not built or cannot be loaded, with the
+// package that is missing.
+absl::StatusOr<const MoestroGemvLibrary*> LoadGemvLibrary(const std::string& plugin);
+
+}  // namespace moestro::bench

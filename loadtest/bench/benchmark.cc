@@ -1,0 +1,48 @@
+#include "loadtest/bench/benchmark.h"
+
+#include <utility>
+
+namespace moestro::bench {
+namespace {
+
+Summary Scaled(const Summary& summary, double factor) {
+  return {summary.median * factor, summary.min * factor, summary.max * factor};
+}
+
+Summary GigaPerSecond(const Series& series) { return Scaled(AmountPerSecond(series), 1e-9); }
+
+}  // namespace
+
+Row MakeRow(const std::string& name, int threads, const std::string& unit, const Series& series,
+            const std::string& counted) {
+  Row row;
+  row.name = name;
+  row.threads = threads;
+  row.unit = unit;
+  row.rate = GigaPerSecond(series);
+  row.microseconds = Scaled(SecondsPerUnit(series), 1e6);
+  row.counted = counted;
+  return row;
+}
+
+void CompareRates(const Series& subject, const std::string& name, const Series& reference, std::optional<double> target,
+                  Row* row) {
+  row->reference = Reference{name, GigaPerSecond(reference)};
+  row->ratio = RateRatio(subject, reference);
+  row->target = target;
+}
+
+void CompareSpeeds(const Series& subject, const std::string& name, const Series& reference,
+                   std::optional<double> target, Row* row) {
+  row->reference = Reference{name, GigaPerSecond(reference)};
+  row->ratio = SpeedRatio(subject, reference);
+  row->target = target;
+}
+
+Findings OneRow(Row row) {
+  Findings findings;
+  findings.rows.push_back(std::move(row));
+  return findings;
+}
+
+}  // namespace moestro::bench

@@ -1,0 +1,117 @@
+// The kernels beside the linear layers, fed from DRAM.
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/buffer.h"
+#include "loadtest/bench/benchmark.h"
+
+namespace moestro::bench {
+namespace {
+
+constexpr int64_t kHidden = 7168;
+constexpr int64_t kRouterExperts = 4;  // of one task, as in the engine
+constexpr int64_t kLatent = 576;       // numbers of a token in the KV cache of MLA
+
+// Outputs of one worker.
+struct Scratch {
+  Scratch()
+      : floats(kHidden), ones(kHidden), narrow(kHidden), packed(PackedBytes(DType::kBF16, kLatent, kAttentionBlock)) {
+    std::fill_n(ones.get(), kHidden, 1.0f);
+  }
+  Buffer<float> floats;
+  Buffer<float> ones;
+  Buffer<uint16_t> narrow;
+  Buffer<uint8_t> packed;
+};
+
+struct Kernel {
+  std::string name;
+  int64_t bytes = 0;  // that one call reads from `data`
+  // data: BF16 numbers of deviation 1; two of them are an F32 number of the same size.
+  std::function<void(const CpuKernels& kernels, const uint8_t* data, Scratch& scratch)> call;
+};
+
+const float* Floats(const uint8_t* data) { return reinterpret_cast<const float*>(data); }
+const uint16_t* Narrow(const uint8_t* data) { return reinterpret_cast<const uint16_t*>(data); }
+
+std::vector<Kernel> Kernels() {
+  return {
+      {"router-logits", kRouterExperts * kHidden * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.router_logits(Floats(data), kRouterExperts, kHidden, s.ones.get(), s.floats.get());
+       }},
+      {"rms-norm", kHidden * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.rms_norm(Floats(data), s.ones.get(), kHidden, 1e-6f, s.floats.get(), s.narrow.get());
+       }},
+      {"silu-mul", kHidden * 8,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.silu_mul(Floats(data), Floats(data) + kHidden, kHidden, s.narrow.get());
+       }},
+      {"to-bf16", kHidden * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.to_bf16(Floats(data), kHidden, s.narrow.get());
+       }},
+      {"axpy", kHidden * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.axpy(0.25f, Floats(data), kHidden, s.floats.get());
+       }},
+      {"axpby", kHidden * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.axpby(0.25f, Floats(data), 0.5f, kHidden, s.floats.get());
+       }},
+      {"softmax-step", kAttentionBlock * 4,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
+         kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.narrow.get());
+       }},
+      {"pack-keys", kAttentionBlock * kLatent * 2,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.pack_keys(Narrow(data), kLatent, kAttentionBlock, kLatent, s.packed.get());
+       }},
+      {"pack-values", kAttentionBlock * kLatent * 2,
+       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+         kernels.pack_values(Narrow(data), kLatent, kAttentionBlock, kLatent, 0, kAttentionBlock, s.packed.get());
+       }},
+  };
+}
+
+// Bytes that one task of the worker pool reads, about.
+constexpr int64_t kTaskBytes = int64_t{256} << 10;
+
+absl::StatusOr<Findings> Measure(BenchContext& context, const Kernel& kernel) {
+  MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kBF16));
+  std::vector<Scratch> scratch(context.pool.threads());
+  const int64_t calls = std::max<int64_t>(1, kTaskBytes / kernel.bytes);
+  const int64_t tasks = context.weights.size() / (calls * kernel.bytes);
+  const int64_t bytes = tasks * calls * kernel.bytes;
+  const Work works[] = {context.ceilings.Read(context.weights.data(), bytes / 256 * 256), {.run = [&] {
+                          context.pool.Run(tasks, [&](int64_t task, int worker) {
+                            const uint8_t* data = context.weights.data() + task * calls * kernel.bytes;
+                            for (int64_t call = 0; call < calls; ++call) {
+                              kernel.call(context.kernels, data + call * kernel.bytes, scratch[worker]);
+                            }
+                          });
+                          return static_cast<double>(bytes);
+                        }}};
+  const auto series = context.timer.Measure(works);
+  Row row = MakeRow(kernel.name, context.pool.threads(), "GB/s", series[1], "bytes of the input that comes from DRAM");
+  CompareRates(series[1], kReadBandwidth, series[0], std::nullopt, &row);
+  return OneRow(std::move(row));
+}
+
+}  // namespace
+
+void AddElementwiseBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
+  for (const Kernel& kernel : Kernels()) {
+    benchmarks.push_back(
+        {"elementwise", kernel.name, [kernel](BenchContext& context) { return Measure(context, kernel); }});
+  }
+}
+
+}  // namespace moestro::bench

@@ -1,0 +1,221 @@
+// The engine itself over a model larger than the caches: a prompt, and one token after another.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/random_bits.h"
+#include "common/base/status.h"
+#include "common/kv/pages.h"
+#include "common/model/engine.h"
+#include "common/platform/process_memory.h"
+#include "common/report/number.h"
+#include "common/roofline/work_count.h"
+#include "loadtest/bench/benchmark.h"
+#include "loadtest/bench/random_segment.h"
+
+namespace moestro::bench {
+namespace {
+
+constexpr double kPrefillTarget = 0.85;  // of the dot-product rate
+constexpr double kDecodeTarget = 0.90;   // of read bandwidth
+
+// Sequences decoded together, as in the paper's Fig. 16. Its speed-ups are of another quantity: DeepSeek-V3's 256
+// experts, of which few are shared by two sequences; here sequences share most of a smaller model's.
+constexpr int64_t kBatches[] = {2, 4, 6};
+constexpr int64_t kLargestBatch = 6;
+
+// A model, an engine over it and the KV pages of kLargestBatch sequences.
+class Model {
+ public:
+  static absl::StatusOr<std::unique_ptr<Model>> Create(BenchContext& context) {
+    const ModelSizes& sizes = context.preset.model;
+    MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
+    MOE_ASSIGN_OR_RETURN(const ModelSpec spec,
+                         FitExperts(sizes.spec, std::min(sizes.memory_bytes, available.bytes / 2)));
+    std::unique_ptr<Model> model(new Model());
+    MOE_ASSIGN_OR_RETURN(model->weights_, MakeRandomSegment(context.pool, spec));
+    MOE_ASSIGN_OR_RETURN(model->engine_, Engine::Create(*model->weights_.segment, context.kernels, context.pool,
+                                                        {.max_rows = std::max(sizes.prefill_tokens, kLargestBatch),
+                                                         .on_routing = [counted = model.get()](int64_t, auto choices) {
+                                                           counted->CountExperts(choices);
+                                                         }}));
+    const int64_t tokens = std::max(sizes.prefill_tokens, sizes.decode_context + 1);
+    const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kPageTokens));
+    const KvGeometry geometry = {
+        .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = pages * kLargestBatch};
+    MOE_ASSIGN_OR_RETURN(model->pages_, HugeBuffer::Allocate(geometry.page_count * geometry.page_bytes()));
+    model->page_list_.resize(static_cast<size_t>(geometry.page_count));
+    std::iota(model->page_list_.begin(), model->page_list_.end(), 0u);
+    for (int64_t i = 0; i < kLargestBatch; ++i) {
+      model->sequences_.emplace_back(geometry, model->pages_.data(),
+                                     std::span(model->page_list_).subspan(i * pages, pages));
+    }
+    return model;
+  }
+
+  // Random tokens at positions [begin, begin + count) of each of the first `sequences` sequences; logits of the last.
+  // Remembers the first error.
+  void Forward(int64_t begin, int64_t count, MlaForm form, int64_t sequences = 1) {
+    std::vector<EngineRow> rows;
+    for (int64_t i = 0; i < sequences * count; ++i) {
+      rows.push_back({.token = static_cast<int32_t>(random_[draws_++] % static_cast<uint64_t>(spec().token_count)),
+                      .position = static_cast<int32_t>(begin + i % count),
+                      .sequence = static_cast<int32_t>(i / count),
+                      .wants_logits = (i + 1) % count == 0});
+    }
+    experts_ = 0;
+    const absl::Status done = engine_->Forward(
+        {.rows = rows, .sequences = sequences_, .form = form}, [] { return absl::OkStatus(); },
+        [](int64_t, std::span<const float>) {});
+    if (status_.ok()) status_ = done;
+  }
+
+  // Different routed experts of the last pass, summed over its layers.
+  int64_t experts() const { return experts_; }
+
+  const ModelSpec& spec() const { return weights_.segment->spec(); }
+  const HugeBuffer& memory() const { return weights_.memory; }
+  const absl::Status& status() const { return status_; }
+  std::string ToString() const {
+    return absl::StrFormat("DeepSeek-V3 geometry, %d layers of which %d dense, %d experts, %d vocabulary rows, %s",
+                           spec().num_layers, spec().first_dense_layers, spec().num_experts, spec().vocab_size,
+                           HumanBytes(memory().size()));
+  }
+
+ private:
+  Model() = default;
+
+  void CountExperts(std::span<const ExpertChoice> choices) {
+    std::vector<int32_t> ids;
+    for (const ExpertChoice& choice : choices) ids.push_back(choice.expert);
+    std::ranges::sort(ids);
+    experts_ += std::unique(ids.begin(), ids.end()) - ids.begin();
+  }
+
+  RandomSegment weights_;
+  std::unique_ptr<Engine> engine_;
+  HugeBuffer pages_;
+  std::vector<uint32_t> page_list_;
+  std::vector<KvPages> sequences_;
+  int64_t experts_ = 0;
+  RandomWords random_{5, "bench tokens"};
+  uint64_t draws_ = 0;
+  absl::Status status_;
+};
+
+// Made by the first benchmark that needs it, freed with the last.
+class SharedModel {
+ public:
+  absl::StatusOr<Model*> Get(BenchContext& context) {
+    if (model_ == nullptr) {
+      context.weights.Release();
+      MOE_ASSIGN_OR_RETURN(model_, Model::Create(context));
+    }
+    return model_.get();
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, Model& model, MlaForm form) {
+  const int64_t tokens = context.preset.model.prefill_tokens;
+  const double operations = PrefillOperations(model.spec(), form, tokens);
+  const Work works[] = {context.ceilings.Dot(), {.run = [&] {
+                          model.Forward(0, tokens, form);
+                          return operations;
+                        }}};
+  const auto series = context.timer.Measure(works);
+  MOE_RETURN_IF_ERROR(model.status());
+  Row row = MakeRow(
+      absl::StrFormat("prefill of %d tokens, MLA %s", tokens, form == MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"),
+      context.pool.threads(), "GFLOP/s", series[1],
+      absl::StrFormat("%s; one forward pass; 2 operations for each multiplication of all linear layers, "
+                      "the chosen experts of every token, attention and the last token's head",
+                      model.ToString()));
+  CompareRates(series[1], kDotRate, series[0], kPrefillTarget, &row);
+  return OneRow(std::move(row));
+}
+
+absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
+  const int64_t position = context.preset.model.decode_context;
+  model.Forward(0, position, MlaForm::kAbsorbed);
+  const ModelSpec& spec = model.spec();
+  const int64_t experts = (spec.num_layers - spec.first_dense_layers) * spec.experts_per_token;
+  const double bytes = DecodeBytes(spec, position, 1, experts);
+  const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
+  const Work works[] = {context.ceilings.Read(model.memory().data(), window), {.run = [&] {
+                          model.Forward(position, 1, MlaForm::kAbsorbed);
+                          return bytes;
+                        }}};
+  const auto series = context.timer.Measure(works);
+  MOE_RETURN_IF_ERROR(model.status());
+  Row row = MakeRow(
+      absl::StrFormat("decode of one token after %d", position), context.pool.threads(), "GB/s", series[1],
+      absl::StrFormat("%s; another random token each time; bytes of the weights that it meets (attention, "
+                      "dense MLP or shared expert, router and its %d experts in each MoE layer, head) and "
+                      "of the KV, %s a token; scales are not counted",
+                      model.ToString(), model.spec().experts_per_token, HumanBytes(static_cast<int64_t>(bytes))));
+  CompareRates(series[1], kReadBandwidth, series[0], kDecodeTarget, &row);
+  return OneRow(std::move(row));
+}
+
+// Several sequences in one step against reading what they touch, and against one sequence at a time.
+absl::StatusOr<Findings> MeasureBatch(BenchContext& context, Model& model, int64_t sequences) {
+  const int64_t position = context.preset.model.decode_context;
+  for (int64_t done = 0; done < position; ++done) model.Forward(done, 1, MlaForm::kAbsorbed, sequences);
+  const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
+  const auto step = [&model, position](int64_t count) {
+    model.Forward(position, 1, MlaForm::kAbsorbed, count);
+    return DecodeBytes(model.spec(), position, count, model.experts());
+  };
+  const Work works[] = {context.ceilings.Read(model.memory().data(), window),
+                        {.run = [&] { return step(sequences); }},
+                        {.run = [&] { return step(1); }}};
+  const auto series = context.timer.Measure(works);
+  MOE_RETURN_IF_ERROR(model.status());
+  Row bytes =
+      MakeRow(absl::StrFormat("decode of %d sequences together", sequences), context.pool.threads(), "GB/s", series[1],
+              "as decode of one token, with the different experts that the step's tokens take, counted in "
+              "every step, and the KV of every sequence");
+  CompareRates(series[1], kReadBandwidth, series[0], kDecodeTarget, &bytes);
+  Row tokens =
+      MakeRow(absl::StrFormat("decode of %d sequences together: tokens a second, over one sequence", sequences),
+              context.pool.threads(), "GB/s", series[1], "the same steps");
+  CompareSpeeds(series[1], "one sequence", series[2], std::nullopt, &tokens);
+  for (double* ratio : {&tokens.ratio.median, &tokens.ratio.min, &tokens.ratio.max}) {
+    *ratio *= static_cast<double>(sequences);  // from steps to tokens
+  }
+  Findings findings = OneRow(std::move(bytes));
+  findings.rows.push_back(std::move(tokens));
+  return findings;
+}
+
+}  // namespace
+
+void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
+  const auto shared = std::make_shared<SharedModel>();
+  const auto add = [&](const std::string& name, auto measure) {
+    benchmarks.push_back({"end-to-end", name, [shared, measure](BenchContext& context) -> absl::StatusOr<Findings> {
+                            MOE_ASSIGN_OR_RETURN(Model* const model, shared->Get(context));
+                            return measure(context, *model);
+                          }});
+  };
+  add("prefill-unabsorbed",
+      [](BenchContext& context, Model& model) { return MeasurePrefill(context, model, MlaForm::kUnabsorbed); });
+  add("prefill-absorbed",
+      [](BenchContext& context, Model& model) { return MeasurePrefill(context, model, MlaForm::kAbsorbed); });
+  add("decode", MeasureDecode);
+  for (const int64_t sequences : kBatches) {
+    add(absl::StrFormat("decode-%d", sequences),
+        [sequences](BenchContext& context, Model& model) { return MeasureBatch(context, model, sequences); });
+  }
+}
+
+}  // namespace moestro::bench

@@ -1,0 +1,65 @@
+// FP8 and BF16 GEMM with weights from DRAM, all cores.
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "loadtest/bench/benchmark.h"
+#include "loadtest/bench/measure/linear_walk.h"
+
+namespace moestro::bench {
+namespace {
+
+// Tasks of one run of the worker pool, at least: its end, where some workers wait for others, then costs little.
+constexpr int64_t kTasksPerThread = 64;
+
+absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape, const TokenTarget& tokens) {
+  MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
+  LinearWalk walk(context, dtype, shape, tokens.tokens);
+  const int64_t groups = PaddedRows(shape.rows) / kRowGroup;
+  const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, groups);
+  const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens.tokens);
+  int64_t next = 0;
+  const Work walk_work = {.run = [&] {
+    walk.Run(next, matrices);
+    next += matrices;
+    return operations;
+  }};
+  const Work works[] = {context.ceilings.Dot(), walk_work, context.ceilings.VectorDot()};
+  const bool tiles = context.ceilings.has_tiles();
+  const auto series = context.timer.Measure(std::span(works).first(tiles ? 3 : 2));
+  Row row =
+      MakeRow((dtype == DType::kF8E4M3 ? "FP8 " : "BF16 ") + shape.ToString() + ", " + std::to_string(tokens.tokens) +
+                  " tokens",
+              context.pool.threads(), "GFLOP/s", series[1],
+              "2 operations for each weight and token, " + std::to_string(matrices) + " matrices after one another");
+  if (!tiles) {
+    CompareRates(series[1], kDotRate, series[0], tokens.target, &row);
+    return OneRow(std::move(row));
+  }
+  // The targets are of what vectors do; how far tiles are from their own rate is there to see.
+  Findings findings;
+  Row of_tiles = row;
+  of_tiles.name += ", of what tiles could do";
+  CompareRates(series[1], kVectorDotRate, series[2], tokens.target, &row);
+  CompareRates(series[1], kDotRate, series[0], std::nullopt, &of_tiles);
+  findings.rows = {std::move(row), std::move(of_tiles)};
+  return findings;
+}
+
+}  // namespace
+
+void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks) {
+  const auto add = [&](DType dtype, const std::string& prefix, const TokenTarget& tokens) {
+    benchmarks.push_back(
+        {"gemm", prefix + "-" + std::to_string(tokens.tokens),
+         [=, shape = preset.gemm](BenchContext& context) { return Measure(context, dtype, shape, tokens); }});
+  };
+  for (const TokenTarget& tokens : preset.gemm_tokens) add(DType::kF8E4M3, "fp8", tokens);
+  for (const TokenTarget& tokens : preset.gemm_tokens) add(DType::kBF16, "bf16", tokens);
+}
+
+}  // namespace moestro::bench

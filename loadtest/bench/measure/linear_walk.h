@@ -1,0 +1,31 @@
+// A linear layer's kernel run over the matrices of the weight pool the way the engine runs it: tasks of one or
+// several groups of 64 outputs, taken by whichever worker is free.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loadtest/bench/benchmark.h"
+
+namespace moestro::bench {
+
+class LinearWalk {
+ public:
+  // REQUIRES: context.weights was prepared for `dtype` and outlives this, as does `context`.
+  LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens);
+
+  // Multiplies matrices [begin, begin + count) of the pool, counted modulo their number, with the same inputs. One run
+  // of the worker pool.
+  void Run(int64_t begin, int64_t count);
+
+ private:
+  BenchContext& context_;
+  Shape shape_;
+  int64_t tokens_;
+  std::vector<float> scales_;  // empty for BF16
+  std::vector<uint16_t> inputs_;
+  int64_t groups_;                           // of 64 outputs, in a matrix
+  std::vector<std::vector<float>> outputs_;  // by worker: of a task, written again and again
+};
+
+}  // namespace moestro::bench

@@ -1,0 +1,148 @@
+#include "loadtest/bench/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
+#include "common/base/random_bits.h"
+#include "common/base/status.h"
+#include "common/platform/process_memory.h"
+#include "common/report/number.h"
+#include "common/tensor/fp8_codes.h"
+#include "common/tensor/pack.h"
+
+namespace moestro::bench {
+namespace {
+
+constexpr int64_t kPatternBytes = int64_t{8} << 20;
+constexpr int64_t kCacheLine = 64;
+
+}  // namespace
+
+HugeBuffer::HugeBuffer(HugeBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+HugeBuffer::~HugeBuffer() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+absl::StatusOr<HugeBuffer> HugeBuffer::Allocate(int64_t bytes) {
+  MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
+  if (bytes > available.bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("needs %s of memory and %s are available; see --memory and --experts", HumanBytes(bytes),
+                        HumanBytes(available.bytes)));
+  }
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("cannot map " + HumanBytes(bytes));
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // A wish; the report says what became of it.
+  HugeBuffer buffer;
+  buffer.data_ = static_cast<uint8_t*>(mapped);
+  buffer.size_ = bytes;
+  return buffer;
+}
+
+PageUse ReadPageUse() {
+  PageUse use;
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  std::string line;
+  while (std::getline(rollup, line)) {
+    int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "AnonHugePages: %ld", &kib) == 1) use.huge_bytes = kib * 1024;
+    if (std::sscanf(line.c_str(), "Anonymous: %ld", &kib) == 1) use.anonymous_bytes = kib * 1024;
+  }
+  return use;
+}
+
+WeightPattern::WeightPattern(DType dtype, double deviation) : pattern_(kPatternBytes) {
+  const RandomWords words(0, "bench pattern");
+  const MagnitudeTable& table = Fp8Magnitudes();
+  const int64_t width = DTypeBytes(dtype);
+  for (int64_t i = 0; i < kPatternBytes / width; ++i) {
+    const uint8_t code = Fp8Code(table, static_cast<uint16_t>(words[i / 4] >> (16 * (i % 4))));
+    if (dtype == DType::kF8E4M3) {
+      pattern_[i] = code;
+    } else {
+      const uint16_t value = ToBf16(FromE4M3(code) * static_cast<float>(deviation / kCodeStdDev));
+      std::memcpy(&pattern_[i * width], &value, sizeof value);
+    }
+  }
+}
+
+void WeightPattern::Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const {
+  pool.Run(CeilDiv(bytes, kPatternBytes), [&](int64_t chunk, int) {
+    uint8_t* const to = data + chunk * kPatternBytes;
+    const int64_t size = std::min(kPatternBytes, bytes - chunk * kPatternBytes);
+    const auto lines = static_cast<uint64_t>(kPatternBytes / kCacheLine);
+    const auto offset = static_cast<int64_t>(MixBits(static_cast<uint64_t>(chunk)) % lines) * kCacheLine;
+    const int64_t first = std::min(size, kPatternBytes - offset);
+    std::memcpy(to, pattern_.data() + offset, first);
+    std::memcpy(to + first, pattern_.data(), size - first);
+  });
+}
+
+std::vector<uint32_t> ExceptionsOf(WorkerPool& pool, const uint8_t* data, int64_t bytes) {
+  std::vector<uint32_t> exceptions(bytes / kPieceBytes);
+  pool.Run(static_cast<int64_t>(exceptions.size()),
+           [&](int64_t i, int) { FindExceptions(data + i * kPieceBytes, kScaleBlock, &exceptions[i]); });
+  return exceptions;
+}
+
+std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation) {
+  const RandomWords words(1, "bench scales");
+  std::vector<float> scales(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock));
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const double factor = 0.75 + 0.5 * static_cast<double>(words[i] >> 40) * 0x1p-24;
+    scales[i] = static_cast<float>(deviation / kCodeStdDev * factor);
+  }
+  return scales;
+}
+
+std::vector<uint16_t> MakeInputs(int64_t count) {
+  const RandomWords words(2, "bench inputs");
+  std::vector<uint16_t> inputs(count);
+  for (int64_t i = 0; i < count; ++i) {
+    // A uniform number with deviation 1: the square root of 3 at most.
+    inputs[i] = ToBf16(static_cast<float>(std::sqrt(3.0) * (static_cast<double>(words[i] >> 40) * 0x1p-23 - 1)));
+  }
+  return inputs;
+}
+
+absl::Status WeightPool::Prepare(DType dtype) {
+  if (buffer_.data() != nullptr && dtype == dtype_) return absl::OkStatus();
+  if (buffer_.data() == nullptr) {
+    MOE_ASSIGN_OR_RETURN(buffer_, HugeBuffer::Allocate(bytes_));
+  }
+  dtype_ = dtype;
+  WeightPattern(dtype).Fill(pool_, buffer_.data(), bytes_);
+  exceptions_.clear();
+  if (dtype == DType::kF8E4M3) exceptions_ = ExceptionsOf(pool_, buffer_.data(), bytes_);
+  return absl::OkStatus();
+}
+
+PackedMatrix WeightPool::Matrix(int64_t i, int64_t rows, int64_t cols, const float* scales) const {
+  const int64_t offset = i * PackedBytes(dtype_, rows, cols);
+  const bool whole = dtype_ == DType::kF8E4M3 && cols % kScaleBlock == 0;
+  return {.dtype = dtype_,
+          .rows = rows,
+          .cols = cols,
+          .data = buffer_.data() + offset,
+          .scales = scales,
+          .exceptions = whole ? exceptions_.data() + offset / kPieceBytes : nullptr};
+}
+
+}  // namespace moestro::bench

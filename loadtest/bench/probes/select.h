@@ -1,0 +1,24 @@
+// Which probes this CPU can run.
+#pragma once
+
+#include <string_view>
+
+#include "common/platform/cpu/cpu_features.h"
+#include "loadtest/bench/probes/probes.h"
+
+namespace moestro::bench {
+
+// The best that use no tiles.
+inline const Probes& SelectVectorProbes(const CpuFeatures& cpu) {
+  if (cpu.avx512_bf16) return kProbesAvx512Bf16;
+  if (cpu.avx512) return kProbesAvx512;
+  if (cpu.avx2) return kProbesAvx2;
+  return kProbesSse2;
+}
+
+// The ceilings of kernels: tiles are one for those that use them.
+inline const Probes& SelectProbes(const CpuFeatures& cpu, std::string_view kernels_isa) {
+  return kernels_isa == kProbesAmx.isa ? kProbesAmx : SelectVectorProbes(cpu);
+}
+
+}  // namespace moestro::bench

@@ -1,0 +1,88 @@
+// What a run of the benchmark found, and its three renderings.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "loadtest/bench/machine.h"
+#include "loadtest/bench/timing.h"
+
+namespace moestro::bench {
+
+// What a row's ratio is to: measured next to it, in the same rounds.
+struct Reference {
+  std::string name;  // "read bandwidth", "dot-product rate", another kernel
+  Summary rate;      // in the row's unit
+};
+
+struct Row {
+  std::string name;
+  int threads = 1;
+  std::string unit;  // of rates: "GB/s" (10^9 bytes), "GFLOP/s"
+  Summary rate;
+  Summary microseconds;  // of one unit of the work
+  std::string counted;   // what one unit is, and which bytes or operations of it count
+  std::optional<Reference> reference;
+  Summary ratio;                 // valid with a reference
+  std::optional<double> target;  // the least median ratio that passes
+
+  bool passed() const { return target && ratio.median >= *target; }
+};
+
+struct Skipped {
+  std::string name;
+  std::string reason;
+};
+
+struct Findings {
+  std::vector<Row> rows;
+  std::vector<Skipped> skipped;
+};
+
+struct Section {
+  std::string id;
+  std::string title;
+  std::string about;
+  Findings findings = {};
+};
+
+struct Settings {
+  std::string preset;
+  int threads = 1;
+  int rounds = 1;
+  double min_sample_seconds = 0;
+  std::string filter;
+};
+
+struct Report {
+  std::string date;  // "2026-11-22", of the run's end in UTC; empty: unknown
+  Machine machine;
+  Settings settings;
+  std::vector<Section> sections;
+
+  int64_t passed() const;  // rows with a target that reach it
+  int64_t missed() const;
+};
+
+inline constexpr char kReportSchema[] = "moestro-bench-1";
+
+nlohmann::json ReportJson(const Report& report);
+// Its inverse. Reports of earlier versions may lack the date, the CPU's family and number, and the prefetch distances.
+// INVALID_ARGUMENT says what is missing or wrong and where, without the file's name.
+absl::StatusOr<Report> ParseReport(const std::string& text);
+std::string ReportMarkdown(const Report& report);
+// One page: styles and plots are inline, nothing is loaded.
+std::string ReportHtml(const Report& report);
+
+std::string Verdict(const Row& row);  // "pass", "miss", or empty without a target
+
+std::string CpuName(const Machine& machine);  // "AMD EPYC (family 26, model 2)"
+
+// Of the machine, in the order of the report's head: what, value.
+std::vector<std::pair<std::string, std::string>> MachineFacts(const Report& report);
+
+}  // namespace moestro::bench

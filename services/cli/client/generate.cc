@@ -1,0 +1,52 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "common/base/status.h"
+#include "services/cli/client/answer.h"
+#include "services/cli/client/request_flags.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+struct GenerateFlags {
+  ServerFlags server;
+  TextFlags prompt;
+  SamplingFlags sampling;
+  bool json = false;
+};
+
+absl::Status Generate(const GenerateFlags& flags) {
+  v1::GenerateRequest request;
+  ApplySamplingFlags(flags.sampling, request);
+  if (!flags.prompt.token_ids.empty()) {
+    request.mutable_token_ids()->mutable_ids()->Add(flags.prompt.token_ids.begin(), flags.prompt.token_ids.end());
+  } else {
+    MOE_ASSIGN_OR_RETURN(*request.mutable_prompt(), ReadText(flags.prompt));
+  }
+  RouterClient client(flags.server);
+  Answer answer;
+  const absl::Status status = StreamAnswer(client, request, /*print=*/!flags.json, answer);
+  if (!flags.json && !answer.text.empty()) PrintText("\n");
+  MOE_RETURN_IF_ERROR(status);
+  if (flags.json) PrintJson(ToJson(answer), /*indent=*/false);
+  std::fprintf(stderr, "%s\n", Summary(answer).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt; the text streams to stdout");
+  AddServerFlags(*command, flags->server);
+  AddTextFlags(*command, flags->prompt, "--prompt", "--prompt-file");
+  AddSamplingFlags(*command, flags->sampling);
+  command->add_flag("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
+  commands.push_back({command, [flags] { return Generate(*flags); }});
+}
+
+}  // namespace moestro

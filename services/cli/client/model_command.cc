@@ -1,0 +1,56 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+#include "moestro/v1/inference.pb.h"
+#include "services/cli/client/router_client.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+struct ModelFlags {
+  ServerFlags server;
+  bool json = false;
+};
+
+absl::Status ShowModel(const ModelFlags& flags) {
+  v1::GetModelResponse model;
+  MOE_RETURN_IF_ERROR(RouterClient(flags.server).GetModel(model));
+  const std::vector<int32_t> stop_ids(model.stop_ids().begin(), model.stop_ids().end());
+  if (flags.json) {
+    PrintJson({{"name", model.name()},
+               {"family", model.family()},
+               {"max_context_tokens", model.max_context_tokens()},
+               {"vocab_size", model.vocab_size()},
+               {"stop_ids", stop_ids},
+               {"has_chat_template", model.has_chat_template()},
+               {"fingerprint", model.fingerprint()},
+               {"segment_bytes", model.segment_bytes()}},
+              /*indent=*/true);
+    return absl::OkStatus();
+  }
+  PrintText(absl::StrCat("name           ", model.name(), "\n", "family         ", model.family(), "\n",
+                         "context        ", model.max_context_tokens(), " tokens\n", "vocabulary     ",
+                         model.vocab_size(), " rows\n", "stop ids       ", absl::StrJoin(stop_ids, ", "), "\n",
+                         "chat template  ", model.has_chat_template() ? "yes" : "no", "\n", "weights        ",
+                         HumanBytes(model.segment_bytes()), ", fingerprint ", model.fingerprint(), "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddModelCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<ModelFlags>();
+  CLI::App* command = app.add_subcommand("model", "The model that the node serves");
+  AddServerFlags(*command, flags->server);
+  command->add_flag("--json", flags->json, "One JSON object");
+  commands.push_back({command, [flags] { return ShowModel(*flags); }});
+}
+
+}  // namespace moestro

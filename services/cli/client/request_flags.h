@@ -1,0 +1,52 @@
+// Flags that several commands share, and what they become in a request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+namespace v1 {
+class GenerateRequest;
+}
+
+struct SamplingFlags {
+  uint32_t max_tokens = 0;
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+  std::vector<int32_t> stop_ids;
+  bool ignore_eos = false;
+  std::string cache_scope;
+};
+void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
+
+// A text or token ids: exactly one of three flags.
+struct TextFlags {
+  const char* text_flag = nullptr;
+  const char* file_flag = nullptr;
+  std::optional<std::string> text;
+  std::string file;  // "-" = stdin
+  std::vector<int32_t> token_ids;
+};
+// `text_flag` and `file_flag`: their names ("--prompt", "--prompt-file").
+void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag);
+// The text of the first two. NOT_FOUND names a file that cannot be read; else CheckUtf8's errors.
+absl::StatusOr<std::string> ReadText(const TextFlags& flags);
+
+// The API takes no other text, and does not say which it was. INVALID_ARGUMENT begins with `source`, where the text is
+// from, and says at which byte, counted from 0.
+absl::Status CheckUtf8(const std::string& source, std::string_view text);
+
+}  // namespace moestro

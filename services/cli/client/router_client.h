@@ -1,0 +1,56 @@
+// The client side of moestro.v1.InferenceService. Calls may be cancelled from another thread; otherwise used by one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace moestro {
+
+namespace v1 {
+class DetokenizeResponse;
+class DetokenizeRequest;
+class GenerateResponse;
+class GenerateRequest;
+class GetModelResponse;
+class ScoreResponse;
+class ScoreRequest;
+class TokenizeResponse;
+class TokenizeRequest;
+}  // namespace v1
+
+struct ServerFlags {
+  std::string server = "127.0.0.1:50051";
+  double timeout_seconds = 0;  // of each call; 0 = none
+};
+// --server (or MOESTRO_SERVER) and --timeout.
+void AddServerFlags(CLI::App& app, ServerFlags& flags);
+
+class RouterClient {
+ public:
+  explicit RouterClient(const ServerFlags& flags);
+  ~RouterClient();
+
+  // Streams: `on_reply` gets every reply as it comes. UNAVAILABLE says what to do when nobody listens.
+  absl::Status Generate(const v1::GenerateRequest& request,
+                        const std::function<void(const v1::GenerateResponse&)>& on_reply);
+  absl::Status Score(const v1::ScoreRequest& request, const std::function<void(const v1::ScoreResponse&)>& on_reply);
+  absl::Status Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& reply);
+  absl::Status Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& reply);
+  absl::Status GetModel(v1::GetModelResponse& reply);
+
+  // Ends the running call with CANCELLED; false if none runs. From any thread.
+  bool Cancel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

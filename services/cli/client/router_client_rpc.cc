@@ -1,0 +1,117 @@
+#include <grpcpp/client_context.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "moestro/v1/inference.grpc.pb.h"
+#include "services/cli/client/router_client.h"
+
+namespace moestro {
+
+void AddServerFlags(CLI::App& app, ServerFlags& flags) {
+  app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
+      ->envname("MOESTRO_SERVER")
+      ->capture_default_str();
+  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a call is given up, a week at most; 0: never")
+      ->check(CLI::Range(0.0, 604800.0))
+      ->capture_default_str();
+}
+
+struct RouterClient::Impl {
+  explicit Impl(const ServerFlags& server_flags)
+      : flags(server_flags), stub(v1::InferenceService::NewStub(ConnectPeer(server_flags.server))) {}
+
+  absl::Status ToStatus(const grpc::Status& status) const {
+    const std::string message = status.error_message();
+    // What the library says when no connection came about, as opposed to what the router itself says.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+        (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
+      return absl::UnavailableError(absl::StrCat("cannot reach ", flags.server, ": is the node up? try deploy/status"));
+    }
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::DeadlineExceededError(absl::StrCat("no result within ", flags.timeout_seconds, " s (--timeout)"));
+    }
+    return FromGrpc(status, "router");
+  }
+
+  const ServerFlags flags;
+  const std::unique_ptr<v1::InferenceService::Stub> stub;
+  Mutex mutex;
+  grpc::ClientContext* call ABSL_GUARDED_BY(mutex) = nullptr;  // the call in flight
+};
+
+namespace {
+
+// A client context that Cancel can reach for as long as it lives.
+template <typename Impl>
+class Call {
+ public:
+  explicit Call(Impl& impl) : impl_(impl) {
+    if (impl.flags.timeout_seconds > 0) {
+      context_.set_deadline(std::chrono::system_clock::now() +
+                            std::chrono::milliseconds(static_cast<int64_t>(impl.flags.timeout_seconds * 1000)));
+    }
+    MutexLock lock(impl_.mutex);
+    impl_.call = &context_;
+  }
+  ~Call() {
+    MutexLock lock(impl_.mutex);
+    impl_.call = nullptr;
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  Impl& impl_;
+  grpc::ClientContext context_;
+};
+
+}  // namespace
+
+RouterClient::RouterClient(const ServerFlags& flags) : impl_(std::make_unique<Impl>(flags)) {}
+RouterClient::~RouterClient() = default;
+
+absl::Status RouterClient::Generate(const v1::GenerateRequest& request,
+                                    const std::function<void(const v1::GenerateResponse&)>& on_reply) {
+  Call call(*impl_);
+  const auto reader = impl_->stub->Generate(call.context(), request);
+  v1::GenerateResponse reply;
+  while (reader->Read(&reply)) on_reply(reply);
+  return impl_->ToStatus(reader->Finish());
+}
+
+absl::Status RouterClient::Score(const v1::ScoreRequest& request,
+                                 const std::function<void(const v1::ScoreResponse&)>& on_reply) {
+  Call call(*impl_);
+  const auto reader = impl_->stub->Score(call.context(), request);
+  v1::ScoreResponse reply;
+  while (reader->Read(&reply)) on_reply(reply);
+  return impl_->ToStatus(reader->Finish());
+}
+
+absl::Status RouterClient::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& reply) {
+  Call call(*impl_);
+  return impl_->ToStatus(impl_->stub->Tokenize(call.context(), request, &reply));
+}
+
+absl::Status RouterClient::Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& reply) {
+  Call call(*impl_);
+  return impl_->ToStatus(impl_->stub->Detokenize(call.context(), request, &reply));
+}
+
+absl::Status RouterClient::GetModel(v1::GetModelResponse& reply) {
+  Call call(*impl_);
+  return impl_->ToStatus(impl_->stub->GetModel(call.context(), {}, &reply));
+}
+
+bool RouterClient::Cancel() {
+  MutexLock lock(impl_->mutex);
+  if (impl_->call == nullptr) return false;
+  impl_->call->TryCancel();
+  return true;
+}
+
+}  // namespace moestro

@@ -1,0 +1,81 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "moestro/v1/inference.pb.h"
+#include "services/cli/client/request_flags.h"
+#include "services/cli/client/router_client.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+struct TokenizeFlags {
+  ServerFlags server;
+  std::string text;
+  bool no_special_tokens = false;
+  bool json = false;
+};
+
+struct DetokenizeFlags {
+  ServerFlags server;
+  std::vector<int32_t> ids;
+  bool keep_special_tokens = false;
+};
+
+absl::Status Tokenize(const TokenizeFlags& flags) {
+  MOE_RETURN_IF_ERROR(CheckUtf8("--text", flags.text));
+  v1::TokenizeRequest request;
+  request.set_text(flags.text);
+  request.set_no_special_tokens(flags.no_special_tokens);
+  v1::TokenizeResponse reply;
+  MOE_RETURN_IF_ERROR(RouterClient(flags.server).Tokenize(request, reply));
+  const std::vector<int32_t> ids(reply.ids().begin(), reply.ids().end());
+  const std::vector<std::string> pieces(reply.pieces().begin(), reply.pieces().end());
+  if (flags.json) {
+    PrintJson({{"ids", ids}, {"pieces", pieces}}, /*indent=*/false);
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    // Quoted as in JSON, so that white space and controls can be seen.
+    PrintText(absl::StrCat(ids[i], "\t", nlohmann::json(i < pieces.size() ? pieces[i] : "").dump(), "\n"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Detokenize(const DetokenizeFlags& flags) {
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Add(flags.ids.begin(), flags.ids.end());
+  request.set_keep_special_tokens(flags.keep_special_tokens);
+  v1::DetokenizeResponse reply;
+  MOE_RETURN_IF_ERROR(RouterClient(flags.server).Detokenize(request, reply));
+  PrintText(reply.text() + "\n");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTextCommands(CLI::App& app, std::vector<Command>& commands) {
+  const auto tokenize = std::make_shared<TokenizeFlags>();
+  CLI::App* to_ids = app.add_subcommand("tokenize", "The token ids of a text, with the text of each");
+  AddServerFlags(*to_ids, tokenize->server);
+  to_ids->add_option("text,--text", tokenize->text, "The text; nothing in it is taken for a special token")->required();
+  to_ids->add_flag("--no-special-tokens", tokenize->no_special_tokens, "Leave out BOS");
+  to_ids->add_flag("--json", tokenize->json, "One JSON object");
+  commands.push_back({to_ids, [tokenize] { return Tokenize(*tokenize); }});
+
+  const auto detokenize = std::make_shared<DetokenizeFlags>();
+  CLI::App* to_text = app.add_subcommand("detokenize", "The text of token ids");
+  AddServerFlags(*to_text, detokenize->server);
+  to_text->add_option("ids,--token-ids", detokenize->ids, "Token ids, separated by commas or blanks")
+      ->delimiter(',')
+      ->required();
+  to_text->add_flag("--keep-special-tokens", detokenize->keep_special_tokens, "Write special tokens out");
+  commands.push_back({to_text, [detokenize] { return Detokenize(*detokenize); }});
+}
+
+}  // namespace moestro

@@ -1,0 +1,76 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+#include "services/cli/command.h"
+#include "services/cli/model/inspect.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+struct InspectFlags {
+  std::string path;
+  std::string segment;
+  std::string instance = "default";
+  bool verify = false;
+  bool json = false;
+};
+
+std::string ValueText(const std::string& key, const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_number_integer()) return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const auto number = value.get<int64_t>();
+  if (absl::StrContains(key, "bytes")) return absl::StrCat(HumanBytes(number), " (", number, ")");
+  return absl::StrContains(key, "parameters") ? absl::StrCat(HumanCount(number), " (", number, ")")
+                                              : absl::StrCat(number);
+}
+
+// One line a value, objects indented. A unit in the key of an object holds for its values.
+void PrintFields(const nlohmann::ordered_json& json, const std::string& unit, int indent) {
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_object()) {
+      PrintText(absl::StrFormat("%*s%s:\n", indent, "", key));
+      PrintFields(value, key, indent + 2);
+    } else {
+      PrintText(
+          absl::StrFormat("%*s%-*s %s\n", indent, "", 28 - indent, key, ValueText(absl::StrCat(unit, key), value)));
+    }
+  }
+}
+
+absl::Status Inspect(const InspectFlags& flags) {
+  if (flags.verify && flags.segment.empty()) return absl::InvalidArgumentError("--verify: needs --segment NAME");
+  MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, flags.segment.empty()
+                                                              ? InspectCheckpoint(flags.path, flags.instance)
+                                                              : InspectSegment(flags.segment, flags.verify));
+  if (flags.json) {
+    PrintText(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } else {
+    PrintFields(json, "", 0);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<InspectFlags>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "What a checkpoint is and what memory it needs, or what a segment in shared memory holds");
+  CLI::Option_group* what = command->add_option_group("what", "Exactly one of");
+  what->add_option("path", flags->path, "Checkpoint directory, or a config.json alone");
+  what->add_option("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
+  what->require_option(1);
+  command->add_flag("--verify", flags->verify, "With --segment: read all data and check it");
+  command->add_option("--instance", flags->instance, "Node whose segments are searched for the checkpoint");
+  command->add_flag("--json", flags->json, "JSON");
+  commands.push_back({command, [flags] { return Inspect(*flags); }});
+}
+
+}  // namespace moestro

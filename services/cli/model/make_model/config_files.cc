@@ -1,0 +1,172 @@
+#include "services/cli/model/make_model/config_files.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/checkpoint/config.h"
+#include "common/tensor/dtype.h"
+#include "nlohmann/json.hpp"
+#include "services/cli/model/make_model/tokenizer_files.h"
+
+namespace moestro {
+namespace {
+
+using nlohmann::json;
+
+// The transformers release that the published files name.
+constexpr char kTransformersVersion[] = "4.33.1";
+constexpr int64_t kMaxLayers = 1000;
+constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxVocabRows = 1 << 20;
+
+struct Preset {
+  std::string name;
+  std::string what;
+  std::string published;
+  json changes;  // of the published config
+  int64_t shard_bytes;
+};
+
+std::vector<Preset> Presets() {
+  // Small, yet with every irregularity: q_lora_rank and moe_intermediate_size are no multiples of the 128-element scale
+  // block, kv_a has 576 rows, the vocabulary has more rows than the tokenizer has tokens, there is a
+  // multi-token-prediction layer, and of the four shards one starts with the scales of a weight in another.
+  const Preset tiny = {"tiny",
+                       "DeepSeek-V3 in tens of megabytes",
+                       "deepseek-v3",
+                       {{"hidden_size", 256},
+                        {"num_hidden_layers", 4},
+                        {"first_k_dense_replace", 1},
+                        {"num_attention_heads", 4},
+                        {"num_key_value_heads", 4},
+                        {"q_lora_rank", 192},
+                        {"intermediate_size", 640},
+                        {"moe_intermediate_size", 192},
+                        {"n_routed_experts", 16},
+                        {"num_experts_per_tok", 4},
+                        {"n_group", 4},
+                        {"topk_group", 2},
+                        {"vocab_size", 2048}},
+                       5'610'000};
+  // Grouped queries whose heads together are wider than the hidden size, as the published ones are.
+  const Preset tiny_qwen3 = {"tiny-qwen3",
+                             "Qwen3-MoE",
+                             "qwen3-235b",
+                             {{"hidden_size", 256},
+                              {"num_hidden_layers", 3},
+                              {"max_window_layers", 3},
+                              {"num_attention_heads", 8},
+                              {"num_key_value_heads", 2},
+                              {"head_dim", 64},
+                              {"intermediate_size", 576},
+                              {"moe_intermediate_size", 192},
+                              {"num_experts", 16},
+                              {"num_experts_per_tok", 4},
+                              {"vocab_size", 2048}},
+                             4'000'000};
+  // Without the prediction layer, which would double the size of a model that exists to be measured.
+  const Preset layer = {"layer",
+                        "the true geometry of DeepSeek-V3, few layers",
+                        "deepseek-v3",
+                        {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
+                        4'300'000'000};
+  return {tiny, tiny_qwen3, layer};
+}
+
+// Sets the keys of these that the family has.
+void Change(json& config, std::initializer_list<const char*> keys, int64_t value) {
+  for (const char* key : keys) {
+    if (config.contains(key)) config[key] = value;
+  }
+}
+
+// Keeps the preset's proportions as far as `experts` allows: groups are equal, hold two experts at least (a group's
+// score is the sum of its two best), and the kept groups hold enough experts for one token.
+void AdaptRouting(int64_t experts, json& config) {
+  const int64_t per_token = std::min(config["num_experts_per_tok"].get<int64_t>(), experts);
+  const int64_t wanted = config.value("n_group", int64_t{1});
+  int64_t groups = wanted;
+  const auto fits = [&] { return experts % groups == 0 && experts / groups >= 2; };
+  while (groups > 1 && !fits()) --groups;
+  const int64_t kept = CeilDiv(config.value("topk_group", int64_t{1}) * groups, wanted);
+  Change(config, {"n_routed_experts", "num_experts"}, experts);
+  Change(config, {"num_experts_per_tok"}, per_token);
+  Change(config, {"n_group"}, groups);
+  Change(config, {"topk_group"}, std::max(kept, CeilDiv(per_token, experts / groups)));
+}
+
+absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value == 0 || (value >= low && value <= high)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is ", value, "; allowed: ", low, " to ", high, ", or 0 for the preset's value"));
+}
+
+absl::Status CheckOptions(const MakeModelOptions& options) {
+  if (options.weights != "fp8" && options.weights != "bf16") {
+    return absl::InvalidArgumentError(absl::StrCat("--weights \"", options.weights, "\" is unknown; use fp8 or bf16"));
+  }
+  MOE_RETURN_IF_ERROR(CheckRange("--layers", options.layers, 1, kMaxLayers));
+  MOE_RETURN_IF_ERROR(CheckRange("--experts", options.experts, 2, kMaxExperts));
+  MOE_RETURN_IF_ERROR(CheckRange("--vocab-rows", options.vocab_rows, 1, kMaxVocabRows));
+  return CheckRange("--shard-bytes", options.shard_bytes, 1, int64_t{1} << 50);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> MakeModelPresets() {
+  std::vector<std::pair<std::string, std::string>> presets;
+  for (const Preset& preset : Presets()) presets.emplace_back(preset.name, preset.what);
+  return presets;
+}
+
+absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
+  const std::vector<Preset> presets = Presets();
+  const auto preset = std::ranges::find(presets, options.preset, &Preset::name);
+  if (preset == presets.end()) {
+    const auto name = [](std::string* out, const Preset& known) { out->append(known.name); };
+    return absl::InvalidArgumentError(
+        absl::StrCat("--preset \"", options.preset, "\" is unknown; use ", absl::StrJoin(presets, " or ", name)));
+  }
+  MOE_RETURN_IF_ERROR(CheckOptions(options));
+  MadeModel model{.config = json::parse(PublishedConfig(preset->published)),
+                  .spec = {},
+                  .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
+                  .fp8 = options.weights == "fp8"};
+  json& config = model.config;
+  config.update(preset->changes);
+  config["bos_token_id"] = kBosId;
+  config["eos_token_id"] = kEosId;
+  if (options.layers != 0) Change(config, {"num_hidden_layers", "max_window_layers"}, options.layers);
+  if (options.experts != 0) AdaptRouting(options.experts, config);
+  if (options.vocab_rows != 0) config["vocab_size"] = options.vocab_rows;
+  config.erase("quantization_config");
+  if (model.fp8) {
+    config["quantization_config"] = {{"activation_scheme", "dynamic"},
+                                     {"fmt", "e4m3"},
+                                     {"quant_method", "fp8"},
+                                     {"weight_block_size", {kScaleBlock, kScaleBlock}}};
+  }
+  model.mtp_layers = config.value("num_nextn_predict_layers", int64_t{0});
+  MOE_ASSIGN_OR_RETURN(model.spec, ParseModelSpec(config.dump(), /*tokenizer_json=*/""));
+  return model;
+}
+
+std::string ConfigJson(const MadeModel& model) { return model.config.dump(2) + "\n"; }
+
+std::string GenerationConfigJson() {
+  const json config = {
+      {"_from_model_config", true},
+      {"bos_token_id", kBosId},
+      {"eos_token_id", kEosId},
+      {"do_sample", true},
+      {"temperature", 0.6},
+      {"top_p", 0.95},
+      {"transformers_version", kTransformersVersion},
+  };
+  return config.dump(2) + "\n";
+}
+
+}  // namespace moestro

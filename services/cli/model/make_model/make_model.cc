@@ -1,0 +1,74 @@
+#include "services/cli/model/make_model/make_model.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "services/cli/model/make_model/config_files.h"
+#include "services/cli/model/make_model/output_directory.h"
+#include "services/cli/model/make_model/shard_plan.h"
+#include "services/cli/model/make_model/shard_writer.h"
+#include "services/cli/model/make_model/tokenizer_files.h"
+
+namespace moestro {
+namespace {
+
+// Room for the JSON files beside the tensors.
+constexpr int64_t kSmallFilesBytes = 16 << 20;
+
+int WriterThreads() {
+  // More threads than this only wait for the page cache.
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2u, 8u));
+}
+
+absl::Status CheckVocabulary(const MadeModel& model) {
+  if (kTokenCount <= model.spec.vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--vocab-rows is ", model.spec.vocab_size, ", but the tokenizer has ",
+                                                 kTokenCount, " tokens; use at least that many"));
+}
+
+absl::Status WriteSmallFiles(const std::filesystem::path& directory, const MadeModel& model,
+                             const std::vector<Shard>& shards) {
+  MOE_RETURN_IF_ERROR(WriteTextFile(directory / "config.json", ConfigJson(model)));
+  MOE_RETURN_IF_ERROR(WriteTextFile(directory / "generation_config.json", GenerationConfigJson()));
+  MOE_RETURN_IF_ERROR(WriteTextFile(directory / "tokenizer.json", kTokenizerJson));
+  MOE_RETURN_IF_ERROR(WriteTextFile(directory / "tokenizer_config.json", kTokenizerConfigJson));
+  return WriteTextFile(directory / "model.safetensors.index.json", ShardIndexJson(shards));
+}
+
+absl::Status WriteShards(const std::filesystem::path& directory, const std::vector<Shard>& shards, uint64_t seed,
+                         const MakeModelProgress& progress) {
+  int64_t total = 0;
+  for (const Shard& shard : shards) total += shard.data_bytes;
+  Mutex mutex;
+  int64_t done = 0;
+  const auto written = [&](int64_t bytes) {
+    const MutexLock lock(mutex);
+    done += bytes;
+    if (progress) progress(done, total);
+  };
+  for (const Shard& shard : shards) {
+    MOE_RETURN_IF_ERROR(WriteShard(directory, shard, seed, WriterThreads(), written));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MakeModel(const MakeModelOptions& options, const MakeModelProgress& progress) {
+  MOE_ASSIGN_OR_RETURN(const MadeModel model, ResolveModel(options));
+  MOE_RETURN_IF_ERROR(CheckVocabulary(model));
+  const std::vector<PlannedTensor> tensors = PlanTensors(model);
+  const std::vector<Shard> shards = PlanShards(tensors, model.shard_bytes);
+  int64_t bytes = kSmallFilesBytes;
+  for (const Shard& shard : shards) bytes += static_cast<int64_t>(shard.header.size()) + shard.data_bytes;
+
+  MOE_ASSIGN_OR_RETURN(OutputDirectory directory, OutputDirectory::Open(options.out_dir, options.force, bytes));
+  MOE_RETURN_IF_ERROR(WriteShards(directory.path(), shards, options.seed, progress));
+  MOE_RETURN_IF_ERROR(WriteSmallFiles(directory.path(), model, shards));
+  return directory.Commit();
+}
+
+}  // namespace moestro

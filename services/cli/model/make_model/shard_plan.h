@@ -1,0 +1,26 @@
+// Which tensor goes into which safetensors file, and the headers of these files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/cli/model/make_model/tensor_plan.h"
+
+namespace moestro {
+
+struct Shard {
+  std::string file_name;                      // model-00001-of-0000N.safetensors
+  std::vector<const PlannedTensor*> tensors;  // in file order: larger element types first, then by name
+  std::string header;                         // length prefix and padded JSON: the data starts right after it
+  int64_t data_bytes = 0;
+};
+
+// Fills shards in checkpoint order, starting a new one before a tensor that would exceed `shard_bytes`; so a weight and
+// its scales may be parted. Pointers go into `tensors`, which must outlive the result.
+std::vector<Shard> PlanShards(const std::vector<PlannedTensor>& tensors, int64_t shard_bytes);
+
+// model.safetensors.index.json.
+std::string ShardIndexJson(const std::vector<Shard>& shards);
+
+}  // namespace moestro

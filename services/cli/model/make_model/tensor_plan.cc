@@ -1,0 +1,127 @@
+#include "services/cli/model/make_model/tensor_plan.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/math.h"
+#include "common/model/schema.h"
+
+namespace moestro {
+namespace {
+
+// A linear layer with gain g turns inputs of deviation 1 into outputs of deviation g: its weights have deviation
+// g / sqrt(inputs). The gains keep the model well conditioned, so that engines which round differently agree.
+// Queries: attention scores then have a deviation of about 1.5 with the softmax scale of the preset's YaRN factor, so
+// that attention is neither uniform nor a copy of one position.
+constexpr double kQueryGain = 0.6;
+// Router logits spread the sigmoid over most of (0, 1) without saturating it.
+constexpr double kRouterGain = 1.6;
+// What a block adds to the residual stream (deviation 1 at first) is about half of it, so that no block is idle and
+// none magnifies the rounding noise of the blocks before it. The four or eight weighted experts of a token add up to
+// more than one MLP does, and a swapped expert must not change everything.
+constexpr double kAttentionOutGain = 0.6;
+constexpr double kMlpDownGain = 0.65;
+constexpr double kExpertDownGain = 0.4;
+// Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
+constexpr double kHeadGain = 3.5;
+// Large enough to change which experts are chosen, of both signs, and it widens the distances between scores, while
+// rounding noise stays as it is. Small enough that every expert still gets tokens: with 0.3 some get none.
+constexpr double kBiasDeviation = 0.15;
+constexpr double kNormDeviation = 0.1;  // around 1
+
+// Of a linear layer.
+double Gain(const ModelSpec& spec, const ModelTensor& tensor) {
+  switch (tensor.role) {
+    case TensorRole::kQueries:  // grouped queries are normed
+      return spec.attention_kind() == AttentionKind::kLatent ? kQueryGain : 1;
+    case TensorRole::kOutput:
+      if (tensor.part == TensorPart::kAttention) return kAttentionOutGain;
+      return tensor.part == TensorPart::kExpert ? kExpertDownGain : kMlpDownGain;
+    default:
+      return 1;
+  }
+}
+
+double Deviation(double gain, int64_t inputs) { return gain / std::sqrt(static_cast<double>(inputs)); }
+
+class Planner {
+ public:
+  explicit Planner(const MadeModel& model) : model_(model) {}
+
+  std::vector<PlannedTensor> Plan() && {
+    for (const ModelTensor& tensor : CheckpointTensors(model_.spec)) Add(tensor);
+    if (model_.mtp_layers > 0) PredictionLayer(model_.spec.num_layers);
+    return std::move(tensors_);
+  }
+
+ private:
+  PlannedTensor& Add(const std::string& name, DType dtype, std::vector<int64_t> shape, Recipe recipe, double deviation,
+                     double mean = 0) {
+    return tensors_.emplace_back(PlannedTensor{name, dtype, std::move(shape), recipe, name, mean, deviation});
+  }
+  PlannedTensor& Normal(const std::string& name, std::vector<int64_t> shape, double deviation, double mean = 0) {
+    return Add(name, DType::kBF16, std::move(shape), Recipe::kNormal, deviation, mean);
+  }
+
+  void Add(const ModelTensor& tensor) {
+    switch (tensor.role) {
+      case TensorRole::kEmbedding:
+        Normal(tensor.name, tensor.shape(), 1);
+        break;
+      case TensorRole::kHead:
+        Normal(tensor.name, tensor.shape(), Deviation(kHeadGain, tensor.cols));
+        break;
+      case TensorRole::kNorm:
+        Normal(tensor.name, tensor.shape(), kNormDeviation, 1);
+        break;
+      case TensorRole::kRouter:
+        Normal(tensor.name, tensor.shape(), Deviation(kRouterGain, tensor.cols));
+        break;
+      case TensorRole::kRouterBias:
+        Add(tensor.name, DType::kF32, tensor.shape(), Recipe::kNormal, kBiasDeviation);
+        break;
+      default:
+        Linear(tensor);
+    }
+  }
+
+  // A weight that the published checkpoint stores in FP8.
+  void Linear(const ModelTensor& tensor) {
+    const double deviation = Deviation(Gain(model_.spec, tensor), tensor.cols);
+    if (!model_.fp8) {
+      Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
+      return;
+    }
+    Add(tensor.name, DType::kF8E4M3, tensor.shape(), Recipe::kFp8Codes, deviation);
+    Add(absl::StrCat(tensor.name, "_scale_inv"), DType::kF32,
+        {CeilDiv(tensor.rows, kScaleBlock), CeilDiv(tensor.cols, kScaleBlock)}, Recipe::kBlockScales, deviation);
+  }
+
+  // The multi-token-prediction layer repeats embedding and head, as the published checkpoint does.
+  void PredictionLayer(int64_t layer) {
+    const int64_t hidden = model_.spec.hidden_size, rows = model_.spec.vocab_size;
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    Normal(prefix + "embed_tokens.weight", {rows, hidden}, 1).key = kEmbeddingName;
+    Normal(prefix + "enorm.weight", {hidden}, kNormDeviation, 1);
+    Normal(prefix + "hnorm.weight", {hidden}, kNormDeviation, 1);
+    Normal(prefix + "eh_proj.weight", {hidden, 2 * hidden}, Deviation(1, 2 * hidden));
+    for (const ModelTensor& tensor : CheckpointTensors(model_.spec, layer)) Add(tensor);
+    Normal(prefix + "shared_head.norm.weight", {hidden}, kNormDeviation, 1);
+    Normal(prefix + "shared_head.head.weight", {rows, hidden}, Deviation(kHeadGain, hidden)).key = kHeadName;
+  }
+
+  const MadeModel& model_;
+  std::vector<PlannedTensor> tensors_;
+};
+
+}  // namespace
+
+int64_t PlannedTensor::elements() const {
+  int64_t product = 1;
+  for (const int64_t extent : shape) product *= extent;
+  return product;
+}
+
+std::vector<PlannedTensor> PlanTensors(const MadeModel& model) { return Planner(model).Plan(); }
+
+}  // namespace moestro

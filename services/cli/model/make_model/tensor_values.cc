@@ -1,0 +1,121 @@
+#include "services/cli/model/make_model/tensor_values.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/math.h"
+#include "common/base/random_bits.h"
+#include "common/tensor/fp8_codes.h"
+
+namespace moestro {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they lie in memory");
+
+constexpr int64_t kCodesPerWord = 4;  // sixteen bits each
+
+uint8_t CodeFrom(const MagnitudeTable& table, uint64_t word, int64_t lane) {
+  return Fp8Code(table, static_cast<uint16_t>(word >> (16 * lane)));
+}
+
+void FillCodes(const RandomWords& words, int64_t begin, int64_t end, uint8_t* out) {
+  const MagnitudeTable& table = Fp8Magnitudes();
+  int64_t i = begin;
+  for (; i < end && i % kCodesPerWord != 0; ++i) *out++ = CodeFrom(table, words[i / kCodesPerWord], i % kCodesPerWord);
+  for (; i + kCodesPerWord <= end; i += kCodesPerWord) {
+    const uint64_t word = words[i / kCodesPerWord];
+    for (int64_t lane = 0; lane < kCodesPerWord; ++lane) *out++ = CodeFrom(table, word, lane);
+  }
+  for (; i < end; ++i) *out++ = CodeFrom(table, words[i / kCodesPerWord], i % kCodesPerWord);
+}
+
+// The scale of one block: 24 random bits spread the factor over [0.5, 1.5), so scales are no powers of two.
+float BlockScale(const RandomWords& words, double deviation, int64_t block) {
+  const uint64_t factor = (uint64_t{1} << 23) + (words[block] >> 40);
+  return static_cast<float>(deviation / kCodeStdDev * static_cast<double>(factor) * 0x1p-24);
+}
+
+void FillScales(const RandomWords& words, double deviation, int64_t begin, int64_t end, std::byte* out) {
+  for (int64_t i = begin; i < end; ++i, out += sizeof(float)) {
+    const float scale = BlockScale(words, deviation, i);
+    std::memcpy(out, &scale, sizeof scale);
+  }
+}
+
+// The sum of four uniform 16-bit fields, centred: close to normal, and exact in integers.
+float NormalValue(uint64_t word, double mean, double unit) {
+  const int64_t sum =
+      static_cast<int64_t>((word & 0xffff) + ((word >> 16) & 0xffff) + ((word >> 32) & 0xffff) + (word >> 48)) - 131070;
+  return static_cast<float>(mean + static_cast<double>(sum) * unit);
+}
+
+void FillNormal(const PlannedTensor& tensor, const RandomWords& words, int64_t begin, int64_t end, std::byte* out) {
+  // The sum's deviation is 65536 / sqrt(3).
+  const double unit = tensor.deviation * std::sqrt(3.0) * 0x1p-16;
+  for (int64_t i = begin; i < end; ++i) {
+    const float value = NormalValue(words[i], tensor.mean, unit);
+    if (tensor.dtype == DType::kF32) {
+      std::memcpy(out, &value, sizeof value);
+      out += sizeof value;
+    } else {
+      const uint16_t bits = ToBf16(value);
+      std::memcpy(out, &bits, sizeof bits);
+      out += sizeof bits;
+    }
+  }
+}
+
+const std::array<float, 256>& E4M3Values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> v;
+    for (size_t code = 0; code < v.size(); ++code) v[code] = FromE4M3(static_cast<uint8_t>(code));
+    return v;
+  }();
+  return values;
+}
+
+void FillDequantised(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
+  const RandomWords code_words(seed, tensor.key);
+  const RandomWords scale_words(seed, absl::StrCat(tensor.key, "_scale_inv"));
+  const std::array<float, 256>& values = E4M3Values();
+  const int64_t cols = tensor.shape[1];
+  const int64_t blocks_per_row = CeilDiv(cols, kScaleBlock);
+  std::array<uint8_t, kScaleBlock> codes;
+  for (int64_t i = begin; i < end;) {  // one row of one block at a time
+    const int64_t row = i / cols;
+    const int64_t col = i % cols;
+    const int64_t count = std::min({kScaleBlock - col % kScaleBlock, cols - col, end - i});
+    const int64_t block = row / kScaleBlock * blocks_per_row + col / kScaleBlock;
+    const float scale = BlockScale(scale_words, tensor.deviation, block);
+    FillCodes(code_words, i, i + count, codes.data());
+    for (int64_t k = 0; k < count; ++k, out += sizeof(uint16_t)) {
+      const uint16_t bits = ToBf16(values[codes[k]] * scale);
+      std::memcpy(out, &bits, sizeof bits);
+    }
+    i += count;
+  }
+}
+
+}  // namespace
+
+void FillValues(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
+  MOE_CHECK(0 <= begin && begin <= end && end <= tensor.elements());
+  const RandomWords words(seed, tensor.key);
+  switch (tensor.recipe) {
+    case Recipe::kFp8Codes:
+      return FillCodes(words, begin, end, reinterpret_cast<uint8_t*>(out));
+    case Recipe::kBlockScales:
+      return FillScales(words, tensor.deviation, begin, end, out);
+    case Recipe::kDequantised:
+      return FillDequantised(tensor, seed, begin, end, out);
+    case Recipe::kNormal:
+      return FillNormal(tensor, words, begin, end, out);
+  }
+}
+
+}  // namespace moestro

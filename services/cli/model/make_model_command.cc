@@ -1,0 +1,83 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/report/number.h"
+#include "services/cli/command.h"
+#include "services/cli/model/make_model/make_model.h"
+#include "services/cli/output.h"
+
+namespace moestro {
+namespace {
+
+// A bar on stderr that is rewritten in place; nothing unless that is a terminal.
+class ProgressBar {
+ public:
+  ~ProgressBar() {
+    if (percent_ >= 0) std::fprintf(stderr, "\r\033[K");
+  }
+  void Show(int64_t done, int64_t total) {
+    const int percent =
+        total > 0 ? static_cast<int>(100 * static_cast<double>(done) / static_cast<double>(total)) : 100;
+    if (!terminal_ || percent == percent_) return;
+    percent_ = percent;
+    constexpr int kWidth = 40;
+    const std::string bar(static_cast<size_t>(kWidth * percent / 100), '#');
+    std::fprintf(stderr, "\r[%-*s] %3d %%  %s / %s", kWidth, bar.c_str(), percent, HumanBytes(done).c_str(),
+                 HumanBytes(total).c_str());
+    std::fflush(stderr);
+  }
+
+ private:
+  const bool terminal_ = IsTerminal(Stream::kStderr);
+  int percent_ = -1;
+};
+
+absl::Status Make(const MakeModelOptions& options) {
+  int64_t bytes = 0;
+  {
+    ProgressBar bar;
+    MOE_RETURN_IF_ERROR(MakeModel(options, [&](int64_t done, int64_t total) {
+      bytes = total;
+      bar.Show(done, total);
+    }));
+  }
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(options.out_dir)) {
+    files += entry.path().extension() == ".safetensors";
+  }
+  PrintText(absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes), options.weights,
+                            files));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto options = std::make_shared<MakeModelOptions>();
+  CLI::App* command = app.add_subcommand(
+      "make-model", "Write a checkpoint with the layout of a published model and reproducible random weights");
+  std::vector<std::string> presets;
+  for (const auto& [name, what] : MakeModelPresets()) presets.push_back(name);
+  command->add_option("--preset", options->preset, absl::StrJoin(MakeModelPresets(), "; ", absl::PairFormatter(": ")))
+      ->check(CLI::IsMember(presets));
+  command->add_option("--out", options->out_dir, "Directory to create")->required();
+  command->add_option("--layers", options->layers, "Decoder layers; 0: the preset's");
+  command->add_option("--experts", options->experts, "Routed experts a layer; 0: the preset's");
+  command->add_option("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
+  command->add_option("--seed", options->seed, "Same options and seed: same bytes");
+  command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes a file; 0: the preset's");
+  command->add_option("--weights", options->weights, "fp8: with block scales, as published; bf16: dequantised")
+      ->check(CLI::IsMember({"fp8", "bf16"}));
+  command->add_flag("--force", options->force, "Replace the checkpoint that is there");
+  commands.push_back({command, [options] { return Make(*options); }});
+}
+
+}  // namespace moestro

@@ -1,0 +1,135 @@
+// `moestro plan`: what a way of running a model means, from formulas, before anything runs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/checkpoint/config.h"
+#include "common/process/flag_check.h"
+#include "common/report/number.h"
+#include "common/roofline/traffic.h"
+#include "services/cli/command.h"
+#include "services/cli/model/inspect.h"
+#include "services/cli/output.h"
+#include "services/prefill/distributed/simulate_ranks.h"
+
+namespace moestro {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanFlags {
+  std::string explain;
+  std::string model = "deepseek-v3";
+  int ranks = 2;
+  int64_t tokens = 20480;
+  bool json = false;
+};
+
+absl::StatusOr<ModelSpec> ReadSpec(const std::string& model) {
+  const std::vector<std::string> published = PublishedModels();
+  if (std::ranges::find(published, model) != published.end()) return PublishedModel(model);
+  absl::StatusOr<ModelSpec> spec = ReadModelSpec(model);
+  if (!spec.ok()) return Annotate(spec.status(), absl::StrCat("--model ", model));
+  return spec;
+}
+
+int64_t Moved(const ExpertTraffic& t) {
+  return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
+}
+
+Json TrafficJson(const ExpertTraffic& t, int64_t layers) {
+  return {{"dispatch_sent_bytes", t.dispatch.sent},
+          {"dispatch_received_bytes", t.dispatch.received},
+          {"combine_sent_bytes", t.combine.sent},
+          {"combine_received_bytes", t.combine.received},
+          {"layer_bytes", Moved(t)},
+          {"prompt_bytes", layers * Moved(t)}};
+}
+
+// Over the link of the rank with the most rows.
+absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ReadSpec(flags.model));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--ranks", flags.ranks, 2, spec.num_experts));
+  MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", flags.tokens, 1, spec.max_position_embeddings));
+  const auto [rows, imbalance] = ShareOut(flags.tokens, flags.ranks);
+  const auto busiest = static_cast<int>(std::ranges::max_element(rows) - rows.begin());
+  const int64_t layers = spec.num_layers - spec.first_dense_layers;
+  const ExpertTraffic standard = StandardEpTraffic(spec, EvenPairs(spec, rows), flags.ranks, busiest);
+  const ExpertTraffic small = SmallEpTraffic(spec, rows, busiest);
+  const LinkTraffic ring = RingTraffic(spec.kv_dim(), rows, busiest);
+  return Json{{"model", flags.model},
+              {"ranks", flags.ranks},
+              {"tokens", flags.tokens},
+              {"experts_per_token", spec.experts_per_token},
+              {"rows", rows},
+              {"attention_imbalance", imbalance},
+              {"ring",
+               {{"sent_bytes", ring.sent},
+                {"received_bytes", ring.received},
+                {"prompt_bytes", spec.num_layers * (ring.sent + ring.received)}}},
+              {"standard_ep", TrafficJson(standard, layers)},
+              {"small_ep", TrafficJson(small, layers)},
+              {"small_over_standard", static_cast<double>(Moved(small)) / static_cast<double>(Moved(standard))},
+              {"break_even_ranks", spec.experts_per_token},
+              {"break_even_ranks_by_bytes", BreakEvenRanks(spec)}};
+}
+
+void PrintDslp(const Json& plan) {
+  const auto bytes = [](const Json& number) { return HumanBytes(number.get<int64_t>()); };
+  PrintText(absl::StrFormat("%s, %d tokens on %d ranks, for a layer, over the busiest rank's link\n",
+                            plan["model"].get<std::string>(), plan["tokens"].get<int64_t>(),
+                            plan["ranks"].get<int64_t>()));
+  PrintText("                      out: sent   received  back: sent   received    together  whole prompt\n");
+  for (const auto& [key, name] : {std::pair("standard_ep", "standard EP"), std::pair("small_ep", "SmallEP")}) {
+    const Json& t = plan[key];
+    PrintText(absl::StrFormat("  %-16s %12s %10s %11s %10s %11s %13s\n", name, bytes(t["dispatch_sent_bytes"]),
+                              bytes(t["dispatch_received_bytes"]), bytes(t["combine_sent_bytes"]),
+                              bytes(t["combine_received_bytes"]), bytes(t["layer_bytes"]), bytes(t["prompt_bytes"])));
+  }
+  const Json& ring = plan["ring"];
+  PrintText(absl::StrFormat("  %-16s %12s %10s %46s\n", "ring pass-KV", bytes(ring["sent_bytes"]),
+                            bytes(ring["received_bytes"]), bytes(ring["prompt_bytes"])));
+  PrintText(
+      absl::StrFormat("SmallEP moves %.3f of standard EP's bytes: about S / A for S ranks and A = %d experts a token.\n"
+                      "Break-even: S <= A = %d by rows; S <= %d by bytes, which include the routing of every row.\n"
+                      "Attention: the busiest rank does %.3f times the mean.\n",
+                      plan["small_over_standard"].get<double>(), plan["experts_per_token"].get<int64_t>(),
+                      plan["break_even_ranks"].get<int64_t>(), plan["break_even_ranks_by_bytes"].get<int64_t>(),
+                      plan["attention_imbalance"].get<double>()));
+}
+
+absl::Status Plan(const PlanFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const Json plan, ExplainDslp(flags));
+  if (flags.json) {
+    PrintJson(plan, true);
+  } else {
+    PrintDslp(plan);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<PlanFlags>();
+  CLI::App* command = app.add_subcommand("plan", "What a way of running a model means, from formulas");
+  command->add_option("--explain", flags->explain, "dslp: bytes that a prefill over several devices exchanges")
+      ->required()
+      ->check(CLI::IsMember({"dslp"}));
+  command->add_option(
+      "--model", flags->model,
+      absl::StrCat(absl::StrJoin(PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
+  command->add_option("--ranks", flags->ranks, "Devices");
+  command->add_option("--tokens", flags->tokens, "Of the prompt");
+  command->add_flag("--json", flags->json, "JSON");
+  commands.push_back({command, [flags] { return Plan(*flags); }});
+}
+
+}  // namespace moestro

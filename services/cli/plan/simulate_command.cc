@@ -1,0 +1,310 @@
+// `moestro simulate`: what a streamed prefill would take on a machine described by a file: the prefill role's pipeline
+// is what runs, on a simulated device.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/checkpoint/config.h"
+#include "common/process/flag_check.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+#include "services/cli/plan/hardware_file.h"
+#include "services/cli/plan/paper_claims.h"
+#include "services/cli/plan/simulate_decode.h"
+#include "services/cli/plan/simulate_ranks.h"
+#include "services/prefill/stream/simulate.h"
+
+namespace moestro {
+namespace {
+
+constexpr char kBf16Activations[] = "bf16";
+constexpr char kFp8Activations[] = "fp8";
+
+struct SimulateFlags {
+  std::string hardware;
+  std::string model = "deepseek-v3";
+  std::vector<int64_t> tokens;  // none: all of kLengths that the model takes
+  MemoryLimits limits;
+  CostOptions costs;
+  std::string activations = kBf16Activations;
+  int ranks = 1;
+  std::string trace_file;
+  bool paper = false;
+  bool json = false;
+  bool decode = false;
+  SimulateDecodeFlags decode_flags;
+};
+
+constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
+
+// What "Cloud-grade SLOs for local MoE" says in numbers of one RTX 5090. The other lengths are in a plot without
+// numbers.
+constexpr double kPaperTokensPerSecond = 1200;    // "up to" (section 4.2)
+constexpr double kPaperSecondsOf32K = 30;         // "within" (section 4.2)
+constexpr double kPaperSecondsOf24K = 20;         // "about" (section 4.5)
+constexpr double kPaperShareBeforeExperts = 0.4;  // "more than", of a layer's time, 20K tokens (section 5)
+constexpr double kPaperTurningPoint = 50000;      // "e.g.": from here on a ring of two slots (section 3.1)
+
+constexpr int64_t kKibi = 1024;
+
+bool IsTransferBound(const StreamCounters& counters) { return counters.load_seconds > counters.compute_seconds; }
+
+nlohmann::ordered_json RowJson(int64_t tokens, const SimulatedPrefill& simulated) {
+  const StreamCounters& c = simulated.report.counters;
+  return {{"tokens", tokens},
+          {"ttft_seconds", c.wall_seconds},
+          {"tokens_per_second", static_cast<double>(tokens) / c.wall_seconds},
+          {"load_seconds", c.load_seconds},
+          {"compute_seconds", c.compute_seconds},
+          {"stall_seconds", c.stall_seconds},
+          {"wall_over_longer", c.wall_seconds / std::max(c.load_seconds, c.compute_seconds)},
+          {"bound", IsTransferBound(c) ? "transfer" : "compute"},
+          {"streamed_bytes", c.streamed_bytes},
+          {"passes", simulated.plan.passes},
+          {"ring_slots", simulated.plan.ring_slots}};
+}
+
+void PrintTable(const nlohmann::ordered_json& rows) {
+  PrintText("  tokens   TTFT s  tokens/s   load s  compute s  stalls s  bound     passes  ring\n");
+  for (const auto& row : rows) {
+    PrintText(absl::StrFormat("%8d %8.2f %9.0f %8.2f %10.2f %9.2f  %-9s %6d %5d\n", row["tokens"].get<int64_t>(),
+                              row["ttft_seconds"].get<double>(), row["tokens_per_second"].get<double>(),
+                              row["load_seconds"].get<double>(), row["compute_seconds"].get<double>(),
+                              row["stall_seconds"].get<double>(), row["bound"].get<std::string>(),
+                              row["passes"].get<int64_t>(), row["ring_slots"].get<int64_t>()));
+  }
+}
+
+// Of the time that layers with experts are computed, what comes before the experts.
+double ShareBeforeExperts(const ModelSpec& spec, const Timeline& timeline) {
+  double before = 0;
+  double all = 0;
+  for (const Span& span : timeline.lanes[Timeline::kModel]) {
+    if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
+    const std::string_view name = span.name;
+    const bool is_before = name == StepName(StepKind::kAttention) || name == StepName(StepKind::kRoute);
+    (is_before ? before : all) += span.end - span.begin;
+  }
+  return before / (before + all);
+}
+
+// The paper's figures beside those of a simulation.
+absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::HardwareSpec& hardware, const ModelSpec& spec,
+                                                          const MemoryLimits& limits, const CostOptions& costs) {
+  const auto simulate = [&](int64_t kibitokens, int64_t ring_slots) -> absl::StatusOr<PipelineReport> {
+    MemoryLimits with_ring = limits;
+    with_ring.ring_slots = ring_slots;
+    MOE_ASSIGN_OR_RETURN(
+        SimulatedPrefill simulated,
+        SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, kibitokens * kKibi, with_ring, costs));
+    return std::move(simulated.report);
+  };
+  std::vector<PaperFigure> figures;
+  const auto add = [&](const std::string& what, double paper, double here, bool fitted = false) {
+    figures.push_back({what, paper, here, fitted});
+  };
+  MOE_ASSIGN_OR_RETURN(const PipelineReport of4k, simulate(4, limits.ring_slots));
+  MOE_ASSIGN_OR_RETURN(const PipelineReport of20k, simulate(20, limits.ring_slots));
+  MOE_ASSIGN_OR_RETURN(const PipelineReport of24k, simulate(24, limits.ring_slots));
+  MOE_ASSIGN_OR_RETURN(const PipelineReport of32k, simulate(32, limits.ring_slots));
+  // fp8_linear_fraction was chosen for this one (deploy/hardware/README.md).
+  const bool fitted = costs.activations == DType::kF8E4M3;
+  add("seconds, 24K tokens (about)", kPaperSecondsOf24K, of24k.counters.wall_seconds, fitted);
+  add("seconds, 32K tokens (at most)", kPaperSecondsOf32K, of32k.counters.wall_seconds);
+  double most = 0;
+  for (int64_t kibitokens = 4; kibitokens <= 64; kibitokens += 4) {
+    MOE_ASSIGN_OR_RETURN(const PipelineReport report, simulate(kibitokens, limits.ring_slots));
+    most = std::max(most, static_cast<double>(kibitokens * kKibi) / report.counters.wall_seconds);
+  }
+  add("most tokens/s, 4K to 64K tokens (up to)", kPaperTokensPerSecond, most);
+  // From where on a ring of two slots takes no longer than a full one.
+  constexpr int64_t kLongest = 64;
+  int64_t too_few = 4;
+  int64_t enough = kLongest + 1;
+  while (enough - too_few > 1) {
+    const int64_t middle = (too_few + enough) / 2;
+    MOE_ASSIGN_OR_RETURN(const PipelineReport full, simulate(middle, limits.ring_slots));
+    MOE_ASSIGN_OR_RETURN(const PipelineReport two, simulate(middle, 2));
+    constexpr double kNothing = 0.001;
+    const bool suffice = two.counters.wall_seconds <= (1 + kNothing) * full.counters.wall_seconds;
+    (suffice ? enough : too_few) = middle;
+  }
+  add("tokens, to 64K, from which two slots are enough", kPaperTurningPoint,
+      enough > kLongest ? kNotReached : static_cast<double>(enough * kKibi));
+  add("share before experts, 20K tokens (more than)", kPaperShareBeforeExperts,
+      ShareBeforeExperts(spec, of20k.timeline));
+  add("4K tokens are transfer-bound (1: yes)", 1, IsTransferBound(of4k.counters) ? 1 : 0);
+  return figures;
+}
+
+// Both simulations: of what is built and of the paper's way.
+absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const device::HardwareSpec& hardware,
+                                                            const SimulateFlags& flags) {
+  const ModelSpec spec = PublishedModel("deepseek-v3");
+  CostOptions costs = flags.costs;
+  costs.activations = DType::kBF16;
+  MOE_ASSIGN_OR_RETURN(const auto built, CompareWithPaper(hardware, spec, flags.limits, costs));
+  costs.activations = DType::kF8E4M3;
+  MOE_ASSIGN_OR_RETURN(const auto paper_way, CompareWithPaper(hardware, spec, InPapersWay(flags.limits), costs));
+  return PaperClaims(built, paper_way);
+}
+
+// What errors name where a prompt does not fit. Several devices have one pass only.
+constexpr const char* kOneDeviceRemedy =
+    "raise gpu_memory_bytes in the hardware file, or lower --tokens, --dense-bytes, --ring-slots or --min-pass-tokens";
+constexpr const char* kRanksRemedy =
+    "raise gpu_memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
+
+// As moestro-prefill's own.
+absl::Status CheckLimits(const MemoryLimits& limits) {
+  constexpr int64_t kMaxSlots = 4096;
+  if (limits.ring_slots != 0 && (limits.ring_slots < 2 || limits.ring_slots > kMaxSlots)) {
+    return absl::InvalidArgumentError(absl::StrCat("--ring-slots ", limits.ring_slots, ": must be 2 to ", kMaxSlots,
+                                                   ", one to compute and one to load at least, or 0: as many as fit"));
+  }
+  constexpr int64_t kMaxBytes = int64_t{1} << 50;
+  return CheckFlagRange("--dense-bytes", limits.dense_bytes, 1, kMaxBytes);
+}
+
+absl::Status CheckRanks(const SimulateFlags& flags) {
+  if (flags.ranks == 1) return absl::OkStatus();
+  if (!flags.trace_file.empty()) {
+    return absl::InvalidArgumentError("--trace-file: the timeline is that of one device; leave out --ranks");
+  }
+  if (flags.costs.expert_spread != 0) {
+    return absl::InvalidArgumentError("--expert-spread: for one device only; leave out --ranks");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SimulateDecode(const SimulateFlags& flags) {
+  SimulateDecodeFlags decode = flags.decode_flags;
+  decode.model = flags.model;
+  decode.paper = flags.paper;
+  decode.json = flags.json;
+  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
+  return SimulateDecode(hardware, decode);
+}
+
+absl::Status Simulate(SimulateFlags flags) {
+  if (flags.decode) return SimulateDecode(flags);
+  MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
+  MOE_RETURN_IF_ERROR(CheckRanks(flags));
+  flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
+  if (flags.activations == kFp8Activations) flags.costs.activations = DType::kF8E4M3;
+  MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
+  const ModelSpec spec = PublishedModel(flags.model);
+  if (flags.tokens.empty()) {
+    std::copy_if(std::begin(kLengths), std::end(kLengths), std::back_inserter(flags.tokens),
+                 [&](int64_t tokens) { return tokens <= spec.max_position_embeddings; });
+  }
+  for (const int64_t tokens : flags.tokens) {
+    MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", tokens, 1, spec.max_position_embeddings));
+  }
+  if (flags.ranks > 1) {
+    return SimulateSeveral(hardware, {.model = flags.model,
+                                      .tokens = flags.tokens,
+                                      .limits = flags.limits,
+                                      .activations = flags.costs.activations,
+                                      .ranks = flags.ranks,
+                                      .paper = flags.paper,
+                                      .json = flags.json});
+  }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  PipelineReport last;
+  for (const int64_t tokens : flags.tokens) {
+    MOE_ASSIGN_OR_RETURN(
+        SimulatedPrefill simulated,
+        SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, flags.limits, flags.costs));
+    rows.push_back(RowJson(tokens, simulated));
+    last = std::move(simulated.report);
+  }
+  if (!flags.trace_file.empty()) {
+    MOE_RETURN_IF_ERROR(Annotate(WriteChromeTrace(last.timeline, last.begin, flags.trace_file), "--trace-file"));
+  }
+  nlohmann::ordered_json claims = nlohmann::ordered_json::array();
+  if (flags.paper) {
+    absl::StatusOr<nlohmann::ordered_json> compared = ComparisonsWithPaper(hardware, flags);
+    MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
+    claims = *std::move(compared);
+  }
+  if (flags.json) {
+    PrintJson({{"hardware", hardware.name},
+               {"model", flags.model},
+               {"activations", flags.activations},
+               {"prefill", rows},
+               {"paper", claims}},
+              true);
+    return absl::OkStatus();
+  }
+  PrintText(absl::StrCat(flags.model, ", FP8, streamed on ", hardware.name, "\n"));
+  PrintText(ProductsLine(flags.costs.activations));
+  PrintTable(rows);
+  if (flags.paper) PrintClaims(claims);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<SimulateFlags>();
+  CLI::App* command = app.add_subcommand(
+      "simulate",
+      "How long a streamed prefill, or decode, would take on a machine described by a file (deploy/hardware)");
+  command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
+  command->add_option("--model", flags->model, "Its published configuration, in FP8")
+      ->check(CLI::IsMember(PublishedModels()));
+  command
+      ->add_option("--tokens", flags->tokens,
+                   "Prompt lengths; by default 4K to 64K, as far as the model's context goes")
+      ->delimiter(',');
+  command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each such as the file says")
+      ->check(CLI::Range(1, 8));
+  command->add_option("--ring-slots", flags->limits.ring_slots,
+                      "Experts in GPU memory at once, two at least; 0: as many as fit");
+  command->add_option("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  command->add_option("--min-pass-tokens", flags->limits.min_pass_rows, "A prompt is never cut into less")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_option("--experts-together", flags->limits.max_experts_together, "Experts that one launch computes")
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--expert-spread", flags->costs.expert_spread,
+                   "Of the tokens that a layer's experts get: standard deviation over mean; one device only")
+      ->check(CLI::Range(0.0, 0.57));
+  command
+      ->add_option("--activations", flags->activations,
+                   "What activations are rounded to before products with FP8 weights: bf16, as every kernel here does, "
+                   "at the GPU's BF16 rate; or fp8, at its FP8 rate, for which no kernel is built")
+      ->check(CLI::IsMember({kBf16Activations, kFp8Activations}));
+  command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
+  command->add_flag(
+      "--paper", flags->paper,
+      "The paper's figures for DeepSeek-V3 on one RTX 5090, or two, beside those of what is built and of the paper's "
+      "way: --activations fp8 --experts-together 1; with --decode those of decode on RTX 5090 and 2x EPYC 9355");
+  CLI::Option* decode = command->add_flag("--decode", flags->decode,
+                                          "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
+                                          "as one batch and as two that take turns");
+  command->add_option("--batch", flags->decode_flags.batch, "With --decode: sequences that decode together")
+      ->delimiter(',')
+      ->needs(decode);
+  command->add_option("--context", flags->decode_flags.context, "With --decode: tokens that each sequence has")
+      ->delimiter(',')
+      ->needs(decode);
+  command->add_flag("--json", flags->json, "JSON");
+  for (const char* of_prompts : {"--tokens", "--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens",
+                                 "--experts-together", "--expert-spread", "--activations", "--trace-file"}) {
+    command->get_option(of_prompts)->excludes(decode);
+  }
+  commands.push_back({command, [flags] { return Simulate(*flags); }});
+}
+
+}  // namespace moestro

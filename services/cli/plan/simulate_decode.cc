@@ -1,0 +1,127 @@
+#include "services/cli/plan/simulate_decode.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/checkpoint/config.h"
+#include "common/process/flag_check.h"
+#include "services/cli/output.h"
+#include "services/decode/overlap/simulate.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kShort = 1024;  // "short prompts"
+constexpr int64_t kLong = 32768;
+
+// "Cloud-grade SLOs for local MoE", section 4.3 (Fig. 15 and 16): tokens a second of all sequences together.
+struct PaperFigure {
+  const char* what;
+  const char* model;
+  int64_t batch;
+  int64_t context;
+  int lanes;
+  double tokens_per_second;
+  bool fitted = false;  // decode_memory_fraction was chosen for it (deploy/hardware/README.md): no prediction
+};
+constexpr double kPaperSingle = 21.5;
+constexpr PaperFigure kPaperFigures[] = {
+    {"one stream", "deepseek-v3", 1, kShort, 1, kPaperSingle, true},
+    {"one stream, 32K (about)", "deepseek-v3", 1, kLong, 1, 20},
+    {"one stream, Kimi-K2", "kimi-k2", 1, kShort, 1, 22.4},
+    {"two streams", "deepseek-v3", 2, kShort, 2, 33.6},
+    {"two streams, 32K", "deepseek-v3", 2, kLong, 2, 31.1},
+    {"batch 4 (1.58 x one stream)", "deepseek-v3", 4, kShort, 2, 1.58 * kPaperSingle},
+    {"batch 6 (1.61 x one stream)", "deepseek-v3", 6, kShort, 2, 1.61 * kPaperSingle},
+};
+
+absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
+  const ModelSpec spec = PublishedModel(flags.model);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const int64_t context : flags.context) {
+    MOE_RETURN_IF_ERROR(CheckFlagRange("--context", context, 1, spec.max_position_embeddings - 1));
+    for (const int64_t batch : flags.batch) {
+      MOE_RETURN_IF_ERROR(CheckFlagRange("--batch", batch, 1, 64));
+      MOE_ASSIGN_OR_RETURN(const double one, SimulateDecodeStep(hardware, spec, batch, context, 1));
+      nlohmann::ordered_json row = {{"context", context}, {"batch", batch}, {"one_batch_seconds", one}};
+      if (batch > 1) {
+        MOE_ASSIGN_OR_RETURN(row["two_batches_seconds"], SimulateDecodeStep(hardware, spec, batch, context, 2));
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSpec& hardware) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const PaperFigure& figure : kPaperFigures) {
+    MOE_ASSIGN_OR_RETURN(const double step, SimulateDecodeStep(hardware, PublishedModel(figure.model), figure.batch,
+                                                               figure.context, figure.lanes));
+    const auto batch = static_cast<double>(figure.batch);
+    rows.push_back({{"what", figure.what},
+                    {"paper_tokens_per_second", figure.tokens_per_second},
+                    {"simulated_tokens_per_second", batch / step},
+                    {"paper_latency_ms", 1e3 * batch / figure.tokens_per_second},
+                    {"simulated_latency_ms", 1e3 * step}});
+    if (figure.fitted) {
+      rows.back()["fitted"] = true;
+    } else {
+      rows.back()["deviation"] = batch / step / figure.tokens_per_second - 1;
+    }
+  }
+  return rows;
+}
+
+void PrintSteps(const nlohmann::ordered_json& rows) {
+  PrintText(" context  batch   one batch: ms  tokens/s   two batches: ms  tokens/s   gain\n");
+  for (const auto& row : rows) {
+    const auto batch = row["batch"].get<double>();
+    const auto one = row["one_batch_seconds"].get<double>();
+    PrintText(absl::StrFormat("%8d %6d %15.1f %9.1f", row["context"].get<int64_t>(), row["batch"].get<int64_t>(),
+                              1e3 * one, batch / one));
+    if (row.contains("two_batches_seconds")) {
+      const auto two = row["two_batches_seconds"].get<double>();
+      PrintText(absl::StrFormat(" %17.1f %9.1f %6.2f", 1e3 * two, batch / two, one / two));
+    }
+    PrintText("\n");
+  }
+}
+
+void PrintComparison(const nlohmann::ordered_json& rows) {
+  PrintText(
+      "\nthe paper's section 4.3          tokens/s: paper  simulated  deviation   ms a token: paper  simulated\n");
+  for (const auto& row : rows) {
+    const std::string deviation =
+        row.contains("fitted") ? "fitted" : absl::StrFormat("%+.1f %%", 100 * row["deviation"].get<double>());
+    PrintText(absl::StrFormat("%-32s %15.1f %10.1f %10s %18.1f %10.1f\n", row["what"].get<std::string>(),
+                              row["paper_tokens_per_second"].get<double>(),
+                              row["simulated_tokens_per_second"].get<double>(), deviation,
+                              row["paper_latency_ms"].get<double>(), row["simulated_latency_ms"].get<double>()));
+  }
+}
+
+}  // namespace
+
+absl::Status SimulateDecode(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json steps, Steps(hardware, flags));
+  nlohmann::ordered_json claims = nlohmann::ordered_json::array();
+  if (flags.paper) {
+    MOE_ASSIGN_OR_RETURN(claims, CompareWithPaper(hardware));
+  }
+  if (flags.json) {
+    PrintJson({{"hardware", hardware.name}, {"model", flags.model}, {"decode", steps}, {"paper", claims}}, true);
+    return absl::OkStatus();
+  }
+  PrintText(absl::StrCat(flags.model, ", FP8, decode with attention on the GPU and experts on the CPU of ",
+                         hardware.name, "\n"));
+  PrintSteps(steps);
+  if (flags.paper) PrintComparison(claims);
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

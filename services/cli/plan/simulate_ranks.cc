@@ -1,0 +1,280 @@
+#include "services/cli/plan/simulate_ranks.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/checkpoint/config.h"
+#include "services/cli/output.h"
+#include "services/cli/plan/paper_claims.h"
+#include "services/prefill/distributed/simulate_ranks.h"
+
+namespace moestro {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "Cloud-grade SLOs for local MoE": figure 3, 20K tokens on 2 devices, and sections 3.2 and 4.2.
+constexpr int kPaperRanks = 2;
+constexpr int64_t kPaperTokens = 20 * 1024;
+constexpr double kPaperStandardLayer = 1 - 0.21;                       // of one device's layer
+constexpr double kPaperSmallLayer = kPaperStandardLayer * (1 - 0.18);  // "further"
+constexpr double kPaperExchangeShare = 0.31;                           // of standard EP's layer: dispatch and combine
+constexpr double kPaperSpeedup = 1.64;                                 // of SmallEP over one device, 20K to 32K tokens
+constexpr int64_t kPaperLongTokens = 45'000;
+constexpr double kPaperLongSeconds = 30;
+
+constexpr DType kWeights = DType::kF8E4M3;
+constexpr MlaForm kForm = MlaForm::kUnabsorbed;
+
+struct Way {
+  std::string name;
+  int ranks;
+  ExpertParallelism experts;
+};
+
+std::vector<Way> Ways(int ranks) {
+  return {{"one device", 1, ExpertParallelism::kSmall},
+          {absl::StrFormat("CP%d+EP%d", ranks, ranks), ranks, ExpertParallelism::kStandard},
+          {absl::StrFormat("CP%d+SmallEP%d", ranks, ranks), ranks, ExpertParallelism::kSmall}};
+}
+
+struct Simulated {
+  double seconds = 0;
+  double imbalance = 1;
+  int64_t exchanged_bytes = 0;  // over rank 0's link, both directions
+  Timeline timeline;            // of rank 0
+};
+
+// What all prompts of a comparison have in common.
+struct Setting {
+  const device::HardwareSpec& hardware;
+  ModelSpec spec;
+  MemoryLimits limits;
+  DType activations;
+  int ranks;
+};
+
+absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const Way& way) {
+  const auto& [hardware, spec, limits, activations, ranks] = setting;
+  if (way.ranks == 1) {
+    MOE_ASSIGN_OR_RETURN(SimulatedPrefill one, SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits,
+                                                               {.activations = activations}));
+    return Simulated{one.report.counters.wall_seconds, 1, 0, std::move(one.report.timeline)};
+  }
+  MOE_ASSIGN_OR_RETURN(SimulatedRanks many, SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks,
+                                                          way.experts, activations));
+  Simulated result{many.wall_seconds, many.imbalance, 0, std::move(many.ranks[0].pipeline.timeline)};
+  for (const collective::OperationCounters& counters : many.ranks[0].exchanges) {
+    result.exchanged_bytes += counters.sent_bytes + counters.received_bytes;
+  }
+  return result;
+}
+
+// A prompt in each way. One in which it does not fit the devices: RESOURCE_EXHAUSTED, which names the way.
+using WayResults = std::vector<std::pair<std::string, absl::StatusOr<Simulated>>>;
+absl::StatusOr<WayResults> SimulateWays(const Setting& setting, int64_t tokens) {
+  WayResults results;
+  for (const Way& way : Ways(setting.ranks)) {
+    absl::StatusOr<Simulated> simulated = Simulate(setting, tokens, way);
+    if (!simulated.ok()) {
+      simulated = Annotate(simulated.status(), way.name);
+      if (!absl::IsResourceExhausted(simulated.status())) return simulated.status();
+    }
+    results.emplace_back(way.name, std::move(simulated));
+  }
+  return results;
+}
+
+Json SkippedWay(int64_t tokens, const std::string& way, const absl::Status& why) {
+  return {{"tokens", tokens}, {"way", way}, {"why", std::string(why.message())}};
+}
+
+// Mean seconds of a layer with experts, by step, in the order of steps; "layer": from its first step to the next
+// layer's.
+std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline& timeline) {
+  std::map<std::string, double> seconds;
+  double first = 0;
+  double last = 0;
+  for (const Span& span : timeline.lanes[Timeline::kModel]) {
+    if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
+    if (first == 0) first = span.begin;
+    last = span.end;
+    seconds[span.name] += span.end - span.begin;
+  }
+  const auto layers = static_cast<double>(spec.num_layers - spec.first_dense_layers);
+  for (auto& [name, sum] : seconds) sum /= layers;
+  seconds["layer"] = (last - first) / layers;
+  return seconds;
+}
+
+// Lengths in the ways that fit, and the ways that do not.
+struct Lengths {
+  Json rows = Json::array();
+  Json skipped = Json::array();
+};
+
+// An error if nothing fits.
+absl::StatusOr<Lengths> CompareLengths(const Setting& setting, const std::vector<int64_t>& tokens) {
+  Lengths lengths;
+  absl::Status too_long;
+  for (const int64_t count : tokens) {
+    MOE_ASSIGN_OR_RETURN(const WayResults results, SimulateWays(setting, count));
+    Json ways = Json::array();
+    const absl::StatusOr<Simulated>& one = results.front().second;
+    for (const auto& [name, simulated] : results) {
+      if (!simulated.ok()) {
+        too_long = simulated.status();
+        lengths.skipped.push_back(SkippedWay(count, name, simulated.status()));
+        continue;
+      }
+      ways.push_back({{"way", name},
+                      {"ttft_seconds", simulated->seconds},
+                      {"tokens_per_second", static_cast<double>(count) / simulated->seconds},
+                      {"exchanged_bytes", simulated->exchanged_bytes},
+                      {"attention_imbalance", simulated->imbalance}});
+      if (one.ok()) ways.back()["speedup"] = one->seconds / simulated->seconds;
+    }
+    if (!ways.empty()) lengths.rows.push_back({{"tokens", count}, {"ranks", setting.ranks}, {"ways", std::move(ways)}});
+  }
+  if (lengths.rows.empty()) return too_long;
+  return lengths;
+}
+
+// What a layer with experts takes, step by step, in each way that fits; the others go to `skipped`.
+absl::StatusOr<Json> LayerBreakdown(const Setting& setting, int64_t tokens, Json* skipped) {
+  Json ways = Json::array();
+  MOE_ASSIGN_OR_RETURN(const WayResults results, SimulateWays(setting, tokens));
+  for (const auto& [name, simulated] : results) {
+    if (!simulated.ok()) {
+      skipped->push_back(SkippedWay(tokens, name, Annotate(simulated.status(), "a layer with experts")));
+      continue;
+    }
+    Json steps = Json::object();
+    const std::map<std::string, double> seconds = LayerSeconds(setting.spec, simulated->timeline);
+    for (const StepKind kind : {StepKind::kAttention, StepKind::kRoute, StepKind::kDispatch, StepKind::kExperts,
+                                StepKind::kCombine, StepKind::kSharedExpert}) {
+      const auto step = seconds.find(StepName(kind));
+      if (step != seconds.end()) steps[step->first] = step->second;
+    }
+    ways.push_back({{"way", name}, {"tokens", tokens}, {"layer_seconds", seconds.at("layer")}, {"steps", steps}});
+  }
+  return ways;
+}
+
+// The paper's figures for two devices.
+absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& setting) {
+  std::vector<PaperFigure> figures;
+  const auto add = [&](const std::string& what, double paper, double here) { figures.push_back({what, paper, here}); };
+  Json skipped = Json::array();
+  MOE_ASSIGN_OR_RETURN(const Json layers, LayerBreakdown(setting, kPaperTokens, &skipped));
+  if (!skipped.empty()) return absl::ResourceExhaustedError(skipped[0]["why"].get<std::string>());
+  const auto layer = [&](size_t way) { return layers[way]["layer_seconds"].get<double>(); };
+  add("layer, CP2+EP2 / one device, 20K tokens", kPaperStandardLayer, layer(1) / layer(0));
+  add("layer, CP2+SmallEP2 / one device, 20K tokens", kPaperSmallLayer, layer(2) / layer(0));
+  const Json& standard = layers[1]["steps"];
+  add("dispatch and combine / layer, CP2+EP2", kPaperExchangeShare,
+      (standard["dispatch"].get<double>() + standard["combine"].get<double>()) / layer(1));
+  const auto seconds = [&](int64_t tokens, size_t way) -> absl::StatusOr<double> {
+    MOE_ASSIGN_OR_RETURN(const Simulated simulated, Simulate(setting, tokens, Ways(kPaperRanks)[way]));
+    return simulated.seconds;
+  };
+  for (const int64_t kibitokens : {20, 32}) {
+    MOE_ASSIGN_OR_RETURN(const double one, seconds(kibitokens * 1024, 0));
+    MOE_ASSIGN_OR_RETURN(const double two, seconds(kibitokens * 1024, 2));
+    add(absl::StrFormat("CP2+SmallEP2 times as fast, %dK tokens", kibitokens), kPaperSpeedup, one / two);
+  }
+  MOE_ASSIGN_OR_RETURN(const double of45k, seconds(kPaperLongTokens, 2));
+  add("seconds, 45K tokens on 2 devices (at most)", kPaperLongSeconds, of45k);
+  return figures;
+}
+
+// Both simulations: of what is built and of the paper's way.
+absl::StatusOr<Json> RankClaims(const device::HardwareSpec& hardware, const MemoryLimits& limits) {
+  const ModelSpec spec = PublishedModel("deepseek-v3");
+  MOE_ASSIGN_OR_RETURN(const auto built, CompareRanksWithPaper({hardware, spec, limits, DType::kBF16, kPaperRanks}));
+  MOE_ASSIGN_OR_RETURN(const auto paper_way,
+                       CompareRanksWithPaper({hardware, spec, InPapersWay(limits), DType::kF8E4M3, kPaperRanks}));
+  return PaperClaims(built, paper_way);
+}
+
+void PrintRanks(const Json& rows) {
+  PrintText("  tokens  way                TTFT s  tokens/s  speedup  exchanged GB  attention imbalance\n");
+  for (const auto& row : rows) {
+    for (const auto& way : row["ways"]) {
+      const std::string speedup = way.contains("speedup") ? absl::StrFormat("%.2f", way["speedup"].get<double>()) : "-";
+      PrintText(absl::StrFormat("%8d  %-16s %8.2f %9.0f %8s %13.1f %20.3f\n", row["tokens"].get<int64_t>(),
+                                way["way"].get<std::string>(), way["ttft_seconds"].get<double>(),
+                                way["tokens_per_second"].get<double>(), speedup,
+                                way["exchanged_bytes"].get<double>() / 1e9, way["attention_imbalance"].get<double>()));
+    }
+  }
+}
+
+void PrintSkipped(const Json& skipped) {
+  for (const auto& length : skipped) {
+    PrintText(absl::StrFormat("%8d  skipped: %s\n", length["tokens"].get<int64_t>(), length["why"].get<std::string>()));
+  }
+}
+
+void PrintLayerBreakdown(const Json& ways) {
+  PrintText(absl::StrFormat("\nA layer with experts, %d tokens, ms\n", ways[0]["tokens"].get<int64_t>()));
+  for (const auto& way : ways) {
+    PrintText(
+        absl::StrFormat("  %-16s %7.1f:", way["way"].get<std::string>(), 1e3 * way["layer_seconds"].get<double>()));
+    for (const auto& [step, seconds] : way["steps"].items()) {
+      PrintText(absl::StrFormat("  %s %.1f", step, 1e3 * seconds.get<double>()));
+    }
+    PrintText("\n");
+  }
+}
+
+}  // namespace
+
+std::string ProductsLine(DType activations) {
+  return activations == DType::kF8E4M3
+             ? "products of FP8 numbers, at the GPU's FP8 rate: no kernel is built that does that\n"
+             : "products of BF16 numbers, at the GPU's BF16 rate, as the kernels here\n";
+}
+
+MemoryLimits InPapersWay(MemoryLimits limits) {
+  limits.max_experts_together = 1;
+  return limits;
+}
+
+absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
+  const Setting setting = {hardware, PublishedModel(flags.model), flags.limits, flags.activations, flags.ranks};
+  MOE_ASSIGN_OR_RETURN(Lengths lengths, CompareLengths(setting, flags.tokens));
+  // Nobody asked for this length: shorter ones stand without it.
+  MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
+  Json claims = Json::array();
+  if (flags.paper) {
+    absl::StatusOr<Json> compared = RankClaims(hardware, flags.limits);
+    MOE_RETURN_IF_ERROR(Annotate(compared.status(), "--paper"));
+    claims = *std::move(compared);
+  }
+  if (flags.json) {
+    PrintJson({{"hardware", hardware.name},
+               {"model", flags.model},
+               {"activations", flags.activations == DType::kF8E4M3 ? "fp8" : "bf16"},
+               {"ranks", flags.ranks},
+               {"prefill", lengths.rows},
+               {"skipped", lengths.skipped},
+               {"layer", layer},
+               {"paper", claims}},
+              true);
+    return absl::OkStatus();
+  }
+  PrintText(absl::StrFormat("%s, FP8, streamed on %d devices: %s\n", flags.model, flags.ranks, hardware.name));
+  PrintText(ProductsLine(flags.activations));
+  PrintRanks(lengths.rows);
+  PrintSkipped(lengths.skipped);
+  if (!layer.empty()) PrintLayerBreakdown(layer);
+  if (flags.paper) PrintClaims(claims);
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

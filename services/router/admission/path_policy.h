@@ -1,0 +1,59 @@
+// Chooses paths for all requests of the process, and knows for that what they are doing. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/base/mutex.h"
+#include "services/router/admission/choose_path.h"
+#include "services/router/admission/clock.h"
+
+namespace moestro {
+
+class PathPolicy {
+ public:
+  // `clock` must outlive the policy.
+  PathPolicy(const PathSettings& settings, Clock& clock) : settings_(settings), clock_(clock) {}
+
+  // One attempt at a generation; it counts as long as it lives. Movable; must not outlive the policy.
+  class Work {
+   public:
+    Work(Work&& other) noexcept;
+    Work& operator=(Work&&) = delete;
+    ~Work();
+    // From prefill to decode.
+    void BeginDecode();
+
+   private:
+    friend class PathPolicy;
+    Work(PathPolicy& policy, bool decoding) : policy_(&policy), decoding_(decoding) {}
+    PathPolicy* policy_;
+    bool decoding_;
+  };
+
+  struct Decision {
+    PathChoice choice;
+    Work work;  // in decode already if the path is kChunked
+  };
+
+  // ChoosePath, and the work counts from now on: of two long prompts that come at once the second sees the first.
+  Decision Choose(uint32_t new_tokens, bool prefill_up);
+
+  // Whether it makes a difference for such a prompt if prefill is up.
+  bool IsForPrefill(uint32_t new_tokens) const { return moestro::IsForPrefill(settings_, new_tokens); }
+
+  bool DecodeIsIdle() const;
+
+ private:
+  NodeLoad Load() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint32_t& Count(bool decoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return decoding ? decoding_ : prefilling_; }
+
+  const PathSettings settings_;
+  Clock& clock_;
+  mutable Mutex mutex_;
+  uint32_t decoding_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t prefilling_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<Clock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when `decoding_` last became 0
+};
+
+}  // namespace moestro

@@ -1,0 +1,168 @@
+#include "services/router/request/generation.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "common/base/status.h"
+
+namespace moestro {
+
+Generation::Generation(const GenerateJob& job, const RouterEnvironment& environment, const CallPeers& call,
+                       GenerationSink& sink)
+    : job_(job),
+      environment_(environment),
+      prefill_(call.prefill),
+      sink_(sink),
+      life_(environment, call, job.request_id, job.fingerprint),
+      tokens_(job.prompt) {}
+
+absl::Status Generation::Run() {
+  while (true) {
+    const absl::Status status = Attempt();
+    // A role that dies after the last token has cost nothing.
+    if (reason_) return absl::OkStatus();
+    MOE_RETURN_IF_ERROR(life_.Recover(status));
+  }
+}
+
+absl::Status Generation::Attempt() {
+  if (!life_.has_pages()) {
+    MOE_RETURN_IF_ERROR(life_.AcquirePages(tokens_, job_.max_tokens - emitted(), {.scope = job_.cache_scope}));
+  }
+  MOE_ASSIGN_OR_RETURN(PathPolicy::Decision decision, ChoosePath());
+  MOE_RETURN_IF_ERROR(Announce(decision.choice));
+  if (path_ == PrefillPath::kChunked) {
+    MOE_RETURN_IF_ERROR(PromptDecode());
+  } else {
+    MOE_RETURN_IF_ERROR(Prefill(path_ == PrefillPath::kWholeMachine));
+    if (reason_) return absl::OkStatus();
+    decision.work.BeginDecode();
+    MOE_RETURN_IF_ERROR(StartDecode());
+  }
+  return FollowDecode();
+}
+
+absl::StatusOr<PathPolicy::Decision> Generation::ChoosePath() {
+  const auto new_tokens = static_cast<uint32_t>(std::ssize(tokens_) - life_.lease().cached_tokens);
+  bool prefill_up = true;
+  if (environment_.policy.IsForPrefill(new_tokens)) {
+    const absl::Status status = life_.WaitForPrefill();
+    if (!status.ok() && !absl::IsUnavailable(status)) return status;
+    prefill_up = status.ok();
+  }
+  return environment_.policy.Choose(new_tokens, prefill_up);
+}
+
+absl::Status Generation::Announce(const PathChoice& choice) {
+  path_ = choice.path;
+  spdlog::info("[{}] path {}: {} ({} cached; {})", job_.request_id, PathName(path_), choice.reason,
+               life_.lease().cached_tokens, choice.load);
+  if (announced_) return absl::OkStatus();
+  announced_ = true;
+  // Tokens that were emitted before the first announcement do not exist, so all of these are the prompt's.
+  cached_tokens_ = static_cast<uint32_t>(life_.lease().cached_tokens);
+  environment_.metrics.prompt_tokens.Increment(static_cast<double>(job_.prompt.size()));
+  environment_.metrics.prompt_tokens_cached.Increment(cached_tokens_);
+  environment_.metrics.Admitted(path_).Increment();
+  return sink_.OnAdmitted({.cached_tokens = cached_tokens_, .path = path_, .path_reason = choice.reason});
+}
+
+absl::Status Generation::Prefill(bool whole_machine) {
+  const PrefillRequest job{.request_id = job_.request_id,
+                           .tokens = tokens_,
+                           .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
+                           .lease = life_.lease(),
+                           .sampling = job_.sampling,
+                           .whole_machine = whole_machine};
+  absl::Status client = absl::OkStatus();
+  const absl::StatusOr<Token> token =
+      prefill_.Run(job, [&](const PrefillProgress& progress) { return client = OnProgress(progress); });
+  MOE_RETURN_IF_ERROR(client);
+  if (!token.ok()) return life_.Failed(Role::kPrefill, token.status());
+  if (std::ranges::find(job_.stop_ids, token->id) != job_.stop_ids.end()) {
+    NoteFirstToken();
+    reason_ = FinishReason::kStop;
+    return absl::OkStatus();
+  }
+  return Emit(*token);
+}
+
+absl::Status Generation::StartDecode() {
+  return life_.Failed(Role::kDecode, life_.session().Start({.token = last_,
+                                                            .position = static_cast<uint32_t>(tokens_.size() - 1),
+                                                            .index = emitted() - 1,
+                                                            .max_tokens = job_.max_tokens - emitted(),
+                                                            .sampling = job_.sampling,
+                                                            .stop_ids = job_.stop_ids}));
+}
+
+absl::Status Generation::PromptDecode() {
+  return life_.Failed(Role::kDecode, life_.session().Prompt({.index = emitted(),
+                                                             .max_tokens = job_.max_tokens - emitted(),
+                                                             .sampling = job_.sampling,
+                                                             .stop_ids = job_.stop_ids}));
+}
+
+absl::Status Generation::FollowDecode() {
+  while (true) {
+    const absl::StatusOr<DecodeEvent> event = life_.session().Next();
+    if (!event.ok()) return life_.Failed(Role::kDecode, event.status());
+    if (const auto* reason = std::get_if<FinishReason>(&*event)) {
+      NoteFirstToken();  // The very first token may be the stop.
+      reason_ = *reason;
+      return absl::OkStatus();
+    }
+    if (reason_) return absl::OkStatus();  // The client has all it asked for; what else decode says is not for it.
+    if (const auto* progress = std::get_if<PrefillProgress>(&*event)) {
+      MOE_RETURN_IF_ERROR(OnProgress(*progress));
+    } else {
+      MOE_RETURN_IF_ERROR(Emit(std::get<Token>(*event)));
+    }
+  }
+}
+
+absl::Status Generation::OnProgress(const PrefillProgress& progress) {
+  MOE_RETURN_IF_ERROR(life_.Check());
+  return sink_.OnPrefill(progress);
+}
+
+absl::Status Generation::Emit(const Token& token) {
+  MOE_RETURN_IF_ERROR(life_.Check());
+  const double now = life_.SecondsSinceArrival();
+  if (first_token_seconds_) environment_.metrics.inter_token_latency.Observe(now - last_token_seconds_);
+  NoteFirstToken();
+  last_token_seconds_ = now;
+  environment_.metrics.generation_tokens.Increment();
+  tokens_.push_back(token.id);
+  last_ = token;
+  MOE_RETURN_IF_ERROR(sink_.OnToken(token));
+  if (emitted() == job_.max_tokens) reason_ = FinishReason::kLength;
+  return absl::OkStatus();
+}
+
+void Generation::NoteFirstToken() {
+  if (first_token_seconds_) return;
+  first_token_seconds_ = life_.SecondsSinceArrival();
+  last_token_seconds_ = *first_token_seconds_;
+  environment_.metrics.TimeToFirstToken(path_).Observe(*first_token_seconds_);
+}
+
+RequestSummary Generation::Summary() const {
+  RequestSummary summary{.reason = reason_.value_or(FinishReason::kLength),
+                         .prompt_tokens = static_cast<uint32_t>(job_.prompt.size()),
+                         .completion_tokens = emitted(),
+                         .cached_tokens = cached_tokens_,
+                         .resumed = life_.resumed(),
+                         .path = path_,
+                         .queue_seconds = life_.queue_seconds(),
+                         .total_seconds = life_.SecondsSinceArrival()};
+  if (first_token_seconds_) {
+    summary.time_to_first_token_seconds = *first_token_seconds_;
+    summary.prefill_seconds = *first_token_seconds_ - summary.queue_seconds;
+    summary.decode_seconds = last_token_seconds_ - *first_token_seconds_;
+  }
+  return summary;
+}
+
+}  // namespace moestro

@@ -1,0 +1,65 @@
+// One generation from admission to its last token, exact across the death of roles and the loss of pages: what has been
+// emitted is kept, and a new attempt computes prompt and emitted tokens, on a path chosen anew, then samples the next
+// one under its old index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/router/request/request_life.h"
+#include "services/router/request/types.h"
+
+namespace moestro {
+
+// What the client gets to see. An error (CANCELLED: the client is gone) ends the request.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  virtual absl::Status OnAdmitted(const AdmissionNotice& notice) = 0;  // once, before anything else
+  virtual absl::Status OnPrefill(const PrefillProgress& progress) = 0;
+  virtual absl::Status OnToken(const Token& token) = 0;
+};
+
+class Generation {
+ public:
+  // All must outlive this object.
+  Generation(const GenerateJob& job, const RouterEnvironment& environment, const CallPeers& call, GenerationSink& sink);
+
+  // Runs to the end; call once.
+  absl::Status Run();
+
+  // Valid after Run, also when it failed.
+  RequestSummary Summary() const;
+
+ private:
+  absl::Status Attempt();
+  absl::StatusOr<PathPolicy::Decision> ChoosePath();
+  absl::Status Announce(const PathChoice& choice);
+  absl::Status Prefill(bool whole_machine);
+  absl::Status StartDecode();
+  absl::Status PromptDecode();
+  absl::Status FollowDecode();
+  absl::Status OnProgress(const PrefillProgress& progress);
+  absl::Status Emit(const Token& token);
+  void NoteFirstToken();
+
+  uint32_t emitted() const { return static_cast<uint32_t>(tokens_.size() - job_.prompt.size()); }
+
+  const GenerateJob& job_;
+  const RouterEnvironment environment_;
+  PrefillPeer& prefill_;
+  GenerationSink& sink_;
+  RequestLife life_;
+  std::vector<int32_t> tokens_;  // the prompt, then what was emitted
+  Token last_;                   // the last emitted token
+  std::optional<FinishReason> reason_;
+  bool announced_ = false;
+  uint32_t cached_tokens_ = 0;
+  PrefillPath path_ = PrefillPath::kChunked;
+  std::optional<double> first_token_seconds_;  // since arrival
+  double last_token_seconds_ = 0;              // the same of the last one
+};
+
+}  // namespace moestro

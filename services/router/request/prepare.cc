@@ -1,0 +1,180 @@
+#include "services/router/request/prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "services/router/request/request_bounds.h"
+
+namespace moestro {
+namespace {
+
+// As far as published models and their clients go; beyond it sampling is next to uniform.
+constexpr float kMaxTemperature = 2;
+constexpr uint32_t kMaxScoreAlternatives = 100;
+// A gRPC client takes messages of 4 MiB if it is not told otherwise: all but the envelope.
+constexpr size_t kMaxDecodedBytes = (4 << 20) - 1024;
+constexpr size_t kIdsBetweenChecks = 4096;
+// Real text stays far below. Merging takes 8 MiB for it.
+constexpr size_t kMaxPieceBytes = 256 << 10;
+
+absl::Status OutOfRange(const char* field, const std::string& allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": must be ", allowed));
+}
+
+// Ids of [0, token_count). `field` begins the message.
+absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, const char* field) {
+  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
+  if (bad == ids.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
+}
+
+// What encoding gives, with the field of a text that has more tokens than the context.
+absl::StatusOr<std::vector<int32_t>> Encoded(absl::StatusOr<std::vector<int32_t>> ids, const ServedModel& model,
+                                             const char* field) {
+  if (absl::IsOutOfRange(ids.status())) return TooManyTokens(model, field);
+  return ids;
+}
+
+EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) {
+  return {.max_tokens = model.max_context_tokens, .max_piece_bytes = kMaxPieceBytes, .check = check};
+}
+
+struct Tokenizing {
+  const ServedModel& model;
+  const char* text_field;
+  const CancelCheck& check;
+
+  absl::StatusOr<std::vector<int32_t>> operator()(std::monostate) const {
+    return absl::InvalidArgumentError("input: set a prompt, token_ids or a chat");
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const PlainText& input) const {
+    if (input.text.empty()) return absl::InvalidArgumentError(absl::StrCat(text_field, ": is empty"));
+    return EncodeText(input.text, /*plain=*/false, model, text_field, check);
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const TokenList& ids) const {
+    MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTokenIds, "token_ids.ids", ids.size()));
+    MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
+    return ids;
+  }
+  absl::StatusOr<std::vector<int32_t>> operator()(const ChatMessages& messages) const {
+    if (messages.empty()) return absl::InvalidArgumentError("chat.messages: is empty");
+    return EncodeChat(messages, model, check);
+  }
+};
+
+absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const ServedModel& model,
+                                              const char* text_field, const CancelCheck& check) {
+  MOE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, std::visit(Tokenizing{model, text_field, check}, input));
+  if (tokens.empty()) return absl::InvalidArgumentError("input: has no tokens");
+  return tokens;
+}
+
+// What the client sent. The model's own defaults have been checked with the checkpoint, which may ask for more.
+absl::Status CheckSampling(const GenerateInput& input) {
+  // Written so that NaN fails.
+  if (input.temperature && !(*input.temperature >= 0 && *input.temperature <= kMaxTemperature)) {
+    return OutOfRange("temperature", absl::StrCat("0 to ", kMaxTemperature));
+  }
+  if (input.top_p && !(*input.top_p > 0 && *input.top_p <= 1)) return OutOfRange("top_p", "above 0 and at most 1");
+  if (input.top_k && *input.top_k < 0) return OutOfRange("top_k", "0 or more");
+  return absl::OkStatus();
+}
+
+Sampling PrepareSampling(const GenerateInput& input, const ServedModel& model, uint64_t seed) {
+  return {.temperature = input.temperature.value_or(model.default_temperature),
+          .top_p = input.top_p.value_or(model.default_top_p),
+          .top_k = input.top_k.value_or(model.default_top_k),
+          .seed = input.seed.value_or(seed)};
+}
+
+absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const ServedModel& model,
+                                          const PrepareLimits& limits) {
+  const auto room = static_cast<uint32_t>(model.max_context_tokens - prompt);
+  if (room == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("input: fills the model's context of ", model.max_context_tokens,
+                                                   " tokens, so that none can be generated"));
+  }
+  if (asked == 0) return std::min(room, limits.default_max_tokens);
+  if (asked > room) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", prompt, " prompt tokens and ", asked,
+                                                   " more exceed the model's context of ", model.max_context_tokens));
+  }
+  return asked;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
+                                                const char* field, const CancelCheck& check) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, field, text.size()));
+  const EncodeLimits limits = LimitsOf(model, check);
+  return Encoded(model.text->Encode(text, plain, limits), model, field);
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model,
+                                                const CancelCheck& check) {
+  // A template may leave out of the contents what is old, such as reasoning; that counts here, for ordinary text has
+  // far fewer bytes a token than the longest one.
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kMessages, "chat.messages", messages.size()));
+  size_t bytes = 0;
+  for (const ChatMessage& message : messages) bytes += message.content.size();
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat.messages.content", bytes));
+  const EncodeLimits limits = LimitsOf(model, check);
+  return Encoded(model.text->EncodeChat(messages, limits), model, "chat");
+}
+
+absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens, const ServedModel& model,
+                                      const CancelCheck& check) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTokenIds, "ids", ids.size()));
+  MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "ids"));
+  const std::unique_ptr<TextStream> stream = model.text->NewStream(keep_special_tokens);
+  std::string text;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (check && i % kIdsBetweenChecks == 0) MOE_RETURN_IF_ERROR(check());
+    text += stream->Push(ids[i]);
+    if (text.size() > kMaxDecodedBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("ids: their text has more than ", kMaxDecodedBytes, " bytes: send fewer at once"));
+    }
+  }
+  return text + stream->Flush();
+}
+
+absl::StatusOr<GenerateJob> PrepareGenerate(const GenerateInput& input, const ServedModel& model,
+                                            const PrepareLimits& limits, std::string request_id, uint64_t seed,
+                                            const CancelCheck& check) {
+  GenerateJob job{.request_id = std::move(request_id),
+                  .fingerprint = model.fingerprint,
+                  .prompt = {},
+                  .max_tokens = 0,
+                  .sampling = {},
+                  .stop_ids = {},
+                  .cache_scope = input.cache_scope};
+  MOE_RETURN_IF_ERROR(CheckSampling(input));
+  job.sampling = PrepareSampling(input, model, seed);
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kCacheScopeBytes, "cache_scope", input.cache_scope.size()));
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kStopIds, "stop_ids", input.stop_ids.size()));
+  MOE_RETURN_IF_ERROR(CheckTokenIds(input.stop_ids, model.text->token_count(), "stop_ids"));
+  MOE_ASSIGN_OR_RETURN(job.prompt, Tokenize(input.prompt, model, "prompt", check));
+  MOE_ASSIGN_OR_RETURN(job.max_tokens, PrepareMaxTokens(input.max_tokens, job.prompt.size(), model, limits));
+  job.stop_ids = input.stop_ids;
+  if (!input.ignore_eos) job.stop_ids.insert(job.stop_ids.end(), model.stop_ids.begin(), model.stop_ids.end());
+  std::ranges::sort(job.stop_ids);
+  job.stop_ids.erase(std::unique(job.stop_ids.begin(), job.stop_ids.end()), job.stop_ids.end());
+  return job;
+}
+
+absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel& model, std::string request_id,
+                                      const CancelCheck& check) {
+  if (input.top > kMaxScoreAlternatives) return OutOfRange("top", absl::StrCat("0 to ", kMaxScoreAlternatives));
+  ScoreJob job{.request_id = std::move(request_id), .fingerprint = model.fingerprint, .tokens = {}, .top = input.top};
+  MOE_ASSIGN_OR_RETURN(job.tokens, Tokenize(input.text, model, "text", check));
+  return job;
+}
+
+}  // namespace moestro

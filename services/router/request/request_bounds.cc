@@ -1,0 +1,46 @@
+#include "services/router/request/request_bounds.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kMaxStopIds = 256;
+constexpr size_t kMaxCacheScopeBytes = 64;
+
+absl::Status Over(const std::string& field, size_t most, const char* unit) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit));
+}
+
+absl::Status OverContext(const ServedModel& model, const std::string& field, size_t most, const char* unit) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit,
+                                                 ", all that the model's context of ", model.max_context_tokens,
+                                                 " tokens can hold"));
+}
+
+}  // namespace
+
+absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::string& field, size_t amount) {
+  const size_t context = model.max_context_tokens;
+  switch (quantity) {
+    case Quantity::kTextBytes: {
+      const size_t most = context * model.text->longest_token_bytes();
+      return amount <= most ? absl::OkStatus() : OverContext(model, field, most, "bytes");
+    }
+    case Quantity::kTokenIds:
+      return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "ids");
+    case Quantity::kMessages:
+      return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "messages");
+    case Quantity::kStopIds:
+      return amount <= kMaxStopIds ? absl::OkStatus() : Over(field, kMaxStopIds, "ids");
+    case Quantity::kCacheScopeBytes:
+      break;
+  }
+  return amount <= kMaxCacheScopeBytes ? absl::OkStatus() : Over(field, kMaxCacheScopeBytes, "bytes");
+}
+
+absl::Status TooManyTokens(const ServedModel& model, const std::string& field) {
+  return OverContext(model, field, model.max_context_tokens, "tokens");
+}
+
+}  // namespace moestro

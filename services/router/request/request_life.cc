@@ -1,0 +1,161 @@
+#include "services/router/request/request_life.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace moestro {
+namespace {
+
+// The work is lost though the role may be up: decode ended a session that was not started in time, or a role that
+// drains cut the call off. Only for calls whose client still waits, so none of these is its doing.
+bool IsCutOff(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+}
+
+// When the first in line asks decode for pages.
+class AskingPace {
+ public:
+  // `returns`: how often pages have come back so far.
+  bool IsTime(Clock::TimePoint now, uint64_t returns) {
+    if (std::exchange(returns_, returns) != returns) {
+      pause_ = RequestLife::kAdmissionInterval;
+    } else if (now < next_) {
+      return false;
+    }
+    next_ = now + pause_;
+    pause_ = std::min<Clock::Duration>(2 * pause_, RequestLife::kMaxAdmissionPause);
+    return true;
+  }
+
+ private:
+  Clock::TimePoint next_;
+  Clock::Duration pause_ = RequestLife::kAdmissionInterval;
+  uint64_t returns_ = 0;
+};
+
+}  // namespace
+
+RequestLife::RequestLife(const RouterEnvironment& environment, const CallPeers& call, std::string request_id,
+                         std::string fingerprint)
+    : environment_(environment),
+      call_(call),
+      request_id_(std::move(request_id)),
+      fingerprint_(std::move(fingerprint)),
+      arrival_(environment.queue.NextArrival()),
+      arrived_at_(environment.clock.Now()) {}
+
+absl::StatusOr<AdmissionQueue::Place> RequestLife::LineUp() {
+  if (lined_up_) return environment_.queue.EnterAgain(arrival_);
+  lined_up_ = true;
+  return environment_.queue.Enter(arrival_);
+}
+
+absl::Status RequestLife::AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache) {
+  const ReserveRequest request{.request_id = request_id_,
+                               .fingerprint = fingerprint_,
+                               .tokens = tokens,
+                               .max_tokens = max_tokens,
+                               .arrival = arrival_,
+                               .cache_scope = cache.scope,
+                               .ignore_cache = cache.ignore};
+  const GaugeHold waiting(environment_.metrics.waiting);
+  MOE_ASSIGN_OR_RETURN(const AdmissionQueue::Place place, LineUp());
+  AskingPace pace;
+  while (true) {
+    MOE_RETURN_IF_ERROR(Check());
+    if (place.IsFirst() && pace.IsTime(environment_.clock.Now(), environment_.queue.returns())) {
+      const absl::Status status = TryAcquire(request);
+      if (status.ok()) break;
+      if (!absl::IsResourceExhausted(status)) return Failed(Role::kDecode, status);
+    }
+    environment_.clock.SleepFor(kAdmissionInterval);
+  }
+  running_ = std::make_unique<GaugeHold>(environment_.metrics.running);
+  if (!admitted_) {
+    admitted_ = true;
+    queue_seconds_ = SecondsSinceArrival();
+    environment_.metrics.queue_seconds.Observe(queue_seconds_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
+  std::unique_ptr<DecodeSession> session = call_.decode.OpenSession();
+  MOE_ASSIGN_OR_RETURN(lease_, session->Reserve(request));
+  if (lease_.cached_tokens >= std::ssize(request.tokens)) {
+    return absl::InternalError("decode: says that the last token is cached, so that nothing could be sampled after it");
+  }
+  session_ = std::move(session);
+  return absl::OkStatus();
+}
+
+void RequestLife::ReleasePages() {
+  if (!has_pages()) return;
+  session_.reset();
+  running_.reset();
+  environment_.queue.CountReturn();
+}
+
+absl::Status RequestLife::WaitForPrefill() {
+  MOE_RETURN_IF_ERROR(prefill_refusal_);
+  if (environment_.roles.IsUp(Role::kPrefill)) return absl::OkStatus();
+  return environment_.roles.WaitUntilUp(Role::kPrefill, call_.check);
+}
+
+absl::Status RequestLife::Failed(Role role, const absl::Status& status) {
+  if (status.ok()) return status;
+  failed_role_ = role;
+  if (role == Role::kDecode || !absl::IsAborted(status)) return status;
+  // Only decode revokes leases, so it knows whether the pages went to an older request.
+  failed_role_ = Role::kDecode;
+  return session_->GiveUp();
+}
+
+void RequestLife::CountResumed() {
+  ++resumed_;
+  environment_.metrics.resumed.Increment();
+}
+
+absl::Status RequestLife::Recover(const absl::Status& failure) {
+  const std::optional<Role> role = std::exchange(failed_role_, std::nullopt);
+  if (!role) return failure;
+  if (*role == Role::kPrefill && absl::IsFailedPrecondition(failure)) {
+    spdlog::warn("[{}] {}; going on without prefill", request_id_, std::string(failure.message()));
+    prefill_refusal_ = absl::UnavailableError(failure.message());
+    CountResumed();
+    ReleasePages();
+    return absl::OkStatus();
+  }
+  const bool gone = absl::IsUnavailable(failure);
+  if (!gone && !IsCutOff(failure)) return failure;
+  MOE_RETURN_IF_ERROR(Check());
+  if (*role == Role::kDecode && absl::IsAborted(failure)) {
+    spdlog::info("[{}] its pages went to an older request; in line again", request_id_);
+    environment_.metrics.preempted.Increment();
+    CountResumed();
+    ReleasePages();
+    return absl::OkStatus();
+  }
+  if (++recoveries_ > kMaxRecoveries) {
+    return absl::UnavailableError(
+        absl::StrCat("gave up after ", kMaxRecoveries, " recoveries: ", std::string(failure.message())));
+  }
+  if (has_pages()) CountResumed();  // Else nothing was under way that could go on.
+  spdlog::warn("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);
+  // Pages live and die with decode; when only prefill died, what it had finished is still in them.
+  if (*role == Role::kDecode || !gone) ReleasePages();
+  if (!gone) return absl::OkStatus();
+  environment_.roles.ReportDown(*role);
+  const absl::Status back = environment_.roles.WaitUntilUp(*role, call_.check);
+  if (*role == Role::kDecode || !absl::IsUnavailable(back)) return back;
+  // What can do without prefill may go on, in new pages: a prefill that hangs may still hold these.
+  ReleasePages();
+  return absl::OkStatus();
+}
+
+}  // namespace moestro

@@ -1,0 +1,138 @@
+#include "services/router/request/request_runner.h"
+
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "services/router/request/generation.h"
+
+namespace moestro {
+namespace {
+
+// Turns tokens into text on their way to the client.
+class TextSink final : public GenerationSink {
+ public:
+  TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
+      : job_(job), stream_(text.NewStream(/*keep_special_tokens=*/false)), replies_(replies) {}
+
+  absl::Status OnAdmitted(const AdmissionNotice& notice) override {
+    return replies_.Started(job_.request_id, static_cast<uint32_t>(job_.prompt.size()), notice);
+  }
+  absl::Status OnPrefill(const PrefillProgress& progress) override { return replies_.Prefill(progress); }
+  absl::Status OnToken(const Token& token) override { return replies_.Tokens({token}, stream_->Push(token.id)); }
+
+  absl::Status Flush() {
+    const std::string rest = stream_->Flush();
+    return rest.empty() ? absl::OkStatus() : replies_.Tokens({}, rest);
+  }
+
+ private:
+  const GenerateJob& job_;
+  const std::unique_ptr<TextStream> stream_;
+  GenerateReplies& replies_;
+};
+
+void LogEnd(const std::string& request_id, const char* kind, const absl::Status& status,
+            const RequestSummary& summary) {
+  if (!status.ok()) {
+    spdlog::warn("[{}] {} failed after {} tokens: {}", request_id, kind, summary.completion_tokens, status.ToString());
+    return;
+  }
+  spdlog::info(
+      "[{}] {} done: {} ({} cached) + {} tokens, queued {:.3f} s, first token {:.3f} s, total {:.3f} s, "
+      "resumed {}x",
+      request_id, kind, summary.prompt_tokens, summary.cached_tokens, summary.completion_tokens, summary.queue_seconds,
+      summary.time_to_first_token_seconds, summary.total_seconds, summary.resumed);
+}
+
+}  // namespace
+
+RequestRunner::RequestRunner(const ModelBoard& board, const RouterEnvironment& environment, const PrepareLimits& limits,
+                             RandomBits random)
+    : board_(board),
+      environment_(environment),
+      limits_(limits),
+      random_(std::move(random)),
+      text_turns_(TextTurns::OfMachine()) {}
+
+std::string RequestRunner::NewRequestId() { return absl::StrFormat("%016x%016x", random_(), random_()); }
+
+absl::Status RequestRunner::Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies) {
+  const std::string request_id = NewRequestId();
+  RequestSummary summary;
+  const absl::Status status = RunGenerate(read, call, replies, request_id, summary);
+  LogEnd(request_id, "generate", status, summary);
+  environment_.metrics.CountRequest(RequestKind::kGenerate, status, summary);
+  return status;
+}
+
+absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
+                                        const std::string& request_id, RequestSummary& summary) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
+  MOE_ASSIGN_OR_RETURN(const GenerateJob job, InTurn(call.check, [&]() -> absl::StatusOr<GenerateJob> {
+                         MOE_ASSIGN_OR_RETURN(const GenerateInput input, read(*model));
+                         return PrepareGenerate(input, *model, limits_, request_id, random_(), call.check);
+                       }));
+  spdlog::info("[{}] generate: {} prompt tokens, at most {} more", request_id, job.prompt.size(), job.max_tokens);
+  TextSink sink(job, *model->text, replies);
+  {
+    // Ends before the last reply: when the client reads it, the pages are on their way back.
+    Generation generation(job, environment_, call, sink);
+    const absl::Status status = generation.Run();
+    summary = generation.Summary();
+    MOE_RETURN_IF_ERROR(status);
+  }
+  MOE_RETURN_IF_ERROR(sink.Flush());
+  return replies.Finished(summary);
+}
+
+absl::Status RequestRunner::Score(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores) {
+  const std::string request_id = NewRequestId();
+  RequestSummary summary;
+  const absl::Status status = RunScore(read, call, scores, request_id, summary);
+  LogEnd(request_id, "score", status, summary);
+  environment_.metrics.CountRequest(RequestKind::kScore, status, summary);
+  return status;
+}
+
+absl::Status RequestRunner::RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,
+                                     const std::string& request_id, RequestSummary& summary) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Ready());
+  MOE_ASSIGN_OR_RETURN(const ScoreJob job, InTurn(call.check, [&]() -> absl::StatusOr<ScoreJob> {
+                         MOE_ASSIGN_OR_RETURN(const ScoreInput input, read(*model));
+                         return PrepareScore(input, *model, request_id, call.check);
+                       }));
+  spdlog::info("[{}] score: {} tokens", request_id, job.tokens.size());
+  Scoring scoring(job, environment_, call, scores);
+  const absl::Status status = scoring.Run();
+  summary = scoring.Summary();
+  return status;
+}
+
+absl::StatusOr<RequestRunner::Tokens> RequestRunner::Tokenize(Read<TokenizeInput> read, const CancelCheck& check) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
+  return InTurn(check, [&]() -> absl::StatusOr<Tokens> {
+    MOE_ASSIGN_OR_RETURN(const TokenizeInput input, read(*model));
+    Tokens tokens{.model = model, .ids = {}};
+    if (const auto* chat = std::get_if<ChatMessages>(&input.text)) {
+      MOE_ASSIGN_OR_RETURN(tokens.ids, EncodeChat(*chat, *model, check));
+    } else {
+      const std::string& text = std::get<PlainText>(input.text).text;
+      MOE_ASSIGN_OR_RETURN(tokens.ids, EncodeText(text, input.plain, *model, "text", check));
+    }
+    return tokens;
+  });
+}
+
+absl::StatusOr<std::string> RequestRunner::Detokenize(Read<DetokenizeInput> read, const CancelCheck& check) {
+  MOE_ASSIGN_OR_RETURN(const ModelBoard::ModelPtr model, board_.Described());
+  return InTurn(check, [&]() -> absl::StatusOr<std::string> {
+    MOE_ASSIGN_OR_RETURN(const DetokenizeInput input, read(*model));
+    return DecodeIds(input.ids, input.keep_special_tokens, *model, check);
+  });
+}
+
+}  // namespace moestro

@@ -1,0 +1,76 @@
+// The router's logic, one function per kind of request. Knows no gRPC. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/status.h"
+#include "services/router/request/api_types.h"
+#include "services/router/request/prepare.h"
+#include "services/router/request/request_life.h"
+#include "services/router/request/scoring.h"
+#include "services/router/request/types.h"
+#include "services/router/text/served_model.h"
+#include "services/router/text/text_turns.h"
+
+namespace moestro {
+
+// The replies to one Generate call, in this order. An error (CANCELLED: the client is gone) ends the request.
+class GenerateReplies {
+ public:
+  virtual ~GenerateReplies() = default;
+  virtual absl::Status Started(const std::string& request_id, uint32_t prompt_tokens,
+                               const AdmissionNotice& notice) = 0;
+  virtual absl::Status Prefill(const PrefillProgress& progress) = 0;
+  // `text`: what the tokens so far complete. The last reply may have text only.
+  virtual absl::Status Tokens(const std::vector<Token>& tokens, const std::string& text) = 0;
+  virtual absl::Status Finished(const RequestSummary& summary) = 0;
+};
+
+class RequestRunner {
+ public:
+  using RandomBits = std::function<uint64_t()>;  // thread-safe
+
+  // The board and what the environment refers to must outlive the runner. `random`: for request ids and seeds.
+  RequestRunner(const ModelBoard& board, const RouterEnvironment& environment, const PrepareLimits& limits,
+                RandomBits random);
+
+  // What the client asks: read once it is known of which model, in a turn at work on texts (text_turns.h).
+  template <typename Input>
+  using Read = absl::FunctionRef<absl::StatusOr<Input>(const ServedModel&)>;
+
+  absl::Status Generate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies);
+  absl::Status Score(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores);
+
+  struct Tokens {
+    ModelBoard::ModelPtr model;  // whose ids they are
+    std::vector<int32_t> ids;
+  };
+  absl::StatusOr<Tokens> Tokenize(Read<TokenizeInput> read, const CancelCheck& check);
+  absl::StatusOr<std::string> Detokenize(Read<DetokenizeInput> read, const CancelCheck& check);
+
+ private:
+  absl::Status RunGenerate(Read<GenerateInput> read, const CallPeers& call, GenerateReplies& replies,
+                           const std::string& request_id, RequestSummary& summary);
+  absl::Status RunScore(Read<ScoreInput> read, const CallPeers& call, const Scoring::Sink& scores,
+                        const std::string& request_id, RequestSummary& summary);
+  template <typename Work>
+  auto InTurn(const CancelCheck& check, Work work) -> decltype(work()) {
+    MOE_ASSIGN_OR_RETURN(const TextTurns::Turn turn, text_turns_.Take(check));
+    return work();
+  }
+  std::string NewRequestId();  // 128 random bits, 32 hex digits
+
+  const ModelBoard& board_;
+  const RouterEnvironment environment_;
+  const PrepareLimits limits_;
+  const RandomBits random_;
+  TextTurns text_turns_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,52 @@
+// What the router's logic passes around.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/inference/types.h"
+
+namespace moestro {
+
+// What the client learns when its request is admitted.
+struct AdmissionNotice {
+  uint32_t cached_tokens = 0;  // prompt tokens whose KV was there already
+  PrefillPath path = PrefillPath::kChunked;
+  std::string path_reason;
+};
+
+// A generation with everything resolved: validated, tokenized, defaults filled in.
+struct GenerateJob {
+  std::string request_id;
+  std::string fingerprint;      // of the weights that the tokens are for
+  std::vector<int32_t> prompt;  // not empty
+  uint32_t max_tokens = 0;      // >= 1; prompt + max_tokens fit the context
+  Sampling sampling;
+  std::vector<int32_t> stop_ids;
+  std::string cache_scope = {};
+};
+
+struct ScoreJob {
+  std::string request_id;
+  std::string fingerprint;      // of the weights that the tokens are for
+  std::vector<int32_t> tokens;  // not empty
+  uint32_t top = 0;
+};
+
+// How a request went, complete or not.
+struct RequestSummary {
+  FinishReason reason = FinishReason::kLength;
+  uint32_t prompt_tokens = 0;
+  uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;                // of the prompt, when the request was admitted
+  uint32_t resumed = 0;                      // times it went on after a role had died or its pages had been taken away
+  PrefillPath path = PrefillPath::kChunked;  // of the last attempt; means nothing for a score
+  double queue_seconds = 0;                  // until the first pages
+  double prefill_seconds = 0;                // from then to the first token
+  double decode_seconds = 0;                 // from the first token to the last
+  double time_to_first_token_seconds = 0;
+  double total_seconds = 0;
+};
+
+}  // namespace moestro

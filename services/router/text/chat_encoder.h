@@ -1,0 +1,53 @@
+// Chats to token ids, such that no content can forge a turn.
+//
+// The template is rendered with the real contents, for it may look at them and change them, and the result is tokenized
+// as a whole, as the model was trained on it: a content and the plain text around it may share a token. But control
+// tokens are found in what the template wrote only. To tell the two apart every character of a content that could begin
+// an added token gets a guard behind it: a private code point that occurs nowhere in the chat. No token that begins
+// inside a content matches then; the guards are taken out of the plain text before it is tokenized.
+//
+// The one exception: <think> and </think> in the assistant's own turns. Templates look for them, to drop old reasoning.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/added_tokens.h"
+#include "common/text/chat_template.h"
+#include "common/text/tokenizer.h"
+
+namespace moestro {
+
+class ChatEncoder {  // immutable, thread-safe
+ public:
+  // `tokenizer` must outlive the encoder. INVALID_ARGUMENT for a template that cannot be used.
+  static absl::StatusOr<std::unique_ptr<const ChatEncoder>> Create(const Tokenizer& tokenizer,
+                                                                   const std::string& chat_template,
+                                                                   const std::string& bos_token,
+                                                                   const std::string& eos_token);
+
+  // Ends with the start of the assistant's answer. INVALID_ARGUMENT names the message that is wrong, says what the
+  // template has against them, or that they leave no private code point for a guard. OUT_OF_RANGE as of the tokenizer.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::span<const ChatMessage> messages,
+                                              const EncodeLimits& limits = {}) const;
+
+ private:
+  ChatEncoder(const Tokenizer& tokenizer, std::vector<AddedToken> added,
+              std::unique_ptr<const ChatTemplate> chat_template, ChatTemplate::Options options);
+  std::string Guard(const ChatMessage& message, std::string_view guard) const;
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& rendered, const std::string& guard,
+                                                const EncodeLimits& limits) const;
+
+  const Tokenizer& tokenizer_;
+  const AddedTokenMatcher matcher_;
+  const std::unique_ptr<const ChatTemplate> template_;
+  const ChatTemplate::Options options_;
+  std::vector<std::string> first_characters_;  // of the added tokens, UTF-8, sorted
+};
+
+}  // namespace moestro

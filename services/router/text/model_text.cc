@@ -1,0 +1,77 @@
+#include "services/router/text/model_text.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/detokenizer.h"
+#include "services/router/text/chat_encoder.h"
+
+namespace moestro {
+namespace {
+
+class DetokenizingStream final : public TextStream {
+ public:
+  DetokenizingStream(const Tokenizer& tokenizer, bool skip_special) : detokenizer_(tokenizer, skip_special) {}
+  std::string Push(int32_t id) override { return detokenizer_.Push(id); }
+  std::string Flush() override { return detokenizer_.Flush(); }
+
+ private:
+  IncrementalDetokenizer detokenizer_;
+};
+
+}  // namespace
+
+struct ModelText::Impl {
+  std::unique_ptr<const Tokenizer> tokenizer;
+  absl::StatusOr<std::unique_ptr<const ChatEncoder>> chat =
+      absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
+};
+
+ModelText::ModelText(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ModelText::~ModelText() = default;
+
+absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source& source) {
+  auto impl = std::make_unique<Impl>();
+  TokenizerConfig config;
+  config.bos_token = source.bos_token;
+  config.eos_token = source.eos_token;
+  // Where the post-processor of tokenizer.json adds BOS already this changes nothing.
+  config.add_bos_token = source.add_bos_token;
+  MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
+  if (!source.chat_template.empty()) {
+    impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
+    if (!impl->chat.ok()) {
+      impl->chat = absl::FailedPreconditionError(
+          absl::StrCat("this model's chat template cannot be used: ", std::string(impl->chat.status().message())));
+    }
+  }
+  return std::unique_ptr<const ModelText>(new ModelText(std::move(impl)));
+}
+
+absl::StatusOr<std::vector<int32_t>> ModelText::Encode(std::string_view text, bool plain,
+                                                       const EncodeLimits& limits) const {
+  return impl_->tokenizer->Encode(text, {.add_special_tokens = !plain, .parse_special_tokens = false}, limits);
+}
+
+absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(std::span<const ChatMessage> messages,
+                                                           const EncodeLimits& limits) const {
+  MOE_RETURN_IF_ERROR(impl_->chat);
+  return (*impl_->chat)->Encode(messages, limits);
+}
+
+std::string ModelText::Decode(std::span<const int32_t> ids, bool keep_special_tokens) const {
+  return impl_->tokenizer->Decode(ids, /*skip_special=*/!keep_special_tokens);
+}
+
+std::string ModelText::Piece(int32_t id) const { return Decode(std::span(&id, 1), /*keep_special_tokens=*/true); }
+
+std::unique_ptr<TextStream> ModelText::NewStream(bool keep_special_tokens) const {
+  return std::make_unique<DetokenizingStream>(*impl_->tokenizer, /*skip_special=*/!keep_special_tokens);
+}
+
+bool ModelText::has_chat_template() const { return impl_->chat.ok(); }
+int32_t ModelText::token_count() const { return impl_->tokenizer->size(); }
+size_t ModelText::longest_token_bytes() const { return impl_->tokenizer->longest_token_bytes(); }
+
+}  // namespace moestro

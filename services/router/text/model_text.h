@@ -1,0 +1,61 @@
+// Text to token ids and back, as one model does it. Immutable, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/chat_template.h"
+#include "common/text/tokenizer.h"
+
+namespace moestro {
+
+// The text of a growing token sequence, piece by piece. Used by one thread; must not outlive its ModelText.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+  virtual std::string Push(int32_t id) = 0;  // what is complete now; may be empty
+  virtual std::string Flush() = 0;           // the rest; bytes that are no character become U+FFFD
+};
+
+class ModelText {
+ public:
+  struct Source {
+    std::string tokenizer_json;
+    std::string chat_template;  // empty = the model has none
+    std::string bos_token;
+    std::string eos_token;
+    bool add_bos_token = false;  // plain text begins with bos_token
+  };
+  // INVALID_ARGUMENT or UNIMPLEMENTED name the field of the tokenizer. A chat template that cannot be used is no error:
+  // only chats will fail then, with its reason.
+  static absl::StatusOr<std::unique_ptr<const ModelText>> Create(const Source& source);
+  ~ModelText();
+
+  // `text` as data: nothing in it is taken for a special token. With BOS, where the model's tokenizer adds it, unless
+  // `plain`. OUT_OF_RANGE for more tokens than `limits` allow.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain, const EncodeLimits& limits = {}) const;
+
+  // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(std::span<const ChatMessage> messages,
+                                                  const EncodeLimits& limits = {}) const;
+
+  std::string Decode(std::span<const int32_t> ids, bool keep_special_tokens) const;
+  std::string Piece(int32_t id) const;  // special tokens as they are written
+  std::unique_ptr<TextStream> NewStream(bool keep_special_tokens) const;
+
+  bool has_chat_template() const;
+  int32_t token_count() const;  // ids are 0 .. token_count - 1
+  size_t longest_token_bytes() const;
+
+ private:
+  struct Impl;
+  explicit ModelText(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro

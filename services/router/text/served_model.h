@@ -1,0 +1,57 @@
+// The model that the weight store serves, as far as the front door must know it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "services/router/text/model_text.h"
+
+namespace moestro {
+
+struct ServedModel {  // immutable once shared
+  std::string name;
+  std::string family;
+  std::string fingerprint;
+  uint32_t max_context_tokens = 0;
+  uint32_t vocab_size = 0;
+  int64_t segment_bytes = 0;
+  std::vector<int32_t> stop_ids;
+  float default_temperature = 0;
+  float default_top_p = 1;
+  int32_t default_top_k = 0;
+  std::unique_ptr<const ModelText> text;
+};
+
+// Where the router keeps what it has learned from the weight store. Thread-safe. Requests hold on to the model they
+// began with; a new one takes its place for those that come later.
+class ModelBoard {
+ public:
+  using ModelPtr = std::shared_ptr<const ServedModel>;
+
+  // Once a checkpoint is described, even while its weights load; UNAVAILABLE before, with the reason.
+  absl::StatusOr<ModelPtr> Described() const;
+  // Once its weights are in memory; UNAVAILABLE with the progress before.
+  absl::StatusOr<ModelPtr> Ready() const;
+
+  void SetModel(ModelPtr model);  // described, not ready
+  void SetProgress(int64_t loaded_bytes, int64_t total_bytes);
+  void SetReady();
+  // Why there is no (ready) model, for those who ask. Nothing changes once the model is ready: its weights stay mapped
+  // when the store is away.
+  void SetProblem(const std::string& problem);
+
+  std::string fingerprint() const;  // of the described model; empty = none
+
+ private:
+  mutable Mutex mutex_;
+  ModelPtr model_ ABSL_GUARDED_BY(mutex_);
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string waiting_for_ ABSL_GUARDED_BY(mutex_) = "the weight store has not answered yet";
+};
+
+}  // namespace moestro

@@ -1,0 +1,388 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "common/checkpoint/config.h"
+#include "tests/common/checkpoint/checkpoint_test_util.h"
+
+namespace moestro::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+
+absl::StatusOr<ModelSpec> Parse(const json& config, const std::string& tokenizer = "") {
+  return ParseModelSpec(config.dump(), tokenizer);
+}
+
+TEST(ModelSpecParse, DeepSeekV3) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("deepseek-v3"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "deepseek_v3");
+  EXPECT_EQ(spec->num_layers, 61);
+  EXPECT_EQ(spec->num_heads, 128);
+  EXPECT_EQ(spec->kv_dim(), 576);
+  EXPECT_EQ(spec->qk_head_dim(), 192);
+  EXPECT_EQ(spec->first_dense_layers, 3);
+  EXPECT_EQ(spec->num_expert_groups, 8);
+  EXPECT_EQ(spec->experts_topk_groups, 4);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->routed_scaling_factor, 2.5);
+  EXPECT_EQ(spec->token_count, 129280);
+  EXPECT_EQ(spec->rope_theta, 10000);
+  EXPECT_EQ(spec->yarn.enabled, 1);
+  EXPECT_EQ(spec->yarn.factor, 40);
+  EXPECT_EQ(spec->yarn.beta_fast, 32);
+  EXPECT_EQ(spec->yarn.mscale_all_dim, 1);
+  EXPECT_EQ(spec->yarn.attention_factor, 0);
+  EXPECT_EQ(spec->yarn.original_max_position_embeddings, 4096);
+  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 671'026);
+}
+
+TEST(ModelSpecParse, KimiK2) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("kimi-k2"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "kimi_k2");
+  EXPECT_EQ(spec->num_experts, 384);
+  EXPECT_EQ(spec->rope_theta, 50000);
+  EXPECT_EQ(spec->yarn.beta_fast, 1);
+  EXPECT_EQ(spec->yarn.beta_slow, 1);
+  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 1'026'408);
+}
+
+TEST(ModelSpecParse, Qwen3Moe) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("qwen3-235b"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "qwen3_moe");
+  EXPECT_EQ(spec->num_heads, 64);
+  EXPECT_EQ(spec->num_kv_heads, 4);
+  EXPECT_TRUE(spec->attention_kind() == AttentionKind::kGroupedQueries);
+  EXPECT_EQ(spec->qk_head_dim(), 128);
+  EXPECT_EQ(spec->v_head_dim, 128);
+  EXPECT_EQ(spec->kv_dim(), 1024);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->num_expert_groups, 1);
+  EXPECT_EQ(spec->first_dense_layers, 0);
+  EXPECT_EQ(spec->num_shared_experts, 0);
+  EXPECT_EQ(spec->yarn.enabled, 0);
+  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 235'093);
+}
+
+TEST(ModelSpecParse, Qwen3MoeDefaults) {
+  json config = json::parse(PublishedConfig("qwen3-235b"));
+  for (const char* key : {"head_dim", "num_key_value_heads", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers",
+                          "use_sliding_window"}) {
+    config.erase(key);
+  }
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->v_head_dim, 64);  // hidden_size / num_attention_heads
+  EXPECT_EQ(spec->num_kv_heads, 64);
+  EXPECT_EQ(spec->norm_topk_prob, 0);
+  EXPECT_EQ(spec->yarn.enabled, 1);
+}
+
+TEST(ModelSpecParse, NullIsNoRankBetweenHiddenStateAndQueries) {
+  json config = TinyConfig();
+  config["q_lora_rank"] = nullptr;
+  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->q_lora_rank, 0);
+}
+
+TEST(ModelSpecParse, RmsEpsilonDoesNotReachTheLowRankNorms) {
+  json config = TinyConfig();
+  config["rms_norm_eps"] = 1e-5;
+  const auto spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rms_norm_eps, 1e-5);
+  EXPECT_EQ(spec->lora_norm_eps, 1e-6);
+}
+
+TEST(ModelSpecParse, OptionalFieldsHaveTheFamiliesDefaults) {
+  json config = TinyConfig();
+  config["n_shared_experts"] = nullptr;
+  config["rope_scaling"] = nullptr;
+  config["quantization_config"] = nullptr;
+  const auto spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->num_shared_experts, 0);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->yarn.enabled, 0);
+  EXPECT_EQ(spec->yarn.factor, 1);
+}
+
+TEST(ModelSpecParse, BothSpellingsOfYarn) {
+  const json yarn = {
+      {"factor", 4}, {"original_max_position_embeddings", 128}, {"mscale", 0.5}, {"attention_factor", 1.25}};
+  json old_type = TinyConfig(), new_type = TinyConfig(), merged = TinyConfig();
+  old_type["rope_scaling"] = yarn;
+  old_type["rope_scaling"]["type"] = "yarn";
+  old_type["torch_dtype"] = "bfloat16";
+  new_type["rope_scaling"] = yarn;
+  new_type["rope_scaling"]["rope_type"] = "yarn";
+  merged.erase("rope_theta");
+  merged["dtype"] = "bfloat16";
+  merged["rope_parameters"] = yarn;
+  merged["rope_parameters"].update({{"rope_type", "yarn"}, {"rope_theta", 10000.0}, {"partial_rotary_factor", 1.0}});
+  for (const json& config : {old_type, new_type, merged}) {
+    const auto spec = Parse(config);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->rope_theta, 10000);
+    EXPECT_EQ(spec->yarn.enabled, 1);
+    EXPECT_EQ(spec->yarn.factor, 4);
+    EXPECT_EQ(spec->yarn.beta_fast, 32);
+    EXPECT_EQ(spec->yarn.beta_slow, 1);
+    EXPECT_EQ(spec->yarn.mscale, 0.5);
+    EXPECT_EQ(spec->yarn.mscale_all_dim, 0);
+    EXPECT_EQ(spec->yarn.attention_factor, 1.25);
+    EXPECT_EQ(spec->yarn.original_max_position_embeddings, 128);
+  }
+}
+
+TEST(ModelSpecParse, MergedRopeWithoutScaling) {
+  json config = TinyConfig();
+  config.erase("rope_theta");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 50000.0}};
+  const auto spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope_theta, 50000);
+  EXPECT_EQ(spec->yarn.enabled, 0);
+}
+
+TEST(ModelSpecParse, OriginalLengthMayLieBesideTheRopeSettings) {
+  json config = TinyConfig();
+  config["original_max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2}};
+  const auto spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->yarn.original_max_position_embeddings, 64);
+}
+
+struct Rejection {
+  std::string field;  // last part names the field of the message
+  json value;         // of `field`; discarded = the field is removed
+  absl::StatusCode code;
+  std::string part;  // of the message
+};
+
+TEST(ModelSpecReject, SingleFields) {
+  const json removed(json::value_t::discarded);
+  const std::vector<Rejection> cases = {
+      {"model_type", removed, kInvalid, "missing"},
+      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe"},
+      {"model_type", "deepseek_v2", kUnimplemented,
+       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe)"},
+      {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\""},
+      {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
+      {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
+      {"model_type", "gpt_oss", kUnimplemented, "\"gpt_oss\""},
+      {"model_type", "kimi_linear", kUnimplemented, "\"kimi_linear\""},
+      {"hidden_size", removed, kInvalid, "missing"},
+      {"hidden_size", nullptr, kInvalid, "missing"},
+      {"hidden_size", 0, kInvalid, "0 is out of range"},
+      {"hidden_size", -64, kInvalid, "-64 is out of range"},
+      {"hidden_size", 131073, kInvalid, "out of range [1, 131072]"},
+      {"hidden_size", 64.5, kInvalid, "not an integer"},
+      {"hidden_size", "64", kInvalid, "\"64\" is not an integer"},
+      {"hidden_size", UINT64_MAX, kInvalid, "out of range"},
+      {"num_hidden_layers", 1025, kInvalid, "out of range"},
+      {"num_attention_heads", 0, kInvalid, "out of range"},
+      {"q_lora_rank", removed, kInvalid, "missing"},
+      {"q_lora_rank", 0, kInvalid, "out of range"},
+      {"kv_lora_rank", 96, kUnimplemented, "96 is not a multiple of 64"},
+      {"qk_nope_head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
+      {"v_head_dim", 32, kUnimplemented, "32 is not a multiple of 64"},
+      {"qk_rope_head_dim", 15, kUnimplemented, "15 is not a multiple of 2"},
+      {"intermediate_size", 262145, kInvalid, "out of range"},
+      {"moe_intermediate_size", 0, kInvalid, "out of range"},
+      {"n_routed_experts", 4097, kInvalid, "out of range"},
+      {"num_experts_per_tok", 0, kInvalid, "out of range"},
+      {"num_experts_per_tok", 9, kInvalid, "9 is more than n_routed_experts = 8"},
+      {"num_experts_per_tok", 5, kInvalid, "5 is more than the 4 experts in topk_group groups"},
+      {"n_shared_experts", -1, kInvalid, "out of range"},
+      {"first_k_dense_replace", 3, kInvalid, "3 is more than num_hidden_layers = 2"},
+      {"n_group", removed, kInvalid, "missing"},
+      {"n_group", 3, kInvalid, "3 does not divide n_routed_experts = 8"},
+      {"n_group", 8, kInvalid, "fewer than 2 experts"},
+      {"topk_group", 5, kInvalid, "5 is more than n_group = 4"},
+      {"norm_topk_prob", 1, kInvalid, "not true or false"},
+      {"routed_scaling_factor", 0, kInvalid, "out of range"},
+      {"routed_scaling_factor", "2.5", kInvalid, "not a number"},
+      {"vocab_size", (1 << 24) + 1, kInvalid, "out of range"},
+      {"max_position_embeddings", 0, kInvalid, "out of range"},
+      {"rms_norm_eps", 0, kInvalid, "out of range"},
+      {"rope_theta", removed, kInvalid, "missing"},
+      {"rope_theta", 1, kInvalid, "out of range"},
+      {"scoring_func", "softmax", kUnimplemented, "\"softmax\" is not supported (supported: sigmoid)"},
+      {"topk_method", "group_limited_greedy", kUnimplemented, "supported: noaux_tc"},
+      {"moe_layer_freq", 2, kUnimplemented, "only 1"},
+      {"hidden_act", "gelu", kUnimplemented, "supported: silu"},
+      {"attention_bias", true, kUnimplemented, "true is not supported"},
+      {"tie_word_embeddings", true, kUnimplemented, "true is not supported"},
+      {"rope_interleave", false, kUnimplemented, "false is not supported"},
+      {"torch_dtype", "float16", kUnimplemented, "\"float16\""},
+      {"dtype", "float16", kUnimplemented, "\"float16\""},
+      {"rope_scaling", "yarn", kInvalid, "not an object"},
+      {"quantization_config", "fp8", kInvalid, "not an object"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = TinyConfig();
+    if (rejection.value.is_discarded()) {
+      config.erase(rejection.field);
+    } else {
+      config[rejection.field] = rejection.value;
+    }
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+}
+
+TEST(ModelSpecReject, RopeFields) {
+  const json yarn = {{"type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 128}};
+  const std::vector<Rejection> cases = {
+      {"type", "linear", kUnimplemented, "rope_type: \"linear\" is not supported (supported: yarn, or none)"},
+      {"type", "dynamic", kUnimplemented, "rope_type: \"dynamic\""},
+      {"rope_type", "longrope", kInvalid, "rope_type: contradicts"},
+      {"type", 1, kInvalid, "type: 1 is not a string"},
+      {"factor", nullptr, kInvalid, "factor: missing"},
+      {"factor", 0.5, kInvalid, "factor: 0.5 is out of range"},
+      {"beta_fast", 0.5, kInvalid, "beta_fast: is less than beta_slow"},
+      {"beta_slow", -1, kInvalid, "beta_slow: -1 is out of range"},
+      {"mscale", "1", kInvalid, "mscale: \"1\" is not a number"},
+      {"mscale_all_dim", -1, kInvalid, "mscale_all_dim: -1 is out of range"},
+      {"attention_factor", 0, kInvalid, "attention_factor: 0 is out of range"},
+      {"original_max_position_embeddings", nullptr, kInvalid, "original_max_position_embeddings: missing"},
+      {"original_max_position_embeddings", 0, kInvalid, "original_max_position_embeddings: 0"},
+      {"partial_rotary_factor", 0.5, kUnimplemented, "partial_rotary_factor: only 1"},
+      {"truncate", false, kUnimplemented, "truncate: false is not supported"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = TinyConfig();
+    config["rope_scaling"] = yarn;
+    config["rope_scaling"][rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: rope_scaling: " + rejection.part});
+  }
+}
+
+TEST(ModelSpecReject, QuantizationFields) {
+  const json fp8 = json::parse(PublishedConfig("deepseek-v3"))["quantization_config"];
+  const std::vector<Rejection> cases = {
+      {"quant_method", "compressed-tensors", kUnimplemented, "\"compressed-tensors\" is not supported"},
+      {"quant_method", nullptr, kInvalid, "missing"},
+      {"fmt", "e5m2", kUnimplemented, "\"e5m2\""},
+      {"activation_scheme", "static", kUnimplemented, "\"static\""},
+      {"weight_block_size", json::array({64, 128}), kUnimplemented, "[128, 128]"},
+      {"weight_block_size", 128, kUnimplemented, "[128, 128]"},
+      {"weight_block_size", nullptr, kUnimplemented, "[128, 128]"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = TinyConfig();
+    config["quantization_config"] = fp8;
+    config["quantization_config"][rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.part);
+    ExpectError(Parse(config).status(), rejection.code,
+                {"config.json: quantization_config: " + rejection.field, rejection.part});
+  }
+  json config = TinyConfig();
+  config["quantization_config"] = fp8;
+  config["quantization_config"]["scale_fmt"] = "ue8m0";
+  config["quantization_config"]["modules_to_not_convert"] = json::array({"lm_head"});
+  EXPECT_TRUE(Parse(config).ok());
+}
+
+TEST(ModelSpecReject, Qwen3MoeFields) {
+  const std::vector<Rejection> cases = {
+      {"num_key_value_heads", 3, kInvalid, "3 does not divide num_attention_heads = 64"},
+      {"num_key_value_heads", 0, kInvalid, "out of range"},
+      {"head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
+      {"use_sliding_window", true, kUnimplemented, "true is not supported"},
+      {"num_experts", 0, kInvalid, "out of range"},
+      {"num_experts_per_tok", 129, kInvalid, "129 is more than num_experts = 128"},
+      {"decoder_sparse_step", 2, kUnimplemented, "every layer has experts"},
+      {"mlp_only_layers", json::array({0}), kUnimplemented, "every layer has experts"},
+      {"mlp_only_layers", 3, kUnimplemented, "every layer has experts"},
+      {"attention_bias", true, kUnimplemented, "true is not supported"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(PublishedConfig("qwen3-235b"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+  json config = json::parse(PublishedConfig("qwen3-235b"));
+  config.erase("head_dim");
+  config["num_attention_heads"] = 60;
+  ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
+}
+
+TEST(ModelSpecReject, KimiHasOneGroup) {
+  json config = TinyConfig();
+  config["model_type"] = "kimi_k2";
+  ExpectError(Parse(config).status(), kUnimplemented, {"config.json: n_group", "kimi_k2"});
+}
+
+TEST(ModelSpecReject, TooManyExpertsInAllLayers) {
+  json config = TinyConfig();
+  config["num_hidden_layers"] = 1000;
+  config["n_routed_experts"] = 4096;
+  ExpectError(Parse(config).status(), kInvalid, {"config.json: n_routed_experts", "in all layers"});
+}
+
+TEST(ModelSpecReject, MalformedDocuments) {
+  ExpectError(ParseModelSpec("", "").status(), kInvalid, {"config.json"});
+  ExpectError(ParseModelSpec("[]", "").status(), kInvalid, {"config.json"});
+  ExpectError(ParseModelSpec(R"({"a":1,"a":2})", "").status(), kInvalid, {"config.json", "duplicate key 'a'"});
+}
+
+// The extreme shape that the bounds allow: the count must not overflow (the sanitizer build would stop here).
+TEST(ModelSpecParse, TheLargestAllowedModelDoesNotOverflow) {
+  json config = TinyConfig();
+  config.update({{"hidden_size", 1 << 17},
+                 {"num_hidden_layers", 64},
+                 {"num_attention_heads", 4096},
+                 {"n_routed_experts", 4096},
+                 {"n_shared_experts", 64},
+                 {"moe_intermediate_size", 1 << 18},
+                 {"intermediate_size", 1 << 18},
+                 {"kv_lora_rank", 1 << 17},
+                 {"qk_nope_head_dim", 1024},
+                 {"v_head_dim", 1024},
+                 {"vocab_size", 1 << 24}});
+  const auto spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_GT(ParameterCount(*spec), int64_t{1} << 54);
+  EXPECT_LT(ParameterCount(*spec), int64_t{1} << 60);
+}
+
+TEST(TokenCount, HighestIdOfVocabularyAndAddedTokens) {
+  const std::string vocab = R"({"model":{"vocab":{"a":0,"b":7}}})";
+  const std::string added = R"({"added_tokens":[{"id":30,"content":"<s>"}],"model":{"vocab":{"a":0,"b":7}}})";
+  EXPECT_EQ(Parse(TinyConfig())->token_count, 40);
+  EXPECT_EQ(Parse(TinyConfig(), vocab)->token_count, 8);
+  EXPECT_EQ(Parse(TinyConfig(), added)->token_count, 31);
+}
+
+TEST(TokenCount, RefusesIdsOutsideTheVocabulary) {
+  const auto refuse = [](const std::string& tokenizer, const std::vector<std::string>& parts) {
+    ExpectError(Parse(TinyConfig(), tokenizer).status(), kInvalid, {"tokenizer.json"});
+    ExpectError(Parse(TinyConfig(), tokenizer).status(), kInvalid, parts);
+  };
+  refuse("{}", {"model.vocab"});
+  refuse(R"({"model":{"vocab":[]}})", {"model.vocab"});
+  refuse(R"({"model":{"vocab":{}}})", {"model.vocab"});
+  refuse(R"({"model":{"vocab":{"a":40}}})", {"'a'", "id 40", "vocab_size = 40"});
+  refuse(R"({"model":{"vocab":{"a":-1}}})", {"'a'", "id -1"});
+  refuse(R"({"model":{"vocab":{"a":"1"}}})", {"'a'", "id \"1\""});
+  refuse(R"({"added_tokens":[{"id":40,"content":"<s>"}],"model":{"vocab":{"a":0}}})", {"'<s>'", "id 40"});
+  refuse(R"({"added_tokens":[{"id":4}],"model":{"vocab":{"a":0}}})", {"added_tokens", "content"});
+  refuse(R"({"added_tokens":{},"model":{"vocab":{"a":0}}})", {"added_tokens", "not an array"});
+}
+
+}  // namespace
+}  // namespace moestro::testing

@@ -1,0 +1,226 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "common/checkpoint/inventory.h"
+#include "tests/common/checkpoint/checkpoint_test_util.h"
+
+namespace moestro::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+class InventoryTest : public ::testing::Test {
+ protected:
+  // Writes `tensors` as a single file and checks it.
+  absl::StatusOr<std::vector<InventoryItem>> Check(const SafetensorsBuilder& tensors) {
+    dir_.Write("config.json", "{}");
+    dir_.Write("model.safetensors", tensors.Build());
+    checkpoint_.emplace(Checkpoint::Open(dir_.path()).value());
+    warnings_.clear();
+    return CheckInventory(*checkpoint_, spec_, &warnings_);
+  }
+  void Refuse(const SafetensorsBuilder& tensors, const std::vector<std::string>& parts) {
+    const absl::Status status = Check(tensors).status();
+    ExpectError(status, kInvalid, {dir_.path()});
+    ExpectError(status, kInvalid, parts);
+  }
+
+  TempDir dir_;
+  ModelSpec spec_ = TinySpec();
+  std::optional<Checkpoint> checkpoint_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(InventoryTest, NamesAndShapesInOrderOfUse) {
+  const std::vector<ModelTensor> tensors = CheckpointTensors(spec_);
+  std::map<std::string, ModelTensor> by_name;
+  for (const ModelTensor& tensor : tensors) by_name.emplace(tensor.name, tensor);
+  ASSERT_EQ(by_name.size(), tensors.size());
+  EXPECT_EQ(tensors.size(), 3u + 2 * 9 + 3 + 2 + 8 * 3 + 3);
+  EXPECT_EQ(tensors.front().name, "model.embed_tokens.weight");
+  EXPECT_EQ(tensors.back().name, "lm_head.weight");
+  const auto shape = [&](const std::string& name) { return by_name.at(name).shape(); };
+  EXPECT_THAT(shape("model.embed_tokens.weight"), ElementsAre(40, 64));
+  EXPECT_THAT(shape("model.layers.0.self_attn.q_a_proj.weight"), ElementsAre(32, 64));
+  EXPECT_THAT(shape("model.layers.0.self_attn.q_b_proj.weight"), ElementsAre(160, 32));
+  EXPECT_THAT(shape("model.layers.0.self_attn.kv_a_proj_with_mqa.weight"), ElementsAre(80, 64));
+  EXPECT_THAT(shape("model.layers.0.self_attn.kv_a_layernorm.weight"), ElementsAre(64));
+  EXPECT_THAT(shape("model.layers.0.self_attn.kv_b_proj.weight"), ElementsAre(256, 64));
+  EXPECT_THAT(shape("model.layers.0.self_attn.o_proj.weight"), ElementsAre(64, 128));
+  EXPECT_THAT(shape("model.layers.0.mlp.gate_proj.weight"), ElementsAre(96, 64));
+  EXPECT_THAT(shape("model.layers.0.mlp.down_proj.weight"), ElementsAre(64, 96));
+  EXPECT_THAT(shape("model.layers.1.mlp.gate.weight"), ElementsAre(8, 64));
+  EXPECT_THAT(shape("model.layers.1.mlp.gate.e_score_correction_bias"), ElementsAre(8));
+  EXPECT_THAT(shape("model.layers.1.mlp.experts.7.down_proj.weight"), ElementsAre(64, 32));
+  EXPECT_THAT(shape("model.layers.1.mlp.shared_experts.up_proj.weight"), ElementsAre(32, 64));
+  EXPECT_EQ(by_name.at("model.layers.1.mlp.gate.weight").role, TensorRole::kRouter);
+  EXPECT_EQ(by_name.at("lm_head.weight").role, TensorRole::kHead);
+}
+
+TEST_F(InventoryTest, QueriesWithoutRank) {
+  spec_.q_lora_rank = 0;
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  const auto queries = std::ranges::find_if(
+      *items, [](const InventoryItem& item) { return item.expected.name == "model.layers.0.self_attn.q_proj.weight"; });
+  ASSERT_NE(queries, items->end());
+  EXPECT_THAT(queries->expected.shape(), ElementsAre(160, 64));
+  EXPECT_EQ(items->size(), 3u + 2 * 7 + 3 + 2 + 8 * 3 + 3);
+}
+
+TEST_F(InventoryTest, NoSharedExperts) {
+  spec_.num_shared_experts = 0;
+  for (const ModelTensor& tensor : CheckpointTensors(spec_)) EXPECT_THAT(tensor.name, Not(HasSubstr("shared_experts")));
+}
+
+TEST_F(InventoryTest, Bf16Checkpoint) {
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_EQ(items->size(), CheckpointTensors(spec_).size());
+  EXPECT_THAT(warnings_, IsEmpty());
+  for (const InventoryItem& item : *items) {
+    EXPECT_EQ(item.weight.info->name, item.expected.name);
+    EXPECT_FALSE(item.scale.has_value());
+  }
+}
+
+TEST_F(InventoryTest, Fp8CheckpointWithScalesInAnotherShard) {
+  spec_ = TinySpec(128);
+  const SafetensorsBuilder all = TinyTensors(spec_, /*fp8=*/true);
+  std::map<std::string, SafetensorsBuilder> shards = {{"scales.safetensors", all}, {"weights.safetensors", all}};
+  for (const std::string& name : all.Names()) {
+    shards[name.ends_with("_scale_inv") ? "weights.safetensors" : "scales.safetensors"].Remove(name);
+  }
+  for (const auto& [file, builder] : shards) dir_.Write(file, builder.Build());
+  dir_.Write("config.json", "{}");
+  dir_.Write("model.safetensors.index.json", Index(shards));
+  const auto checkpoint = Checkpoint::Open(dir_.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto items = CheckInventory(*checkpoint, spec_);
+  ASSERT_TRUE(items.ok()) << items.status();
+  for (const InventoryItem& item : *items) {
+    ASSERT_EQ(item.scale.has_value(), IsLinear(item.expected.role)) << item.expected.name;
+    if (!item.scale) continue;
+    EXPECT_EQ(item.scale->info->name, item.expected.name + "_scale_inv");
+    EXPECT_EQ(item.scale->shard, 0);
+    EXPECT_EQ(item.weight.shard, 1);
+  }
+}
+
+TEST_F(InventoryTest, RaggedScaleBlocks) {
+  spec_ = TinySpec(128);
+  const auto items = Check(TinyTensors(spec_, true));
+  ASSERT_TRUE(items.ok()) << items.status();
+  for (const InventoryItem& item : *items) {
+    // 2 heads of 128 + 16 rows: the third block of rows is partial.
+    if (!item.expected.name.ends_with("q_b_proj.weight")) continue;
+    EXPECT_THAT(item.scale->info->shape, ElementsAre(3, 1));
+  }
+}
+
+TEST_F(InventoryTest, OtherPrecisionsThatAreFine) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add("model.norm.weight", "F32", {64}).Add("model.layers.1.mlp.gate.weight", "F32", {8, 64});
+  EXPECT_TRUE(Check(tensors).ok());
+}
+
+TEST_F(InventoryTest, MissingTensorsAreNamedExactly) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Remove("model.layers.1.mlp.experts.3.up_proj.weight").Remove("lm_head.weight");
+  Refuse(tensors,
+         {"2 problem(s)", "'model.layers.1.mlp.experts.3.up_proj.weight': missing", "'lm_head.weight': missing"});
+}
+
+TEST_F(InventoryTest, AtMostTenProblemsAreListed) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  for (const char* part : {"gate", "up", "down"}) {
+    for (int expert = 0; expert < 4; ++expert) {
+      tensors.Remove("model.layers.1.mlp.experts." + std::to_string(expert) + "." + part + "_proj.weight");
+    }
+  }
+  Refuse(tensors, {"12 problem(s)", "experts.3.gate_proj", "; and 2 more"});
+  EXPECT_THAT(std::string(Check(tensors).status().message()), Not(HasSubstr("experts.3.up_proj")));
+}
+
+TEST_F(InventoryTest, WrongShapesAndDTypes) {
+  struct Case {
+    std::string name, dtype;
+    std::vector<int64_t> shape;
+    std::string part;
+  };
+  const std::vector<Case> cases = {
+      {"lm_head.weight", "BF16", {39, 64}, "shape [39, 64], expected [40, 64]"},
+      {"model.norm.weight", "BF16", {64, 1}, "shape [64, 1], expected [64]"},
+      {"model.norm.weight", "F16", {64}, "dtype F16, expected BF16 or F32"},
+      {"model.embed_tokens.weight", "F32", {40, 64}, "dtype F32, expected BF16"},
+      {"model.layers.0.mlp.up_proj.weight", "F32", {96, 64}, "dtype F32, expected F8_E4M3 or BF16"},
+      {"model.layers.0.mlp.up_proj.weight", "I64", {96, 64}, "dtype I64, expected F8_E4M3 or BF16"},
+      {"model.layers.1.mlp.gate.weight", "F8_E4M3", {8, 64}, "dtype F8_E4M3, expected BF16 or F32"},
+      {"model.layers.1.mlp.gate.e_score_correction_bias", "BF16", {8}, "dtype BF16, expected F32"},
+      {"model.layers.1.mlp.gate.e_score_correction_bias", "F32", {4}, "shape [4], expected [8]"},
+  };
+  for (const Case& wrong : cases) {
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    tensors.Add(wrong.name, wrong.dtype, wrong.shape);
+    Refuse(tensors, {"1 problem(s)", "'" + wrong.name + "' (" + dir_.path() + "/model.safetensors)", wrong.part});
+  }
+}
+
+TEST_F(InventoryTest, ScalesBelongToFp8Weights) {
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  const std::string scale = name + "_scale_inv";
+  spec_ = TinySpec(128);
+  Refuse(TinyTensors(spec_, true).Remove(scale),
+         {"1 problem(s)", "'" + scale + "'", "missing, but its weight is F8_E4M3"});
+  Refuse(TinyTensors(spec_, true).Add(scale, "BF16", {1, 1}), {"'" + scale + "'", "dtype BF16, expected F32"});
+  Refuse(TinyTensors(spec_, true).Add(scale, "F32", {1, 2}), {"'" + scale + "'", "shape [1, 2], expected [1, 1]"});
+  Refuse(TinyTensors(spec_, true).Add(scale, "F32", {1}), {"'" + scale + "'", "shape [1], expected [1, 1]"});
+  Refuse(TinyTensors(spec_).Add(scale, "F32", {1, 1}), {"'" + scale + "'", "without an F8_E4M3 weight"});
+  Refuse(TinyTensors(spec_).Add("model.norm.weight_scale_inv", "F32", {1}),
+         {"'model.norm.weight_scale_inv'", "without"});
+  Refuse(TinyTensors(spec_, true).Remove(name), {"1 problem(s)", "'" + name + "': missing"});
+}
+
+TEST_F(InventoryTest, Fp8ScaleBlocksMustNotStraddleKeysAndValues) {
+  Refuse(TinyTensors(spec_, true),
+         {"2 problem(s)", "'model.layers.0.self_attn.kv_b_proj.weight'", "'model.layers.1.self_attn.kv_b_proj.weight'",
+          "qk_nope_head_dim", "v_head_dim", "multiples of 128"});
+  // The other linears may be FP8 all the same.
+  SafetensorsBuilder tensors = TinyTensors(spec_, true);
+  for (const std::string layer : {"0", "1"}) {
+    const std::string name = "model.layers." + layer + ".self_attn.kv_b_proj.weight";
+    tensors.Add(name, "BF16", {256, 64}).Remove(name + "_scale_inv");
+  }
+  EXPECT_TRUE(Check(tensors).ok());
+}
+
+TEST_F(InventoryTest, PredictionLayersAndRotaryTablesAreSkipped) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add("model.layers.2.eh_proj.weight", "BF16", {64, 128})
+      .Add("model.layers.2.mlp.up_proj.weight_scale_inv", "F32", {1, 1})
+      .Add("model.layers.10.enorm.weight", "BF16", {64})
+      .Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8});
+  const auto items = Check(tensors);
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(InventoryTest, UnknownTensorsWarn) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add("model.layers.1.mlp.experts.8.up_proj.weight", "BF16", {32, 64}).Add("vision.weight", "BF16", {1});
+  ASSERT_TRUE(Check(tensors).ok());
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("2 tensor(s)"));
+  EXPECT_THAT(warnings_[0], HasSubstr("'model.layers.1.mlp.experts.8.up_proj.weight'"));
+}
+
+}  // namespace
+}  // namespace moestro::testing

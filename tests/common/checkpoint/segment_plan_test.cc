@@ -1,0 +1,82 @@
+#include "common/checkpoint/segment_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/random_checkpoint.h"
+
+namespace moestro {
+namespace {
+
+using testing::ExpectError;
+
+ModelSpec DeepSeekV3() {
+  ModelSpec spec;
+  spec.hidden_size = 7168;
+  spec.num_layers = 61;
+  spec.num_heads = 128;
+  spec.q_lora_rank = 1536;
+  spec.kv_lora_rank = 512;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 128;
+  spec.intermediate_size = 18432;
+  spec.moe_intermediate_size = 2048;
+  spec.num_experts = 256;
+  spec.experts_per_token = 8;
+  spec.num_shared_experts = 1;
+  spec.first_dense_layers = 3;
+  spec.vocab_size = spec.token_count = 129280;
+  return spec;
+}
+
+TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
+  for (const bool fp8 : {false, true}) {
+    RandomCheckpoint random(BlockSpec(), fp8);
+    random.Write();
+    const Checkpoint checkpoint = random.Open();
+    const auto inventory = CheckInventory(checkpoint, random.spec());
+    ASSERT_TRUE(inventory.ok());
+    const auto plan = MakePlan(*inventory, random.spec());
+    ASSERT_TRUE(plan.ok());
+    const auto bytes = SegmentBytesFor(random.spec(), fp8);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_EQ(*bytes, SegmentWriter::RequiredBytes(plan->tensors));
+  }
+}
+
+// One byte a parameter and one more for those that stay BF16, with less than one percent for all the rest.
+TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
+  const ModelSpec spec = DeepSeekV3();
+  const double embeddings = 2.0 * 129280 * 7168;
+  const double transposed_keys = 61.0 * 128 * 512 * 128;
+  const double published = static_cast<double>(ParameterCount(spec)) + embeddings + transposed_keys;
+  const auto fp8 = SegmentBytesFor(spec, true);
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  EXPECT_GT(static_cast<double>(*fp8), published);
+  EXPECT_LT(static_cast<double>(*fp8), published * 1.01);
+  const auto bf16 = SegmentBytesFor(spec, false);
+  ASSERT_TRUE(bf16.ok()) << bf16.status();
+  EXPECT_GT(*bf16, *fp8 / 100 * 195);
+}
+
+TEST(SegmentBytesFor, Fp8NeedsHeadsOfWholeScaleBlocks) {
+  for (int64_t ModelSpec::*field : {&ModelSpec::kv_lora_rank, &ModelSpec::qk_nope_head_dim, &ModelSpec::v_head_dim}) {
+    ModelSpec spec = BlockSpec();
+    spec.*field = 64;
+    ExpectError(SegmentBytesFor(spec, true).status(), absl::StatusCode::kInvalidArgument,
+                {"model.layers.0.self_attn.kv_b_proj.weight", "multiples of 128", "64"});
+    EXPECT_TRUE(SegmentBytesFor(spec, false).ok());
+  }
+}
+
+TEST(SegmentBytesFor, AbsurdSizesAreRefusedByName) {
+  ModelSpec spec = OddSpec();
+  spec.vocab_size = int64_t{1} << 40;
+  ExpectError(SegmentBytesFor(spec, false).status(), absl::StatusCode::kInvalidArgument, {"model.embed_tokens.weight"});
+  spec = OddSpec();
+  spec.intermediate_size = int64_t{1} << 27;
+  ExpectError(SegmentBytesFor(spec, false).status(), absl::StatusCode::kInvalidArgument, {"mlp.down_proj.weight"});
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,98 @@
+#include "common/engine/weight_image.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/support/aligned_memory.h"
+#include "tests/support/synthetic_segment.h"
+
+namespace moestro {
+namespace {
+
+class ModulesTest : public testing::Test {
+ protected:
+  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
+  const ModelSpec& spec_ = model_.segment->spec();
+  const ModelWeights weights_ = BindWeights(*model_.segment).value();
+
+  static AlignedMemory Stage(const Module& module) {
+    AlignedMemory memory(module.image.bytes);
+    for (const StagedRange& range : module.image.ranges) {
+      std::memcpy(memory.data() + range.offset, range.source, range.bytes);
+    }
+    return memory;
+  }
+  static void ExpectSame(const PackedMatrix& staged, const PackedMatrix& original) {
+    EXPECT_NE(staged.data, original.data);
+    EXPECT_EQ(std::memcmp(staged.data, original.data, PackedBytes(original.dtype, original.rows, original.cols)), 0);
+    EXPECT_EQ(std::memcmp(staged.scales, original.scales, sizeof(float)), 0);
+  }
+};
+
+TEST_F(ModulesTest, OrderOfUse) {
+  const std::vector<Module> modules = ListModules(spec_, weights_, MlaForm::kAbsorbed, 1);
+  std::string order;
+  for (const Module& module : modules) order += ModuleName(module.kind)[0];
+  EXPECT_EQ(order,
+            "ad"
+            "areeeeeeee"
+            "areeeeeeee"
+            "hh");
+  EXPECT_EQ(modules.back().first, 128);
+  EXPECT_EQ(modules.back().rows, spec_.vocab_size - 128);
+}
+
+TEST_F(ModulesTest, AnExpertIsOneCopy) {
+  for (const Module& module : ListModules(spec_, weights_, MlaForm::kAbsorbed, 1)) {
+    if (module.kind == ModuleKind::kExpert) {
+      EXPECT_EQ(module.image.ranges.size(), 1u);
+    }
+  }
+}
+
+TEST_F(ModulesTest, ImagesHoldTheSameNumbers) {
+  for (const Module& module : ListModules(spec_, weights_, MlaForm::kUnabsorbed, 1 << 20)) {
+    const AlignedMemory memory = Stage(module);
+    const StagedModule on_device{&module, memory.data()};
+    if (module.kind == ModuleKind::kAttention) {
+      const AttentionWeights& original = weights_.layers[module.layer].attention;
+      const AttentionWeights staged = on_device.Attention(spec_, MlaForm::kUnabsorbed, weights_);
+      EXPECT_EQ(staged.input_norm[spec_.hidden_size - 1], original.input_norm[spec_.hidden_size - 1]);
+      EXPECT_EQ(staged.key_transposed.data, nullptr);
+      ExpectSame(staged.kv_b, original.kv_b);
+      ExpectSame(staged.o, original.o);
+    } else if (module.kind == ModuleKind::kExpert) {
+      const MlpWeights& original = weights_.layers[module.layer].feed_forward.experts[module.index];
+      const MlpWeights staged = on_device.Expert(weights_);
+      ExpectSame(staged.gate, original.gate);
+      ExpectSame(staged.up, original.up);
+      ExpectSame(staged.down, original.down);
+    }
+  }
+}
+
+TEST_F(ModulesTest, UnabsorbedAttentionLeavesTheTransposedKeysOut) {
+  const auto bytes = [&](MlaForm form) { return ListModules(spec_, weights_, form, 1).front().image.bytes; };
+  const PackedMatrix& keys = weights_.layers[0].attention.key_transposed;
+  EXPECT_GE(bytes(MlaForm::kAbsorbed) - bytes(MlaForm::kUnabsorbed), PackedBytes(keys.dtype, keys.rows, keys.cols));
+}
+
+// Row 128 is the second row of scale blocks and the third row group; both have five blocks of columns.
+TEST(SliceRows, TakesEachArrayFromItsOwnRow) {
+  const std::vector<uint8_t> data(static_cast<size_t>(PackedBytes(DType::kF8E4M3, 320, 520)));
+  const std::vector<float> scales(3 * 5);
+  const std::vector<uint32_t> exceptions(5 * 5);
+  const PackedMatrix matrix = {DType::kF8E4M3, 320, 520, data.data(), scales.data(), exceptions.data()};
+  const PackedMatrix slice = SliceRows(matrix, 128, 192);
+  EXPECT_EQ(slice.rows, 192);
+  EXPECT_EQ(slice.cols, 520);
+  EXPECT_EQ(slice.data - matrix.data, 128 * 520);
+  EXPECT_EQ(slice.scales - matrix.scales, 1 * 5);
+  EXPECT_EQ(slice.exceptions - matrix.exceptions, 2 * 5);
+}
+
+}  // namespace
+}  // namespace moestro

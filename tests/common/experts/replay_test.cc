@@ -1,0 +1,70 @@
+#include "common/experts/replay.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace moestro {
+namespace {
+
+// Two layers, two experts a token; layer 1 always takes the same ones.
+class ReplayTest : public testing::Test {
+ protected:
+  ReplayTest() {
+    const auto writer =
+        RoutingTraceWriter::Create(
+            path_,
+            {.fingerprint = "f", .first_moe_layer = 3, .moe_layers = 2, .num_experts = 8, .experts_per_token = 2})
+            .value();
+    const auto pass = [&](bool prompt, const std::vector<ExpertChoice>& first) {
+      const std::vector<TracedToken> tokens(first.size() / 2, {.sequence = 1, .position = 0, .prompt = prompt});
+      std::vector<ExpertChoice> second;
+      for (size_t i = 0; i < tokens.size(); ++i) second.insert(second.end(), {{0, 1}, {1, 1}});
+      writer->Begin(tokens);
+      writer->Note(3, 0, first);
+      writer->Note(4, 0, second);
+      EXPECT_TRUE(writer->End().ok());
+    };
+    pass(true, {{5, 1}, {6, 1}});
+    pass(false, {{2, 1}, {3, 1}, {2, 1}, {4, 1}});
+    pass(false, {{2, 1}, {4, 1}});
+  }
+  ~ReplayTest() override { std::filesystem::remove(path_); }
+
+  CacheCounts Replay(int64_t slots, bool prompts) const {
+    return ReplayCache(path_, slots, /*loads_per_pass=*/8, prompts,
+                       [](int64_t experts) { return std::make_unique<LruPolicy>(experts); })
+        .value();
+  }
+
+  const std::string path_ = testing::TempDir() + "replay_test_trace";
+};
+
+TEST_F(ReplayTest, CountsHitsByExpertAndByRow) {
+  const CacheCounts counts = Replay(/*slots=*/8, /*prompts=*/false);
+  EXPECT_EQ(counts.misses, 3 + 2);
+  EXPECT_EQ(counts.hits, 2 + 2);
+  EXPECT_EQ(counts.row_misses, 4 + 4);
+  EXPECT_EQ(counts.row_hits, 2 + 2);
+  EXPECT_EQ(counts.loads, 5);
+  EXPECT_DOUBLE_EQ(counts.HitRate(), 4.0 / 9);
+  EXPECT_DOUBLE_EQ(counts.RowHitRate(), 4.0 / 12);
+}
+
+TEST_F(ReplayTest, PromptsCountWhenAskedFor) { EXPECT_EQ(Replay(8, /*prompts=*/true).misses, 2 + 2 + 3); }
+
+TEST_F(ReplayTest, AFewSlotsHoldAFew) {
+  const CacheCounts counts = Replay(/*slots=*/1, /*prompts=*/false);
+  EXPECT_EQ(counts.hits, 1 + 1) << "2 and 0";
+}
+
+TEST_F(ReplayTest, ReportsWhatIsWrongWithTheFile) {
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
+  const auto counts =
+      ReplayCache(path_, 2, 8, true, [](int64_t experts) { return std::make_unique<LruPolicy>(experts); });
+  EXPECT_EQ(counts.status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,228 @@
+#include "common/model/attention/flash_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "common/tensor/dtype.h"
+
+namespace moestro {
+namespace {
+
+// Two blocks past the end of a partial result (16 blocks), and 3 tokens.
+constexpr int64_t kLongContext = 18 * kAttentionBlock + 3;
+
+std::vector<uint16_t> Random(int64_t count, uint32_t seed, float scale) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<uint16_t> numbers(static_cast<size_t>(count));
+  for (uint16_t& number : numbers) number = ToBf16(normal(random));
+  return numbers;
+}
+
+// Keys and values of some sequences: [sequence][token][keys of all kv_heads, values of all], and queries for every
+// position.
+struct Case {
+  AttentionShape shape;
+  int64_t context;
+  int64_t sequences;
+  bool values_in_keys;  // MLA: the value is the beginning of the key
+  std::vector<uint16_t> kv, all_queries;
+
+  Case(AttentionShape s, int64_t tokens, int64_t count, bool shared)
+      : shape(s), context(tokens), sequences(count), values_in_keys(shared) {
+    kv = Random(sequences * context * stride(), 1, 1);
+    all_queries = Random(sequences * context * shape.heads * shape.key_dim, 2, 1);
+  }
+  int64_t stride() const { return shape.kv_heads * (shape.key_dim + (values_in_keys ? 0 : shape.value_dim)); }
+  const uint16_t* Row(int64_t sequence, int64_t token) const {
+    return kv.data() + (sequence * context + token) * stride();
+  }
+  const uint16_t* Key(int64_t sequence, int64_t kv_head, int64_t token) const {
+    return Row(sequence, token) + kv_head * shape.key_dim;
+  }
+  const uint16_t* Value(int64_t sequence, int64_t kv_head, int64_t token) const {
+    return Row(sequence, token) + (values_in_keys ? 0 : shape.kv_heads * shape.key_dim) + kv_head * shape.value_dim;
+  }
+  const uint16_t* Query(int64_t sequence, int64_t position, int64_t head) const {
+    return all_queries.data() + ((sequence * context + position) * shape.heads + head) * shape.key_dim;
+  }
+};
+
+struct Rows {
+  int64_t sequence, position, count;
+};
+
+// BF16 [row][heads * value_dim]. With `parts`: KV blocks that are attended to one after the other, then merged.
+std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kernels, int threads,
+                                          const std::vector<Rows>& rows,
+                                          const std::vector<std::vector<IndexRange>>& parts = {}) {
+  WorkerPool pool(threads);
+  FlashAttention attention(kernels, pool, c.shape);
+  std::vector<QueryRun> runs;
+  int64_t count = 0;
+  for (const Rows& r : rows) {
+    runs.push_back({count, r.count, r.position});
+    count += r.count;
+  }
+  const int64_t group = c.shape.group();
+  std::vector<uint16_t> queries(static_cast<size_t>(count * c.shape.heads * c.shape.key_dim));
+  for (int64_t kv_head = 0; kv_head < c.shape.kv_heads; ++kv_head) {
+    for (size_t run = 0; run < rows.size(); ++run) {
+      for (int64_t row = 0; row < rows[run].count; ++row) {
+        const uint16_t* from = c.Query(rows[run].sequence, rows[run].position + row, kv_head * group);
+        std::copy_n(from, group * c.shape.key_dim,
+                    queries.begin() + (kv_head * count + runs[run].begin + row) * group * c.shape.key_dim);
+      }
+    }
+  }
+  std::vector<uint16_t> out(static_cast<size_t>(count * c.shape.heads * c.shape.value_dim));
+  const auto source = [&](const FlashAttention::BlockRequest& request) {
+    const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
+    const int64_t token = request.block * kAttentionBlock;
+    return KvBlock{.keys = c.Key(sequence, request.kv_heads.begin, token),
+                   .key_stride = c.stride(),
+                   .values = c.Value(sequence, request.kv_heads.begin, token),
+                   .value_stride = c.stride()};
+  };
+  const int64_t out_stride = c.shape.heads * c.shape.value_dim;
+  if (parts.empty()) {
+    attention.Run(runs, queries.data(), source, out.data(), out_stride);
+  } else {
+    AttentionSums total(count * c.shape.heads, c.shape.value_dim);
+    total.Clear(count * c.shape.heads, c.shape.value_dim);
+    for (const auto& blocks : parts) attention.Add(runs, queries.data(), blocks, source, total);
+    attention.Finish(count, total, out.data(), out_stride);
+  }
+  std::vector<std::vector<uint16_t>> result;
+  const int64_t width = c.shape.heads * c.shape.value_dim;
+  for (int64_t row = 0; row < count; ++row)
+    result.emplace_back(out.begin() + row * width, out.begin() + (row + 1) * width);
+  return result;
+}
+
+// Derivation. Queries, keys and values are exact. With A the greatest sum |q k| times the scale: a score is off by
+// Gamma(key_dim + 1) A, the exponential's argument by 2 A units for every one of its rescalings, each weight by another
+// BF16 rounding, sums by Gamma(2 context). The same weights stand in numerator and denominator; the result is rounded
+// once more to BF16.
+void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& row,
+                        const std::vector<uint16_t>& actual) {
+  for (int64_t head = 0; head < c.shape.heads; ++head) {
+    const int64_t kv_head = head / c.shape.group();
+    const uint16_t* query = c.Query(row.sequence, row.position, head);
+    std::vector<double> weights;
+    double magnitude = 0, greatest = -1e300;
+    for (int64_t t = 0; t <= row.position; ++t) {
+      double score = 0, absolute = 0;
+      for (int64_t i = 0; i < c.shape.key_dim; ++i) {
+        const double product = double{FromBf16(query[i])} * FromBf16(c.Key(row.sequence, kv_head, t)[i]);
+        score += product * c.shape.scale;
+        absolute += std::fabs(product) * c.shape.scale;
+      }
+      weights.push_back(score);
+      greatest = std::max(greatest, score);
+      magnitude = std::max(magnitude, absolute);
+    }
+    double sum = 0;
+    for (double& weight : weights) sum += weight = std::exp(weight - greatest);
+    const auto units = [](double n) { return n * 0x1p-24; };
+    const auto tokens = static_cast<double>(weights.size());
+    const double rescalings = 2 + tokens / static_cast<double>(kAttentionBlock);
+    const double off = units(static_cast<double>(c.shape.key_dim) + 1 + 2 * rescalings) * magnitude +
+                       units(6 * rescalings + 2 * tokens) + 0x1p-8;
+    for (int64_t i = 0; i < c.shape.value_dim; ++i) {
+      double value = 0, absolute = 0;
+      for (int64_t t = 0; t <= row.position; ++t) {
+        const double v = FromBf16(c.Value(row.sequence, kv_head, t)[i]);
+        value += weights[static_cast<size_t>(t)] / sum * v;
+        absolute += weights[static_cast<size_t>(t)] / sum * std::fabs(v);
+      }
+      ASSERT_NEAR(FromBf16(actual[static_cast<size_t>(head * c.shape.value_dim + i)]), value,
+                  2 * std::expm1(off) * absolute + 0x1p-8 * std::fabs(value))
+          << kernels.isa << ", head " << head << ", position " << row.position;
+    }
+  }
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false);        // grouped queries
+  cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false);    // grouped, heads together
+  cases.emplace_back(AttentionShape{4, 2, 64, 64, 0.12f, 2, 2}, kLongContext, 2, false);  // two blocks a step
+  cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 2}, kLongContext, 2, true);  // absorbed MLA
+  cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 4}, kLongContext, 2, true);
+  cases.emplace_back(AttentionShape{3, 3, 33, 17, 0.17f}, 3 * kAttentionBlock, 2, false);  // un-absorbed MLA
+  return cases;
+}
+
+TEST(FlashAttention, AgainstDouble) {
+  for (const Case& c : Cases()) {
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      for (const int64_t position : {int64_t{0}, int64_t{62}, int64_t{63}, int64_t{64}, c.context - 1}) {
+        const Rows row{1, position, 1};
+        ASSERT_NO_FATAL_FAILURE(ExpectCloseToExact(c, *kernels, row, Attend(c, *kernels, 2, {row})[0]));
+      }
+    }
+  }
+}
+
+TEST(FlashAttention, BitsDependOnTheQueryAlone) {
+  for (const Case& c : Cases()) {
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const int64_t begin = c.context - 150;
+      const auto chunk = Attend(c, *kernels, 1, {{0, begin, 150}});
+      for (const int threads : {1, 2, 5}) {
+        EXPECT_EQ(Attend(c, *kernels, threads, {{0, begin, 150}}), chunk)
+            << kernels->isa << ", " << threads << " threads";
+        // Alone; with rows of another sequence before and after it; in the middle of a shorter chunk.
+        for (const int64_t row : {int64_t{0}, int64_t{77}, int64_t{149}}) {
+          const auto i = static_cast<size_t>(row);
+          EXPECT_EQ(Attend(c, *kernels, threads, {{0, begin + row, 1}})[0], chunk[i]);
+          EXPECT_EQ(Attend(c, *kernels, threads, {{1, 5, 3}, {0, begin + row, 1}, {1, 130, 1}})[3], chunk[i]);
+          const int64_t first = std::max<int64_t>(0, row - 20);
+          EXPECT_EQ(Attend(c, *kernels, threads, {{0, begin + first, 21}})[static_cast<size_t>(row - first)], chunk[i]);
+        }
+      }
+    }
+  }
+}
+
+// As ranks of a context-parallel prefill do it: any blocks in any order.
+TEST(FlashAttention, InPartsAgainstDouble) {
+  for (const Case& c : Cases()) {
+    const int64_t blocks = CeilDiv(c.context, kAttentionBlock);
+    const std::vector<std::vector<IndexRange>> parts = {
+        {{blocks - 1, blocks}}, {}, {{0, 0}, {blocks / 2, blocks - 1}}, {{1, blocks / 2}, {0, 1}}};
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const std::vector<Rows> rows = {{1, 0, 3}, {0, 62, 4}, {1, c.context - 2, 2}};
+      const auto results = Attend(c, *kernels, 2, rows, parts);
+      size_t i = 0;
+      for (const Rows& run : rows) {
+        for (int64_t row = 0; row < run.count; ++row) {
+          ASSERT_NO_FATAL_FAILURE(ExpectCloseToExact(c, *kernels, {run.sequence, run.position + row, 1}, results[i++]));
+        }
+      }
+    }
+  }
+}
+
+TEST(FlashAttention, OnePartIsTheWhole) {
+  for (const Case& c : Cases()) {
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      const std::vector<Rows> rows = {{0, c.context - 70, 70}, {1, 0, 3}};
+      EXPECT_EQ(Attend(c, *kernels, 2, rows, {{{0, CeilDiv(c.context, kAttentionBlock)}}}),
+                Attend(c, *kernels, 2, rows));
+    }
+  }
+}
+
+TEST(FlashAttention, NoRowsIsNothingToDo) {
+  const Case c = Cases()[2];
+  EXPECT_TRUE(Attend(c, *AvailableKernels()[0], 2, {}).empty());
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include "common/model/attention/attention_buffers.h"
+#include "common/model/head.h"
+#include "common/model/moe/expert_buffers.h"
+#include "common/model/moe/feed_forward.h"
+
+namespace moestro {
+namespace {
+
+// DeepSeek-V3's.
+ModelSpec Geometry() {
+  ModelSpec spec;
+  spec.hidden_size = 7168;
+  spec.num_heads = 128;
+  spec.q_lora_rank = 1536;
+  spec.kv_lora_rank = 512;
+  spec.qk_nope_head_dim = 128;
+  spec.qk_rope_head_dim = 64;
+  spec.v_head_dim = 128;
+  spec.intermediate_size = 18432;
+  spec.moe_intermediate_size = 2048;
+  spec.num_experts = 256;
+  spec.experts_per_token = 8;
+  spec.num_shared_experts = 1;
+  spec.first_dense_layers = 3;
+  spec.vocab_size = 129280;
+  return spec;
+}
+
+TEST(BuffersTest, ExpertsAlonePayForExpertsAlone) {
+  const ModelSpec spec = Geometry();
+  const int64_t row = 8 * 2 * (7168 + RowStride(2048));
+  const int64_t worker_row = 2 * 4 * kMaxTaskGroups * kRowGroup;
+  EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 0, 0), 3 * row);
+  EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 5, 0), 3 * (row + 5 * worker_row));
+  EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 0, AlwaysWidth(spec)), 3 * (row + 2 * RowStride(18432)));
+}
+
+TEST(BuffersTest, OfTheOtherStages) {
+  const ModelSpec spec = Geometry();
+  EXPECT_EQ(RowBuffers::Bytes(spec, 3), 3 * (6 * 7168 + 4 * 64));
+  EXPECT_EQ(GatingBuffers::Bytes(spec, 3), 3 * 4 * (7168 + 256));
+  EXPECT_EQ(HeadBuffers::Bytes(spec), kLogitRows * (2 * 7168 + 4 * 129280));
+}
+
+TEST(BuffersTest, GroupedQueriesNeedNothingForEachWorker) {
+  ModelSpec spec = Geometry();
+  EXPECT_LT(AttentionBuffers::Bytes(spec, 1, 1), AttentionBuffers::Bytes(spec, 1, 2));
+  spec.q_lora_rank = spec.kv_lora_rank = spec.qk_nope_head_dim = 0;
+  spec.qk_rope_head_dim = spec.v_head_dim;
+  spec.num_kv_heads = 8;
+  const int64_t heads = spec.num_heads * spec.v_head_dim;
+  const int64_t row = 4 * heads + 4 * spec.kv_dim() + 2 * heads + 2 * AttnOutStride(spec);
+  EXPECT_EQ(AttentionBuffers::Bytes(spec, 3, 1), 3 * row);
+  EXPECT_EQ(AttentionBuffers::Bytes(spec, 3, 64), 3 * row);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,70 @@
+"""Leases that prefill has: kept while it works, and not counted on when it does not."""
+
+import os
+import signal
+
+from node import wait_until
+from test_recovery import LONG_PROMPT, Request
+
+LEASE_SECONDS = 2
+
+
+def long_prompts(count):
+    """Prompts of 2500 tokens that share nothing."""
+    return [[20 + (i * 37 + 11 * n) % 900 for i in range(2500)] for n in range(count)]
+
+
+def test_a_long_line_in_front_of_prefill_does_not_time_leases_out(make_node, absorbed):
+    flags = dict(absorbed, router=["--chunked-below-tokens", "0"],
+                 decode=["--lease-timeout-seconds", str(LEASE_SECONDS), "--kv-tokens", "65536",
+                         "--prefix-cache", "false"])
+    with make_node(flags) as node:
+        requests = [Request(node, prompt, 4) for prompt in long_prompts(20)]
+        for request in requests:
+            request.join(timeout=90)
+        assert [r.error for r in requests] == [None] * len(requests)
+        waited = max(r.finished.time_to_first_token_seconds for r in requests)
+        assert waited > 2 * LEASE_SECONDS, "the line is too short for this test"
+        assert sum(r.finished.resumed for r in requests) == 0, "nobody died, nobody was preempted"
+
+
+def test_a_stopped_prefill_loses_the_leases_of_its_whole_line(make_node, absorbed):
+    flags = dict(absorbed, router=["--chunked-below-tokens", "0", "--recovery-seconds", "1"],
+                 decode=["--lease-timeout-seconds", str(LEASE_SECONDS), "--kv-tokens", "65536",
+                         "--prefix-cache", "false"])
+    with make_node(flags) as node:
+        requests = [Request(node, prompt, 4) for prompt in long_prompts(4)]
+        requests[0].progressed.wait(30)
+        wait_until(lambda: node.metric("decode", "moestro_kv_leases") == 4, 10, "all have pages")
+        os.kill(node.pid("prefill"), signal.SIGSTOP)
+        try:
+            wait_until(lambda: node.metric("decode", "moestro_kv_lease_timeouts_total") >= 3, 10,
+                       "the leases that nobody works on are over")
+        finally:
+            os.kill(node.pid("prefill"), signal.SIGCONT)
+            for request in requests:
+                request.join(timeout=90)
+
+
+def test_a_stopped_prefill_does_not_hold_up_an_older_request_in_decode(make_node, absorbed):
+    """103 pages: 40 for the youngest, which prefill keeps, and beside it enough for one of the others, not for both."""
+    flags = dict(absorbed, router=["--chunked-below-tokens", "2000"],
+                 decode=["--kv-tokens", "6592", "--reserve-ahead-tokens", "16", "--prefix-cache", "false"])
+    with make_node(flags) as node:
+        older = Request(node, [1, 50, 60, 70], 3000)
+        older.progressed.wait(30)
+        middle = Request(node, [1, 50, 60, 70], 3000)
+        middle.progressed.wait(30)
+        youngest = Request(node, LONG_PROMPT, 4)
+        youngest.progressed.wait(30)
+        os.kill(node.pid("prefill"), signal.SIGSTOP)
+        try:
+            older.join(timeout=60)
+            assert older.finished is not None, f"stands at {len(older.ids)} of 3000 tokens"
+        finally:
+            os.kill(node.pid("prefill"), signal.SIGCONT)
+            for request in (older, middle, youngest):
+                request.join(timeout=60)
+        assert middle.finished.resumed >= 1, "there were pages for all: this shows nothing"
+        assert older.ids == middle.ids and len(older.ids) == 3000
+        assert len(youngest.ids) == 4

@@ -1,0 +1,187 @@
+"""SIGSTOP of each role in each phase of a request, on a node that deploy/supervise looks after: soon the client has an error
+or goes on, the stopped role is replaced, and the tokens are right. A process that is stopped keeps its connections open,
+like one that waits for a disk or is frozen with its container: nothing fails by itself."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+import node as node_library
+from node import ROLES, Node, wait_until
+from test_deploy import consecutive_free_ports
+from test_recovery import Request
+
+SILENT_SECONDS = 10  # the longest that a client may be left without progress, a token or an error
+SHORT, SHORT_COUNT = [1, 50, 60, 70], 6000
+CHUNKED = [20 + i * 41 % 900 for i in range(1900)]  # in decode: below the router's 2048
+LONG = [20 + i * 37 % 900 for i in range(2500)]     # in prefill
+COUNT = 20                                          # tokens for these two
+
+CONFIG = """
+[router]
+queue-limit = 16
+[prefill]
+mla-form = "absorbed"  # every path gives the same bits
+[decode]
+prefix-cache = false  # a prompt takes as long every time
+kv-tokens = 8192
+reserve-ahead-tokens = 8192  # a request gets all its pages at once, and one of SHORT leaves none for LONG
+"""
+
+
+class SupervisedNode(Node):
+    """Started by deploy/supervise, which replaces roles that end or hang."""
+
+    def __enter__(self):
+        first = consecutive_free_ports(4)
+        self.metrics_port = dict(zip(("router", "weight_store", "prefill", "decode"), range(first, first + 4)))
+        os.mkdir(os.path.join(self.run_dir, "logs"))
+        config = Path(self.run_dir, "node.toml")
+        config.write_text(CONFIG)
+        Path(self.run_dir, "node.env").write_text(
+            f"bin={self.bin}\ninstance={self.instance}\nmodel={self.model}\ngrpc_address=127.0.0.1:{self.grpc_port}\n"
+            f"metrics_host=127.0.0.1\nmetrics_port={first}\nconfig={config}\n")
+        with open(self.log_path("supervise"), "ab") as log:
+            self.supervisor = subprocess.Popen([node_library.REPO / "deploy/supervise", self.run_dir], stdout=log,
+                                               stderr=log, start_new_session=True)
+        try:
+            self.wait_serving()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+        self.supervisor.terminate()
+        try:
+            self.supervisor.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.supervisor.pid, signal.SIGKILL)
+            raise
+        finally:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def log_path(self, role):
+        return os.path.join(self.run_dir, "logs", role + ".log")
+
+    def pid(self, role):
+        """None between two lives of the role."""
+        try:
+            return int(Path(self.run_dir, role + ".pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+@pytest.fixture(scope="module")
+def expected(api, bin_dir, tiny_model):
+    """What each prompt gives when nothing is stopped."""
+    with SupervisedNode(api, bin_dir, tiny_model) as undisturbed:
+        return {tuple(prompt): undisturbed.generate(prompt, count, ignore_eos=True, timeout=240)[0]
+                for prompt, count in ((SHORT, SHORT_COUNT), (CHUNKED, COUNT), (LONG, COUNT))}
+
+
+# Phases: each brings a node there, and gives the requests that are under way.
+
+def idle(node):
+    return []
+
+
+def decoding(node):
+    request = Request(node, SHORT, SHORT_COUNT)
+    wait_until(lambda: len(request.ids) > 20, 30, "it generates")
+    return [request]
+
+
+def prompt_in(node, prompt):
+    request = Request(node, prompt, COUNT)
+    assert request.progressed.wait(30) and not request.ids, "the prompt is too short for this test"
+    return request
+
+
+def prefilling(node):
+    return [prompt_in(node, LONG)]
+
+
+def chunked(node):
+    return [prompt_in(node, CHUNKED)]
+
+
+def queued_for_pages(node):
+    front = decoding(node)
+    behind = Request(node, LONG, COUNT)
+    wait_until(lambda: node.metric("router", "moestro_requests_waiting") == 1, 10, "the second waits for pages")
+    return [*front, behind]
+
+
+def queued_for_prefill(node):
+    front = prompt_in(node, LONG)
+    behind = Request(node, LONG, COUNT)
+    wait_until(lambda: node.metric("router", "moestro_requests_running") == 2, 10, "the second waits for prefill only")
+    assert not (front.ids or behind.ids), "the prompt is too short for this test"
+    return [front, behind]
+
+
+PHASES = (idle, queued_for_pages, queued_for_prefill, prefilling, chunked, decoding)
+
+
+@pytest.fixture(scope="module", params=PHASES, ids=lambda phase: phase.__name__)
+def phase(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def node(api, bin_dir, tiny_model, expected, phase):
+    """One for each phase, because a role that is killed again and again is started later and later."""
+    with SupervisedNode(api, bin_dir, tiny_model) as running:
+        yield running
+    assert not running.shared_memory()
+
+
+def longest_silence(requests, since):
+    """Of what the requests got together from then on: who waits in line for another goes on when that one does."""
+    times = sorted([since, *(t for request in requests for t in request.times if t > since)])
+    return max(after - before for before, after in zip(times, times[1:]))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_stop(node, expected, phase, role):
+    node.wait_serving(seconds=20)
+    node.wait_all_pages_free()
+    requests = phase(node)
+    pid = node.pid(role)
+    os.kill(pid, signal.SIGSTOP)
+    stopped = time.monotonic()
+    if not requests:
+        requests = [Request(node, CHUNKED, COUNT)]
+
+    wait_until(lambda: node.pid(role) not in (pid, None), 30, f"{role} is replaced")
+    if requests[0].prompt == SHORT:
+        # It has been seen to go on; its other tokens would only take time.
+        before = len(requests[0].ids)
+        wait_until(lambda: not requests[0].is_alive() or len(requests[0].ids) > before + 20, 30, "it goes on")
+        requests[0].call.cancel()
+    for request in requests:
+        request.join(timeout=60)
+        assert not request.is_alive(), "a request hangs"
+    silence = longest_silence(requests, stopped)
+    assert silence < SILENT_SECONDS * node_library.PATIENCE, f"nothing for {silence:.1f} s"
+    for request in requests:
+        right = expected[tuple(request.prompt)]
+        assert request.ids == right[:len(request.ids)], "wrong tokens"
+        if request.finished is not None:
+            assert len(request.ids) == len(right)
+        elif request.error.code() != grpc.StatusCode.CANCELLED or request.prompt != SHORT:
+            # Only the router's death breaks the stream of its client.
+            assert role == "router" and request.error.code() == grpc.StatusCode.UNAVAILABLE, request.error
+
+    node.wait_serving(seconds=20)
+    assert node.generate(LONG, COUNT, ignore_eos=True)[0] == expected[tuple(LONG)]
+    node.wait_all_pages_free()

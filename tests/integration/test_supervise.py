@@ -1,0 +1,126 @@
+"""deploy/supervise: roles that hang, that keep failing, whose files somebody removes; on a node of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from node import ROLES, wait_until
+from test_deploy import consecutive_free_ports, is_serving, pid_of
+
+pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
+
+
+def up(repo, model, run_dir, **options):
+    ports = [consecutive_free_ports(), consecutive_free_ports()]
+    result = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", model, "--run-dir", run_dir,
+                             "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1])],
+                            capture_output=True, text=True, timeout=120, **options)
+    return {"up": result, "run_dir": run_dir, "server": f"127.0.0.1:{ports[0]}"}
+
+
+@pytest.fixture(scope="module")
+def deployed(repo, bin_dir, tiny_model, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("supervise") / "node"
+    node = up(repo, tiny_model, run_dir)
+    assert node["up"].returncode == 0, node["up"].stdout + node["up"].stderr
+    yield node
+    subprocess.run([repo / "deploy/down", "--run-dir", run_dir], timeout=120)
+
+
+def is_back(cli, deployed, role, old):
+    try:
+        return pid_of(deployed, role) != old and is_serving(cli, deployed)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_stopped_role_is_killed_and_started_again(deployed, cli, role):
+    old = pid_of(deployed, role)
+    stopped = time.monotonic()
+    os.kill(old, signal.SIGSTOP)
+    wait_until(lambda: not os.path.exists(f"/proc/{old}"), 10, f"the stopped {role} is killed")
+    print(f"{role} was killed after {time.monotonic() - stopped:.1f} s")
+    assert f"{role} shows no sign of life" in (deployed["run_dir"] / "logs/supervise.log").read_text()
+    wait_until(lambda: is_back(cli, deployed, role, old), 15, f"{role} is back")
+    assert cli("generate", "--server", deployed["server"], "--prompt", "Hi", "--max-tokens", 3).returncode == 0
+
+
+def test_a_role_in_a_debugger_is_left_alone(deployed, cli):
+    old = pid_of(deployed, "prefill")
+    unwatched = deployed["run_dir"] / "prefill.unwatched"
+    unwatched.touch()
+    os.kill(old, signal.SIGSTOP)
+    try:
+        time.sleep(8)  # what must not happen would have happened after 5
+        assert pid_of(deployed, "prefill") == old
+    finally:
+        os.kill(old, signal.SIGCONT)
+        unwatched.unlink()
+    wait_until(lambda: is_serving(cli, deployed), 10, "the node serves")
+
+
+def test_the_out_of_memory_killer_takes_the_router_first(deployed):
+    scores = {role: int(Path(f"/proc/{pid_of(deployed, role)}/oom_score_adj").read_text()) for role in ROLES}
+    assert scores["router"] == 300
+    may_lower = os.getuid() == 0 and allowed_to_lower()
+    assert {scores[role] for role in ROLES if role != "router"} == ({-900} if may_lower else {0})
+
+
+def allowed_to_lower():
+    """Whether this process has CAP_SYS_RESOURCE."""
+    effective = re.search(r"^CapEff:\t(\w+)", Path("/proc/self/status").read_text(), re.M)[1]
+    return bool(int(effective, 16) >> 24 & 1)
+
+
+def test_files_that_somebody_removes_do_not_make_the_next_crash_final(deployed, repo, cli):
+    for name in ("supervise.pid", "router.heartbeat"):
+        (deployed["run_dir"] / name).unlink()
+    again = subprocess.run([repo / "deploy/up", "--no-build", "--run-dir", deployed["run_dir"]], capture_output=True,
+                           text=True, timeout=60)
+    assert again.returncode != 0 and "already runs" in again.stderr
+    wait_until((deployed["run_dir"] / "router.heartbeat").exists, 5, "the file comes again")
+    old = pid_of(deployed, "router")
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: is_back(cli, deployed, "router", old), 15, "the router is back")
+
+
+def test_pauses_grow_with_the_failures_of_the_last_hour(deployed, cli):
+    """Also when the role has lived well in between."""
+    def pauses():
+        log = (deployed["run_dir"] / "logs/supervise.log").read_text()
+        return [int(pause) for pause in re.findall(r"decode ended with code \d+; starting it again in (\d+) s", log)]
+
+    for failures in range(len(pauses()), 3):
+        old = pid_of(deployed, "decode")
+        time.sleep(6)  # what counted as good health once
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: len(pauses()) == failures + 1 and is_back(cli, deployed, "decode", old), 20, "decode is back")
+    assert pauses()[:3] == [0, 1, 2]
+
+
+def test_logs_do_not_grow_without_bound(deployed):
+    log = deployed["run_dir"] / "logs/prefill.log"
+    with open(log, "a") as out:
+        out.write("x" * ((16 << 20) + 1))
+    wait_until(lambda: log.stat().st_size < 1 << 20, 15, "the log begins anew")
+    assert log.with_name("prefill.log.1").stat().st_size > 16 << 20
+    os.kill(pid_of(deployed, "prefill"), signal.SIGKILL)
+    wait_until(lambda: "ready" in log.read_text(), 20, "its successor writes where the log begins")
+    assert "\0" not in log.read_text()
+
+
+def test_down_ends_what_has_no_process_id_left(repo, tiny_model, deployed):
+    """Last: the module's node is gone afterwards."""
+    pids = [pid_of(deployed, role) for role in ROLES]
+    for name in deployed["run_dir"].glob("*.pid"):
+        name.unlink()
+    down = subprocess.run([repo / "deploy/down", "--run-dir", deployed["run_dir"]], capture_output=True, text=True,
+                          timeout=120)
+    assert down.returncode == 0, down.stderr
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]

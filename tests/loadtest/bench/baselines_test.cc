@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/platform/cpu/cpu_features.h"
+#include "common/platform/cpu/tiles.h"
+#include "common/tensor/dtype.h"
+#include "loadtest/bench/baselines/libraries.h"
+#include "loadtest/bench/baselines/paper_fp8.h"
+#include "loadtest/bench/memory.h"
+#include "loadtest/bench/probes/select.h"
+
+namespace moestro::bench {
+namespace {
+
+constexpr int64_t kRows = 256;
+constexpr int64_t kCols = 384;
+
+struct Product {
+  Product() : codes(kRows * kCols), scales(MakeScales(kRows, kCols, 0.05)), input(MakeInputs(kCols)) {
+    WorkerPool pool(1);
+    WeightPattern(DType::kF8E4M3).Fill(pool, codes.data(), static_cast<int64_t>(codes.size()));
+    for (int64_t i = 0; i < kRows * kCols; ++i) {
+      const int64_t block = i / kCols / kScaleBlock * (kCols / kScaleBlock) + i % kCols / kScaleBlock;
+      weights.push_back(FromE4M3(codes[i]) * scales[block]);
+    }
+    for (int64_t row = 0; row < kRows; ++row) {
+      double sum = 0;
+      for (int64_t col = 0; col < kCols; ++col) sum += double{weights[row * kCols + col]} * FromBf16(input[col]);
+      truth.push_back(sum);
+    }
+  }
+
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<uint16_t> input;
+  std::vector<float> weights;
+  std::vector<double> truth;  // of deviation 0.05 sqrt(kCols), about 1
+};
+
+// `tolerance`: what rounding of weights and inputs to BF16 (2^-9 each) makes of a sum of kCols products, and more.
+void ExpectClose(const float* output, const std::vector<double>& truth, double tolerance) {
+  for (size_t row = 0; row < truth.size(); ++row) EXPECT_NEAR(output[row], truth[row], tolerance) << row;
+}
+
+class PaperKernelTest : public ::testing::TestWithParam<void (*)(const PaperGemv&, int64_t, int64_t)> {};
+
+TEST_P(PaperKernelTest, ComputesTheProduct) {
+  if (!DetectCpuFeatures().avx512_bf16) GTEST_SKIP() << "no AVX512_BF16";
+  const Product product;
+  std::vector<float> output(kRows, NAN);
+  const PaperGemv gemv = {product.codes.data(), product.scales.data(), kCols, product.input.data(), output.data()};
+  GetParam()(gemv, 0, 64);
+  EXPECT_TRUE(std::isnan(output[64]));
+  GetParam()(gemv, 64, kRows);
+  ExpectClose(output.data(), product.truth, 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paper, PaperKernelTest,
+                         ::testing::Values(PaperStandardGemv, PaperPostScalingGemv, SignExtendingGemv));
+
+TEST(GemvLibraries, ThoseThatWereBuiltComputeTheProduct) {
+  const Product product;
+  std::vector<float> input;
+  for (const uint16_t x : product.input) input.push_back(FromBf16(x));
+  for (const char* plugin : {"openblas", "onednn"}) {
+    const auto library = LoadGemvLibrary(plugin);
+    if (!library.ok()) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(library.status()));
+      continue;
+    }
+    void* gemv = (*library)->create(kRows, kCols, product.weights.data(), input.data(), 1);
+    if (gemv == nullptr) continue;  // no such format on this CPU
+    (*library)->run(gemv);
+    ExpectClose((*library)->output(gemv), product.truth, 0.02);
+    (*library)->destroy(gemv);
+    EXPECT_STRNE((*library)->describe(), "");
+  }
+}
+
+TEST(GemvLibraries, AnUnknownPluginSaysWhatIsMissing) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(LoadGemvLibrary("mkl").status()));
+}
+
+std::vector<const Probes*> UsableProbes() {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  std::vector<const Probes*> usable = {&kProbesSse2};
+  if (cpu.avx2) usable.push_back(&kProbesAvx2);
+  if (cpu.avx512) usable.push_back(&kProbesAvx512);
+  if (cpu.avx512_bf16) usable.push_back(&kProbesAvx512Bf16);
+  if (cpu.amx_bf16 && AllowTiles()) usable.push_back(&kProbesAmx);
+  return usable;
+}
+
+TEST(Probes, ReadDependsOnEveryByteAndCopyCopies) {
+  constexpr int64_t kBytes = 4096;
+  const auto from = HugeBuffer::Allocate(kBytes);
+  const auto to = HugeBuffer::Allocate(kBytes);
+  ASSERT_TRUE(from.ok() && to.ok());
+  for (const Probes* probes : UsableProbes()) {
+    for (const ReadAhead& ahead : {ReadAhead{}, ReadAhead{.l1 = 1024, .l2 = 4096}}) {
+      const uint64_t before = probes->read(from->data(), kBytes, ahead);
+      for (int64_t i = 0; i < kBytes; ++i) {
+        from->data()[i] ^= 1;
+        EXPECT_NE(probes->read(from->data(), kBytes, ahead), before) << probes->isa << " byte " << i;
+        from->data()[i] ^= 1;
+      }
+    }
+    for (int64_t i = 0; i < kBytes; ++i) from->data()[i] = static_cast<uint8_t>(i * 7 + probes->isa[3]);
+    probes->copy(to->data(), from->data(), kBytes);
+    EXPECT_TRUE(std::equal(to->data(), to->data() + kBytes, from->data())) << probes->isa;
+    probes->dot(1);
+    EXPECT_GT(probes->dot_operations, 0);
+  }
+}
+
+TEST(Probes, TheBestThatTheCpuHasIsChosen) {
+  EXPECT_EQ(&SelectVectorProbes({}), &kProbesSse2);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true}), &kProbesAvx2);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true}), &kProbesAvx512);
+  EXPECT_EQ(&SelectVectorProbes({.avx2 = true, .avx512 = true, .avx512_bf16 = true}), &kProbesAvx512Bf16);
+}
+
+TEST(Probes, TilesAreTheCeilingOfKernelsThatUseThem) {
+  const CpuFeatures cpu = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+  EXPECT_EQ(&SelectProbes(cpu, "amx"), &kProbesAmx);
+  EXPECT_EQ(&SelectProbes(cpu, "avx512_bf16"), &kProbesAvx512Bf16);
+}
+
+}  // namespace
+}  // namespace moestro::bench

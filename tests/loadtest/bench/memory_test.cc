@@ -1,0 +1,83 @@
+#include "loadtest/bench/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+
+namespace moestro::bench {
+namespace {
+
+TEST(HugeBuffer, IsZeroedAndMovable) {
+  auto allocated = HugeBuffer::Allocate(1 << 20);
+  ASSERT_TRUE(allocated.ok());
+  HugeBuffer buffer = *std::move(allocated);
+  EXPECT_EQ(buffer.size(), 1 << 20);
+  EXPECT_EQ(buffer.data()[12345], 0);
+  HugeBuffer other = std::move(buffer);
+  other.data()[0] = 1;
+  EXPECT_EQ(other.size(), 1 << 20);
+}
+
+TEST(HugeBuffer, MoreThanTheMachineHasIsRefused) {
+  const auto buffer = HugeBuffer::Allocate(int64_t{1} << 50);
+  EXPECT_TRUE(absl::IsResourceExhausted(buffer.status())) << buffer.status();
+}
+
+TEST(WeightPattern, CodesAreNumbersAndTheSameInEveryRun) {
+  WorkerPool pool(2);
+  const WeightPattern pattern(DType::kF8E4M3);
+  constexpr int64_t kBytes = (20 << 20) + 64;
+  const auto a = HugeBuffer::Allocate(kBytes);
+  const auto b = HugeBuffer::Allocate(kBytes);
+  ASSERT_TRUE(a.ok() && b.ok());
+  pattern.Fill(pool, a->data(), kBytes);
+  pattern.Fill(pool, b->data(), kBytes);
+  int64_t nan = 0;
+  int64_t differing = 0;
+  for (int64_t i = 0; i < kBytes; ++i) {
+    nan += (a->data()[i] & 0x7f) == 0x7f;
+    differing += a->data()[i] != b->data()[i];
+  }
+  EXPECT_EQ(nan, 0);
+  EXPECT_EQ(differing, 0);
+}
+
+TEST(WeightPattern, Bf16HasTheDeviationAskedFor) {
+  WorkerPool pool(1);
+  constexpr int64_t kCount = 1 << 18;
+  const auto buffer = HugeBuffer::Allocate(kCount * 2);
+  ASSERT_TRUE(buffer.ok());
+  WeightPattern(DType::kBF16, 0.5).Fill(pool, buffer->data(), kCount * 2);
+  double sum = 0;
+  double squares = 0;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const double value = FromBf16(reinterpret_cast<const uint16_t*>(buffer->data())[i]);
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.01);
+  EXPECT_NEAR(std::sqrt(squares / kCount), 0.5, 0.01);
+}
+
+TEST(WeightPool, MatricesLieBehindOneAnother) {
+  WorkerPool pool(1);
+  WeightPool weights(pool, 1 << 20);
+  ASSERT_TRUE(weights.Prepare(DType::kBF16).ok());
+  EXPECT_EQ(weights.Count(64, 128), 64);
+  const PackedMatrix second = weights.Matrix(1, 64, 128, nullptr);
+  EXPECT_EQ(second.data - weights.data(), 64 * 128 * 2);
+  EXPECT_EQ(second.dtype, DType::kBF16);
+  weights.Release();
+  ASSERT_TRUE(weights.Prepare(DType::kF8E4M3).ok());
+  EXPECT_EQ(weights.Count(64, 128), 128);
+}
+
+TEST(PageUse, CountsThisProcess) {
+  const PageUse use = ReadPageUse();
+  EXPECT_GT(use.anonymous_bytes, 0);
+  EXPECT_LE(use.huge_bytes, use.anonymous_bytes);
+}
+
+}  // namespace
+}  // namespace moestro::bench

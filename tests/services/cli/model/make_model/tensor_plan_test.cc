@@ -1,0 +1,98 @@
+#include "services/cli/model/make_model/tensor_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::map<std::string, PlannedTensor> PlanByName(const MakeModelOptions& options) {
+  std::map<std::string, PlannedTensor> plan;
+  for (const PlannedTensor& tensor : PlanTensors(*ResolveModel(options))) {
+    EXPECT_TRUE(plan.emplace(tensor.name, tensor).second) << tensor.name << " occurs twice";
+  }
+  return plan;
+}
+
+TEST(TensorPlanTest, RealGeometryHasThePublishedShapes) {
+  const auto plan = PlanByName({.preset = "layer"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.1." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_a_proj.weight_scale_inv"), ElementsAre(12, 56));
+  EXPECT_THAT(shape("self_attn.q_b_proj.weight"), ElementsAre(24576, 1536));
+  EXPECT_THAT(shape("self_attn.q_b_proj.weight_scale_inv"), ElementsAre(192, 12));
+  EXPECT_THAT(shape("self_attn.kv_a_proj_with_mqa.weight"), ElementsAre(576, 7168));
+  EXPECT_THAT(shape("self_attn.kv_a_proj_with_mqa.weight_scale_inv"), ElementsAre(5, 56));
+  EXPECT_THAT(shape("self_attn.kv_b_proj.weight"), ElementsAre(32768, 512));
+  EXPECT_THAT(shape("self_attn.o_proj.weight"), ElementsAre(7168, 16384));
+  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(256, 7168));
+  EXPECT_THAT(shape("mlp.gate.e_score_correction_bias"), ElementsAre(256));
+  EXPECT_THAT(shape("mlp.experts.255.gate_proj.weight"), ElementsAre(2048, 7168));
+  EXPECT_THAT(shape("mlp.experts.255.down_proj.weight_scale_inv"), ElementsAre(56, 16));
+  EXPECT_THAT(plan.at("model.layers.0.mlp.gate_proj.weight_scale_inv").shape, ElementsAre(144, 56));
+  EXPECT_EQ(plan.count("model.layers.2.enorm.weight"), 0u);
+}
+
+TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-qwen3"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_proj.weight"), ElementsAre(512, 256));
+  EXPECT_THAT(shape("self_attn.k_proj.weight"), ElementsAre(128, 256));
+  EXPECT_THAT(shape("self_attn.v_proj.weight_scale_inv"), ElementsAre(1, 2));
+  EXPECT_THAT(shape("self_attn.q_norm.weight"), ElementsAre(64));
+  EXPECT_THAT(shape("self_attn.k_norm.weight"), ElementsAre(64));
+  EXPECT_THAT(shape("self_attn.o_proj.weight"), ElementsAre(256, 512));
+  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(16, 256));
+  EXPECT_THAT(plan.at("model.layers.0.mlp.experts.15.down_proj.weight").shape, ElementsAre(256, 192));
+  EXPECT_EQ(plan.count("model.layers.2.mlp.gate.e_score_correction_bias"), 0u);
+  EXPECT_EQ(plan.count("model.layers.2.mlp.shared_experts.gate_proj.weight"), 0u);
+}
+
+// 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
+TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
+  MadeModel model = *ResolveModel({.preset = "layer", .layers = 61});
+  model.spec.first_dense_layers = 3;
+  int64_t parameters = 0;
+  for (const PlannedTensor& tensor : PlanTensors(model)) {
+    if (tensor.recipe != Recipe::kBlockScales) parameters += tensor.elements();
+  }
+  EXPECT_EQ(parameters / 1'000'000, 671'026);
+}
+
+TEST(TensorPlanTest, TypesAreAsPublished) {
+  const auto plan = PlanByName({});
+  EXPECT_EQ(plan.at("model.embed_tokens.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.at("lm_head.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.at("model.layers.1.mlp.gate.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.at("model.layers.1.mlp.gate.e_score_correction_bias").dtype, DType::kF32);
+  EXPECT_EQ(plan.at("model.layers.1.self_attn.kv_a_layernorm.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.at("model.layers.1.self_attn.kv_b_proj.weight").dtype, DType::kF8E4M3);
+  EXPECT_EQ(plan.at("model.layers.1.self_attn.kv_b_proj.weight_scale_inv").dtype, DType::kF32);
+  EXPECT_EQ(plan.at("model.layers.4.eh_proj.weight").dtype, DType::kBF16);
+}
+
+TEST(TensorPlanTest, PredictionLayerIsComplete) {
+  const auto plan = PlanByName({});
+  for (const char* name : {"embed_tokens.weight", "enorm.weight", "hnorm.weight", "eh_proj.weight",
+                           "shared_head.norm.weight", "shared_head.head.weight", "input_layernorm.weight",
+                           "self_attn.o_proj.weight", "post_attention_layernorm.weight", "mlp.gate.weight",
+                           "mlp.experts.15.up_proj.weight", "mlp.shared_experts.down_proj.weight"}) {
+    EXPECT_EQ(plan.count("model.layers.4." + std::string(name)), 1u) << name;
+  }
+  EXPECT_EQ(plan.at("model.layers.4.embed_tokens.weight").key, "model.embed_tokens.weight");
+  EXPECT_EQ(plan.at("model.layers.4.shared_head.head.weight").key, "lm_head.weight");
+}
+
+TEST(TensorPlanTest, DequantisedCheckpointHasNoScalesAndNoFp8) {
+  for (const auto& [name, tensor] : PlanByName({.weights = "bf16"})) {
+    EXPECT_NE(tensor.dtype, DType::kF8E4M3) << name;
+    EXPECT_FALSE(name.ends_with("_scale_inv")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace moestro

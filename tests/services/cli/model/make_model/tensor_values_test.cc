@@ -1,0 +1,166 @@
+#include "services/cli/model/make_model/tensor_values.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "common/base/random_bits.h"
+#include "common/tensor/fp8_codes.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr uint64_t kSeed = 1;
+
+const std::map<std::string, PlannedTensor>& TinyPlan() {
+  static const auto plan = [] {
+    std::map<std::string, PlannedTensor> by_name;
+    for (const PlannedTensor& tensor : PlanTensors(*ResolveModel({}))) by_name.emplace(tensor.name, tensor);
+    return by_name;
+  }();
+  return plan;
+}
+
+template <typename T>
+std::vector<T> Values(const PlannedTensor& tensor, int64_t begin, int64_t end, uint64_t seed = kSeed) {
+  std::vector<T> values(end - begin);
+  FillValues(tensor, seed, begin, end, reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+template <typename T>
+std::vector<T> Values(const std::string& name, int64_t end) {
+  return Values<T>(TinyPlan().at(name), 0, end);
+}
+
+constexpr char kDown[] = "model.layers.3.mlp.experts.1.down_proj.weight";
+constexpr char kDownScale[] = "model.layers.3.mlp.experts.1.down_proj.weight_scale_inv";
+
+// The golden numbers of these tests come from tests/golden/generator_check.py.
+TEST(RandomBitsTest, GoldenWords) {
+  EXPECT_EQ(HashName("lm_head.weight"), 0xab67eb515e1b6f0du);
+  const RandomWords words(kSeed, kDown);
+  EXPECT_EQ(words[0], 0x43ed5897e893e8deu);
+  EXPECT_EQ(words[12345], 0x987e19692e96fef8u);
+}
+
+TEST(TensorValuesTest, GoldenFp8Codes) {
+  EXPECT_THAT(Values<uint8_t>(kDown, 16), ElementsAre(0xf1, 0xf1, 0x6e, 0x6a, 0xf2, 0x79, 0xf2, 0x65, 0xf0, 0x5d, 0x6c,
+                                                      0xe0, 0x69, 0xec, 0xf9, 0xf4));
+}
+
+TEST(TensorValuesTest, GoldenScales) {
+  EXPECT_THAT(Values<uint32_t>(kDownScale, 4), ElementsAre(0x39a0b3b9, 0x39520e9c, 0x399c3cfb, 0x3972822d));
+}
+
+TEST(TensorValuesTest, GoldenBf16Values) {
+  EXPECT_THAT(Values<uint16_t>("lm_head.weight", 6), ElementsAre(0x3e8c, 0x3e09, 0x3eaa, 0x3e74, 0xbdd1, 0x3e57));
+  EXPECT_THAT(Values<uint16_t>("model.norm.weight", 4), ElementsAre(0x3f81, 0x3f84, 0x3f8e, 0x3f69));
+}
+
+TEST(TensorValuesTest, GoldenF32Bias) {
+  EXPECT_THAT(Values<uint32_t>("model.layers.1.mlp.gate.e_score_correction_bias", 4),
+              ElementsAre(0x3c624add, 0xbe0f5c6d, 0x3e101ba5, 0x3e1897a2));
+}
+
+TEST(TensorValuesTest, BytesDoNotDependOnTheRanges) {
+  const PlannedTensor& codes = TinyPlan().at(kDown);
+  const auto whole = Values<uint8_t>(codes, 0, 1000);
+  for (const int64_t cut : {1, 2, 3, 5, 998, 999}) {
+    auto joined = Values<uint8_t>(codes, 0, cut);
+    const auto rest = Values<uint8_t>(codes, cut, 1000);
+    joined.insert(joined.end(), rest.begin(), rest.end());
+    EXPECT_EQ(joined, whole) << cut;
+  }
+}
+
+TEST(TensorValuesTest, SeedAndNameChangeEverything) {
+  const PlannedTensor& tensor = TinyPlan().at(kDown);
+  PlannedTensor renamed = tensor;
+  renamed.key = "other";
+  EXPECT_NE(Values<uint8_t>(tensor, 0, 64), Values<uint8_t>(tensor, 0, 64, kSeed + 1));
+  EXPECT_NE(Values<uint8_t>(tensor, 0, 64), Values<uint8_t>(renamed, 0, 64));
+}
+
+TEST(TensorValuesTest, PredictionLayerRepeatsTheHead) {
+  EXPECT_EQ(Values<uint16_t>("model.layers.4.shared_head.head.weight", 512), Values<uint16_t>("lm_head.weight", 512));
+}
+
+TEST(TensorValuesTest, CodesCoverTheFormatWithoutNan) {
+  PlannedTensor tensor = TinyPlan().at(kDown);
+  constexpr int64_t kCount = 1 << 20;
+  tensor.shape = {1, kCount};
+  std::array<int64_t, 256> histogram{};
+  double sum = 0;
+  double squares = 0;
+  for (const uint8_t code : Values<uint8_t>(tensor, 0, kCount)) {
+    ++histogram[code];
+    const double value = FromE4M3(code);
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_EQ(histogram[0x7f], 0);
+  EXPECT_EQ(histogram[0xff], 0);
+  for (int code = 0; code < 0x7f; ++code) {
+    EXPECT_GT(histogram[code], 0) << code;
+    EXPECT_GT(histogram[code | 0x80], 0) << code;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 1);
+  EXPECT_NEAR(std::sqrt(squares / kCount), kCodeStdDev, 1);
+}
+
+TEST(TensorValuesTest, ScalesVaryAndAreNoPowersOfTwo) {
+  PlannedTensor tensor = TinyPlan().at(kDownScale);
+  tensor.shape = {100, 100};
+  const double unit = tensor.deviation / kCodeStdDev;
+  int powers_of_two = 0;
+  for (const float scale : Values<float>(tensor, 0, tensor.elements())) {
+    ASSERT_GE(scale, static_cast<float>(0.5 * unit));
+    ASSERT_LE(scale, static_cast<float>(1.5 * unit));
+    int exponent = 0;
+    if (std::frexp(scale, &exponent) == 0.5f) ++powers_of_two;
+  }
+  EXPECT_LT(powers_of_two, 5);
+}
+
+TEST(TensorValuesTest, NormalValuesHaveTheWantedMoments) {
+  PlannedTensor tensor = TinyPlan().at("model.embed_tokens.weight");
+  tensor.dtype = DType::kF32;
+  tensor.mean = 3;
+  tensor.deviation = 2;
+  double sum = 0;
+  double squares = 0;
+  constexpr int64_t kCount = 200000;
+  for (const float value : Values<float>(tensor, 0, kCount)) {
+    sum += value;
+    squares += (value - 3.0) * (value - 3.0);
+    ASSERT_LE(std::fabs(value - 3.0f), 3.47f * 2);
+  }
+  EXPECT_NEAR(sum / kCount, 3, 0.02);
+  EXPECT_NEAR(std::sqrt(squares / kCount), 2, 0.02);
+}
+
+TEST(TensorValuesTest, DequantisedValuesAreCodeTimesScale) {
+  const PlannedTensor& codes_plan = TinyPlan().at(kDown);  // 256 x 192: two block columns, the second half as wide
+  const PlannedTensor& scales_plan = TinyPlan().at(kDownScale);
+  PlannedTensor bf16 = codes_plan;
+  bf16.dtype = DType::kBF16;
+  bf16.recipe = Recipe::kDequantised;
+  const auto codes = Values<uint8_t>(codes_plan, 0, codes_plan.elements());
+  const auto scales = Values<float>(scales_plan, 0, scales_plan.elements());
+  constexpr int64_t kBegin = 77;  // in the middle of a row
+  const auto values = Values<uint16_t>(bf16, kBegin, bf16.elements());
+  for (int64_t i = kBegin; i < bf16.elements(); ++i) {
+    const int64_t block = i / 192 / kScaleBlock * 2 + i % 192 / kScaleBlock;
+    ASSERT_EQ(values[i - kBegin], ToBf16(FromE4M3(codes[i]) * scales[block])) << i;
+  }
+}
+
+}  // namespace
+}  // namespace moestro

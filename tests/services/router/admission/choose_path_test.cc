@@ -1,0 +1,130 @@
+#include "services/router/admission/choose_path.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+
+constexpr PathSettings kDefaults;
+constexpr PathSettings kUnified{.unified = true};
+
+NodeLoad IdleFor(Clock::Duration duration) { return {.decoding = 0, .prefilling = 0, .decode_idle = duration}; }
+
+PrefillPath PathOf(const NodeLoad& load, uint32_t new_tokens, bool prefill_up = true,
+                   const PathSettings& settings = kDefaults) {
+  return ChoosePath(settings, load, new_tokens, prefill_up).path;
+}
+
+std::string ReasonOf(const NodeLoad& load, uint32_t new_tokens, bool prefill_up = true,
+                     const PathSettings& settings = kDefaults) {
+  return ChoosePath(settings, load, new_tokens, prefill_up).reason;
+}
+
+TEST(ChoosePathTest, DefaultsAreThePapers) {
+  EXPECT_EQ(kDefaults.chunked_below_tokens, 2048u);
+  EXPECT_EQ(kDefaults.decode_idle_window, seconds(300));
+  EXPECT_FALSE(kDefaults.unified);
+}
+
+TEST(ChoosePathTest, ShortBelowTheLimitWhateverElseHappens) {
+  for (const NodeLoad& load :
+       {NodeLoad{}, NodeLoad{.decoding = 3}, NodeLoad{.prefilling = 2}, IdleFor(seconds(1)), IdleFor(seconds(900))}) {
+    for (const bool prefill_up : {true, false}) {
+      EXPECT_EQ(PathOf(load, 1, prefill_up), PrefillPath::kChunked);
+      EXPECT_EQ(PathOf(load, 2047, prefill_up), PrefillPath::kChunked);
+      EXPECT_EQ(ReasonOf(load, 2047, prefill_up), "2047 new tokens < 2048");
+    }
+    EXPECT_NE(PathOf(load, 2048), PrefillPath::kChunked);
+    EXPECT_NE(PathOf(load, 2049), PrefillPath::kChunked);
+  }
+  EXPECT_FALSE(IsForPrefill(kDefaults, 2047));
+  EXPECT_TRUE(IsForPrefill(kDefaults, 2048));
+  EXPECT_TRUE(IsForPrefill(kDefaults, 2049));
+}
+
+TEST(ChoosePathTest, LongBesideDecodeIsSplit) {
+  const NodeLoad busy{.decoding = 2, .prefilling = 1, .decode_idle = seconds(900)};
+  EXPECT_EQ(PathOf(busy, 2048), PrefillPath::kSplit);
+  EXPECT_EQ(ReasonOf(busy, 2048), "2048 new tokens >= 2048, decode is in use");
+}
+
+TEST(ChoosePathTest, TheWindowAfterDecode) {
+  const Clock::Duration within[] = {seconds(0), seconds(12), seconds(300) - milliseconds(1)};
+  for (const Clock::Duration idle : within) {
+    EXPECT_EQ(PathOf(IdleFor(idle), 5000), PrefillPath::kSplit);
+  }
+  EXPECT_EQ(PathOf(IdleFor(seconds(300)), 5000), PrefillPath::kWholeMachine);
+  EXPECT_EQ(PathOf(IdleFor(seconds(300) + milliseconds(1)), 5000), PrefillPath::kWholeMachine);
+  EXPECT_EQ(ReasonOf(IdleFor(seconds(12)), 5000), "5000 new tokens >= 2048, decode is in use");
+  EXPECT_EQ(ReasonOf(IdleFor(seconds(412)), 5000), "5000 new tokens >= 2048, decode is idle");
+}
+
+TEST(ChoosePathTest, DecodeThatNeverHadWorkIsIdle) {
+  EXPECT_EQ(PathOf({}, 2048), PrefillPath::kWholeMachine);
+  EXPECT_EQ(ReasonOf({}, 2048), "2048 new tokens >= 2048, decode is idle");
+}
+
+TEST(ChoosePathTest, WhoWaitsBehindAPromptWillRunBesideItsDecode) {
+  for (const NodeLoad& load : {NodeLoad{.prefilling = 1}, NodeLoad{.prefilling = 1, .decode_idle = seconds(900)}}) {
+    EXPECT_EQ(PathOf(load, 5000), PrefillPath::kSplit);
+    EXPECT_EQ(ReasonOf(load, 5000), "5000 new tokens >= 2048, decode is in use");
+  }
+}
+
+TEST(ChoosePathTest, TheClientLearnsNeitherHowManyOthersThereAreNorWhen) {
+  const NodeLoad one{.decoding = 1, .prefilling = 0, .decode_idle = std::nullopt};
+  for (const NodeLoad& load : {NodeLoad{.decoding = 7}, NodeLoad{.prefilling = 3}, IdleFor(seconds(0)),
+                               IdleFor(seconds(299)), NodeLoad{.decoding = 2, .prefilling = 4}}) {
+    EXPECT_EQ(ReasonOf(load, 5000), ReasonOf(one, 5000));
+  }
+  EXPECT_EQ(ReasonOf(IdleFor(seconds(900)), 5000), ReasonOf({}, 5000));
+}
+
+TEST(ChoosePathTest, TheOperatorLearnsBoth) {
+  const auto load_of = [](const NodeLoad& load) { return ChoosePath(kDefaults, load, 5000, true).load; };
+  EXPECT_EQ(load_of({.decoding = 2, .prefilling = 1, .decode_idle = seconds(900)}), "decoding: 2, in prefill: 1");
+  EXPECT_EQ(load_of({.prefilling = 1}), "decoding: 0, in prefill: 1, decode has had no work yet");
+  EXPECT_EQ(load_of(IdleFor(seconds(12))), "decoding: 0, in prefill: 0, decode had work 12 s ago");
+}
+
+TEST(ChoosePathTest, WithoutPrefillLongPromptsGoToDecode) {
+  for (const NodeLoad& load : {NodeLoad{}, NodeLoad{.decoding = 1}, IdleFor(seconds(900))}) {
+    EXPECT_EQ(PathOf(load, 2048, /*prefill_up=*/false), PrefillPath::kChunked);
+    EXPECT_EQ(ReasonOf(load, 2048, /*prefill_up=*/false), "2048 new tokens >= 2048, but prefill is down");
+  }
+}
+
+TEST(ChoosePathTest, UnifiedIsAlwaysChunked) {
+  for (const uint32_t new_tokens : {1u, 2047u, 2048u, 100000u}) {
+    for (const NodeLoad& load : {NodeLoad{}, NodeLoad{.decoding = 1}, IdleFor(seconds(900))}) {
+      EXPECT_EQ(PathOf(load, new_tokens, true, kUnified), PrefillPath::kChunked);
+      EXPECT_EQ(PathOf(load, new_tokens, false, kUnified), PrefillPath::kChunked);
+    }
+    EXPECT_FALSE(IsForPrefill(kUnified, new_tokens));
+  }
+  EXPECT_EQ(ReasonOf({}, 3000, true, kUnified), "3000 new tokens, unified mode");
+}
+
+TEST(ChoosePathTest, EveryNumberIsASetting) {
+  const PathSettings settings{.chunked_below_tokens = 10, .decode_idle_window = seconds(5)};
+  EXPECT_EQ(PathOf({}, 9, true, settings), PrefillPath::kChunked);
+  EXPECT_EQ(PathOf(IdleFor(seconds(4)), 10, true, settings), PrefillPath::kSplit);
+  EXPECT_EQ(PathOf(IdleFor(seconds(5)), 10, true, settings), PrefillPath::kWholeMachine);
+  EXPECT_EQ(ReasonOf({}, 9, true, settings), "9 new tokens < 10");
+  const PathSettings none{.chunked_below_tokens = 0, .decode_idle_window = seconds(0)};
+  EXPECT_EQ(PathOf(IdleFor(seconds(0)), 1, true, none), PrefillPath::kWholeMachine);
+  EXPECT_EQ(PathOf({.decoding = 1}, 1, true, none), PrefillPath::kSplit);
+}
+
+TEST(ChoosePathTest, UnifiedModeNeedsNoPrefill) {
+  EXPECT_THAT(NeededRoles(kUnified), ElementsAre(Role::kDecode));
+  EXPECT_THAT(NeededRoles(kDefaults), ElementsAre(Role::kPrefill, Role::kDecode));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,318 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <prometheus/client_metric.h>
+
+#include <tuple>
+
+#include "tests/services/router/request/generation_fixture.h"
+
+namespace moestro {
+namespace {
+
+using testing::Expected;
+using testing::FakeNode;
+using testing::Job;
+using testing::kAllToDecode;
+using testing::kAllToPrefill;
+using testing::RecordingSink;
+using testing::Result;
+using testing::RunJob;
+using testing::StepsOfCleanRun;
+using Fault = FakeNode::Fault;
+using ::testing::HasSubstr;
+
+TEST(GenerationTest, GeneratesUntilLength) {
+  FakeNode node;
+  node.cache = {{5, 6}, {5, 9, 7}};
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_EQ(result.summary.reason, FinishReason::kLength);
+  EXPECT_EQ(result.summary.prompt_tokens, 3u);
+  EXPECT_EQ(result.summary.completion_tokens, 6u);
+  EXPECT_EQ(result.summary.cached_tokens, 2u);
+  EXPECT_EQ(result.summary.resumed, 0u);
+  EXPECT_EQ(node.leases(), 0u);
+  EXPECT_EQ(node.metrics.prompt_tokens.Value(), 3);
+  EXPECT_EQ(node.metrics.generation_tokens.Value(), 6);
+  EXPECT_EQ(node.metrics.running.Value(), 0);
+  EXPECT_EQ(node.metrics.waiting.Value(), 0);
+  EXPECT_EQ(node.metrics.prompt_tokens_cached.Value(), 2);
+  EXPECT_EQ(node.prefilled_tokens, 1);
+  EXPECT_EQ(node.metrics.TimeToFirstToken(PrefillPath::kWholeMachine).Collect().histogram.sample_count, 1u);
+  EXPECT_EQ(node.metrics.inter_token_latency.Collect().histogram.sample_count, 5u);
+}
+
+TEST(GenerationTest, StopsAtStopIdWithoutEmittingIt) {
+  FakeNode node;
+  GenerateJob job = Job();
+  job.stop_ids = {Expected(6)[3]};
+  const Result result = RunJob(node, job);
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(result.ids, Expected(3));
+  EXPECT_EQ(result.summary.reason, FinishReason::kStop);
+}
+
+TEST(GenerationTest, FirstTokenMayBeTheStop) {
+  FakeNode node;
+  GenerateJob job = Job();
+  job.stop_ids = {Expected(1)[0]};
+  const Result result = RunJob(node, job);
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_TRUE(result.ids.empty());
+  EXPECT_EQ(result.summary.reason, FinishReason::kStop);
+  EXPECT_EQ(node.decode_starts, 0);
+}
+
+TEST(GenerationTest, OneTokenNeedsNoDecode) {
+  FakeNode node;
+  const Result result = RunJob(node, Job(1));
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(result.ids, Expected(1));
+  EXPECT_EQ(result.summary.reason, FinishReason::kLength);
+  EXPECT_EQ(node.decode_starts, 0);
+  EXPECT_EQ(node.leases(), 0u);
+}
+
+TEST(GenerationTest, SeedDecidesTheTokens) {
+  GenerateJob job = Job();
+  FakeNode first, second, third;
+  EXPECT_EQ(RunJob(first, job).ids, RunJob(second, job).ids);
+  job.sampling.seed = 12;
+  EXPECT_EQ(RunJob(third, job).ids, Expected(job));
+  EXPECT_NE(Expected(job), Expected(6));
+}
+
+// Every fault before every step of a request: the tokens are those of the run in which nothing happened.
+class SingleFaultTest : public ::testing::TestWithParam<std::tuple<Fault, PathSettings>> {};
+
+TEST_P(SingleFaultTest, RequestGoesOnExactly) {
+  const auto& [fault, settings] = GetParam();
+  int resumed = 0;
+  for (int step = 1; step <= StepsOfCleanRun(settings); ++step) {
+    SCOPED_TRACE(step);
+    FakeNode node(settings);
+    node.faults[step] = fault;
+    const Result result = RunJob(node, Job());
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.ids, Expected(6));
+    EXPECT_EQ(result.summary.completion_tokens, 6u);
+    EXPECT_LE(result.summary.resumed, 2u);
+    EXPECT_EQ(node.metrics.resumed.Value(), result.summary.resumed);
+    EXPECT_EQ(node.metrics.preempted.Value(), fault == Fault::kPreempted ? result.summary.resumed : 0);
+    EXPECT_EQ(node.leases(), 0u);
+    EXPECT_EQ(node.metrics.running.Value(), 0);
+    resumed += static_cast<int>(result.summary.resumed);
+  }
+  EXPECT_GT(resumed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(ByPrefill, SingleFaultTest,
+                         ::testing::Combine(::testing::Values(Fault::kPrefillDies, Fault::kDecodeDies, Fault::kBothDie,
+                                                              Fault::kLeaseRevoked, Fault::kPreempted,
+                                                              Fault::kPrefillDrains),
+                                            ::testing::Values(kAllToPrefill)));
+INSTANTIATE_TEST_SUITE_P(ByDecode, SingleFaultTest,
+                         ::testing::Combine(::testing::Values(Fault::kDecodeDies, Fault::kBothDie, Fault::kLeaseRevoked,
+                                                              Fault::kPreempted),
+                                            ::testing::Values(kAllToDecode)));
+
+TEST(GenerationTest, PrefillResumesFromTheTokensItHadFinished) {
+  FakeNode node;
+  node.faults[4] = Fault::kPrefillDies;  // Reserve, Run, first token done, second token done and then gone
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(node.prefill_runs, 2);
+  EXPECT_EQ(node.prefilled_tokens, 3);
+  EXPECT_EQ(result.summary.resumed, 1u);
+}
+
+TEST(GenerationTest, TwoFaultsInOneRequest) {
+  for (int first = 2; first <= StepsOfCleanRun(); ++first) {
+    FakeNode node;
+    node.faults[first] = Fault::kDecodeDies;
+    node.faults[first + 4] = Fault::kPrefillDies;
+    const Result result = RunJob(node, Job());
+    ASSERT_TRUE(result.status.ok()) << first << " " << result.status;
+    EXPECT_EQ(result.ids, Expected(6)) << first;
+  }
+}
+
+TEST(GenerationTest, DecodeThatNeverComesBackIsNamed) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.faults[3] = Fault::kDecodeDies;
+  const auto before = node.clock.Now();
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("decode"));
+  EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(10));
+  EXPECT_LE(node.clock.Now() - before, std::chrono::seconds(11));
+  EXPECT_EQ(node.leases(), 0u);
+}
+
+TEST(GenerationTest, DecodeLongGoneFailsAtOnce) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.Kill(Role::kDecode);
+  node.roles.ReportDown(Role::kDecode);
+  node.clock.SleepFor(std::chrono::seconds(60));
+  const auto before = node.clock.Now();
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status));
+  EXPECT_LT(node.clock.Now() - before, std::chrono::seconds(1));
+}
+
+TEST(GenerationTest, RecoveriesAreBounded) {
+  FakeNode node;
+  node.downtime = std::chrono::milliseconds(60);
+  for (int step = 2; step < 200; ++step) node.faults[step] = Fault::kPrefillDies;
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsUnavailable(result.status));
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("gave up after 5"));
+}
+
+TEST(GenerationTest, ClientThatLeavesEndsTheRequestAtAnyStep) {
+  for (const PathSettings& settings : {kAllToPrefill, kAllToDecode}) {
+    for (int step = 1; step < StepsOfCleanRun(settings); ++step) {
+      FakeNode node(settings);
+      node.faults[step] = Fault::kClientLeaves;
+      const Result result = RunJob(node, Job());
+      EXPECT_TRUE(absl::IsCancelled(result.status)) << step << " " << result.status;
+      EXPECT_EQ(result.summary.resumed, 0u) << step;
+      EXPECT_EQ(node.leases(), 0u) << step;
+    }
+  }
+}
+
+TEST(GenerationTest, ClientThatLeavesDuringRecoveryEndsTheRequest) {
+  FakeNode node;
+  node.downtime = std::chrono::hours(5);
+  node.faults[3] = Fault::kDecodeDies;
+  node.clock.on_sleep = [&] { node.client_here = false; };
+  EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
+}
+
+TEST(GenerationTest, ReplyThatCannotBeSentEndsTheRequest) {
+  FakeNode node;
+  const GenerateJob job = Job();
+  RecordingSink sink;
+  sink.fails = true;
+  Generation generation(job, node.Environment(), node.Call(), sink);
+  EXPECT_TRUE(absl::IsCancelled(generation.Run()));
+  EXPECT_EQ(node.prefill_runs, 1);
+}
+
+TEST(GenerationTest, WaitsForPages) {
+  FakeNode node;
+  node.capacity = 10;
+  std::unique_ptr<DecodeSession> other = node.OpenSession();
+  ASSERT_TRUE(other
+                  ->Reserve({.request_id = "other",
+                             .fingerprint = testing::kWeights,
+                             .tokens = {},
+                             .max_tokens = 5,
+                             .arrival = 0,
+                             .cache_scope = "scope",
+                             .ignore_cache = false})
+                  .ok());
+  const auto before = node.clock.Now();
+  node.clock.on_sleep = [&] {
+    EXPECT_EQ(node.metrics.waiting.Value(), 1);
+    EXPECT_EQ(node.metrics.running.Value(), 0);
+    if (other == nullptr || node.clock.Now() - before <= std::chrono::seconds(2)) return;
+    other.reset();
+    node.queue.CountReturn();
+  };
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.ids, Expected(6));
+  EXPECT_GE(result.summary.queue_seconds, 2.0);
+  EXPECT_LT(result.summary.queue_seconds, 2.1);
+  EXPECT_GE(result.summary.time_to_first_token_seconds, result.summary.queue_seconds);
+}
+
+TEST(GenerationTest, AsksSeldomForPagesOfWhichNoneComeBack) {
+  FakeNode node;
+  node.taken = node.capacity;
+  const auto before = node.clock.Now();
+  const int clean = StepsOfCleanRun();
+  node.clock.on_sleep = [&] {
+    if (node.clock.Now() - before > std::chrono::seconds(60)) node.taken = 0;  // and nobody says so
+  };
+  const Result result = RunJob(node, Job());
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_LT(result.summary.queue_seconds, 61);
+  EXPECT_LT(node.steps - clean, 110);  // each sends the whole prompt
+}
+
+TEST(GenerationTest, CancelledWhileQueued) {
+  FakeNode node;
+  node.capacity = 10;
+  const std::unique_ptr<DecodeSession> other = node.OpenSession();
+  ASSERT_TRUE(other
+                  ->Reserve({.request_id = "other",
+                             .fingerprint = testing::kWeights,
+                             .tokens = {},
+                             .max_tokens = 5,
+                             .arrival = 0,
+                             .cache_scope = "scope",
+                             .ignore_cache = false})
+                  .ok());
+  node.clock.on_sleep = [&] { node.client_here = false; };
+  EXPECT_TRUE(absl::IsCancelled(RunJob(node, Job()).status));
+  EXPECT_EQ(node.queue.size(), 0u);
+}
+
+TEST(GenerationTest, NeverFittingGoesToTheClient) {
+  FakeNode node;
+  node.capacity = 5;
+  EXPECT_TRUE(absl::IsInvalidArgument(RunJob(node, Job()).status));
+}
+
+TEST(GenerationTest, OtherWeightsInDecodeAreAnErrorAtOnce) {
+  FakeNode node;
+  node.decode_weights = "others";
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status)) << result.status;
+  EXPECT_EQ(node.steps, 1);
+  EXPECT_EQ(node.queue.size(), 0u);
+}
+
+TEST(GenerationTest, DecodeThatComesBackWithOtherWeightsEndsTheRequest) {
+  FakeNode node;
+  const int step = StepsOfCleanRun() - 1;
+  node.faults[step] = Fault::kDecodeDies;
+  node.clock.on_sleep = [&] { node.decode_weights = "others"; };
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status)) << result.status;
+  EXPECT_EQ(node.steps, step + 1);
+  EXPECT_FALSE(result.ids.empty());
+}
+
+TEST(GenerationTest, WaitsItsTurnBehindEarlierRequests) {
+  FakeNode node;
+  auto earlier = std::make_unique<AdmissionQueue::Place>(*node.queue.Enter(node.queue.NextArrival()));
+  const auto before = node.clock.Now();
+  node.clock.on_sleep = [&] {
+    EXPECT_EQ(node.steps, 0);
+    if (node.clock.Now() - before > std::chrono::seconds(1)) {
+      earlier.reset();
+      node.clock.on_sleep = nullptr;
+    }
+  };
+  EXPECT_TRUE(RunJob(node, Job()).status.ok());
+  EXPECT_GE(node.clock.Now() - before, std::chrono::seconds(1));
+}
+
+TEST(GenerationTest, FullQueueRefuses) {
+  FakeNode node;
+  std::vector<AdmissionQueue::Place> places;
+  for (int i = 0; i < 4; ++i) places.push_back(*node.queue.Enter(node.queue.NextArrival()));
+  const Result result = RunJob(node, Job());
+  EXPECT_TRUE(absl::IsResourceExhausted(result.status));
+  EXPECT_THAT(std::string(result.status.message()), HasSubstr("queue full"));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,223 @@
+#include "services/router/request/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/services/router/tiny_tokenizer.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kBos;
+using testing::kHi;
+
+ServedModel Model() {
+  ServedModel model;
+  model.fingerprint = "weights";
+  model.max_context_tokens = 20;
+  model.stop_ids = {5, 3};
+  model.default_temperature = 0.6f;
+  model.default_top_p = 0.95f;
+  model.default_top_k = 7;
+  model.text = *ModelText::Create({.tokenizer_json = testing::TinyTokenizerJson(),
+                                   .chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}",
+                                   .bos_token = "<|bos|>",
+                                   .eos_token = "",
+                                   .add_bos_token = true});
+  return model;
+}
+
+absl::StatusOr<GenerateJob> Prepare(const GenerateInput& input, uint32_t default_max_tokens = 8) {
+  return PrepareGenerate(input, Model(), {.default_max_tokens = default_max_tokens}, "id", /*seed=*/99);
+}
+
+GenerateInput Prompt(const char* text = "hi") {
+  GenerateInput input;
+  input.prompt = PlainText{text};
+  return input;
+}
+
+TEST(PrepareTest, FillsInDefaults) {
+  const auto job = Prepare(Prompt());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->fingerprint, "weights");
+  EXPECT_THAT(job->prompt, ElementsAre(kBos, kHi));
+  EXPECT_EQ(job->max_tokens, 8u);
+  EXPECT_FLOAT_EQ(job->sampling.temperature, 0.6f);
+  EXPECT_FLOAT_EQ(job->sampling.top_p, 0.95f);
+  EXPECT_EQ(job->sampling.top_k, 7);
+  EXPECT_EQ(job->sampling.seed, 99u);
+  EXPECT_THAT(job->stop_ids, ElementsAre(3, 5));
+}
+
+TEST(PrepareTest, TheClientsWishesWin) {
+  GenerateInput input = Prompt();
+  input.temperature = 0;
+  input.top_p = 1;
+  input.top_k = 0;
+  input.seed = 4;
+  input.stop_ids = {9, 5};
+  input.max_tokens = 18;
+  auto job = Prepare(input);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.temperature, 0);
+  EXPECT_EQ(job->sampling.top_p, 1);
+  EXPECT_EQ(job->sampling.top_k, 0);
+  EXPECT_EQ(job->sampling.seed, 4u);
+  EXPECT_EQ(job->max_tokens, 18u);
+  EXPECT_THAT(job->stop_ids, ElementsAre(3, 5, 9));
+  input.ignore_eos = true;
+  job = Prepare(input);
+  EXPECT_THAT(job->stop_ids, ElementsAre(5, 9));
+}
+
+TEST(PrepareTest, TheModelsOwnTemperatureMayBeHigherThanAClients) {
+  ServedModel model = Model();
+  model.default_temperature = 100;
+  GenerateInput input = Prompt();
+  const auto job = PrepareGenerate(input, model, {.default_max_tokens = 8}, "id", /*seed=*/99);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.temperature, 100);
+  input.temperature = 100;
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareGenerate(input, model, {}, "id", /*seed=*/99).status()));
+}
+
+TEST(PrepareTest, NoMaxTokensMeansWhatTheContextLeaves) { EXPECT_EQ(Prepare(Prompt(), 1024)->max_tokens, 18u); }
+
+TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::pair<const char*, std::function<void(GenerateInput&)>> cases[] = {
+      {"temperature", [](auto& in) { in.temperature = -0.1f; }},
+      {"temperature", [](auto& in) { in.temperature = 2.1f; }},
+      {"temperature", [&](auto& in) { in.temperature = nan; }},
+      {"temperature", [](auto& in) { in.temperature = INFINITY; }},
+      {"top_p", [](auto& in) { in.top_p = 0; }},
+      {"top_p", [](auto& in) { in.top_p = 1.1f; }},
+      {"top_p", [&](auto& in) { in.top_p = nan; }},
+      {"top_k", [](auto& in) { in.top_k = -1; }},
+      {"max_tokens", [](auto& in) { in.max_tokens = 19; }},
+      {"max_tokens", [](auto& in) { in.max_tokens = 0xFFFFFFFF; }},
+      {"stop_ids", [](auto& in) { in.stop_ids = {-1}; }},
+      {"stop_ids", [](auto& in) { in.stop_ids = {testing::kTokenCount}; }},
+      {"token_ids", [](auto& in) { in.prompt = TokenList{testing::kTokenCount}; }},
+      {"input", [](auto& in) { in.prompt = TokenList{}; }},
+      {"input", [](auto& in) { in.prompt = std::monostate(); }},
+      {"prompt", [](auto& in) { in.prompt = PlainText{""}; }},
+      {"chat.messages", [](auto& in) { in.prompt = ChatMessages{}; }},
+      {"input", [](auto& in) { in.prompt = TokenList(20, 1); }},
+      {"token_ids", [](auto& in) { in.prompt = TokenList(21, 1); }},
+  };
+  for (const auto& [field, spoil] : cases) {
+    GenerateInput input = Prompt();
+    spoil(input);
+    const absl::Status status = Prepare(input).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << field << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  }
+}
+
+std::string Refusal(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+// The longest token is "<|assistant|>".
+constexpr size_t kMostBytes = 20 * 13;
+
+TEST(PrepareTest, TextThatCannotFitIsNotTokenized) {
+  const ServedModel model = Model();
+  const std::string most(kMostBytes, 'h');
+  EXPECT_EQ(Refusal(Prepare(Prompt(most.c_str())).status()),
+            "prompt: has more than 20 tokens, all that the model's context of 20 tokens can hold");
+  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, "id").status()),
+              HasSubstr("text: has more than 20 tokens"));
+  const std::string more = most + '\xFF';  // would be found not to be UTF-8
+  EXPECT_EQ(Refusal(Prepare(Prompt(more.c_str())).status()),
+            "prompt: has more than 260 bytes, all that the model's context of 20 tokens can hold");
+  EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, "id").status()),
+              HasSubstr("text: has more than 260 bytes"));
+}
+
+TEST(PrepareTest, TextFillsTheContextWithItsBos) {
+  const ServedModel model = Model();
+  EXPECT_EQ(EncodeText(std::string(19, 'h'), /*plain=*/false, model, "text")->size(), 20u);
+  EXPECT_THAT(Refusal(EncodeText(std::string(20, 'h'), /*plain=*/false, model, "text").status()),
+              HasSubstr("text: has more than 20 tokens"));
+  EXPECT_EQ(EncodeText(std::string(20, 'h'), /*plain=*/true, model, "text")->size(), 20u);
+}
+
+TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
+  const auto refusal = [](ChatMessages messages) {
+    GenerateInput input;
+    input.prompt = std::move(messages);
+    return Refusal(Prepare(input).status());
+  };
+  const ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
+  EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has more than 20 tokens"));
+  EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
+            "chat.messages.content: has more than 260 bytes, all that the model's context of 20 tokens can hold");
+  EXPECT_THAT(refusal(ChatMessages(20, {"user", "hh"})), HasSubstr("chat: has more than 20 tokens"));
+  EXPECT_EQ(refusal(ChatMessages(21, {"user", "\xFF"})),
+            "chat.messages: has more than 20 messages, all that the model's context of 20 tokens can hold");
+}
+
+TEST(PrepareTest, ListsAreBounded) {
+  GenerateInput input = Prompt();
+  input.stop_ids.assign(256, 1);
+  input.cache_scope = std::string(64, 's');
+  const auto job = Prepare(input);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->cache_scope, std::string(64, 's'));
+  input.stop_ids.push_back(1);
+  EXPECT_EQ(Refusal(Prepare(input).status()), "stop_ids: has more than 256 ids");
+  input = Prompt();
+  input.cache_scope = std::string(65, 's');
+  EXPECT_EQ(Refusal(Prepare(input).status()), "cache_scope: has more than 64 bytes");
+  input = Prompt();
+  input.prompt = TokenList(21, -1);
+  EXPECT_EQ(Refusal(Prepare(input).status()),
+            "token_ids.ids: has more than 20 ids, all that the model's context of 20 tokens can hold");
+}
+
+TEST(PrepareTest, DecodedTextIsBounded) {
+  ServedModel model = Model();
+  EXPECT_EQ(*DecodeIds(std::vector<int32_t>{kBos, kHi, 0xC3}, /*keep_special_tokens=*/true, model), "<|bos|>hi\uFFFD");
+  EXPECT_EQ(*DecodeIds(std::vector<int32_t>{kBos, kHi}, /*keep_special_tokens=*/false, model), "hi");
+  EXPECT_THAT(Refusal(DecodeIds(std::vector<int32_t>(21, kHi), true, model).status()),
+              HasSubstr("ids: has more than 20"));
+  model.max_context_tokens = 10 << 20;
+  EXPECT_EQ(DecodeIds(std::vector<int32_t>(2 << 20, 'x'), true, model)->size(), 2u << 20);
+  EXPECT_THAT(Refusal(DecodeIds(std::vector<int32_t>(2 << 20, kHi), true, model).status()),
+              HasSubstr("ids: their text has more than"));
+}
+
+TEST(PrepareTest, WorkOnATextEndsWithTheClient) {
+  ServedModel model = Model();
+  model.max_context_tokens = 1 << 20;
+  const CancelCheck gone = [] { return absl::CancelledError("gone"); };
+  EXPECT_TRUE(absl::IsCancelled(EncodeText("hi", true, model, "text", gone).status()));
+  EXPECT_TRUE(absl::IsCancelled(EncodeChat({{"user", "hi"}}, model, gone).status()));
+  EXPECT_TRUE(absl::IsCancelled(DecodeIds(std::vector<int32_t>{kHi}, true, model, gone).status()));
+  int looks = 0;
+  const CancelCheck later = [&] { return ++looks < 3 ? absl::OkStatus() : absl::CancelledError("gone"); };
+  EXPECT_TRUE(absl::IsCancelled(DecodeIds(std::vector<int32_t>(100000, kHi), true, model, later).status()));
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(PrepareTest, ScoreFillsTheContext) {
+  const ServedModel model = Model();
+  const auto job = PrepareScore({.text = TokenList(20, 1), .top = 100}, model, "id");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->fingerprint, "weights");
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(21, 1), .top = 0}, model, "id").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(PrepareScore({.text = TokenList(2, 1), .top = 101}, model, "id").status()));
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,57 @@
+#include "services/router/text/served_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace moestro {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelBoard::ModelPtr Model(const std::string& fingerprint) {
+  auto model = std::make_shared<ServedModel>();
+  model->fingerprint = fingerprint;
+  return model;
+}
+
+TEST(ModelBoardTest, SaysWhatItWaitsFor) {
+  ModelBoard board;
+  board.SetProblem("weight store: connection refused");
+  EXPECT_THAT(std::string(board.Described().status().message()), HasSubstr("connection refused"));
+  board.SetModel(Model("a"));
+  EXPECT_TRUE(board.Described().ok());
+  board.SetProgress(42, 100);
+  EXPECT_TRUE(absl::IsUnavailable(board.Ready().status()));
+  EXPECT_EQ(board.Ready().status().message(), "model is loading: 42 %");
+  board.SetReady();
+  EXPECT_TRUE(board.Ready().ok());
+}
+
+TEST(ModelBoardTest, AStoreThatGoesAwayChangesNothing) {
+  ModelBoard board;
+  board.SetModel(Model("a"));
+  board.SetReady();
+  board.SetProblem("gone");
+  board.SetProgress(0, 100);
+  EXPECT_TRUE(board.Ready().ok());
+}
+
+TEST(ModelBoardTest, AnotherModelMustLoadFirst) {
+  ModelBoard board;
+  board.SetModel(Model("a"));
+  board.SetReady();
+  const auto held = *board.Ready();
+  board.SetModel(Model("b"));
+  EXPECT_FALSE(board.Ready().ok());
+  EXPECT_EQ(held->fingerprint, "a");
+  EXPECT_EQ(board.fingerprint(), "b");
+}
+
+TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
+  ModelBoard board;
+  board.SetReady();
+  EXPECT_FALSE(board.Ready().ok());
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,33 @@
+#include "tests/services/weight_store/pack/pack_in_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "common/checkpoint/inventory.h"
+#include "common/checkpoint/segment_plan.h"
+
+namespace moestro {
+
+std::unique_ptr<const WeightSegment> Packed::Open() const {
+  auto segment = WeightSegment::FromMemory(memory.data(), memory.size());
+  EXPECT_TRUE(segment.ok()) << segment.status();
+  return std::move(segment).value();
+}
+
+Packed PackInMemory(const Checkpoint& checkpoint, const ModelSpec& spec, const PackOptions& options) {
+  const auto inventory = CheckInventory(checkpoint, spec);
+  EXPECT_TRUE(inventory.ok()) << inventory.status();
+  const auto plan = MakePlan(*inventory, spec);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  Packed packed{AlignedMemory(SegmentWriter::RequiredBytes(plan->tensors)), nullptr, {}};
+  auto writer = SegmentWriter::CreateInMemory(packed.memory.data(), packed.memory.size(), 1, std::string(32, '0'), spec,
+                                              plan->tensors);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  packed.writer = std::move(writer).value();
+  packed.status = PackCheckpoint(checkpoint, *plan, *packed.writer, options);
+  return packed;
+}
+
+}  // namespace moestro

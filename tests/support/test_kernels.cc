@@ -1,0 +1,54 @@
+#include "tests/support/test_kernels.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/kernels/dispatch.h"
+#include "common/platform/cpu/cpu_features.h"
+#include "tests/common/kernels/amx/on_model.h"
+
+namespace moestro {
+
+const CpuKernels* AmxOnModel() {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
+  static const CpuKernels table = [] {
+    const std::vector<const CpuKernels*> tables = AvailableKernels();
+    CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
+    kernels.isa = kAmxOnModel;
+    kernels.linear = amx::LinearOnModel;
+    kernels.linear_add = amx::LinearAddOnModel;
+    kernels.attend_token = amx::AttendTokenOnModel;
+    return kernels;
+  }();
+  return &table;
+}
+
+absl::StatusOr<const CpuKernels*> SelectTestKernels() {
+  const char* const setting = std::getenv("MOESTRO_ISA");
+  const std::string_view name = setting == nullptr ? "" : setting;
+  const std::vector<std::string_view> compiled = CompiledKernels();
+  if (name == kAmxOnModel) {
+    if (AmxOnModel() != nullptr) return AmxOnModel();
+  } else {
+    const absl::StatusOr<const CpuKernels*> kernels = SelectKernels();
+    if (kernels.ok() || !std::ranges::count(compiled, name)) return kernels;
+  }
+  return absl::FailedPreconditionError("this CPU lacks the instructions of " + std::string(name));
+}
+
+const CpuKernels& TestKernels() {
+  const absl::StatusOr<const CpuKernels*> kernels = SelectTestKernels();
+  MOE_CHECK(kernels.ok());
+  return **kernels;
+}
+
+std::vector<const CpuKernels*> EveryTestKernels() {
+  std::vector<const CpuKernels*> tables = AvailableKernels();
+  if (AmxOnModel() != nullptr) tables.push_back(AmxOnModel());
+  return tables;
+}
+
+}  // namespace moestro
