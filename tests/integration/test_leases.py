@@ -33,9 +33,8 @@ def test_a_stopped_prefill_loses_the_leases_of_its_whole_line(make_node, absorbe
                  decode=["--lease-timeout-seconds", str(LEASE_SECONDS), "--kv-tokens", "65536",
                          "--prefix-cache", "false"])
     with make_node(flags) as node:
-        requests = [Request(node, prompt, 4) for prompt in long_prompts(4)]
-        requests[0].progressed.wait(30)
-        wait_until(lambda: node.metric("decode", "moestro_kv_leases") == 4, 10, "all have pages")
+        requests = [Request(node, prompt, 4) for prompt in long_prompts(8)]
+        wait_until(lambda: node.metric("prefill", "moestro_prefill_waiting") >= 3, 30, "three stand in line")
         os.kill(node.pid("prefill"), signal.SIGSTOP)
         try:
             wait_until(lambda: node.metric("decode", "moestro_kv_lease_timeouts_total") >= 3, 10,

@@ -1,0 +1,166 @@
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "tests/services/cli/cli_fixture.h"
+
+namespace moestro {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
+  const Result result = Run({"generate", "--prompt", "hello", "--max-tokens", "5", "--temperature", "0"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(result.out, "ok\xEF\xBF\xBD\n");
+  EXPECT_THAT(result.err, HasSubstr("3 prompt (1 cached) + 2 tokens (stop), first after 0.500 s, 2.0 tok/s, path split "
+                                    "(3 new tokens >= 2), then chunked"));
+  const v1::GenerateRequest request = router_.requests().at(0);
+  EXPECT_EQ(request.prompt(), "hello");
+  EXPECT_EQ(request.max_tokens(), 5u);
+  EXPECT_TRUE(request.has_temperature());
+  EXPECT_FALSE(request.has_top_p());
+  EXPECT_FALSE(request.has_seed());
+}
+
+TEST_F(CliTest, TheLongestTimeoutIsOneThatTheClockHolds) {
+  EXPECT_TRUE(Run({"tokenize", "a", "--timeout", "604800"}).status.ok());
+  EXPECT_THAT(std::string(Run({"tokenize", "a", "--timeout", "1e10"}).status.message()), HasSubstr("--timeout"));
+}
+
+TEST_F(CliTest, GenerateJson) {
+  const Result result = Run({"generate", "--token-ids", "1,2,3", "--json", "--seed", "7", "--stop-id", "4,5"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json answer = json::parse(result.out);
+  EXPECT_EQ(answer["token_ids"], json({10, 11}));
+  EXPECT_EQ(answer["logprobs"].size(), 2u);
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(answer["request_id"], "r1");
+  EXPECT_EQ(answer["path"], "chunked");
+  EXPECT_EQ(answer["path_reason"], "3 new tokens >= 2");
+  EXPECT_EQ(answer["usage"]["cached_tokens"], 1);
+  EXPECT_EQ(answer["timings"]["prefill_seconds"], 0.25);
+  EXPECT_EQ(answer["timings"]["tokens_per_second"], 2.0);
+  EXPECT_EQ(router_.requests().at(0).token_ids().ids_size(), 3);
+  EXPECT_EQ(router_.requests().at(0).stop_ids_size(), 2);
+  EXPECT_EQ(router_.requests().at(0).seed(), 7u);
+}
+
+TEST_F(CliTest, GenerateReadsAFile) {
+  std::ofstream(directory_ + "/prompt.txt") << "line 1\nline 2\n";
+  ASSERT_TRUE(Run({"generate", "--prompt-file", directory_ + "/prompt.txt"}).status.ok());
+  EXPECT_EQ(router_.requests().at(0).prompt(), "line 1\nline 2\n");
+  EXPECT_TRUE(absl::IsNotFound(Run({"generate", "--prompt-file", directory_ + "/absent"}).status));
+}
+
+TEST_F(CliTest, GenerateReadsAPipe) {
+  const std::string pipe = directory_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "from a pipe"; });
+  EXPECT_TRUE(Run({"generate", "--prompt-file", pipe}).status.ok());
+  writer.join();
+  EXPECT_EQ(router_.requests().at(0).prompt(), "from a pipe");
+}
+
+// They can be opened, which is not enough.
+TEST_F(CliTest, DirectoriesAreNoFiles) {
+  const auto says = HasSubstr(directory_ + ": cannot be read: Is a directory");
+  EXPECT_THAT(Run({"generate", "--prompt-file", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"score", "--file", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"eval", directory_}).status.message(), says);
+  EXPECT_THAT(Run({"simulate", directory_}, false).status.message(), says);
+  std::filesystem::create_directories(directory_ + "/config.json");
+  EXPECT_THAT(Run({"plan", "--explain", "dslp", "--model", directory_}, false).status.message(),
+              HasSubstr("config.json: cannot be read: Is a directory"));
+}
+
+// The API takes no other text, and does not say which it was.
+TEST_F(CliTest, TextIsUtf8) {
+  const std::string latin1 = directory_ + "/latin1.txt";
+  std::ofstream(latin1) << "na\xEFve";
+  const auto says = [](const std::string& source) {
+    return HasSubstr(source + ": not valid UTF-8 at byte 2; convert it to UTF-8");
+  };
+  EXPECT_THAT(Run({"generate", "--prompt", "na\xEFve"}).status.message(), says("--prompt"));
+  EXPECT_THAT(Run({"generate", "--prompt-file", latin1}).status.message(), says("--prompt-file " + latin1));
+  EXPECT_THAT(Run({"score", "--file", latin1}).status.message(), says("--file " + latin1));
+  EXPECT_THAT(Run({"tokenize", "na\xEFve"}).status.message(), says("--text"));
+  EXPECT_THAT(Run({"chat", "--system", "na\xEFve"}).status.message(), says("--system"));
+  EXPECT_TRUE(router_.requests().empty());
+}
+
+TEST_F(CliTest, ExactlyOneInput) {
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate"}).status));
+  EXPECT_TRUE(absl::IsInvalidArgument(Run({"generate", "--prompt", "a", "--token-ids", "1"}).status));
+}
+
+TEST_F(CliTest, ScorePrintsALineForEachPosition) {
+  const Result result = Run({"score", "--token-ids", "5,6", "--top", "2"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const size_t newline = result.out.find('\n');
+  const json first = json::parse(result.out.substr(0, newline));
+  const json second = json::parse(result.out.substr(newline + 1));
+  EXPECT_EQ(first["text"], "<5>");
+  EXPECT_TRUE(first["logprob"].is_null());
+  EXPECT_EQ(second["logprob"], -1.5);
+  EXPECT_EQ(second["top"].size(), 2u);
+  EXPECT_EQ(second["top"][0]["text"], "<7>");
+  EXPECT_EQ(json::parse(Run({"score", "--token-ids", "5,6", "--json"}).out)["sum_logprob"], -1.5);
+}
+
+TEST_F(CliTest, TokenizeShowsWhiteSpace) {
+  EXPECT_EQ(Run({"tokenize", "a\n"}).out, "4\t\"a\\n\"\n");
+  EXPECT_EQ(Run({"detokenize", "1,2"}).out, "<1><2>\n");
+}
+
+TEST_F(CliTest, ErrorsSayWhatToDo) {
+  const absl::Status loading = Run({"model"}).status;
+  EXPECT_TRUE(absl::IsUnavailable(loading));
+  EXPECT_THAT(std::string(loading.message()), HasSubstr("model is loading: 42 %"));
+  const absl::Status absent =
+      Run({"model", "--server", "unix:" + directory_ + "/absent.sock"}, /*with_server=*/false).status;
+  EXPECT_TRUE(absl::IsUnavailable(absent));
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("cannot reach unix:"));
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("deploy/status"));
+}
+
+TEST_F(CliTest, EvalCountsExactMatches) {
+  std::ofstream(directory_ + "/questions.jsonl") << R"({"task": "a", "prompt": "x", "answer": "ok\uFFFD"})"
+                                                 << "\n"
+                                                 << R"({"task": "a", "prompt": "y", "answer": "ok"})"
+                                                 << "\n";
+  const Result result = Run({"eval", directory_ + "/questions.jsonl", "--json", "--concurrency", "2"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  EXPECT_EQ(json::parse(result.out)["right"], 1);
+  EXPECT_EQ(json::parse(result.out)["of"], 2);
+  EXPECT_TRUE(absl::IsNotFound(Run({"eval", directory_ + "/absent"}).status));
+  std::ofstream(directory_ + "/empty.jsonl") << "";
+  EXPECT_THAT(Run({"eval", directory_ + "/empty.jsonl"}).status.message(), HasSubstr("there are no questions in it"));
+}
+
+TEST_F(CliTest, EvalWritesAnswers) {
+  const std::string questions = directory_ + "/questions.jsonl";
+  const std::string answers = directory_ + "/answers.jsonl";
+  std::ofstream(questions) << R"({"task": "a", "prompt": "x", "answer": "ok"})";
+  ASSERT_TRUE(Run({"eval", questions, "--answers", answers}).status.ok());
+  const json line = json::parse(std::ifstream(answers));
+  EXPECT_EQ(line, json({{"task", "a"}, {"expected", "ok"}, {"answer", "ok\uFFFD"}}));
+  ASSERT_EQ(router_.requests().size(), 1u);
+
+  const absl::Status absent = Run({"eval", questions, "--answers", directory_ + "/absent/answers"}).status;
+  EXPECT_THAT(absent.message(), HasSubstr("--answers " + directory_ + "/absent/answers: cannot be written"));
+  EXPECT_EQ(router_.requests().size(), 1u) << "no question is asked";
+
+  const Result full = Run({"eval", questions, "--answers", "/dev/full"});
+  EXPECT_THAT(full.status.message(), HasSubstr("--answers /dev/full: cannot be written"));
+  EXPECT_THAT(full.out, HasSubstr("0 of 1")) << "the scores are printed all the same";
+}
+
+}  // namespace
+}  // namespace moestro
