@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/platform/instance.h"
 #include "common/platform/shared_memory.h"
 #include "tests/services/cli/cli_fixture.h"
 
