@@ -19,7 +19,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "no_sanitizer(reason): cannot hold in binaries with a sanitizer")
     if config.getoption("--sanitizer"):
-        node_library.PATIENCE = 10
+        node_library.SLOWNESS = 10
 
 
 def pytest_collection_modifyitems(config, items):
