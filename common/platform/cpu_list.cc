@@ -13,7 +13,7 @@ absl::Status Wrong(std::string_view part, const char* why) {
   return absl::InvalidArgumentError(absl::StrCat("'", absl::string_view(part.data(), part.size()), "' ", why));
 }
 
-// `part` is what the error quotes.
+// The error quotes `part`.
 absl::StatusOr<int> ParseCpu(std::string_view number, std::string_view part) {
   int cpu = 0;
   const char* end = number.data() + number.size();
