@@ -15,7 +15,7 @@ struct Meaning {
 Meaning MeaningOf(cudaError_t error) {
   using Code = absl::StatusCode;
   switch (error) {
-    // Also while the driver is being loaded, at boot or by an update: whoever cannot do without starts again later.
+    // Also returned while the driver is being loaded, at boot or by an update. A role that needs the GPU retries later.
     case cudaErrorNoDevice:
       return {Code::kUnavailable, "no GPU is visible to this process: see nvidia-smi and CUDA_VISIBLE_DEVICES"};
     case cudaErrorInsufficientDriver:
