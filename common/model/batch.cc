@@ -23,7 +23,7 @@ absl::Status CheckPages(const ModelSpec& spec, const KvPages& pages) {
 absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<const KvPages> sequences) {
   if (row.sequence < 0 || static_cast<size_t>(row.sequence) >= sequences.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("sequence %d of %d does not exist", row.sequence, sequences.size()));
+        absl::StrFormat("sequence %d is out of range: there are %d", row.sequence, sequences.size()));
   }
   if (row.token < 0 || row.token >= spec.token_count) {
     return absl::InvalidArgumentError(

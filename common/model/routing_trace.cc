@@ -14,11 +14,11 @@ namespace {
 
 constexpr char kMagic[8] = {'M', 'O', 'E', 'R', 'O', 'U', 'T', 'E'};
 constexpr uint32_t kVersion = 1;
-// No model is larger; so no product of sizes that a broken file holds is large either.
+// Larger than any model's; they bound the products of sizes in a broken file.
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxExperts = 65535;
 constexpr uint32_t kMaxExpertsPerToken = 256;
-constexpr uint32_t kMaxTokens = 1 << 16;  // of one pass
+constexpr uint32_t kMaxTokens = 1 << 16;  // per pass
 
 struct FileHeader {
   char magic[8];
