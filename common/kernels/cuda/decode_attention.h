@@ -1,7 +1,6 @@
 // Attention of single rows over long caches: flash decoding.
 //   absorbed MLA     A row's queries of all heads read the same cached vectors (latent, then rotated key). These are
-//   the
-//                    keys of every head; their latent part is the value.
+//                    the keys of every head; their latent part is the value.
 //   grouped queries  (GQA) The heads of a group share the keys and values of a kv head.
 //
 // A row's tokens are cut into at most kMaxSplits splits. Blocks compute the splits, and a second kernel merges them in
