@@ -53,7 +53,7 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
   if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
     return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer.json and chat template have ", bytes,
                                                    " bytes together, more than the ", kMaxDocumentsBytes,
-                                                   " that the router can be sent"));
+                                                   " that can be sent to the router"));
   }
   // The other documents are JSON, whose parser checks this.
   if (const auto offset = FindInvalidUtf8(documents.chat_template_jinja)) {
@@ -182,7 +182,7 @@ absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, s
       const TensorRef* ref = Find(name);
       if (ref == nullptr || shard_names_[ref->shard] != file) {
         return absl::InvalidArgumentError(
-            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is not in it, but ", kIndexName, " says so"));
+            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is missing, but ", kIndexName, " lists it"));
       }
     }
   }

@@ -43,7 +43,7 @@ absl::StatusOr<KvLayout> VerifyLayout(const PoolHeader& header, int64_t object_b
   if (!layout.ok()) return absl::DataLossError(layout.status().message());
   if (header.slots_offset != layout->slots_offset || header.pages_offset != layout->pages_offset ||
       header.total_bytes != layout->total_bytes) {
-    return absl::DataLossError("the header's offsets do not follow from its geometry");
+    return absl::DataLossError("the header's offsets do not match its geometry");
   }
   if (layout->total_bytes != object_bytes) {
     return absl::DataLossError(

@@ -16,7 +16,7 @@ absl::Status CheckPages(const ModelSpec& spec, const KvPages& pages) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "KV pages hold %d layers of %d numbers for %d tokens, the model needs %d layers of %d numbers for %d tokens",
+      "KV pages hold %d layers of %d elements for %d tokens, the model needs %d layers of %d elements for %d tokens",
       geometry.num_layers, geometry.kv_dim, geometry.page_tokens, spec.num_layers, spec.kv_dim(), kPageTokens));
 }
 

@@ -37,7 +37,7 @@ class Binder {
     MOE_ASSIGN_OR_RETURN(const TensorView view, segment_.Find(tensor.name));
     if (view.rows != tensor.rows || view.cols != tensor.cols) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration wants "
+          absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration expects "
                           "[%d, %d]",
                           tensor.name, view.rows, view.cols, tensor.rows, tensor.cols));
     }

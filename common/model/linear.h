@@ -37,7 +37,7 @@ inline constexpr int64_t kMaxTaskGroups = 4;
 inline int64_t RowGroups(const PackedMatrix& weights) { return PaddedRows(weights.rows) / kRowGroup; }
 
 // Neighbouring row groups per task, for `groups` shared by `threads`. Several groups read the inputs from memory once,
-// and kernels may read their weights side by side. There are never so many that workers stay idle.
+// and kernels may read their weights side by side. Their number never leaves workers idle.
 int64_t TaskGroups(int64_t groups, int threads);
 
 // The outputs of task `task`, out of `rows`, if tasks of `task_groups` row groups each cover `groups`.

@@ -72,7 +72,7 @@ absl::StatusOr<double> MeasureCopyBandwidth(int threads) {
   const int64_t half = kCopyBufferBytes / 2;
   if (threads < 1 || threads > half) return absl::InvalidArgumentError(absl::StrCat(threads, " threads to copy with"));
   void* mapped = mmap(nullptr, kCopyBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("no memory to measure copy bandwidth with");
+  if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("not enough memory to measure copy bandwidth");
   const absl::Cleanup unmap = [&] { munmap(mapped, kCopyBufferBytes); };
   madvise(mapped, kCopyBufferBytes, MADV_HUGEPAGE);  // a hint
   auto* const from = static_cast<uint8_t*>(mapped);
@@ -108,7 +108,8 @@ absl::StatusOr<double> MeasureReadRate(const std::string& path) {
     if (count == 0) break;
     bytes += count;
   }
-  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": empty, nothing to measure a read rate with"));
+  if (bytes == 0)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is empty, so its read rate cannot be measured"));
   return static_cast<double>(bytes) / Seconds(Clock::now() - begin);
 }
 

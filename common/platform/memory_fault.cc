@@ -52,7 +52,7 @@ void OnBusError(int signal_number, siginfo_t* info, void*) {
   Say("memory fault in ");
   Say(watched->name);
   Say(info->si_code == BUS_MCEERR_AR ? ": an uncorrectable error of the machine's memory, see the kernel's log"
-                                     : ": its memory is not there; it was cut short, or /dev/shm was full");
+                                     : ": its memory is missing; it was truncated, or /dev/shm was full");
   Say(marked ? "; it is marked as damaged and will be replaced\n" : "; it cannot be marked as damaged: remove it\n");
   _exit(g_exit_code.load());
 }

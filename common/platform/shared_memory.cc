@@ -53,7 +53,7 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
 // Why the object described by `info` must not be used; empty if only this user can have written to it.
 std::string Foreign(const struct stat& info) {
   if (info.st_uid != geteuid()) return absl::StrCat("belongs to user ", info.st_uid);
-  if (!S_ISREG(info.st_mode)) return "is no shared memory";
+  if (!S_ISREG(info.st_mode)) return "is not shared memory";
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return absl::StrFormat("is open to others (mode %04o)", info.st_mode & 07777);
   }
@@ -74,7 +74,7 @@ absl::StatusOr<struct stat> Stat(int fd, const std::string& name) {
 absl::Status CheckOurs(const struct stat& info, const std::string& name) {
   const std::string foreign = Foreign(info);
   if (foreign.empty()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": what has that name ", foreign));
+  return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": the object of that name ", foreign));
 }
 
 // Why `name` could not be opened: the reason for errno `error`.

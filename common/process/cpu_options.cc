@@ -35,8 +35,8 @@ absl::StatusOr<std::vector<int>> ChooseCpus(const std::string& wanted, CpuRole r
   }
   for (const int cpu : *cpus) {
     if (std::ranges::binary_search(allowed, cpu)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--cpus ", wanted, ": there is no CPU ", cpu,
-                                                   " for this process; it may use ", FormatCpuList(allowed)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cpus ", wanted, ": this process has no CPU ", cpu, "; it may use ", FormatCpuList(allowed)));
   }
   return cpus;
 }

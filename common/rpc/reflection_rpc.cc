@@ -56,7 +56,7 @@ class ReflectionRpc::Call final : public grpc::ServerBidiReactor<ServerReflectio
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     if (request_.ByteSizeLong() > kMostRequestBytes) {
-      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the question is too long"));
+      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the request is too long"));
     }
     response_ = service_.Answer(request_);
     StartWrite(&response_);
@@ -110,7 +110,7 @@ ServerReflectionResponse ReflectionRpc::Answer(const ServerReflectionRequest& re
       break;
     case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       response.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
-      response.mutable_error_response()->set_error_message("nothing is asked");
+      response.mutable_error_response()->set_error_message("the request is empty");
       break;
   }
   return response;

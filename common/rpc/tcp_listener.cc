@@ -137,7 +137,7 @@ void TcpListener::Accept(int listening) {
   const auto now = std::chrono::steady_clock::now();
   if (now - warned_ > std::chrono::minutes(1)) {
     warned_ = now;
-    spdlog::warn("{}: connections are refused, for too few file descriptors are left (ulimit -n)", address_);
+    spdlog::warn("{}: connections are refused: too few file descriptors are left (ulimit -n)", address_);
   }
   if (none_left) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the connection waits meanwhile

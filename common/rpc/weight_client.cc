@@ -97,7 +97,7 @@ void WeightClient::FollowStore() {
   }
   stream->Finish();
   if (!stopping_) {
-    spdlog::warn("the weight store is gone; the mapped weights stay, waiting for it to come back");
+    spdlog::warn("the weight store is gone; keeping the mapped weights until it returns");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }

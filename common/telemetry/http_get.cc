@@ -37,7 +37,7 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   const bool valid = curl_url_set(url.get(), CURLUPART_URL, whole.c_str(), 0) == CURLUE_OK;
   if (!valid || part(CURLUPART_SCHEME) != "http" || part(CURLUPART_PORT).empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no address of metrics: use http://HOST:PORT/metrics or HOST:PORT"));
+        absl::StrCat("\"", text, "\" is not a metrics address: use http://HOST:PORT/metrics or HOST:PORT"));
   }
   if (part(CURLUPART_PATH) == "/") curl_url_set(url.get(), CURLUPART_PATH, "/metrics", 0);
   return Url{.text = part(CURLUPART_URL), .host = part(CURLUPART_HOST), .port = part(CURLUPART_PORT)};

@@ -48,7 +48,7 @@ class Translator {
   }
   absl::Status Unsupported(std::string_view what) const {
     return absl::UnimplementedError(Concat("regular expression, offset ", position_, ": ", what,
-                                           " means something else in PCRE2 and is not translated"));
+                                           " has another meaning in PCRE2 and is not translated"));
   }
 
   absl::StatusOr<std::string> Part() {

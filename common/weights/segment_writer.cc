@@ -56,7 +56,7 @@ int64_t Extent(const TensorPlan& plan) {
 absl::Status ValidateTensor(const TensorPlan& plan) {
   if (plan.name.empty() || plan.name.size() >= kMaxTensorName || plan.name.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor name '%s': 1..%d bytes without zeros are possible", plan.name, kMaxTensorName - 1));
+        absl::StrFormat("tensor name '%s': must have 1 to %d bytes, none of them zero", plan.name, kMaxTensorName - 1));
   }
   const auto in_range = [](int64_t n) { return n >= 1 && n <= kMaxTensorDimension; };
   if (!in_range(plan.rows) || !in_range(plan.cols)) {
@@ -81,7 +81,7 @@ absl::Status ValidatePlan(const std::string& fingerprint, std::span<const Tensor
   for (const TensorPlan& tensor : plan) {
     MOE_RETURN_IF_ERROR(ValidateTensor(tensor));
     if (tensor.name <= previous) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is not in order of names"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is not in name order"));
     }
     previous = tensor.name;
   }

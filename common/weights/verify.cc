@@ -38,7 +38,7 @@ absl::Status VerifyState(const SegmentHeader& header) {
   const uint32_t state = header.state.load(std::memory_order_acquire);
   const bool is_blank = header.magic == 0 && state == 0;  // the owner writes the magic first and the state last
   if (header.magic != kSegmentMagic && !is_blank) {
-    return absl::DataLossError("not a weight segment: it does not begin with the magic number of one");
+    return absl::DataLossError("not a weight segment: the magic number is wrong");
   }
   if (state == 0) return absl::UnavailableError("weight segment is being created");
   if (header.layout_version != kSegmentLayoutVersion) {
@@ -56,7 +56,7 @@ absl::Status VerifyState(const SegmentHeader& header) {
     case SegmentState::kFailed:
       return absl::FailedPreconditionError("loading of the weight segment failed; see the weight store's log");
   }
-  return Damaged(absl::StrCat("state ", state, " does not exist"));
+  return Damaged(absl::StrCat("state ", state, " is unknown"));
 }
 
 absl::Status VerifyHeader(const SegmentHeader& header, int64_t bytes) {
@@ -85,17 +85,16 @@ absl::Status VerifyHeader(const SegmentHeader& header, int64_t bytes) {
 absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
   const auto dtype = static_cast<uint32_t>(entry.dtype);
   const auto layout = static_cast<uint32_t>(entry.layout);
-  if (dtype > static_cast<uint32_t>(DType::kF8E4M3)) return Damaged(absl::StrCat("dtype ", dtype, " does not exist"));
+  if (dtype > static_cast<uint32_t>(DType::kF8E4M3)) return Damaged(absl::StrCat("dtype ", dtype, " is unknown"));
   if (layout > static_cast<uint32_t>(TensorLayout::kPacked)) {
-    return Damaged(absl::StrCat("layout ", layout, " does not exist"));
+    return Damaged(absl::StrCat("layout ", layout, " is unknown"));
   }
   if (entry.rows < 1 || entry.rows > kMaxTensorDimension || entry.cols < 1 || entry.cols > kMaxTensorDimension) {
     return Damaged(absl::StrFormat("shape [%d, %d] is out of range", entry.rows, entry.cols));
   }
   const bool has_scales = entry.scale_offset != 0;
   if (!IsStorable(entry.layout, entry.dtype, has_scales)) {
-    return Damaged(
-        absl::StrCat("dtype ", DTypeName(entry.dtype), ", layout ", layout, " and scales do not go together"));
+    return Damaged(absl::StrCat("dtype ", DTypeName(entry.dtype), ", layout ", layout, " and scales are incompatible"));
   }
   if (entry.data_bytes != TensorDataBytes(entry.layout, entry.dtype, entry.rows, entry.cols) ||
       entry.data_offset % kTensorAlignment != 0 || !Inside(entry.data_offset, entry.data_bytes, begin, end)) {
@@ -130,7 +129,7 @@ absl::Status VerifyDirectory(const SegmentHeader& header, std::span<const Tensor
     if (!IsTerminated(entry.name, sizeof(entry.name))) return Damaged("a tensor's name is not terminated");
     const std::string_view name = entry.name;
     if (name.empty() || name <= previous)
-      return Damaged(absl::StrCat("tensor '", std::string(name), "' is not in order of names"));
+      return Damaged(absl::StrCat("tensor '", std::string(name), "' is not in name order"));
     if (absl::Status status = VerifyEntry(entry, begin, header.total_bytes); !status.ok()) {
       return Annotate(status, absl::StrCat("tensor '", std::string(name), "'"));
     }

@@ -72,6 +72,6 @@ def test_cpus_and_nice_bound_every_thread(make_node, absorbed, node):
 def test_bad_cpus_are_usage_errors(bin_dir, binary):
     model = ["--model", "/"] if binary == "moestro-weight-store" else []
     for flags, words in [(["--cpus", "1000"], ("--cpus 1000", "no CPU 1000", "it may use")),
-                         (["--cpus", "3-1"], ("--cpus 3-1", "goes down")), (["--nice", "20"], ("--nice 20",))]:
+                         (["--cpus", "3-1"], ("--cpus 3-1", "is descending")), (["--nice", "20"], ("--nice 20",))]:
         result = subprocess.run([f"{bin_dir}/{binary}", *model, *flags], capture_output=True, text=True, timeout=30)
         assert result.returncode == 2 and all(word in result.stderr for word in words), result.stderr

@@ -68,7 +68,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   absl::Status Enqueue(std::span<const Send> sends, std::span<const Receive> receives, cudaStream_t stream) {
-    if (comm_ == nullptr) return absl::UnavailableError("the group has failed before");
+    if (comm_ == nullptr) return absl::UnavailableError("the group has failed");
     MOE_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "ncclGroupStart"));
     ncclResult_t result = ncclSuccess;
     const auto add = [&](ncclResult_t next) {

@@ -269,10 +269,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinRegion(const Region& region, i
   }
   Member& self = region.header().members[rank];
   auto absent = RankState::kAbsent;
-  if (!TryLockRobust(self.alive)) return absl::AlreadyExistsError(absl::StrFormat("rank %d is there already", rank));
+  if (!TryLockRobust(self.alive)) return absl::AlreadyExistsError(absl::StrFormat("rank %d has already joined", rank));
   if (!self.state.compare_exchange_strong(absent, RankState::kJoined)) {
     UnlockRobust(self.alive);
-    return absl::AlreadyExistsError(absl::StrFormat("rank %d has been there before", rank));
+    return absl::AlreadyExistsError(absl::StrFormat("rank %d has joined before", rank));
   }
   absl::StatusOr<device::Registration> pinned =
       device.Register(region.data(), region.bytes(), device::HostAccess::kReadsAndWrites);

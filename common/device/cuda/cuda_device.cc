@@ -43,7 +43,7 @@ struct Room {
 // `unregistered`: host memory yet to be registered.
 absl::StatusOr<Room> RoomNow(int64_t unregistered) {
   size_t free = 0, total = 0;
-  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "reading a GPU's memory size"));
   const int64_t usable = static_cast<int64_t>(free) - kDriverBytes - PageTableBytes(unregistered);
   return Room{std::max<int64_t>(usable, 0), static_cast<int64_t>(total)};
 }
@@ -56,7 +56,7 @@ cudaError_t RegisterForReading(void* memory, size_t bytes, bool reads_only, absl
   if (error != cudaErrorInvalidValue && error != cudaErrorNotSupported) return error;
   cudaGetLastError();
   if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) {
-    *denied = absl::ErrnoToStatus(errno, "GPUs register memory that may be written, and this is mapped for reading");
+    *denied = absl::ErrnoToStatus(errno, "GPUs register only writable memory, and this mapping is read-only");
     return error;
   }
   const cudaError_t again = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
@@ -67,7 +67,7 @@ cudaError_t RegisterForReading(void* memory, size_t bytes, bool reads_only, absl
 // The remedy.
 const char* RegisterRemedy(cudaError_t error) {
   if (error == cudaErrorMemoryAllocation) {
-    return "registered memory takes page tables, 8 bytes in 4096 on the GPU and 16 on the host: see what else has "
+    return "registered memory needs page tables, 8 bytes per 4096 on the GPU and 16 on the host: check what else has "
            "memory there, --device-pin-bytes, and ulimit -l";
   }
   return "this driver does not register such memory";

@@ -132,7 +132,7 @@ absl::StatusOr<Value> ApplyUnary(UnaryOperator op, const Value& operand) {
     if (op == UnaryOperator::kPlus) return Value(operand.Integral());
     return IntegerArithmetic(BinaryOperator::kSubtract, 0, operand.Integral());
   }
-  return absl::InvalidArgumentError(Concat("a sign does not go with ", operand.TypeName()));
+  return absl::InvalidArgumentError(Concat("a sign cannot precede ", operand.TypeName()));
 }
 
 absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Value& right, Budget& budget) {

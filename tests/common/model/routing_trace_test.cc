@@ -125,7 +125,7 @@ TEST_F(RoutingTraceTest, SaysWhatIsWrongWithAFile) {
     EXPECT_EQ(ReadAll().ok(), between) << cut;
   }
   Write(good.substr(0, good.size() - 1));
-  EXPECT_THAT(ReadAll().message(), HasSubstr("pass 1: the file is cut off"));
+  EXPECT_THAT(ReadAll().message(), HasSubstr("pass 1: the file is truncated"));
   const auto with = [&](size_t at, char value) {
     std::string bytes = good;
     bytes[at] = value;

@@ -368,12 +368,12 @@ TEST(SharedMemoryTest, ObjectOfAnotherUserIsLeftAlone) {
 TEST(SharedMemoryTest, PipesAndLinksAreLeftAlone) {
   const TestName pipe("pipe");
   ASSERT_EQ(mkfifo(PathOf(pipe).c_str(), 0600), 0);
-  ExpectLeftAlone(pipe, "is no shared memory");
+  ExpectLeftAlone(pipe, "is not shared memory");
   const TestName target("target");
   const SharedMemory memory = SharedMemory::Create(target, 4096).value();
   const TestName link("link");
   ASSERT_EQ(symlink(PathOf(target).c_str(), PathOf(link).c_str()), 0);
-  ExpectLeftAlone(link, "is no shared memory");
+  ExpectLeftAlone(link, "is not shared memory");
   EXPECT_TRUE(Find(target).owner_alive);
 }
 
