@@ -1,4 +1,4 @@
-"""Which CPUs a role's threads may run on, and at which priority."""
+"""The CPUs and the priority of a role's threads."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ def allowed(status):
 
 
 def cpus_of_threads(pid):
-    """One set for each thread."""
+    """One set per thread."""
     return [allowed(path / "status") for path in Path(f"/proc/{pid}/task").iterdir()]
 
 
 def nice_of_threads(pid):
-    """Of each thread: field 19 of stat."""
+    """Per thread: field 19 of stat."""
     return {int((path / "stat").read_text().rpartition(")")[2].split()[16]) for path in Path(f"/proc/{pid}/task").iterdir()}
 
 
@@ -40,7 +40,7 @@ def test_auto_gives_decode_and_prefill_cpus_of_their_own(node):
     one_core = decode == prefill  # the two hardware threads of a single core are not split
     assert one_core or not decode & prefill
     assert all(cpus == decode for cpus in cpus_of_threads(node.pid("decode")))
-    # Prefill has threads on decode's CPUs for whole-machine prompts, and all others on its own.
+    # Prefill has threads on decode's CPUs for whole-machine prompts; all its other threads are on its own CPUs.
     assert all(cpus == prefill or cpus <= decode for cpus in cpus_of_threads(node.pid("prefill")))
     assert sum(cpus <= decode and not one_core for cpus in cpus_of_threads(node.pid("prefill"))) == (0 if one_core else len(decode))
     started_with = os.getpriority(os.PRIO_PROCESS, 0)
