@@ -159,8 +159,8 @@ struct WorkerPool::State {
 
 // A worker is pinned to all CPUs of its domain, not to a single one. Prefill and decode each keep a pool on the same
 // CPUs. When both compute at once (or anything else runs), a worker bound to one CPU would wait while other CPUs are
-// free, and every run would wait for that worker. Pinning serves the memory: a worker reads its own node's. Within a
-// node, any core streams the weights equally well. So one domain needs no pinning.
+// free. Every run would wait for that worker. Pinning serves the memory: a worker reads its own node's. Within a node,
+// any core streams the weights equally well. So one domain needs no pinning.
 WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) {
   MOE_CHECK(options.threads >= 1);
   MOE_CHECK(options.domains >= 1 && options.domains <= options.threads);

@@ -86,7 +86,7 @@ TEST_F(CheckpointOpen, DocumentsAreGivenOutUnchanged) {
 TEST_F(CheckpointOpen, DocumentsFitOneMessage) {
   dir_.Write("model.safetensors", OneTensor("a").Build());
   const std::string tokenizer = dir_.Write("tokenizer.json", "");
-  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the others
+  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the remaining bytes
   std::filesystem::resize_file(tokenizer, most);
   EXPECT_TRUE(Open().ok());
   dir_.Write("tokenizer_config.json", "x");

@@ -36,7 +36,7 @@ TEST(CpuOptionsTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ValidateCpuOptions({.threads = -1}).message(), testing::HasSubstr("--threads -1"));
 }
 
-// Whether `holds` does in a child process: affinity and niceness cannot be taken back.
+// Whether `holds` is true in a child process: affinity and niceness cannot be undone.
 bool InChild(const std::function<bool()>& holds) {
   const pid_t child = fork();
   if (child == 0) _exit(holds() ? 0 : 1);
