@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Enforces the include rules: arrows between folders point one way, services never include each other, gRPC,
-Prometheus and JSON stay out of the engine, and clients know only the public API. Run by ctest; prints every violation.
-check_links.py looks at what the binaries hold."""
+"""Enforces the include rules: arrows between folders point one way, services never include each other, gRPC, Prometheus
+and JSON stay out of the engine, and clients know only the public API. Run by ctest; prints every violation.
+check_links.py checks the binaries."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ MAY_INCLUDE = {
 ENGINE = {"base", "platform", "tensor", "kernels", "device", "collective", "weights", "inference", "kv", "model",
           "experts", "roofline", "engine"}
 PROCESS = {"base", "platform", "telemetry", "process", "rpc"}
-# And a folder outside of common/: folders of common/, and others by their path. Services never include each other.
+# The same for folders outside common/: folders of common/, and others by their path. Services never include each other.
 MAY_INCLUDE |= {
     "services/weight_store": PROCESS | {"tensor", "weights", "text", "checkpoint"},
     "services/prefill": PROCESS | ENGINE,
@@ -52,7 +52,7 @@ MAY_INCLUDE |= {
                           "loadtest/report"},
     "loadtest/main.cc": {"process", "rpc", "loadtest/commands"},
     "loadtest/bench": ENGINE | {"checkpoint", "report"},
-    # So are the commands that talk to a node. Those that plan ask each role's own simulation.
+    # The same for commands that talk to a node. Planning commands use each role's own simulation.
     "services/cli": PROCESS | {"report", "loadtest/bench"},
     "services/cli/client": {"services/cli", "base", "text", "telemetry", "report", "process", "rpc"},
     "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "weights", "kv", "model", "text",
@@ -61,10 +61,10 @@ MAY_INCLUDE |= {
                           "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
 }
 NOT_IN_ENGINE = re.compile(r"<?\"?(grpc|grpcpp|google/protobuf|moestro/v1|prometheus|nlohmann|spdlog|CLI)/")
-# The toolkit's headers are for device code: whoever launches kernels includes the plain headers beside it.
+# The toolkit's headers are for device code: callers of kernels include the plain headers beside it.
 CUDA_TOOLKIT = re.compile(r"<(cuda|cublas|nccl|curand)")
 DEVICE_CODE = (".cu", ".cuh")
-# And launches are made in one place.
+# Launches are made in one place only.
 CUDA_KERNELS = "common/kernels/cuda/"
 LAUNCHES_KERNELS = {"engine", "kernels"}
 GRPC = re.compile(r"[<\"](grpc|grpcpp|moestro/v1)/")
@@ -76,7 +76,7 @@ def includes(path):
 
 
 def folder_of(name):
-    """The folder or file whose rule holds for a path; of common/ without its "common/"."""
+    """The folder or file whose rule applies to a path; for common/ without its "common/"."""
     parts = name.split("/")
     if parts[0] == "common":
         return parts[1]

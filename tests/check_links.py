@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that some binaries hold nothing of some libraries:
+"""Checks that some binaries contain no code of some libraries:
 
     check_links.py NM --libraries A.a ... --absent BINARY ... --present BINARY ...
 
-None of the symbols that the libraries define is in the first binaries; some are in the second, or the check sees nothing.
-Weak symbols do not count: they are inline functions and templates of headers, which any library may instantiate."""
+None of the libraries' symbols may be in the first binaries. Some must be in the second, which proves that the check
+works. Weak symbols do not count: they are inline functions and templates of headers, which any library may
+instantiate."""
 
 import argparse
 import subprocess
@@ -12,7 +13,7 @@ import sys
 
 
 def symbols(nm, path):
-    """Name -> whether it is weak, of what a library or a binary defines."""
+    """Name -> whether it is weak, for the symbols that a library or a binary defines."""
     lines = subprocess.run([nm, "--defined-only", "--format=posix", path], check=True, capture_output=True, text=True)
     fields = [line.split() for line in lines.stdout.splitlines()]
     return {f[0]: f[1] in "WVu" for f in fields if len(f) >= 2 and f[1] in "TDBRWVu"}

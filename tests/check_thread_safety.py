@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Has Clang's thread-safety analysis look at the sources that say which mutex guards what (common/base/mutex.h): each
-file with an annotation, a header through a source that includes it. Usage: check_thread_safety.py BUILD_DIR, whose
-compile_commands.json it reads. Exits with 77 (skipped) without a clang++."""
+"""Runs Clang's thread-safety analysis on the sources with lock annotations (common/base/mutex.h): each file with an
+annotation, a header through a source that includes it. Usage: check_thread_safety.py BUILD_DIR; it reads BUILD_DIR's
+compile_commands.json. Exits with 77 (skipped) without a clang++."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def sources_to_check(sources):
 
 
 def arguments(command):
-    """What of a compiler's command line Clang needs: where headers are, and what is defined."""
+    """The part of a compiler's command line that Clang needs: include paths and definitions."""
     kept, words = [], shlex.split(command)
     for i, word in enumerate(words):
         if word == "-isystem":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Says what tests/run ran: the CPU, how many tests of each kernel table and of the running node passed, failed or were
+"""Summarises tests/run: the CPU, how many tests of each kernel table and of the running node passed, failed or were
 skipped, and which failed. Exit code 1 if one failed or a report is missing.
 
 usage: summary.py BUILD_DIR REPORT.xml...   JUnit files: ctest.xml of CTest, all others of pytest
 
-A test is a case of GoogleTest or pytest where CTest's output of a program lists or counts them, else the program."""
+A test is a case of GoogleTest or pytest if CTest's output of a program lists or counts them, else the program."""
 
 import re
 import sys

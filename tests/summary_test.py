@@ -1,4 +1,4 @@
-"""tests/summary.py on reports as CTest and pytest write them."""
+"""tests/summary.py on reports in the formats of CTest and pytest."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def entry(name, output="", status="run", inside=""):
 
 @pytest.fixture
 def summary(tmp_path):
-    """Runs it on these entries of CTest and of pytest; gives (exit code, rows by their first word, lines)."""
+    """Runs it on these entries of CTest and of pytest; returns (exit code, rows by their first word, lines)."""
     (tmp_path / "CMakeCache.txt").write_text("MOESTRO_TEST_ISAS:INTERNAL=ref;avx512;avx512_bf16;amx\n")
 
     def call(ctest, pytest_cases=""):

@@ -1,4 +1,4 @@
-// Exceptions as statuses, for threads that no exception may leave.
+// Converts exceptions to statuses, for threads that no exception may leave.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,8 @@
 
 namespace moestro {
 
-// What `work` returns. RESOURCE_EXHAUSTED if it throws for want of memory or of threads, INTERNAL with the exception's
-// text if it throws anything else.
+// Runs `work` and returns its status. An exception becomes RESOURCE_EXHAUSTED if memory or threads are lacking, else
+// INTERNAL with the exception's text.
 inline absl::Status CatchExceptions(absl::FunctionRef<absl::Status()> work) {
   try {
     return work();

@@ -1,4 +1,4 @@
-// Signs of life of a thread that does a role's work: one that has work and gives none for long hangs.
+// Heartbeats of a thread that does a role's work. A thread that has work and does not beat for long is hung.
 #pragma once
 
 #include <atomic>
@@ -8,25 +8,25 @@
 
 namespace moestro {
 
-// Beaten by the thread that works (or by several that do one piece of work), looked at by any other. Thread-safe.
+// One thread beats, or several that share one piece of work; any thread may read. Thread-safe.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;  // does not count while the machine is suspended
 
   explicit Heartbeat(std::string thread) : thread_(std::move(thread)) {}
 
-  // The thread has work, and has just gone on with it. Cheap enough to be called between two layers.
+  // The thread has work and just made progress. Cheap enough to call between two layers.
   void Beat(Clock::time_point now = Clock::now()) { beaten_.store(now, std::memory_order_relaxed); }
-  // It has no work until the next Beat.
+  // The thread has no work until the next Beat.
   void Rest() { beaten_.store(kResting, std::memory_order_relaxed); }
 
-  // For how long a thread that has work has not gone on; 0 at rest, as at first.
+  // How long a thread that has work has made no progress; 0 at rest, which is the initial state.
   Clock::duration Silence(Clock::time_point now = Clock::now()) const {
     const Clock::time_point beaten = beaten_.load(std::memory_order_relaxed);
     return beaten == kResting || beaten > now ? Clock::duration::zero() : now - beaten;
   }
 
-  const std::string& thread() const { return thread_; }  // as the log calls it
+  const std::string& thread() const { return thread_; }  // name in the log
 
  private:
   static constexpr Clock::time_point kResting = Clock::time_point::min();
@@ -35,7 +35,7 @@ class Heartbeat {
   std::atomic<Clock::time_point> beaten_{kResting};
 };
 
-// The thread has work while this lives.
+// The thread has work during this object's lifetime.
 class BeatingScope {
  public:
   explicit BeatingScope(Heartbeat& heartbeat) : heartbeat_(heartbeat) { heartbeat_.Beat(); }

@@ -1,4 +1,4 @@
-// Integer helpers that shapes and offsets need everywhere.
+// Integer helpers for shapes and offsets.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct IndexRange {
 };
 
 // [0, count) cut into `parts` ranges whose sizes differ by at most one: part p is [count*p/parts, count*(p+1)/parts).
-// The one rule by which row groups belong to NUMA domains, for whoever computes them and whoever places their memory.
+// This rule alone assigns row groups to NUMA domains, both for computing and for placing memory.
 constexpr IndexRange EvenPart(int64_t count, int64_t part, int64_t parts) {
   return {count * part / parts, count * (part + 1) / parts};
 }

@@ -1,6 +1,7 @@
-// std::mutex and what goes with it, as Clang's thread-safety analysis knows them: a member says by ABSL_GUARDED_BY
-// which mutex guards it, a function by ABSL_EXCLUSIVE_LOCKS_REQUIRED which one its caller holds, and
-// tests/check_thread_safety.py has Clang check both. The predicate of a timed wait says so too, for it is a function:
+// std::mutex and its companions with annotations for Clang's thread-safety analysis. ABSL_GUARDED_BY names the mutex
+// that guards a member. ABSL_EXCLUSIVE_LOCKS_REQUIRED names the mutex that a function's caller holds.
+// tests/check_thread_safety.py has Clang check both. The predicate of a timed wait is a function, so it is annotated
+// too:
 // [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; }
 #pragma once
 
@@ -14,7 +15,7 @@ namespace moestro {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  // Tells the analysis what it cannot see: that the caller holds it, under another name.
+  // Tells the analysis that the caller holds the mutex under another name, which the analysis cannot see.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -22,7 +23,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex from construction to destruction, but for between unlock and lock.
+// Holds a mutex from construction to destruction, except between unlock and lock.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : lock_(mutex.mutex_) {}
@@ -35,7 +36,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// std::condition_variable.
+// std::condition_variable for Mutex.
 class Condition {
  public:
   void notify_one() { condition_.notify_one(); }
@@ -45,7 +46,7 @@ class Condition {
   void wait_for(MutexLock& lock, Duration timeout) {
     condition_.wait_for(lock.lock_, timeout);
   }
-  // False: the time is over, and the predicate still false.
+  // Returns false on timeout, with the predicate still false.
   template <typename Duration, typename Predicate>
   bool wait_for(MutexLock& lock, Duration timeout, Predicate predicate) {
     return condition_.wait_for(lock.lock_, timeout, predicate);

@@ -7,8 +7,7 @@
 
 namespace moestro {
 
-// A bijection of 64-bit words that changes about half of the output bits for each changed input bit (the SplitMix64
-// finaliser).
+// A bijection of 64-bit words: each changed input bit changes about half of the output bits (the SplitMix64 finaliser).
 constexpr uint64_t MixBits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -22,7 +21,7 @@ constexpr uint64_t HashName(std::string_view name) {
   return hash;
 }
 
-// The words of one tensor: word i depends on (seed, name, i) only.
+// The random words of one tensor. Word i depends only on (seed, name, i).
 class RandomWords {
  public:
   constexpr RandomWords(uint64_t seed, std::string_view name) : key_(MixBits(MixBits(seed) ^ HashName(name))) {}

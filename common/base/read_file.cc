@@ -15,7 +15,7 @@ absl::Status CannotRead(const std::string& name) {
   return absl::NotFoundError(absl::StrCat(name, ": cannot be read: ", std::strerror(errno)));
 }
 
-// A directory can be opened, but not read.
+// Reads to the end. A directory can be opened but not read, hence the error check.
 absl::StatusOr<std::string> ReadAll(std::FILE* file, const std::string& name) {
   std::string content;
   std::array<char, 1 << 16> buffer;

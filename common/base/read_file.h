@@ -1,4 +1,4 @@
-// How command lines read what the user names.
+// Reads files that the user names on the command line.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-// Whole, to its end: pipes and devices as well. NOT_FOUND names the file and says why it cannot be read.
+// Reads the whole file; pipes and devices work too. NOT_FOUND names the file and the reason.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 absl::StatusOr<std::string> ReadStdin();
 

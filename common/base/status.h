@@ -1,4 +1,4 @@
-// One error type inside the project: absl::Status. common/rpc maps it to the wire in one place.
+// The project's only error type is absl::Status. common/rpc maps it to the wire in one place.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace moestro {
 
-// What long work asks between two steps: OK to go on, else the reason to stop (CANCELLED, DEADLINE_EXCEEDED, ABORTED).
-// Passed as absl::FunctionRef<absl::Status()>; may be called from the thread that does the work only.
+// Long work calls this between two steps: OK to continue, else the reason to stop (CANCELLED, DEADLINE_EXCEEDED,
+// ABORTED). Passed as absl::FunctionRef<absl::Status()>. Only the thread that does the work may call it.
 
 namespace internal {
 inline absl::Status ToStatus(absl::Status status) { return status; }
@@ -20,7 +20,7 @@ absl::Status ToStatus(const absl::StatusOr<T>& status) {
 }
 }  // namespace internal
 
-// "prefix: message", same code. OK stays OK.
+// Prefixes the message ("prefix: message") and keeps the code. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, const std::string& prefix) {
   if (status.ok()) return status;
   return absl::Status(status.code(), prefix + ": " + std::string(status.message()));

@@ -5,7 +5,7 @@
 
 namespace moestro {
 
-// Of a clock that never goes back, from an arbitrary origin.
+// Seconds of a monotonic clock with an arbitrary origin.
 inline double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

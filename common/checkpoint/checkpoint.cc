@@ -26,7 +26,7 @@ using WeightMap = absl::flat_hash_map<std::string, std::string>;  // tensor -> s
 
 std::string Join(const std::string& dir, const std::string& name) { return absl::StrCat(dir, "/", name); }
 
-// Empty when the file is not there.
+// Empty if the file does not exist.
 absl::StatusOr<std::string> ReadOptional(const std::string& path) {
   absl::StatusOr<std::string> content = ReadWholeFile(path, kMaxDocumentBytes);
   if (absl::IsNotFound(content.status())) return std::string();
@@ -45,7 +45,7 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
   return documents;
 }
 
-// What the other roles could not be told.
+// Rejects documents that could not be sent to the other roles.
 absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::string& dir) {
   const size_t bytes = documents.config_json.size() + documents.generation_config_json.size() +
                        documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
@@ -53,9 +53,9 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
   if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
     return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer.json and chat template have ", bytes,
                                                    " bytes together, more than the ", kMaxDocumentsBytes,
-                                                   " that the router can be sent"));
+                                                   " that can be sent to the router"));
   }
-  // The others are JSON, whose parser sees to it.
+  // The other documents are JSON, whose parser checks this.
   if (const auto offset = FindInvalidUtf8(documents.chat_template_jinja)) {
     return absl::InvalidArgumentError(
         absl::StrCat(Join(dir, kChatTemplateName), ": not UTF-8 at byte ", *offset, "; convert it"));
@@ -63,7 +63,7 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
   return absl::OkStatus();
 }
 
-// Why a directory without an index and without model.safetensors cannot be opened.
+// Explains why a directory without an index and without model.safetensors cannot be opened.
 absl::Status ExplainNoWeights(const std::string& dir) {
   bool pickle = false, gguf = false, safetensors = false;
   std::error_code error;
@@ -182,7 +182,7 @@ absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, s
       const TensorRef* ref = Find(name);
       if (ref == nullptr || shard_names_[ref->shard] != file) {
         return absl::InvalidArgumentError(
-            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is not in it, but ", kIndexName, " says so"));
+            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is missing, but ", kIndexName, " lists it"));
       }
     }
   }

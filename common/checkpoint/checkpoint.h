@@ -1,5 +1,5 @@
-// A published checkpoint: a directory with config.json and one or many safetensors files. Opening reads headers and
-// settings only, never tensor data.
+// A published checkpoint: a directory with config.json and one or more safetensors files. Opening reads only headers
+// and settings, never tensor data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace moestro {
 
-// Of all documents together: what the other roles need of them comes in one message (common/rpc/channel.h).
+// Limit of all documents together: the other roles receive them in one message (common/rpc/channel.h).
 inline constexpr int64_t kMaxDocumentsBytes = int64_t{60} << 20;
 
 struct TensorRef {
@@ -22,18 +22,17 @@ struct TensorRef {
   const TensorInfo* info = nullptr;  // owned by that shard, valid as long as the checkpoint
 };
 
-// Movable; holds one open descriptor a shard. All const members may be called from several threads at once.
+// Movable; holds one open descriptor per shard. Several threads may call const members concurrently.
 class Checkpoint {
  public:
-  // With model.safetensors.index.json its weight_map decides which files are read and which tensors exist; otherwise
-  // the directory must hold a single model.safetensors.
-  // NOT_FOUND: the directory, config.json, weights or a shard are not there. UNIMPLEMENTED: only pickle files or only
-  // GGUF. INVALID_ARGUMENT: a malformed file, a shard name that is not a plain *.safetensors file name, a mapped tensor
-  // that its shard lacks, a tensor in two shards, documents too large or not UTF-8. Other errors come from the system.
-  // Messages name file and tensor.
+  // If model.safetensors.index.json exists, its weight_map selects the files and tensors. Otherwise the directory must
+  // hold a single model.safetensors. NOT_FOUND: the directory, config.json, weights or a shard are missing.
+  // UNIMPLEMENTED: only pickle files or only GGUF. INVALID_ARGUMENT: a malformed file, a shard name that is not a plain
+  // *.safetensors file name, a mapped tensor that its shard lacks, a tensor in two shards, documents too large or not
+  // UTF-8. Other errors come from the system. Messages name file and tensor.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // nullptr when the checkpoint has no such tensor.
+  // nullptr if the checkpoint has no such tensor.
   const TensorRef* Find(std::string_view name) const;
 
   const std::string& dir() const { return dir_; }
@@ -43,9 +42,9 @@ class Checkpoint {
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // 32 hex digits (XXH3-128) over the documents, the index and, of each shard, name, size, time of last change and
-  // header. Changes whenever any of these does; costs no reading of tensor data, so it does not see a data byte that
-  // was altered in place with its time stamp restored.
+  // 32 hex digits (XXH3-128) over the documents, the index and, for each shard, name, size, modification time and
+  // header. Any change of these changes it. It does not read tensor data, so it misses a byte altered in place under a
+  // restored time stamp.
   const std::string& fingerprint() const { return fingerprint_; }
 
  private:
@@ -59,7 +58,7 @@ class Checkpoint {
   CheckpointDocuments documents_;
   std::vector<std::string> shard_names_;
   std::vector<SafetensorsFile> shards_;
-  absl::flat_hash_map<std::string_view, TensorRef> tensors_;  // keys are the names inside shards_
+  absl::flat_hash_map<std::string_view, TensorRef> tensors_;  // keys point to the names in shards_
   int64_t total_bytes_ = 0;
   std::string fingerprint_;
   std::vector<std::string> warnings_;

@@ -19,7 +19,7 @@ constexpr int64_t kMaxRead = int64_t{1} << 30;
 }  // namespace
 
 absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path) {
-  // O_NONBLOCK only matters for what is refused below: opening a pipe would wait for its writer.
+  // O_NONBLOCK only affects files that are refused below: opening a pipe would wait for its writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot open"));
   ReadOnlyFile file(path, fd);
@@ -59,7 +59,7 @@ absl::Status ReadOnlyFile::ReadAt(int64_t offset, void* dst, int64_t bytes) cons
     const ssize_t got = ::pread(fd_, out, static_cast<size_t>(std::min(bytes, kMaxRead)), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot read at offset ", offset));
-    if (got == 0) return absl::DataLossError(absl::StrCat(path_, ": became shorter while it was being read"));
+    if (got == 0) return absl::DataLossError(absl::StrCat(path_, ": was truncated while it was being read"));
     out += got;
     offset += got;
     bytes -= got;

@@ -8,12 +8,12 @@
 
 namespace moestro {
 
-// Size and time stamp are those of the moment of opening. Movable; closes its descriptor. ReadAt may be called from
-// several threads at once.
+// Size and time stamp are those at opening. Movable; closes its descriptor. Several threads may call ReadAt
+// concurrently.
 class ReadOnlyFile {
  public:
-  // NOT_FOUND, PERMISSION_DENIED and so on from the system; INVALID_ARGUMENT for anything but a regular file (a
-  // symbolic link to one is fine). Never blocks on a pipe.
+  // NOT_FOUND, PERMISSION_DENIED etc. from the system; INVALID_ARGUMENT for anything but a regular file (a symbolic
+  // link to one is accepted). Never blocks on a pipe.
   static absl::StatusOr<ReadOnlyFile> Open(const std::string& path);
 
   ReadOnlyFile(ReadOnlyFile&& other) noexcept;
@@ -22,8 +22,8 @@ class ReadOnlyFile {
   ReadOnlyFile& operator=(const ReadOnlyFile&) = delete;
   ~ReadOnlyFile();
 
-  // Reads exactly `bytes` bytes. OUT_OF_RANGE when the range leaves the file, DATA_LOSS when the file has become
-  // shorter since it was opened.
+  // Reads exactly `bytes` bytes. OUT_OF_RANGE if the range exceeds the file, DATA_LOSS if the file was truncated since
+  // it was opened.
   absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const;
 
   const std::string& path() const { return path_; }
@@ -40,7 +40,7 @@ class ReadOnlyFile {
   int64_t mtime_ns_ = 0;
 };
 
-// The whole file. INVALID_ARGUMENT when it is larger than `max_bytes`.
+// The whole file. INVALID_ARGUMENT if it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
 }  // namespace moestro

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// An empty object for an absent document.
+// Returns an empty object for an absent document.
 absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
   if (text.empty()) return json::object();
   return ParseJsonObject(text, label);
@@ -49,14 +49,14 @@ std::string ReadTokenText(JsonFields& fields, const char* key) {
   return fields.Sub(key).StringOr("content", "");
 }
 
-// "add_bos_token"; where it is absent, the default of the class that "tokenizer_class" names. Those that are not
-// Llama's leave BOS to the post-processor of tokenizer.json, or have none.
+// "add_bos_token"; if absent, the default of the class named by "tokenizer_class". Classes other than Llama's leave BOS
+// to the post-processor of tokenizer.json, or have none.
 bool ReadAddBos(JsonFields& fields) {
   const std::string name = fields.StringOr("tokenizer_class", "");
   return fields.BoolOr("add_bos_token", name == "LlamaTokenizer" || name == "LlamaTokenizerFast");
 }
 
-// "chat_template": a string, or a list of {"name", "template"} of which "default" counts.
+// "chat_template": a string, or a list of {"name", "template"} of which "default" is used.
 std::string ReadChatTemplate(JsonFields& fields) {
   constexpr char kKey[] = "chat_template";
   if (!fields.Has(kKey) || !fields.object()[kKey].is_array()) return fields.StringOr(kKey, "");
@@ -72,7 +72,7 @@ std::string ReadChatTemplate(JsonFields& fields) {
   return "";
 }
 
-// Ids of bos_token and eos_token by their text, where the files tell them.
+// Resolves the ids of bos_token and eos_token by their text, if the files contain them.
 void ResolveTokens(JsonFields& tokenizer_config, const TokenIds& ids, bool has_tokenizer,
                    GenerationDefaults* defaults) {
   if (const auto bos = ids.find(defaults->bos_token); defaults->bos < 0 && bos != ids.end())

@@ -21,7 +21,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("
 std::vector<DType> AllowedDTypes(TensorRole role) {
   if (IsLinear(role)) return {DType::kF8E4M3, DType::kBF16};
   if (role == TensorRole::kEmbedding || role == TensorRole::kHead) return {DType::kBF16};
-  if (role == TensorRole::kRouterBias) return {DType::kF32};  // BF16 would scramble the order of its experts
+  if (role == TensorRole::kRouterBias) return {DType::kF32};  // BF16 would change the order of its experts
   return {DType::kBF16, DType::kF32};                         // norms and routers
 }
 
@@ -66,7 +66,7 @@ class Inventory {
     listed_.push_back(absl::StrCat(Quoted(name), place, ": ", what));
   }
 
-  // Find, and the tensor is no longer one of the rest.
+  // As Find; also marks the tensor as expected.
   const TensorRef* Claim(const std::string& name) {
     const TensorRef* ref = checkpoint_.Find(name);
     if (ref != nullptr) claimed_.insert(ref->info);
@@ -77,7 +77,7 @@ class Inventory {
     const TensorRef* weight = Claim(expected.name);
     const std::string scale_name = absl::StrCat(expected.name, kScaleSuffix);
     if (weight == nullptr) {
-      Claim(scale_name);  // one problem is enough
+      Claim(scale_name);  // report only one problem
       return Problem(expected.name, "missing");
     }
     InventoryItem item{std::move(expected), *weight, std::nullopt};
@@ -107,7 +107,7 @@ class Inventory {
     if (scale->info->shape != shape) {
       Problem(name, absl::StrCat("shape ", ShapeText(scale->info->shape), ", expected ", ShapeText(shape)), scale);
     }
-    // The K and the V rows of a head are used apart, so each must own its scales.
+    // The K and V rows of a head are used separately, so each needs its own scales.
     const bool straddles = spec_.qk_nope_head_dim % kScaleBlock != 0 || spec_.v_head_dim % kScaleBlock != 0;
     if (straddles && item->expected.role == TensorRole::kLatentUp) {
       Problem(item->expected.name, "F8_E4M3 needs qk_nope_head_dim and v_head_dim that are multiples of 128; use BF16",
@@ -116,7 +116,7 @@ class Inventory {
     item->scale = *scale;
   }
 
-  // Everything in the checkpoint that no expected tensor has claimed.
+  // Checks all tensors of the checkpoint that no expected tensor has claimed.
   void CheckRest(std::vector<std::string>* warnings) {
     std::vector<std::string_view> lone_scales, unknown;
     for (const auto& [name, ref] : checkpoint_.tensors()) {

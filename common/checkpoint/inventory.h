@@ -1,4 +1,4 @@
-// Whether a checkpoint has the tensors of a model.
+// Checks that a checkpoint has the tensors of a model.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace moestro {
 struct InventoryItem {
   ModelTensor expected;
   TensorRef weight;
-  // Of an FP8 linear: F32 [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
+  // For an FP8 linear: F32 [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
   std::optional<TensorRef> scale;
 };
 
-// Pairs every expected tensor, in the order of CheckpointTensors, with its place in the checkpoint; reads headers only.
-// INVALID_ARGUMENT lists up to ten of the problems: tensors that are missing or of the wrong dtype or shape, scales
-// without an FP8 weight and the reverse, an FP8 kv_b_proj whose scale blocks would straddle its K and V halves.
-// Layers past num_layers (multi-token prediction) and rotary tables are ignored; other tensors that the model does not
-// use are counted in one line of `warnings` (may be null). `checkpoint` must outlive the result.
+// Pairs every expected tensor, in the order of CheckpointTensors, with its place in the checkpoint; reads only headers.
+// INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong dtypes or shapes, scales without an FP8 weight and
+// the reverse, an FP8 kv_b_proj whose scale blocks straddle its K and V halves. Layers past num_layers (multi-token
+// prediction) and rotary tables are ignored. Other tensors that the model does not use are counted in one line of
+// `warnings` (may be null). `checkpoint` must outlive the result.
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const ModelSpec& spec,
                                                           std::vector<std::string>* warnings = nullptr);
 

@@ -1,4 +1,4 @@
-// One safetensors file: its header is read and checked at once, its data only on request.
+// One safetensors file: opening reads and checks its header; data is read on request.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace moestro {
 
-// Movable; owns its descriptor. All const members may be called from several threads at once.
+// Movable; owns its descriptor. Several threads may call const members concurrently.
 class SafetensorsFile {
  public:
   // Errors of ReadOnlyFile::Open and ParseSafetensorsHeader; INVALID_ARGUMENT for a file too short for its header or a
-  // header above 100,000,000 bytes. Harmless oddities are appended to `warnings`, if given.
+  // header above 100,000,000 bytes. Appends harmless oddities to `warnings`, if given.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
   // Sorted by file_offset. References stay valid when the file object is moved.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
 
-  // Exactly `bytes` bytes from `offset` of the file. OUT_OF_RANGE outside the file, DATA_LOSS when it became shorter.
+  // Exactly `bytes` bytes from `offset` of the file. OUT_OF_RANGE outside the file, DATA_LOSS if it was truncated.
   absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const { return file_.ReadAt(offset, dst, bytes); }
 
   const std::string& path() const { return file_.path(); }

@@ -43,12 +43,12 @@ const DTypeEntry* FindDType(std::string_view name) {
   return found == std::end(kDTypes) ? nullptr : found;
 }
 
-// Walks the header event by event, so that a hostile header never becomes a tree in memory.
+// Handles the header event by event, so that a hostile header never becomes a tree in memory.
 class HeaderHandler : public nlohmann::json_sax<json> {
  public:
   explicit HeaderHandler(std::string label) : label_(std::move(label)) {}
 
-  // In the order of the header; file_offset is still relative to the data.
+  // In header order; file_offset is still relative to the data.
   std::vector<TensorInfo>& tensors() { return tensors_; }
   const absl::Status& status() const { return status_; }
 
@@ -149,13 +149,13 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     status_ = absl::InvalidArgumentError(absl::StrCat(label_, ": ", message));
     return false;
   }
-  // Names the tensor and, inside its entry, the field.
+  // The message names the tensor and, inside its entry, the field.
   bool Fail(absl::string_view message) {
     const std::string where = field_.empty() ? "" : absl::StrCat(Printable(field_), ": ");
     return FailFile(absl::StrCat(name_ == kMetadataKey ? "" : "tensor ", Quoted(name_), ": ", where, message));
   }
 
-  // A scalar where none of the fields above takes it.
+  // Handles a scalar that no field above takes.
   bool Scalar(absl::string_view what) {
     if (state_ == State::kSkip || (state_ == State::kEntry && !IsKnownField())) return true;
     return Unexpected(what);
@@ -226,7 +226,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   TensorInfo entry_;
   const DTypeEntry* dtype_ = nullptr;
   std::vector<int64_t> offsets_;
-  std::vector<int64_t>* integers_ = nullptr;  // where array elements go
+  std::vector<int64_t>* integers_ = nullptr;  // destination of array elements
   std::vector<TensorInfo> tensors_;
   int64_t extra_fields_ = 0;
   std::string first_extra_field_;
@@ -279,7 +279,7 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view 
   if (!json::sax_parse(header.begin(), header.end(), &handler)) return handler.status();
   handler.AppendWarnings(warnings);
   std::vector<TensorInfo> tensors = std::move(handler.tensors());
-  // Empty tensors before the one that begins at the same place.
+  // Empty tensors come before the tensor at the same offset.
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.file_offset, a.bytes, a.name) < std::tie(b.file_offset, b.bytes, b.name);
   });

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = TensorSource::Kind;
 
-// kChecksumRows rows are read at a time, so this bounds a packing thread's memory. Real models have below 3 MiB.
+// A packing thread reads kChecksumRows rows at a time, so this bounds its memory. Real models stay below 3 MiB.
 constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
 Kind KindOf(TensorRole role) {
@@ -31,7 +31,7 @@ Kind KindOf(TensorRole role) {
   }
 }
 
-// The scale blocks of a latent's keys and values must not straddle heads once the key half is transposed.
+// The scale blocks of a latent's keys and values must not straddle heads after the key half is transposed.
 absl::Status CheckScaleBlocks(const ModelTensor& tensor, DType dtype, const ModelSpec& spec) {
   const bool aligned = spec.kv_lora_rank % kScaleBlock == 0 && spec.qk_nope_head_dim % kScaleBlock == 0 &&
                        spec.v_head_dim % kScaleBlock == 0;
@@ -77,7 +77,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   Plan plan;
   size_t next = 0;
   for (const ModelTensor& tensor : SegmentTensors(spec)) {
-    // Transposed keys are made of the tensor before them.
+    // Transposed keys are made from the preceding tensor.
     const InventoryItem& item = inventory[tensor.role == TensorRole::kKeyUpTransposed ? next - 1 : next++];
     MOE_ASSIGN_OR_RETURN(TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
     plan.tensors.push_back(std::move(planned));

@@ -1,4 +1,4 @@
-// What the weight segment of a checkpoint will hold, and where each of its tensors comes from.
+// The plan of a checkpoint's weight segment: its tensors and the source of each.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ struct TensorSource {
 };
 
 struct Plan {
-  std::vector<TensorPlan> tensors;    // sorted by name, as SegmentWriter wants them
-  std::vector<TensorSource> sources;  // sources[i] fills tensors[i]; refers into the checkpoint
+  std::vector<TensorPlan> tensors;    // sorted by name, as SegmentWriter requires
+  std::vector<TensorSource> sources;  // sources[i] fills tensors[i]; refers to the checkpoint
 };
 
-// INVALID_ARGUMENT names a tensor that is too large, or an FP8 kv_b_proj whose scale blocks straddle heads once the key
-// half is transposed (qk_nope_head_dim, v_head_dim and kv_lora_rank must be multiples of 128 then).
+// INVALID_ARGUMENT names a tensor that is too large. The same for an FP8 kv_b_proj whose scale blocks straddle heads
+// after the key half is transposed (qk_nope_head_dim, v_head_dim and kv_lora_rank must then be multiples of 128).
 absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec);
 
-// The tensors of the segment of such a model, sorted by name, from its shapes alone. `fp8`: linear layers are FP8 with
-// block scales (the embedding and the head never are), else BF16. Errors as MakePlan.
+// The tensors of such a model's segment, sorted by name, computed from its shapes. `fp8`: linear layers are FP8 with
+// block scales (embedding and head never are), else BF16. Errors as MakePlan.
 absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8);
 
 // The size of that segment.

@@ -24,7 +24,7 @@ absl::StatusOr<int32_t> CheckId(const json& value, std::string_view token, int64
   return static_cast<int32_t>(*id);
 }
 
-// Calls visit(text, id) for each of added_tokens. `visit` returns nothing.
+// Calls visit(text, id) for each of added_tokens. `visit` returns void.
 template <typename Visit>
 absl::Status VisitAddedTokens(const json& tokenizer, int64_t vocab_size, Visit visit) {
   const auto added = tokenizer.find("added_tokens");

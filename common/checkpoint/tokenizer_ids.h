@@ -1,4 +1,4 @@
-// Token ids that tokenizer.json and tokenizer_config.json assign. Internal to this folder.
+// Token ids assigned by tokenizer.json and tokenizer_config.json. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace moestro {
 
-// Highest id of the vocabulary and the added tokens, plus one. INVALID_ARGUMENT, with the token, for an id that is not
-// an integer of [0, vocab_size).
+// The highest id of the vocabulary and the added tokens, plus one. INVALID_ARGUMENT, with the token, for an id that is
+// not an integer in [0, vocab_size).
 absl::StatusOr<int64_t> TokenCount(std::string_view tokenizer_json, int64_t vocab_size);
 
 using TokenIds = absl::flat_hash_map<std::string, int32_t>;
 
-// Text -> id of the added (special) tokens of both files; either document may be an empty object. tokenizer.json wins.
+// Text -> id of the added (special) tokens of both files; either document may be an empty object. tokenizer.json takes
+// precedence.
 absl::StatusOr<TokenIds> AddedTokens(const nlohmann::json& tokenizer, const nlohmann::json& tokenizer_config,
                                      int64_t vocab_size);
 

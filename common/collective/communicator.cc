@@ -71,7 +71,7 @@ absl::Status Communicator::Run(Operation operation, const Call& call) {
   MOE_RETURN_IF_ERROR(call.stream.Synchronize());
   const double begin = device_.Now();
   if (const absl::Status status = Exchange(operation, call, sends_, receives_); !status.ok()) {
-    call.stream.Synchronize().IgnoreError();  // copies under way use the caller's memory
+    call.stream.Synchronize().IgnoreError();  // copies in flight use the caller's memory
     return Annotate(status, std::string(OperationName(operation)));
   }
   OperationCounters& counters = counters_[static_cast<size_t>(operation)];

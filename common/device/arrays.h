@@ -1,4 +1,4 @@
-// Device memory of a type that lists its arrays: visit(take) calls take(pointer&, count) for each of them.
+// Device memory for a type that lists its arrays: visit(take) calls take(pointer&, count) for each of them.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ int64_t ArrayBytes(const Visit& visit) {
   return bytes;
 }
 
-// Lets the pointers of arrays that are not empty point into device memory, which is returned. The first error of
-// Device::Allocate, to which `what` names the memory.
+// Allocates device memory for all arrays and points the non-empty arrays' pointers into it. Returns the memory, or the
+// first error of Device::Allocate, for which `what` names the memory.
 template <typename Visit>
 absl::StatusOr<std::vector<Memory>> AllocateArrays(Device& device, const std::string& what, const Visit& visit) {
   std::vector<Memory> arrays;

@@ -1,12 +1,11 @@
-// A device that computes beside the host: memory of its own with a limit, streams of work in order, events between
-// them.
+// A device that computes beside the host: its own limited memory, in-order streams, and events between streams.
 //
-// The names and rules are CUDA's, so that an implementation for it only forwards: a stream is a cudaStream_t, an event
-// a cudaEvent_t, copies are cudaMemcpyAsync. README.md compares the implementations.
+// Names and rules are CUDA's, so a CUDA implementation only forwards: a stream is a cudaStream_t, an event a
+// cudaEvent_t, copies are cudaMemcpyAsync. README.md compares the implementations.
 //
-// Errors. Calls return what is wrong with the call. What fails later, while a stream works, fails the stream: the rest
-// of its work is skipped, events recorded on it complete with that error, and a stream that waits for such an event
-// fails with it. So every event completes, whatever goes wrong, and whoever waits learns why.
+// Errors. A call returns its own errors. A later error fails the stream: the rest of its work is skipped, its events
+// complete with that error, and streams that wait for these events fail too. So every event completes in any case, and
+// every waiting thread learns the reason.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +20,24 @@
 
 namespace moestro::device {
 
-// What a kernel does: what a device with a cost model charges, and what a measured time is compared with.
+// A kernel's work: charged by a device with a cost model, and compared with measured times.
 struct KernelCost {
-  double fp8_flops = 0;        // of products of FP8 numbers
-  double bf16_flops = 0;       // of products of BF16 numbers, to which FP8 weights may be expanded first
-  double attention_flops = 0;  // of scores and sums of values
-  // Sums of the products' inner dimensions, one for each launch: the last tiles of a launch leave processors idle for
-  // a time that grows with it.
+  double fp8_flops = 0;        // products of FP8 numbers
+  double bf16_flops = 0;       // products of BF16 numbers; FP8 weights may be expanded to BF16 first
+  double attention_flops = 0;  // scores and value sums
+  // Sum of the products' inner dimensions, one per launch. A launch's last tiles leave processors idle for a time that
+  // grows with the inner dimension.
   double fp8_depth = 0;
   double bf16_depth = 0;
-  double memory_bytes = 0;       // read and written in device memory by kernels that multiply
-  double elementwise_bytes = 0;  // by kernels that do not
+  double memory_bytes = 0;       // device memory traffic of kernels with products
+  double elementwise_bytes = 0;  // of kernels without products
   int64_t kernels = 1;           // launches
 };
 
-// Work for a stream. `run` launches it on `native` (cudaStream_t; null where there is none) and returns errors of the
-// launch. It is called once: on a device that computes on the host by the stream when its turn comes, and then returns
-// when the work is done; on others by Stream::Launch at once; on a simulated device never. What it captures must live
-// until the stream has done it.
+// Work for a stream. `run` launches it on `native` (cudaStream_t; null where there is none) and returns the launch's
+// errors. It is called at most once. A device that computes on the host calls it on the stream's thread in order, and
+// it returns when the work is done. Other devices call it at once in Stream::Launch; a simulated device never calls it.
+// Its captures must live until the stream has done it.
 struct Kernel {
   std::string_view name;  // a literal
   KernelCost cost;
@@ -47,37 +46,37 @@ struct Kernel {
 
 class Stream;
 
-// A point in a stream's work. Used again and again: Record forgets what was.
+// A point in a stream's work. Reusable: Record replaces the previous point.
 class Event {
  public:
   virtual ~Event() = default;
-  // Until the work before the last Record is done; the error of the stream if it failed. REQUIRES: recorded.
+  // Waits until the work before the last Record is done; returns the stream's error if it failed. REQUIRES: recorded.
   virtual absl::Status Wait() = 0;
-  // When that was, on the clock of Device::Now. REQUIRES: Wait has returned.
+  // The time at which it completed, on the clock of Device::Now. REQUIRES: Wait has returned.
   virtual double Seconds() const = 0;
 };
 
-// Work in order. Only one thread at a time may call it. Destruction waits for the work.
+// Work in order. One thread at a time may call it. The destructor waits for the work.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Host memory stays until the copy is done. It should be registered: else the copy may block the caller, and be
-  // slower.
+  // The host memory must stay until the copy is done. It should be registered: otherwise the copy may block the caller,
+  // and is slower.
   virtual absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   virtual absl::Status Launch(Kernel kernel) = 0;
   virtual absl::Status Record(Event& event) = 0;
-  // What comes after begins when the event, as last recorded, has completed. REQUIRES: recorded, on any stream of the
-  // device: so a thread that does not record the event itself must learn on the host that it has been.
+  // Later work begins when the event, as last recorded, has completed. REQUIRES: recorded, on any stream of the device.
+  // So a thread that does not record the event itself must learn on the host that it was recorded.
   virtual absl::Status WaitFor(Event& event) = 0;
-  // Until all work is done; the stream's error if it failed.
+  // Waits until all work is done; returns the stream's error if it failed.
   virtual absl::Status Synchronize() = 0;
 };
 
-// What copies do with registered host memory. kReads: memory that nobody writes any more, mapped read-only or not.
+// How copies access registered host memory. kReads: nobody writes the memory any more, mapped read-only or not.
 enum class HostAccess { kReads, kReadsAndWrites };
 
-// The beginning of host memory that is registered, or not, as a whole.
+// The leading part of host memory that is uniformly registered or uniformly unregistered.
 struct HostPart {
   int64_t bytes = 0;
   bool registered = false;
@@ -88,29 +87,29 @@ class Device {  // thread-safe
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;  // "host", "sim: ...", "cuda: ..."
-  virtual int64_t memory_bytes() const = 0;   // that may be allocated in all
+  virtual int64_t memory_bytes() const = 0;   // limit of all allocations together
   virtual int64_t memory_used() const = 0;
-  // That may be allocated now: others may have taken some of the rest since the device was opened, or given some back.
+  // Bytes that can be allocated now. Other processes may have taken or freed memory since the device was opened.
   virtual int64_t memory_free() const = 0;
 
-  // On a 4096-byte boundary, contents undefined. The address means nothing to the host unless the device is the host.
-  // RESOURCE_EXHAUSTED says what is missing; `what` names the memory in that message.
+  // Memory on a 4096-byte boundary with undefined contents. The host must not use the address unless the device is the
+  // host. RESOURCE_EXHAUSTED says what is missing; `what` names the memory in that message.
   virtual absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) = 0;
-  // Makes copies from and, with kReadsAndWrites, to [data, data + bytes) asynchronous and fast, until the result is
-  // destroyed; `data` is on a page boundary. A read-only mapping (kReads) may be made writable while this runs, never
-  // after it: SharedMemory::ReadOnly. RESOURCE_EXHAUSTED where the system refuses to pin more, PERMISSION_DENIED where
-  // it does not pin such memory: copies work all the same.
+  // Makes copies from and, with kReadsAndWrites, to [data, data + bytes) asynchronous and fast until the result is
+  // destroyed. `data` is page-aligned. A read-only mapping (kReads) may become writable during this call, never after
+  // it: SharedMemory::ReadOnly. RESOURCE_EXHAUSTED if the system refuses to pin more, PERMISSION_DENIED if it does not
+  // pin such memory: copies work in both cases.
   virtual absl::StatusOr<Registration> Register(const uint8_t* data, int64_t bytes, HostAccess access) = 0;
-  // Of [data, data + bytes), at this moment. Where nothing needs registering, all is registered.
+  // The state of [data, data + bytes) at this moment. A device that needs no registration reports all as registered.
   virtual HostPart PartAt(const uint8_t* /*data*/, int64_t bytes) const { return {bytes, true}; }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(std::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
 
-  // Monotonic time. A simulated device has a time for every thread: the calling thread's.
+  // Monotonic time. A simulated device keeps one time per thread and returns the calling thread's.
   virtual double Now() const = 0;
-  // The calling thread learns of something that happened at `seconds`: it is no earlier now. Threads that signal each
-  // other outside the device pass the time on so; where time is real there is nothing to do.
+  // Advances the calling thread's time to at least `seconds`, the time of an event it learned of. Threads that signal
+  // each other outside the device pass on the time in this way. Does nothing where time is real.
   virtual void AdvanceTo(double /*seconds*/) {}
 };
 

@@ -1,4 +1,4 @@
-// How flags name devices: "host", "cuda:0" or, for short, "0"; "cuda" is the first GPU.
+// Device names in flags: "host", "cuda:0" or, for short, "0"; "cuda" is the first GPU.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@ struct DeviceName {
   friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
-// nullopt for what is no device.
+// nullopt if `text` names no device.
 inline std::optional<DeviceName> ParseDeviceName(std::string_view text) {
   if (text == "host") return DeviceName{};
   if (text == "cuda") return DeviceName{0};

@@ -1,4 +1,4 @@
-// Whether a device runs the kernels at hand.
+// Checks that a device runs this build's kernels.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -7,8 +7,8 @@
 
 namespace moestro::device {
 
-// A build may lack kernels for this very GPU: the first launch tells. `launch_add` launches, on a Kernel's `native`, a
-// kernel that adds the number *x to *sum. Its error, or the stream's; INTERNAL if the sum is wrong.
+// A build may lack kernels for this GPU, which only the first launch reveals. `launch_add` launches, on a Kernel's
+// `native`, a kernel that adds the number *x to *sum. Returns its error, or the stream's; INTERNAL if the sum is wrong.
 absl::Status CheckLaunch(Device& device,
                          absl::FunctionRef<absl::Status(const float* x, float* sum, void* native)> launch_add);
 

@@ -1,4 +1,4 @@
-// Memory of a device: what was allocated, and how much there may be.
+// Device memory: owned allocations, and a limit on their total.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace moestro::device {
 
-// Calls a function when it is destroyed. Movable.
+// Calls a function in its destructor. Movable.
 class Release {
  public:
   Release() = default;
@@ -29,7 +29,7 @@ class Release {
   std::function<void()> release_;
 };
 
-// Owns device memory; the device must outlive it, and no stream may still use it when it is destroyed.
+// Owns device memory. The device must outlive it, and no stream may still use it at destruction.
 class Memory {
  public:
   Memory() = default;
@@ -44,7 +44,7 @@ class Memory {
   Release release_;
 };
 
-// Host memory is registered while it lives.
+// Host memory stays registered during its lifetime.
 using Registration = Release;
 
 // Counts bytes against a limit. Thread-safe.

@@ -1,4 +1,4 @@
-// Host memory that copies from and to the device go through.
+// Host memory for copies from and to the device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace moestro::device {
 template <typename T>
 class PinnedBuffer {
  public:
-  // Zeroed. The device outlives it. Where the system does not let so much be pinned, copies are slower.
+  // Zeroed. The device must outlive it. If the system refuses to pin it, copies are slower.
   static absl::StatusOr<PinnedBuffer> Create(Device& device, int64_t count) {
     PinnedBuffer buffer(count);
     auto registered = device.Register(reinterpret_cast<const uint8_t*>(buffer.get()),
@@ -36,7 +36,7 @@ class PinnedBuffer {
   bool pinned() const { return pinned_; }
 
  private:
-  // Whole pages of its own: memory is registered by pages, and each of them once.
+  // Occupies whole pages: registration works on pages, and each page may be registered only once.
   static constexpr int64_t kPageBytes = 4096;
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
@@ -50,7 +50,7 @@ class PinnedBuffer {
 
   std::unique_ptr<void, Free> memory_;
   bool pinned_ = false;
-  Registration registration_;  // after the memory: let go of before that is freed
+  Registration registration_;  // declared after the memory: unregistered before it is freed
 };
 
 }  // namespace moestro::device

@@ -36,7 +36,7 @@ void Pinning::AwaitRetry(double seconds) {
 
 void Pinning::Pin(const uint8_t* data, int64_t bytes, HostAccess access) {
   int64_t pinned = 0;
-  int64_t told = -1;  // of the last refusal
+  int64_t told = -1;  // bytes pinned at the last reported refusal
   double wait = kFirstRetrySeconds;
   while (pinned < bytes) {
     if (stopped()) return;

@@ -1,4 +1,4 @@
-// Host memory registered with a device, so that copies from and to it are fast and wait for nobody.
+// Host memory registered with a device, for fast and asynchronous copies.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,30 @@
 
 namespace moestro::device {
 
-// Slice by slice, from the beginning, on a thread of its own: pinning a large model takes minutes, and may be refused
-// at any size. What is not registered (yet) is copied all the same, only slower (staging.h). What is refused is tried
-// again: the memory that it lacked may be free after a prompt.
+// Registers slice by slice, from the beginning, on its own thread: pinning a large model takes minutes, and may be
+// refused at any size. Unregistered memory is copied too, only more slowly (staging.h). A refused slice is retried: a
+// finished prompt may have freed the missing memory.
 class Pinning {
  public:
-  // Bytes of a slice: copies of the slice wait while it is registered, about 0.1 s for this size.
+  // Bytes of a slice. Copies of a slice wait while it is registered, about 0.1 s at this size.
   static constexpr int64_t kSliceBytes = int64_t{256} << 20;
-  // Seconds from a refusal to the next try at the earliest, twice as many after each further one.
+  // Minimum seconds from a refusal to the next try; doubles after each further refusal.
   static constexpr double kFirstRetrySeconds = 1;
   static constexpr double kLastRetrySeconds = 60;
 
   struct Options {
     HostAccess access = HostAccess::kReads;
-    int64_t limit_bytes = 0;  // registers so much at most; 0: all
+    int64_t limit_bytes = 0;  // registers at most this many bytes; 0: all
   };
-  // Registers [data, data + bytes); `data` is on a page boundary. The device, and the memory, outlive it. on_change is
-  // called on the thread when all is registered, and when a slice is refused where none was before: how many bytes,
-  // and why not more.
+  // Registers [data, data + bytes); `data` is page-aligned. The device and the memory must outlive it. The thread calls
+  // on_change when all is registered, and when a slice is first refused: with the registered bytes, and the reason why
+  // there are no more.
   Pinning(Device& device, const uint8_t* data, int64_t bytes, const Options& options,
           std::function<void(int64_t pinned, const absl::Status& status)> on_change);
-  // Ends it after the slice that is being registered, and takes all registrations back: no copy may be under way.
+  // Stops after the current slice and unregisters everything: no copy may be in flight.
   ~Pinning();
 
-  // Tries again what was refused, if that was long enough ago on the device's clock. Thread-safe, waits for nothing.
+  // Retries a refused slice if enough time has passed on the device's clock. Thread-safe; does not wait.
   void Retry();
 
  private:
@@ -44,16 +44,16 @@ class Pinning {
     MutexLock lock(mutex_);
     return stopped_;
   }
-  // Until Retry, or the end.
+  // Waits for Retry, or for the end.
   void AwaitRetry(double seconds);
 
   Device& device_;
   const std::function<void(int64_t pinned, const absl::Status& status)> on_change_;
-  std::vector<Registration> slices_;  // the thread's
+  std::vector<Registration> slices_;  // used only by the thread
   Mutex mutex_;
   Condition changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  bool refused_ ABSL_GUARDED_BY(mutex_) = false;    // and not tried again since
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;    // and not retried since
   double retry_after_ ABSL_GUARDED_BY(mutex_) = 0;  // on the device's clock
   std::thread thread_;
 };

@@ -22,10 +22,10 @@ int ThreadsOf(const StagingOptions& options) {
 
 }  // namespace
 
-// Copies within host memory by several threads, which sleep in between.
+// Copies within host memory on several threads, which sleep between copies.
 class CopyThreads {
  public:
-  // Of so many, fewer where the system starts no more; the caller of Copy is one of them.
+  // With `threads` threads, fewer if the system refuses to start more; the caller of Copy is one of them.
   explicit CopyThreads(int threads) {
     try {
       while (parts_ < threads) {
@@ -93,7 +93,7 @@ class CopyThreads {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   int busy_ ABSL_GUARDED_BY(mutex_) = 0;
-  // What is to be copied.
+  // The current copy.
   uint8_t* to_ ABSL_GUARDED_BY(mutex_) = nullptr;
   const uint8_t* from_ ABSL_GUARDED_BY(mutex_) = nullptr;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -148,7 +148,7 @@ absl::StatusOr<bool> StagedStream::HasRing() {
   return true;
 }
 
-// None if they cannot be pinned.
+// Returns no buffers if they cannot be pinned.
 absl::StatusOr<std::vector<StagedStream::Buffer>> StagedStream::MakeBuffers() {
   std::vector<Buffer> buffers;
   for (int i = 0; i < options_.buffers; ++i) {

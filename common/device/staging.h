@@ -1,5 +1,5 @@
-// A stream whose copies to the device are fast from host memory that is not registered, too: they go through a ring of
-// pinned buffers, which several threads fill. What is registered is copied as it lies.
+// A stream with fast copies to the device from unregistered host memory as well. These go through a ring of pinned
+// buffers, which several threads fill. Registered memory is copied directly.
 #pragma once
 
 #include <atomic>
@@ -16,34 +16,34 @@
 namespace moestro::device {
 
 struct StagingOptions {
-  // Of pinned memory: a buffer is filled while others are copied. One of 32 MiB takes the bus half a millisecond, far
-  // more than waking the threads.
+  // Pinned buffers: one is filled while others are copied. A buffer of 32 MiB occupies the bus for half a millisecond,
+  // far longer than waking the threads takes.
   int buffers = 3;
   int64_t buffer_bytes = int64_t{32} << 20;
-  // That fill a buffer, the caller's included; 0: a quarter of the CPUs, at most 8. One copies about 10 GB/s, a bus
-  // takes 55.
+  // Threads that fill a buffer, including the caller; 0: a quarter of the CPUs, at most 8. One thread copies about 10
+  // GB/s; a bus carries 55.
   int threads = 0;
-  // Shorter copies are left to the driver, which has a buffer of its own for them.
+  // Shorter copies go to the driver, which has its own buffer for them.
   int64_t shortest_bytes = int64_t{64} << 10;
 };
 
 class CopyThreads;
 
-// One thread at a time calls it, as any stream; the counts are for all.
+// One thread at a time may call it, as with any stream. The counts may be read by any thread.
 class StagedStream final : public Stream {
  public:
-  // The device outlives it. Buffers and threads are made when they are first needed; where the system pins no buffers
-  // either, the driver copies (slowly), and they are tried again a minute later.
+  // The device must outlive it. Buffers and threads are made at first use. If the system refuses to pin the buffers
+  // too, the driver copies (slowly), and pinning is retried a minute later.
   static absl::StatusOr<std::unique_ptr<StagedStream>> Create(Device& device, std::string_view name,
                                                               const StagingOptions& options = {});
   ~StagedStream() override;
 
-  // Of copies to the device, all of them in direct + staged + pageable.
+  // Bytes of copies to the device; direct + staged + pageable is the total.
   int64_t direct_bytes() const { return direct_bytes_; }      // registered, or short
   int64_t staged_bytes() const { return staged_bytes_; }      // through the ring
-  int64_t pageable_bytes() const { return pageable_bytes_; }  // neither could be had
+  int64_t pageable_bytes() const { return pageable_bytes_; }  // neither registered nor staged
 
-  // Memory that is staged may go, or change, when this returns.
+  // Staged memory may be freed or changed when this returns.
   absl::Status CopyToDevice(uint8_t* to, const uint8_t* from, int64_t bytes) override;
   absl::Status CopyToHost(uint8_t* to, const uint8_t* from, int64_t bytes) override {
     return stream_->CopyToHost(to, from, bytes);
@@ -61,7 +61,7 @@ class StagedStream final : public Stream {
   };
 
   StagedStream(Device& device, const StagingOptions& options);
-  // Whether there is a ring: makes it if it can.
+  // Whether there is a ring; makes it if possible.
   absl::StatusOr<bool> HasRing();
   absl::StatusOr<std::vector<Buffer>> MakeBuffers();
   absl::Status Stage(uint8_t* to, const uint8_t* from, int64_t bytes);
@@ -71,11 +71,11 @@ class StagedStream final : public Stream {
   std::atomic<int64_t> direct_bytes_ = 0;
   std::atomic<int64_t> staged_bytes_ = 0;
   std::atomic<int64_t> pageable_bytes_ = 0;
-  double retry_after_ = 0;  // refused buffers; on the device's clock
+  double retry_after_ = 0;  // of refused buffers; on the device's clock
   std::vector<Buffer> ring_;
-  size_t next_ = 0;  // buffer
+  size_t next_ = 0;  // next buffer
   std::unique_ptr<CopyThreads> threads_;
-  std::unique_ptr<Stream> stream_;  // last: ends before the buffers that it copies from
+  std::unique_ptr<Stream> stream_;  // last member: ends before the buffers from which it copies
 };
 
 }  // namespace moestro::device

@@ -1,4 +1,4 @@
-// Which experts of a layer are worth keeping: one implementation for every idea of it.
+// Replacement policies: which experts of a layer to keep in a cache.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,23 @@
 
 namespace moestro {
 
-// An expert that a pass takes in a layer, however many rows do.
+// An expert that a pass uses in a layer, for any number of rows.
 struct ExpertUse {
   int32_t expert = 0;
   int32_t rows = 0;
   float weight = 0;  // sum of the rows' weights
 };
 
-class CachePolicy {  // of one layer; not thread-safe
+class CachePolicy {  // one layer's; not thread-safe
  public:
   virtual ~CachePolicy() = default;
   // The experts of the next pass, in ascending id.
   virtual void Use(std::span<const ExpertUse> uses) = 0;
-  // Which of these should make room for another one. They are held, not used by this pass, and at least one.
+  // The expert to evict, from `held`: experts that are cached and unused by this pass, at least one.
   virtual int32_t Victim(std::span<const int32_t> held) const = 0;
 };
 
-// Least recently used; among those of the same pass the one with the lowest id.
+// Least recently used; among experts of the same pass, the lowest id.
 class LruPolicy final : public CachePolicy {
  public:
   explicit LruPolicy(int64_t num_experts) : last_pass_(static_cast<size_t>(num_experts), 0) {}
@@ -33,7 +33,7 @@ class LruPolicy final : public CachePolicy {
 
  private:
   int64_t pass_ = 0;
-  std::vector<int64_t> last_pass_;  // in which an expert was used; 0: in none
+  std::vector<int64_t> last_pass_;  // the expert's last pass; 0: none
 };
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// The routed experts that a device holds: the same number of every layer's, loaded when a pass misses them.
+// The routed experts that a device holds: the same number in every layer, loaded when a pass misses them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Slots of each layer that a budget pays for; at most num_experts.
+// Slots per layer that fit into the budget; at most num_experts.
 int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layers, int64_t num_experts);
 
 class ExpertCache {  // not thread-safe
@@ -21,8 +21,8 @@ class ExpertCache {  // not thread-safe
   struct Options {
     int64_t moe_layers = 0;
     int64_t num_experts = 0;
-    int64_t slots = 0;           // of each layer
-    int64_t loads_per_pass = 0;  // in a layer, at most: each is a copy of megabytes
+    int64_t slots = 0;           // per layer
+    int64_t loads_per_pass = 0;  // maximum per layer: each load copies megabytes
   };
 
   ExpertCache(const Options& options, const NewPolicy& new_policy);
@@ -36,14 +36,14 @@ class ExpertCache {  // not thread-safe
     int64_t slot = 0;
   };
   struct Pass {
-    std::vector<Hit> hits;          // held when the pass came, in ascending id
-    std::vector<ExpertUse> misses;  // not held then, in ascending id
-    std::vector<Load> loads;        // those of the misses that are held from now on: of the greatest weights
+    std::vector<Hit> hits;          // held before the pass, in ascending id
+    std::vector<ExpertUse> misses;  // not held before the pass, in ascending id
+    std::vector<Load> loads;        // the misses that are held from now on: those of the greatest weights
   };
-  // A pass takes these experts in a layer (counted from the first one with experts). Experts of the pass itself are
-  // never given up for each other; the result is valid until the next call.
+  // Registers the experts that a pass uses in a layer (counted from the first MoE layer). Experts of one pass never
+  // evict each other. The result is valid until the next call.
   const Pass& Take(int64_t moe_layer, std::span<const ExpertChoice> choices);
-  // All slots are free again.
+  // Frees all slots.
   void Clear();
 
  private:
@@ -53,16 +53,17 @@ class ExpertCache {  // not thread-safe
     std::vector<int64_t> slot_of;  // by expert; -1: not held
   };
   void NoteUses(std::span<const ExpertChoice> choices);
-  // Of the layer, for an expert that it does not hold: free, or of one that the pass does not use; -1 if there is none.
+  // A slot for an expert that the layer does not hold: a free one, or one whose expert the pass does not use; -1 if
+  // none.
   int64_t FindSlot(const Layer& layer);
 
   const Options options_;
   std::vector<Layer> layers_;
   Pass pass_;
-  // Of the pass, too: kept for their memory.
+  // Buffers of the current pass, kept to avoid allocations.
   std::vector<ExpertUse> uses_;    // in ascending id
-  std::vector<ExpertUse> wanted_;  // of the misses, by weight
-  std::vector<int32_t> others_;    // held and not used
+  std::vector<ExpertUse> wanted_;  // the misses, by weight
+  std::vector<int32_t> others_;    // held and unused by the pass
 };
 
 }  // namespace moestro

@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// All tokens' choices in one layer.
+// The choices of all tokens in one layer.
 std::vector<ExpertChoice> LayerChoices(const RoutingTraceModel& model, const RoutingStep& step, int64_t moe_layer) {
   std::vector<ExpertChoice> choices;
   const int64_t k = model.experts_per_token;

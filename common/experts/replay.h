@@ -1,4 +1,4 @@
-// A cache of experts on a recording of passes, without the model.
+// Replays a recording of passes on a cache of experts, without the model.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace moestro {
 
 struct CacheCounts {
-  int64_t hits = 0;      // experts that a pass took in a layer and that were held
-  int64_t misses = 0;    // and that were not
-  int64_t row_hits = 0;  // the same by rows that take the expert
+  int64_t hits = 0;      // experts that a pass used in a layer while they were held
+  int64_t misses = 0;    // experts that were not held
+  int64_t row_hits = 0;  // hits, counted by rows that use the expert
   int64_t row_misses = 0;
-  int64_t loads = 0;  // experts that were loaded
+  int64_t loads = 0;  // loaded experts
 
   double HitRate() const { return Share(hits, misses); }
   double RowHitRate() const { return Share(row_hits, row_misses); }
@@ -26,8 +26,8 @@ struct CacheCounts {
   }
 };
 
-// All passes of the file that generate tokens only, or with `prompts` all passes, through a cache of so many slots a
-// layer that begins empty. Errors are the file's.
+// Replays the file's passes on an initially empty cache with `slots` slots per layer: the passes that generate tokens
+// only, or with `prompts` all passes. Returns the file's errors.
 absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
                                         const ExpertCache::NewPolicy& new_policy);
 

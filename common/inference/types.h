@@ -1,5 +1,5 @@
-// What the roles say to each other about a request: the messages of proto/moestro/v1/types.proto without the wire.
-// common/rpc/convert.h translates.
+// What roles exchange about a request: the messages of proto/moestro/v1/types.proto without the wire format.
+// common/rpc/convert.h converts.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace moestro {
 
-// How a token is drawn from the model's distribution.
+// How a token is sampled from the model's distribution.
 struct Sampling {
   float temperature = 0;  // 0 = greedy (ties: lowest id)
   float top_p = 1;        // smallest set of most likely tokens whose probability reaches top_p; 1 = off
@@ -23,17 +23,17 @@ struct Token {
   float logprob = 0;  // natural log of the softmax over all valid tokens, before temperature and filters
 };
 
-// The token at one position of a scored text; the first token of a text has no logprob.
+// The token at one position of a scored text; a text's first token has no logprob.
 struct ScoredToken {
   int32_t id = 0;
   std::optional<float> logprob;
-  std::vector<Token> top;  // the most likely alternatives, most likely first
+  std::vector<Token> top;  // the most likely alternatives, in descending order
 };
 
 enum class FinishReason { kStop, kLength };
 
-// Where and how a prompt is computed: in chunks inside decode's steps, by prefill beside decode, or by prefill with all
-// CPUs while decode has nothing to do.
+// Where and how a prompt is computed: in chunks within decode's steps, by prefill beside decode, or by prefill on all
+// CPUs while decode is idle.
 enum class PrefillPath { kChunked = 0, kSplit = 1, kWholeMachine = 2 };
 inline constexpr std::array<PrefillPath, 3> kPrefillPaths = {PrefillPath::kChunked, PrefillPath::kSplit,
                                                              PrefillPath::kWholeMachine};
@@ -43,21 +43,21 @@ inline const char* PathName(PrefillPath path) {
   return path == PrefillPath::kSplit ? "split" : "whole_machine";
 }
 
-// How much of a prompt has its KV.
+// How much of a prompt's KV is computed.
 struct PrefillProgress {
   uint32_t done_tokens = 0;
   uint32_t total_tokens = 0;
 };
 
-// The right to fill pages of decode's KV pool, which decode hands to prefill through the router.
+// The right to write pages of decode's KV pool. Decode grants it to prefill through the router.
 struct KvLease {
-  std::string pool = {};  // shared-memory object; its name changes whenever decode restarts
+  std::string pool = {};  // shared-memory object; the name changes whenever decode restarts
   uint32_t slot = 0;
   uint64_t id = 0;
-  // In token order. The first cached_tokens tokens lie in pages that others may read too and nobody writes; the pages
-  // after them are the lease's own.
+  // In token order. The first cached_tokens tokens are in pages that others may read and nobody writes. The pages after
+  // them belong to this lease alone.
   std::vector<uint32_t> pages = {};
-  int64_t cached_tokens = 0;  // whole pages that were in the prefix cache; the lease began with so many valid tokens
+  int64_t cached_tokens = 0;  // whole pages from the prefix cache; initial number of valid tokens of the lease
 };
 
 }  // namespace moestro

@@ -10,7 +10,7 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// Pages of KV begin on a page of memory, so that no header shares one with them.
+// The pages of KV begin on a page of memory, so that no header shares one with them.
 constexpr int64_t kPagesAlignment = 4096;
 constexpr int64_t kMaxIndex = std::numeric_limits<uint32_t>::max();
 
@@ -23,7 +23,7 @@ bool IsPositive(const KvGeometry& g) {
   return g.num_layers > 0 && g.kv_dim > 0 && g.page_tokens > 0 && g.page_count > 0 && g.lease_slots > 0;
 }
 
-// False on overflow. All factors are positive.
+// Returns false on overflow. All factors are positive.
 bool AllPagesBytes(const KvGeometry& g, int64_t& bytes) {
   return !__builtin_mul_overflow(g.num_layers, g.page_tokens, &bytes) &&
          !__builtin_mul_overflow(bytes, g.kv_dim, &bytes) && !__builtin_mul_overflow(bytes, int64_t{2}, &bytes) &&

@@ -1,4 +1,4 @@
-// Where the parts of a KV pool lie.
+// The layout of a KV pool.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct KvLayout {
   int64_t total_bytes = 0;
 };
 
-// INVALID_ARGUMENT if a number of `geometry` is not positive, pages or slots do not fit 32-bit indices, or the sum of
-// all bytes does not fit 63 bits. Safe for any input.
+// INVALID_ARGUMENT if a number of `geometry` is not positive, if pages or slots do not fit 32-bit indices, or if the
+// total does not fit 63 bits. Safe for any input.
 absl::StatusOr<KvLayout> ComputeKvLayout(const KvGeometry& geometry);
 
 }  // namespace moestro

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// The header of `memory`, complete and of this version, but with its numbers not verified.
+// The header of `memory`: complete and of this version, but with unverified numbers.
 absl::StatusOr<PoolHeader> ReadHeader(const SharedMemory& memory) {
   if (memory.size() < static_cast<int64_t>(sizeof(PoolHeader))) {
     return absl::DataLossError(absl::StrCat("only ", memory.size(), " bytes, less than a header"));
@@ -43,7 +43,7 @@ absl::StatusOr<KvLayout> VerifyLayout(const PoolHeader& header, int64_t object_b
   if (!layout.ok()) return absl::DataLossError(layout.status().message());
   if (header.slots_offset != layout->slots_offset || header.pages_offset != layout->pages_offset ||
       header.total_bytes != layout->total_bytes) {
-    return absl::DataLossError("the header's offsets do not follow from its geometry");
+    return absl::DataLossError("the header's offsets do not match its geometry");
   }
   if (layout->total_bytes != object_bytes) {
     return absl::DataLossError(
@@ -103,12 +103,12 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> KvPoolMapping::Open(const s
 absl::Status KvPoolMapping::RemoveOrphan(const std::string& name, bool poison) {
   const absl::StatusOr<SharedMemory> memory = SharedMemory::OpenWritable(name);
   MOE_RETURN_IF_ERROR(SharedMemory::UnlinkOrphan(name));
-  // Without a name and an owner it will never have one again.
+  // An object without a name and an owner never gets one again.
   if (!memory.ok() || memory->HasOtherOwner()) return absl::OkStatus();
   const absl::StatusOr<PoolHeader> header = ReadHeader(*memory);
   const auto layout = header.ok() ? VerifyLayout(*header, memory->size()) : header.status();
   if (!layout.ok()) return absl::OkStatus();
-  // The locks before the pages stay as they are: someone may hold one.
+  // The locks before the pages stay: another process may hold one.
   if (!poison) return memory->Free(layout->pages_offset);
   const int64_t bytes = layout->total_bytes - layout->pages_offset;
   std::fill_n(reinterpret_cast<uint16_t*>(memory->data() + layout->pages_offset), bytes / 2, kPoison);
@@ -135,8 +135,8 @@ absl::StatusOr<std::unique_ptr<LeaseWriter>> LeaseWriter::Acquire(std::shared_pt
   if (lease == nullptr) return NoSuchSlot(slot, pool->geometry());
   MOE_RETURN_IF_ERROR(CheckPages(pages, pool->geometry().page_count));
   const bool locked = TryLockRobust(lease->writer);
-  // Only now, because the answer lasts only while the lock is held; and before looking at `locked`, because a caller
-  // whose lease is over must not wait for the slot's next writer.
+  // The check comes after locking, because its answer lasts only while the lock is held. It comes before looking at
+  // `locked`, because a caller whose lease is over must not wait for the slot's next writer.
   if (absl::Status status = CheckLease(*lease, lease_id); !status.ok()) {
     if (locked) UnlockRobust(lease->writer);
     return status;

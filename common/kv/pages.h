@@ -1,4 +1,4 @@
-// A sequence's KV cache as the engine sees it: pages in token order inside one mapped pool.
+// A sequence's KV cache for the engine: pages in token order inside one mapped pool.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,22 @@
 
 namespace moestro {
 
-// Does not own anything; the pool's mapping and the page list must outlive it. Copyable.
+// A view: the pool's mapping and the page list must outlive it. Copyable.
 class KvPages {
  public:
   KvPages() = default;
-  // pages_base: address of page 0. lease: KvLease::id, for who keeps copies: it never names other contents. 0: none.
+  // pages_base: address of page 0. lease: KvLease::id, a key for copies of the pages, since an id always names the same
+  // contents. 0: none.
   KvPages(const KvGeometry& geometry, uint8_t* pages_base, std::span<const uint32_t> pages, uint64_t lease = 0)
       : geometry_(geometry), base_(pages_base), pages_(pages), lease_(lease) {}
 
-  // Tokens that fit.
+  // Tokens that fit into the pages.
   int64_t capacity() const { return static_cast<int64_t>(pages_.size()) * geometry_.page_tokens; }
   const KvGeometry& geometry() const { return geometry_; }
   uint8_t* base() const { return base_; }
   std::span<const uint32_t> numbers() const { return pages_; }
   uint64_t lease() const { return lease_; }
-  // The pool's page that has the tokens from position block * page_tokens on, and its memory: of all layers.
+  // The pool's page for the tokens from position block * page_tokens on, and its memory, all layers.
   uint32_t page(int64_t block) const { return pages_[block]; }
   const uint8_t* PageMemory(int64_t block) const { return base_ + pages_[block] * geometry_.page_bytes(); }
 

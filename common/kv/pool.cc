@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Hands out the lowest free index first, so that a run of requests always gets the same pages.
+// The lowest free index comes first, so that a run of requests always gets the same pages.
 using FreeList = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
 
 FreeList MakeFreeList(int64_t count) {
@@ -36,7 +36,7 @@ uint32_t Take(FreeList& list) {
   return index;
 }
 
-// The finaliser of SplitMix64: neighbouring epochs become numbers that are far apart.
+// The finaliser of SplitMix64: neighbouring epochs map to distant numbers.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -44,15 +44,15 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What the owner knows about a slot. The owner's memory, so that no writer can harm the accounting.
+// The owner's record of a slot, in the owner's memory, so that no writer can corrupt the accounting.
 struct Lease {
   uint64_t id = 0;  // 0: free
   bool draining = false;
   Clock::time_point draining_since = {};
-  std::vector<uint32_t> pages;  // in token order; while draining: the own ones that are not in the prefix cache
+  std::vector<uint32_t> pages;  // in token order; while draining: own pages that are not in the prefix cache
   std::string cache_scope;
-  // The lease's hold in the prefix cache: the path of its first cached_blocks blocks. The path's pages are those of the
-  // lease, except where the same tokens had been cached in other pages before.
+  // The lease's hold in the prefix cache: the path of its first cached_blocks blocks. The path's pages are the lease's,
+  // except where the same tokens were already cached in other pages.
   PrefixCache::Node cached = PrefixCache::kRoot;
   int64_t cached_blocks = 0;
 };
@@ -114,26 +114,26 @@ struct KvPool::Impl {
     return page;
   }
 
-  // Never 0. A pool would have to hand out 2^64 leases to come round.
+  // Never 0. The pool would have to grant 2^64 leases to wrap around.
   uint64_t NextLeaseId() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (next_id == 0) ++next_id;
     return next_id++;
   }
 
-  // Null when `lease` was given back.
+  // Null if `lease` was released.
   Lease* Find(const KvLease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (lease.id == 0 || lease.slot >= leases.size()) return nullptr;
     Lease& record = leases[lease.slot];
     return record.id == lease.id && !record.draining ? &record : nullptr;
   }
 
-  // Of a living lease. Clamped to its pages: the number comes from another process.
+  // For a living lease. Clamped to its pages, since another process writes the number.
   int64_t ValidTokens(uint32_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t capacity = static_cast<int64_t>(leases[slot].pages.size()) * geometry.page_tokens;
     return std::clamp<int64_t>(slots[slot].valid_tokens.load(std::memory_order_acquire), 0, capacity);
   }
 
-  // Of a living lease.
+  // For a living lease.
   bool Failed(uint32_t slot) const { return slots[slot].failed.load(std::memory_order_acquire) != 0; }
 
   int64_t StuckPages() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -145,7 +145,7 @@ struct KvPool::Impl {
     return pages;
   }
 
-  // Lets go of slot, pages and cached path unless a living writer holds the lock.
+  // Frees slot, pages and cached path unless a living writer holds the lock.
   bool TryFree(uint32_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     LeaseSlot& shared = slots[slot];
     if (!TryLockRobust(shared.writer)) return false;
@@ -178,13 +178,13 @@ struct KvPool::Impl {
     return (tokens - 1) / geometry.page_tokens + 1;
   }
 
-  // The cached pages that a lease on `reservation` begins with.
+  // The cached pages with which a lease on `reservation` begins.
   std::vector<uint32_t> Lookup(const KvReservation& reservation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (!options.prefix_cache || reservation.ignore_cache || reservation.tokens.empty()) return {};
     return cache.Match(reservation.cache_scope, reservation.tokens.first(reservation.tokens.size() - 1));
   }
 
-  // Whether `pages_needed` are free or could be evicted when `kept` idle ones must stay.
+  // Whether `pages_needed` are free or evictable, if `kept` idle pages must stay.
   absl::Status CheckRoom(int64_t pages_needed, int64_t kept) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t free = static_cast<int64_t>(free_pages.size());
     const int64_t evictable = cache.idle_pages() - kept;
@@ -194,7 +194,7 @@ struct KvPool::Impl {
         " free and ", evictable, " to be evicted (", draining_pages, " draining); wait, or give the pool more memory"));
   }
 
-  // `count` own pages at the end of `pages`. After CheckRoom.
+  // Appends `count` own pages to `pages`. Call after CheckRoom.
   void TakePages(int64_t count, std::vector<uint32_t>& pages) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     for (; static_cast<int64_t>(free_pages.size()) < count; ++evicted_pages) FreePage(cache.Evict());
     for (int64_t i = 0; i < count; ++i) pages.push_back(TakePage());
@@ -215,7 +215,7 @@ struct KvPool::Impl {
   std::vector<Lease> leases ABSL_GUARDED_BY(mutex);       // by slot
   std::vector<uint32_t> draining ABSL_GUARDED_BY(mutex);  // slots
   PrefixCache cache ABSL_GUARDED_BY(mutex);
-  int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without those that are in the cache
+  int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without cached ones
   int64_t draining_pages ABSL_GUARDED_BY(mutex) = 0;
   int64_t queried_tokens ABSL_GUARDED_BY(mutex) = 0;
   int64_t hit_tokens ABSL_GUARDED_BY(mutex) = 0;
@@ -226,7 +226,7 @@ KvPool::KvPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 KvPool::~KvPool() {
   for (int64_t i = 0; i < impl_->geometry.lease_slots; ++i) impl_->slots[i].revoked.store(1, std::memory_order_release);
-  // Nothing to be done about a failure here; what is left over shows in `moestro segments list`.
+  // A failure here has no remedy; leftovers appear in `moestro segments list`.
   if (impl_->options.poison_freed) {
     impl_->Poison(0, impl_->geometry.page_count);
   } else {
@@ -336,7 +336,7 @@ void KvPool::Release(const KvLease& lease) {
   Lease* const record = impl_->Find(lease);
   if (record == nullptr) return;
   if (impl_->Failed(lease.slot)) impl_->cache.Forget(record->cached);
-  // Only this lease can have put its pages into the cache, and they have not been evicted while it held them.
+  // Only this lease can have put its pages into the cache, and its hold kept them from eviction.
   std::erase_if(record->pages,
                 [&](uint32_t page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mutex) { return impl_->cache.Contains(page); });
   const int64_t pages = static_cast<int64_t>(record->pages.size());

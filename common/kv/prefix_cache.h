@@ -1,5 +1,5 @@
-// Which pages hold the KV of which token prefixes: a radix tree over whole pages. Pure bookkeeping of page numbers; it
-// knows nothing of shared memory, leases or time. Not thread-safe.
+// Maps token prefixes to the pages that hold their KV: a radix tree over whole pages. Keeps only page numbers; knows
+// nothing of shared memory, leases or time. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace moestro {
 
-// Every page is a node: the edge to it is its page_tokens token ids, and the path from the root spells the prefix whose
-// KV the pages on it hold. KV depends on all tokens before it, so equal tokens in other places are other nodes.
+// Every page is a node. The edge to it is its page_tokens token ids; the path from the root spells the prefix whose KV
+// its pages hold. KV depends on all preceding tokens, so equal tokens after different prefixes are different nodes.
 //
-// Each cache scope has a tree of its own: a prefix is found in the scope that computed it and in no other. A scope is
-// kept as long as it has pages.
+// Each cache scope has its own tree: a prefix is found only in the scope that computed it. A scope exists as long as it
+// has pages.
 //
-// A hold keeps a path: none of its pages is evicted. Holds lie on whole paths, so what lies below an idle page (one
-// that nobody holds) is idle too, and every idle page can be evicted, leaves first.
+// A hold protects a path: none of its pages is evicted. Holds cover whole paths, so all pages below an idle page (one
+// without holds) are idle too. Hence every idle page can be evicted, leaves first.
 class PrefixCache {
  public:
   // The end of a prefix: its last page, or kRoot, the empty prefix of every scope.
@@ -35,63 +35,64 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;  // the index points into the nodes
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // The pages, in order, of the longest prefix of `tokens` that is cached in `scope`. Tokens after the last whole page
-  // are ignored. Is not a use: the order of eviction stays.
+  // The pages, in order, of the longest prefix of `tokens` cached in `scope`. Ignores tokens after the last whole page.
+  // Does not count as a use: the eviction order is unchanged.
   std::vector<uint32_t> Match(const std::string& scope, std::span<const int32_t> tokens) const;
 
-  // One more hold on the path that ends at `node`, which must be in the tree or kRoot. A use of its pages.
+  // Adds a hold on the path that ends at `node`, which must be in the tree or kRoot. Counts as a use of its pages.
   void Hold(Node node);
-  // Ends a hold; also a use.
+  // Ends a hold; also counts as a use.
   void Drop(Node node);
 
-  // Moves a hold on `node` one page on: to the page that is cached for `tokens` (exactly page_tokens) after it, or, if
-  // there is none, to `page`, which joins the tree. The result says which; the hold covers `node` as before. `scope`:
-  // that of `node`.
+  // Moves a hold on `node` one page further: to the page cached for `tokens` (exactly page_tokens) after it. If there
+  // is none, `page` joins the tree. Returns the page used; the hold still covers `node`. `scope`: that of `node`.
   Node Extend(const std::string& scope, Node node, std::span<const int32_t> tokens, uint32_t page);
 
-  // Whatever begins with the first page of the path to `node` is not found any more. The pages stay in the tree, to be
-  // held, extended, dropped and evicted as before; the same tokens may be cached in other pages.
+  // Hides all prefixes that begin with the first page of the path to `node` from Match. The pages stay in the tree and
+  // can be held, extended, dropped and evicted as before. The same tokens may be cached in other pages.
   void Forget(Node node);
 
-  // Takes an idle leaf out of its tree. There must be one: idle_pages() > 0.
+  // Removes an idle leaf from its tree. REQUIRES: idle_pages() > 0.
   //
-  // It is the least recently used leaf, as long as one scope holds everything. Between scopes the space-time product
-  // decides, pages of a scope times the age of its oldest idle leaf: either the oldest leaf of all goes, or that of the
-  // largest scope if its product is greater. So a scope that floods the cache pays with its own pages: from one that is
-  // n times smaller it takes none that are less than n times as old as its own. And a scope that nobody uses any more
-  // gives up its pages in the end, however small it is.
+  // Within one scope, evicts the least recently used leaf. Between scopes, the space-time product decides: the pages of
+  // a scope times the age of its oldest idle leaf. The victim is the globally oldest leaf, unless the largest scope has
+  // a greater product; then it is that scope's oldest leaf. So a scope that floods the cache pays with its own pages:
+  // from a scope n times smaller, it takes only pages at least n times as old as its own. And an unused scope
+  // eventually loses its pages, however small it is.
   uint32_t Evict();
 
   bool Contains(uint32_t page) const { return !nodes_[page].tokens.empty(); }
   bool IsIdle(uint32_t page) const { return Contains(page) && nodes_[page].holds == 0; }
 
-  int64_t held_pages() const { return held_; }                                  // with at least one hold
-  int64_t shared_pages() const { return shared_; }                              // with two or more
-  int64_t idle_pages() const { return idle_; }                                  // with none: all of them can be evicted
-  int64_t scopes() const { return static_cast<int64_t>(scope_index_.size()); }  // at most the pages in the trees
+  int64_t held_pages() const { return held_; }      // at least one hold
+  int64_t shared_pages() const { return shared_; }  // two or more holds
+  int64_t idle_pages() const { return idle_; }      // no holds: all of them can be evicted
+  int64_t scopes() const {
+    return static_cast<int64_t>(scope_index_.size());
+  }  // at most the number of pages in the trees
 
  private:
   using Leaf = std::pair<uint64_t, uint32_t>;  // last_use, page
   struct Scope {
     std::string name;
     int64_t pages = 0;
-    std::set<Leaf> idle_leaves;  // idle pages without children: the next to be evicted is the first
+    std::set<Leaf> idle_leaves;  // idle pages without children: the first is evicted next
   };
   struct Entry {
-    std::vector<int32_t> tokens;  // of this page; empty: in no tree
+    std::vector<int32_t> tokens;  // of this page; empty: not in a tree
     uint32_t scope = 0;           // index into scopes_
     Node parent = kRoot;
     bool forgotten = false;  // not in the index
     uint32_t children = 0;
     uint32_t holds = 0;
-    uint64_t last_use = 0;  // clock_ at that time
+    uint64_t last_use = 0;  // value of clock_ at the last use
   };
   struct Key {
     uint32_t scope;
     Node parent;
     std::span<const int32_t> tokens;
   };
-  // The index holds pages and is asked for (scope, parent, tokens).
+  // The index holds pages; lookups use (scope, parent, tokens).
   struct Hash {
     using is_transparent = void;
     size_t operator()(const Key& key) const;
@@ -110,7 +111,7 @@ class PrefixCache {
   uint32_t FindOrAddScope(const std::string& name);
   void HoldOne(uint32_t page);
   void DropOne(uint32_t page);
-  // Around every change of a scope's pages or idle leaves: takes it out of the orders below, and puts it back.
+  // Bracket every change of a scope's pages or idle leaves: remove it from the orders below, and reinsert it.
   void Unlist(const Scope& scope);
   void List(const Scope& scope);
   uint64_t SpaceTime(const Leaf& leaf) const;
@@ -120,11 +121,11 @@ class PrefixCache {
   absl::flat_hash_set<uint32_t, Hash, Equal> index_;
   absl::flat_hash_map<std::string, uint32_t> scope_index_;  // by name
   std::vector<Scope> scopes_;
-  std::vector<uint32_t> free_scopes_;  // indexes of scopes_ that no page has
-  // The first idle leaf of every scope that has one: the oldest first, and that of the scope with most pages first.
+  std::vector<uint32_t> free_scopes_;  // indices of unused entries of scopes_
+  // The first idle leaf of every scope that has one: ordered by age, and by pages of the scope, descending.
   std::set<Leaf> by_age_;
   std::set<std::tuple<int64_t, uint64_t, uint32_t>> by_size_;  // -pages, then the leaf
-  uint64_t clock_ = 0;                                         // one tick per Hold and Drop
+  uint64_t clock_ = 0;                                         // advances at each Hold and Drop
   int64_t held_ = 0;
   int64_t shared_ = 0;
   int64_t idle_ = 0;

@@ -16,14 +16,14 @@ absl::Status CheckPages(const ModelSpec& spec, const KvPages& pages) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "KV pages hold %d layers of %d numbers for %d tokens, the model needs %d layers of %d numbers for %d tokens",
+      "KV pages hold %d layers of %d elements for %d tokens, the model needs %d layers of %d elements for %d tokens",
       geometry.num_layers, geometry.kv_dim, geometry.page_tokens, spec.num_layers, spec.kv_dim(), kPageTokens));
 }
 
 absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<const KvPages> sequences) {
   if (row.sequence < 0 || static_cast<size_t>(row.sequence) >= sequences.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("sequence %d of %d does not exist", row.sequence, sequences.size()));
+        absl::StrFormat("sequence %d is out of range: there are %d", row.sequence, sequences.size()));
   }
   if (row.token < 0 || row.token >= spec.token_count) {
     return absl::InvalidArgumentError(

@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Rows [begin, end) belong to one sequence and stand at consecutive positions.
+// Rows [begin, end) belong to one sequence and have consecutive positions.
 struct SequenceRun {
   int64_t begin = 0;
   int64_t end = 0;
@@ -28,9 +28,9 @@ struct CheckedBatch {
   const KvPages& pages(int64_t row) const { return sequences[rows[row].sequence]; }
 };
 
-// INVALID_ARGUMENT names the row and what is wrong with it.
+// INVALID_ARGUMENT names the row and the fault.
 absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch);
-// The same into `checked`, whose memory is used again.
+// The same into `checked`, whose memory is reused.
 absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch, CheckedBatch& checked);
 
 }  // namespace moestro

@@ -37,7 +37,7 @@ class Binder {
     MOE_ASSIGN_OR_RETURN(const TensorView view, segment_.Find(tensor.name));
     if (view.rows != tensor.rows || view.cols != tensor.cols) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration wants "
+          absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration expects "
                           "[%d, %d]",
                           tensor.name, view.rows, view.cols, tensor.rows, tensor.cols));
     }
@@ -72,7 +72,7 @@ class Binder {
 
   const WeightSegment& segment_;
   const ModelSpec& spec_;
-  const bool fits_cache_;  // whether all weights stay in the last-level cache from token to token
+  const bool fits_cache_;  // whether all weights stay in the last-level cache between tokens
 };
 
 absl::Status Unusable(const char* field, int64_t value, const char* expected) {
@@ -115,8 +115,8 @@ absl::Status CheckGroupedQueries(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-// Attention cuts kv_b_proj and its transposed key half into heads, and kernels start at whole groups of packed rows
-// only.
+// Attention cuts kv_b_proj and its transposed key half into heads, and kernels can only start at whole groups of packed
+// rows.
 absl::Status CheckLatents(const ModelSpec& spec) {
   const std::pair<const char*, int64_t> fields[] = {{"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};

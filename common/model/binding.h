@@ -1,5 +1,5 @@
-// The model's tensors, found in the weight segment by name and checked against the spec: after this no shape can
-// surprise the engine. Everything points into the segment.
+// Binds the model's tensors: finds them in the weight segment by name and checks them against the spec. After this, the
+// engine meets no unexpected shape. All pointers refer to the segment.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,10 +8,10 @@
 
 namespace moestro {
 
-// INVALID_ARGUMENT names the field that the engine cannot work with.
+// INVALID_ARGUMENT names the unsupported field.
 absl::Status CheckSpec(const ModelSpec& spec);
 
-// Includes CheckSpec. NOT_FOUND or INVALID_ARGUMENT name the tensor and what was expected.
+// Includes CheckSpec. NOT_FOUND or INVALID_ARGUMENT name the tensor and the expected value.
 absl::StatusOr<ModelWeights> BindWeights(const WeightSegment& segment);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@ namespace moestro {
 template <typename T>
 class Buffer {
  public:
-  Buffer() = default;  // of nothing
+  Buffer() = default;  // empty
   explicit Buffer(int64_t count) : data_(static_cast<T*>(::operator new[](Bytes(count), kAlignment))) {
     std::memset(static_cast<void*>(data_.get()), 0, Bytes(count));
   }
@@ -27,8 +27,8 @@ class Buffer {
   std::unique_ptr<T, Free> data_;
 };
 
-// A type with several buffers lists them, and their sizes, once: Visit(sizes..., take) calls take(buffer, count) for
-// each. It allocates them with AllocateBuffers and says with CountBufferBytes what they take.
+// A type with several buffers lists them with their sizes once: Visit(sizes..., take) calls take(buffer, count) for
+// each. AllocateBuffers allocates them; CountBufferBytes counts their bytes.
 struct AllocateBuffers {
   template <typename T>
   void operator()(Buffer<T>& buffer, int64_t count) const {

@@ -1,4 +1,4 @@
-// What every stage of a forward pass works with: the context, and the rows that go from stage to stage.
+// The context of every stage of a forward pass, and the rows that stages hand on.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace moestro {
 struct EngineRow;
 class Rope;
 
-// All outlive it. REQUIRES a spec that CheckSpec (binding.h) accepts.
+// All members must outlive it. REQUIRES a spec that CheckSpec (binding.h) accepts.
 struct EngineContext {
   const ModelSpec& spec;
   const CpuKernels& kernels;
   WorkerPool& pool;
 };
 
-// Rows of a forward pass, wherever they lie. H = hidden_size.
+// A view of a forward pass's rows. H = hidden_size.
 struct RowsView {
   int64_t count = 0;
   float* residual = nullptr;  // [count, H]
-  uint16_t* x = nullptr;      // BF16 [count, H]: the last norm of the residual, what linears and experts read
-  float* cosine = nullptr;    // [count, qk_rope_head_dim / 2]: of the rows' positions
+  uint16_t* x = nullptr;      // BF16 [count, H]: the last norm of the residual; input of linear layers and experts
+  float* cosine = nullptr;    // [count, qk_rope_head_dim / 2]: for the rows' positions
   float* sine = nullptr;      // the same
 };
 
-// Memory of rows.
+// The memory of rows.
 class RowBuffers {
  public:
   RowBuffers(const ModelSpec& spec, int64_t max_rows);

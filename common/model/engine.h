@@ -1,7 +1,7 @@
 // The forward pass of a DeepSeek-family or Qwen3-MoE model on the CPU, over a weight segment and KV pages.
 //
-// Batch invariance: a token's KV and logits depend on the tokens before it and the MLA form only: not on which other
-// rows share the call, the chunk size, the number of threads, or the process. Weights and KV are read where they lie.
+// Batch invariance: a token's KV and logits depend only on the tokens before it and on the MLA form. The other rows of
+// the call, the chunk size, the number of threads and the process do not affect them. Weights and KV are read in place.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@
 
 namespace moestro {
 
-// Both forms of MLA compute the same function; the last bits differ. Absorbed works on the 576 cached numbers directly
-// (cheap for few query rows), un-absorbed expands keys and values per head (cheap for many). Models with grouped
-// queries have no forms.
+// Both forms of MLA compute the same function; the last bits differ. The absorbed form works on the 576 cached elements
+// directly (cheap for few query rows). The un-absorbed form expands keys and values per head (cheap for many). Models
+// with grouped queries ignore the form.
 enum class MlaForm { kAbsorbed, kUnabsorbed };
 
 struct EngineRow {
@@ -32,7 +32,7 @@ struct EngineRow {
   bool wants_logits = false;
 };
 
-// Rows of one sequence are consecutive and in position order; everything before a sequence's first row is already in
+// Rows of one sequence are consecutive and in position order. All tokens before a sequence's first row are already in
 // its pages.
 struct ForwardBatch {
   std::span<const EngineRow> rows;  // 1..Engine::max_rows()
@@ -44,8 +44,8 @@ class Engine {  // one Forward at a time
  public:
   struct Options {
     int64_t max_rows = 256;  // rows of one Forward; bounds the activation buffers, which are allocated once
-    // Called by Forward after each MoE layer with the experts of its rows: [rows, experts_per_token], each row's in
-    // ascending id; valid during the call. Empty: not called.
+    // Forward calls it after each MoE layer with the experts of its rows: [rows, experts_per_token], ascending ids in
+    // each row; valid during the call. Empty: not called.
     std::function<void(int64_t layer, std::span<const ExpertChoice> choices)> on_routing = {};
   };
   // Binds every tensor now: NOT_FOUND / INVALID_ARGUMENT name what the segment lacks. Segment, kernels and pool must
@@ -57,10 +57,10 @@ class Engine {  // one Forward at a time
   int64_t max_rows() const;
   const ModelSpec& spec() const;
 
-  // Writes the rows' KV into their pages and calls on_logits(row index, F32 [vocab_size]; padding ids are -inf) for
-  // each row that wants logits, in row order. `interrupted` is asked before every layer; a status other than OK ends
-  // the call with that status (the rows' KV is then incomplete). INVALID_ARGUMENT for token ids or positions out of
-  // range, INTERNAL if a logit is NaN.
+  // Writes the rows' KV into their pages. Calls on_logits(row index, F32 [vocab_size]; padding ids are -inf) for each
+  // row that needs logits, in row order. Calls `interrupted` before every layer: a status other than OK ends the call
+  // with that status and leaves the rows' KV incomplete. INVALID_ARGUMENT for token ids or positions out of range,
+  // INTERNAL if a logit is NaN.
   absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 

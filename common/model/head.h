@@ -1,5 +1,5 @@
-// Where a forward pass ends: the final norm, logits of up to kLogitRows rows at a time, by slices of the head or all at
-// once.
+// The end of a forward pass: the final norm, then logits of up to kLogitRows rows at a time, for a slice of the head or
+// the whole head.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct HeadSlice {
   int64_t first = 0;
 };
 
-// Rows whose logits are computed together: enough to share the reading of the head, few enough to bound the buffer.
+// Rows whose logits are computed together: enough to share one read of the head, few enough to bound the buffer.
 inline constexpr int64_t kLogitRows = 16;
 
-// What the head needs.
+// The buffers of the head.
 class HeadBuffers {
  public:
   explicit HeadBuffers(const ModelSpec& spec) { Visit(spec, AllocateBuffers()); }
@@ -45,9 +45,9 @@ struct HeadContext : EngineContext {
   HeadBuffers& buffers;
 };
 
-// Indices of the rows that want logits.
+// Indices of the rows that need logits.
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows);
-// Calls run(indices) for them, at most kLogitRows at a time. Ends with the first error.
+// Calls run(indices) for these rows, at most kLogitRows at a time. Stops at the first error.
 absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
                                absl::FunctionRef<absl::Status(std::span<const int64_t> wanted)> run);
 
@@ -58,10 +58,10 @@ void NormHeadInput(const HeadContext& context, const float* final_norm, const fl
 // The slice's logits of the first `count` rows of buffers.x.
 void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count);
 
-// One row's: padding ids become -inf. INTERNAL if a logit is NaN.
+// Finishes one row: padding ids become -inf. INTERNAL if a logit is NaN.
 absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<float> logits);
 
-// Hands out the logits, row by row, padding ids as -inf. INTERNAL if one is NaN.
+// Delivers the logits row by row, with padding ids as -inf. INTERNAL if a logit is NaN.
 absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 

@@ -7,7 +7,7 @@
 namespace moestro {
 
 int64_t TaskGroups(int64_t groups, int threads) {
-  constexpr int64_t kTasksPerThread = 4;  // enough that the last ones end at about the same time
+  constexpr int64_t kTasksPerThread = 4;  // enough tasks that workers finish at about the same time
   return std::clamp<int64_t>(groups / (kTasksPerThread * threads), 1, kMaxTaskGroups);
 }
 

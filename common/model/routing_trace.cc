@@ -14,11 +14,11 @@ namespace {
 
 constexpr char kMagic[8] = {'M', 'O', 'E', 'R', 'O', 'U', 'T', 'E'};
 constexpr uint32_t kVersion = 1;
-// No model is larger; so no product of sizes that a broken file holds is large either.
+// Larger than any model's; they bound the products of sizes in a broken file.
 constexpr uint32_t kMaxLayers = 1024;
 constexpr uint32_t kMaxExperts = 65535;
 constexpr uint32_t kMaxExpertsPerToken = 256;
-constexpr uint32_t kMaxTokens = 1 << 16;  // of one pass
+constexpr uint32_t kMaxTokens = 1 << 16;  // per pass
 
 struct FileHeader {
   char magic[8];
@@ -155,7 +155,7 @@ absl::Status RoutingTraceReader::ReadHeader() {
 absl::StatusOr<bool> RoutingTraceReader::Next(RoutingStep& step) {
   uint32_t tokens = 0;
   if (file_.peek() == std::ifstream::traits_type::eof()) return false;
-  absl::Status status = absl::DataLossError("the file is cut off");
+  absl::Status status = absl::DataLossError("the file is truncated");
   if (Read(&tokens, sizeof(tokens))) {
     status = tokens >= 1 && tokens <= kMaxTokens
                  ? ReadStep(tokens, step)
@@ -169,7 +169,7 @@ absl::StatusOr<bool> RoutingTraceReader::Next(RoutingStep& step) {
 absl::Status RoutingTraceReader::ReadStep(int64_t tokens, RoutingStep& step) {
   const int64_t choices = tokens * model_.choices_per_token();
   bytes_.resize(static_cast<size_t>(tokens) * sizeof(FileToken) + static_cast<size_t>(choices) * sizeof(FileChoice));
-  if (!Read(bytes_.data(), bytes_.size())) return absl::DataLossError("the file is cut off");
+  if (!Read(bytes_.data(), bytes_.size())) return absl::DataLossError("the file is truncated");
   step.tokens.clear();
   step.choices.clear();
   const char* at = bytes_.data();

@@ -1,5 +1,5 @@
-// A recording of which experts tokens were routed to, to be replayed without the model: caches, placements, predictors.
-// ROUTING_TRACE.md is the file's format.
+// Records the experts to which tokens were routed, to replay them without the model: caches, placements, predictors.
+// ROUTING_TRACE.md specifies the file format.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace moestro {
 
-// Of the model that was traced. Layers are counted from the first one with experts on.
+// The traced model. Layers are counted from the first MoE layer.
 struct RoutingTraceModel {
-  std::string fingerprint;  // of its weights (SegmentHeader), 32 characters at most
+  std::string fingerprint;  // of its weights (SegmentHeader), at most 32 characters
   int64_t first_moe_layer = 0;
   int64_t moe_layers = 0;
   int64_t num_experts = 0;
@@ -29,30 +29,30 @@ struct RoutingTraceModel {
 RoutingTraceModel TraceModelOf(const ModelSpec& spec, const std::string& fingerprint);
 
 struct TracedToken {
-  uint32_t sequence = 0;  // the same number: the same sequence
+  uint32_t sequence = 0;  // equal numbers: the same sequence
   uint32_t position = 0;
-  bool prompt = false;  // else it was generated
+  bool prompt = false;  // false: generated
 };
 
 // One forward pass.
 struct RoutingStep {
   std::vector<TracedToken> tokens;
-  std::vector<ExpertChoice> choices;  // [tokens, moe_layers, experts_per_token], a token's in ascending id
+  std::vector<ExpertChoice> choices;  // [tokens, moe_layers, experts_per_token], ascending ids in each row
 };
 
 class RoutingTraceWriter {
  public:
-  // Replaces the file. INVALID_ARGUMENT names the path, or what in the model the format cannot hold.
+  // Replaces the file. INVALID_ARGUMENT names the path, or the property of the model that the format cannot hold.
   static absl::StatusOr<std::unique_ptr<RoutingTraceWriter>> Create(const std::string& path,
                                                                     const RoutingTraceModel& model);
 
-  // A pass over these tokens begins. What was told of one that has not ended is forgotten.
+  // Begins a pass over these tokens. Discards the choices of a pass that has not ended.
   void Begin(std::span<const TracedToken> tokens);
-  // Choices of tokens first_row, first_row + 1, ... in a layer of the model (dense layers counted). Threads may tell of
-  // different tokens at the same time.
+  // Choices of tokens first_row, first_row + 1, ... in a layer of the model (dense layers counted). Threads may report
+  // different tokens concurrently.
   void Note(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices);
-  // Appends the pass, all of whose choices have been told. UNAVAILABLE names the path if it cannot be written, from
-  // then on always.
+  // Appends the pass, whose choices must be complete. UNAVAILABLE names the path if it cannot be written, then and ever
+  // after.
   absl::Status End();
 
  private:
@@ -62,18 +62,18 @@ class RoutingTraceWriter {
   const RoutingTraceModel model_;
   std::ofstream file_;
   RoutingStep step_;
-  std::vector<char> bytes_;  // of a step
+  std::vector<char> bytes_;  // of one step
 };
 
 class RoutingTraceReader {
  public:
-  // INVALID_ARGUMENT names the path and what is wrong: no such file, no trace, a version that this program does not
-  // read, sizes that no model has.
+  // INVALID_ARGUMENT names the path and the fault: no such file, not a trace, an unsupported version, sizes of no
+  // model.
   static absl::StatusOr<std::unique_ptr<RoutingTraceReader>> Open(const std::string& path);
 
   const RoutingTraceModel& model() const { return model_; }
-  // The next pass; false behind the last one. DATA_LOSS names the path and the pass where the file is cut off or names
-  // experts that the model does not have.
+  // The next pass; false after the last one. DATA_LOSS names the path and the pass if the file is truncated or names
+  // experts that the model lacks.
   absl::StatusOr<bool> Next(RoutingStep& step);
 
  private:
@@ -85,7 +85,7 @@ class RoutingTraceReader {
   const std::string path_;
   std::ifstream file_;
   RoutingTraceModel model_;
-  int64_t steps_ = 0;  // that have been read
+  int64_t steps_ = 0;  // steps read so far
   std::vector<char> bytes_;
 };
 

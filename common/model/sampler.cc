@@ -17,8 +17,8 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Uniform in [0, 1) with 53 random bits. Counter-based: token `index` of the stream `seed`, whatever came before it.
-// The golden-ratio step keeps neighbouring seeds and indices apart (seed 0, index 0 included).
+// Uniform in [0, 1) with 53 random bits. Counter-based: depends only on token `index` of the stream `seed`. The
+// golden-ratio step keeps neighbouring seeds and indices apart (seed 0, index 0 included).
 double UniformAt(uint64_t seed, uint64_t index) {
   constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull;
   const uint64_t bits = Mix(Mix(seed + kStep) + (index + 1) * kStep);
@@ -36,8 +36,8 @@ bool MoreLikely(std::span<const float> logits, int32_t a, int32_t b) {
   return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
 }
 
-// Tokens with finite logits from the most to the least likely (ties: lower id first), sorted only as far as asked for:
-// a vocabulary is large and a draw seldom looks beyond its first few tokens.
+// Tokens with finite logits from the most to the least likely (ties: lower id first), sorted only as far as requested.
+// A vocabulary is large, and a draw seldom looks beyond its first few tokens.
 class RankedTokens {
  public:
   explicit RankedTokens(std::span<const float> logits) : logits_(logits) {
@@ -67,7 +67,7 @@ class RankedTokens {
   size_t sorted_ = 0;
 };
 
-// The temperature's distribution over the ranked tokens, cut by top_k and then by top_p of what top_k left.
+// The distribution over the ranked tokens at this temperature, cut by top_k, then by top_p of the remainder.
 class Draw {
  public:
   Draw(std::span<const float> logits, float maximum, const Sampling& params)
@@ -81,7 +81,7 @@ class Draw {
     if (params.top_p < 1) CutTo(mass_ * static_cast<double>(params.top_p));
   }
 
-  // The token at which the cumulated probability exceeds `uniform`, in order of rank.
+  // The first token in rank order at which the cumulative probability exceeds `uniform`.
   int32_t Pick(double uniform) {
     double cumulated = 0;
     for (size_t rank = 0; rank + 1 < kept_; ++rank) {

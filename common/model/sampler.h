@@ -1,5 +1,5 @@
-// Turning logits into a token. Stateless: the random number of a token depends on the seed and the token's index only,
-// so that a request resumed on another process goes on exactly as it would have.
+// Turns logits into a token. Stateless: a token's random number depends only on the seed and the token's index, so a
+// request resumed on another process continues with the same tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace moestro {
 // INVALID_ARGUMENT names the field.
 absl::Status ValidateSampling(const Sampling& params);
 
-// `index`: 0 for the first generated token of the request. -inf logits are never chosen. INTERNAL if no finite logit.
+// `index`: 0 for the request's first generated token. Never chooses -inf logits. INTERNAL if no logit is finite.
 absl::StatusOr<Token> Sample(std::span<const float> logits, const Sampling& params, uint64_t index);
 
 // The log-probability of `id`, and the `top` most likely tokens in descending order (ties: lower id first).

@@ -24,10 +24,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Source and destination together; larger than the caches of most sockets, small beside any model.
+// Source and destination together. Larger than most sockets' caches, small beside any model.
 constexpr int64_t kCopyBufferBytes = int64_t{256} << 20;
-constexpr std::chrono::milliseconds kCopyTime(200);  // touching the buffer first takes about 100 ms more
-// Between two looks at the clock. Past the size at which memcpy starts to bypass the caches on common machines.
+constexpr std::chrono::milliseconds kCopyTime(200);  // the first touch of the buffer takes about 100 ms more
+// Bytes between two reads of the clock. Above the size at which memcpy starts to bypass caches on common machines.
 constexpr int64_t kCopyChunk = int64_t{4} << 20;
 
 constexpr int64_t kReadBytes = int64_t{256} << 20;
@@ -36,7 +36,7 @@ constexpr int64_t kReadChunk = int64_t{4} << 20;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Calls work(i) for i in [0, threads), each in a thread of its own.
+// Calls work(i) for i in [0, threads), each on its own thread.
 absl::Status RunThreads(int threads, const std::function<void(int)>& work) {
   try {
     std::vector<std::jthread> running;
@@ -72,13 +72,13 @@ absl::StatusOr<double> MeasureCopyBandwidth(int threads) {
   const int64_t half = kCopyBufferBytes / 2;
   if (threads < 1 || threads > half) return absl::InvalidArgumentError(absl::StrCat(threads, " threads to copy with"));
   void* mapped = mmap(nullptr, kCopyBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("no memory to measure copy bandwidth with");
+  if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("not enough memory to measure copy bandwidth");
   const absl::Cleanup unmap = [&] { munmap(mapped, kCopyBufferBytes); };
-  madvise(mapped, kCopyBufferBytes, MADV_HUGEPAGE);  // A wish.
+  madvise(mapped, kCopyBufferBytes, MADV_HUGEPAGE);  // a hint
   auto* const from = static_cast<uint8_t*>(mapped);
   auto* const to = from + half;
   const int64_t share = half / threads;
-  // The thread that copies a part touches it first, so that it lies in its own NUMA domain.
+  // Each thread first touches the part that it copies, so the part is in the thread's NUMA domain.
   std::vector<CopyResult> results(threads);
   MOE_RETURN_IF_ERROR(RunThreads(threads, [&](int i) {
     std::memset(from + i * share, 1, share);
@@ -108,7 +108,8 @@ absl::StatusOr<double> MeasureReadRate(const std::string& path) {
     if (count == 0) break;
     bytes += count;
   }
-  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": empty, nothing to measure a read rate with"));
+  if (bytes == 0)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is empty, so its read rate cannot be measured"));
   return static_cast<double>(bytes) / Seconds(Clock::now() - begin);
 }
 

@@ -15,11 +15,11 @@
 namespace moestro {
 namespace {
 
-// A version's files in the directory of a group.
+// The files of one cgroup version in a group's directory.
 struct Version {
   const char* file_system;          // in mountinfo
-  const char* controller;           // in /proc/self/cgroup and among the mount's options; empty: the only hierarchy
-  std::vector<const char*> limits;  // the lowest counts
+  const char* controller;           // in /proc/self/cgroup and in the mount's options; empty: the only hierarchy
+  std::vector<const char*> limits;  // the lowest one applies
   const char* usage;
   std::vector<std::string> caches;  // keys of memory.stat
 };
@@ -38,7 +38,7 @@ bool HasItem(absl::string_view list, absl::string_view item) {
   return std::ranges::find(items, item) != items.end();
 }
 
-// The path of this process's group in its hierarchy, from a line "4:memory:/path" or "0::/path".
+// The path of this process's group in its hierarchy, parsed from a line "4:memory:/path" or "0::/path".
 std::optional<std::string> GroupPath(const std::string& root, const Version& version) {
   std::ifstream file(absl::StrCat(root, "/proc/self/cgroup"));
   for (std::string line; std::getline(file, line);) {
@@ -49,11 +49,11 @@ std::optional<std::string> GroupPath(const std::string& root, const Version& ver
 }
 
 struct Mount {
-  std::string group;      // that is mounted
-  std::string directory;  // where
+  std::string group;      // the mounted group
+  std::string directory;  // the mount point
 };
 
-// From a line "32 31 0:29 /group /directory options ... - cgroup source options".
+// Parses a line "32 31 0:29 /group /directory options ... - cgroup source options".
 std::optional<Mount> FindMount(const std::string& root, const Version& version) {
   std::ifstream file(absl::StrCat(root, "/proc/self/mountinfo"));
   for (std::string line; std::getline(file, line);) {
@@ -67,7 +67,7 @@ std::optional<Mount> FindMount(const std::string& root, const Version& version) 
   return std::nullopt;
 }
 
-// Of a file that holds one number; "max", no number, is none.
+// Reads a file that holds one number. "max" is not a number and yields nullopt.
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::string text;
@@ -107,11 +107,11 @@ void AddGroups(const std::string& root, const Version& version, std::vector<Cgro
   const std::optional<std::string> path = GroupPath(root, version);
   const std::optional<Mount> mount = FindMount(root, version);
   if (!path || !mount) return;
-  // A container sees only its part of the tree: what is above the mount cannot be read, and may be part of the path.
+  // A container sees only its part of the tree. The path may contain groups above the mount, which cannot be read.
   absl::string_view inside = *path;
   if (mount->group != "/") absl::ConsumePrefix(&inside, mount->group);
   std::string below(absl::StripSuffix(inside, "/"));
-  if (absl::StrContains(below, "..")) below.clear();  // outside of what is mounted
+  if (absl::StrContains(below, "..")) below.clear();  // outside the mount
   for (;; below.resize(below.rfind('/'))) {
     if (const auto group = ReadGroup(root, mount->directory + below, version)) groups.push_back(*group);
     if (below.empty() || below.rfind('/') == std::string::npos) return;

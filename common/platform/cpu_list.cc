@@ -13,7 +13,7 @@ absl::Status Wrong(std::string_view part, const char* why) {
   return absl::InvalidArgumentError(absl::StrCat("'", absl::string_view(part.data(), part.size()), "' ", why));
 }
 
-// `part` is what the error quotes.
+// The error quotes `part`.
 absl::StatusOr<int> ParseCpu(std::string_view number, std::string_view part) {
   int cpu = 0;
   const char* end = number.data() + number.size();
@@ -21,7 +21,7 @@ absl::StatusOr<int> ParseCpu(std::string_view number, std::string_view part) {
   const bool is_number = error != std::errc::invalid_argument && stop == end && number.front() != '-';
   if (!is_number) return Wrong(part, "is not a CPU or a range of CPUs; write it like 0-3,8");
   if (error == std::errc::result_out_of_range || cpu >= kMostCpus) {
-    return Wrong(part, absl::StrCat("goes beyond CPU ", kMostCpus - 1).c_str());
+    return Wrong(part, absl::StrCat("exceeds CPU ", kMostCpus - 1).c_str());
   }
   return cpu;
 }
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<int>> ParseCpuList(std::string_view text) {
     if (dash != std::string_view::npos) {
       MOE_ASSIGN_OR_RETURN(last, ParseCpu(part.substr(dash + 1), part));
     }
-    if (last < first) return Wrong(part, "goes down; write the lower CPU first");
+    if (last < first) return Wrong(part, "is descending; write the lower CPU first");
     for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
     begin = comma + 1;
   }

@@ -1,4 +1,4 @@
-// Sets of CPUs as text, in the syntax of the kernel: "0-3,8,10-11".
+// Sets of CPUs as text, in the kernel's syntax: "0-3,8,10-11".
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace moestro {
 
-// CPUs beyond this number cannot be told to the scheduler (cpu_set_t).
+// The scheduler's interface (cpu_set_t) has no CPU of this number or above.
 inline constexpr int kMostCpus = 1024;
 
-// The CPUs, ascending, each once. INVALID_ARGUMENT quotes the part that is wrong: not a number or range, a range that
-// goes down, a number of kMostCpus or more, or nothing at all.
+// The CPUs, ascending, each once. INVALID_ARGUMENT quotes the wrong part: not a number or range, a descending range, a
+// number of kMostCpus or more, or an empty text.
 absl::StatusOr<std::vector<int>> ParseCpuList(std::string_view text);
 
-// The same syntax; runs of CPUs become ranges. `cpus` ascends. "none" if it is empty.
+// The inverse: consecutive CPUs become ranges. `cpus` ascends. "none" if it is empty.
 std::string FormatCpuList(std::span<const int> cpus);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// The lowest hardware thread of the CPU's core, which names the core.
+// The lowest hardware thread of the CPU's core, which identifies the core.
 int ReadCore(int cpu) {
   std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
   std::string line;

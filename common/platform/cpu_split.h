@@ -1,4 +1,4 @@
-// How two roles that compute on one machine share its CPUs.
+// How two computing roles share the CPUs of one machine.
 #pragma once
 
 #include <span>
@@ -6,14 +6,14 @@
 
 namespace moestro {
 
-// Where a CPU (hardware thread) is.
+// The location of a CPU (hardware thread).
 struct CpuPlace {
   int cpu = 0;
   int node = 0;  // NUMA node
-  int core = 0;  // the same number for hardware threads of one core, different ones for different cores of the machine
+  int core = 0;  // equal for hardware threads of one core, different for different cores of the machine
 };
 
-// Places of the given CPUs, in their order. Where the kernel does not tell, every CPU is a core of its own.
+// Places of the given CPUs, in their order. If the kernel does not report cores, every CPU is its own core.
 std::vector<CpuPlace> ReadCpuPlaces(std::span<const int> cpus);
 
 struct CpuSplit {
@@ -22,11 +22,11 @@ struct CpuSplit {
 };
 
 // Disjoint sets that cover `places`, so that prefill's arithmetic does not delay decode's steps. Decode gets every
-// other core of each NUMA node, the first one included: half of them, rounded up. Every other one rather than the first
-// half, since neighbours share a path to memory (the cores of one chiplet its link, of one cluster its ring stop) and
-// decode needs all of these, and since on hybrid CPUs the kinds of cores come in blocks. The hardware threads of a core
-// stay together. Nodes of a single core each are dealt out as if they were one node; one core alone is shared: both
-// sets hold it. Depends on its argument only, so that both roles come to the same split by themselves.
+// other core of each NUMA node, starting with the first: half of them, rounded up. Not the first half, for two reasons.
+// Neighbours share a path to memory (cores of one chiplet its link, of one cluster its ring stop), and decode needs all
+// paths. On hybrid CPUs, the kinds of cores come in blocks. Hardware threads of a core stay together. Nodes with a
+// single core are treated as one node. A single core is in both sets. The result depends only on the argument, so both
+// roles compute the same split independently.
 CpuSplit SplitCpus(std::span<const CpuPlace> places);
 
 }  // namespace moestro

@@ -40,7 +40,7 @@ std::shared_ptr<const DeviceLoan> DeviceLoan::Borrow(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return nullptr;
   auto loan = std::make_shared<DeviceLoan>(descriptor);
-  // Looked at twice: a wish that came in between is not overlooked, and one that is there is not disturbed.
+  // Checked twice. The first check leaves an existing wish undisturbed; the second sees a wish that arrived in between.
   if (loan->wanted() || !loan->file_.TryLock(kDevice) || loan->wanted()) return nullptr;
   return loan;
 }

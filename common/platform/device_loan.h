@@ -1,7 +1,7 @@
-// A device of one process that another may use while the first has nothing to do on it. They agree on a file with two
-// locks, of which the kernel lets go when a process dies:
-//   byte 0  the device: whoever uses it
-//   byte 1  the owner's wish: it has work, and the borrower shall give the device back
+// A device that its owner lends to another process while idle. Both agree through two byte locks on a file, which the
+// kernel releases when a process dies:
+//   byte 0  the device: held by the process that uses it
+//   byte 1  the owner's wish: the owner has work, and the borrower must return the device
 #pragma once
 
 #include <memory>
@@ -15,11 +15,12 @@ namespace moestro {
 
 class LentDevice {  // the owner's side, for one thread
  public:
-  // Others may borrow the device from now on, until destruction. INVALID_ARGUMENT if the file cannot be made.
+  // From now on, until destruction, others may borrow the device. INVALID_ARGUMENT if the file cannot be made.
   static absl::StatusOr<std::unique_ptr<LentDevice>> Lend(const std::string& path);
   ~LentDevice();
 
-  // Wants the device, until Return. True if it has it; else ask again: a borrower is about to let go.
+  // Requests the device, until Return. True if the owner has it. Otherwise call again: a borrower is about to return
+  // it.
   bool Claim();
   void Return();
 
@@ -31,12 +32,12 @@ class LentDevice {  // the owner's side, for one thread
   bool claimed_ = false;
 };
 
-class DeviceLoan {  // the borrower's side: has the device until destruction. Thread-safe.
+class DeviceLoan {  // the borrower's side: holds the device until destruction. Thread-safe.
  public:
-  // Null if nobody lends a device there, or it is not to be had.
+  // Null if nobody lends a device there, or it is in use.
   static std::shared_ptr<const DeviceLoan> Borrow(const std::string& path);
 
-  // Its owner waits for it.
+  // The owner waits for the device.
   bool wanted() const;
 
   explicit DeviceLoan(int descriptor) : file_(descriptor) {}  // for Borrow

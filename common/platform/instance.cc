@@ -10,7 +10,7 @@ namespace moestro {
 namespace {
 
 constexpr size_t kMaxInstanceLength = 32;
-// 48 bits of the fingerprint tell the models of one machine apart; the whole one is in the segment's header.
+// 48 bits of the fingerprint distinguish the models of one machine; the segment's header has the whole fingerprint.
 constexpr size_t kFingerprintDigits = 12;
 
 bool IsInstanceCharacter(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_'; }

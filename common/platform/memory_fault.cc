@@ -13,14 +13,14 @@ namespace moestro {
 namespace {
 
 struct Watched {
-  std::atomic<uintptr_t> begin{0};  // 0: free; set last, for the handler
+  std::atomic<uintptr_t> begin{0};  // 0: free; written last, because the handler reads it
   uintptr_t end = 0;
   int fd = -1;
   char name[NAME_MAX + 1] = {};
 };
 
 Watched g_watched[64];
-Mutex g_mutex;  // of those who change g_watched
+Mutex g_mutex;  // held to change g_watched
 std::atomic<int> g_exit_code{0};
 std::atomic<bool> g_ending{false};
 
@@ -33,26 +33,26 @@ const Watched* Find(uintptr_t address) {
 }
 
 void Say(const char* text) {
-  if (write(STDERR_FILENO, text, strlen(text)) < 0) return;  // there is nobody to tell
+  if (write(STDERR_FILENO, text, strlen(text)) < 0) return;  // there is no other way to report it
 }
 
-// Only what a signal handler may call.
+// Calls only async-signal-safe functions.
 void OnBusError(int signal_number, siginfo_t* info, void*) {
   const bool by_kernel = info->si_code > 0;
   const Watched* const watched = by_kernel ? Find(reinterpret_cast<uintptr_t>(info->si_addr)) : nullptr;
   if (watched == nullptr) {
     signal(signal_number, SIG_DFL);
     if (!by_kernel) raise(signal_number);
-    return;  // to the instruction, which faults again
+    return;  // retries the instruction, which faults again
   }
   const bool marked = fchmod(watched->fd, kDamagedMode) == 0;
-  if (g_ending.exchange(true)) {  // another thread tells it
+  if (g_ending.exchange(true)) {  // another thread reports it
     for (;;) pause();
   }
   Say("memory fault in ");
   Say(watched->name);
   Say(info->si_code == BUS_MCEERR_AR ? ": an uncorrectable error of the machine's memory, see the kernel's log"
-                                     : ": its memory is not there; it was cut short, or /dev/shm was full");
+                                     : ": its memory is missing; it was truncated, or /dev/shm was full");
   Say(marked ? "; it is marked as damaged and will be replaced\n" : "; it cannot be marked as damaged: remove it\n");
   _exit(g_exit_code.load());
 }

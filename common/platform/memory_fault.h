@@ -1,6 +1,6 @@
-// What becomes of a process that touches mapped memory which is not there (SIGBUS): a page with an uncorrectable error
-// of the machine's memory, an object that was cut short, a page that a full /dev/shm has no room for. The page stays as
-// it is, so a process that only started again would touch it again: the object is marked, and nobody opens it any more.
+// Ends a process that touches mapped memory without backing (SIGBUS). Causes: an uncorrectable memory error of the
+// machine, a truncated object, a full /dev/shm. The page stays lost, so a restarted process would fault again. The
+// handler therefore marks the object, and nobody opens it any more.
 #pragma once
 
 #include <sys/stat.h>
@@ -10,16 +10,16 @@
 
 namespace moestro {
 
-// The permissions of a shared-memory object that is damaged. They are all that a signal handler can write and everybody
-// can read for certain: the object's own bytes may lie in the page that is lost.
+// The permissions of a damaged shared-memory object. A signal handler can write nothing else that everybody can surely
+// read: the object's own bytes may be in the lost page.
 inline constexpr mode_t kDamagedMode = S_IRUSR | S_IWUSR | S_ISVTX;
 
-// From now on a fault in a watched mapping marks its object, says on stderr which it was, and ends the process at once
-// with `exit_code`. A fault elsewhere ends it as ever. Call it before threads start.
+// From now on, a fault in a watched mapping marks its object, names it on stderr, and ends the process at once with
+// `exit_code`. Other faults end the process as usual. Call before starting threads.
 void ExitOnMemoryFault(int exit_code);
 
-// Watches the mapping [data, data + bytes) of the open file `fd`, until it is to be unmapped. Thread-safe. Of very many
-// mappings at a time only the first 64 are watched; a role has two.
+// Watches the mapping [data, data + bytes) of the open file `fd` until it is to be unmapped. Thread-safe. At most 64
+// mappings are watched at a time; a role has two.
 void WatchMapping(const uint8_t* data, int64_t bytes, int fd, const std::string& name);
 void UnwatchMapping(const uint8_t* data);
 

@@ -99,8 +99,8 @@ absl::Status PlaceNewPagesIn(const NumaDomain& domain) {
   } else {
     const Bitmask mask(numa_allocate_nodemask());
     for (const int node : domain.nodes) numa_bitmask_setbit(mask.get(), static_cast<unsigned>(node));
-    // Over one node or several; either falls back to other nodes when these are full. The kernel reads one bit less
-    // than it is told.
+    // MPOL_INTERLEAVE over one or more nodes falls back to other nodes when these are full. The kernel reads one bit
+    // less than the size given.
     result = set_mempolicy(MPOL_INTERLEAVE, mask->maskp, mask->size + 1);
   }
   return result == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "set_mempolicy");

@@ -14,14 +14,14 @@
 namespace moestro {
 namespace {
 
-// Adds to `permissions` what `other` allows and it does not.
+// Adds to `permissions` those of `other` that it lacks.
 void AddPermissions(const std::string& other, std::string& permissions) {
   for (size_t i = 0; i < std::min(other.size(), permissions.size()); ++i) {
     if (permissions[i] == '-') permissions[i] = other[i];
   }
 }
 
-// The number of KiB behind `key` in a file of lines "Key:   123 kB".
+// The number of KiB after `key` in a file of lines "Key:   123 kB".
 absl::StatusOr<int64_t> ReadKibibytes(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

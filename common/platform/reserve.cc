@@ -17,8 +17,8 @@
 namespace moestro {
 namespace {
 
-// Takes some ms: progress is told and interruption is asked for often enough, and fallocate, which gives back what it
-// got when a signal interrupts it, gets through between two signals of any timer.
+// Takes some ms: often enough to report progress and to check for interruption. fallocate gives back its pages when a
+// signal interrupts it; a piece this short completes between two signals of any timer.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 struct Piece {
@@ -49,7 +49,7 @@ int Back(int fd, uint8_t* data, const Piece& piece) {
   while (madvise(data + piece.begin, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    // Kernels before 5.14.
+    // Kernels before 5.14 lack it.
     int rc;
     do {
       rc = fallocate(fd, 0, piece.begin, bytes);
@@ -61,7 +61,7 @@ int Back(int fd, uint8_t* data, const Piece& piece) {
 
 absl::Status ErrorFor(int error) {
   switch (error) {
-    case EFAULT:  // where touching the page would have raised SIGBUS: the file system is full
+    case EFAULT:  // touching the page would have raised SIGBUS: the file system is full
     case ENOMEM:
     case ENOSPC:
     case EFBIG:
@@ -78,7 +78,7 @@ absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOp
   const auto count = static_cast<int64_t>(pieces.size());
   const int64_t threads = options.threads > 0 ? options.threads : static_cast<int64_t>(AllowedCpus().size());
   WorkerPool pool(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(1, count))));
-  std::vector<const NumaDomain*> current(static_cast<size_t>(pool.threads()));  // of each worker
+  std::vector<const NumaDomain*> current(static_cast<size_t>(pool.threads()));  // by worker
   std::atomic<int64_t> done{0};
   std::atomic<bool> stop{false};
   Mutex mutex;

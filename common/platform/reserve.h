@@ -1,4 +1,4 @@
-// Having the kernel back a shared mapping with memory now, with several threads, instead of one fault at a time later.
+// Backs a shared mapping with memory now, on several threads, instead of one page fault at a time later.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace moestro {
 
-// Bytes from the end of the stretch before it (the first one from 0) to `end`, whose pages are to come from `domain`
-// (null: anywhere). A page that two stretches share lies with the first, with huge pages up to 2 MiB of them.
+// Bytes from the end of the previous stretch (0 for the first) to `end`. Their pages come from `domain` (null:
+// anywhere). A page that two stretches share belongs to the first one: up to 2 MiB with huge pages.
 struct MemoryStretch {
   int64_t end = 0;
   const NumaDomain* domain = nullptr;
@@ -19,17 +19,17 @@ struct MemoryStretch {
 
 struct ReserveOptions {
   int threads = 0;                            // 0: one per CPU that the calling thread may use
-  std::vector<MemoryStretch> stretches = {};  // ends ascend; what lies behind the last one comes from anywhere
-  // Called by the calling thread between pieces of at most 16 MiB with the bytes reserved so far; an error stops the
-  // work and becomes its result. May be empty.
+  std::vector<MemoryStretch> stretches = {};  // ascending ends; bytes after the last end come from anywhere
+  // The calling thread calls it between pieces of at most 16 MiB, with the bytes reserved so far. An error stops the
+  // work and is returned. May be empty.
   std::function<absl::Status(int64_t bytes)> watch = {};
 };
 
-// Backs [data, data + bytes), which is a writable shared mapping of the file `fd` from its beginning, on a page
-// boundary. Goes through the mapping and not through fallocate: that holds a lock on the file, so that threads would
-// wait for each other, does not know that the mapping asks for huge pages, and leaves the page tables empty.
-// RESOURCE_EXHAUSTED when there is no room; what was reserved until then stays. Signals do no harm. A wish for a domain
-// is not granted where the system forbids it, or when the domain is full.
+// Backs [data, data + bytes): a page-aligned, writable, shared mapping of the file `fd` from its start. Populates the
+// mapping instead of calling fallocate, which has three faults. It locks the file, so threads would wait for each
+// other; it ignores the mapping's request for huge pages; it leaves the page tables empty. RESOURCE_EXHAUSTED if there
+// is no room; pages reserved so far stay. Signals do no harm. A domain is only a preference: the system may forbid it,
+// or the domain may be full.
 absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOptions& options);
 
 }  // namespace moestro

@@ -21,7 +21,7 @@ absl::Status InitRobustMutex(pthread_mutex_t& mutex) {
 
 bool TryLockRobust(pthread_mutex_t& mutex) {
   const int error = pthread_mutex_trylock(&mutex);
-  // The holder died; whoever takes over knows what may be half done.
+  // The holder died. The next holder knows what may be half done.
   if (error == EOWNERDEAD) MOE_CHECK(pthread_mutex_consistent(&mutex) == 0);
   return error == 0 || error == EOWNERDEAD;
 }

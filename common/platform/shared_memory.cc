@@ -28,12 +28,13 @@
 namespace moestro {
 namespace {
 
-// Where the C library keeps POSIX shared-memory objects.
+// The directory in which the C library keeps POSIX shared-memory objects.
 constexpr char kShmDirectory[] = "/dev/shm";
 constexpr off_t kOwnerByte = 0;
 constexpr off_t kUserByte = 1;
 constexpr off_t kRemoverByte = 2;
-// Of a complete object; while it is being reserved, its owner may "execute" it as well: a mark that a crash leaves.
+// Mode of a complete object. While its owner reserves it, it also has the owner's execute bit: a mark that survives a
+// crash.
 constexpr mode_t kComplete = S_IRUSR | S_IWUSR;
 constexpr mode_t kReserving = kComplete | S_IXUSR;
 
@@ -49,10 +50,10 @@ absl::Status ErrnoStatus(int error, const std::string& what) {
   return absl::ErrnoToStatus(error, absl::StrCat("shared memory ", what));
 }
 
-// Why the object that `info` tells of is not to be used; empty for one that nobody but this user can have written to.
+// Why the object described by `info` must not be used; empty if only this user can have written to it.
 std::string Foreign(const struct stat& info) {
   if (info.st_uid != geteuid()) return absl::StrCat("belongs to user ", info.st_uid);
-  if (!S_ISREG(info.st_mode)) return "is no shared memory";
+  if (!S_ISREG(info.st_mode)) return "is not shared memory";
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return absl::StrFormat("is open to others (mode %04o)", info.st_mode & 07777);
   }
@@ -69,14 +70,14 @@ absl::StatusOr<struct stat> Stat(int fd, const std::string& name) {
   return info;
 }
 
-// NOT_FOUND unless the object is this user's alone.
+// NOT_FOUND unless only this user has access to the object.
 absl::Status CheckOurs(const struct stat& info, const std::string& name) {
   const std::string foreign = Foreign(info);
   if (foreign.empty()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": what has that name ", foreign));
+  return absl::NotFoundError(absl::StrCat("no shared memory named ", name, ": the object of that name ", foreign));
 }
 
-// The reason of errno `error`, with which `name` could not be opened.
+// Why `name` could not be opened: the reason for errno `error`.
 absl::Status OpenError(int error, const std::string& name) {
   struct stat info;
   if (error == ENOENT || lstat(absl::StrCat(kShmDirectory, "/", name).c_str(), &info) != 0) return NotThere(name);
@@ -100,18 +101,17 @@ absl::StatusOr<int> CreateDescriptor(const std::string& name) {
   MOE_RETURN_IF_ERROR(ValidateName(name));
   const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kReserving);
   if (fd >= 0) {
-    fchmod(fd, kReserving);  // whatever the umask says
+    fchmod(fd, kReserving);  // regardless of the umask
     return fd;
   }
   if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat("shared memory ", name, " exists"));
   return ErrnoStatus(errno, name);
 }
 
-// The owner alone holds an exclusive lock on its byte: who removes the object holds a shared one.
+// Only the owner holds an exclusive lock on its byte; a process that removes the object holds a shared one.
 absl::StatusOr<bool> OwnerLives(int fd) { return IsByteLocked(fd, F_RDLCK, kOwnerByte); }
 
-// UnlinkIfUnused and UnlinkOrphan lock before they unlink, so whoever holds a lock and sees the name still linked keeps
-// it.
+// UnlinkIfUnused and UnlinkOrphan lock before they unlink. So a lock holder that sees the name still linked keeps it.
 absl::Status CheckLinked(int fd, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
   if (info.st_nlink == 0) return absl::NotFoundError(absl::StrCat("shared memory ", name, " was just removed"));
@@ -130,7 +130,7 @@ absl::Status TakeUserLock(int fd, const std::string& name) {
   return CheckLinked(fd, name);
 }
 
-// Keeps owners to come and other removers away until `fd` is closed; false if one is there.
+// Keeps new owners and other removers away until `fd` is closed. False if one is present.
 absl::StatusOr<bool> TakeRemoverLocks(int fd) {
   MOE_ASSIGN_OR_RETURN(const bool alone, TryLockByte(fd, F_WRLCK, kRemoverByte));
   return alone ? TryLockByte(fd, F_RDLCK, kOwnerByte) : false;
@@ -147,8 +147,8 @@ absl::Status NoSpace(const std::string& name, int64_t bytes, int64_t free) {
       "%s needs %.2f GiB of shared memory, /dev/shm has %.2f GiB free; %s", name, GiB(bytes), GiB(free), kRemedy));
 }
 
-// /dev/shm may be allowed more than the machine or the process's control group has; filling it would make the kernel
-// kill processes.
+// /dev/shm may be larger than the memory of the machine or the limit of the control group. Filling it would make the
+// kernel kill processes.
 absl::Status CheckMemory(const std::string& name, int64_t bytes) {
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
   if (bytes <= available.bytes) return absl::OkStatus();
@@ -165,10 +165,10 @@ absl::Status CheckRoom(const std::string& name, int64_t bytes) {
   return CheckMemory(name, bytes);
 }
 
-// Until the end of it, whoever opens the object finds it incomplete.
+// Until this ends, a process that opens the object finds it incomplete.
 absl::Status Reserve(int fd, const std::string& name, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
   const absl::Status status = ReserveMemory(fd, data, bytes, options);
-  if (absl::IsResourceExhausted(status)) {  // someone else took the room that CheckRoom saw
+  if (absl::IsResourceExhausted(status)) {  // another process took the room that CheckRoom saw
     MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
     MOE_ASSIGN_OR_RETURN(const struct stat info, Stat(fd, name));
     return NoSpace(name, bytes, free + int64_t{info.st_blocks} * 512);
@@ -196,13 +196,13 @@ absl::StatusOr<int64_t> CompleteSize(int fd, const std::string& name) {
 absl::StatusOr<uint8_t*> Map(int fd, const std::string& name, int64_t bytes, int protection) {
   void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat(name, ": cannot map ", bytes, " bytes"));
-  madvise(address, bytes, MADV_HUGEPAGE);  // A wish: kernels without huge pages for shared memory refuse it.
-  madvise(address, bytes, MADV_DONTDUMP);  // A core dump would hold all weights, and what users wrote.
+  madvise(address, bytes, MADV_HUGEPAGE);  // a hint: kernels without huge pages for shared memory refuse it
+  madvise(address, bytes, MADV_DONTDUMP);  // a core dump would contain all weights and the users' texts
   WatchMapping(static_cast<uint8_t*>(address), bytes, fd, name);
   return static_cast<uint8_t*>(address);
 }
 
-// What a scan of the directory tells about one of our objects; NOT_FOUND when it is gone.
+// Describes one of our objects from a directory scan; NOT_FOUND if it is gone.
 absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const int fd, OpenDescriptor(name, O_RDONLY));
   const absl::Cleanup close_fd = [fd] { close(fd); };
@@ -213,7 +213,7 @@ absl::StatusOr<SharedMemory::Listing> Describe(const std::string& name) {
   return listing;
 }
 
-// Notes objects that are not ours, of which another user can make any number: the first few by name.
+// Notes objects of other users, who can make any number of them: names only the first few.
 class ForeignObjects {
  public:
   void Add(const std::string& name, const std::string& reason) {
@@ -262,7 +262,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, int64
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("shared memory ", name, " of ", bytes, " bytes"));
   MOE_ASSIGN_OR_RETURN(const int fd, CreateDescriptor(name));
   SharedMemory memory(name, fd, nullptr, bytes);
-  // Before anything slow: until it is locked, the new object looks abandoned.
+  // Comes before anything slow: until it is locked, the new object looks abandoned.
   if (!TakeOwnerLock(fd, name).ok()) {
     return absl::UnavailableError(absl::StrCat("shared memory ", name, " was removed while it was created; try again"));
   }
@@ -294,7 +294,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const std::string& name, int mod
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::OpenReadOnly(const std::string& name, ReadOnly kind) {
-  // What may be done with a mapping is what the descriptor allows.
+  // The descriptor's mode limits what may be done with a mapping.
   return Open(name, kind == ReadOnly::kLiftable ? O_RDWR : O_RDONLY, PROT_READ);
 }
 
@@ -339,7 +339,7 @@ absl::Status SharedMemory::UnlinkOrphan(const std::string& name) {
     if (owned) return absl::FailedPreconditionError(absl::StrCat("shared memory ", name, " has a living owner"));
     return absl::UnavailableError(absl::StrCat("shared memory ", name, " is being removed by another process"));
   }
-  if (!CheckLinked(*fd, name).ok()) return absl::OkStatus();  // The name may be a newer object's by now.
+  if (!CheckLinked(*fd, name).ok()) return absl::OkStatus();  // the name may belong to a newer object by now
   return Unlink(name);
 }
 

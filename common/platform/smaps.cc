@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// The first word of `text`, which is removed from it together with the blanks around it.
+// Removes the first word and the blanks around it from `text`, and returns the word.
 absl::string_view TakeWord(absl::string_view& text) {
   text = absl::StripLeadingAsciiWhitespace(text);
   const absl::string_view word = text.substr(0, text.find(' '));
@@ -36,7 +36,7 @@ bool ParseHeader(absl::string_view line, MemoryMapping& mapping) {
   return true;
 }
 
-// "Rss:      4 kB", added to the counter it belongs to.
+// Parses "Rss:      4 kB" and adds it to its counter.
 void AddCounter(absl::string_view line, MemoryMapping& mapping) {
   const absl::string_view key = TakeWord(line);
   int64_t kib = 0;
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<MemoryMapping>> ReadSmapsFile(int pid, const char* fi
       AddCounter(line, mappings.back());
     }
   }
-  // The file can be opened but not read when the process may not be inspected or has just ended.
+  // The file opens but cannot be read if the process may not be inspected or has just ended.
   if (mappings.empty()) return absl::NotFoundError(absl::StrCat(path, ": no readable mappings"));
   return mappings;
 }

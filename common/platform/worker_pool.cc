@@ -1,7 +1,7 @@
-// One run is published as tickets: 64-bit words of (run number, indices not yet taken), one for the indices that all
-// workers share and one for each domain's own. Whoever lowers the second half by a compare-and-swap owns the indices in
-// between. The run number makes a late worker harmless: its compare-and-swap on an old ticket fails, so a run need not
-// wait for workers that are still waking up, only for the indices.
+// A run is published as tickets: 64-bit words of (run number, indices not yet taken). There is one for the indices that
+// all workers share, and one for each domain's own. A worker that lowers the second half by a compare-and-swap owns the
+// indices in between. The run number makes a late worker harmless: its compare-and-swap on an old ticket fails. So a
+// run waits only for the indices, not for workers that are still waking up.
 #include "common/platform/worker_pool.h"
 
 #include <algorithm>
@@ -23,20 +23,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Going to sleep and waking costs about as much. On the CPU alone the gaps between the parallel parts of a forward step
-// are shorter, so that workers stay awake through a step; with attention on a device (decode's `--device`) a layer's
-// attention lies between them, and they sleep.
+// Sleeping and waking costs about as much. On the CPU alone, the gaps between parallel parts of a forward step are
+// shorter, so workers stay awake through a step. With attention on a device (decode's `--device`), a layer's attention
+// fills the gap, and workers sleep.
 constexpr auto kSpin = std::chrono::microseconds(40);
 constexpr int kPausesPerClockRead = 32;
-// Guided self-scheduling: a worker takes its fair share of what is left, divided by this. Large runs begin with large
-// pieces, which take few steps, and all end with single indices, so that the workers finish within one index of each
-// other. Greater values bear indices of more unequal cost.
+// Guided self-scheduling: a worker takes its fair share of the rest, divided by this. Large runs begin with large
+// pieces, which need few steps. All runs end with single indices, so workers finish within one index of each other.
+// Greater values suit indices of more unequal cost.
 constexpr int64_t kShareDivisor = 4;
 constexpr size_t kCacheLine = 64;
 
 inline void Pause() { __builtin_ia32_pause(); }
 
-// Returns when `word` is no longer `old`: spins a little where another hardware thread can change it, then sleeps.
+// Returns when `word` differs from `old`. Spins briefly if another hardware thread can change it, then sleeps.
 uint32_t WaitWhileEqual(const std::atomic<uint32_t>& word, uint32_t old, bool may_spin) {
   if (may_spin) {
     const Clock::time_point give_up = Clock::now() + kSpin;
@@ -53,11 +53,11 @@ uint32_t WaitWhileEqual(const std::atomic<uint32_t>& word, uint32_t old, bool ma
 
 using Work = absl::FunctionRef<void(int domain, int64_t index, int worker)>;
 
-// Indices that one group of workers takes from.
+// Indices that one group of workers takes.
 struct Queue {
   int domain = 0;
   std::atomic<uint32_t> share_divisor{1};  // kShareDivisor times the active workers of the group
-  uint32_t count = 0;  // of the current run; constant from the ticket's publication until the run's end
+  uint32_t count = 0;  // of the current run; constant from the ticket's publication to the run's end
   alignas(kCacheLine) std::atomic<uint64_t> ticket{0};  // run number << 32 | indices not yet taken
 
   void Publish(uint32_t run, uint32_t indices) {
@@ -66,8 +66,8 @@ struct Queue {
   }
 };
 
-// The CPUs of each domain for workers begin..end-1, which belong to the domains in turn; none for a domain with more
-// workers than CPUs.
+// The CPUs of each domain for workers begin..end-1, which are assigned to the domains in turn. Empty for a domain with
+// more workers than CPUs.
 std::vector<std::vector<int>> DomainCpus(std::span<const NumaNode> nodes, int begin, int end, int domains) {
   std::vector<std::vector<int>> cpus;
   for (NumaDomain& domain : MakeNumaDomains(nodes, domains)) {
@@ -83,13 +83,13 @@ std::vector<std::vector<int>> DomainCpus(std::span<const NumaNode> nodes, int be
 
 struct WorkerPool::State {
   const Work* work = nullptr;                                  // of the current run
-  Queue shared;                                                // what Run hands out
-  std::vector<Queue> queues;                                   // what RunPerDomain hands out, by domain
+  Queue shared;                                                // indices of Run
+  std::vector<Queue> queues;                                   // indices of RunPerDomain, by domain
   alignas(kCacheLine) std::atomic<uint32_t> indices_left{0};   // not yet reported as done; the run ends at 0
-  alignas(kCacheLine) std::atomic<uint32_t> published_run{0};  // what idle workers wait on
+  alignas(kCacheLine) std::atomic<uint32_t> published_run{0};  // idle workers wait for it to change
   std::atomic<bool> stop{false};
 
-  // Workers from this number on are parked: they wait for it to grow. Changes between runs only.
+  // Workers of this number and above are parked: they wait for it to grow. Changes only between runs.
   alignas(kCacheLine) std::atomic<int> active{1};
 
   bool may_spin = false;
@@ -98,18 +98,18 @@ struct WorkerPool::State {
   std::vector<int> caller_cpus;  // empty: not pinned
   std::vector<std::thread> threads;
 
-  // Takes and does indices until none is left. Returns how many it did: the run cannot end before these are reported.
+  // Takes and does indices until none is left. Returns their count: the run cannot end before they are reported.
   uint32_t Drain(Queue& queue, int worker) {
     uint32_t done = 0;
     uint64_t seen = queue.ticket.load(std::memory_order_acquire);
     while (true) {
       const auto untaken = static_cast<uint32_t>(seen);
-      // A worker that was parked after an earlier run, and comes late from it, must not join this one. The ticket was
-      // published after `active` was set.
+      // A worker that was parked after an earlier run and is late must not join this one. The ticket was published
+      // after `active` was set.
       if (untaken == 0 || worker >= active.load(std::memory_order_relaxed)) return done;
       const uint32_t taken = std::max<uint32_t>(1, untaken / queue.share_divisor.load(std::memory_order_relaxed));
       if (!queue.ticket.compare_exchange_weak(seen, seen - taken, std::memory_order_acquire)) continue;
-      // From here on the run cannot end, so its fields may be read.
+      // From here the run cannot end, so its fields may be read.
       const int64_t begin = int64_t{queue.count} - untaken;
       for (int64_t index = begin; index < begin + taken; ++index) (*work)(queue.domain, index, worker);
       done += taken;
@@ -122,7 +122,7 @@ struct WorkerPool::State {
     if (done > 0 && indices_left.fetch_sub(done, std::memory_order_acq_rel) == done) indices_left.notify_one();
   }
 
-  // Sleeps while `worker` is not one of the active ones.
+  // Sleeps while `worker` is not active.
   void Park(int worker) {
     for (int count = active.load(std::memory_order_acquire); worker >= count;) {
       active.wait(count, std::memory_order_acquire);
@@ -140,7 +140,7 @@ struct WorkerPool::State {
     }
   }
 
-  // Hands out a run of `total` indices, which publish(run number) puts into the queues, and returns when all are done.
+  // Runs `total` indices, which publish(run number) puts into the queues. Returns when all are done.
   void RunAll(int64_t total, const Work& new_work, absl::FunctionRef<void(uint32_t run)> publish) {
     MOE_CHECK(total <= std::numeric_limits<uint32_t>::max());
     work = &new_work;
@@ -157,10 +157,10 @@ struct WorkerPool::State {
   }
 };
 
-// Workers are pinned to the CPUs of their domain, all of them, not each to one: prefill and decode keep a pool each on
-// the same CPUs, and when both compute at once (or anything else runs) a worker bound to one CPU waits for whoever
-// shares it while others are free, and every run waits for that worker. What pinning is for is the memory: that a
-// worker reads its own node's. Inside a node the weights stream through whichever core. So one domain needs no pinning.
+// A worker is pinned to all CPUs of its domain, not to a single one. Prefill and decode each keep a pool on the same
+// CPUs. When both compute at once (or anything else runs), a worker bound to one CPU would wait while other CPUs are
+// free. Every run would wait for that worker. Pinning serves the memory: a worker reads its own node's. Within a node,
+// any core streams the weights equally well. So one domain needs no pinning.
 WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>()) {
   MOE_CHECK(options.threads >= 1);
   MOE_CHECK(options.domains >= 1 && options.domains <= options.threads);
@@ -182,7 +182,7 @@ WorkerPool::WorkerPool(const Options& options) : state_(std::make_unique<State>(
     const int domain = DomainOf(worker);
     const bool lent = worker >= options.threads;
     std::vector<int> cpus = (lent ? lent_cpus : own_cpus)[static_cast<size_t>(domain)];
-    if (lent && cpus.empty()) cpus = options.lent_cpus;  // what it inherits are the process's own
+    if (lent && cpus.empty()) cpus = options.lent_cpus;  // it would inherit the process's own CPUs
     try {
       state.threads.emplace_back([&state, cpus = std::move(cpus), domain, worker] {
         const ScopedAffinity pinned(cpus);
@@ -201,7 +201,7 @@ WorkerPool::~WorkerPool() { EndThreads(); }
 
 void WorkerPool::EndThreads() {
   state_->stop.store(true, std::memory_order_release);
-  SetActiveThreads(threads());  // wakes those that are parked
+  SetActiveThreads(threads());  // wakes parked workers
   state_->published_run.fetch_add(1, std::memory_order_release);
   state_->published_run.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
@@ -210,7 +210,7 @@ void WorkerPool::EndThreads() {
 int WorkerPool::threads() const { return state_->worker_count; }
 int WorkerPool::own_threads() const { return state_->own_workers; }
 int WorkerPool::domains() const { return static_cast<int>(state_->queues.size()); }
-// In turn, so that every number of active workers is spread evenly over the domains.
+// Round-robin, so that any number of active workers is spread evenly over the domains.
 int WorkerPool::DomainOf(int worker) const { return worker % domains(); }
 
 void WorkerPool::SetActiveThreads(int count) {

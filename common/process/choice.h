@@ -1,4 +1,4 @@
-// Flags that take one of a few words, each of which stands for a value of an enum.
+// Flags that take one of a few words, each of which represents an enum value.
 #pragma once
 
 #include <array>
@@ -26,12 +26,12 @@ const char* WordOf(const std::array<Choice<Value>, kCount>& choices, Value value
   return choices[i].word;
 }
 
-// Adds a flag that takes one of `words`, of which `chosen` is the default; `choose` is told the index of the word that
-// is given. Any other is an error: "--flag word: use a, b or c".
+// Adds a flag that takes one of `words`; `chosen` is the default. `choose` receives the index of the given word. Any
+// other word is an error: "--flag word: use a, b or c".
 void AddWords(CLI::App& app, const std::string& flag, const std::vector<std::string>& words, const std::string& chosen,
               std::function<void(size_t index)> choose, const std::string& help);
 
-// Adds a flag that sets `value`, which outlives the app and holds the default.
+// Adds a flag that sets `value`, which must outlive the app and holds the default.
 template <typename Value, size_t kCount>
 void AddChoice(CLI::App& app, const std::string& flag, const std::array<Choice<Value>, kCount>& choices, Value& value,
                const std::string& help) {

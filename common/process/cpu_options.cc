@@ -35,8 +35,8 @@ absl::StatusOr<std::vector<int>> ChooseCpus(const std::string& wanted, CpuRole r
   }
   for (const int cpu : *cpus) {
     if (std::ranges::binary_search(allowed, cpu)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--cpus ", wanted, ": there is no CPU ", cpu,
-                                                   " for this process; it may use ", FormatCpuList(allowed)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cpus ", wanted, ": this process has no CPU ", cpu, "; it may use ", FormatCpuList(allowed)));
   }
   return cpus;
 }
@@ -66,8 +66,9 @@ void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share) {
                                                   : "half of the cores of each NUMA node; decode has the others";
   app.add_option("--cpus", share.cpus,
                  absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen));
-  app.add_option("--nice", share.nice,
-                 "Lowers the process's priority by so much, up to 19; less than 0 raises it and needs privileges");
+  app.add_option(
+      "--nice", share.nice,
+      "Lowers the process's priority by this much, up to 19; a negative value raises it and needs privileges");
 }
 
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role) {
@@ -83,9 +84,10 @@ absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole rol
 
 void AddCpuOptions(CLI::App& app, CpuOptions& options) {
   app.add_option("--threads", options.threads, "Worker threads; 0: one per CPU that the process may use");
-  app.add_option("--numa-domains", options.numa_domains,
-                 "Parts of the machine that compute on weights of their own; 0: one per NUMA node. The same for all "
-                 "roles of a node; more than there are nodes cut the CPUs evenly. No result depends on it");
+  app.add_option(
+      "--numa-domains", options.numa_domains,
+      "Parts of the machine that compute on separate weights; 0: one per NUMA node. Must be the same for all "
+      "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
 }
 
 absl::Status ValidateCpuOptions(const CpuOptions& options) {

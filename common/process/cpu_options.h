@@ -1,4 +1,4 @@
-// What a role that computes on the CPU is told about it: which CPUs, at which priority, threads and NUMA domains.
+// CPU options of a role that computes on the CPU: its CPUs, priority, threads and NUMA domains.
 #pragma once
 
 #include <string>
@@ -14,22 +14,21 @@ class App;
 
 namespace moestro {
 
-// Whose CPUs `--cpus auto` chooses (SplitCpus); kAll for a role that computes when no other does.
+// Selects the CPUs of `--cpus auto` (SplitCpus); kAll for a role that computes while no other does.
 enum class CpuRole { kAll, kDecode, kPrefill };
 
-// The place of a process among others.
+// A process's share of the machine.
 struct CpuShare {
   std::string cpus = "auto";  // "auto", "all" or a list like "0-3,8"
-  int nice = 0;               // added to the niceness that the process was started with, as nice(1) does
+  int nice = 0;               // added to the inherited niceness, as in nice(1)
 };
 
 // Adds --cpus and --nice.
 void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share);
 
-// Binds the calling thread to the CPUs and sets its niceness; threads that it starts later inherit both, so call it
-// before any other thread is started. Returns the CPUs that it was allowed before and is not any more: those of other
-// roles. INVALID_ARGUMENT names the flag, the CPU that is not there and those that are, or says that the nice value
-// needs privileges.
+// Binds the calling thread to the CPUs and sets its niceness. Threads started later inherit both, so call it before
+// starting any thread. Returns the CPUs that it was allowed before and has lost: those of other roles. INVALID_ARGUMENT
+// names the flag, the missing CPU and the available ones, or says that the nice value needs privileges.
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role);
 
 struct CpuOptions {
@@ -43,7 +42,7 @@ void AddCpuOptions(CLI::App& app, CpuOptions& options);
 // INVALID_ARGUMENT names the flag: threads out of range, or more domains than threads.
 absl::Status ValidateCpuOptions(const CpuOptions& options);
 
-// The pool that these options ask for, defaults filled in. REQUIRES valid options.
+// The pool for these options, with defaults filled in. REQUIRES valid options.
 WorkerPool::Options PoolOptions(const CpuOptions& options);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// Range checks of flags, with one wording.
+// Range checks of flags, with uniform messages.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", "prefill", "decode"};
 
-// A value as the command line would have it.
+// Formats a value as on the command line.
 std::string FlagText(const toml::node& value) {
   if (const auto* text = value.as_string()) return text->get();
   std::ostringstream out;
@@ -36,7 +36,7 @@ std::string FlagText(const toml::node& value) {
   return out.str();
 }
 
-// TOML of which only one section counts, as if its keys stood alone.
+// Reads one section of a TOML file, as if its keys were at the top level.
 class SectionConfig : public CLI::ConfigTOML {
  public:
   explicit SectionConfig(std::string section) : section_(std::move(section)) {}
@@ -63,7 +63,7 @@ class SectionConfig : public CLI::ConfigTOML {
   }
 
  private:
-  // Refuses what no role would read.
+  // Rejects sections and keys that no role would read.
   toml::table Parse(std::istream& input) const {
     toml::table file;
     try {
@@ -75,7 +75,7 @@ class SectionConfig : public CLI::ConfigTOML {
     for (const auto& [key, value] : file) {
       const std::string name(key.str());
       if (!value.is_table()) {
-        throw CLI::ConfigError(absl::StrCat("--config: '", name, "' stands in no section: move it below the line [",
+        throw CLI::ConfigError(absl::StrCat("--config: '", name, "' is in no section: move it below the line [",
                                             section_, "], or that of another role"));
       }
       if (std::ranges::find(kRoles, name) == kRoles.end()) {
@@ -94,16 +94,16 @@ class SectionConfig : public CLI::ConfigTOML {
 void AddNodeOptions(CLI::App& app, const std::string& role, NodeOptions& options) {
   app.option_defaults()->always_capture_default();
   app.add_option("--run-dir", options.run_dir,
-                 "Directory of the node's unix sockets; the same for all roles, and no other node's");
+                 "Directory of the node's unix sockets; the same for all roles, separate for each node");
   app.add_option("--instance", options.instance, "Name of the node: prefix of its shared-memory objects");
   app.add_option("--metrics-address", options.metrics_address, "host:port that serves /metrics; empty: none");
   app.add_option("--log-level", options.log.level, "trace, debug, info, warn, error or off");
   app.add_option("--log-format", options.log.format, "text, or json: one object a line");
-  app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may go on after SIGTERM")
+  app.add_option("--drain-seconds", options.drain_seconds, "How long running requests may continue after SIGTERM")
       ->check(CLI::Range(0, 86400));
   app.add_option("--stall-seconds", options.stall_seconds,
-                 "A thread that has work and does not go on for so long hangs: the role serves no more, and is killed "
-                 "by whoever supervises it")
+                 "A thread that has work and makes no progress for this long is hung: the role stops serving, and its "
+                 "supervisor kills it")
       ->check(CLI::Range(1, 86400));
   app.set_config("--config", "",
                  "TOML file; its section [" + role + "] holds any of these options, without the dashes");
@@ -142,11 +142,11 @@ absl::Status ValidateNodeOptions(const NodeOptions& options) {
   if (::stat(options.run_dir.c_str(), &info) != 0) return absl::ErrnoToStatus(errno, "--run-dir " + options.run_dir);
   if (info.st_uid != geteuid() && info.st_uid != 0) {
     return absl::InvalidArgumentError("--run-dir " + options.run_dir +
-                                      ": belongs to another user, who could stand in for any role; choose another");
+                                      ": belongs to another user, who could impersonate any role; choose another");
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::InvalidArgumentError("--run-dir " + options.run_dir +
-                                      ": may be written by other users, who could stand in for any role; chmod go-w "
+                                      ": may be written by other users, who could impersonate any role; chmod go-w "
                                       "it, or choose another");
   }
   return absl::OkStatus();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kListener = 0;
 
-// False if the file has been removed since it was opened: then another may have a new one of that name.
+// False if the file was removed after it was opened: another process may have a new one of that name.
 bool IsLinked(int descriptor) {
   struct stat info;
   return fstat(descriptor, &info) == 0 && info.st_nlink > 0;

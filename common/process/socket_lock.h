@@ -1,6 +1,5 @@
-// Who listens on a unix socket. gRPC removes the socket that it finds at its address and binds its own, even while
-// another process listens there, which then lives on where nobody can reach it; so servers agree on a lock beside the
-// socket.
+// Ensures that only one server listens on a unix socket. gRPC removes a socket at its address and binds its own, even
+// while another process listens there; that process then becomes unreachable. So servers take a lock beside the socket.
 #pragma once
 
 #include <memory>
@@ -14,8 +13,8 @@ namespace moestro {
 
 class SocketLock {
  public:
-  // The lock is on `socket`.lock, until destruction or death of the process; a file that a killed process left does not
-  // matter. UNAVAILABLE names the socket, who listens on it and the remedy, or the file that cannot be made.
+  // Locks `socket`.lock until destruction or death of the process; a file left by a killed process is harmless.
+  // UNAVAILABLE names the socket, its listener and the remedy, or the file that cannot be made.
   static absl::StatusOr<std::unique_ptr<SocketLock>> Take(const std::string& socket);
   ~SocketLock();  // removes the file
 

@@ -23,15 +23,15 @@ namespace {
 
 constexpr std::chrono::seconds kPeriod(1);
 
-// The protocol of sd_notify(3), whose library would bring more than these lines. Without a supervisor that listens, or
-// if it does not take the datagram: nothing.
+// The protocol of sd_notify(3), whose library would be larger than these lines. Does nothing without a listening
+// supervisor, or if it does not accept the datagram.
 void Notify(std::string_view state) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   sockaddr_un address{};
   if (path == nullptr || std::strlen(path) >= sizeof(address.sun_path)) return;
   address.sun_family = AF_UNIX;
   std::strcpy(address.sun_path, path);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // not in the file system
+  if (path[0] == '@') address.sun_path[0] = '\0';  // an abstract address, not in the file system
   const int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return;
   const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
@@ -92,7 +92,7 @@ void Watchdog::Loop() {
   } while (!ending_.wait_for(lock, kPeriod, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_; }));
 }
 
-// The threads that have stood still for too long; empty: none.
+// The threads that have stalled for too long; empty: none.
 std::string Watchdog::Stalled(Heartbeat::Clock::time_point now) {
   std::string stalled;
   MutexLock lock(mutex_);
@@ -108,16 +108,16 @@ void Watchdog::Look(Heartbeat::Clock::time_point now) {
   if (stalled.empty() != alive_) {
     alive_ = stalled.empty();
     if (alive_) {
-      spdlog::warn("all threads go on again");
+      spdlog::warn("all threads make progress again");
     } else {
-      spdlog::error("{}: no sign of life for {} s; whoever supervises this process kills it now", stalled,
+      spdlog::error("{}: no sign of life for {} s; this process's supervisor kills it now", stalled,
                     std::chrono::duration_cast<std::chrono::seconds>(options_.stall_time).count());
     }
     if (options_.on_change) options_.on_change(alive_);
   }
   if (!alive_) return;
   struct stat info;
-  if (fstat(descriptor_, &info) == 0 && info.st_nlink == 0) {  // somebody has removed it
+  if (fstat(descriptor_, &info) == 0 && info.st_nlink == 0) {  // the file was removed
     if (const int again = OpenFile(options_.file); again >= 0) {
       close(descriptor_);
       descriptor_ = again;

@@ -1,6 +1,6 @@
-// How a process proves that it does not hang. Once a second, while no thread that has work has stood still for too
-// long, it counts on in RUN_DIR/<role>.heartbeat and, where systemd has set NOTIFY_SOCKET, sends WATCHDOG=1. Whoever
-// supervises it kills it when that ends: also when the whole process is stopped, or waits for a disk.
+// Proves that a process does not hang. Once a second, unless a thread with work has stalled for too long, it increments
+// the count in RUN_DIR/<role>.heartbeat. If systemd has set NOTIFY_SOCKET, it also sends WATCHDOG=1. If that stops, the
+// supervisor kills the process: also when the whole process is stopped, or waits for a disk.
 #pragma once
 
 #include <functional>
@@ -19,23 +19,24 @@ namespace moestro {
 class Watchdog {
  public:
   struct Options {
-    std::string file;  // that counts; a predecessor's is taken over
+    std::string file;  // the heartbeat file; replaces a predecessor's
     Heartbeat::Clock::duration stall_time{};
-    // Told when the first thread stalls, and when the last goes on: by the watchdog's thread. Empty: not told.
+    // The watchdog's thread calls it when the first thread stalls, and when the last one recovers. Empty: not called.
     std::function<void(bool alive)> on_change = {};
   };
 
-  // For the role, with a thread; `on_change` as in Options. Sends READY=1. UNAVAILABLE if the file cannot be written.
+  // The role's watchdog, with a thread; `on_change` as in Options. Sends READY=1. UNAVAILABLE if the file cannot be
+  // written.
   static absl::StatusOr<std::unique_ptr<Watchdog>> Start(const NodeOptions& node, const std::string& role,
                                                          std::function<void(bool alive)> on_change);
-  // Without a thread: whoever has a clock calls Look.
+  // Without a thread: the caller calls Look.
   static absl::StatusOr<std::unique_ptr<Watchdog>> Open(Options options);
-  ~Watchdog();  // removes the file: whoever supervises does not expect signs of life from a process that ends
+  ~Watchdog();  // removes the file: the supervisor expects no heartbeat from a process that ends
 
-  // From now on that thread must go on, too. Thread-safe.
+  // From now on that thread must beat, too. Thread-safe.
   void Watch(std::shared_ptr<const Heartbeat> heartbeat);
 
-  // One sign of life, or none.
+  // Beats once, unless a thread is stalled.
   void Look(Heartbeat::Clock::time_point now);
 
  private:
@@ -44,7 +45,7 @@ class Watchdog {
   void Loop();
 
   const Options options_;
-  int descriptor_;  // of the file; this and the next two: whoever looks
+  int descriptor_;  // of the file; this and the next two are used only by Look's thread
   int64_t count_ = 0;
   bool alive_ = true;
   Mutex mutex_;

@@ -1,4 +1,4 @@
-// Of which source a binary was built, and when a report was made: what a report needs so that others can repeat it.
+// A binary's source revision and a report's date, so that others can reproduce the report.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct BuildInfo {
 };
 const BuildInfo& ThisBuild();
 
-// Nobody else has these sources.
+// Whether the revision has uncommitted changes, so that nobody else has these sources.
 bool IsDirty(std::string_view revision);
 // "4a2ffd1", "4a2ffd1-dirty (with uncommitted changes)", "unknown".
 std::string RevisionText(const std::string& revision);

@@ -1,4 +1,4 @@
-// Where reports are written.
+// Writes report files.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace moestro {
 
-// INVALID_ARGUMENT begins with `flag`, by which the user named the place.
+// INVALID_ARGUMENT begins with `flag`, with which the user named the location.
 absl::Status WriteReportFile(const char* flag, const std::filesystem::path& path, const std::string& text);
 absl::Status MakeReportDirectory(const char* flag, const std::filesystem::path& path);  // with its parents
 

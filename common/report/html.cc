@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-// Both colour schemes; numbers in columns; wide tables scroll in their own box. s0 to s5 are the series of a plot.
+// Both colour schemes; numbers in columns; wide tables scroll in a box. s0 to s5 are the series of a plot.
 constexpr char kStyle[] = R"(<style>
 :root { color-scheme: light dark; --ink: #1d232b; --soft: #5c6773; --line: #d9dee4; --page: #ffffff; --band: #f4f6f8;
         --pass: #12805c; --miss: #b3422f; --bar: #3b6fb5; --reference: #98a3af;

@@ -72,7 +72,7 @@ std::string ToSvg(const BarPlot& plot) {
     }
   }
   if (plot.groups.empty() || largest == 0) return "";
-  const double end = RoundAxisEnd(1.05 * largest);  // labels stand above the bars
+  const double end = RoundAxisEnd(1.05 * largest);  // labels are above the bars
   const double group_width = kPlotWidth / static_cast<double>(plot.groups.size());
   const double bar_width = std::min(90.0, 0.8 * group_width / static_cast<double>(plot.series.size()));
   std::string svg = absl::StrCat(Open(plot.title), YAxis(end));
@@ -106,7 +106,7 @@ std::string ToSvg(const LinePlot& plot) {
     }
   }
   if (longest < 2) return "";
-  const double x_end = RoundAxisEnd(x_largest / 1.05);  // no room needed on the right
+  const double x_end = RoundAxisEnd(x_largest / 1.05);  // no margin needed on the right
   const double y_end = RoundAxisEnd(y_largest);
   std::string svg = absl::StrCat(Open(plot.title), YAxis(y_end), Text(4, 12, "start", plot.y_label));
   for (int tick = 0; tick <= kTicks; ++tick) {

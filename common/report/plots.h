@@ -1,5 +1,4 @@
-// Plots as inline SVG figures, coloured by the page's style sheet (html.h). At most six series have colours of their
-// own.
+// Plots as inline SVG figures, coloured by the page's style sheet (html.h). At most six series have separate colours.
 #pragma once
 
 #include <string>
@@ -7,11 +6,11 @@
 
 namespace moestro {
 
-// Groups of upright bars, one bar for each series in every group.
+// Groups of vertical bars, one bar per series in every group.
 struct BarPlot {
   struct Series {
     std::string name;
-    std::vector<double> values;       // one for each group; NaN: no bar
+    std::vector<double> values;       // one per group; NaN: no bar
     std::vector<std::string> labels;  // written above the bars
   };
   std::string title;
@@ -21,7 +20,7 @@ struct BarPlot {
 // Empty if there is nothing to draw.
 std::string ToSvg(const BarPlot& plot);
 
-// Lines over a common x axis; both axes begin at 0.
+// Lines over a common x axis; both axes start at 0.
 struct LinePlot {
   struct Point {
     double x = 0;
@@ -29,7 +28,7 @@ struct LinePlot {
   };
   struct Series {
     std::string name;
-    std::vector<Point> points;  // x ascending; of more than some hundred points only some are drawn
+    std::vector<Point> points;  // ascending x; of more than some hundred points, only a selection is drawn
   };
   std::string title;
   std::string x_label;

@@ -9,14 +9,14 @@ namespace moestro {
 
 struct Table {
   std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;  // as many cells as columns
-  size_t text_columns = 1;                     // so many from the left are text, all others numbers (set to the right)
+  std::vector<std::vector<std::string>> rows;  // one cell per column
+  size_t text_columns = 1;                     // leading columns that are text; the others are numbers, right-aligned
 };
 
 std::string MarkdownTable(const Table& table);
 std::string HtmlTable(const Table& table);
 
-// A text that may contain what would end a cell.
+// Escapes characters that would end a cell.
 std::string MarkdownCell(std::string_view text);
 
 }  // namespace moestro

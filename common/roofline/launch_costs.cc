@@ -9,7 +9,7 @@ using device::KernelCost;
 
 constexpr int64_t kBf16 = 2;  // bytes
 
-// A launch that multiplies `rows` rows with each of `count` such matrices. Outputs are BF16.
+// Adds a launch that multiplies `rows` rows with each of `count` such matrices. Outputs are BF16.
 void AddLinear(const PackedMatrix& matrix, double rows, DType activations, KernelCost& cost, double count = 1) {
   if (matrix.rows == 0) return;
   const WeightCount weights = CountWeights(matrix);
@@ -43,18 +43,18 @@ KernelCost ElementwiseCost(double rows, int64_t numbers) {
 }
 
 KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& w, MlaForm form, const StepLoad& load) {
-  KernelCost cost{.kernels = 1};  // attention itself
+  KernelCost cost{.kernels = 1};  // the attention kernel
   const double rows = load.rows;
   for (const PackedMatrix* matrix : {&w.q_a, &w.q_b, &w.kv_a, &w.k, &w.v, &w.o}) {
     AddLinear(*matrix, rows, load.activations, cost);
   }
-  // Absorbed: its key half transposed, on queries; its value half on what was attended.
+  // Absorbed form: the transposed key half multiplies queries, the value half multiplies the attention output.
   AddLinear(w.kv_b, form == MlaForm::kAbsorbed ? rows : load.context, load.activations, cost);
   cost.attention_flops = AttentionFlops(spec, form, load.visible_pairs);
   AddElementwise(rows, 2 * spec.hidden_size, cost);                     // norm
-  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of the ranks or heads
+  AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of low-rank vectors or heads
   AddElementwise(rows, 2 * spec.num_heads * spec.qk_head_dim(), cost);  // rotation
-  AddElementwise(rows, 2 * spec.kv_dim(), cost);                        // writing the cache
+  AddElementwise(rows, 2 * spec.kv_dim(), cost);                        // writing to the cache
   AddElementwise(rows, 3 * spec.hidden_size, cost);                     // adding to the residual
   return cost;
 }
@@ -70,15 +70,15 @@ KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load) {
   KernelCost cost = ElementwiseCost(load.rows, 2 * spec.hidden_size);  // norm
   AddLinear({.dtype = DType::kBF16, .rows = spec.num_experts, .cols = spec.hidden_size}, load.rows, load.activations,
             cost);
-  AddElementwise(load.rows, spec.num_experts, cost);  // choosing
+  AddElementwise(load.rows, spec.num_experts, cost);  // choice of experts
   return cost;
 }
 
 KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double count, double routed,
                        DType activations) {
-  KernelCost cost = ElementwiseCost(count * routed, 2 * spec.hidden_size);  // bringing an expert's rows together
+  KernelCost cost = ElementwiseCost(count * routed, 2 * spec.hidden_size);  // gathering the expert's rows
   AddMlp(expert, routed, activations, cost, count);
-  AddElementwise(count * routed, 5 * spec.hidden_size, cost);  // adding to sums in F32
+  AddElementwise(count * routed, 5 * spec.hidden_size, cost);  // adding to the F32 sums
   return cost;
 }
 

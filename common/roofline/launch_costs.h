@@ -1,5 +1,5 @@
-// What launches of a layer's parts cost: what a device with a cost model charges. Only shapes and types of the weights
-// are looked at. Gate, up and down are taken to be a product each.
+// Costs of a layer's launches, as a device with a cost model charges them. Uses only the shapes and types of the
+// weights. Gate, up and down each count as one product.
 #pragma once
 
 #include "common/device/device.h"
@@ -9,30 +9,30 @@
 
 namespace moestro {
 
-// What a step of a layer has to do.
+// The load of a layer in one step.
 struct StepLoad {
-  double rows = 0;           // that it computes
-  double visible_pairs = 0;  // of a row and a position that it sees
+  double rows = 0;           // rows that it computes
+  double visible_pairs = 0;  // pairs of a row and a position that the row sees
   double context = 0;        // positions whose keys and values are expanded
-  double routed_rows = 0;    // that the layer's experts share
-  // Of the rows that an expert gets: standard deviation over mean. Below 0.57, because what they get is taken to be
-  // spread evenly around the mean, the same number for the same expert of a layer every time.
+  double routed_rows = 0;    // rows of all the layer's experts together
+  // Standard deviation over mean of the rows per expert. Below 0.57, because the model spreads them evenly around the
+  // mean, with the same number for the same expert of a layer every time.
   double expert_spread = 0;
-  // What rows are rounded to before they are multiplied with FP8 weights: kBF16, as every kernel here does, and the
-  // product is one of BF16 numbers; or kF8E4M3, a product of FP8 numbers, for which there is no kernel.
+  // The type to which rows are rounded before a product with FP8 weights. kBF16, as in every kernel here: a product of
+  // BF16 numbers. kF8E4M3: a product of FP8 numbers, for which no kernel exists.
   DType activations = DType::kBF16;
 };
 
-// A kernel that reads and writes so many BF16 numbers of each row, and multiplies nothing.
+// A kernel without products that reads and writes `numbers` BF16 elements per row.
 device::KernelCost ElementwiseCost(double rows, int64_t numbers);
-// Attention with its norm and the sum with the residual. Keys and values are expanded from the latents once.
+// Attention with its norm and the addition to the residual. Keys and values are expanded from the latents once.
 device::KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& weights, MlaForm form,
                                  const StepLoad& load);
-// A dense MLP or the shared expert, and the sum with the residual.
+// A dense MLP or the shared expert, and the addition to the residual.
 device::KernelCost MlpCost(const ModelSpec& spec, const MlpWeights& mlp, const StepLoad& load);
 // The router with its norm and the choice of experts.
 device::KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load);
-// `count` experts in a launch, each with `routed` rows, which are brought together and added to sums in F32.
+// One launch of `count` experts with `routed` rows each: gathers the rows and adds the outputs to F32 sums.
 device::KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double count, double routed,
                                DType activations);
 

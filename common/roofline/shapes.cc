@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// Hands out addresses as the segment's writer lays tensors out.
+// Assigns addresses in the layout of the segment's writer.
 class Layout {
  public:
   Layout(DType linear, int64_t first_address) : linear_(linear), next_(first_address) {}
@@ -42,7 +42,7 @@ class Layout {
 }  // namespace
 
 ModelWeights ShapesOnly(const ModelSpec& spec, DType linear) {
-  // Experts have an address range of their own, so that router and shared expert are one piece.
+  // Experts have a separate address range, so that router and shared expert are contiguous.
   constexpr int64_t kExperts = int64_t{1} << 60;
   Layout experts(linear, kExperts);
   Layout others(linear, kTensorAlignment);

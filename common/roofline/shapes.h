@@ -1,4 +1,4 @@
-// A model of which only the shapes matter.
+// A model with shapes but no weights.
 #pragma once
 
 #include "common/model/binding.h"
@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-// Weights of the right shapes and sizes, laid out as in a segment, at addresses that nobody may read. All linear layers
+// Weights of the right shapes and sizes, in a segment's layout, at addresses that must not be read. All linear layers
 // have the type `linear`; embedding and head are BF16.
 ModelWeights ShapesOnly(const ModelSpec& spec, DType linear);
 

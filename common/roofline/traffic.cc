@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kBf16 = 2;
 constexpr int64_t kF32 = 4;
 constexpr int64_t kExpertId = 4;
-constexpr int64_t kCount = 8;  // of a rank's rows for another rank, told before they come
+constexpr int64_t kCount = 8;  // the number of rows for another rank, sent before the rows
 
 int64_t Sum(std::span<const int64_t> numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t{0}); }
 
@@ -26,7 +26,8 @@ int RankOfExpert(const ModelSpec& spec, int64_t expert, int ranks) {
 LinkTraffic RingTraffic(int64_t kv_dim, std::span<const int64_t> rows, int rank) {
   const int64_t ranks = std::ssize(rows);
   if (ranks == 1) return {};
-  // Every rank's keys and values pass through, but those that the next rank had first, or this one.
+  // Every rank's keys and values pass through, except those the next rank already had (sent), or this rank's own
+  // (received).
   return {(Sum(rows) - rows[(rank + 1) % ranks]) * kv_dim * kBf16, (Sum(rows) - rows[rank]) * kv_dim * kBf16};
 }
 
@@ -67,7 +68,7 @@ int BreakEvenRanks(const ModelSpec& spec) {
   const auto total = [](const ExpertTraffic& t) {
     return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
   };
-  // Many rows on each rank, so that rounding and counts do not matter.
+  // Many rows on each rank, so that rounding and counts are negligible.
   const int64_t rows = 1024 * spec.num_experts;
   int best = 1;
   for (int ranks = 2; ranks <= spec.num_experts; ++ranks) {

@@ -1,8 +1,8 @@
-// Bytes that ranks exchange, by formula: what the communicator counts must equal them, and what `moestro plan` prints.
+// Bytes that ranks exchange, as formulas. The communicator's counters must equal them; `moestro plan` prints them.
 //
-// S ranks, N tokens on all of them, n = N / S on each, A experts per token, hidden size D. Over a rank's link, in each
-// direction, for a layer:
-//   ring pass-KV    (N - n) * 2 * kv_dim                                MLA: the latent vectors, 576 numbers
+// S ranks, N tokens in total, n = N / S on each rank, A experts per token, hidden size D. Per layer, over a rank's
+// link, in each direction:
+//   ring pass-KV    (N - n) * 2 * kv_dim                                MLA: the latent vectors, 576 elements
 //   standard EP     n * A * (S - 1) / S * (2 D + 4)  out to experts,    one row for each expert of another rank
 //                   n * A * (S - 1) / S * 4 D        back
 //   SmallEP         (N - n) * (2 D + 8 A)            all rows to all,   with the experts that they were routed to
@@ -19,7 +19,7 @@
 
 namespace moestro {
 
-// Over one rank's link, for one layer.
+// One rank's link, one layer.
 struct LinkTraffic {
   int64_t sent = 0;
   int64_t received = 0;
@@ -32,21 +32,21 @@ struct ExpertTraffic {
 
 enum class ExpertParallelism { kSmall, kStandard };
 
-// rows[r]: of rank r.
+// rows[r]: the rows of rank r.
 LinkTraffic RingTraffic(int64_t kv_dim, std::span<const int64_t> rows, int rank);
 ExpertTraffic SmallEpTraffic(const ModelSpec& spec, std::span<const int64_t> rows, int rank);
-// pairs[r * ranks + q]: tokens of rank r times their experts on rank q.
+// pairs[r * ranks + q]: (token, expert) pairs with the token on rank r and the expert on rank q.
 ExpertTraffic StandardEpTraffic(const ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank);
 
-// Pairs as above if every expert is as likely as any other; experts are spread evenly over the ranks.
+// Such pairs for equally likely experts, spread evenly over the ranks.
 std::vector<int64_t> EvenPairs(const ModelSpec& spec, std::span<const int64_t> rows);
 
-// Experts of a rank.
+// The experts of a rank.
 IndexRange RankExperts(const ModelSpec& spec, int rank, int ranks);
-// Who has an expert.
+// The rank that holds an expert.
 int RankOfExpert(const ModelSpec& spec, int64_t expert, int ranks);
 
-// The most ranks at which SmallEP moves no more bytes than standard EP, both directions and both phases together.
+// The largest number of ranks at which SmallEP moves no more bytes than standard EP: both directions, both phases.
 int BreakEvenRanks(const ModelSpec& spec);
 
 }  // namespace moestro

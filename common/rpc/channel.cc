@@ -13,7 +13,7 @@ std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-  // Requests are retried by the router, which knows what has been emitted; never behind its back.
+  // The router retries requests, since it knows what has been emitted; gRPC must never do so.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   const bool is_role = address.starts_with("unix:");
   const Keepalive& keepalive = is_role ? kRoleKeepalive : kNetworkKeepalive;

@@ -1,4 +1,4 @@
-// Client channels between the roles of one node, and what client and server agree on.
+// Client channels between the roles of one node, and settings common to client and server.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -9,26 +9,25 @@
 
 namespace moestro {
 
-// 128K token ids and their scores fit well.
+// Enough for 128K token ids and their scores.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// How often a silent peer is asked whether it lives, and how long it may take to say so. A process that is stopped or
-// frozen keeps its connections open: without an answer they break, and their calls end with UNAVAILABLE.
+// How often a silent peer is pinged, and how long it may take to answer. A stopped or frozen process keeps its
+// connections open. Without an answer they are closed, and their calls end with UNAVAILABLE.
 struct Keepalive {
   std::chrono::milliseconds interval;
   std::chrono::milliseconds patience;
 };
-// Between roles: together well below the seconds after which requests give a role up.
+// Between roles: together well below the seconds after which requests give up on a role.
 inline constexpr Keepalive kRoleKeepalive{.interval = std::chrono::seconds(2), .patience = std::chrono::seconds(2)};
-// Over TCP, during calls only: a network may lose packets for a while.
+// Over TCP, only during calls: a network may lose packets for a while.
 inline constexpr Keepalive kNetworkKeepalive{.interval = std::chrono::seconds(20),
                                              .patience = std::chrono::seconds(10)};
-// Servers break connections on which pings come faster than this. Below every interval above, for two pings may arrive
-// together.
+// Servers close connections with more frequent pings. Below every interval above, since two pings may arrive together.
 inline constexpr std::chrono::milliseconds kMinPingInterval{500};
 
-// A channel that finds a restarted peer within a fraction of a second (short reconnect back-off): the roles share a
-// machine. On a unix socket it learns within kRoleKeepalive that its peer is stopped, also between calls.
+// A channel that finds a restarted peer within a fraction of a second (short reconnect back-off), since the roles share
+// a machine. On a unix socket it detects a stopped peer within kRoleKeepalive, also between calls.
 std::shared_ptr<grpc::Channel> ConnectPeer(const std::string& address);
 
 }  // namespace moestro

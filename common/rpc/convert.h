@@ -1,4 +1,4 @@
-// Between the messages of the wire (types.proto) and common/inference/types.h.
+// Converts between the wire messages (types.proto) and common/inference/types.h.
 #pragma once
 
 #include "common/inference/types.h"
@@ -15,7 +15,7 @@ v1::PrefillPath ToProto(PrefillPath path);
 v1::PrefillProgress ToProto(const PrefillProgress& progress);
 
 Sampling FromProto(const v1::Sampling& sampling);
-// cached_tokens is not in the message.
+// The message lacks cached_tokens.
 KvLease FromProto(const v1::KvLease& lease);
 Token FromProto(const v1::Token& token);
 ScoredToken FromProto(const v1::PositionScore& score);

@@ -1,4 +1,4 @@
-// The one form of an RPC handler: refuse a call that nobody waits for, measure it, run it, map its status to the wire.
+// The uniform RPC handler: rejects a call whose caller is gone, measures it, runs it, maps its status to the wire.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -11,17 +11,17 @@
 
 namespace moestro {
 
-// OK while the caller still waits; else CANCELLED or DEADLINE_EXCEEDED. Cheap enough to be asked between two layers.
+// OK while the caller waits; else CANCELLED or DEADLINE_EXCEEDED. Cheap enough to call between two layers.
 absl::Status CallStatus(const grpc::ServerContext& context);
 
 // One method of a service. Thread-safe.
 class RpcMethod {
  public:
-  // With the metrics moestro_rpc_seconds and moestro_rpc_failed_total of that method.
+  // Adds the method's metrics moestro_rpc_seconds and moestro_rpc_failed_total.
   RpcMethod(MetricsRegistry& registry, const std::string& name);
 
-  // Runs `call`, logs how it failed, and maps what it returns or throws. Without a caller that waits it is not run.
-  // `request_id` is read after the call.
+  // Runs `call` unless the caller is gone, logs a failure, and maps its result or exception to the wire. Reads
+  // `request_id` after the call.
   grpc::Status Handle(const grpc::ServerContext& context, absl::FunctionRef<absl::Status()> call,
                       const std::string& request_id = {}) const;
 

@@ -8,7 +8,7 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 // One Watch call. Writes the latest status whenever it differs from the last one written: changes during a write are
-// merged. Owned by itself from Watch until OnDone, the last of its callbacks.
+// merged. Owns itself from Watch until OnDone, the last of its callbacks.
 class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
   Watcher(HealthRpc& service, bool known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(service.mutex_)
@@ -64,7 +64,7 @@ class HealthRpc::Watcher final : public grpc::ServerWriteReactor<HealthCheckResp
 
   HealthRpc& service_;
   const bool known_;
-  HealthCheckResponse message_;  // the last one written, or being written
+  HealthCheckResponse message_;  // the last one written, or in flight
   bool told_ = false;
   bool writing_ = false;
   bool cancelled_ = false;

@@ -1,5 +1,5 @@
-// The standard health protocol (grpc.health.v1), answered by ourselves: gRPC's built-in service says SERVING for the
-// unnamed service from the moment at which the server listens, before the process had a chance to say otherwise.
+// The standard health protocol (grpc.health.v1). Not gRPC's built-in service: that reports SERVING for the unnamed
+// service as soon as the server listens, before the process could say otherwise.
 #pragma once
 
 #include <set>
@@ -11,18 +11,18 @@
 
 namespace moestro {
 
-// Knows the named services and "", the process as a whole; all have the same status: SERVING while the process has said
-// that it serves, and is alive. Other names are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. A Watch costs no
-// thread while nothing changes. Thread-safe.
+// Knows the named services and "", the whole process; all have the same status. SERVING while the process serves and is
+// alive. Other names are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch. An idle Watch occupies no thread.
+// Thread-safe.
 class HealthRpc final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthRpc(const std::vector<std::string>& services);
   ~HealthRpc() override;
 
-  void SetServing(bool serving);  // false at first
-  void SetAlive(bool alive);      // true at first; false: a thread hangs
-  // NOT_SERVING for good. Watchers are told, and then their calls end with CANCELLED: otherwise a server that lets
-  // running calls finish would wait for them.
+  void SetServing(bool serving);  // initially false
+  void SetAlive(bool alive);      // initially true; false: a thread hangs
+  // NOT_SERVING permanently. Watchers are notified, then their calls end with CANCELLED: otherwise a server that drains
+  // running calls would wait for them.
   void Shutdown();
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
@@ -40,7 +40,7 @@ class HealthRpc final : public grpc::health::v1::Health::CallbackService {
   void TellWatchersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::set<std::string> names_;  // constant
-  Mutex mutex_;                  // of all watchers, too
+  Mutex mutex_;                  // protects all watchers, too
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   bool alive_ ABSL_GUARDED_BY(mutex_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;

@@ -18,10 +18,10 @@ using grpc::reflection::v1alpha::ServerReflection;
 using grpc::reflection::v1alpha::ServerReflectionRequest;
 using grpc::reflection::v1alpha::ServerReflectionResponse;
 
-// An answer repeats the question; names are shorter.
+// A response repeats the request; names are shorter.
 constexpr size_t kMostRequestBytes = 4096;
 
-// The file after those that it imports, each once.
+// Appends the file after the files that it imports, each once.
 void AddWithImports(const FileDescriptor& file, std::set<const FileDescriptor*>& added, FileDescriptorResponse& reply) {
   if (!added.insert(&file).second) return;
   for (int i = 0; i < file.dependency_count(); ++i) AddWithImports(*file.dependency(i), added, reply);
@@ -48,7 +48,7 @@ std::vector<std::string> WithStandard(std::vector<std::string> services) {
 
 }  // namespace
 
-// One call: reads a question, writes its answer, and so on. Owned by itself until OnDone.
+// One call: reads a request, writes its response, and so on. Owns itself until OnDone.
 class ReflectionRpc::Call final : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
   explicit Call(const ReflectionRpc& service) : service_(service) { StartRead(&request_); }
@@ -56,7 +56,7 @@ class ReflectionRpc::Call final : public grpc::ServerBidiReactor<ServerReflectio
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
     if (request_.ByteSizeLong() > kMostRequestBytes) {
-      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the question is too long"));
+      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the request is too long"));
     }
     response_ = service_.Answer(request_);
     StartWrite(&response_);
@@ -110,7 +110,7 @@ ServerReflectionResponse ReflectionRpc::Answer(const ServerReflectionRequest& re
       break;
     case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       response.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
-      response.mutable_error_response()->set_error_message("nothing is asked");
+      response.mutable_error_response()->set_error_message("the request is empty");
       break;
   }
   return response;

@@ -1,5 +1,5 @@
-// The standard reflection protocol, by which tools like grpcurl learn what a server offers. Answered by ourselves: in
-// gRPC's own service each open call takes a thread, also while it asks nothing.
+// The standard reflection protocol, through which tools like grpcurl discover a server's methods. Not gRPC's own
+// service: there each open call occupies a thread, even when idle.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace moestro {
 // Describes what is linked into the binary; there are no extensions. Thread-safe.
 class ReflectionRpc final : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // Full names of the server's services but for health and itself, which all have.
+  // Full names of the server's services, except health and reflection, which every server has.
   explicit ReflectionRpc(std::vector<std::string> services);
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,

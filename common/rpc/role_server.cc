@@ -16,11 +16,11 @@ RoleServer::RoleServer(std::string role, const NodeOptions& node, MetricsRegistr
       registry_(registry),
       termination_(termination),
       private_bytes_(registry.AddGauge("moestro_process_private_bytes",
-                                       "Memory of the process itself: neither files nor shared memory, but with the "
+                                       "Memory of the process itself: without files and shared memory, but with the "
                                        "page tables that map them")),
       page_table_bytes_(registry.AddGauge("moestro_process_page_table_bytes",
-                                          "Of the process's private memory, page tables: they grow with what it has "
-                                          "mapped of the weights, less so with huge pages")) {}
+                                          "Page tables, a part of the process's private memory: they grow with the "
+                                          "mapped weights, less with huge pages")) {}
 
 absl::Status RoleServer::BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses,
                                        const RpcLimits& limits) {

@@ -1,6 +1,5 @@
-// The frame of a role's process: its metrics, its RPC server, its signs of life, its clock tick and its orderly end.
-// Each role is a class whose members stand in the order in which they depend on each other, this one last: it ends the
-// calls that use the others.
+// The frame of a role's process: its metrics, RPC server, watchdog, clock tick and orderly shutdown. Each role is a
+// class with members in dependency order; this object is the last one, so it ends the calls that use the others.
 #pragma once
 
 #include <chrono>
@@ -21,31 +20,31 @@ namespace moestro {
 
 class RoleServer {
  public:
-  // For running calls when nothing can be finished any more: their callers only have to hear of it.
+  // Grace for running calls after a failure: they cannot finish, and their callers only need to learn of it.
   static constexpr std::chrono::seconds kFailureGrace{1};
 
-  // `role` as in RoleAddress. All must outlive this object.
+  // `role` as in RoleAddress. All arguments must outlive this object.
   RoleServer(std::string role, const NodeOptions& node, MetricsRegistry& registry, TerminationSignal& termination);
 
-  // Serves the metrics, and the services on `addresses` and the role's socket; they must outlive this object. Health
-  // says NOT_SERVING. UNAVAILABLE names the address that is taken.
+  // Serves the metrics, and the services on `addresses` and the role's socket; services must outlive this object.
+  // Health is NOT_SERVING. UNAVAILABLE names an address that is in use.
   absl::Status BuildAndStart(const std::vector<NamedService>& services, std::vector<std::string> addresses = {},
                              const RpcLimits& limits = {});
 
-  // From BuildAndStart on.
+  // Valid after BuildAndStart.
   RpcServer& rpc() { return *rpc_; }
-  // From now on that thread must show signs of life, too.
+  // From now on that thread must beat, too.
   void Watch(std::shared_ptr<const Heartbeat> heartbeat) { watchdog_->Watch(std::move(heartbeat)); }
 
-  // True once the process is to end.
+  // True once the process must end.
   bool Terminated() { return termination_.WaitFor(std::chrono::milliseconds(0)); }
 
-  // Calls `look` once a period until the process is to end (OK) or `look` fails: then with its error.
+  // Calls `look` once per period. Returns OK when the process must end, or the error of `look`.
   absl::Status Tick(std::chrono::milliseconds period, absl::FunctionRef<absl::Status()> look);
 
-  // As long as --drain-seconds says.
+  // The value of --drain-seconds.
   std::chrono::seconds drain_time() const { return std::chrono::seconds(node_.drain_seconds); }
-  // The role serves no more; running calls may finish within `grace`, then they are cancelled.
+  // Stops serving: running calls may finish within `grace`, then they are cancelled.
   void Drain(std::chrono::seconds grace);
 
  private:

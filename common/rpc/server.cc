@@ -22,33 +22,33 @@ namespace moestro {
 struct RpcServer::Impl {
   explicit Impl(const std::vector<std::string>& names) : health(names), reflection(names) {}
 
-  HealthRpc health;  // it and the next outlive the server
+  HealthRpc health;  // this and the next must outlive the server
   ReflectionRpc reflection;
-  std::vector<std::unique_ptr<SocketLock>> locks;  // they too: with the server goes its socket
+  std::vector<std::unique_ptr<SocketLock>> locks;  // these too: the server's end removes its socket
   std::unique_ptr<grpc::Server> server;
   std::vector<int> ports;
   Mutex mutex;
-  std::vector<std::unique_ptr<TcpListener>> listeners ABSL_GUARDED_BY(mutex);  // they end before the server does
+  std::vector<std::unique_ptr<TcpListener>> listeners ABSL_GUARDED_BY(mutex);  // they end before the server
 };
 
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
 
-// What clients over TCP may take of the process; they may mean harm.
+// Limits the resources of clients over TCP, which may be hostile.
 void BoundClients(grpc::ServerBuilder& builder, const RpcLimits& limits) {
   constexpr int kSecond = 1000;
   constexpr int kDay = 24 * 3600 * kSecond;
-  // A connection that says nothing is closed, at first soon. A client that has gone is found by a ping.
+  // Closes a silent connection: soon if it has not begun, later if idle. A ping detects a client that is gone.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20 * kSecond);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300 * kSecond);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kDay);  // its calls may go on
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kDay);  // its calls may continue
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, INT_MAX);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20 * kSecond);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10 * kSecond);
-  // Of one connection; each costs some KB, those of synchronous services a thread.
+  // Limits per connection; each stream costs some KB, and with synchronous services a thread.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);  // of one frame
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);  // per frame
   grpc::ResourceQuota quota("clients");
   quota.Resize(limits.memory_bytes);
   if (limits.threads > 0) quota.SetMaxThreads(limits.threads);
@@ -71,9 +71,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // Two servers on one port would each get some of the calls: refuse instead.
+  // Refuses a port in use: two servers on one port would each get some of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // The library would take the pings of ConnectPeer's channels for an attack.
+  // Otherwise gRPC would treat the pings of ConnectPeer's channels as an attack.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              static_cast<int>(kMinPingInterval.count()));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   auto impl = std::make_unique<Impl>(names);
   impl->ports.resize(addresses.size());
   std::vector<std::unique_ptr<TcpListener>> listeners;
-  std::vector<std::shared_ptr<Acceptor>> acceptors;  // theirs
+  std::vector<std::shared_ptr<Acceptor>> acceptors;  // owned by the acceptors
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (addresses[i].starts_with(kUnix)) {
       MOE_ASSIGN_OR_RETURN(impl->locks.emplace_back(), SocketLock::Take(addresses[i].substr(kUnix.size())));

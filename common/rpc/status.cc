@@ -6,7 +6,7 @@
 namespace moestro {
 
 grpc::Status ToGrpc(const absl::Status& status) {
-  // Both enums follow the canonical codes with the same numbers.
+  // Both enums use the canonical codes with the same numbers.
   if (status.ok()) return grpc::Status::OK;
   constexpr size_t kMaxMessage = 1024;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
@@ -25,7 +25,7 @@ bool IsPeerGone(const absl::Status& status) {
       status.code() != absl::StatusCode::kCancelled) {
     return false;
   }
-  // A connection that breaks at an unlucky moment is told with one of these codes, and known by its text only.
+  // A connection that breaks at the wrong moment yields one of these codes, and only the text identifies it.
   static constexpr const char* kBroken[] = {"Stream removed",   "Socket closed", "RST_STREAM",
                                             "Connection reset", "Broken pipe",   "Cancelling all calls"};
   const std::string message(status.message());

@@ -1,4 +1,4 @@
-// The one place where absl::Status meets the wire.
+// The only place that maps absl::Status to the wire and back.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -7,13 +7,13 @@
 
 namespace moestro {
 
-// Same code; the message is cut at 1 KiB.
+// Same code; the message is truncated to 1 KiB.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Same code. `peer` ("prefill", "decode", ...) is put before the message.
+// Same code. Prefixes the message with `peer` ("prefill", "decode", ...).
 absl::Status FromGrpc(const grpc::Status& status, const char* peer);
 
-// True if the peer is gone or restarting, so that the work may be tried again on its successor.
+// True if the peer is gone or restarting, so that the work may be retried on its successor.
 bool IsPeerGone(const absl::Status& status);
 
 }  // namespace moestro

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-// Descriptors get the lowest free number: a number that high means that no fewer are in use. An eighth is kept back for
-// what the process itself opens: channels, logs, the sockets of other listeners.
+// A new descriptor gets the lowest free number, so a high number means that at least as many are in use. Reserves an
+// eighth for the process's own use: channels, logs, sockets of other listeners.
 bool IsAmongTheLast(int descriptor) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
@@ -48,13 +48,13 @@ void SetPort(sockaddr* address, int port) {
   }
 }
 
-// A listening socket, or -1 with errno.
+// Returns a listening socket, or -1 with errno.
 int Listen(const addrinfo& where) {
   const int descriptor = socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return -1;
   const int on = 1, off = 0;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // accepted ones inherit it
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // accepted sockets inherit it
   if (where.ai_family == AF_INET6) setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (bind(descriptor, where.ai_addr, where.ai_addrlen) == 0 && listen(descriptor, kBacklog) == 0) return descriptor;
   const int error = errno;
@@ -125,7 +125,7 @@ void TcpListener::Loop() {
 void TcpListener::Accept(int listening) {
   const int descriptor = accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   const bool none_left = descriptor < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
-  if (descriptor < 0 && !none_left) return;  // the client has gone
+  if (descriptor < 0 && !none_left) return;  // the client is gone
   if (!none_left && !IsAmongTheLast(descriptor)) {
     const absl::Status handled = CatchExceptions([&] {
       handle_(descriptor);
@@ -137,10 +137,10 @@ void TcpListener::Accept(int listening) {
   const auto now = std::chrono::steady_clock::now();
   if (now - warned_ > std::chrono::minutes(1)) {
     warned_ = now;
-    spdlog::warn("{}: connections are refused, for too few file descriptors are left (ulimit -n)", address_);
+    spdlog::warn("{}: connections are refused: too few file descriptors are left (ulimit -n)", address_);
   }
   if (none_left) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the connection waits
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the connection waits meanwhile
   } else {
     close(descriptor);
   }
@@ -152,7 +152,7 @@ bool TcpListener::Answers(std::chrono::milliseconds timeout) const {
   if (getsockname(listening_.front(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return false;
   const int descriptor = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return true;
-  // To the wildcard is to ourselves. Whoever accepts sends the first frame of HTTP/2, or closes.
+  // The wildcard address reaches ourselves. An accepting server sends the first HTTP/2 frame, or closes.
   const bool begun =
       connect(descriptor, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 || errno == EINPROGRESS;
   pollfd answer{.fd = descriptor, .events = POLLIN, .revents = 0};

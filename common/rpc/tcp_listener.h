@@ -1,5 +1,5 @@
-// Accepts a server's clients. gRPC 1.51's own listener accepts nobody any more, for good, once the process has run out
-// of file descriptors; this one keeps some back, closes the connections for which none is left, and goes on.
+// Accepts a server's clients. gRPC 1.51's own listener stops accepting for good once the process runs out of file
+// descriptors. This one reserves some, closes connections without a descriptor, and continues.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,18 @@ namespace moestro {
 
 class TcpListener {
  public:
-  // address: "host:port", "[::]:port"; port 0 = any. On every address of the host. UNAVAILABLE names the address that
-  // cannot be had.
+  // address: "host:port", "[::]:port"; port 0 = any. Binds every address of the host. UNAVAILABLE names an address that
+  // cannot be bound.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Bind(const std::string& address);
-  ~TcpListener();  // accepts no more
+  ~TcpListener();  // stops accepting
 
   int port() const { return port_; }
 
-  // From now on each connection is handed over as a descriptor that the handler owns, from a thread of the listener's.
-  // Call once.
+  // From now on, a listener thread passes each connection as a descriptor to `handle`, which owns it. Call once.
   void Serve(std::function<void(int descriptor)> handle);
 
-  // Whether a connection to ourselves is accepted, and answered or refused, within that time: with a listener that has
-  // died the kernel would still take it. True, too, if we lack the descriptor to ask.
+  // Whether a connection to ourselves is accepted, and answered or refused, within that time. The kernel would still
+  // accept it if the listener had died. Also true without a free descriptor for the test.
   bool Answers(std::chrono::milliseconds timeout) const;
 
  private:

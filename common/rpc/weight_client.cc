@@ -15,7 +15,7 @@ namespace {
 absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::string& name,
                                                                  SharedMemory::ReadOnly mapping) {
   auto segment = WeightSegment::Open(name, mapping);
-  // No mistake of the role: it went with a store that is being replaced.
+  // Not the role's fault: the segment vanished with a store that is being replaced.
   if (absl::IsNotFound(segment.status())) return absl::UnavailableError(segment.status().message());
   return segment;
 }
@@ -97,7 +97,7 @@ void WeightClient::FollowStore() {
   }
   stream->Finish();
   if (!stopping_) {
-    spdlog::warn("the weight store is gone; the mapped weights stay, waiting for it to come back");
+    spdlog::warn("the weight store is gone; keeping the mapped weights until it returns");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }

@@ -1,6 +1,6 @@
-// How prefill and decode come to the weights: follow the weight store's Attach stream until the segment is READY, map
-// it, and keep the stream open as the attach lease. The mapping outlives the store: when the store dies, work goes on,
-// and the lease is taken again from its successor.
+// Gives prefill and decode the weights: follows the weight store's Attach stream until the segment is READY, maps it,
+// and keeps the stream open as the attach lease. The mapping outlives the store: if the store dies, work continues, and
+// the lease is renewed with its successor.
 #pragma once
 
 #include <atomic>
@@ -23,21 +23,21 @@ namespace moestro {
 
 class WeightClient {
  public:
-  // address of the store; role as it shall appear in the store's logs and metrics. The registry, which outlives this
-  // object, is told the model's name and what is mapped. kLiftable if the role has a GPU.
+  // `address`: the store's. `role`: the name in the store's logs and metrics. The registry must outlive this object and
+  // receives the model's name and the mapped bytes. kLiftable if the role has a GPU.
   WeightClient(std::string address, std::string role, MetricsRegistry& registry,
                SharedMemory::ReadOnly mapping = SharedMemory::ReadOnly::kForGood);
   ~WeightClient();  // ends the lease
 
-  // Waits until the segment is there and maps it; call once. `stop` is asked ten times a second and ends the wait
-  // (CANCELLED). A store that is not up yet is waited for; one that has failed gives its error.
+  // Waits until the segment is ready and maps it; call once. Calls `stop` ten times a second; true ends the wait
+  // (CANCELLED). Waits for a store that is not up yet; returns the error of a store that failed.
   absl::StatusOr<std::unique_ptr<const WeightSegment>> Attach(const std::function<bool()>& stop);
 
  private:
   using Result = absl::StatusOr<std::unique_ptr<const WeightSegment>>;
 
-  void HoldLease();    // the lease thread: one Attach call after another until the destructor
-  void FollowStore();  // one Attach call, until it ends
+  void HoldLease();    // the lease thread: repeats Attach calls until the destructor
+  void FollowStore();  // one Attach call, to its end
   void Deliver(Result result);
 
   const std::string address_;
@@ -48,9 +48,9 @@ class WeightClient {
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
   Condition delivered_;
-  std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);  // what Attach returns
-  bool attached_ = false;                                 // used by the lease thread only
-  std::string fingerprint_;                               // of the attached segment; used by the lease thread only
+  std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);  // the result of Attach
+  bool attached_ = false;                                 // used only by the lease thread
+  std::string fingerprint_;                               // of the attached segment; used only by the lease thread
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call in flight
   std::thread lease_;
 };

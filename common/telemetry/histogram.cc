@@ -19,7 +19,7 @@ std::optional<double> Quantile(const HistogramCounts& histogram, double q) {
   if (histogram.count() <= 0) return std::nullopt;
   const double rank = q * histogram.count();
   double lower = 0;
-  double below = 0;  // observations not above `lower`
+  double below = 0;  // observations up to and including `lower`
   for (const auto& [bound, count] : histogram.at_most) {
     if (count >= rank && count > below) {
       return std::isinf(bound) ? lower : lower + (bound - lower) * (rank - below) / (count - below);

@@ -1,4 +1,4 @@
-// What a histogram of Prometheus tells, without its role, labels or server.
+// The contents of a Prometheus histogram, without its role, labels or server.
 #pragma once
 
 #include <map>
@@ -7,19 +7,18 @@
 namespace moestro {
 
 struct HistogramCounts {
-  // Bucket's upper bound → observations that are not above it (cumulative). The last bound is +infinity, with all.
+  // Bucket's upper bound → number of observations up to it (cumulative). The last bound is +infinity, with all.
   std::map<double, double> at_most;
 
   double count() const { return at_most.empty() ? 0 : at_most.rbegin()->second; }
 };
 
-// What was observed between two looks. `now` as it is if it cannot have grown out of `before`: the process that counts
-// has been started again.
+// The observations between two scrapes. Returns `now` unchanged if it cannot have grown out of `before`: the counting
+// process was restarted.
 HistogramCounts Since(const HistogramCounts& now, const HistogramCounts& before);
 
-// The value that a share `q` (0 to 1) of the observations is not above, taking those of a bucket as evenly spread over
-// it, from 0 on in the first. Observations above all finite bounds count as the largest of these. Nothing without
-// observations.
+// The q-quantile, q in [0, 1], with a bucket's observations spread evenly over it; the first bucket starts at 0.
+// Observations above all finite bounds count as the largest of these. Empty without observations.
 std::optional<double> Quantile(const HistogramCounts& histogram, double q);
 
 }  // namespace moestro

@@ -11,9 +11,9 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kMaxBodyBytes = size_t{8} << 20;  // metrics of a role are some 100 KB
+constexpr size_t kMaxBodyBytes = size_t{8} << 20;  // a role's metrics have some 100 KB
 
-// Less than `bytes` ends the transfer.
+// A result below `bytes` ends the transfer.
 size_t Append(char* data, size_t /*one*/, size_t bytes, void* out) {
   std::string& body = *static_cast<std::string*>(out);
   if (body.size() + bytes > kMaxBodyBytes) return 0;
@@ -37,7 +37,7 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   const bool valid = curl_url_set(url.get(), CURLUPART_URL, whole.c_str(), 0) == CURLUE_OK;
   if (!valid || part(CURLUPART_SCHEME) != "http" || part(CURLUPART_PORT).empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no address of metrics: use http://HOST:PORT/metrics or HOST:PORT"));
+        absl::StrCat("\"", text, "\" is not a metrics address: use http://HOST:PORT/metrics or HOST:PORT"));
   }
   if (part(CURLUPART_PATH) == "/") curl_url_set(url.get(), CURLUPART_PATH, "/metrics", 0);
   return Url{.text = part(CURLUPART_URL), .host = part(CURLUPART_HOST), .port = part(CURLUPART_PORT)};
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> HttpGet(const Url& url, double timeout_seconds) {
   curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
   curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(1000 * timeout_seconds));
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl.get(), CURLOPT_QUICK_EXIT, 1L);  // else a resolver that hangs is waited for
+  curl_easy_setopt(curl.get(), CURLOPT_QUICK_EXIT, 1L);  // otherwise it would wait for a hung resolver
   curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, reason);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, Append);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);

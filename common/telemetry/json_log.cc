@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Takes "[<id>] " off the message; empty if it does not begin so. An id has no blanks.
+// Removes "[<id>] " from the start of the message and returns the id; empty if absent. An id has no blanks.
 std::string_view TakeRequestId(std::string_view& message) {
   if (!message.starts_with('[')) return {};
   const size_t end = message.find_first_of(" ]");

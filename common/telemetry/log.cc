@@ -20,7 +20,7 @@ absl::Status InitLogging(const std::string& role, const LogOptions& options) {
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%-5l%$ [%n] %v", spdlog::pattern_time_type::utc);
   }
   logger->flush_on(spdlog::level::info);
-  spdlog::set_default_logger(logger);  // before the flags are checked: their errors are to be logged too
+  spdlog::set_default_logger(logger);  // before the flags are checked, so that their errors are logged too
   if (options.format != "text" && options.format != "json") {
     return absl::InvalidArgumentError("--log-format " + options.format + ": use text or json");
   }

@@ -1,7 +1,7 @@
 // Process-wide logging set-up. Log with spdlog's own functions: spdlog::info("...", ...).
 //
-// What is about one request begins with its id, in every role alike: spdlog::info("[{}] ...", request_id, ...). So a
-// request can be followed through the logs of the node; nothing else begins with a bracket.
+// A message about one request begins with its id, in every role: spdlog::info("[{}] ...", request_id, ...). So a
+// request can be traced through the node's logs. No other message begins with a bracket.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct LogOptions {
   std::string format = "text";  // text, json
 };
 
-// One line per event on stderr. text: time (UTC), level, role, message. json: one object a line with time, level, role,
-// request_id if the message has one, and message without it. INVALID_ARGUMENT names the flag that is wrong.
+// One line per event on stderr. text: time (UTC), level, role, message. json: one object per line with time, level,
+// role, request_id if the message has one, and message without it. INVALID_ARGUMENT names the wrong flag.
 absl::Status InitLogging(const std::string& role, const LogOptions& options);
 
 }  // namespace moestro

@@ -13,7 +13,7 @@ namespace moestro {
 
 namespace {
 
-// A registry whose series all say which model they are about. Thread-safe.
+// A registry that labels all its series with the model. Thread-safe.
 class RegistryOfModel final : public prometheus::Collectable {
  public:
   explicit RegistryOfModel(const prometheus::Registry& registry) : registry_(registry) {}
@@ -74,8 +74,7 @@ prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name, co
 void MetricsRegistry::SetModelName(const std::string& name) { impl_->of_model->SetModelName(name); }
 
 absl::Status MetricsRegistry::Serve(const std::string& address) {
-  // A client that sends nothing holds a worker until the time-out. The default of 30 s is longer than any scraper
-  // waits.
+  // A silent client occupies a worker until the time-out. The default of 30 s exceeds any scraper's patience.
   const std::vector<std::string> options = {"listening_ports",    address, "num_threads", "4",
                                             "request_timeout_ms", "1000"};
   try {

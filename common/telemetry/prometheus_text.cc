@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// name{labels} value [timestamp]; a label's value may hold blanks and braces
+// name{labels} value [timestamp]; a label's value may contain blanks and braces
 struct Sample {
   absl::string_view name;
   absl::string_view labels;
@@ -31,7 +31,7 @@ std::optional<Sample> ParseSample(absl::string_view line) {
   return sample;
 }
 
-// The label `le` of a histogram's bucket: its upper bound, "+Inf" the last. Clients write it last, or alone.
+// The label `le` of a histogram's bucket: its upper bound, finally "+Inf". Clients write it last, or alone.
 std::optional<double> UpperBound(absl::string_view labels) {
   const size_t begin = labels.rfind("le=\"");
   if (begin == absl::string_view::npos || (begin > 0 && labels[begin - 1] != ',')) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<double> UpperBound(absl::string_view labels) {
 
 ScrapedMetrics ParsePrometheusText(std::string_view text) {
   ScrapedMetrics metrics;
-  std::map<std::string, std::string> types;  // by the # TYPE lines, which stand before the values
+  std::map<std::string, std::string> types;  // from the # TYPE lines, which precede the values
   for (const absl::string_view line : absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
     if (absl::StartsWith(line, "# TYPE ")) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());

@@ -1,4 +1,4 @@
-// Reads what a /metrics endpoint says.
+// Parses the response of a /metrics endpoint.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ struct ScrapedMetrics {
   std::map<std::string, HistogramCounts> histograms;
 };
 
-// Lines that are not understood are skipped: an endpoint may say more than is asked of it.
+// Skips lines that it does not understand: an endpoint may contain more than is needed.
 ScrapedMetrics ParsePrometheusText(std::string_view text);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@ uint8_t ToE4M3(float value) {
   if (magnitude >= 448.0f) return sign | 0x7e;
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude = f * 2^exponent, f in [0.5, 1)
-  // One unit of the last place: 2^(exponent-4) for normals, 2^-9 for subnormals.
+  // One unit in the last place: 2^(exponent-4) for normals, 2^-9 for subnormals.
   const int unit = std::max(exponent - 4, -9);
   const float steps = std::nearbyint(std::ldexp(magnitude, -unit));  // 0..16, ties to even
   if (unit == -9 && steps < 8) return sign | static_cast<uint8_t>(steps);

@@ -1,4 +1,4 @@
-// Element types of published weights, and exact scalar conversions. Vector forms live in common/kernels.
+// Element types of published weights, and exact scalar conversions. Vector forms are in common/kernels.
 #pragma once
 
 #include <bit>
@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-// Values are stored in the weight segment: never renumber.
+// The weight segment stores these values: never renumber them.
 enum class DType : uint32_t { kF32 = 0, kBF16 = 1, kF8E4M3 = 2 };
 
 constexpr int64_t DTypeBytes(DType type) { return type == DType::kF32 ? 4 : type == DType::kBF16 ? 2 : 1; }
@@ -15,8 +15,8 @@ constexpr const char* DTypeName(DType type) {
   return type == DType::kF32 ? "F32" : type == DType::kBF16 ? "BF16" : "F8_E4M3";
 }
 
-// Edge of the square weight block that shares one scale (FP8 checkpoints of the DeepSeek family), and the length of
-// one accumulator chain in every linear kernel, whatever the weights' type.
+// Edge of the square weight block that shares one scale (FP8 checkpoints of the DeepSeek family). Also the length of
+// one accumulator chain in every linear kernel, for any weight type.
 inline constexpr int64_t kScaleBlock = 128;
 
 // BF16 is the upper half of an F32. Rounds to nearest even; NaN stays NaN (quieted).
@@ -42,7 +42,8 @@ inline float FromE4M3(uint8_t code) {
   return code & 0x80 ? -magnitude : magnitude;
 }
 
-// Nearest even on the 3-bit mantissa, subnormals included; |value| > 448 saturates; NaN becomes 0x7F with its sign.
+// Rounds to nearest even on the 3-bit mantissa, subnormals included; |value| > 448 saturates; NaN becomes 0x7F with its
+// sign.
 uint8_t ToE4M3(float value);
 
 }  // namespace moestro

@@ -5,8 +5,8 @@
 namespace moestro {
 namespace {
 
-// How many of the 2^15 table entries hold each magnitude code 0x00..0x7e: a normal distribution with deviation 112
-// rounded to E4M3, each code at least once. They sum to 32768.
+// How many of the 2^15 table entries hold each magnitude code 0x00..0x7e. A normal distribution with deviation 112,
+// rounded to E4M3, each code at least once. The counts sum to 32768.
 constexpr std::array<uint16_t, 127> kMagnitudeCounts = {
     1,    1,    1,    1,    1,    1,    1,    1,     // 0x00
     1,    1,    1,    1,    1,    1,    1,    1,     // 0x08

@@ -1,5 +1,5 @@
-// Random E4M3 codes, distributed like weights that were scaled so that four standard deviations reach the format's
-// largest value: every magnitude occurs, subnormals too, and no NaN.
+// Random E4M3 codes, distributed like weights whose scale maps four standard deviations to the format's largest value.
+// Every magnitude occurs, subnormals included; NaN does not.
 #pragma once
 
 #include <array>
@@ -7,10 +7,10 @@
 
 namespace moestro {
 
-// Standard deviation of the values of the codes (before the block scale).
+// Standard deviation of the codes' values (before the block scale).
 inline constexpr double kCodeStdDev = 112.0;
 
-// Sixteen random bits pick a code: the top bit is the sign, the others index this table of 2^15 magnitude codes.
+// Sixteen random bits select a code: the top bit is the sign, the others index this table of 2^15 magnitude codes.
 using MagnitudeTable = std::array<uint8_t, 32768>;
 const MagnitudeTable& Fp8Magnitudes();
 

@@ -1,5 +1,5 @@
-// Works in chunks of 64 rows x 64 bytes: one cache line of every row in, 4 KiB of consecutive packed bytes out.
-// SSE2 only (baseline x86-64): the layout is a transpose of 16-bit pairs (FP8) or 32-bit pairs (BF16).
+// Works in chunks of 64 rows x 64 bytes: reads one cache line of every row, writes 4 KiB of consecutive packed bytes.
+// Uses only SSE2 (baseline x86-64): the layout is a transpose of 16-bit pairs (FP8) or 32-bit pairs (BF16).
 #include "common/tensor/pack.h"
 
 #include <emmintrin.h>
@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kLine = 64;                       // bytes of one row in a chunk
 constexpr int64_t kChunkBytes = kRowGroup * kLine;  // bytes of a chunk, source and destination alike
 constexpr int64_t kStep = 256;                      // packed bytes of 4 FP8 or 2 BF16 inputs x 64 rows
-constexpr int64_t kPrefetchLines = 2;               // how far ahead each row is fetched
+constexpr int64_t kPrefetchLines = 2;               // prefetch distance in each row
 
 __m128i Load(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 void Store(uint8_t* p, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v); }
 
-// 4 rows x 16 inputs -> 4 lanes of 4 rows x 4 inputs, a step apart. Units of 16 bits: two neighbouring inputs.
+// 4 rows x 16 inputs -> 4 lanes of 4 rows x 4 inputs, a step apart. 16-bit units: two neighbouring inputs.
 void PackFp8Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   const __m128i a = Load(src), b = Load(src + stride), c = Load(src + 2 * stride), d = Load(src + 3 * stride);
   const __m128i ab_low = _mm_unpacklo_epi16(a, b), ab_high = _mm_unpackhi_epi16(a, b);
@@ -31,7 +31,7 @@ void PackFp8Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   Store(dst + 3 * kStep, _mm_unpackhi_epi32(ab_high, cd_high));
 }
 
-// 4 rows x 8 inputs -> 4 lanes of 4 rows x 2 inputs, a step apart. Units of 32 bits: two neighbouring inputs.
+// 4 rows x 8 inputs -> 4 lanes of 4 rows x 2 inputs, a step apart. 32-bit units: two neighbouring inputs.
 void PackBf16Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   const __m128i a = Load(src), b = Load(src + stride), c = Load(src + 2 * stride), d = Load(src + 3 * stride);
   const __m128i ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
@@ -42,7 +42,7 @@ void PackBf16Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   Store(dst + 3 * kStep, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
-// 64 rows x 64 bytes, `stride` bytes apart, to kChunkBytes at dst.
+// Packs 64 rows x 64 bytes, row stride `stride` bytes, into kChunkBytes at dst.
 template <void (*kPackLanes)(const uint8_t*, int64_t, uint8_t*)>
 void PackChunk(const uint8_t* src, int64_t stride, uint8_t* dst) {
   for (int64_t row = 0; row < kRowGroup; row += 4) {
@@ -56,7 +56,7 @@ void PackChunk(const uint8_t* src, int64_t stride, uint8_t* dst) {
   }
 }
 
-// `bytes` (at most 64) of each of `rows` rows, through a copy that is padded with zeros; writes the first `dst_bytes`.
+// Packs `bytes` (at most 64) of each of `rows` rows through a zero-padded copy; writes the first `dst_bytes`.
 template <void (*kPackLanes)(const uint8_t*, int64_t, uint8_t*)>
 void PackEdge(const uint8_t* src, int64_t stride, int64_t rows, int64_t bytes, uint8_t* dst, int64_t dst_bytes) {
   alignas(64) uint8_t padded[kChunkBytes] = {};
@@ -99,7 +99,7 @@ void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t ro
 }
 
 bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* exceptions) {
-  // Twice a code drops its sign: zero and subnormals become 0..14, normal numbers 16..252, NaN 254.
+  // Doubling a code drops its sign: zero and subnormals become 0..14, normal numbers 16..252, NaN 254.
   constexpr int kMaxSubnormal = 14;
   const __m128i nan = _mm_set1_epi8(static_cast<char>(0xfe));
   const __m128i max_subnormal = _mm_set1_epi8(kMaxSubnormal);

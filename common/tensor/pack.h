@@ -1,4 +1,4 @@
-// From row-major weights, as checkpoints publish them, to the layout of common/tensor/packed_matrix.h.
+// Packs row-major weights, as checkpoints publish them, into the layout of common/tensor/packed_matrix.h.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t c
   if (dtype == DType::kBF16) {
     return group + (col / 2 * 4 + tile) * 64 + tile_row * 4 + col % 2 * 2;
   }
-  const int64_t lane = tile_row / 4;  // of 16 bytes
+  const int64_t lane = tile_row / 4;  // 16-byte lane
   return group + (col / 4 * 4 + tile) * 64 + lane * 16 + col % 4 / 2 * 8 + tile_row % 4 * 2 + col % 2;
 }
 
 // Packs one group: rows [0, rows_in_group) of `cols` elements each, row r at src + r * src_row_bytes, any alignment.
-// Writes all 64 * PaddedCols(cols) * DTypeBytes(dtype) bytes of dst_group; absent rows and columns become zeros.
-// dtype kF8E4M3 or kBF16; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
+// Writes all 64 * PaddedCols(cols) * DTypeBytes(dtype) bytes of dst_group; missing rows and columns become zeros. dtype
+// kF8E4M3 or kBF16; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group);
 
-// The exceptions of one packed row group of FP8 weights, one word for each 128 columns (packed_matrix.h). Returns
-// whether one of its codes is NaN (0x7F or 0xFF): no published weight is, so one means a damaged file. Thread-safe.
+// Finds the exceptions of one packed row group of FP8 weights: one word per 128 columns (packed_matrix.h). Returns
+// whether a code is NaN (0x7F or 0xFF). No published weight is NaN, so one means a damaged file. Thread-safe.
 bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* exceptions);
 
 }  // namespace moestro

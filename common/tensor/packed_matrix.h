@@ -1,18 +1,18 @@
-// The packed layout of a linear layer's weights [rows = outputs, cols = inputs], as it lies in the weight segment and
-// as every kernel reads it. Plain data only: per-ISA sources include this header.
+// The packed layout of a linear layer's weights [rows = outputs, cols = inputs], in the weight segment and for every
+// kernel. Plain data only: per-ISA sources include this header.
 //
-// Rows come in groups of 64 (the last group is padded with zero rows), columns are padded with zeros to a multiple
-// of 4. For every 4 inputs a group holds 4 tiles of 16 rows x 4 inputs side by side:
+// Rows form groups of 64; zero rows pad the last group. Zero columns pad the columns to a multiple of 4. For every 4
+// inputs, a group holds 4 tiles of 16 rows x 4 inputs side by side:
 //   FP8 (E4M3): [rows/64][cols/4][4 tiles][64 bytes]. Inside each 16-byte lane of a tile (4 rows r0..r3 x 4 inputs
 //   i0..i3):
 //       r0i0 r0i1 r1i0 r1i1 r2i0 r2i1 r3i0 r3i1 | r0i2 r0i3 r1i2 r1i3 r2i2 r2i3 r3i2 r3i3
 //     so that unpacklo / unpackhi of the expanded low and high bytes are 16 rows x inputs (0,1) and (2,3) in BF16.
 //   BF16: [rows/64][cols/2][4 tiles][16 rows][2 inputs], 64 bytes a tile: the operand order of vdpbf16ps.
 // FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block.
-// FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word is set if of the 256 codes of the row group and
-// inputs 4 i .. 4 i + 3 of the block, padding included, one is not a normal number, but zero, subnormal or NaN. Of
-// normally distributed weights, scaled to 4 deviations, 3 of 100 bits would be. A kernel may expand the rest by
-// arithmetic that is right for normal numbers only.
+// FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word covers the 256 codes of the row group and of
+// inputs 4 i .. 4 i + 3 of the block, padding included. It is set if any of them is not a normal number, but zero,
+// subnormal or NaN. With normally distributed weights, scaled to 4 deviations, 3 of 100 bits are set. Where a bit is
+// clear, a kernel may expand the codes by arithmetic that is correct for normal numbers only.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@
 
 namespace moestro {
 
-inline constexpr int64_t kRowGroup = 64;         // rows that are packed together
+inline constexpr int64_t kRowGroup = 64;         // rows packed together
 inline constexpr int64_t kTileRows = 16;         // rows of one 64-byte tile
-inline constexpr int64_t kPackedAlignment = 64;  // bytes; `data` is always aligned so
+inline constexpr int64_t kPackedAlignment = 64;  // alignment of `data` in bytes
 
 struct PackedMatrix {
   DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
@@ -31,11 +31,11 @@ struct PackedMatrix {
   int64_t cols = 0;
   const uint8_t* data = nullptr;         // PackedBytes(dtype, rows, cols) bytes
   const float* scales = nullptr;         // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
-  const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be one
-  // A hint to fetch this memory (as many bytes as `data` has) into the cache while the matrix is read, for a BF16
-  // matrix that is in the cache itself. Null: fetch ahead in the matrix.
+  const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be an exception
+  // A hint: prefetch this memory (as many bytes as `data` has) while the matrix is read, for a BF16 matrix that is
+  // already in the cache. Null: prefetch within the matrix.
   const uint8_t* prefetch = nullptr;
-  // A hint that the matrix is probably in a cache already. The same bits either way.
+  // A hint: the matrix is probably in a cache already. Does not change the bits.
   bool cached = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 uint64_t ChildKey(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
 
-// Where the last code point of `text`, which is not empty, starts.
+// Start of the last code point of `text`, which is not empty.
 size_t LastCodePoint(std::string_view text) {
   size_t offset = text.size() - 1;
   while (offset > 0 && (static_cast<unsigned char>(text[offset]) & 0xC0) == 0x80) --offset;
@@ -22,7 +22,7 @@ bool EndsWithWord(std::string_view text) { return !text.empty() && IsWord(text.s
 
 bool StartsWithWord(std::string_view text) { return !text.empty() && IsWord(text.substr(0, Utf8Length(text[0]))); }
 
-// Where the white space at the end of text[0, end) starts.
+// Start of the white space at the end of text[0, end).
 size_t SkipSpaceBack(std::string_view text, size_t end) {
   while (end > 0) {
     const size_t last = LastCodePoint(text.substr(0, end));
@@ -75,7 +75,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::FindNext(std::string_view text, size
 }
 
 void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segments) const {
-  size_t done = 0;  // the segments so far end here
+  size_t done = 0;  // end of the segments so far
   for (Match match = FindNext(text, 0); match.token != nullptr; match = FindNext(text, match.end)) {
     size_t begin = match.begin;
     size_t end = match.end;
@@ -84,7 +84,7 @@ void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segme
     if (match.token->rstrip) end = SkipSpace(text, end);
     if (begin > done) segments->push_back({text.substr(done, begin - done), kPlainText});
     segments->push_back({text.substr(begin, end - begin), match.token->id});
-    // A token of white space may have been swallowed by the one before; what follows starts after both.
+    // The previous token may have absorbed a white-space token; the next segment starts after both.
     done = std::max(done, end);
   }
   if (done < text.size()) segments->push_back({text.substr(done), kPlainText});

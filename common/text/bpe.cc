@@ -12,14 +12,14 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// A doubly linked list in an array: the token that starts at byte i, while there is one.
+// A doubly linked list in an array: the token that starts at byte i, if any.
 struct Symbol {
   int32_t id;
   int32_t previous;  // -1: none
   int32_t next;      // -1: none
 };
 
-constexpr int32_t kAbsorbed = -2;  // the id of a symbol that became part of its left neighbour
+constexpr int32_t kAbsorbed = -2;  // id of a symbol that was merged into its left neighbour
 
 }  // namespace
 
@@ -50,8 +50,8 @@ absl::Status Bpe::Encode(std::string_view piece, std::vector<int32_t>* ids) cons
     symbols[i] = {byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : -1};
   }
 
-  // Candidates as rank << 32 | position of the left symbol: the smallest is the next merge. A candidate is stale when
-  // its pair has changed since; then the pair at that position no longer has that rank.
+  // Candidates as rank << 32 | position of the left symbol: the smallest is the next merge. A candidate is stale if its
+  // pair has changed since: the pair at that position then has another rank.
   std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> candidates;
   const auto rule_at = [&](int32_t i) -> const Rule* {
     return i >= 0 && symbols[i].next >= 0 ? Find(symbols[i].id, symbols[symbols[i].next].id) : nullptr;

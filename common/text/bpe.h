@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// Two adjacent tokens become one.
+// Merges two adjacent tokens into one.
 struct BpeMerge {
   int32_t left;
   int32_t right;
@@ -23,13 +23,12 @@ class Bpe {
  public:
   static constexpr int32_t kNoToken = -1;
 
-  // `byte_ids`: the token of each single byte, kNoToken where the vocabulary has none. `merges` by rank, the first
-  // applied first; of two for the same pair the later one counts. Ids are not negative.
+  // `byte_ids`: the token of each byte, kNoToken if the vocabulary has none. `merges` by rank, ascending; of two merges
+  // for the same pair, the later counts. Ids are not negative.
   Bpe(const std::array<int32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges);
 
-  // Appends the tokens of `piece`: starting from its bytes, the adjacent pair of the lowest rank is merged, the
-  // leftmost of equals, until no pair has a merge. O(n log n). At most kMaxPieceBytes.
-  // INVALID_ARGUMENT if a byte has no token.
+  // Appends the tokens of `piece`. Starting from bytes, merges the adjacent pair of the lowest rank (the leftmost of
+  // equals) until no pair has a merge. O(n log n). At most kMaxPieceBytes. INVALID_ARGUMENT if a byte has no token.
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const;
 
   static constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;

@@ -26,7 +26,7 @@ constexpr std::array<char32_t, 256> MakeSpelling() {
 
 constexpr std::array<char32_t, 256> kSpelling = MakeSpelling();
 
-// Byte of each code point below kCodePointLimit, -1 where there is none.
+// The byte of each code point below kCodePointLimit, or -1.
 constexpr std::array<int16_t, kCodePointLimit> MakeBytes() {
   std::array<int16_t, kCodePointLimit> bytes{};
   bytes.fill(-1);

@@ -49,7 +49,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(std::span<const ChatMessage> me
   variables["add_generation_prompt"] = options.add_generation_prompt;
   variables["bos_token"] = options.bos_token;
   variables["eos_token"] = options.eos_token;
-  // Templates test these against none; they are defined wherever templates are run.
+  // Templates compare these with none; every template runner defines them.
   variables["tools"] = jinja::Value::None{};
   variables["documents"] = jinja::Value::None{};
   return jinja::Evaluator(std::move(variables)).Render(program_->body);

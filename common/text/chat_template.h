@@ -1,4 +1,4 @@
-// Conversations to prompt text, by the template that a model was published with.
+// Converts conversations to prompt text, by the template published with the model.
 #pragma once
 
 #include <map>
@@ -16,11 +16,11 @@ struct ChatMessage {
   std::string content;  // UTF-8
 };
 
-// A Jinja template, run by an interpreter for the part of Jinja that chat templates use, with trim_blocks and
+// A Jinja template. The interpreter supports the part of Jinja that chat templates use, with trim_blocks and
 // lstrip_blocks on and no autoescape. Immutable and thread-safe.
 class ChatTemplate {
  public:
-  // INVALID_ARGUMENT with the line for a syntax error or a construct that is not supported.
+  // INVALID_ARGUMENT with the line for a syntax error or an unsupported construct.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Parse(std::string_view jinja_source);
   ~ChatTemplate();
 
@@ -31,10 +31,10 @@ class ChatTemplate {
     std::map<std::string, bool> flags;  // further variables, such as {"enable_thinking", false}
   };
 
-  // The prompt. The template writes BOS itself: encode the result with add_special_tokens off.
-  // INVALID_ARGUMENT if a text is not UTF-8, if the template refuses the messages with raise_exception() (the message
-  // of the error ends in its text), or for an error in the template. RESOURCE_EXHAUSTED if rendering needs more time,
-  // memory or nesting than the limits of jinja/limits.h allow.
+  // Renders the prompt. The template writes BOS itself, so encode the result with add_special_tokens off.
+  // INVALID_ARGUMENT if a text is not UTF-8, if the template rejects the messages with raise_exception() (the error
+  // ends in its message), or for an error in the template. RESOURCE_EXHAUSTED if rendering exceeds the time, memory or
+  // nesting limits of jinja/limits.h.
   absl::StatusOr<std::string> Render(std::span<const ChatMessage> messages, const Options& options) const;
 
  private:

@@ -1,4 +1,4 @@
-// String building from std::string_view, which the abseil of Debian (with a string_view of its own) does not take.
+// String building from std::string_view, which Debian's abseil (with its own string_view) does not accept.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ void AppendPart(Number part, std::string* out) {
 
 }  // namespace internal
 
-// The parts, which are strings or integers, one after the other.
+// Concatenates the parts, which are strings or integers.
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
   std::string out;

@@ -1,4 +1,4 @@
-// Token ids to text while they are generated.
+// Converts token ids to text during generation.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace moestro {
 
-// The concatenation of everything it returns is Tokenizer::Decode of all ids. Not thread-safe.
+// The concatenated results equal Tokenizer::Decode of all ids. Not thread-safe.
 class IncrementalDetokenizer {
  public:
-  // The tokenizer must outlive this. `skip_special` leaves special tokens out of the text.
+  // The tokenizer must outlive this. `skip_special` omits special tokens from the text.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special)
       : tokenizer_(tokenizer), skip_special_(skip_special) {}
 
-  // The text that `id` completes: whole code points only. Up to 3 bytes of a sequence that the next token may complete
-  // are held back; bytes that nothing can complete become U+FFFD at once.
+  // The text completed by `id`: whole code points only. Holds back up to 3 bytes of a sequence that the next token may
+  // complete. Bytes that nothing can complete become U+FFFD at once.
   std::string Push(int32_t id);
 
-  // End of the stream: a sequence that was never completed becomes U+FFFD. Ready for a new stream.
+  // End of the stream: an incomplete sequence becomes U+FFFD. Then ready for a new stream.
   std::string Flush() { return assembler_.Flush(); }
 
  private:

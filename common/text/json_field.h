@@ -1,4 +1,4 @@
-// Checked reads from parsed JSON, for the parsers of this folder only. `where` names the object in messages.
+// Checked reads from parsed JSON, only for the parsers of this folder. `where` names the object in messages.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 // The member, or null if it is absent, JSON null, or `object` is not an object.
 const Json* FindField(const Json& object, const char* key);
 
-// INVALID_ARGUMENT where a member is missing or of another type; absent or null members of these two are `fallback`.
+// INVALID_ARGUMENT if a member is missing or of another type. These two return `fallback` for absent or null members.
 absl::StatusOr<bool> BoolField(const Json& object, const char* key, bool fallback, std::string_view where);
 absl::StatusOr<std::string> StringField(const Json& object, const char* key, const std::string& fallback,
                                         std::string_view where);

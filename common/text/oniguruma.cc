@@ -36,7 +36,7 @@ class Translator {
     position_ += text.size();
     return true;
   }
-  // One code point; the pattern is valid UTF-8.
+  // Takes one code point; the pattern is valid UTF-8.
   std::string_view Take() {
     const std::string_view taken = pattern_.substr(position_, Utf8Length(pattern_[position_]));
     position_ += taken.size();
@@ -48,7 +48,7 @@ class Translator {
   }
   absl::Status Unsupported(std::string_view what) const {
     return absl::UnimplementedError(Concat("regular expression, offset ", position_, ": ", what,
-                                           " means something else in PCRE2 and is not translated"));
+                                           " has another meaning in PCRE2 and is not translated"));
   }
 
   absl::StatusOr<std::string> Part() {
@@ -179,7 +179,7 @@ class Translator {
 
   static bool IsScript(std::string_view name) { return CompilePcre2(Concat("\\p{sc:", name, "}")).ok(); }
 
-  // A class becomes an expression that matches one code point: a PCRE2 class where there are no nested sets, else
+  // A class becomes an expression that matches one code point: a PCRE2 class if there are no nested sets. Otherwise
   // alternatives for a union and look-aheads for an intersection.
   absl::StatusOr<std::string> Class(int depth) {
     if (depth > kMaxClassDepth) return Malformed("classes are nested too deeply");
@@ -198,13 +198,13 @@ class Translator {
     return negated ? Negate(all) : all;
   }
 
-  // Composite sets start with "(?:"; what starts with "[" is one whole class.
+  // Composite sets start with "(?:"; a set that starts with "[" is a single class.
   static std::string Negate(const std::string& set) {
     if (set.starts_with("[") && !set.starts_with("[^")) return Concat("[^", set.substr(1));
     return Concat("(?:(?!", set, ")(?s:.))");
   }
 
-  // The members up to "&&" or "]".
+  // Parses the members up to "&&" or "]".
   absl::StatusOr<std::string> Union(int depth) {
     std::string members;
     std::vector<std::string> sets;

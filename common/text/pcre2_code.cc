@@ -22,7 +22,7 @@ absl::StatusOr<Pcre2Code> CompilePcre2(const std::string& pattern) {
     return absl::InvalidArgumentError(
         Concat("regular expression '", pattern, "', offset ", offset, ": ", Pcre2Message(error)));
   }
-  // Without a JIT (or memory for it) matching falls back to the interpreter by itself.
+  // Without a JIT (or memory for it), matching falls back to the interpreter automatically.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   return code;
 }

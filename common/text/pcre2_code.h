@@ -15,11 +15,11 @@ struct Pcre2CodeDeleter {
 };
 using Pcre2Code = std::unique_ptr<pcre2_real_code_8, Pcre2CodeDeleter>;
 
-// Compiles a valid UTF-8 pattern with UTF, UCP, MULTILINE and newline LF, and with the JIT where PCRE2 has one.
+// Compiles a valid UTF-8 pattern with UTF, UCP, MULTILINE and newline LF, and with the JIT if PCRE2 has one.
 // INVALID_ARGUMENT with PCRE2's message and the offset if it does not compile.
 absl::StatusOr<Pcre2Code> CompilePcre2(const std::string& pattern);
 
-// PCRE2's text for one of its error numbers.
+// PCRE2's message for one of its error numbers.
 std::string Pcre2Message(int error);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// Cuts text into the pieces that byte-pair merges never cross.
+// Splits text into the pieces that byte-pair merges never cross.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace moestro {
 
-// A sequence of isolating splits, each applied to every piece of the one before. Immutable and thread-safe.
+// A sequence of isolating splits; each applies to every piece of the previous one. Immutable and thread-safe.
 class PreTokenizer {
  public:
-  // Patterns in Oniguruma's syntax; none leaves the text whole.
+  // Patterns in Oniguruma's syntax; without patterns the text stays whole.
   static absl::StatusOr<PreTokenizer> Create(std::span<const std::string_view> patterns);
 
-  // The pieces of `text`, which must be valid UTF-8: no empty ones, together the whole text, pointing into it.
-  // OUT_OF_RANGE at more than `max_pieces`.
+  // The pieces of `text`, which must be valid UTF-8. Pieces are not empty, cover the whole text and point into it.
+  // OUT_OF_RANGE for more than `max_pieces`.
   absl::StatusOr<std::vector<std::string_view>> Split(std::string_view text, size_t max_pieces = SIZE_MAX) const;
 
  private:

@@ -13,12 +13,12 @@
 namespace moestro {
 namespace {
 
-// Enough for a match that backtracks through 256 KiB, and small enough that hostile text can hold neither a thread nor
+// Enough for a match that backtracks through 256 KiB. Small enough that hostile text can occupy neither a thread nor
 // the memory.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 128 * 1024;
 
-// The state of matching with one pattern, reused for many texts.
+// Matching state for one pattern, reused for many texts.
 class Matcher {
  public:
   explicit Matcher(const pcre2_code* code)
@@ -32,10 +32,10 @@ class Matcher {
 
   bool Ready() const { return data_ != nullptr && context_ != nullptr; }
 
-  // PCRE2's result; the match lies at [begin(), end()) if it is positive.
+  // Returns PCRE2's result; if positive, the match is [begin(), end()).
   int Match(std::string_view text, size_t start) {
     const int result = Match(text, start, 0);
-    // The interpreter keeps its state on the heap, where the JIT has a small stack.
+    // The interpreter keeps its state on the heap; the JIT has only a small stack.
     return result == PCRE2_ERROR_JIT_STACKLIMIT ? Match(text, start, PCRE2_NO_JIT) : result;
   }
   size_t begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
@@ -53,7 +53,7 @@ class Matcher {
 };
 
 absl::Status Split(Matcher& matcher, std::string_view text, size_t max_pieces, std::vector<std::string_view>* pieces) {
-  size_t done = 0;  // the pieces so far end here
+  size_t done = 0;  // end of the pieces so far
   const auto add_up_to = [&](size_t end) {
     if (end > done) pieces->push_back(text.substr(done, end - done));
     done = end;

@@ -1,4 +1,4 @@
-// A regular expression that cuts text into pieces.
+// A regular expression that splits text into pieces.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace moestro {
 // Immutable and thread-safe.
 class Regex {
  public:
-  // `pattern` is in Oniguruma's syntax (see oniguruma.h for what is supported).
+  // `pattern` is in Oniguruma's syntax (oniguruma.h lists the supported part).
   static absl::StatusOr<Regex> Compile(std::string_view pattern);
 
-  // Cuts each text into its matches and the gaps between them, in order and without empty pieces: nothing is dropped,
-  // and the pieces point into the texts. No match looks across two texts. The texts must be valid UTF-8.
-  // RESOURCE_EXHAUSTED where the matcher reaches its limits, OUT_OF_RANGE at more than `max_pieces`.
+  // Splits each text into its matches and the gaps between them, in order and without empty pieces. Nothing is dropped,
+  // and the pieces point into the texts. No match spans two texts. The texts must be valid UTF-8. RESOURCE_EXHAUSTED if
+  // the matcher reaches its limits, OUT_OF_RANGE for more than `max_pieces`.
   absl::StatusOr<std::vector<std::string_view>> SplitIsolated(std::span<const std::string_view> texts,
                                                               size_t max_pieces = SIZE_MAX) const;
 

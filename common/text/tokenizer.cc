@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// Between two looks at EncodeLimits::check: some milliseconds of work.
+// Bytes between two calls of EncodeLimits::check: some milliseconds of work.
 constexpr size_t kBytesBetweenChecks = 64 << 10;
 
 std::array<int32_t, 256> ByteIds(const absl::flat_hash_map<std::string, int32_t>& vocabulary) {
@@ -63,7 +63,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec, PreTokenizer pre_tokenizer)
       added_tokens_(std::move(spec.added_tokens)) {
   tokens_.reserve(vocabulary_.size() + added_tokens_.size());
   for (const auto& [spelling, id] : vocabulary_) {
-    // Only control tokens have spellings that are not byte-level; they stand for themselves.
+    // Only control tokens have spellings that are not byte-level; these represent themselves.
     tokens_[id] = {UnspellBytes(spelling).value_or(spelling), /*special=*/false};
     size_ = std::max(size_, id + 1);
   }
@@ -112,7 +112,7 @@ absl::Status Tokenizer::EncodePlain(std::string_view text, const EncodeLimits& l
                                     std::vector<int32_t>* ids) const {
   const auto check = [&] { return limits.check ? limits.check() : absl::OkStatus(); };
   MOE_RETURN_IF_ERROR(check());
-  // Every piece has a token at least, and every token longest_token_bytes_ at most.
+  // Every piece has at least one token, and every token at most longest_token_bytes_.
   const size_t room = limits.max_tokens - std::min(limits.max_tokens, ids->size());
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, pre_tokenizer_.Split(text, room));
   size_t unchecked = kBytesBetweenChecks;
@@ -131,7 +131,7 @@ absl::Status Tokenizer::EncodePlain(std::string_view text, const EncodeLimits& l
     unchecked += piece.size();
     if (ignore_merges_) {
       const auto whole = vocabulary_.find(SpellBytes(piece));
-      // A control token is found before this or, in untrusted text, not at all.
+      // Control tokens are matched earlier or, in untrusted text, not at all.
       if (whole != vocabulary_.end() && !added_.contains(std::string(piece))) {
         ids->push_back(whole->second);
         continue;

@@ -1,4 +1,4 @@
-// Text to token ids and back, as the model's own tokenizer.json prescribes.
+// Converts text to token ids and back, as specified by the model's tokenizer.json.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@
 
 namespace moestro {
 
-// What encoding a text may cost.
+// Limits on the cost of encoding a text.
 struct EncodeLimits {
   size_t max_tokens = SIZE_MAX;
-  // Of a word, or a run of white space or punctuation, that is merged as a whole, in some thirty times its memory.
+  // A word, or a run of white space or punctuation, that is merged as a whole and takes some thirty times its memory.
   size_t max_piece_bytes = SIZE_MAX;
-  // Asked now and then; its error ends the encoding. Empty: never.
+  // Called from time to time; an error ends the encoding. Empty: never called.
   std::function<absl::Status()> check = nullptr;
 };
 
-// The part of tokenizer_config.json that decides how text becomes a prompt.
+// The part of tokenizer_config.json that affects how text becomes a prompt.
 struct TokenizerConfig {
   std::string bos_token;       // literal text; empty: none
   std::string eos_token;       // literal text; empty: none
@@ -41,47 +41,46 @@ struct TokenizerConfig {
 // A byte-level BPE tokenizer. Immutable after creation and thread-safe.
 class Tokenizer {
  public:
-  // Bytes of tokenizer.json in the Hugging Face format. Some checkpoints say only in tokenizer_config.json that a BOS
-  // or EOS token is added; the fields of `config` that do are applied on top of the file's post-processor.
-  // INVALID_ARGUMENT for a malformed file, UNIMPLEMENTED for a kind of tokenizer that is not supported; both name the
-  // field.
+  // `tokenizer_json`: bytes in the Hugging Face format. Some checkpoints request a BOS or EOS token only in
+  // tokenizer_config.json; these fields of `config` apply on top of the file's post-processor. INVALID_ARGUMENT for a
+  // malformed file, UNIMPLEMENTED for an unsupported kind of tokenizer; both name the field.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json,
                                                                    const TokenizerConfig& config = {});
 
   struct EncodeOptions {
     // Run the post-processor (BOS, EOS). Off for text from a chat template, which writes them itself.
     bool add_special_tokens = true;
-    // Find added tokens in the text. Off for untrusted text: then no added token is found, flagged special or not
-    // (the turn markers of DeepSeek are not), and text that spells a control token stays ordinary text.
+    // Match added tokens in the text. Off for untrusted text: then no added token matches, flagged special or not
+    // (DeepSeek's turn markers are not). Text that spells a control token stays ordinary text.
     bool parse_special_tokens = true;
   };
-  // INVALID_ARGUMENT with the byte offset for text that is not UTF-8, and for a byte that the vocabulary lacks.
-  // RESOURCE_EXHAUSTED if the pre-tokenizer reaches its limits on hostile text. OUT_OF_RANGE as soon as the text is
-  // found to have more than `limits.max_tokens`: what it costs to find out does not grow with the text's number of
-  // tokens. INVALID_ARGUMENT for a piece of more than `limits.max_piece_bytes`.
+  // INVALID_ARGUMENT with the byte offset for text that is not UTF-8, for a byte that the vocabulary lacks, and for a
+  // piece of more than `limits.max_piece_bytes`. RESOURCE_EXHAUSTED if the pre-tokenizer reaches its limits on hostile
+  // text. OUT_OF_RANGE as soon as more than `limits.max_tokens` are found: the cost of this check does not grow with
+  // the text's number of tokens.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view utf8, const EncodeOptions& options,
                                               const EncodeLimits& limits = {}) const;
 
-  // The bytes of one token, which may be part of a UTF-8 sequence; added tokens are their literal text. Empty for an
-  // id without a token, such as a padding row of the embedding.
+  // The bytes of one token, possibly part of a UTF-8 sequence; the literal text of an added token. Empty for an id
+  // without a token, such as a padding row of the embedding.
   std::string DecodeBytes(int32_t id) const;
 
-  // The text of all tokens, each ill-formed UTF-8 sequence as U+FFFD. `skip_special` leaves special tokens out.
+  // The text of all tokens; each ill-formed UTF-8 sequence becomes U+FFFD. `skip_special` omits special tokens.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;
 
   bool IsSpecial(int32_t id) const;
 
-  // Highest id + 1. Ids below it need not all have a token.
+  // Highest id + 1. Some lower ids may have no token.
   int32_t size() const { return size_; }
 
-  // Of DecodeBytes. Text in which no added token is found has at most so many bytes for each of its ids: nothing
-  // normalizes it, and its tokens are pieces of it.
+  // Maximum of DecodeBytes. Text without added tokens has at most this many bytes per id: it is not normalized, and its
+  // tokens are pieces of it.
   size_t longest_token_bytes() const { return longest_token_bytes_; }
 
   // In the order of tokenizer.json.
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
 
-  // The token with this content: literal text of an added token, byte-level spelling of any other.
+  // The token with this content: the literal text of an added token, the byte-level spelling of any other.
   std::optional<int32_t> TokenId(std::string_view content) const;
 
  private:

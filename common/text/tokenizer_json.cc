@@ -64,7 +64,7 @@ absl::Status ParseMerges(const Json& model, TokenizerSpec* spec) {
 }
 
 absl::Status CheckModelKind(const Json& model) {
-  // Files written before the type was recorded leave it out for BPE.
+  // Old files omit the type for BPE.
   MOE_ASSIGN_OR_RETURN(const std::string type, StringField(model, "type", "BPE", "model"));
   if (type != "BPE") return UnsupportedField("model.type", type);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {

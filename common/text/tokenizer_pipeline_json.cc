@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-// A step of type "Sequence" holds its parts under `parts_key`; any other step is its own only part.
+// A step of type "Sequence" has its parts under `parts_key`; any other step is its own single part.
 absl::StatusOr<std::vector<const Json*>> Flatten(const Json* step, const char* parts_key, std::string_view where) {
   std::vector<const Json*> parts;
   if (step == nullptr) return parts;
@@ -119,7 +119,7 @@ absl::Status ParsePostProcessor(const Json& file, TokenizerSpec* spec) {
     MOE_ASSIGN_OR_RETURN(const std::string type, RequiredString(*step, "type", kWhere));
     if (type == "TemplateProcessing") {
       MOE_RETURN_IF_ERROR(ParseTemplate(*step, spec));
-    } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
+    } else if (type != "ByteLevel") {  // ByteLevel only changes offsets
       return UnsupportedField("post_processor.type", type);
     }
   }

@@ -9,14 +9,14 @@
 
 namespace moestro {
 
-// What a byte-level pre-tokenizer with use_regex applies (GPT-2), in Oniguruma's syntax.
+// The pattern of a byte-level pre-tokenizer with use_regex (GPT-2), in Oniguruma's syntax.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Fills split_patterns, prefix and suffix from "normalizer", "pre_tokenizer", "post_processor" and "decoder".
 absl::Status ParsePipeline(const Json& file, TokenizerSpec* spec);
 
-// UNIMPLEMENTED for a value or type that is not supported, with the remedy.
+// UNIMPLEMENTED for an unsupported value or type, with the remedy.
 absl::Status UnsupportedField(std::string_view field, std::string_view value);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// What a tokenizer.json says, checked and free of JSON.
+// The contents of a tokenizer.json, checked and without JSON.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace moestro {
 struct TokenizerSpec {
   absl::flat_hash_map<std::string, int32_t> vocabulary;  // by byte-level spelling; ids are unique
   std::vector<BpeMerge> merges;                          // by rank
-  bool ignore_merges = false;                            // a piece that is a token is not merged from its bytes
-  std::vector<AddedToken> added_tokens;                  // ids agree with the vocabulary where both have the text
+  bool ignore_merges = false;                            // a piece that is a token is not merged from bytes
+  std::vector<AddedToken> added_tokens;                  // ids agree with the vocabulary if both contain the text
   std::vector<std::string> split_patterns;               // Oniguruma, in the order of application
-  std::vector<int32_t> prefix;                           // what the post-processor puts before the text
-  std::vector<int32_t> suffix;                           // and after it
+  std::vector<int32_t> prefix;                           // inserted by the post-processor before the text
+  std::vector<int32_t> suffix;                           // and after the text
 };
 
-// Reads a byte-level BPE tokenizer.json. INVALID_ARGUMENT for a malformed file, UNIMPLEMENTED for a well-formed one of
-// another kind; both name the field.
+// Parses a byte-level BPE tokenizer.json. INVALID_ARGUMENT for a malformed file, UNIMPLEMENTED for a well-formed file
+// of another kind; both name the field.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json);
 
 }  // namespace moestro

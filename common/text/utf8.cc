@@ -3,7 +3,7 @@
 namespace moestro {
 namespace {
 
-// The bytes that may follow a lead byte directly; later continuation bytes are always 0x80..0xBF (Unicode table 3-7).
+// The bytes allowed directly after a lead byte; later continuation bytes are always 0x80..0xBF (Unicode table 3-7).
 struct LeadByte {
   int length;  // 0: cannot start a sequence
   unsigned char second_low;

@@ -1,4 +1,4 @@
-// UTF-8: decoding, validation and repair, all without locale.
+// UTF-8: decoding, validation and repair, without locale.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace moestro {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
-// What starts at a byte offset. `length` is >= 1 unless the text ends there.
+// The sequence at a byte offset. `length` is >= 1 unless the text ends there.
 struct Utf8Step {
   enum class Kind {
     kCodePoint,   // a well-formed sequence of `length` bytes: `code_point`

@@ -1,4 +1,4 @@
-// Turns a stream of byte chunks, cut anywhere, into well-formed UTF-8.
+// Assembles a stream of byte chunks, cut anywhere, into well-formed UTF-8.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace moestro {
 
-// Not thread-safe. Holds back at most 3 bytes: a sequence that later bytes may still complete. Each maximal ill-formed
-// subpart becomes one U+FFFD. A U+FFFD that the input spells out is ordinary text and is never held back.
+// Not thread-safe. Holds back at most 3 bytes: a sequence that later bytes may complete. Each maximal ill-formed
+// subpart becomes one U+FFFD. A U+FFFD in the input is ordinary text and is never held back.
 class Utf8Assembler {
  public:
-  // The text that is complete after `bytes`.
+  // The text completed by `bytes`.
   std::string Push(std::string_view bytes);
-  // End of the stream: what is held back becomes U+FFFD. The assembler is empty again.
+  // End of the stream: bytes held back become U+FFFD. The assembler is empty again.
   std::string Flush();
 
  private:

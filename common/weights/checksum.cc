@@ -2,7 +2,7 @@
 
 #define XXH_STATIC_LINKING_ONLY  // for the definition of XXH3_state_t
 #include <xxhash.h>
-// Replaces the functions above by those that choose the instruction set when they run.
+// Replaces the functions above by versions that select the instruction set at run time.
 #include <xxh_x86dispatch.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// The hashes of a weight segment. All are XXH3-64 with seed 0; lists of hashes are hashed as little-endian 64-bit
+// The hashes of a weight segment. All are XXH3-64 with seed 0. Lists of hashes are hashed as little-endian 64-bit
 // words.
 //
-// A tensor's hash is a hash of hashes, so that threads can pack parts of it in any order: its rows are cut into slices
-// of kChecksumRows (a packed tensor's last slice includes its padding rows, a row-major one's is short), and the
-// tensor's checksum is the hash of [hash of slice 0, hash of slice 1, ..., hash of the scales, hash of the exceptions],
-// without the last two if it has none.
+// A tensor's hash is a hash of hashes, so that threads can pack its parts in any order. Its rows are cut into slices of
+// kChecksumRows; a packed tensor's last slice includes its padding rows, a row-major one's may be short. The tensor's
+// checksum is the hash of [hash of slice 0, hash of slice 1, ..., hash of the scales, hash of the exceptions], without
+// the last two if it has none.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int64_t ChecksumSlices(int64_t rows) { return (rows + kChecksumRows - 
 
 uint64_t BytesChecksum(std::span<const uint8_t> bytes);
 
-// BytesChecksum of bytes that come in parts. Not thread-safe.
+// BytesChecksum of bytes that arrive in parts. Not thread-safe.
 class ChecksumStream {
  public:
   ChecksumStream();
@@ -28,7 +28,7 @@ class ChecksumStream {
   ChecksumStream& operator=(const ChecksumStream&) = delete;
 
   void Append(std::span<const uint8_t> bytes);
-  // The checksum of everything appended since the last Finish; begins anew.
+  // Returns the checksum of everything appended since the last Finish, and starts a new one.
   uint64_t Finish();
 
  private:
@@ -36,12 +36,12 @@ class ChecksumStream {
   const std::unique_ptr<State> state_;
 };
 
-// Scales and exceptions are empty if the tensor has none.
+// Combines slice hashes with scales and exceptions, which are empty if the tensor has none.
 uint64_t CombineChecksums(std::span<const uint64_t> slices, std::span<const uint8_t> scales,
                           std::span<const uint8_t> exceptions);
 
-// The checksum of the tensor that `entry` describes, read from the segment at `base`. REQUIRES: entry passed
-// VerifyEntry.
+// The checksum of the tensor described by `entry`, read from the segment at `base`. REQUIRES: VerifyEntry accepted
+// `entry`.
 uint64_t TensorChecksum(const TensorEntry& entry, const uint8_t* base);
 
 uint64_t DirectoryChecksum(std::span<const TensorEntry> directory);

@@ -1,6 +1,6 @@
-// ModelSpec: everything the engine must know about a model, with the aliases of config.json already resolved.
-// It lies as it is in the weight segment's header, so it is plain data of fixed size: new fields take the place of the
-// first `reserved` ones (0 must mean what there was before), and kSegmentLayoutVersion rises when a meaning changes.
+// ModelSpec: all that the engine must know about a model, with the aliases of config.json resolved. It is stored
+// verbatim in the weight segment's header, so it is plain data of fixed size. A new field takes the place of the first
+// `reserved` ones (0 must mean the previous behaviour). kSegmentLayoutVersion rises when a meaning changes.
 #pragma once
 
 #include <cstdint>
@@ -39,19 +39,20 @@ struct ModelSpec {
   int64_t num_experts = 0;            // E
   int64_t experts_per_token = 0;      // K
   int64_t num_shared_experts = 0;     // one MLP of width num_shared_experts * F_m
-  int64_t first_dense_layers = 0;     // layers < this have a dense MLP
+  int64_t first_dense_layers = 0;     // layers below this have a dense MLP
   int64_t num_expert_groups = 1;
-  int64_t experts_topk_groups = 1;  // groups kept by the group step
+  int64_t experts_topk_groups = 1;  // groups kept by group selection
   int64_t norm_topk_prob = 1;
   int64_t vocab_size = 0;   // rows of embedding and head
-  int64_t token_count = 0;  // ids >= this are padding rows: their logits are -inf
+  int64_t token_count = 0;  // ids from here on are padding rows: their logits are -inf
   int64_t max_position_embeddings = 0;
   double routed_scaling_factor = 1;
   double rms_norm_eps = 1e-6;   // block norms
   double lora_norm_eps = 1e-6;  // q_a / kv_a norms
   double rope_theta = 10000;
   YarnSpec yarn;
-  // GQA: key and value heads, which divide num_heads; there are no ranks, and qk_rope_head_dim = v_head_dim. 0: MLA.
+  // GQA: number of key and value heads, a divisor of num_heads; no low-rank projections, and qk_rope_head_dim =
+  // v_head_dim. 0: MLA.
   int64_t num_kv_heads = 0;
   int64_t softmax_router = 0;  // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
   int64_t reserved[14] = {};
@@ -59,10 +60,10 @@ struct ModelSpec {
   AttentionKind attention_kind() const {
     return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;
   }
-  int64_t head_dim() const { return v_head_dim; }  // GQA: of queries, keys and values alike
+  int64_t head_dim() const { return v_head_dim; }  // GQA: of queries, keys and values
   bool IsMoeLayer(int64_t layer) const { return layer >= first_dense_layers; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
-  // Numbers cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
+  // Elements cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
   int64_t kv_dim() const {
     return attention_kind() == AttentionKind::kGroupedQueries ? 2 * num_kv_heads * head_dim()
                                                               : kv_lora_rank + qk_rope_head_dim;

@@ -1,4 +1,4 @@
-// Reading a weight segment: map it read-only, verify it, find tensors. FORMAT.md documents the bytes.
+// Reads a weight segment: maps it read-only, verifies it, finds tensors. FORMAT.md specifies the bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// One tensor inside the segment. Pointers live as long as the segment's mapping.
+// One tensor of the segment. The pointers are valid as long as the segment's mapping.
 struct TensorView {
   std::string_view name;
   TensorLayout layout = TensorLayout::kRowMajor;
@@ -33,19 +33,20 @@ struct TensorView {
 
 class WeightSegment {  // immutable, thread-safe
  public:
-  // Maps `name` read-only and verifies magic, layout version, state, sizes, checksums of header and directory, and that
-  // every tensor lies inside. NOT_FOUND, UNAVAILABLE (still loading), FAILED_PRECONDITION (other layout version, or the
-  // load failed), DATA_LOSS (checksum, bounds). Tensor data is not read: see VerifyData. kLiftable: for a GPU's copies.
+  // Maps `name` read-only and verifies it: magic, layout version, state, sizes, checksums of header and directory,
+  // bounds of every tensor. NOT_FOUND, UNAVAILABLE (still loading), FAILED_PRECONDITION (other layout version, or the
+  // load failed), DATA_LOSS (checksum, bounds). Does not read tensor data: see VerifyData. kLiftable: for a GPU's
+  // copies.
   static absl::StatusOr<std::unique_ptr<const WeightSegment>> Open(
       const std::string& name, SharedMemory::ReadOnly kind = SharedMemory::ReadOnly::kForGood);
-  // The same over memory that the caller keeps alive (tests, the weight store itself). INVALID_ARGUMENT if `data` is
-  // not on a 4096-byte boundary.
+  // The same over the caller's memory, which must outlive it (tests, the weight store itself). INVALID_ARGUMENT if
+  // `data` is not on a 4096-byte boundary.
   static absl::StatusOr<std::unique_ptr<const WeightSegment>> FromMemory(const uint8_t* data, int64_t bytes);
 
   const SegmentHeader& header() const { return *header_; }
   const ModelSpec& spec() const { return header_->spec; }
   std::span<const TensorEntry> directory() const { return directory_; }
-  // NUMA domains that the weights were placed in when they were written; 0 = anywhere. Says how fast, never what.
+  // NUMA domains over which the weights were placed when written; 0 = anywhere. Affects speed only.
   int numa_domains() const { return static_cast<int>(directory_.front().numa_domains); }
   const SharedMemory& memory() const { return memory_; }
 
@@ -53,7 +54,7 @@ class WeightSegment {  // immutable, thread-safe
   absl::StatusOr<TensorView> Find(std::string_view name) const;
   TensorView View(const TensorEntry& entry) const;
 
-  // Reads all tensor data and compares with the directory's checksums. DATA_LOSS names the first bad tensor.
+  // Reads all tensor data and compares it with the directory's checksums. DATA_LOSS names the first bad tensor.
   absl::Status VerifyData() const;
 
  private:

@@ -28,7 +28,7 @@ int64_t DataOffset(size_t tensors) {
   return RoundUp(kDirectoryOffset + static_cast<int64_t>(tensors * sizeof(TensorEntry)), kTensorAlignment);
 }
 
-// `plan` at `data_offset`, or at 0 when only its size matters.
+// The entry of `plan` at `data_offset`; 0 if only its size matters.
 TensorEntry EntryFor(const TensorPlan& plan, int64_t data_offset) {
   TensorEntry entry = {};
   plan.name.copy(entry.name, sizeof(entry.name) - 1);
@@ -47,7 +47,7 @@ TensorEntry EntryFor(const TensorPlan& plan, int64_t data_offset) {
   return entry;
 }
 
-// From the tensor's first byte to where the next one may start.
+// Bytes from the tensor's first byte to the earliest start of the next tensor.
 int64_t Extent(const TensorPlan& plan) {
   const TensorEntry entry = EntryFor(plan, 0);
   return RoundUp(std::max(entry.data_bytes, entry.exception_offset + entry.exception_bytes), kTensorAlignment);
@@ -56,7 +56,7 @@ int64_t Extent(const TensorPlan& plan) {
 absl::Status ValidateTensor(const TensorPlan& plan) {
   if (plan.name.empty() || plan.name.size() >= kMaxTensorName || plan.name.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensor name '%s': 1..%d bytes without zeros are possible", plan.name, kMaxTensorName - 1));
+        absl::StrFormat("tensor name '%s': must have 1 to %d bytes, none of them zero", plan.name, kMaxTensorName - 1));
   }
   const auto in_range = [](int64_t n) { return n >= 1 && n <= kMaxTensorDimension; };
   if (!in_range(plan.rows) || !in_range(plan.cols)) {
@@ -81,7 +81,7 @@ absl::Status ValidatePlan(const std::string& fingerprint, std::span<const Tensor
   for (const TensorPlan& tensor : plan) {
     MOE_RETURN_IF_ERROR(ValidateTensor(tensor));
     if (tensor.name <= previous) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is not in order of names"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name, "' is not in name order"));
     }
     previous = tensor.name;
   }
@@ -102,7 +102,7 @@ std::vector<TensorEntry> LayOut(std::span<const TensorPlan> plan) {
   return directory;
 }
 
-// Scales, exceptions and directory lie anywhere.
+// Scales, exceptions and directory may be anywhere.
 std::vector<MemoryStretch> PlaceTensors(std::span<const TensorEntry> directory, std::span<const NumaDomain> domains) {
   std::vector<MemoryStretch> stretches;
   if (domains.empty()) return stretches;

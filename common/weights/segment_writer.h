@@ -1,4 +1,4 @@
-// Writing a weight segment: plan its size, create it, let many threads fill it, publish it.
+// Writes a weight segment: plans its size, creates it, lets many threads fill it, publishes it.
 #pragma once
 
 #include <cstdint>
@@ -17,49 +17,49 @@
 
 namespace moestro {
 
-// One tensor to be stored. 1-D tensors have rows = 1. Allowed: BF16 or FP8 packed, BF16 or F32 row-major.
+// One tensor to store. 1-D tensors have rows = 1. Allowed: BF16 or FP8 packed, BF16 or F32 row-major.
 struct TensorPlan {
   std::string name;
   DType dtype = DType::kF32;
   TensorLayout layout = TensorLayout::kRowMajor;
   int64_t rows = 0;
   int64_t cols = 0;
-  bool has_scales = false;  // and exceptions: always for FP8, never otherwise
+  bool has_scales = false;  // scales and exceptions: always for FP8, never otherwise
 };
 
 struct SegmentMemoryOptions {
-  int threads = 0;  // that reserve the memory; 0: one per CPU that the calling thread may use
-  // Where the tensors' memory is to lie: slice s of S slices of 64 rows in domain EvenPartOf(s, S, domains), which is
-  // the one that computes it. Boundaries fall on pages. Only a wish: it is recorded as numa_domains, so ask first
-  // whether the system allows it. Empty: anywhere.
+  int threads = 0;  // threads that reserve the memory; 0: one per CPU that the calling thread may use
+  // Placement of the tensors' memory: of S slices of 64 rows, slice s goes to domain EvenPartOf(s, S, domains), which
+  // computes it. Boundaries are rounded to pages. Only a hint, but recorded as numa_domains: first check that the
+  // system allows it. Empty: anywhere.
   std::vector<NumaDomain> domains = {};
   std::function<absl::Status(int64_t bytes)> watch = {};  // as ReserveOptions::watch
 };
 
-// The owner of a segment. Life: Create -> fill data, scales, exceptions and checksums -> Finish, or Fail. Destroying a
-// writer that did neither fails the segment, so that nobody waits for it for ever. `index` is a tensor's place in the
-// plan, which is its place in the directory.
+// The owner of a segment. Life: Create -> fill data, scales, exceptions and checksums -> Finish, or Fail. The
+// destructor fails an unfinished segment, so that nobody waits for it for ever. `index` is a tensor's position in the
+// plan and in the directory.
 class SegmentWriter {
  public:
-  // The size of a segment with these tensors, before anything is allocated; their order does not matter. The greatest
-  // int64_t if it has more bytes than that. REQUIRES: dimensions in 1..kMaxTensorDimension.
+  // The size of a segment with these tensors, in any order; allocates nothing. The maximum int64_t if the size
+  // overflows. REQUIRES: dimensions in 1..kMaxTensorDimension.
   static int64_t RequiredBytes(std::span<const TensorPlan> plan);
 
   // Creates the shared-memory object and writes header (state LOADING) and directory. INVALID_ARGUMENT if the plan is
-  // empty, not sorted by name (bytewise, no name twice), or holds a tensor that cannot be stored, or if the fingerprint
-  // is not 32 hex digits. Otherwise the errors of SharedMemory::Create.
+  // empty, is not strictly sorted by name (bytewise), or holds a tensor that cannot be stored, or if the fingerprint is
+  // not 32 hex digits. Otherwise the errors of SharedMemory::Create.
   static absl::StatusOr<std::unique_ptr<SegmentWriter>> Create(const std::string& name, uint64_t generation,
                                                                const std::string& fingerprint, const ModelSpec& spec,
                                                                std::span<const TensorPlan> plan,
                                                                const SegmentMemoryOptions& memory = {});
-  // The same into the caller's memory, which outlives the writer: zeroed, on a 4096-byte boundary, `bytes` >=
+  // The same in the caller's memory, which must outlive the writer: zeroed, on a 4096-byte boundary, `bytes` >=
   // RequiredBytes.
   static absl::StatusOr<std::unique_ptr<SegmentWriter>> CreateInMemory(uint8_t* memory, int64_t bytes,
                                                                        uint64_t generation,
                                                                        const std::string& fingerprint,
                                                                        const ModelSpec& spec,
                                                                        std::span<const TensorPlan> plan);
-  // Takes over a READY segment after a restart of its owner, verified as WeightSegment::Open does. The errors of
+  // Adopts a READY segment after a restart of its owner, verified as in WeightSegment::Open. Errors of
   // WeightSegment::Open and SharedMemory::Adopt; FAILED_PRECONDITION also if it holds another checkpoint.
   static absl::StatusOr<std::unique_ptr<SegmentWriter>> Adopt(const std::string& name, const std::string& fingerprint);
 
@@ -69,9 +69,9 @@ class SegmentWriter {
 
   const SegmentHeader& header() const { return *header_; }
   std::span<const TensorEntry> directory() const { return directory_; }
-  const SharedMemory& memory() const { return memory_; }  // empty when the memory is the caller's
+  const SharedMemory& memory() const { return memory_; }  // empty for the caller's memory
 
-  // Where tensor `index` goes. Zeros until written, so padding needs no writing.
+  // The memory of tensor `index`. Zero until written, so padding needs no writing.
   uint8_t* data(size_t index) { return base_ + directory_[index].data_offset; }
   float* scales(size_t index);         // null if it has none
   uint32_t* exceptions(size_t index);  // null if it has none
@@ -79,10 +79,10 @@ class SegmentWriter {
   void AddProgress(int64_t bytes);                    // thread-safe
   void SetChecksum(size_t index, uint64_t checksum);  // thread-safe for different indices; see checksum.h
 
-  // Publishes the segment: checksums of directory and header, then state READY (release order). INTERNAL, and the
-  // segment stays LOADING, if a tensor has no checksum yet. Call once, after all writing threads are done.
+  // Publishes the segment: checksums of directory and header, then state READY (release order). INTERNAL if a tensor
+  // has no checksum; the segment then stays LOADING. Call once, after all writing threads are done.
   absl::Status Finish();
-  // State FAILED. No effect on a READY segment. Thread-safe.
+  // Sets state FAILED. No effect on a READY segment. Thread-safe.
   void Fail();
 
  private:
@@ -91,7 +91,7 @@ class SegmentWriter {
                                               const ModelSpec& spec, std::span<const TensorEntry> directory,
                                               int64_t total_bytes);
 
-  SharedMemory memory_;  // empty when the memory is the caller's
+  SharedMemory memory_;  // empty for the caller's memory
   uint8_t* base_;
   SegmentHeader* header_;
   std::span<TensorEntry> directory_;

@@ -1,4 +1,4 @@
-// How many bytes a tensor takes in the weight segment. REQUIRES everywhere: 1 <= rows, cols <= kMaxTensorDimension.
+// Bytes of a tensor in the weight segment. REQUIRES everywhere: 1 <= rows, cols <= kMaxTensorDimension.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ constexpr int64_t TensorScaleBytes(int64_t rows, int64_t cols) {
 // U32 [ceil(rows/64), ceil(cols/128)]
 constexpr int64_t TensorExceptionBytes(int64_t rows, int64_t cols) { return ExceptionWords(rows, cols) * 4; }
 
-// All that is stored of a tensor, without the gaps between.
+// All stored bytes of a tensor, without the gaps in between.
 constexpr int64_t StoredBytes(const TensorEntry& entry) {
   return entry.data_bytes + entry.scale_bytes + entry.exception_bytes;
 }
 
-// FP8 exists packed and with scales only; F32 is never packed.
+// FP8 must be packed with scales; F32 is never packed.
 constexpr bool IsStorable(TensorLayout layout, DType dtype, bool has_scales) {
   if (dtype == DType::kF8E4M3) return layout == TensorLayout::kPacked && has_scales;
   if (has_scales) return false;

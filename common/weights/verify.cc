@@ -20,7 +20,7 @@ absl::Status Damaged(const std::string& what) {
   return absl::DataLossError(absl::StrCat("weight segment is damaged: ", what, kReload));
 }
 
-// Whether [offset, offset + bytes) lies in [begin, end). Never overflows, whatever the numbers.
+// Whether [offset, offset + bytes) is within [begin, end). Never overflows, for any numbers.
 bool Inside(int64_t offset, int64_t bytes, int64_t begin, int64_t end) {
   return offset >= begin && offset <= end && bytes >= 0 && bytes <= end - offset;
 }
@@ -36,9 +36,9 @@ bool IsFingerprint(const char (&text)[40]) {
 
 absl::Status VerifyState(const SegmentHeader& header) {
   const uint32_t state = header.state.load(std::memory_order_acquire);
-  const bool is_blank = header.magic == 0 && state == 0;  // its owner writes the magic first, the state last
+  const bool is_blank = header.magic == 0 && state == 0;  // the owner writes the magic first and the state last
   if (header.magic != kSegmentMagic && !is_blank) {
-    return absl::DataLossError("not a weight segment: it does not begin with the magic number of one");
+    return absl::DataLossError("not a weight segment: the magic number is wrong");
   }
   if (state == 0) return absl::UnavailableError("weight segment is being created");
   if (header.layout_version != kSegmentLayoutVersion) {
@@ -56,14 +56,14 @@ absl::Status VerifyState(const SegmentHeader& header) {
     case SegmentState::kFailed:
       return absl::FailedPreconditionError("loading of the weight segment failed; see the weight store's log");
   }
-  return Damaged(absl::StrCat("state ", state, " does not exist"));
+  return Damaged(absl::StrCat("state ", state, " is unknown"));
 }
 
 absl::Status VerifyHeader(const SegmentHeader& header, int64_t bytes) {
   MOE_RETURN_IF_ERROR(VerifyState(header));
   if (HeaderChecksum(header) != header.header_checksum) return Damaged("the header's checksum does not match");
   if (!IsFingerprint(header.fingerprint)) return Damaged("fingerprint is not 32 hexadecimal digits");
-  if (!IsTerminated(header.spec.family, sizeof(header.spec.family))) return Damaged("spec.family has no end");
+  if (!IsTerminated(header.spec.family, sizeof(header.spec.family))) return Damaged("spec.family is not terminated");
   const int64_t total = header.total_bytes;
   if (total < kDirectoryOffset || total > bytes) {
     return Damaged(absl::StrFormat("total_bytes is %d, but the object has %d bytes", total, bytes));
@@ -81,21 +81,20 @@ absl::Status VerifyHeader(const SegmentHeader& header, int64_t bytes) {
   return absl::OkStatus();
 }
 
-// The numbers of one entry, in [begin, end) of the segment.
+// Verifies the numbers of one entry, within [begin, end) of the segment.
 absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
   const auto dtype = static_cast<uint32_t>(entry.dtype);
   const auto layout = static_cast<uint32_t>(entry.layout);
-  if (dtype > static_cast<uint32_t>(DType::kF8E4M3)) return Damaged(absl::StrCat("dtype ", dtype, " does not exist"));
+  if (dtype > static_cast<uint32_t>(DType::kF8E4M3)) return Damaged(absl::StrCat("dtype ", dtype, " is unknown"));
   if (layout > static_cast<uint32_t>(TensorLayout::kPacked)) {
-    return Damaged(absl::StrCat("layout ", layout, " does not exist"));
+    return Damaged(absl::StrCat("layout ", layout, " is unknown"));
   }
   if (entry.rows < 1 || entry.rows > kMaxTensorDimension || entry.cols < 1 || entry.cols > kMaxTensorDimension) {
     return Damaged(absl::StrFormat("shape [%d, %d] is out of range", entry.rows, entry.cols));
   }
   const bool has_scales = entry.scale_offset != 0;
   if (!IsStorable(entry.layout, entry.dtype, has_scales)) {
-    return Damaged(
-        absl::StrCat("dtype ", DTypeName(entry.dtype), ", layout ", layout, " and scales do not go together"));
+    return Damaged(absl::StrCat("dtype ", DTypeName(entry.dtype), ", layout ", layout, " and scales are incompatible"));
   }
   if (entry.data_bytes != TensorDataBytes(entry.layout, entry.dtype, entry.rows, entry.cols) ||
       entry.data_offset % kTensorAlignment != 0 || !Inside(entry.data_offset, entry.data_bytes, begin, end)) {
@@ -124,13 +123,13 @@ absl::Status VerifyDirectory(const SegmentHeader& header, std::span<const Tensor
     return Damaged("the directory's checksum does not match");
   }
   std::string_view previous;
-  int64_t begin = header.data_offset;  // where the next tensor may start at the earliest: they never overlap
+  int64_t begin = header.data_offset;  // earliest start of the next tensor: tensors never overlap
   int64_t data_bytes = 0;
   for (const TensorEntry& entry : directory) {
-    if (!IsTerminated(entry.name, sizeof(entry.name))) return Damaged("a tensor's name has no end");
+    if (!IsTerminated(entry.name, sizeof(entry.name))) return Damaged("a tensor's name is not terminated");
     const std::string_view name = entry.name;
     if (name.empty() || name <= previous)
-      return Damaged(absl::StrCat("tensor '", std::string(name), "' is not in order of names"));
+      return Damaged(absl::StrCat("tensor '", std::string(name), "' is not in name order"));
     if (absl::Status status = VerifyEntry(entry, begin, header.total_bytes); !status.ok()) {
       return Annotate(status, absl::StrCat("tensor '", std::string(name), "'"));
     }

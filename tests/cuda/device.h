@@ -1,5 +1,5 @@
-// The device that kernels are tested on: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), whichever is
-// linked. Kernels go to the default stream.
+// The device under test: the emulated one (emulation/device.cc) or a GPU (gpu/device.cc), as linked. Kernels go to the
+// default stream.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ std::string DeviceName();
 // Whether it has the FP8 mma (compute capability 8.9).
 bool HasFp8Mma();
 
-// Aligned to 256 bytes, and ends where it ends: on the emulated device an access past `bytes` is reported. Every byte
-// is 0xff: NaN as F32 and BF16.
+// Memory aligned to 256 bytes at its start: the emulated device reports an access past `bytes`. Every byte is 0xff: NaN
+// as F32 and BF16.
 void* AllocateDevice(int64_t bytes);
 void FreeDevice(void* memory);
 void CopyToDevice(void* to, const void* from, int64_t bytes);
 void CopyFromDevice(void* to, const void* from, int64_t bytes);
 
-// Waits for all kernels. What went wrong since the last call, or nothing.
+// Waits for all kernels. Returns the errors since the last call, or nothing.
 std::string Synchronize();
 
-// Numbers on the device. Not copyable.
+// An array on the device. Not copyable.
 template <typename T>
 class DeviceArray {
  public:

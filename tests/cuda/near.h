@@ -1,4 +1,4 @@
-// How far a GPU's logits and KV may be from the CPU's.
+// How far a GPU's logits and KV may deviate from the CPU's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 
 namespace moestro {
 
-// Two devices that each stay within the tolerance to exact arithmetic are at most twice that apart; where both round
-// the same numbers the same way, which is nearly always, much less.
+// Two devices that each stay within the tolerance of exact arithmetic differ by at most twice that. If both round the
+// same numbers the same way, which is nearly always the case, they differ much less.
 inline double DeviceTolerance(const ModelSpec& spec) { return 2 * kSigmas * RelativeDeviation(spec); }
 
 inline void ExpectNear(const ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
@@ -45,7 +45,7 @@ inline void ExpectNear(const ModelSpec& spec, const Logits& got, const Logits& e
   }
 }
 
-// Layer by layer: their sizes differ.
+// Layer by layer, because layers have different magnitudes.
 inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, const std::vector<uint16_t>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   std::vector<float> got_floats, expected_floats;
@@ -58,8 +58,8 @@ inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, 
   }
 }
 
-// A prompt whose next `steps` greedy tokens each lead the second best by more than two logits may move from one device
-// to another: so that those may be compared.
+// A prompt suitable for comparing tokens: each of its next `steps` greedy tokens leads the second best by more than two
+// logits may differ between devices.
 inline std::vector<int32_t> ClearPrompt(Engine& engine, int64_t length, int64_t steps) {
   const ModelSpec& spec = engine.spec();
   for (uint32_t seed = 1;; ++seed) {

@@ -26,25 +26,25 @@ FAMILIES = {"deepseek_v3": reference_deepseek_v3, "qwen3_moe": reference_qwen3_m
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
 TOP = 16
 PROBES = 64
-# Candidates of one length differ in their last TAIL tokens only, so that the search reads the rest of a long prompt
+# Candidates of one length differ only in their last TAIL tokens, so that the search reads the rest of a long prompt
 # once for BATCH of them. Two tokens make two million candidates.
 TAIL = 2
 BATCH = 1024
 MAX_CANDIDATES = 1000000
-# What rounding activations to BF16 changes a router margin by (root mean square, measured) in the first MoE layer; it
-# grows with the square root of the number of MoE layers so far.
+# By how much rounding activations to BF16 changes a router margin (root mean square, measured) in the first MoE layer;
+# it grows with the square root of the number of MoE layers so far.
 ROUTER_NOISE = 0.0012
 # Smallest accepted router margin of any position of prompt and continuation, in multiples of that noise.
 MIN_CERTAINTY = 4
-# The same for the tokens of a long prompt before its tail: they are chosen one by one, so that more costs little.
+# The same for the tokens of a long prompt before its tail: they are chosen one by one, so a larger margin costs little.
 WIDE_CERTAINTY = 10
 # A greedy step is accepted if the best token leads by this many times the deviation measured on that continuation (the
-# largest of 64 logits, so about 2.5 standard deviations), and by MIN_MARGIN at least.
+# largest of 64 logits, so about 2.5 standard deviations), and by at least MIN_MARGIN.
 MARGIN_FACTOR = 3
 MIN_MARGIN = 0.12
 # No logit may change by more when activations are rounded to BF16. Half the smallest tolerance of the golden test.
 MAX_DEVIATION = 0.12
-# Of a continuation's tokens, so many must be different: one that repeats itself would test little.
+# Minimum number of different tokens in a continuation: a repetitive one would test little.
 MIN_DISTINCT = 0.75
 MASK64 = (1 << 64) - 1
 BOS, EOS, FIRST_ORDINARY, TRAILING_SPECIAL = 0, 1, 3, 2
@@ -73,7 +73,8 @@ def probe_ids(token_count):
 
 
 def certainty(margins):
-    """Router margins of the MoE layers, [layer][token], in multiples of the rounding noise: the least of all layers."""
+    """Router margins of the MoE layers, [layer][token], in multiples of the rounding noise: the minimum over all
+    layers."""
     return torch.stack([m / (ROUTER_NOISE * (layer + 1) ** 0.5) for layer, m in enumerate(margins)]).amin(0)
 
 
@@ -102,9 +103,9 @@ class Runner:
 
     @torch.no_grad()
     def safe_greedy(self, prompts):
-        """(row, continuation) of the prompts whose greedy steps are all clear and varied, in order of rows. The others
-        are dropped, most at their first unclear step. The prompts have the same tokens before the last TAIL ones. Fast
-        rather than exact: the caller verifies what it uses."""
+        """(row, continuation) of the prompts whose greedy steps are all clear and varied, in row order. Drops the
+        others, most at their first unclear step. The prompts have the same tokens before the last TAIL ones. Fast
+        rather than exact: the caller verifies the results it uses."""
         prefix = max(len(prompts[0]) - TAIL, 0)
         shared = transformers.DynamicCache(config=self.model.config) if prefix else None
         cache = transformers.DynamicCache(config=self.model.config)
@@ -195,7 +196,7 @@ class Trace:
 
 def find_prefix(length, runners):
     """The prompt's tokens before its tail: BOS, then at each position the first pseudo-random token that every runner
-    routes with wide certainty."""
+    routes with a wide margin."""
     if length <= TAIL:
         return []
     tokens = [BOS]

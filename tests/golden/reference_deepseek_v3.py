@@ -9,7 +9,7 @@ from transformers import DeepseekV3Config
 import weights
 from weights import round_bf16, round_input, round_output
 
-# Of a continuation.
+# Per continuation.
 GREEDY_TOKENS = 32
 
 
@@ -24,7 +24,7 @@ def load_model(checkpoint, bf16_weights=False):
 
 
 def verify_implementation(model):
-    """Checks the two things that older transformers releases got wrong. Returns what was found, in words."""
+    """Checks the two errors of older transformers releases. Returns the findings in words."""
     attention = model.model.layers[0].self_attn
     expected = attention.qk_head_dim**-0.5
     rope = model.config.rope_parameters
@@ -47,8 +47,8 @@ def verify_implementation(model):
 
 @contextlib.contextmanager
 def bf16_activations(model):
-    """Rounds to BF16 what an engine with BF16 activations rounds: the input of every linear layer (router, experts and
-    head included) and the cached latent and rotated key. The residual stream and all sums stay F32."""
+    """Rounds to BF16 the values that an engine with BF16 activations rounds: the input of every linear layer (router,
+    experts and head included) and the cached latent and rotated key. The residual stream and all sums stay F32."""
 
     def rounded_key(rope):
         def rotate(q, k, *args, **kwargs):
@@ -70,10 +70,10 @@ def bf16_activations(model):
 
 @contextlib.contextmanager
 def fast_attention(model, shared=None):
-    """Attention on the cached latents themselves, with the key and value projections folded into query and output: the
-    same function as transformers' up to rounding, and far cheaper with many sequences and short steps. `shared` is the
-    cache of a prefix that all sequences have, left by such a pass over it alone: the caller's cache then holds what
-    follows, and the caller passes position_ids."""
+    """Attention on the cached latents themselves, with the key and value projections folded into query and output. It
+    is the same function as transformers' up to rounding, and far cheaper with many sequences and short steps. `shared`
+    is the cache of a prefix common to all sequences, left by such a pass over it alone. The caller's cache then holds
+    only what follows, and the caller passes position_ids."""
 
     def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
         batch, steps = hidden_states.shape[:2]
@@ -111,7 +111,7 @@ def fast_attention(model, shared=None):
 @contextlib.contextmanager
 def router_margins(model):
     """Yields a list that receives, per MoE layer and forward pass, each token's distance to another routing decision:
-    the smaller of (last chosen - first refused biased score) and (last kept - first dropped group score)."""
+    the smaller of (last chosen - first rejected biased score) and (last kept - first dropped group score)."""
     margins = []
 
     def record(router, _, output):

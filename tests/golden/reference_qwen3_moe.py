@@ -9,7 +9,7 @@ from transformers import Qwen3MoeConfig
 import weights
 from weights import round_bf16, round_input, round_output
 
-# Of a continuation. With 32, no prompt of one token has a continuation that stays away from close decisions.
+# Per continuation. With 32, no prompt of one token has a continuation that avoids close decisions.
 GREEDY_TOKENS = 16
 
 
@@ -23,7 +23,7 @@ def load_model(checkpoint, bf16_weights=False):
 
 
 def verify_implementation(model):
-    """Checks what the model type leaves to the configuration. Returns what was found, in words."""
+    """Checks what the model type leaves to the configuration. Returns the findings in words."""
     attention = model.model.layers[0].self_attn
     assert abs(attention.scaling - attention.head_dim**-0.5) < 1e-12, "the softmax scale is not that of a head"
     assert attention.sliding_window is None, "attention has a window"
@@ -33,8 +33,8 @@ def verify_implementation(model):
 
 @contextlib.contextmanager
 def bf16_activations(model):
-    """Rounds to BF16 what an engine with BF16 activations rounds: the input of every linear layer (router, experts and
-    head included) and the cached keys and values. The residual stream and all sums stay F32."""
+    """Rounds to BF16 the values that an engine with BF16 activations rounds: the input of every linear layer (router,
+    experts and head included) and the cached keys and values. The residual stream and all sums stay F32."""
 
     def rounded_key(rope):
         def rotate(q, k, *args, **kwargs):
@@ -55,9 +55,10 @@ def bf16_activations(model):
 
 @contextlib.contextmanager
 def fast_attention(model, shared=None):
-    """Attention without copies of keys and values for every head: the same function as transformers' up to rounding, and
-    far cheaper with many sequences and short steps. `shared` is the cache of a prefix that all sequences have, left by
-    such a pass over it alone: the caller's cache then holds what follows, and the caller passes position_ids."""
+    """Attention without copies of keys and values for every head. It is the same function as transformers' up to
+    rounding, and far cheaper with many sequences and short steps. `shared` is the cache of a prefix common to all
+    sequences, left by such a pass over it alone. The caller's cache then holds only what follows, and the caller passes
+    position_ids."""
 
     def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
         batch, steps = hidden_states.shape[:2]
@@ -90,8 +91,8 @@ def fast_attention(model, shared=None):
 @contextlib.contextmanager
 def router_margins(model):
     """Yields a list that receives, per layer and forward pass, each token's distance to another choice of experts: a
-    quarter of the gap between the last chosen and the first refused logit, which is as much as the same gap makes between
-    sigmoid scores at their steepest."""
+    quarter of the gap between the last chosen and the first rejected logit. That equals the gap between the sigmoid
+    scores at their steepest."""
     margins = []
 
     def record(router, _, output):

@@ -28,7 +28,7 @@ def dequantise(checkpoint, name):
 
 
 def state_dict(checkpoint, experts, first_expert_layer, bf16_weights):
-    """Parameters of the main model under transformers' names; the multi-token-prediction layer is left out."""
+    """Parameters of the main model under transformers' names, without the multi-token-prediction layer."""
     layers = checkpoint.config["num_hidden_layers"]
 
     def tensor(name):
@@ -59,7 +59,7 @@ def load(model, state):
 
 
 def config_fields(checkpoint):
-    """What a configuration class takes: transformers need not know how the weights were stored."""
+    """Arguments of a configuration class; transformers need not know how the weights were stored."""
     left_out = ("quantization_config", "auto_map", "torch_dtype")
     return {key: value for key, value in checkpoint.config.items() if key not in left_out}
 
@@ -121,5 +121,5 @@ def round_input(_, args):
 
 
 def round_output(_, __, output):
-    """A hook behind a module."""
+    """A hook after a module."""
     return round_bf16(output)

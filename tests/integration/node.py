@@ -19,22 +19,23 @@ import grpc
 REPO = Path(__file__).resolve().parents[2]
 ROLES = ("weight_store", "prefill", "decode", "router")
 START_SECONDS = 60
-# Greedy tokens may be compared across what changes the last bits (number of devices, form of MLA) where each leads the
-# second best, in natural logarithms, by more than two logits of the tiny models may move: each by 0.25, as
-# tests/common/model/tolerance.h has it. Golden prompts need no such check: tests/golden/README.md says why.
+# Tests may compare greedy tokens across changes that affect the last bits (number of devices, form of MLA), if each
+# token leads the second best by more than the movement of two logits of the tiny models. That is 0.25 each, in natural
+# logarithms, as in tests/common/model/tolerance.h. Golden prompts need no such check: tests/golden/README.md explains
+# why.
 CLEAR_LEAD = 0.5
-SLOWNESS = 1  # of the binaries: limits on what they do are longer by this factor
-PATIENCE = 4  # waits take as long as they must, so a busy machine gets this factor on top
+SLOWNESS = 1  # the slowness of the binaries: multiplies limits on what they do
+PATIENCE = 4  # multiplies waits: on a busy machine they take as long as they must
 
 
-# Below those that outgoing connections take: one of these must not get a port between the asking and the listening.
+# Below the ports of outgoing connections: one of these must not take the port between this check and the listening.
 PORTS = range(12000, 32000)
 first_port = os.getpid() * 101 % len(PORTS)
 ports = itertools.cycle([*PORTS[first_port:], *PORTS[:first_port]])
 
 
 def free_port():
-    """A port that nobody listens on. Test processes begin at different ones, and none is given twice soon."""
+    """A port without a listener. Test processes begin at different ones, and none is returned twice soon."""
     for port in ports:
         with socket.socket() as probe:
             try:
@@ -48,7 +49,7 @@ SERVICES = {"weight_store": "WeightStore", "prefill": "Prefill", "decode": "Deco
 
 
 def wait_until(condition, seconds, what):
-    """Polls until `condition()` is true; fails the test after `seconds`, or as many times that as a slow machine needs."""
+    """Polls until `condition()` is true; fails the test after `seconds`, times what a slow machine needs."""
     seconds *= SLOWNESS * PATIENCE
     end = time.monotonic() + seconds
     while not condition():
@@ -57,7 +58,7 @@ def wait_until(condition, seconds, what):
 
 
 class Api:
-    """The generated messages and calls of proto/, compiled once a session."""
+    """The generated messages and calls of proto/, compiled once per session."""
 
     def __init__(self, modules):
         self.__dict__.update(modules)
@@ -75,7 +76,7 @@ def compile_api(out):
         modules[name] = importlib.import_module(f"moestro.v1.{name}_pb2")
     for name in ("inference", "decode", "prefill"):
         modules[name + "_grpc"] = importlib.import_module(f"moestro.v1.{name}_pb2_grpc")
-    # The health messages live in package grpc.health.v1, whose folder would hide the grpc library: load them by path.
+    # The health messages are in package grpc.health.v1, whose folder would hide the grpc library: load them by path.
     grpc.__path__.append(str(out / "grpc"))
     modules["health"] = importlib.import_module("grpc.health.v1.health_pb2")
     modules["health_grpc"] = importlib.import_module("grpc.health.v1.health_pb2_grpc")
@@ -83,7 +84,7 @@ def compile_api(out):
 
 
 class Node:
-    """Four processes in a run directory of their own. Use as a context manager."""
+    """Four processes in a separate run directory. Use as a context manager."""
 
     def __init__(self, api, bin_dir, model, flags=None):
         self.api, self.bin, self.model = api, bin_dir, str(model)
@@ -106,7 +107,7 @@ class Node:
                 self.start(role)
             self.wait_serving()
         except BaseException:
-            # Nobody calls __exit__ of what was never entered.
+            # Nobody calls __exit__ if __enter__ fails.
             self.channel.close()
             self.kill_all()
             shutil.rmtree(self.run_dir, ignore_errors=True)
@@ -152,7 +153,7 @@ class Node:
         self.processes[role].wait()
 
     def kill_all(self):
-        """Ends what runs at once, and removes the shared memory that it leaves."""
+        """Ends the running processes at once, and removes their shared memory."""
         for role, process in self.processes.items():
             if process.poll() is None:
                 self.kill(role)
@@ -221,12 +222,12 @@ class Node:
         return message
 
     def generate(self, prompt, max_tokens=16, timeout=60, temperature=0.0, **fields):
-        """Runs a request to its end; gives (token ids, text, finished)."""
+        """Runs a request to its end; returns (token ids, text, finished)."""
         call = self.stub.Generate(self.request(prompt, max_tokens, temperature=temperature, **fields), timeout=timeout)
         return collect(call)
 
     def generate_clear(self, prompt, max_tokens):
-        """Greedy tokens that other devices must give, too; fails where a prompt is not fit for that."""
+        """Greedy tokens that other devices must give, too; fails if a prompt is unsuitable for that."""
         ids = self.generate(prompt, max_tokens, ignore_eos=True)[0]
         best = [score.top for score in self.score(prompt + ids, top=2)[len(prompt):]]
         leads = [top[0].logprob - top[1].logprob for top in best]

@@ -1,14 +1,16 @@
 #!/usr/bin/python3
-"""What watching a node costs: CPU time of decode and of the router for a token, in a node whose four roles log every request as
-JSON and are scraped every second (five times as often as deploy/prometheus does), against one that serves no metrics and logs
-nothing; and how long a scrape of a busy role takes. Prints Markdown. Not a test: it wants a machine that does nothing else.
+"""Measures the cost of monitoring a node: CPU time per token, and the duration of a scrape.
+
+One node logs every request as JSON, and its four roles are scraped every second (five times as often as in deploy/prometheus).
+The other serves no metrics and logs nothing. Measured are the CPU time of decode and of the router per token, and the scrapes of a
+busy role. Prints Markdown. Not a test: it needs an otherwise idle machine.
 
     tests/integration/overhead.py [--bin build/release/bin] [--pairs 4] [--control]
 
-The two nodes take turns on the same CPUs, in the order A B B A, with the same requests. CPU time, since the clock on the wall tells
-what else the machine does, too. Where the memory of a node lies makes some per cent of difference, so every pair of nodes is a
-fresh one, and the one that starts first is the other one each time. The model is the tiny one: its steps are the shortest, so what
-is paid by the step or by the second weighs most. --control: both nodes are silent, which shows the noise."""
+The two nodes take turns on the same CPUs, in the order A B B A, with the same requests. It measures CPU time, since
+elapsed time includes other work of the machine. A node's memory placement changes the result by some per cent, so every
+pair of nodes is new, and the pairs alternate in which node starts first. The model is the tiny one: its steps are the
+shortest, so costs per step or per second weigh most. --control: both nodes are silent, which shows the noise."""
 
 import argparse
 import contextlib
@@ -46,13 +48,13 @@ def scrape_seconds(node, role):
 
 
 def cpu_seconds(node, role):
-    """Of a process with all its threads."""
+    """CPU time of a process with all its threads."""
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{node.pid(role)}/task").glob("*/schedstat")) / 1e9
 
 
 @contextlib.contextmanager
 def scraped(node):
-    """Every second, from now on."""
+    """Repeats every second from now on."""
     over = threading.Event()
 
     def scrape():
@@ -68,7 +70,7 @@ def scraped(node):
 
 
 def compare(watched, silent):
-    """role -> by how many per cent the watched node needs more CPU time."""
+    """role -> per cent by which the monitored node needs more CPU time."""
     def take_turns():
         for turn in range(TURNS):
             for node in (watched, silent) if turn % 2 else (silent, watched):
@@ -86,7 +88,7 @@ def compare(watched, silent):
 
 
 def scrape_while_idle(node):
-    """role -> CPU seconds of a scrape"""
+    """role -> CPU seconds per scrape"""
     found = {}
     for role in ROLES:
         before = cpu_seconds(node, role)

@@ -29,8 +29,8 @@ def program(name):
 
 
 class Prometheus:
-    """deploy/prometheus/prometheus.yml with the addresses of a test's node, on a port of its own. With `hurry`, all times in
-    the rules are shorter by that factor: windows, and how long an alert waits before it fires."""
+    """deploy/prometheus/prometheus.yml with the addresses of a test's node, on a separate port. With `hurry`, all times
+    in the rules are shorter by that factor: windows, and the delay before an alert fires."""
 
     def __init__(self, node, folder, hurry=1):
         config = yaml.safe_load((REPO / "deploy/prometheus/prometheus.yml").read_text())
@@ -62,12 +62,12 @@ class Prometheus:
             return None  # not up yet
 
     def query(self, expr):
-        """Values, without those that are not a number."""
+        """Values, without those that are not numbers."""
         found = self.get("query", query=expr)
         return [float(s["value"][1]) for s in found["result"] if s["value"][1] != "NaN"] if found else []
 
     def labels(self, expr, label):
-        """The values of one label in what an expression finds."""
+        """The values of one label in the result of an expression."""
         found = self.get("query", query=expr)
         return [series["metric"][label] for series in found["result"]] if found else []
 

@@ -1,4 +1,4 @@
-"""Alerts of deploy/prometheus fire on a real node that is in trouble, and only those that are meant. Time in the rules runs sixty
+"""Alerts of deploy/prometheus fire on a real node in trouble, and only the expected ones. Time in the rules runs sixty
 times as fast."""
 
 import threading
@@ -19,7 +19,7 @@ class Alerts(Prometheus):
 
 
 class Load:
-    """Clients that ask again and again, as a context manager."""
+    """Clients that repeat requests, as a context manager."""
 
     def __init__(self, *requests):
         self.over = threading.Event()
@@ -55,7 +55,8 @@ def watch(tmp_path):
 
 
 def test_a_missed_objective(make_node, watch):
-    # Steps take large pieces of prompts along, and somebody always has one: the next token of everybody else waits for it.
+    # Steps include large chunks of prompts, and some request always has one: the next token of every other request
+    # waits for it.
     flags = {"decode": ["--itl-bound-ms", "60000", "--max-chunk-tokens", "1024", "--prefix-cache", "false",
                         "--kv-tokens", "32768"],
              "router": ["--mode", "unified"]}

@@ -1,4 +1,4 @@
-"""What a client can make the router hold: nothing that it sends grows the process beyond its bounds."""
+"""Limits on what a client can make the router hold: nothing it sends grows the process beyond them."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class Growth:
-    """How far the router's memory rises above what it has at the start of the block; 20 MiB at most."""
+    """How far the router's memory rises above its value at the start of the block; 20 MiB at most."""
 
     def __init__(self, node, limit=20 * MIB):
         self.process, self.limit = Path(f"/proc/{node.pid('router')}"), limit
@@ -40,12 +40,12 @@ def varint(n):
 
 
 def field(number, value):
-    """A field of bytes, as it goes over the wire."""
+    """A field of bytes in wire format."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def raw_call(node, method, message, **options):
-    """(code, details) of a call with bytes that no client library would make; code None if it went well."""
+    """(code, details) of a call with bytes that no client library would produce; code None on success."""
     with grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=[("grpc.max_send_message_length", -1),
                                                                         ("grpc.max_receive_message_length", -1)]) as channel:
         path = method if method.startswith("/") else f"/moestro.v1.InferenceService/{method}"
@@ -128,7 +128,7 @@ def test_a_message_over_the_limit_is_refused(node, method):
 @pytest.mark.no_sanitizer(reason="the allocator keeps what is freed")
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_a_compressed_message_is_not_unpacked(node, algorithm):
-    """200 MiB in 200 KiB: the limit on what is received would not see it."""
+    """200 MiB in 200 KiB: the receive limit would not notice it."""
     with Growth(node):
         code, _ = raw_call(node, "Tokenize", field(1, b"x" * (200 * MIB)), compression=algorithm)
     assert code == grpc.StatusCode.UNIMPLEMENTED
@@ -141,7 +141,7 @@ def test_text_that_is_not_utf8(node):
 
 
 def test_work_on_texts_ends_with_its_client(node):
-    """Many ask for work that takes long, and leave: whoever comes after them does not wait for it."""
+    """Many clients start long work and leave: later requests do not wait for it."""
     text = "a b" * 54000
     calls = [node.stub.Tokenize.future(node.api.inference.TokenizeRequest(text=text), timeout=60) for _ in range(40)]
     for call in calls:

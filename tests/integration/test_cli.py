@@ -1,4 +1,4 @@
-"""What `moestro` does where its input or output fails; no node is needed."""
+"""`moestro` when its input or output fails; no node is needed."""
 
 import os
 import pty
@@ -29,7 +29,7 @@ def test_results_that_cannot_be_written_are_a_failure(bin_dir, tiny_model, argum
 
 
 def test_watch_ends_when_nobody_reads(bin_dir, tmp_path):
-    # SIGPIPE stays ignored, as it is in Python and under systemd: nothing but the failed write says so.
+    # SIGPIPE stays ignored, as in Python and under systemd: only the failed write reveals the closed pipe.
     watch = subprocess.Popen([f"{bin_dir}/moestro", "status", "--run-dir", str(tmp_path), "--watch", "0.1", "--json"],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, restore_signals=False)
     watch.stdout.readline()

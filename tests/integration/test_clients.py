@@ -1,4 +1,4 @@
-"""Clients that take more than their share: the router bounds it, and goes on when they are gone."""
+"""Clients that take more than their share: the router limits them, and continues when they are gone."""
 
 import re
 import resource
@@ -19,7 +19,7 @@ def status(node, role, field):
 
 
 def ask_for_the_model(node, timeout=5):
-    """On a new connection."""
+    """Uses a new connection."""
     with grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
         stub = node.api.inference_grpc.InferenceServiceStub(channel)
         return stub.GetModel(node.api.inference.GetModelRequest(), timeout=timeout)
@@ -100,7 +100,7 @@ REQUEST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/moestro.v
 
 
 def test_header_bytes_cost_what_they_take_on_the_wire(node):
-    """14 MB of headers of one call, in frames of 7 KB each: gRPC 1.51 knows no bound for all of them."""
+    """14 MB of headers in one call, in frames of 7 KB each: gRPC 1.51 has no limit for all of them together."""
     before = status(node, "router", "VmHWM")
     with socket.create_connection(("127.0.0.1", node.grpc_port), timeout=3) as client:
         client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))

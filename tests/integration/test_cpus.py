@@ -1,4 +1,4 @@
-"""Which CPUs a role's threads may run on, and at which priority."""
+"""The CPUs and the priority of a role's threads."""
 
 import os
 import subprocess
@@ -24,12 +24,12 @@ def allowed(status):
 
 
 def cpus_of_threads(pid):
-    """One set for each thread."""
+    """One set per thread."""
     return [allowed(path / "status") for path in Path(f"/proc/{pid}/task").iterdir()]
 
 
 def nice_of_threads(pid):
-    """Of each thread: field 19 of stat."""
+    """Per thread: field 19 of stat."""
     return {int((path / "stat").read_text().rpartition(")")[2].split()[16]) for path in Path(f"/proc/{pid}/task").iterdir()}
 
 
@@ -40,7 +40,7 @@ def test_auto_gives_decode_and_prefill_cpus_of_their_own(node):
     one_core = decode == prefill  # the two hardware threads of a single core are not split
     assert one_core or not decode & prefill
     assert all(cpus == decode for cpus in cpus_of_threads(node.pid("decode")))
-    # Prefill has threads on decode's CPUs for whole-machine prompts, and all others on its own.
+    # Prefill has threads on decode's CPUs for whole-machine prompts; all its other threads are on its own CPUs.
     assert all(cpus == prefill or cpus <= decode for cpus in cpus_of_threads(node.pid("prefill")))
     assert sum(cpus <= decode and not one_core for cpus in cpus_of_threads(node.pid("prefill"))) == (0 if one_core else len(decode))
     started_with = os.getpriority(os.PRIO_PROCESS, 0)
@@ -72,6 +72,6 @@ def test_cpus_and_nice_bound_every_thread(make_node, absorbed, node):
 def test_bad_cpus_are_usage_errors(bin_dir, binary):
     model = ["--model", "/"] if binary == "moestro-weight-store" else []
     for flags, words in [(["--cpus", "1000"], ("--cpus 1000", "no CPU 1000", "it may use")),
-                         (["--cpus", "3-1"], ("--cpus 3-1", "goes down")), (["--nice", "20"], ("--nice 20",))]:
+                         (["--cpus", "3-1"], ("--cpus 3-1", "is descending")), (["--nice", "20"], ("--nice 20",))]:
         result = subprocess.run([f"{bin_dir}/{binary}", *model, *flags], capture_output=True, text=True, timeout=30)
         assert result.returncode == 2 and all(word in result.stderr for word in words), result.stderr

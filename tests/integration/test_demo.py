@@ -1,4 +1,4 @@
-"""The demo model as it is served: right answers, the same ones on every path, no worse than its PyTorch original."""
+"""The demo model as served: right answers, the same on every path, no worse than its PyTorch original."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def demo():
 
 @pytest.fixture(scope="module")
 def evaluate(api, bin_dir, cli, demo, tmp_path_factory):
-    """{path: (scores, answers)}, each path asked once."""
+    """{path: (scores, answers)}; each path is queried once."""
     from node import Node
 
     def run(path):

@@ -1,4 +1,4 @@
-"""deploy/up, status and down, as a user runs them (on binaries that are built already)."""
+"""deploy/up, status and down as a user runs them (with binaries that are already built)."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.no_sanitizer(reason="deploy/up runs build/release")
 
 
 def consecutive_free_ports(count=8):
-    """The first of them."""
+    """The first of `count` consecutive free ports."""
     while True:
         ports = [free_port() for _ in range(count)]
         if ports[-1] - ports[0] == count - 1:
@@ -26,7 +26,7 @@ def consecutive_free_ports(count=8):
 
 @pytest.fixture(scope="module")
 def deployed(repo, bin_dir, tmp_path_factory):
-    """The node that a newcomer gets: of the demo model. The repository is reached by a link, as it may be."""
+    """A newcomer's node: it serves the demo model. The repository is reached through a link, which must work."""
     assert Path(bin_dir) == repo / "build/release/bin", "deploy/up uses build/release"
     run_dir = tmp_path_factory.mktemp("deploy") / "node"
     ports = [consecutive_free_ports(), consecutive_free_ports()]
@@ -55,7 +55,8 @@ def moestro_shared_memory(deployed):
 
 
 def users_of(run_dir):
-    """Processes that have a file of the run directory open: the roles, what starts them, and what that has started."""
+    """Processes with an open file in the run directory: the roles, their starters, and the processes started by
+    those."""
     pids = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -215,7 +216,7 @@ def test_interrupted_up_leaves_nothing(repo, bin_dir, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("script", ["up", "down", "status", "supervise"])
 def test_run_directories_of_others_are_refused(repo, tmp_path, script):
-    """node.env in it would name the programs that are run."""
+    """node.env in it would name the programs to run."""
     run_dir, marker = tmp_path / "node", tmp_path / "has run"
     run_dir.mkdir()
     (run_dir / "node.env").write_text(f"bin={run_dir}\n")

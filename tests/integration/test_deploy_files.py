@@ -22,7 +22,8 @@ def test_a_node_runs_with_the_settings_for_systemd_and_its_weights_outlive_a_res
     settings = (repo / "deploy/systemd/node.toml").read_text().replace("/srv/models/DeepSeek-V3", str(tiny_model))
 
     class ConfiguredNode(Node):
-        """As moestro@.service starts it: all but the run directory comes from the file (and, in a test, the ports)."""
+        """As moestro@.service starts it: all settings except the run directory (and, in a test, the ports) come from
+        the file."""
 
         def command(self, role):
             file = os.path.join(self.run_dir, "node.toml")

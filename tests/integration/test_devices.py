@@ -1,4 +1,4 @@
-"""prefill --devices: prompts that several devices share give the greedy tokens of one, survive what happens to the role,
+"""prefill --devices: prompts shared by several devices give one device's greedy tokens, survive failures of the role,
 and leave nothing behind. The devices are the host's."""
 
 import json
@@ -17,7 +17,7 @@ ANSWER_TOKENS = 8
 
 
 def run(node, prompt, max_tokens):
-    """Gives (token ids, started, finished)."""
+    """Returns (token ids, started, finished)."""
     replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=60))
     ids = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
     return ids, replies[0].started, replies[-1].finished
@@ -34,7 +34,7 @@ def long_answer(node):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_greedy_tokens_do_not_depend_on_the_number_of_devices(make_node, node, repo, tmp_path, ranks):
-    """On the golden prompts, which were chosen so that no step is a near tie; the second time after a cached prefix."""
+    """The golden prompts, chosen so that no step is a near tie; the second time after a cached prefix."""
     trace = tmp_path / "trace.json"
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
     flags = {"prefill": [*devices(*["host"] * ranks), "--trace-file", str(trace)], "router": SPLIT}
@@ -88,8 +88,8 @@ def test_progress_cancellation_and_death(make_node, long_answer):
 
 
 def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
-    """With decode idle a long prompt uses decode's device as well; a short request that comes meanwhile gets it back, is
-    answered before the prompt is done, and costs no tokens."""
+    """While decode is idle, a long prompt uses decode's device as well. A short request in between gets the device
+    back, is answered before the prompt is done, and costs no tokens."""
     flags = {"prefill": ["--device", "host", "--borrow-device", "host", *STREAM],
              "decode": ["--device", "host", "--prefix-cache", "false", "--overlap", "off"],
              "router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
@@ -113,7 +113,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
         assert "wanted back by its owner" in node.log("prefill")
         node.wait_all_pages_free()
 
-        # A prompt that comes while decode is in use leaves its device alone; then it is lent again.
+        # A prompt that arrives while decode is busy does not take its device; afterwards it is lent again.
         busy = node.stub.Generate(node.request(LONG_PROMPT[:20], 4000, temperature=0.0, ignore_eos=True), timeout=60)
         next(reply for reply in busy if reply.HasField("tokens"))
         ids, started, _ = run(node, LONG_PROMPT, ANSWER_TOKENS)

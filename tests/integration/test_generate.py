@@ -90,7 +90,7 @@ def test_scores_agree_with_generation(node):
 def test_scores_that_nobody_reads_hold_up_nobody(node):
     message = node.api.inference.ScoreRequest(top=100)
     message.token_ids.ids.extend(20 + i * 37 % 900 for i in range(2500))
-    # So that gRPC takes no more off the client's hands than it must.
+    # So that gRPC buffers no more for the client than it must.
     options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
     with grpc.insecure_channel(f"127.0.0.1:{node.grpc_port}", options=options) as channel:
         unread = node.api.inference_grpc.InferenceServiceStub(channel).Score(message, timeout=120)

@@ -1,4 +1,4 @@
-"""decode --device host: the tokens that decode gives without a device, steps cut in two or not."""
+"""decode --device host: the same tokens as decode without a device, with and without steps cut in two."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""A node that has nothing to do leaves the CPU alone: workers sleep, nobody polls."""
+"""An idle node leaves the CPU alone: workers sleep, nothing polls."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""`moestro inspect` on the published configs: parameter counts and the segment they would need."""
+"""`moestro inspect` on the published configs: parameter counts and segment sizes."""
 
 import json
 

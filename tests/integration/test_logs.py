@@ -1,4 +1,4 @@
-"""One request can be followed through the logs of the node, by its id."""
+"""The logs of the node show the course of one request, by its id."""
 
 import json
 
@@ -14,7 +14,7 @@ def request_id_of(node, **fields):
 
 
 def wait_for_lines(node, role, begins, words):
-    """Every one of `words` stands in a line of the role's log in which `begins` does too."""
+    """Every one of `words` is in a line of the role's log that also contains `begins`."""
     def lines():
         return [line for line in node.log(role).splitlines() if begins in line]
     wait_until(lambda: all(any(word in line for line in lines()) for word in words), 5,

@@ -1,4 +1,4 @@
-"""Malformed checkpoints: the weight store says in one clear line what is wrong with which file, and ends with exit code 2."""
+"""Malformed checkpoints: the weight store names the file and its fault in one clear line, and ends with exit code 2."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """A safetensors file that can be bent."""
+    """A safetensors file that tests can corrupt."""
 
     def __init__(self, path):
         self.path = path
@@ -204,7 +204,7 @@ def test_malformed(name, bin_dir, tiny_model, tmp_path):
         [f"{bin_dir}/moestro-weight-store", "--model", str(model), "--run-dir", str(tmp_path / "run"),
          "--instance", f"bad{os.getpid()}", "--log-level", "error"], capture_output=True, text=True, timeout=60)
     lines = result.stderr.strip().splitlines()
-    # An input is wrong: nobody starts it again.
+    # The input is wrong, so no supervisor restarts it.
     assert result.returncode == 2, f"exit code {result.returncode}: {result.stderr}"
     assert len(lines) == 1, result.stderr
     assert word in lines[0], lines[0]
@@ -213,7 +213,7 @@ def test_malformed(name, bin_dir, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--model", "--model-name"])
 def test_names_that_are_not_utf8(flag, bin_dir, tiny_model, tmp_path):
-    """No other role could read a message with such a name, or with an error that has such a path in it."""
+    """No other role could read a message with such a name, or with an error that contains such a path."""
     flags = ["--model", tiny_model, "--model-name", b"caf\xe9"]
     if flag == "--model":
         flags = ["--model", os.fsencode(tmp_path) + b"/caf\xe9"]

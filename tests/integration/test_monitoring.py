@@ -1,5 +1,5 @@
 """deploy/prometheus and deploy/grafana against a real node: a real Prometheus scrapes it, and every panel, rule and
-alert finds what it asks for."""
+alert finds its data."""
 
 import json
 import re
@@ -13,13 +13,13 @@ import yaml
 from node import ROLES, Node, wait_until
 from prometheus import Prometheus, program
 
-# Stays empty on a node that does not stream its prompts (no device): quotients of nothing by nothing.
+# Empty on a node that does not stream its prompts (no device): quotients of nothing by nothing.
 NEEDS_A_DEVICE = ("stream_stall_seconds",)
 
 
 @pytest.fixture(scope="module")
 def prometheus(repo, api, bin_dir, tiny_model, tmp_path_factory):
-    """Of a node on which requests of all paths have just run, and still do."""
+    """Prometheus of a node on which requests of all paths have just run and still run."""
     flags = {"router": ["--chunked-below-tokens", "64", "--decode-idle-window-seconds", "0"]}
     with Node(api, bin_dir, tiny_model, flags) as node:
         server = Prometheus(node, tmp_path_factory.mktemp("prometheus"))
@@ -79,7 +79,7 @@ def test_rules_hold_on_a_healthy_node(prometheus):
     rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
     wait_until(lambda: all(rule["health"] == "ok" for group in prometheus.get("rules")["groups"]
                            for rule in group["rules"]), 10, "every rule is evaluated without an error")
-    # Inter-token objectives are about the machine, not about the node's health.
+    # Inter-token objectives depend on the machine, not on the node's health.
     firing = [rule["name"] for rule in rules if rule["type"] == "alerting" and rule["state"] == "firing"]
     assert [name for name in firing if "SloBurn" not in name] == []
 

@@ -1,5 +1,5 @@
-"""With the absorbed form everywhere, the chunk size, the number of threads and the split over processes leave no trace in
-a single bit; the un-absorbed form gives the same greedy tokens."""
+"""With the absorbed form everywhere, the chunk size, the number of threads and the split over processes change no bit;
+the un-absorbed form gives the same greedy tokens."""
 
 import json
 
@@ -37,7 +37,7 @@ def reference(node):
     return fingerprint(node)
 
 
-# The router's flags: every prompt to the prefill role, however short; beside decode, and with all CPUs.
+# The router's flags that send every prompt to the prefill role, however short: beside decode, and with all CPUs.
 SPLIT = ["--chunked-below-tokens", "0"]
 WHOLE_MACHINE = [*SPLIT, "--decode-idle-window-seconds", "0"]
 
@@ -56,7 +56,7 @@ def test_absorbed_form_is_bit_identical(make_node, reference, chunk, threads):
 
 @pytest.mark.parametrize("slots, router", [(0, SPLIT), (2, WHOLE_MACHINE)])
 def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slots, router):
-    """Weights that stream through a few slots of a bounded memory: the same kernels, so the same bits."""
+    """Weights stream through a few slots of a bounded memory: the same kernels, so the same bits."""
     trace = tmp_path / "trace.json"
     flags = {"prefill": ["--mla-form", "absorbed", *STREAMED, "--ring-slots", str(slots), "--trace-file", str(trace)],
              "router": router}
@@ -68,7 +68,7 @@ def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slot
                 assert other.generate(ids, 16, ignore_eos=True)[0] == tokens
                 before, streamed = streamed, other.metric("prefill", "moestro_prefill_streamed_bytes_total")
                 assert streamed > before
-        # Before its first request the router takes decode for idle.
+        # Before its first request, the router assumes that decode is idle.
         assert (other.metric("prefill", "moestro_prefill_whole_machine_total") > 1) == (router == WHOLE_MACHINE)
         assert fingerprint(other) == reference
     lanes = {e["args"]["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "M"}
@@ -76,7 +76,7 @@ def test_streamed_prompts_are_bit_identical(make_node, reference, tmp_path, slot
 
 
 def run_in_decode(node, ids, max_tokens):
-    """A prompt that decode runs itself: (tokens, progress)."""
+    """A prompt that decode computes itself: (tokens, progress)."""
     decode = node.api.decode
     reserve = decode.SessionRequest(reserve=decode.SessionRequest.Reserve(token_ids=ids, max_tokens=max_tokens,
                                                                           ignore_cache=True))
@@ -99,8 +99,8 @@ def test_prompts_inside_decode_give_the_same_tokens(node, make_node, absorbed):
 
 @pytest.mark.parametrize("device", [[], STREAMED, CUDA], ids=["resident", "streamed", "cuda"])
 def test_unabsorbed_form_gives_the_same_greedy_tokens(make_node, node, repo, device):
-    """On the golden prompts, which were chosen so that no step is a near tie. Without a GPU, or in a build without CUDA,
-    the role says so in one line and computes them where the weights lie."""
+    """The golden prompts, chosen so that no step is a near tie. Without a GPU, or in a build without CUDA, the role
+    reports that in one line and computes prompts in host memory."""
     golden = sorted((repo / "tests/golden/deepseek_v3_tiny").glob("prompt_*.json"))
     assert len(golden) == len(PROMPT_LENGTHS)
     with make_node({"prefill": ["--mla-form", "unabsorbed", *device], "router": SPLIT}) as other:

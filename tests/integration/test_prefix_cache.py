@@ -1,4 +1,4 @@
-"""Conversations: a turn computes only what is new, and the prefix cache makes no difference to the tokens."""
+"""Conversations: a turn computes only new tokens, and the prefix cache does not change the tokens."""
 
 import json
 
@@ -11,7 +11,7 @@ SYSTEM = [20 + i * 43 % 900 for i in range(3700)]
 
 
 def talk(node, turns=8):
-    """Gives (answers, cached tokens, prompt tokens) of each turn; every turn sends all before it again."""
+    """Returns (answers, cached tokens, prompt tokens) of each turn; every turn sends all previous ones again."""
     history, answers, cached, prompts = list(SYSTEM), [], [], []
     for turn in range(turns):
         history += [20 + (turn * 131 + i * 17) % 900 for i in range(40)]
@@ -31,7 +31,7 @@ def test_a_turn_computes_only_what_is_new(make_node, absorbed):
     with make_node(absorbed) as node:
         answers, cached, prompts = talk(node)
         assert answers == expected
-        # All but the new message, the last answer's last token, and what does not fill a page of 64 tokens.
+        # All but the new message, the last answer's last token, and the tokens of a partly filled page of 64.
         assert all(prompt - hit <= 40 + 1 + 64 for prompt, hit in zip(prompts[1:], cached[1:]))
         again, cached, _ = talk(node)
         assert again == expected
@@ -39,7 +39,7 @@ def test_a_turn_computes_only_what_is_new(make_node, absorbed):
 
 
 def test_a_scope_learns_nothing_of_another(make_node, absorbed):
-    """Neither that somebody has asked the same, nor from a beginning of it, nor from the tokens."""
+    """Neither that another scope sent the same text, nor a beginning of it, nor its tokens."""
     with make_node(absorbed) as node:
         secret = [100 + i % 700 for i in range(200)]
 

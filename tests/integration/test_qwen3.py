@@ -1,5 +1,5 @@
-"""A Qwen3-MoE (grouped queries, softmax router): every path gives the same tokens, and the same bits where kernels are the
-same."""
+"""A Qwen3-MoE (grouped queries, softmax router): every path gives the same tokens, and the same bits if the kernels are
+the same."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_paths_are_bit_identical(make_node, qwen3, reference, flags):
                                   "--stream-from-tokens", "1"]},
 ], ids=["decode", "two ranks"])
 def test_golden_continuations(make_node, qwen3, repo, flags):
-    """What transformers computes, whose prompts were chosen so that no step is a near tie."""
+    """The tokens that transformers computes; the prompts were chosen so that no step is a near tie."""
     golden = sorted((repo / "tests/golden/qwen3_moe_tiny").glob("prompt_*.json"))
     assert len(golden) == 6
     with make_node(flags, model=qwen3) as node:

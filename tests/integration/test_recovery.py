@@ -1,5 +1,5 @@
-"""kill -9 of each role during a request: an error or a correct continuation soon after the role is back, never wrong
-tokens, never a hang, no page or shared-memory object lost."""
+"""kill -9 of each role during a request: soon after the role is back, the client has an error or a correct
+continuation. Never wrong tokens, a hang, or a lost page or shared-memory object."""
 
 import os
 import re
@@ -18,7 +18,7 @@ AFTER_SECONDS = 2.0  # after that a client must have its answer or its error wit
 
 
 class Request(threading.Thread):
-    """A streaming request; keeps what came and how it ended."""
+    """A streaming request; records what arrived and how it ended."""
 
     def __init__(self, node, prompt, max_tokens, **fields):
         super().__init__()
@@ -76,9 +76,9 @@ def restart(node, role):
 
 
 def finish(request, back, expected):
-    """The request has ended, with the right tokens or an error; gives whether it was answered."""
+    """The request has ended, with the right tokens or an error; returns whether it was answered."""
     if request.error is None and request.finished is None:
-        # It goes on: it must move again soon, and then it may take the time that its tokens take.
+        # If it continues, it must make progress soon; then it may take the time that its tokens need.
         before = request.last_event
         wait_until(lambda: not request.is_alive() or request.last_event != before, AFTER_SECONDS + 1,
                    "the request moves again")
@@ -126,7 +126,7 @@ def test_kill_router(node, expected):
 
 
 def orphaned_bytes(pid):
-    """Of KV pools whose name is gone: what the process still has mapped, and how much memory that takes."""
+    """KV pools whose name is gone: those the process still maps, and their memory."""
     mapped = resident = 0
     ours = False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():

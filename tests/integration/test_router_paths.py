@@ -1,4 +1,4 @@
-"""Which way a prompt goes, what the client is told, and that it makes no difference to the tokens."""
+"""Which path a prompt takes, what the client learns of it, and that the path does not change the tokens."""
 
 import threading
 import time
@@ -13,14 +13,14 @@ LONG_PROMPT = [20 + i * 41 % 900 for i in range(2100)]
 
 
 def run(node, prompt, max_tokens=12):
-    """Gives (token ids, started, finished)."""
+    """Returns (token ids, started, finished)."""
     replies = list(node.stub.Generate(node.request(prompt, max_tokens, temperature=0.0, ignore_eos=True), timeout=60))
     ids = [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
     return ids, replies[0].started, replies[-1].finished
 
 
 def wait_until_missed(node, role):
-    """Until the router's health checks have noticed that the role is gone."""
+    """Waits until the router's health checks have noticed that the role is gone."""
     wait_until(lambda: [up for name, up in node.metrics("router").items()
                         if name.startswith("moestro_role_up") and f'peer="{role}"' in name] == [0], 5, "it is missed")
 
@@ -81,7 +81,7 @@ def test_long_prompt_goes_to_decode_when_prefill_stays_away(make_node, absorbed)
 
 
 def test_prefill_that_dies_unnoticed_is_replaced_by_decode(make_node, absorbed):
-    """The client hears of the first choice when its request is admitted, and of the last one at the end."""
+    """The client learns the first choice when its request is admitted, and the last one at the end."""
     with make_node(dict(absorbed, router=["--recovery-seconds", "1"])) as node:
         expected = run(node, LONG_PROMPT)[0]
         node.kill("decode")  # and with it the prefix cache
@@ -96,7 +96,8 @@ def test_prefill_that_dies_unnoticed_is_replaced_by_decode(make_node, absorbed):
 
 
 def test_requests_that_want_all_pages_take_turns(make_node, absorbed):
-    """More than the pool holds: the youngest give their pages up, and all get the tokens they would have had."""
+    """More than the pool holds: the youngest requests give up their pages, and all get the tokens they would have
+    had."""
     flags = dict(absorbed, decode=["--kv-tokens", "1024"])
     with make_node(flags) as node:
         alone = [run(node, PROMPT + [i], 300)[0] for i in range(6)]
@@ -114,7 +115,7 @@ def test_requests_that_want_all_pages_take_turns(make_node, absorbed):
         node.wait_all_pages_free()
 
 
-# A client whose library takes little from the network before it is read.
+# A client whose library reads little from the network in advance.
 STALLING = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16384)]
 
 

@@ -1,4 +1,4 @@
-"""What every process offers besides its own service: health, reflection, metrics, an orderly end."""
+"""What every process offers besides its own service: health, reflection, metrics, an orderly shutdown."""
 
 import os
 import resource
@@ -103,7 +103,7 @@ def test_sigterm_lets_a_running_request_finish(make_node, absorbed):
 @pytest.mark.parametrize("instance", ["same", "other"])
 @pytest.mark.parametrize("role", ROLES)
 def test_second_process_on_the_same_run_dir_is_refused(node, role, instance):
-    """Before it touches the socket of the first, whatever it is told to call itself."""
+    """Before it touches the first one's socket, whatever name it is given."""
     socket = f"{node.run_dir}/{role}.sock"
     flags = {"weight_store": ["--model", node.model], "router": ["--grpc-address", "127.0.0.1:0"]}.get(role, [])
     name = node.instance if instance == "same" else node.instance + "-2"

@@ -1,5 +1,5 @@
-"""What can happen to the shared memory of a node: another user's objects with its names, memory faults, and a control
-group's limit."""
+"""Threats to a node's shared memory: another user's objects with its names, memory faults, and a control group's
+limit."""
 
 import contextlib
 import ctypes
@@ -27,7 +27,7 @@ def as_user(uid, *command):
 
 
 class NodeOf(Node):
-    """A node of another user than the one who runs the tests."""
+    """A node of another user than the one that runs the tests."""
 
     def __init__(self, api, bin_dir, model, uid, instance=None):
         super().__init__(api, bin_dir, model)
@@ -55,7 +55,7 @@ class NodeOf(Node):
 
 @pytest.fixture
 def open_bin_dir(bin_dir):
-    """The binaries in a folder that every user may look into."""
+    """The binaries in a folder that every user may read."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         for binary in Path(bin_dir).glob("moestro*"):
@@ -86,7 +86,8 @@ def test_objects_of_another_user_change_nothing(api, open_bin_dir, tiny_model):
         segment = (SHM / weights).read_bytes()
     instance = first.instance
     prefix = weights.rsplit(".", 1)[0]
-    # Forged segments that are READY and have the right fingerprint, readable or writable, and what only has the names.
+    # Forged segments that are READY and have the right fingerprint, readable or writable, and objects that have only
+    # the names.
     foreign = [leave(f"{prefix}.{1 + i}", mode, segment) for i, mode in enumerate((0o666, 0o644, 0o444, 0o600))]
     foreign += [leave(f"moestro.{instance}.weights.x.9", 0o444)]
     foreign += [leave(f"moestro.{instance}.kv.{i}", mode) for i, mode in enumerate((0o444, 0o644, 0o666))]
@@ -104,7 +105,7 @@ def test_objects_of_another_user_change_nothing(api, open_bin_dir, tiny_model):
                 assert all(" warn" in line and "remove it with rm" in line for line in lines), lines
                 for path in paths:
                     assert any(f"{path} belongs to user {OTHER}" in line for line in lines), path
-            # A role that is killed finds what it left, and nothing else.
+            # A killed role's successor finds its own leftovers, and nothing else.
             for role in ("decode", "weight_store"):
                 node.kill(role)
                 node.start(role)
@@ -127,7 +128,7 @@ def test_objects_of_another_user_change_nothing(api, open_bin_dir, tiny_model):
 
 @needs_root
 def test_down_leaves_objects_of_another_user(repo, tmp_path):
-    """A run directory without a node: all that is left of it is another user's object."""
+    """A run directory without a node: its only leftover is another user's object."""
     instance = subprocess.run(["bash", "-c", f". {repo}/deploy/lib.sh; instance_of {tmp_path}"], capture_output=True,
                               text=True, check=True).stdout
     foreign = leave(f"moestro.{instance}.kv.1", 0o666)
@@ -143,7 +144,7 @@ def test_down_leaves_objects_of_another_user(repo, tmp_path):
 
 
 def truncate(path):
-    """Behind its first 64 KiB, which hold the header, the object has no memory any more: SIGBUS for who touches it."""
+    """After its first 64 KiB, which hold the header, the object has no memory any more: any access is a SIGBUS."""
     os.truncate(path, 64 << 10)
 
 
@@ -164,7 +165,7 @@ LONG_PROMPT = [20 + i * 37 % 900 for i in range(2500)]
 
 @contextlib.contextmanager
 def supervised(node):
-    """Starts roles again that end, as a supervisor does; gives {role: [exit codes]}."""
+    """Restarts roles that end, as a supervisor does; returns {role: [exit codes]}."""
     codes, done = {}, threading.Event()
 
     def supervise():
@@ -185,7 +186,7 @@ def supervised(node):
 @pytest.mark.parametrize("damage", [truncate, poison])
 @pytest.mark.parametrize("kind", ["weights", "kv"])
 def test_damaged_memory_is_replaced(make_node, absorbed, kind, damage):
-    # Decode would meet it first, in the free pages that it looks at.
+    # Otherwise decode would meet it first, in the free pages that it checks.
     flags = dict(absorbed, decode=["--prefix-cache", "false", "--poison-freed-pages", "false"])
     with make_node(flags) as node:
         requests = [(LONG_PROMPT, 8), ("Hello", 16)]  # by prefill, by decode
@@ -197,7 +198,7 @@ def test_damaged_memory_is_replaced(make_node, absorbed, kind, damage):
             for request, tokens in zip(requests, expected):
                 assert node.generate(*request, ignore_eos=True, timeout=120)[0] == tokens
         assert 4 in codes["prefill"], codes
-        # 4: met it; 3: its memory was damaged by then. A role that met it again and again would end more often.
+        # 4: met the fault; 3: its memory was damaged by then. A role that met it repeatedly would end more often.
         assert all(set(ends) <= {3, 4} and ends.count(4) <= 1 for ends in codes.values()), codes
         assert set(codes) <= ({"prefill", "decode", "weight_store"} if kind == "weights" else {"prefill", "decode"})
         assert any(f"memory fault in {name}" in node.log(role) for role in codes)
@@ -235,7 +236,7 @@ def memory_cgroup():
 def test_limit_of_a_control_group_is_an_error_at_the_start(node, memory_cgroup):
     group, limit = memory_cgroup
     limit.write_text(str(256 << 20))
-    # A pool of some GiB, far more than the limit lets it have.
+    # A pool of some GiB, far above the limit.
     instance = node.instance + "-limited"
     command = [*node.command("decode"), "--kv-tokens", "2000000"]
     command[command.index("--instance") + 1] = instance

@@ -1,6 +1,6 @@
-"""SIGSTOP of each role in each phase of a request, on a node that deploy/supervise looks after: soon the client has an error
-or goes on, the stopped role is replaced, and the tokens are right. A process that is stopped keeps its connections open,
-like one that waits for a disk or is frozen with its container: nothing fails by itself."""
+"""SIGSTOP of each role in each phase of a request, on a node under deploy/supervise: soon the client has an error or
+continues, the stopped role is replaced, and the tokens are right. A stopped process keeps its connections open, like
+one that waits for a disk or is frozen with its container: nothing fails by itself."""
 
 import os
 import shutil
@@ -82,13 +82,13 @@ class SupervisedNode(Node):
 
 @pytest.fixture(scope="module")
 def expected(api, bin_dir, tiny_model):
-    """What each prompt gives when nothing is stopped."""
+    """The result of each prompt when nothing is stopped."""
     with SupervisedNode(api, bin_dir, tiny_model) as undisturbed:
         return {tuple(prompt): undisturbed.generate(prompt, count, ignore_eos=True, timeout=240)[0]
                 for prompt, count in ((SHORT, SHORT_COUNT), (CHUNKED, COUNT), (LONG, COUNT))}
 
 
-# Phases: each brings a node there, and gives the requests that are under way.
+# Phases: each brings a node into it, and returns the running requests.
 
 def idle(node):
     return []
@@ -139,14 +139,15 @@ def phase(request):
 
 @pytest.fixture(scope="module")
 def node(api, bin_dir, tiny_model, expected, phase):
-    """One for each phase, because a role that is killed again and again is started later and later."""
+    """One node per phase, because a role that is killed repeatedly is restarted with growing delays."""
     with SupervisedNode(api, bin_dir, tiny_model) as running:
         yield running
     assert not running.shared_memory()
 
 
 def longest_silence(requests, since):
-    """Of what the requests got together from then on: who waits in line for another goes on when that one does."""
+    """Over all that the requests received from then on: a request that waits for another continues when that one
+    does."""
     times = sorted([since, *(t for request in requests for t in request.times if t > since)])
     return max(after - before for before, after in zip(times, times[1:]))
 
@@ -164,7 +165,7 @@ def test_stop(node, expected, phase, role):
 
     wait_until(lambda: node.pid(role) not in (pid, None), 30, f"{role} is replaced")
     if requests[0].prompt == SHORT:
-        # It has been seen to go on; its other tokens would only take time.
+        # It made progress; its other tokens would only take time.
         before = len(requests[0].ids)
         wait_until(lambda: not requests[0].is_alive() or len(requests[0].ids) > before + 20, 30, "it goes on")
         requests[0].call.cancel()

@@ -1,4 +1,4 @@
-"""deploy/supervise: roles that hang, that keep failing, whose files somebody removes; on a node of its own."""
+"""deploy/supervise: roles that hang, roles that keep failing, roles whose files are removed; on a separate node."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def test_files_that_somebody_removes_do_not_make_the_next_crash_final(deployed, 
 
 
 def test_pauses_grow_with_the_failures_of_the_last_hour(deployed, cli):
-    """Also when the role has lived well in between."""
+    """Also after the role ran well for a while."""
     def pauses():
         log = (deployed["run_dir"] / "logs/supervise.log").read_text()
         return [int(pause) for pause in re.findall(r"decode ended with code \d+; starting it again in (\d+) s", log)]

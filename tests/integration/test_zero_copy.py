@@ -1,5 +1,5 @@
-"""One copy of the weights: prefill and decode map the store's segment shared and read-only, and their own memory does not
-grow with the model."""
+"""One copy of the weights: prefill and decode map the store's segment shared and read-only, and their own memory does
+not grow with the model."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_segment_is_shared_and_private_memory_is_small(make_node, layer_model):
                 assert permissions == "r--s"
                 inodes.add(inode)
             assert sum(m[3]["Size"] for m in weights) >= 2 << 30
-            # Shared objects that only one process has touched so far count as private to the kernel: leave them out.
+            # The kernel counts shared objects that only one process has touched so far as private: exclude them.
             private = sum(m[3].get("Private_Clean", 0) + m[3].get("Private_Dirty", 0)
                           for m in maps if "/dev/shm/" not in m[2])
             print(f"{role}: private {private / MIB:.0f} MiB of a {size / MIB:.0f} MiB model")

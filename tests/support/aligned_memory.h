@@ -1,4 +1,4 @@
-// Zeroed heap memory on a page boundary, of exactly the size asked for, so that sanitizers see any step over its end.
+// Zeroed heap memory on a page boundary, of exactly the requested size, so that sanitizers see any access past its end.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// An engine over a small synthetic model and a KV pool of its own: what prefill and decode logic run on.
+// An engine over a small synthetic model and its own KV pool, for tests of prefill and decode logic.
 #pragma once
 
 #include <unistd.h>
@@ -46,16 +46,16 @@ class EngineNode {
 
   Engine& engine() { return *engine_; }
   const WeightSegment& segment() const { return *segment_.segment; }
-  // The same, to be dropped before the node.
+  // The same; release it before the node.
   std::shared_ptr<const WeightSegment> shared_segment() const {
     return {segment_.segment.get(), [](const WeightSegment*) {}};
   }
   WorkerPool& workers() { return workers_; }
   KvPool& pool() { return *pool_; }
   const ModelSpec& spec() const { return segment_.segment->spec(); }
-  // As prefill has it.
+  // Prefill's mapping.
   const std::shared_ptr<const KvPoolMapping>& mapping() const { return mapping_; }
-  // As prefill gets it: ABORTED if the lease is over.
+  // As in prefill: ABORTED if the lease is over.
   absl::StatusOr<std::unique_ptr<LeaseWriter>> TryWriter(const KvLease& lease) const {
     return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages);
   }

@@ -1,4 +1,4 @@
-// The main function of tests that say EVERY_ISA.
+// The main function of tests marked EVERY_ISA.
 #include <gmock/gmock.h>
 
 #include <iostream>

@@ -1,4 +1,4 @@
-// A device that passes everything on to another one, and breaks or delays what a test says.
+// A device that forwards everything to another one, and fails or delays the operations that a test selects.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@
 
 namespace moestro::device {
 
-// Asked before every operation with its name: "copy", "launch", "record", "wait" (of a stream), "event" (a thread's
-// wait), "synchronize", "allocate", "register", "stream", "event object", and "run: <kernel>" when its turn comes on
-// the stream. Not OK: the operation fails with that and does nothing. It may sleep. Called from many threads.
+// Called before every operation with its name: "copy", "launch", "record", "wait" (of a stream), "event" (a thread's
+// wait), "synchronize", "allocate", "register", "stream", "event object", and "run: <kernel>" when the stream reaches
+// the kernel. If not OK, the operation fails with that status and does nothing. It may sleep. Many threads call it.
 using Fault = std::function<absl::Status(const std::string& operation)>;
 
 namespace internal {
@@ -78,7 +78,7 @@ class FaultyStream final : public Stream {
 class FaultyDevice : public Device {
  public:
   explicit FaultyDevice(Device& device) : device_(device) {}
-  // While no stream of it is working.
+  // Call only while no stream of this device is working.
   void set_fault(Fault fault) { fault_ = std::move(fault); }
 
   std::string_view name() const override { return device_.name(); }

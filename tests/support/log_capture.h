@@ -1,4 +1,4 @@
-// What is logged while it lives, line by line.
+// Captures the log lines during its lifetime.
 #pragma once
 
 #include <spdlog/sinks/ostream_sink.h>

@@ -11,7 +11,7 @@ namespace {
 
 class RandomBytes {
  public:
-  std::string Fp8(int64_t count) {  // every code but the two NaNs
+  std::string Fp8(int64_t count) {  // all codes except the two NaNs
     std::string bytes;
     while (static_cast<int64_t>(bytes.size()) < count) {
       const auto code = static_cast<uint8_t>(random_());

@@ -1,4 +1,4 @@
-// A small checkpoint of random weights in a temporary directory, with the bytes of every tensor at hand.
+// A small checkpoint of random weights in a temporary directory, with every tensor's bytes available.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace moestro {
 
-// Two layers (one dense, one of experts) whose sizes are multiples of nothing: heads straddle row groups.
+// Two layers (one dense, one MoE) of odd sizes: heads straddle row groups.
 ModelSpec OddSpec();
-// As OddSpec, but with the head sizes that FP8 asks for; other sizes end in the middle of scale blocks.
+// As OddSpec, but with the head sizes that FP8 requires; other sizes end inside scale blocks.
 ModelSpec BlockSpec();
 
 class RandomCheckpoint {
  public:
   struct Tensor {
-    std::string dtype;  // as safetensors spells it
+    std::string dtype;  // in the spelling of safetensors
     std::vector<int64_t> shape;
     std::string data;
   };
 
-  // Linear layers are FP8 with scales if `fp8`, else BF16. Norms are BF16 and the router F32 in layer 0, and the
-  // reverse in layer 1.
+  // Linear layers are FP8 with scales if `fp8`, else BF16. In layer 0, norms are BF16 and the router F32; in layer 1
+  // the reverse.
   RandomCheckpoint(const ModelSpec& spec, bool fp8);
 
   const ModelSpec& spec() const { return spec_; }
@@ -32,7 +32,7 @@ class RandomCheckpoint {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const testing::TempDir& dir() const { return dir_; }
 
-  // Writes the files: tensors alternate between two shards, so that a scale and its weight are often apart.
+  // Writes the files. Tensors alternate between two shards, so that a scale and its weight are often in different ones.
   void Write() const;
   Checkpoint Open() const;
 

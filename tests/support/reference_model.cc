@@ -34,7 +34,7 @@ double Element(const TensorView& view, int64_t row, int64_t col) {
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// Indices of the `count` largest values, larger first, lower index first on ties.
+// Indices of the `count` largest values in descending order, lower index first on ties.
 std::vector<size_t> Largest(const std::vector<double>& values, int64_t count) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -43,7 +43,7 @@ std::vector<size_t> Largest(const std::vector<double>& values, int64_t count) {
   return order;
 }
 
-// Distance between the last value that is among the `count` largest and the first that is not.
+// Distance between the smallest of the `count` largest values and the next value.
 double Margin(std::vector<double> values, int64_t count) {
   if (count >= static_cast<int64_t>(values.size())) return std::numeric_limits<double>::infinity();
   std::sort(values.begin(), values.end(), std::greater<>());
@@ -148,8 +148,8 @@ double ReferenceModel::SoftmaxScale() const {
   return scale;
 }
 
-// Softmax weights, not divided by their sum. Rounded ones are exp(score - greatest so far), where "so far" ends with
-// the token's block of 64: what an online softmax rounds.
+// Softmax weights, not divided by their sum. Rounded ones are exp(score - maximum so far), where "so far" extends to
+// the end of the token's block of 64: the values that an online softmax rounds.
 ReferenceModel::Vector ReferenceModel::SoftmaxWeights(const Vector& scores) const {
   constexpr size_t kBlock = 64;
   const double last_maximum = *std::max_element(scores.begin(), scores.end());
@@ -162,8 +162,8 @@ ReferenceModel::Vector ReferenceModel::SoftmaxWeights(const Vector& scores) cons
   return weights;
 }
 
-// Scores over the latent: sum_n q[n] * (W[n] . c) = (sum_n q[n] * W[n]) . c, and the same for values. Which side is
-// summed first matters only for the roundings.
+// Scores over the latent: sum_n q[n] * (W[n] . c) = (sum_n q[n] * W[n]) . c, and the same for values. The order of
+// summation affects only the rounding.
 ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
                                                   const std::vector<CachedToken>& cache) const {
   const Matrix& kv_b = LayerTensor(layer, "self_attn.kv_b_proj.weight");
@@ -207,7 +207,7 @@ ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, c
   return absorbed ? up(first_value, spec_.v_head_dim, Rounded(latent)) : values;
 }
 
-// One head of several, normalised and rotated.
+// One of several heads, normalised and rotated.
 ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, const Vector& x, int64_t head,
                                                    int64_t position) const {
   const auto begin = x.begin() + head * spec_.v_head_dim;

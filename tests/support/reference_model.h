@@ -1,5 +1,5 @@
-// DeepSeek-V3 and Qwen3-MoE as their formulas read: double precision, one token at a time, no blocks, no packing, no
-// shared code with the engine. Slow; for small models.
+// DeepSeek-V3 and Qwen3-MoE by their formulas: double precision, one token at a time, no blocks, no packing, no code
+// shared with the engine. Slow; for small models.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class ReferenceModel {
  public:
   // Where activations are rounded to BF16. kNone: nowhere. The others repeat the engine's roundings for that form of
   // MLA: the input of every linear layer, the cached vectors, queries, softmax weights, expanded keys and values. With
-  // grouped queries both mean the same.
+  // grouped queries both are the same.
   enum class Rounding { kNone, kAbsorbed, kUnabsorbed };
 
   struct Result {
     std::vector<std::vector<double>> logits;  // [token][vocab_size], padding ids included
-    // Per token, over all MoE layers: how far the biased scores were from another choice of groups or experts.
+    // Per token, over all MoE layers: the distance of the biased scores from another choice of groups or experts.
     std::vector<double> router_margin;
   };
 

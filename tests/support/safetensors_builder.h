@@ -1,4 +1,4 @@
-// Writes small safetensors files for tests, well-formed ones tensor by tensor and malformed ones from raw text.
+// Builds small safetensors files for tests: well-formed ones tensor by tensor, malformed ones from raw text.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace moestro::testing {
 
-// Length prefix, `header` as it is, then `data`.
+// Length prefix, verbatim `header`, then `data`.
 inline std::string RawSafetensors(const std::string& header, const std::string& data) {
   std::string file;
   for (int shift = 0; shift < 64; shift += 8) {
@@ -18,10 +18,10 @@ inline std::string RawSafetensors(const std::string& header, const std::string& 
   return file + header + data;
 }
 
-// Tensors are stored in the order of their names. Names must need no JSON escapes.
+// Stores tensors in name order. Names must need no JSON escapes.
 class SafetensorsBuilder {
  public:
-  // `data` is the tensor's bytes; empty stands for zeros. Replaces a tensor of the same name.
+  // `data` is the tensor's bytes; empty means zeros. Replaces a tensor of the same name.
   SafetensorsBuilder& Add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
                           std::string data = "") {
     if (data.empty()) data.assign(static_cast<size_t>(ByteSize(dtype, shape)), '\0');

@@ -11,7 +11,7 @@
 namespace moestro {
 
 struct OwnedSegment {
-  AlignedMemory memory;  // what `segment` points into
+  AlignedMemory memory;  // the memory of `segment`
   std::unique_ptr<const WeightSegment> segment;
 };
 

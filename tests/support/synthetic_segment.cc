@@ -18,7 +18,7 @@
 namespace moestro {
 namespace {
 
-// Row-major codes of a linear layer, so that the transposed copy is made of the same numbers.
+// Row-major codes of a linear layer, kept so that the transposed copy has the same numbers.
 struct Codes {
   std::vector<uint16_t> values;  // BF16 bits or E4M3 codes
   std::vector<float> scales;
@@ -57,7 +57,7 @@ class Builder {
   }
 
  private:
-  // As the weight store lays a model out.
+  // Lays out the model as the weight store does.
   void Describe() {
     const DType linear = options_.fp8 ? DType::kF8E4M3 : DType::kBF16;
     for (const ModelTensor& t : SegmentTensors(spec_)) {
@@ -71,7 +71,7 @@ class Builder {
 
   double Normal(double deviation) { return deviation * normals_[random_() % normals_.size()]; }
 
-  // Deviation such that unit inputs give outputs of deviation 1 (3.5 for the head: distinct logits).
+  // The deviation for which unit inputs give outputs of deviation 1 (3.5 for the head: distinct logits).
   static double Deviation(const TensorPlan& tensor) {
     if (tensor.name == "model.embed_tokens.weight") return 1;
     return (tensor.name == "lm_head.weight" ? 3.5 : 1) / std::sqrt(static_cast<double>(tensor.cols));
@@ -97,7 +97,7 @@ class Builder {
     }
   }
 
-  // The matrix and its transposed key half are made of the same codes; the directory has them side by side.
+  // The matrix and its transposed key half share their codes; they are adjacent in the directory.
   void MakeKvB(const std::string& name) {
     if (name != kv_b_name_) kv_b_ = Random(tensors_.at(name));
     kv_b_name_ = name;
@@ -125,7 +125,7 @@ class Builder {
     const bool router = tensor.name.ends_with("mlp.gate.weight");
     for (int64_t i = 0; i < count; ++i) {
       if (bias) {
-        // Distinct multiples of 3 for up to 8 experts, shuffled; scores lie between 0 and 1.
+        // Distinct multiples of 3 for up to 8 experts, shuffled; scores are between 0 and 1.
         values[i] = static_cast<float>(options_.decisive_biases ? 3 * (5 * i % 8) : Normal(0.1));
       } else {
         values[i] = static_cast<float>(router ? Normal(1.5 * Deviation(tensor)) : 1 + Normal(0.1));
@@ -150,7 +150,7 @@ class Builder {
     return codes;
   }
 
-  // [heads * kv_lora_rank, qk_nope_head_dim] from the first qk_nope_head_dim rows of each head of kv_b_proj.
+  // [heads * kv_lora_rank, qk_nope_head_dim], from the first qk_nope_head_dim rows of each head of kv_b_proj.
   Codes TransposedKeys() const {
     const int64_t nope = spec_.qk_nope_head_dim;
     const int64_t latent = spec_.kv_lora_rank;
@@ -190,10 +190,10 @@ class Builder {
   const SyntheticOptions& options_;
   const ModelSpec& spec_;
   std::mt19937_64 random_;
-  std::array<double, 65536> normals_;  // a draw from these is faster than a new one
+  std::array<double, 65536> normals_;  // drawing from these is faster than generating new ones
   std::map<std::string, TensorPlan> tensors_;
   std::string kv_b_name_;
-  Codes kv_b_;  // of the tensor kv_b_name_
+  Codes kv_b_;  // codes of the tensor kv_b_name_
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A weight segment in memory, filled with reproducible random weights for any ModelSpec: models smaller and odder than
-// a checkpoint on disk could be.
+// A weight segment in memory with reproducible random weights, for any ModelSpec: smaller and odder models than a
+// checkpoint on disk allows.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct SyntheticOptions {
   ModelSpec spec;
   bool fp8 = true;  // linear layers in FP8 with block scales, else BF16; the head is always BF16
   uint64_t seed = 1;
-  bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens take the same experts
-  std::set<std::string> omitted = {};  // tensors that the segment lacks
-  // Its embedding is NaN, -1: none's. Not 0: its logits are those of the id before it, to which a tie goes, so that
-  // greedy sampling never gives it, whatever the kernels.
+  bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens choose the same experts
+  std::set<std::string> omitted = {};  // tensors missing from the segment
+  // The token with a NaN embedding; -1: none. Not 0: its logits equal those of the previous id, which wins ties. So
+  // greedy sampling never chooses it, with any kernels.
   int32_t nan_token = -1;
 };
 
@@ -30,12 +30,12 @@ struct SyntheticSegment {
 
 SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 
-// A small model with every irregularity: dimensions that are no multiples of 64 or 128 where that is allowed, YaRN,
+// A small model with every irregularity: dimensions that are not multiples of 64 or 128 where that is allowed, YaRN,
 // expert groups, a dense layer, padding rows in the vocabulary.
 ModelSpec SmallSpec();
-// The same with grouped queries and a softmax router, as Qwen3-MoE has them, and two query heads to a kv head.
+// The same with grouped queries and a softmax router, as in Qwen3-MoE, and two query heads per kv head.
 ModelSpec SmallGroupedSpec();
-// The same without what a model may lack: shared experts, and a rank between hidden state and queries.
+// The same without optional parts: no shared experts, and no low-rank query projection.
 ModelSpec BareSpec();
 
 }  // namespace moestro

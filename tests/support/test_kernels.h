@@ -1,5 +1,5 @@
-// The kernel table that a test computes with. CTest runs a test that says EVERY_ISA once for each name in
-// MOESTRO_TEST_ISAS (tests/CMakeLists.txt), with MOESTRO_ISA set to it.
+// The kernel table of a test. CTest runs a test marked EVERY_ISA once for each name in MOESTRO_TEST_ISAS
+// (tests/CMakeLists.txt), with MOESTRO_ISA set to that name.
 #pragma once
 
 #include <string_view>
@@ -10,20 +10,20 @@
 
 namespace moestro {
 
-// The table of `amx`, computed by a scalar model of the tile instructions.
+// The `amx` table, computed by a scalar model of the tile instructions.
 inline constexpr std::string_view kAmxOnModel = "amx_on_model";
 
-// Null where the CPU lacks the vector instructions that the kernels of `amx` use beside tiles.
+// Null if the CPU lacks the vector instructions that the `amx` kernels use besides tiles.
 const CpuKernels* AmxOnModel();
 
-// What MOESTRO_ISA names, kAmxOnModel too; without it the best that the CPU has. FAILED_PRECONDITION if the CPU lacks
-// it, INVALID_ARGUMENT if there is no such table.
+// The table named by MOESTRO_ISA, kAmxOnModel included; without it the CPU's best table. FAILED_PRECONDITION if the CPU
+// lacks it, INVALID_ARGUMENT if there is no such table.
 absl::StatusOr<const CpuKernels*> SelectTestKernels();
 
-// The same for a test that runs: every_isa_main.cc, which checks before, skips it where there is no such table.
+// The same for a running test. every_isa_main.cc checks earlier, and skips the test without such a table.
 const CpuKernels& TestKernels();
 
-// All that this CPU can compute: for tests that compare tables with each other.
+// All tables that this CPU can run: for tests that compare tables.
 std::vector<const CpuKernels*> EveryTestKernels();
 
 }  // namespace moestro

@@ -35,7 +35,7 @@ UncountedAllocations::~UncountedAllocations() { --uncounted; }
 
 }  // namespace moestro
 
-// The standard library's other forms call these. AddressSanitizer's do not, and its nothrow ones share the deletes
+// The standard library's other forms call these. AddressSanitizer's do not, and its nothrow forms share the deletes
 // below.
 void* operator new(size_t bytes) { return moestro::Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {

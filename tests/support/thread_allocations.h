@@ -1,11 +1,11 @@
-// Counts what each thread allocates. Who links it has the operators new of thread_allocations.cc.
+// Counts each thread's allocations. Binaries that link it have the operators new of thread_allocations.cc.
 #pragma once
 
 #include <cstdint>
 
 namespace moestro {
 
-// Calls of operator new that the calling thread has made so far, but for those in scopes of UncountedAllocations.
+// Calls of operator new by the calling thread so far, except those in scopes of UncountedAllocations.
 int64_t ThreadAllocations();
 
 class UncountedAllocations {

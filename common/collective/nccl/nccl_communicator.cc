@@ -30,14 +30,14 @@ class NcclCommunicator final : public Communicator {
         timeout_(options.timeout_seconds) {}
 
   ~NcclCommunicator() override {
-    if (comm_ != nullptr) ncclCommAbort(comm_);  // nothing is under way that is still wanted
+    if (comm_ != nullptr) ncclCommAbort(comm_);  // nobody needs transfers in flight
   }
 
   absl::Status Connect(const NcclId& id) {
     ncclUniqueId unique;
     std::memcpy(&unique, id.data(), sizeof(unique));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;  // a call that waits for a dead rank would never return
+    config.blocking = 0;  // a blocking call that waits for a dead rank would never return
     MOE_RETURN_IF_ERROR(
         ToStatus(ncclCommInitRankConfig(&comm_, ranks(), unique, rank(), &config), "ncclCommInitRankConfig"));
     const std::atomic<bool> never = false;
@@ -51,7 +51,7 @@ class NcclCommunicator final : public Communicator {
  private:
   absl::Status Exchange(Operation, const Call& call, std::span<const Send> sends,
                         std::span<const Receive> receives) override {
-    // All ranks are there, or the operation fails here. From now on only what runs on the devices can keep it.
+    // All ranks have arrived, or the operation fails here. From now on, only work on the devices can delay it.
     MOE_RETURN_IF_ERROR(members_->Barrier(call));
     cudaStream_t stream = nullptr;
     MOE_RETURN_IF_ERROR(call.stream.Launch({.name = "nccl", .cost = {}, .run = [&](void* native) {
@@ -61,14 +61,14 @@ class NcclCommunicator final : public Communicator {
     const absl::Status status = Poll(call.stopped, [&] { return cudaStreamQuery(stream) != cudaErrorNotReady; });
     if (!status.ok()) {
       Fail(status);
-      ncclCommAbort(std::exchange(comm_, nullptr));  // frees the stream from a transfer that nobody takes part in
+      ncclCommAbort(std::exchange(comm_, nullptr));  // releases the stream from a transfer without a peer
       return status;
     }
     return call.stream.Synchronize();
   }
 
   absl::Status Enqueue(std::span<const Send> sends, std::span<const Receive> receives, cudaStream_t stream) {
-    if (comm_ == nullptr) return absl::UnavailableError("the group has failed before");
+    if (comm_ == nullptr) return absl::UnavailableError("the group has failed");
     MOE_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "ncclGroupStart"));
     ncclResult_t result = ncclSuccess;
     const auto add = [&](ncclResult_t next) {
@@ -84,7 +84,7 @@ class NcclCommunicator final : public Communicator {
     return ToStatus(result, "ncclSend and ncclRecv");
   }
 
-  // Until NCCL has nothing in progress and `done`.
+  // Waits until NCCL has nothing in progress and `done`.
   template <typename Done>
   absl::Status Poll(const std::atomic<bool>& stopped, Done done) {
     const double begin = clock_.Now();
@@ -95,7 +95,7 @@ class NcclCommunicator final : public Communicator {
       if (state == ncclSuccess && done()) return absl::OkStatus();
       if (stopped) return absl::CancelledError("the run has been given up");
       const double now = clock_.Now();
-      if (now - begin > timeout_) return absl::DeadlineExceededError("NCCL does not come to an end");
+      if (now - begin > timeout_) return absl::DeadlineExceededError("NCCL does not finish");
       clock_.SleepUntil(now + kPollSeconds);
     }
   }

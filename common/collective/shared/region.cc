@@ -54,7 +54,7 @@ absl::StatusOr<Region> Region::Open(uint8_t* memory, int64_t bytes) {
   const int64_t slot_bytes = ranks > 0 ? header->slot_bytes : 0;
   if (ranks < 1 || ranks > kMaxRanks || slot_bytes < 1 || slot_bytes > bytes ||
       Bytes(static_cast<int>(ranks), slot_bytes) != bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("%d bytes of memory are no region of exchanges", bytes));
+    return absl::InvalidArgumentError(absl::StrFormat("%d bytes of memory are not an exchange region", bytes));
   }
   return Region(header, slot_bytes);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using device::Device;
 
-// A wait looks this often in vain before it sleeps: a peer on its way comes within microseconds.
+// Polls before a wait sleeps: an active peer arrives within microseconds.
 constexpr int kSpins = 200;
 constexpr double kSleepSeconds = 50e-6;
 
@@ -68,8 +68,8 @@ class SharedCommunicator final : public Communicator {
     uint8_t* data = nullptr;
     int64_t bytes = 0;
     int64_t done = 0;
-    bool over = false;  // a block of no bytes still takes a slot
-    int64_t chunk = 0;  // bytes that are being copied now; -1: none
+    bool over = false;  // done; an empty block still takes a slot
+    int64_t chunk = 0;  // bytes being copied now; -1: none
   };
 
   absl::Status Exchange(Operation, const Call& call, std::span<const Send> sends,
@@ -83,7 +83,7 @@ class SharedCommunicator final : public Communicator {
     while (true) {
       MOE_RETURN_IF_ERROR(Failure());
       if (call.stopped) return absl::CancelledError("the run has been given up");
-      const int gone = patience.Gone();  // before looking: what it wrote last is seen
+      const int gone = patience.Gone();  // checked before reading: its last writes are then visible
       MOE_ASSIGN_OR_RETURN(const bool moved, MoveChunks(call.stream));
       if (Over()) return absl::OkStatus();
       if (moved) {
@@ -98,8 +98,8 @@ class SharedCommunicator final : public Communicator {
     }
   }
 
-  // Never OK. The group's first failure, which another rank may be about to write: that takes microseconds, or for ever
-  // if it dies over it.
+  // Never OK. Returns the group's first failure. Another rank may be about to write it: that takes microseconds, or
+  // never ends if that rank dies.
   absl::Status Give(int failed, const absl::Status& status) {
     Blame(failed, status);
     const double begin = clock_.Now();
@@ -120,7 +120,7 @@ class SharedCommunicator final : public Communicator {
     return std::ranges::all_of(sends_, &Transfer::over) && std::ranges::all_of(receives_, &Transfer::over);
   }
 
-  // Copies what can be copied now. True if there was anything.
+  // Copies what can be copied now. True if anything was.
   absl::StatusOr<bool> MoveChunks(device::Stream& stream) {
     bool moved = false;
     for (Transfer& send : sends_) {
@@ -169,7 +169,7 @@ class SharedCommunicator final : public Communicator {
     transfer.over = transfer.done == transfer.bytes;
   }
 
-  // Watches the ranks that this one waits for.
+  // Watches the ranks that this rank waits for.
   class Patience {
    public:
     explicit Patience(SharedCommunicator& self) : self_(self) { Reset(); }
@@ -180,9 +180,9 @@ class SharedCommunicator final : public Communicator {
       spins_ = 0;
     }
 
-    // A rank that is waited for and will not come: left or dead. -1: none.
+    // An awaited rank that has left or died, and so will not arrive; -1: none.
     int Gone() const {
-      if (spins_ < kSpins) return -1;  // a peer's death may cost a little time
+      if (spins_ < kSpins) return -1;  // detecting a peer's death may take a little time
       int gone = -1;
       ForAwaited([&](int peer) {
         Member& member = self_.header_.members[peer];
@@ -197,7 +197,7 @@ class SharedCommunicator final : public Communicator {
       return gone;
     }
 
-    // Lets some time pass. A rank that has been waited for too long, or -1.
+    // Lets some time pass. Returns a rank that exceeded the time-out, or -1.
     int Wait() {
       if (++spins_ < kSpins) {
         std::this_thread::yield();
@@ -226,7 +226,7 @@ class SharedCommunicator final : public Communicator {
     bool HasCome(int member) const {
       return self_.header_.members[member].operation.load(std::memory_order_acquire) >= self_.sequence_;
     }
-    // Of those that have not come to this operation: whoever has is waiting itself.
+    // Heartbeats of the ranks that have not reached this operation; the others are waiting themselves.
     uint64_t Beats() const {
       uint64_t sum = 0;
       for (int i = 0; i < self_.ranks(); ++i) {
@@ -234,7 +234,7 @@ class SharedCommunicator final : public Communicator {
       }
       return sum;
     }
-    // Whose fault it is: a rank that has not come, or one that came and does not go on.
+    // The rank at fault: one that has not arrived, or one that arrived and makes no progress.
     int Stalled() const {
       int stalled = -1;
       ForAwaited([&](int peer) { stalled = peer; });
@@ -269,10 +269,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> JoinRegion(const Region& region, i
   }
   Member& self = region.header().members[rank];
   auto absent = RankState::kAbsent;
-  if (!TryLockRobust(self.alive)) return absl::AlreadyExistsError(absl::StrFormat("rank %d is there already", rank));
+  if (!TryLockRobust(self.alive)) return absl::AlreadyExistsError(absl::StrFormat("rank %d has already joined", rank));
   if (!self.state.compare_exchange_strong(absent, RankState::kJoined)) {
     UnlockRobust(self.alive);
-    return absl::AlreadyExistsError(absl::StrFormat("rank %d has been there before", rank));
+    return absl::AlreadyExistsError(absl::StrFormat("rank %d has joined before", rank));
   }
   absl::StatusOr<device::Registration> pinned =
       device.Register(region.data(), region.bytes(), device::HostAccess::kReadsAndWrites);

@@ -1,5 +1,5 @@
-// Ranks of one machine, threads or processes, with any devices: every byte goes to memory of the host, pinned where the
-// device can, and from there to the other device. Chunk by chunk, so that both copies overlap.
+// Ranks of one machine, threads or processes, with any devices. Every byte goes through host memory, pinned if the
+// device supports it. Copies go chunk by chunk, so that both directions overlap.
 #pragma once
 
 #include <chrono>
@@ -13,15 +13,15 @@
 namespace moestro::collective {
 
 struct SharedOptions {
-  // How long a rank that others wait for may show no sign of life (Beat, or a chunk).
+  // How long an awaited rank may show no sign of life (Beat, or a chunk).
   double timeout_seconds = 4;
-  const device::Clock* clock = &device::SteadyClock();  // outlives the communicator
+  const device::Clock* clock = &device::SteadyClock();  // must outlive the communicator
 };
 
-// Joins the region's group as `rank`; leaves it when it is destroyed, by the same thread, which must run all operations
-// too: a thread that ends before counts as a dead rank. Region and device outlive it. ALREADY_EXISTS if the rank has
-// joined before, also if it is dead; OUT_OF_RANGE if there is no such rank. The region's memory is registered with the
-// device, if it can be.
+// Joins the region's group as `rank`; leaves it at destruction. One thread must join, run all operations and leave: a
+// thread that ends earlier counts as a dead rank. Region and device must outlive it. ALREADY_EXISTS if the rank has
+// joined before, even if it is dead; OUT_OF_RANGE if there is no such rank. Registers the region's memory with the
+// device, if possible.
 absl::StatusOr<std::unique_ptr<Communicator>> JoinRegion(const Region& region, int rank, device::Device& device,
                                                          const SharedOptions& options = {});
 

@@ -10,12 +10,12 @@
 namespace moestro::collective {
 namespace {
 
-// Where all ranks meet before an operation.
+// The rendezvous of all ranks before an operation.
 class Meeting {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) {}
 
-  // The time of the last rank to come.
+  // The arrival time of the last rank.
   absl::StatusOr<double> Attend(double seconds, const std::atomic<bool>& stopped) {
     MutexLock lock(mutex_);
     latest_ = std::max(latest_, seconds);
@@ -32,7 +32,7 @@ class Meeting {
       }
     }
     if (!failure_.ok()) return failure_;
-    return begin_;  // the next meeting needs this rank: it still is this one's
+    return begin_;  // the next meeting cannot begin without this rank, so begin_ is still this one's
   }
 
   void Fail(const absl::Status& status) {
@@ -48,8 +48,8 @@ class Meeting {
   Mutex mutex_;
   Condition changed_;
   int present_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;   // of meetings so far
-  double latest_ ABSL_GUARDED_BY(mutex_) = 0;     // of those present
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;   // meetings so far
+  double latest_ ABSL_GUARDED_BY(mutex_) = 0;     // of the ranks present
   double begin_ ABSL_GUARDED_BY(mutex_) = 0;      // of the last meeting
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the group
 };

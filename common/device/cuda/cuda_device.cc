@@ -25,38 +25,38 @@ namespace {
 
 constexpr int kOldestMajor = 8;  // compute capability: mma on BF16, cp.async
 
-// Of the free memory, what is left to the driver: it loads kernels when they are first used, and keeps their stacks. On
-// a GPU with a display others need some, too.
+// Free memory left to the driver, which loads kernels at first use and keeps their stacks. On a GPU with a display,
+// other programs need some too.
 constexpr int64_t kDriverBytes = int64_t{512} << 20;
 
-// Registered host memory has page tables on the GPU: 8 bytes for 4096.
+// The GPU's page tables for registered host memory: 8 bytes per 4096.
 int64_t PageTableBytes(int64_t registered_bytes) { return CeilDiv(std::max<int64_t>(registered_bytes, 0), 512); }
 
-// Then differences to the base are still good to a few microseconds.
+// Maximum age of the time base: until then, differences to it are exact to a few microseconds.
 constexpr double kBaseSeconds = 30;
 
 // Memory of the current GPU.
 struct Room {
-  int64_t usable = 0;  // free, but for what the driver needs
+  int64_t usable = 0;  // free, less what the driver needs
   int64_t total = 0;
 };
-// `unregistered`: host memory that is still to be registered.
+// `unregistered`: host memory yet to be registered.
 absl::StatusOr<Room> RoomNow(int64_t unregistered) {
   size_t free = 0, total = 0;
-  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "looking at a GPU's memory"));
+  MOE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "reading a GPU's memory size"));
   const int64_t usable = static_cast<int64_t>(free) - kDriverBytes - PageTableBytes(unregistered);
   return Room{std::max<int64_t>(usable, 0), static_cast<int64_t>(total)};
 }
 
-// Registers memory that copies only read. GPUs that read the host's page tables register a read-only mapping as it is;
-// others refuse it, and then it is writable for as long as this takes: what is pinned stays so.
+// Registers memory that copies only read. GPUs that use the host's page tables register a read-only mapping directly.
+// Others refuse it, so it is made writable during registration; the registration stays.
 cudaError_t RegisterForReading(void* memory, size_t bytes, bool reads_only, absl::Status* denied) {
   const unsigned flag = reads_only ? cudaHostRegisterReadOnly : cudaHostRegisterDefault;
   const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | flag);
   if (error != cudaErrorInvalidValue && error != cudaErrorNotSupported) return error;
   cudaGetLastError();
   if (mprotect(memory, bytes, PROT_READ | PROT_WRITE) != 0) {
-    *denied = absl::ErrnoToStatus(errno, "GPUs register memory that may be written, and this is mapped for reading");
+    *denied = absl::ErrnoToStatus(errno, "GPUs register only writable memory, and this mapping is read-only");
     return error;
   }
   const cudaError_t again = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
@@ -64,10 +64,10 @@ cudaError_t RegisterForReading(void* memory, size_t bytes, bool reads_only, absl
   return again;
 }
 
-// What to do about it.
+// The remedy.
 const char* RegisterRemedy(cudaError_t error) {
   if (error == cudaErrorMemoryAllocation) {
-    return "registered memory takes page tables, 8 bytes in 4096 on the GPU and 16 on the host: see what else has "
+    return "registered memory needs page tables, 8 bytes per 4096 on the GPU and 16 on the host: check what else has "
            "memory there, --device-pin-bytes, and ulimit -l";
   }
   return "this driver does not register such memory";
@@ -88,7 +88,8 @@ class CudaDevice final : public Device {
   int64_t memory_free() const override {
     cudaSetDevice(ordinal_);
     const absl::StatusOr<Room> room = RoomNow(registered_bytes_ - registered_.bytes());
-    return room.ok() ? std::min(budget_.free(), room->usable) : budget_.free();  // whoever allocates hears of the error
+    return room.ok() ? std::min(budget_.free(), room->usable)
+                     : budget_.free();  // the caller of Allocate gets the error
   }
 
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
@@ -96,7 +97,7 @@ class CudaDevice final : public Device {
     MOE_RETURN_IF_ERROR(budget_.Take(bytes, what));
     void* data = nullptr;
     cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
-    if (error == cudaSuccess && Aligned(data) != data) {  // multiples of 256 is all that CUDA promises
+    if (error == cudaSuccess && Aligned(data) != data) {  // CUDA guarantees only multiples of 256
       cudaFree(data);
       error = cudaMalloc(&data, static_cast<size_t>(bytes + kAlignment));
     }
@@ -152,7 +153,7 @@ class CudaDevice final : public Device {
     MOE_RETURN_IF_ERROR(Bind());
     MOE_ASSIGN_OR_RETURN(std::shared_ptr<const CudaTimeBase> base, TimeBase());
     cudaEvent_t event = nullptr;
-    // Who waits sleeps: the cores are busy decoding.
+    // A waiting thread sleeps: the cores are busy decoding.
     MOE_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "creating an event"));
     return std::make_unique<CudaEvent>(ordinal_, event, std::move(base));
   }
@@ -171,9 +172,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::shared_ptr<const CudaTimeBase>> TimeBase() {
     MutexLock lock(mutex_);
     if (base_ != nullptr && SteadySeconds() - base_->seconds < kBaseSeconds) return base_;
-    cudaStream_t stream = nullptr;  // one on which nothing else waits
+    cudaStream_t stream = nullptr;  // a stream without other work
     MOE_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
-    // An event is between two times of the host; on a busy machine a thread may wait for long between them.
+    // The event is between two host times. On a busy machine, a thread may be delayed for long between them.
     constexpr int kTries = 8;
     std::shared_ptr<CudaTimeBase> tightest;
     double least = std::numeric_limits<double>::infinity();
@@ -199,8 +200,8 @@ class CudaDevice final : public Device {
   const int ordinal_;
   const std::string name_;
   MemoryBudget budget_;
-  const int64_t registered_bytes_;  // of host memory, in the end
-  const bool registers_read_only_;  // mappings, as they are
+  const int64_t registered_bytes_;  // of host memory, when all is registered
+  const bool registers_read_only_;  // without making them writable
   RegisteredRanges& registered_ = RegisteredRanges::Get();
   Mutex mutex_;
   std::shared_ptr<const CudaTimeBase> base_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// An NVIDIA GPU as a device. Builds without CUDA have the header, and not what it declares.
+// An NVIDIA GPU as a device. Builds without CUDA have this header, but not the implementation.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace moestro::device {
 
 struct CudaDeviceOptions {
-  int ordinal = 0;           // as CUDA counts those that CUDA_VISIBLE_DEVICES shows
-  int64_t memory_bytes = 0;  // that may be allocated; 0: all that is free, but for what the driver needs of it
-  // Of host memory that will be registered: room for its page tables is left to the driver.
+  int ordinal = 0;           // CUDA's index among the devices in CUDA_VISIBLE_DEVICES
+  int64_t memory_bytes = 0;  // limit of allocations; 0: all free memory, less what the driver needs
+  // Host memory to be registered: space for its page tables is left to the driver.
   int64_t registered_bytes = 0;
 };
 
-// UNAVAILABLE if there is no GPU at all, or no driver that is new enough for the runtime: there may be one a moment
-// later; NOT_FOUND if there are others, but not this one; UNIMPLEMENTED if it is too old for the kernels, and in builds
-// without CUDA; RESOURCE_EXHAUSTED if it has less memory free than wanted. Each says what to do about it.
+// UNAVAILABLE without any GPU, or without a driver new enough for the runtime: there may be one a moment later.
+// NOT_FOUND if only other GPUs exist. UNIMPLEMENTED if the GPU is too old for the kernels, and in builds without CUDA.
+// RESOURCE_EXHAUSTED if less memory is free than wanted. Each error names the remedy.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaDeviceOptions& options);
 
 }  // namespace moestro::device

@@ -15,24 +15,23 @@ struct Meaning {
 Meaning MeaningOf(cudaError_t error) {
   using Code = absl::StatusCode;
   switch (error) {
-    // Also while the driver is being loaded, at boot or by an update: whoever cannot do without starts again later.
+    // Also returned while the driver is being loaded, at boot or by an update. A role that needs the GPU retries later.
     case cudaErrorNoDevice:
       return {Code::kUnavailable, "no GPU is visible to this process: see nvidia-smi and CUDA_VISIBLE_DEVICES"};
     case cudaErrorInsufficientDriver:
-      return {Code::kUnavailable,
-              "there is no NVIDIA driver, or one that is older than this build's CUDA: see nvidia-smi"};
+      return {Code::kUnavailable, "the NVIDIA driver is missing, or older than this build's CUDA: see nvidia-smi"};
     case cudaErrorInvalidDevice:
-      return {Code::kNotFound, "there are fewer GPUs: see nvidia-smi -L"};
+      return {Code::kNotFound, "no GPU has this number: see nvidia-smi -L"};
     case cudaErrorMemoryAllocation:
       return {Code::kResourceExhausted,
-              "another process uses the GPU's memory (nvidia-smi), or too much is wanted (--device-memory)"};
+              "another process uses the GPU's memory (nvidia-smi), or too much is requested (--device-memory)"};
     case cudaErrorNoKernelImageForDevice:
       return {Code::kUnimplemented, "the build's CMAKE_CUDA_ARCHITECTURES lacks this GPU"};
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorMisalignedAddress:
     case cudaErrorECCUncorrectable:
-      return {Code::kInternal, "the GPU is lost to this process until it is started again"};
+      return {Code::kInternal, "this process has lost the GPU until it is restarted"};
     default:
       return {Code::kInternal, ""};
   }

@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime as statuses.
+// CUDA runtime errors as statuses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace moestro::device {
 
-// "what: cudaErrorName (its text); what to do about it".
+// "what: cudaErrorName (its text); remedy".
 absl::Status CudaStatus(cudaError_t error, std::string_view what);
 
 }  // namespace moestro::device

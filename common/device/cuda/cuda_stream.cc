@@ -18,7 +18,7 @@ absl::Status CudaEvent::Wait() {
 
 double CudaEvent::Seconds() const {
   float milliseconds = 0;
-  // Only fails where Wait has failed: nobody looks at the time then.
+  // Fails only if Wait has failed; then nobody reads the time.
   if (cudaEventElapsedTime(&milliseconds, base_->event, event_) != cudaSuccess) return base_->seconds;
   return base_->seconds + double{milliseconds} / 1000;
 }
@@ -51,7 +51,7 @@ absl::Status CudaStream::Launch(Kernel kernel) {
   MOE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
   const absl::Status status = kernel.run(stream_);
   if (status.ok()) return status;
-  const cudaError_t error = cudaGetLastError();  // and forgets it, unless the GPU is lost
+  const cudaError_t error = cudaGetLastError();  // also clears the error, unless the GPU is lost
   return error == cudaSuccess ? Annotate(status, std::string(kernel.name)) : CudaStatus(error, kernel.name);
 }
 

@@ -1,4 +1,4 @@
-// cudaStream_t and cudaEvent_t as the device interface has them.
+// Implements the device interface with cudaStream_t and cudaEvent_t.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,9 +11,9 @@
 
 namespace moestro::device {
 
-// A point on the device's time line whose time on the host's clock is known: what events are measured from. CUDA gives
-// differences as float milliseconds, which are good to a microsecond for a few seconds only, so there is a new one from
-// time to time.
+// A point on the device's time line with a known host time: the origin for measuring events. CUDA reports differences
+// as float milliseconds, which stay exact to a microsecond for a few seconds only. So the base is renewed from time to
+// time.
 struct CudaTimeBase {
   cudaEvent_t event = nullptr;
   double seconds = 0;  // on the clock of Device::Now
@@ -26,7 +26,7 @@ struct CudaTimeBase {
 
 class CudaEvent final : public Event {
  public:
-  // Takes over the event.
+  // Takes ownership of the event.
   CudaEvent(int ordinal, cudaEvent_t event, std::shared_ptr<const CudaTimeBase> base)
       : ordinal_(ordinal), event_(event), base_(std::move(base)) {}
   ~CudaEvent() override { cudaEventDestroy(event_); }
@@ -43,7 +43,7 @@ class CudaEvent final : public Event {
 
 class CudaStream final : public Stream {
  public:
-  // Takes over the stream. `registered` outlives it.
+  // Takes ownership of the stream. `registered` must outlive it.
   CudaStream(int ordinal, cudaStream_t stream, const RegisteredRanges& registered)
       : ordinal_(ordinal), stream_(stream), registered_(registered) {}
   ~CudaStream() override;

@@ -73,7 +73,7 @@ HostPart RegisteredRanges::PartAt(const uint8_t* data, int64_t bytes) const {
 }
 
 HostPart RegisteredRanges::FirstPart(const Range& range) const {
-  const auto after = ranges_.upper_bound(range.begin);  // the first one that begins later
+  const auto after = ranges_.upper_bound(range.begin);  // the first range that begins later
   const bool registered = after != ranges_.begin() && range.begin < std::prev(after)->second.end;
   uintptr_t end = range.end;
   if (registered) {

@@ -1,5 +1,5 @@
-// Which host memory is registered, piece by piece: CUDA refuses a copy that lies partly in a registered piece and
-// partly outside, or in two of them. Registered is what the process has registered, for all of its GPUs.
+// The ranges of host memory that are registered. CUDA refuses a copy that crosses the boundary of a registered range.
+// The ranges are the process's, for all of its GPUs.
 #pragma once
 
 #include <condition_variable>
@@ -16,22 +16,23 @@ namespace moestro::device {
 
 class RegisteredRanges {  // thread-safe
  public:
-  // The process's.
+  // The instance of this process.
   static RegisteredRanges& Get();
 
-  // Calls `add`, and if it succeeds [data, data + bytes) is registered. No ForParts of any of these bytes runs
-  // meanwhile; those of others go on, for registering takes long. If that very piece is registered for that access
-  // there is nothing to call: it stays so until all who added it have removed it.
+  // Calls `add`; on success [data, data + bytes) is registered. Blocks ForParts on any of these bytes, but on no
+  // others, since registering takes long. If this very range is registered for this access, `add` is not called. The
+  // range stays until every caller that added it has removed it.
   absl::Status Add(const uint8_t* data, int64_t bytes, HostAccess access, absl::FunctionRef<absl::Status()> add);
-  // Calls `remove` for the last who added it; `data` is what Add was given. ForParts as for Add.
+  // Calls `remove` when the last caller that added it removes it; `data` is the one passed to Add. Blocks ForParts as
+  // Add does.
   void Remove(const uint8_t* data, absl::FunctionRef<void()> remove);
 
-  int64_t bytes() const;  // that are registered now
-  // Of [data, data + bytes), now: what is being registered is not yet.
+  int64_t bytes() const;  // registered now
+  // The state of [data, data + bytes) now. A range that is still being registered does not count.
   HostPart PartAt(const uint8_t* data, int64_t bytes) const;
 
-  // Calls part(offset, bytes) for the parts of [data, data + bytes) in order, each of which lies in one range or in
-  // none. Ends with the first error.
+  // Calls part(offset, bytes) for the parts of [data, data + bytes) in order; each part is in one range or in none.
+  // Stops at the first error.
   absl::Status ForParts(const uint8_t* data, int64_t bytes,
                         absl::FunctionRef<absl::Status(int64_t offset, int64_t bytes)> part) const;
 
@@ -47,18 +48,18 @@ class RegisteredRanges {  // thread-safe
     HostAccess access = HostAccess::kReads;
     int64_t users = 0;
   };
-  // The part of [begin, end) from its beginning that lies in one range or in none. REQUIRES mutex_.
+  // The leading part of [begin, end) that is in one range or in none. REQUIRES mutex_.
   HostPart FirstPart(const Range& range) const;
-  // Nothing of the range is being registered, or no longer. The lock is held when it returns.
+  // Waits until no registration or unregistration overlaps the range. Returns with the lock held.
   template <typename Lock>
   void WaitForChanges(const Range& range, Lock& lock) const;
-  // What was begun by adding to changing_ is done. REQUIRES mutex_.
+  // Ends a change that was begun by adding to changing_. REQUIRES mutex_.
   void EndChange(const Range& range);
 
   mutable std::shared_mutex mutex_;
   mutable std::condition_variable_any changed_;
   std::map<uintptr_t, Registered> ranges_;  // by beginning; guarded by mutex_
-  std::vector<Range> changing_;             // being registered, or no longer; guarded by mutex_
+  std::vector<Range> changing_;             // being registered or unregistered; guarded by mutex_
 };
 
 }  // namespace moestro::device

@@ -1,4 +1,4 @@
-// Time of the host device, exchangeable so that tests need not wait for it.
+// Time of the host device, replaceable so that tests need not wait.
 #pragma once
 
 namespace moestro::device {
@@ -7,7 +7,7 @@ class Clock {  // thread-safe
  public:
   virtual ~Clock() = default;
   virtual double Now() const = 0;                     // seconds, monotonic
-  virtual void SleepUntil(double seconds) const = 0;  // returns at once if that has passed
+  virtual void SleepUntil(double seconds) const = 0;  // returns at once if the time has passed
 };
 
 // std::chrono::steady_clock.

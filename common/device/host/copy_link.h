@@ -1,4 +1,4 @@
-// One direction of the bus between host and device, with the bandwidth of one.
+// One direction of the bus between host and device, with its bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace moestro::device {
 
 class CopyLink {  // thread-safe: copies take turns
  public:
-  // bytes_per_second 0: as fast as memory is.
+  // bytes_per_second 0: memory speed.
   CopyLink(const Clock& clock, double bytes_per_second)
       : clock_(clock), bytes_per_second_(bytes_per_second), pacer_(clock) {}
 

@@ -1,5 +1,5 @@
-// The host as a device: streams are threads, device memory is heap memory up to a limit, kernels are functions. Slots,
-// events, failures and overlap are as on a device of its own, with no such device in the machine.
+// The host as a device: streams are threads, device memory is limited heap memory, kernels are functions. Slots,
+// events, failures and overlap behave as on a real device, without one in the machine.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace moestro::device {
 
 struct HostDeviceOptions {
   int64_t memory_bytes = int64_t{1} << 30;
-  // Of all copies in one direction together, each direction for itself, as on a bus; 0: as fast as memory is.
+  // Total bandwidth of all copies in one direction, as on a bus; 0: memory speed.
   double copy_bytes_per_second = 0;
-  const Clock* clock = &SteadyClock();  // outlives the device
+  const Clock* clock = &SteadyClock();  // must outlive the device
 };
 
 std::unique_ptr<Device> NewHostDevice(const HostDeviceOptions& options);

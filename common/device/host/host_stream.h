@@ -14,7 +14,7 @@
 
 namespace moestro::device {
 
-// One Record: completed once. Thread-safe.
+// One Record's completion, which happens once. Thread-safe.
 class HostCompletion {
  public:
   void Complete(absl::Status status, double seconds);
@@ -34,9 +34,9 @@ class HostEvent final : public Event {
   absl::Status Wait() override { return last()->Wait(); }
   double Seconds() const override { return last()->Seconds(); }
 
-  // The new completion that a Record stands for.
+  // Makes the new completion for a Record.
   std::shared_ptr<HostCompletion> Renew();
-  // The last Record's.
+  // The completion of the last Record.
   std::shared_ptr<HostCompletion> last() const;
 
  private:
@@ -58,8 +58,8 @@ class HostStream final : public Stream {
 
  private:
   struct Task {
-    std::function<absl::Status()> work;          // skipped when the stream has failed
-    std::shared_ptr<HostCompletion> completion;  // completed after it, in any case; null if nobody asks
+    std::function<absl::Status()> work;          // skipped if the stream has failed
+    std::shared_ptr<HostCompletion> completion;  // completed after the work, in any case; null if not needed
   };
   absl::Status Add(std::function<absl::Status()> work, std::shared_ptr<HostCompletion> completion = nullptr);
   void Work();
@@ -71,7 +71,7 @@ class HostStream final : public Stream {
   Condition added_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_;  // of the thread
+  absl::Status status_;  // used only by the thread
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Work that takes as long as it should, by sleeping for the rest.
+// Makes work take a given time by sleeping for the rest.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ class Pacer {  // for one thread at a time
  public:
   explicit Pacer(const Clock& clock) : clock_(clock) {}
 
-  // Returns `seconds` after `begin`, or at once if that has passed. A sleep ends late: the next one is shorter by as
-  // much, so that delays do not add up.
+  // Returns `seconds` after `begin`, or at once if that has passed. Sleeps end late, so the next one is shortened by
+  // the delay: delays do not add up.
   void SleepFrom(double begin, double seconds) {
     const double end = begin + seconds - late_;
     clock_.SleepUntil(end);
@@ -20,7 +20,7 @@ class Pacer {  // for one thread at a time
   }
 
  private:
-  static constexpr double kMostLate = 1e-3;  // more is not a sleep's doing
+  static constexpr double kMostLate = 1e-3;  // a larger delay is not caused by a sleep
 
   const Clock& clock_;
   double late_ = 0;

@@ -13,9 +13,9 @@ namespace moestro::device {
 namespace {
 
 constexpr int64_t kAlignment = 4096;
-constexpr double kTile = 128;  // outputs a side: as the scales of FP8 weights are blocked
+constexpr double kTile = 128;  // side of an output tile: the block of an FP8 scale
 
-// The calling thread's time on the device that it used last: a thread serves one simulated device at a time.
+// The calling thread's time on the device that it used last: a thread uses one simulated device at a time.
 struct ThreadTime {
   uint64_t device = 0;
   double seconds = 0;
@@ -52,10 +52,10 @@ class SimEvent final : public Event {
   std::atomic<double> seconds_{-1};
 };
 
-// What does one thing at a time: a direction of the bus, the processors. In the order in which it is asked.
+// A resource that does one thing at a time: a direction of the bus, or the processors. Serves requests in call order.
 class Resource {
  public:
-  // When the work ends that takes `seconds` and could begin at `begin`.
+  // The end time of work that takes `seconds` and could begin at `begin`.
   double Use(double begin, double seconds) {
     MutexLock lock(mutex_);
     free_at_ = std::max(free_at_, begin) + seconds;
@@ -105,7 +105,7 @@ class SimStream final : public Stream {
   Resource& processors_;
   Resource& to_device_;
   Resource& to_host_;
-  double end_ = 0;  // of the work so far
+  double end_ = 0;  // end time of the work so far
 };
 
 class SimDevice final : public Device {
@@ -120,7 +120,7 @@ class SimDevice final : public Device {
 
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {
     MOE_RETURN_IF_ERROR(budget_.Take(bytes, what));
-    // Addresses that nobody reads, each but once.
+    // Addresses that nobody reads, each used once.
     const int64_t address = next_address_.fetch_add(RoundUp(bytes, kAlignment) + kAlignment);
     return Memory(reinterpret_cast<uint8_t*>(address), bytes, Release([this, bytes] { budget_.Give(bytes); }));
   }
@@ -148,7 +148,7 @@ class SimDevice final : public Device {
 }  // namespace
 
 double KernelSeconds(const HardwareSpec& hardware, const KernelCost& cost) {
-  const double half_wave = hardware.gpu_processors / 2 * (2 * kTile * kTile);  // operations for each of the depth
+  const double half_wave = hardware.gpu_processors / 2 * (2 * kTile * kTile);  // operations per unit of inner dimension
   const double fp8_flops = cost.fp8_flops + half_wave * cost.fp8_depth;
   const double bf16_flops = cost.bf16_flops + half_wave * cost.bf16_depth;
   const double products = fp8_flops / (hardware.fp8_flops_per_second * hardware.fp8_linear_fraction) +

@@ -1,11 +1,11 @@
-// The CPU kernels as one table of functions per instruction set. Every implementation obeys the same numerics contract,
-// so that a token's bits never depend on batch size, chunk size, thread count or the role that computed it:
-//   - linear: the sum of each output and 128-input block is formed in one order (a chain in input order; `amx`: in that
-//     of its tile products) and, times the block's scale, added (fused multiply-add) to the output's total, block after
-//     block. With BF16 weights `amx` has one sum over all blocks.
-//   - a row's result depends on that row alone: never on how many rows share the call, nor on [row_begin, row_end).
-// Implementations of different ISAs may differ in the last bits (tolerances are derived in tests/common/kernels).
-// All functions are thread-safe and allocate nothing. Pointers may be unaligned unless said otherwise.
+// The CPU kernels as one table of functions per instruction set. Every implementation obeys one numerics contract, so a
+// token's bits never depend on batch size, chunk size, thread count or role:
+//   - linear: for each output, the sum of each block of 128 inputs is formed in one order: a chain in input order (in
+//     `amx`, the order of its tile products). Then it is scaled and added (fused multiply-add) to the output's total,
+//     block by block. With BF16 weights, `amx` has one sum over all blocks.
+//   - a row's result depends only on that row: not on the number of rows in the call, nor on [row_begin, row_end).
+// Implementations of different ISAs may differ in the last bits (tests/common/kernels derives the tolerances). All
+// functions are thread-safe and allocate nothing. Pointers may be unaligned unless stated otherwise.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ namespace moestro {
 struct CpuKernels {
   std::string_view isa;  // "ref", "avx2", "avx512", "avx512_bf16", "amx"
 
-  // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in
-  // [0, tokens). x: BF16 [tokens, x_stride]; W.cols numbers of each row are read. y: F32 [tokens, y_stride], of which
+  // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0,
+  // tokens). x: BF16 [tokens, x_stride], of which W.cols elements per row are read. y: F32 [tokens, y_stride], of which
   // only the first row_end - row_begin columns are written. row_begin is a multiple of 64; row_end a multiple of 64 or
   // W.rows.
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 
-  // The same sum added to what y holds: one more rounding, or (`amx`, BF16 weights) the sum begins with it.
+  // Adds the same sum to y: one more rounding, or (`amx`, BF16 weights) the sum starts from y.
   void (*linear_add)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                      int64_t y_stride, int64_t row_begin, int64_t row_end);
 
@@ -49,33 +49,34 @@ struct CpuKernels {
   // y = a * x + b * y (b * y rounded, then a fused multiply-add, per element)
   void (*axpby)(float a, const float* x, float b, int64_t n, float* y);
 
-  // Attention takes steps of one or several KV blocks of kAttentionBlock tokens, packed as BF16 matrices of the layout
-  // in packed_matrix.h and used by many queries (heads that share them, rows that see them): scores are linear(keys,
-  // queries), sums of values linear(values, weights). From a block's vectors at kv + t * stride, t in [0, tokens),
-  // BF16, dim numbers each: `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; absent tokens are
-  // zero rows.
+  // Attention takes steps of one or several KV blocks of kAttentionBlock tokens. Blocks are packed as BF16 matrices in
+  // the layout of packed_matrix.h and shared by many queries (heads that share them, rows that see them). Scores are
+  // linear(keys, queries); value sums are linear(values, weights). The block's vectors are at kv + t * stride, t in [0,
+  // tokens), BF16, dim elements each. `keys` becomes the packed matrix [kAttentionBlock rows, dim columns]; missing
+  // tokens are zero rows.
   void (*pack_keys)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys);
-  // In `values`, the packed matrix [dim rows, `columns` columns] of a step, the kAttentionBlock columns from `first`
-  // on, a multiple of kAttentionBlock, become the block's vectors.
+  // Writes the block's vectors to columns first .. first + kAttentionBlock - 1 of `values`, a step's packed matrix [dim
+  // rows, `columns` columns]. `first` is a multiple of kAttentionBlock.
   void (*pack_values)(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, int64_t first, int64_t columns,
                       uint8_t* values);
   // One query's step of the online softmax: s = scale * scores[t] for t in [0, tokens), tokens <= columns, a multiple
   // of kAttentionBlock. weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, columns). state.max_score becomes
-  // the new maximum; state.sum is multiplied by the returned factor exp(old - new maximum), by which the caller must
-  // multiply what it has summed so far, and the weights, as rounded, are added to it. More columns change no bits.
+  // the new maximum. The function returns the factor exp(old - new maximum), by which the caller must multiply its sums
+  // so far. state.sum is multiplied by the factor, and the rounded weights are added to it. More columns change no
+  // bits.
   float (*softmax_step)(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
                         uint16_t* weights);
-  // All of that in a step of one block, with the same bits, for one token's queries and the first `tokens` rows of a
-  // block that nobody has packed. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims.
-  // Null where packing for so few queries is as fast.
+  // All of the above in a step of one block, with the same bits, for one token's queries and the first `tokens` rows of
+  // an unpacked block. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null where
+  // packing is as fast for so few queries.
   void (*attend_token)(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) = nullptr;
 };
 
-// Kernel tables compiled in and usable on this CPU (CPUID and XCR0 both say so, and the operating system
-// lets the process use tiles), slowest first. Never empty: "ref" is always there.
+// Compiled-in kernel tables that this CPU can run, slowest first. CPUID and XCR0 must both allow them, and the
+// operating system must let the process use tiles. Never empty: "ref" is always there.
 std::vector<const CpuKernels*> AvailableKernels();
 
-// Names of all tables compiled in, whether or not this CPU can run them, slowest first.
+// Names of all compiled-in tables, slowest first, whether or not this CPU can run them.
 std::vector<std::string_view> CompiledKernels();
 
 }  // namespace moestro

@@ -1,22 +1,22 @@
-// The loops of `linear` for instruction sets that accumulate with F32 fused multiply-adds, whatever their vector width.
-// A block of 128 inputs x 64 rows is taken at a time: FP8 codes are expanded once, for all tokens, into a panel of F16
-// numbers, which one conversion turns into F32 as it is loaded; BF16 weights are converted as they are loaded. Every
-// output sees the same fused multiply-adds in input order, whatever the number of tokens.
+// The loops of `linear` for instruction sets that accumulate with F32 fused multiply-adds, for any vector width. They
+// work on blocks of 128 inputs x 64 rows. FP8 codes are expanded once, for all tokens, into a panel of F16 numbers; one
+// conversion on load turns these into F32. BF16 weights are converted on load. Every output has the same fused
+// multiply-adds in input order, for any number of tokens.
 //
-// E4M3 as F16: the code's 7 lower bits are moved to where F16 has 4 bits of exponent and 3 of mantissa. That is the
-// code's value times 2^-8, the difference of the biases, subnormals included; the block's scale takes up the 2^8. NaN
-// has no such form and is patched in; no published weight is one, so a block is searched only if its expansion saw one.
+// E4M3 as F16: the code's 7 lower bits move to F16's 4 lower exponent bits and 3 upper mantissa bits. The result is the
+// code's value times 2^-8, the difference of the biases, subnormals included. The block's scale absorbs the 2^8. NaN
+// has no such form and is patched in. No published weight is NaN, so a block is searched only if its expansion saw one.
 //
-// `Isa` is a struct of static functions, all inlined, with internal linkage (see avx512/linear.cc and avx2/linear.cc):
-//   Vector, kLanes                     kLanes F32 numbers, one row each
-//   VectorsAtOnce(tokens)              vectors of rows whose sums are in registers together; a divisor of 64 / kLanes
+// `Isa` is a struct of inlined static functions with internal linkage (see avx512/linear.cc and avx2/linear.cc):
+//   Vector, kLanes                     kLanes F32 numbers, one per row
+//   VectorsAtOnce(tokens)              row vectors whose sums are in registers together; a divisor of 64 / kLanes
 //   Zero, Broadcast(p), Fma(a, b, c)   Fma is a * b + c, rounded once
 //   Load(p), Store(p, v)               p is aligned to the vector
-//   StoreFirst(p, n, v)                only the first n lanes are written, p unaligned
-//   FromF16(p)                         kLanes F16 numbers, p aligned to them
+//   StoreFirst(p, n, v)                writes only the first n lanes, p unaligned
+//   FromF16(p)                         kLanes F16 numbers, p aligned
 //   FromBf16(p)                        kLanes BF16 numbers, p unaligned
-//   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 numbers, p aligned to them
-//   ExpandPanel(tiles, quads, panel)   FP8 tiles to the panel that PanelWeights reads; whether one of the codes is NaN
+//   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 numbers, p aligned
+//   ExpandPanel(tiles, quads, panel)   FP8 tiles to the panel that PanelWeights reads; returns whether a code is NaN
 #pragma once
 
 #include <immintrin.h>
@@ -30,7 +30,7 @@ namespace moestro::linear_f32 {
 constexpr int64_t kStepBytes = 256;       // one step of a group: 4 FP8 or 2 BF16 inputs
 constexpr int64_t kPanelStepBytes = 512;  // 4 F16 inputs of a group
 constexpr float kPanelScale = 0x1p8f;     // a code's value over its F16
-// Tokens of a register block: each F32 that a weight was converted to is used so many times.
+// Tokens per register block: the number of uses of each weight converted to F32.
 constexpr int64_t kBlockTokens = 6;
 // Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack, which stays in L2 beside the panel.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
@@ -49,9 +49,9 @@ struct Scratch {
   alignas(64) float x[kBlockTokens * kScaleBlock];
 };
 
-// Weight sources: Get(quad, input, v) is input 0..3 of a quad (4 inputs) for the v-th vector of rows.
+// Weight sources: Get(quad, input, v) returns input 0..3 of a quad (4 inputs) for the v-th vector of rows.
 
-// F16 panel: [quads][64 / kLanes vectors of rows][inputs 0, 2, 1, 3][kLanes rows], as the halves of packed words fall.
+// F16 panel: [quads][64 / kLanes vectors of rows][inputs 0, 2, 1, 3][kLanes rows], the order of unpacked words.
 template <typename Isa>
 struct PanelWeights {
   const uint8_t* panel;
@@ -78,7 +78,7 @@ struct Bf16Weights {
   }
 };
 
-// totals[t][r] += scale * (chain of row r and token t over 4 * quads inputs) for the rows of kVectors vectors from
+// totals[t][r] += scale * (chain of row r and token t over 4 * quads inputs), for the rows of kVectors vectors from
 // `first` on; x is F32 [kTokens][kScaleBlock].
 template <typename Isa, int kTokens, int kVectors, typename Weights>
 [[gnu::always_inline]] static inline void AddRows(const Weights& weights, int first, int64_t quads, const float* x,
@@ -133,7 +133,7 @@ static inline void AddBlock(const Weights& weights, int64_t quads, const float* 
   }
 }
 
-// `cols` numbers of each token in F32, padded with zeros to whole quads: x is never read past its end.
+// Converts `cols` elements of each token to F32, zero-padded to whole quads: x is never read past its end.
 template <typename Isa>
 static inline void WidenInputs(const uint16_t* x, int64_t x_stride, int64_t tokens, int64_t cols, float* out) {
   for (int64_t t = 0; t < tokens; ++t, x += x_stride, out += kScaleBlock) {
@@ -146,7 +146,7 @@ static inline void WidenInputs(const uint16_t* x, int64_t x_stride, int64_t toke
   }
 }
 
-// One block for any number of tokens, in register blocks of about equal size: 8 tokens are 4 + 4, not 6 + 2.
+// One block for any number of tokens, in register blocks of nearly equal size: 8 tokens are 4 + 4, not 6 + 2.
 template <typename Isa, typename Weights>
 static inline void AddBlockTokens(const Weights& weights, int64_t cols, const uint16_t* x, int64_t x_stride,
                                   int64_t tokens, float scale, Scratch& scratch) {
@@ -181,7 +181,7 @@ static inline void AddBlockTokens(const Weights& weights, int64_t cols, const ui
   }
 }
 
-// Codes 0x7f and 0xff came out as 480 * 2^-8, which no other code is.
+// Codes 0x7f and 0xff became 480 * 2^-8, which no other code does.
 static inline void PatchNans(uint8_t* panel, int64_t quads) {
   for (int64_t i = 0; i < quads * kPanelStepBytes; i += 2) {
     uint16_t f16;
@@ -191,7 +191,7 @@ static inline void PatchNans(uint8_t* panel, int64_t quads) {
   }
 }
 
-// The rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens. y: of `row` on.
+// Rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens. y starts at `row`.
 template <typename Isa>
 static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                                int64_t y_stride, int64_t row, int64_t row_end, bool add, Scratch& scratch) {

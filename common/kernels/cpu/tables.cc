@@ -1,5 +1,5 @@
-// A table starts as a copy of the best one below it and overrides what its instruction set does better. To add an
-// instruction set: a folder, an object library with its flags, a Fill function and a line in kTiers.
+// Each table starts as a copy of the best one below it and overrides what its instruction set does better. A new
+// instruction set needs a folder, an object library with its flags, a Fill function and a line in kTiers.
 #include <array>
 #include <cstddef>
 

@@ -1,7 +1,7 @@
-// A block computes 128 queries of one head, 16 a warp. Keys and values of 64 tokens at a time come through shared
-// memory, the next ones while these are used (cp.async). Queries stay in registers as operand A of S = Q K^T; the
-// accumulators of S, as weights, are operand A of O += P V. Rows of keys and values lie in shared memory with their
-// 16-byte chunks permuted by row, so that the 8 rows an ldmatrix reads at one column hit different banks.
+// A block computes 128 queries of one head, 16 per warp. Keys and values pass through shared memory, 64 tokens at a
+// time; the next ones are copied meanwhile (cp.async). Queries stay in registers as operand A of S = Q K^T. The
+// accumulators of S become weights, operand A of O += P V. In shared memory, the 16-byte chunks of keys and values are
+// permuted by row, so that the 8 rows of an ldmatrix at one column hit different banks.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/attention.h"
@@ -17,7 +17,7 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kQueries = 16 * kWarps;
 constexpr int kTokens = static_cast<int>(kKvBlock);
 constexpr int kTokenFragments = kTokens / 8;
-constexpr int kChunkNumbers = 8;  // BF16 numbers of 16 bytes
+constexpr int kChunkNumbers = 8;  // BF16 elements in 16 bytes
 constexpr float kLog2E = 1.44269504088896340736f;
 
 template <int kKeyDim, int kSharedDim, int kValueDim>
@@ -28,14 +28,14 @@ struct Geometry {
   static_assert(kKeyDim % 64 == 0 && kSharedDim % 8 == 0 && kValueDim % 64 == 0, "chunks are permuted in groups of 8");
 };
 
-// Address of 16-byte chunk c of row `row` in a tile of kDim numbers a row.
+// Address of 16-byte chunk c of row `row` in a tile with kDim elements per row.
 template <int kDim>
 __device__ __forceinline__ uint8_t* Chunk(uint8_t* tile, int row, int c) {
   return tile + row * kDim * 2 + (c ^ (row & 7)) * 16;
 }
 
-// Copies the chunks of `dim` numbers of the block's tokens to chunks [first_chunk, ..) of the tile's rows. Tokens from
-// `tokens` on become zeros: their weights are 0, and 0 times what lies there must be 0.
+// Copies the chunks of `dim` elements of the block's tokens to chunks [first_chunk, ..) of the tile's rows. Tokens from
+// `tokens` on become zeros: their weights are 0, and 0 times their values must be 0.
 template <int kDim, int kChunks>
 __device__ __forceinline__ void CopyVectors(const KvVectors& vectors, int64_t block, int tokens, int64_t kv_head,
                                             uint8_t* tile, int first_chunk) {
@@ -49,11 +49,11 @@ __device__ __forceinline__ void CopyVectors(const KvVectors& vectors, int64_t bl
   }
 }
 
-// What a lane carries from block to block of its two rows, g and g + 8 of the warp's.
+// A lane's state between blocks, for its two rows: g and g + 8 of the warp's rows.
 template <int kValueDim>
 struct RowState {
   float max_score[2];  // scores times log2(e)
-  float sum[2];        // of this lane's weights only
+  float sum[2];        // this lane's weights only
   float out[kValueDim / 8][4];
 };
 
@@ -80,7 +80,7 @@ __device__ __forceinline__ void Scores(const uint32_t (&q)[kKeyDim / 16][4], uin
   }
 }
 
-// One step of the online softmax; scores become weights, as operand A of O += P V. `visible[i]`: tokens of the block
+// One step of the online softmax. Scores become weights, as operand A of O += P V. `visible[i]`: tokens of the block
 // that row i sees.
 template <int kValueDim>
 __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], float scale, const int (&visible)[2],
@@ -100,7 +100,7 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
     }
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 1));
     greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, 2));
-    // A row that has seen nothing yet keeps sums of 0, not NaN.
+    // A row without visible tokens so far keeps sums of 0, not NaN.
     base[i] = greatest == __uint_as_float(0xff800000u) ? 0.0f : greatest;
     rescale[i] = Exp2(state.max_score[i] - base[i]);
     state.max_score[i] = greatest;
@@ -147,10 +147,10 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   const int g = lane / 4, t = lane % 4;
   const int64_t head = blockIdx.y;
   const int64_t kv_head = head / (args.heads / args.kv_heads);
-  // The last tiles see the most: they begin first.
+  // The last tiles see the most tokens, so they begin first.
   const int64_t first_row = int64_t{gridDim.x - 1 - blockIdx.x} * kQueries;
   const int64_t last_row = min(args.rows, first_row + kQueries) - 1;
-  // Positions count from the first token of the vectors on; the block sees `tokens` of them.
+  // Positions count from the first token of the vectors; the block sees `tokens` of them.
   const int64_t position = args.position - args.first_token;
   const int64_t visible_tokens = max(int64_t{0}, position + last_row + 1);
   const int64_t tokens = args.tokens == 0 ? visible_tokens : min(args.tokens, visible_tokens);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
     CommitCopies();
     WaitCopies<1>();
     __syncthreads();  // the block has arrived
-    // A warp whose rows all stand before the block has nothing to do with it.
+    // A warp skips the block if all its rows precede it.
     if (block * kTokens <= position + warp_row + 15) {
       uint8_t* const keys = shared + block % 2 * G::kBlockBytes;
       int visible[2];
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
       Softmax<kValueDim>(scores, scale, visible, t, state, weights);
       AddValues<kValueDim>(weights, keys + G::kKeyBytes, lane, state);
     }
-    __syncthreads();  // all have done with the block: the next copy overwrites it
+    __syncthreads();  // all warps are done with the block: the next copy overwrites it
   }
 
 #pragma unroll
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   }
 }
 
-// A warp a row and head.
+// One warp per row and head.
 __global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionArgs args) {
   const int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

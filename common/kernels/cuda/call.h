@@ -1,4 +1,4 @@
-// Launches as host code makes them, with the engine's own types.
+// Kernel launches from host code, with the engine's types.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline LinearShape ShapeOf(const PackedMatrix& matrix, const uint16_t* x, int64_
           .output = output};
 }
 
-// From one row of a BF16 linear input to the next, in numbers: what the kernels ask for.
+// Elements between rows of a BF16 linear input, as the kernels require.
 constexpr int64_t InputStride(int64_t width) { return RoundUp(width, 8); }
 
 }  // namespace moestro::cuda

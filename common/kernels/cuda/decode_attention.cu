@@ -1,14 +1,14 @@
-// A block computes 32 heads of one row over one split. Cached vectors of 32 tokens at a time come through shared
-// memory, the next ones while these are used (cp.async): at most 36 KB, which both products read.
-//   scores   two groups of 16 heads x four slices of the key's numbers, every fourth step of 16 each, a warp each,
-//            which keeps its part of the queries in registers as operand A. The slices' sums go through shared memory,
-//            added in order.
-//   softmax  eight threads a head
-//   values   every eighth 16 columns a warp, of all 32 heads
-// So no query is read twice, and a vector is read from memory once for every 32 heads, by blocks that run together.
+// A block computes 32 heads of one row over one split. Cached vectors pass through shared memory, 32 tokens at a time;
+// the next ones are copied meanwhile (cp.async). They take at most 36 KB, which both products read.
+//   scores   Eight warps: two groups of 16 heads x four slices of the key's elements (every fourth step of 16). A warp
+//            keeps its part of the queries in registers as operand A. Slices are summed in order, through shared
+//            memory.
+//   softmax  Eight threads per head.
+//   values   Each warp computes every eighth 16 columns, for all 32 heads.
+// So no query is read twice, and a vector is read from memory once per 32 heads by blocks that run together.
 //
-// A vector in shared memory begins with what is summed as value. MLA: the cached vector as it is. GQA: a kv head's
-// value, then its key; scores begin behind the value.
+// A vector in shared memory begins with the part that is summed as the value. MLA: the cached vector itself. GQA: a kv
+// head's value, then its key, where scores begin.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/decode_attention.h"
@@ -22,49 +22,48 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kHeads = 32;
-constexpr int kTokens = 32;  // of a stage
+constexpr int kTokens = 32;  // per stage
 constexpr int kPageTokens = 64;
 constexpr int kMinSplitPages = 2;
 constexpr int kSlices = 4;
 constexpr int kSliceSteps = static_cast<int>(kDecodeMaxKeyDim) / kSlices / 16;
 constexpr int kWarpColumns = static_cast<int>(kDecodeMaxLatent) / kWarps;
-constexpr int kStepColumns = 16;  // of values, that a warp takes together
-constexpr int kChunkNumbers = 8;  // BF16 numbers of 16 bytes
+constexpr int kStepColumns = 16;  // value columns that a warp computes together
+constexpr int kChunkNumbers = 8;  // BF16 elements in 16 bytes
 constexpr int kVectorBytes = static_cast<int>(kDecodeMaxKeyDim) * 2;
 constexpr int kVectorChunks = kVectorBytes / 16;
 constexpr int kStageBytes = kTokens * kVectorBytes;
-constexpr int kScoreStride = kTokens + 8;  // rows that a warp writes together begin at different banks
+constexpr int kScoreStride = kTokens + 8;  // rows that a warp writes together start at different banks
 constexpr int kScoreBytes = kSlices * kHeads * kScoreStride * static_cast<int>(sizeof(float));
 constexpr int kWeightBytes = kHeads * kTokens * 2;
 constexpr int kSharedBytes = 2 * kStageBytes + kScoreBytes + kWeightBytes + kHeads * static_cast<int>(sizeof(float));
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kSlices * kSliceSteps * 16 == kDecodeMaxKeyDim && kVectorChunks % 8 == 0);
-static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32, "as threads are numbered below");
+static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32, "the thread numbering below");
 
-// Of a row that sees so many tokens: whole pages.
+// Tokens per split for a row that sees `tokens` tokens: whole pages.
 __device__ __forceinline__ int64_t SplitTokens(int64_t tokens) {
   const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
   return max(int64_t{kMinSplitPages}, (pages + kMaxSplits - 1) / kMaxSplits) * kPageTokens;
 }
 
-// Address of 16-byte chunk c of a token in a stage. Chunks are permuted by token, so that the 8 tokens that an ldmatrix
-// reads at one chunk hit different banks.
+// Address of 16-byte chunk c of a token in a stage. Chunks are permuted by token, so that the 8 tokens of an ldmatrix
+// at one chunk hit different banks.
 __device__ __forceinline__ uint8_t* VectorChunk(uint8_t* stage, int token, int c) {
   return stage + token * kVectorBytes + (c ^ (token & 7)) * 16;
 }
-// Of a head's 32 weights, 64 bytes.
+// A head's 32 weights, 64 bytes.
 __device__ __forceinline__ uint8_t* WeightChunk(uint8_t* weights, int head, int c) {
   return weights + head * (kTokens * 2) + (c ^ ((head >> 1) & 3)) * 16;
 }
 
-// Where a block's vectors lie in a token's entry of the cache: [0, value_dim) from `value` on, the others from `rest`
-// on.
+// The vector parts in a token's cache entry: [0, value_dim) from `value` on, the others from `rest` on.
 struct Vectors {
   int64_t value = 0;
   int64_t rest = 0;
   int value_dim = 0;
   int numbers = 0;
-  int64_t stride = 0;  // from token to token
+  int64_t stride = 0;  // between tokens
 
   __device__ __forceinline__ int steps() const { return (numbers + 15) / 16; }
   __device__ __forceinline__ int64_t At(int number) const {
@@ -72,8 +71,8 @@ struct Vectors {
   }
 };
 
-// Copies a stage's vectors; of tokens from `tokens` on, and past a vector's end, zeros: their weights are 0, and 0
-// times what lies there must be 0.
+// Copies a stage's vectors. Tokens from `tokens` on, and elements past a vector's end, become zeros: their weights are
+// 0, and 0 times their values must be 0.
 __device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, const Vectors& vectors, uint8_t* stage) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -88,7 +87,8 @@ __device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, cons
   }
 }
 
-// Two numbers of a head's query, from `number` of the vector on; past its end, and where a vector is no key, zeros.
+// Two elements of a head's query, from `number` of the vector on. Zeros past its end, and where the vector is not a
+// key.
 __device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, int64_t row, int64_t head,
                                               int64_t number, int64_t numbers) {
   const bool is_latent = number < args.latent;
@@ -99,7 +99,7 @@ __device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, i
   return *reinterpret_cast<const uint32_t*>(from);
 }
 
-// The warp's 16 heads and slice of the numbers: sums over the slice for the stage's tokens.
+// Adds the scores of the warp's 16 heads over its slice of the elements, for the stage's tokens.
 __device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], uint8_t* stage, int slice, int first_step,
                                          int steps, int lane, float (&sums)[kTokens / 8][4]) {
   const int matrix = lane / 8, row = lane % 8;
@@ -118,12 +118,12 @@ __device__ __forceinline__ void AddSlice(const uint32_t (&q)[kSliceSteps][4], ui
   }
 }
 
-// The warp's columns, eight of them: those from this one on.
+// The first of eight columns of the warp.
 __device__ __forceinline__ int WarpColumn(int warp, int n) {
   return (n / 2 * kWarps + warp) * kStepColumns + n % 2 * 8;
 }
 
-// out += weights * values, the warp's columns of all heads.
+// out += weights * values, for the warp's columns of all heads.
 __device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int warp, int latent, int lane,
                                           float (&out)[kHeads / 16][kWarpColumns / 8][4]) {
   const int matrix = lane / 8, row = lane % 8;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const int64_t row = blockIdx.z, split = blockIdx.y;
   const bool grouped = args.kv_heads > 0;
   const int64_t group = grouped ? args.heads / args.kv_heads : args.heads;
-  const int64_t blocks = (group + kHeads - 1) / kHeads;  // of a group
+  const int64_t blocks = (group + kHeads - 1) / kHeads;  // per group
   const int64_t kv_head = blockIdx.x / blocks;
   const int64_t first_head = kv_head * group + blockIdx.x % blocks * kHeads, end_head = (kv_head + 1) * group;
   const int64_t visible = int64_t{args.positions[row]} + 1;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
                         .value_dim = latent,
                         .numbers = grouped ? 2 * latent : static_cast<int>(args.pages.kv_dim),
                         .stride = args.pages.kv_dim};
-  const int first_step = grouped ? latent / 16 : 0;  // of scores
+  const int first_step = grouped ? latent / 16 : 0;  // first step of the scores
 
   uint8_t* const shared = DynamicShared();
   float* const scores = reinterpret_cast<float*>(shared + 2 * kStageBytes);  // [kSlices, kHeads, kScoreStride]
@@ -201,16 +201,16 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
       q[k][r] = query_head < end_head ? QueryPair(args, row, query_head, number, vectors.numbers) : 0;
     }
   }
-  // Of softmax: this thread's head, and four of the stage's tokens.
+  // Softmax: this thread's head, and four of the stage's tokens.
   const int head = warp * 4 + lane / 8, first_token = lane % 8 * 4;
   const float scale = args.scale * kLog2E;
   float max_score = __uint_as_float(0xff800000u);  // scores times log2(e)
-  float sum = 0;                                   // of this thread's weights only
+  float sum = 0;                                   // this thread's weights only
   float out[kHeads / 16][kWarpColumns / 8][4] = {};
 
   for (int stage = 0; stage < stages; ++stage) {
     WaitCopies<0>();
-    __syncthreads();  // the stage has arrived, and all have done with the one before
+    __syncthreads();  // the stage has arrived, and all threads are done with the previous one
     if (stage + 1 < stages) copy_stage(stage + 1);
     uint8_t* const staged = shared + stage % 2 * kStageBytes;
 
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
 
 #pragma unroll
   for (int lanes = 4; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
-  __syncthreads();  // all have read the last factors
+  __syncthreads();  // all threads have read the last factors
   const int64_t results = (row * kMaxSplits + split) * args.heads + first_head;
   if (first_token == 0) {
     factors[head] = sum;
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
 
 constexpr int kMergeThreads = static_cast<int>(kDecodeMaxLatent) / 4;
 
-// A block a row and head. Lane s of every warp has the weight of split s.
+// One block per row and head. Lane s of every warp has the weight of split s.
 __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttentionArgs args) {
   const int64_t head = blockIdx.x, row = blockIdx.y;
   const int64_t visible = int64_t{args.positions[row]} + 1;
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttenti
       make_uint2(PackBf16(total[0] / sum, total[1] / sum), PackBf16(total[2] / sum, total[3] / sum));
 }
 
-// Latents and keys, as the kernel takes them.
+// Whether the kernel supports the dimensions of latents and keys.
 bool HasDimensions(const DecodeAttentionArgs& args) {
   const int64_t kv_dim = args.pages.kv_dim;
   if (args.heads < 1 || args.latent < 8) return false;

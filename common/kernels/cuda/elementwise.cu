@@ -10,7 +10,7 @@ namespace moestro::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSharedFloats = kThreads / 32;  // of BlockSum
+constexpr int kSharedFloats = kThreads / 32;  // scratch of BlockSum
 
 __device__ __forceinline__ uint16_t ToBf16(float value) { return static_cast<uint16_t>(PackBf16(value, 0.0f)); }
 
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) CopyKernel(const uint32_t* from, int
   if (i < n) to[i] = from[i];
 }
 
-// Number i of the rotated ones of x, all angles.dims of them.
+// Element i of the angles.dims rotated elements of x.
 __device__ __forceinline__ float Rotated(const float* x, const RopeAngles& angles, int64_t row, int64_t i) {
   const int64_t half = angles.dims / 2;
   const bool adjacent = angles.pairs == RopePairs::kAdjacent;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) RotateHeadsKernel(const float* x, in
   }
 }
 
-// A token's numbers in its page; the sequence's pages begin at `first` of the list.
+// A token's elements in its page; the sequence's pages begin at `first` in the list.
 __device__ __forceinline__ uint16_t* Entry(const KvPagesView& pages, int64_t position, int64_t first = 0) {
   const int64_t at = first + position / pages.page_tokens;
   const uint64_t page = pages.list == nullptr ? static_cast<uint64_t>(at) : pages.list[at];
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) StoreKeysValuesKernel(StoreKeysValue
   }
 }
 
-// Blocks of a row of `width` numbers: enough threads for rows that are few and wide, one block where they are many.
+// Blocks per row of `width` elements: enough threads for few wide rows, one block per row if there are many.
 unsigned BlocksPerRow(int64_t rows, int64_t width) {
   constexpr int64_t kEnoughBlocks = 1024;
   const int64_t wanted = (kEnoughBlocks + rows - 1) / rows;

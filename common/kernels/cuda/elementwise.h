@@ -1,6 +1,6 @@
-// What lies between the products: norms, activation, rotary embedding, embedding rows, KV write-out. Semantics are
-// those of common/kernels/cpu/kernels.h and common/model. All pointers are device pointers, row-major; any alignment
-// that their types need. With no rows nothing is launched.
+// The operations between products: norms, activation, rotary embedding, embedding rows, KV write. Semantics are those
+// of common/kernels/cpu/kernels.h and common/model. All pointers are device pointers, row-major, with the alignment of
+// their types. Without rows nothing is launched.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace moestro::cuda {
 
-// residual[r] = table[tokens[r]] in F32; table: BF16 [.., hidden]; tokens: [rows], each a row of the table; null: row
+// residual[r] = table[tokens[r]] in F32. table: BF16 [.., hidden]. tokens: [rows], each a row of the table; null: row
 // r.
 LaunchResult LaunchEmbed(const uint16_t* table, const int32_t* tokens, int64_t rows, int64_t hidden, float* residual,
                          Stream stream);
 
 struct RmsNormArgs {
-  const float* x = nullptr;  // [rows, x_stride], the first n numbers of each
+  const float* x = nullptr;  // [rows, x_stride], of which the first n elements are read
   int64_t x_stride = 0;
   const float* weight = nullptr;  // [n]
   int64_t rows = 0;
@@ -25,7 +25,7 @@ struct RmsNormArgs {
   uint16_t* out_bf16 = nullptr;  // [rows, out_bf16_stride] or null
   int64_t out_bf16_stride = 0;
 };
-// out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend on that row and n alone.
+// out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend only on that row and n.
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream);
 
 // out[r, i] = bf16(silu(gate[r, i]) * up[r, i]) for i in [0, n); gate and up: [rows, stride], out: [rows, out_stride].
@@ -35,8 +35,8 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
 // sum[i] += x[i] for i in [0, n).
 LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 
-// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 if there are no parts. One of them may be
-// out itself.
+// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 without parts. One part may be out
+// itself.
 inline constexpr int64_t kMaxParts = 8;
 struct SumPartsArgs {
   const float* parts[kMaxParts] = {};
@@ -44,54 +44,54 @@ struct SumPartsArgs {
   int64_t n = 0;
   float* out = nullptr;
 };
-// kInvalidArgument for more than kMaxParts.
+// kInvalidArgument for more than kMaxParts parts.
 LaunchResult LaunchSumParts(const SumPartsArgs& args, Stream stream);
 
-// Bytes from here to there, which do not overlap. kInvalidArgument unless everything is a multiple of 4.
+// Copies bytes between disjoint ranges. kInvalidArgument unless addresses and bytes are multiples of 4.
 LaunchResult LaunchCopy(const void* from, int64_t bytes, void* to, Stream stream);
 
-// Which numbers of a head a rotation pairs, of its `dims` rotated ones: (2i, 2i + 1), as in DeepSeek's checkpoints, or
-// (i, i + dims / 2), as in Qwen's.
+// How a rotation pairs the `dims` rotated elements of a head: (2i, 2i + 1), as in DeepSeek's checkpoints, or (i, i +
+// dims / 2), as in Qwen's.
 enum class RopePairs { kAdjacent, kHalves };
 
-// The rotations of the rows' positions, which the host computes in double (common/model/attention/rope.h): YaRN and all
-// other ways of scaling are in them.
+// The rotations at the rows' positions. The host computes them in double (common/model/attention/rope.h); they include
+// YaRN and all other scaling.
 struct RopeAngles {
   const float* cosine = nullptr;  // [rows, dims / 2]
   const float* sine = nullptr;    // [rows, dims / 2]
-  int64_t dims = 0;               // rotated numbers of a head, even
+  int64_t dims = 0;               // rotated elements of a head, even
   RopePairs pairs = RopePairs::kAdjacent;
 };
 
-// out[r, h] = bf16 of x[r, h], numbers [first, first + angles.dims) rotated. x: F32 [rows, heads, head_dim].
+// out[r, h] = bf16 of x[r, h], with elements [first, first + angles.dims) rotated. x: F32 [rows, heads, head_dim].
 LaunchResult LaunchRotateHeads(const float* x, int64_t rows, int64_t heads, int64_t head_dim, int64_t first,
                                const RopeAngles& angles, uint16_t* out, Stream stream);
 
-// One layer of one sequence's pages in the KV pool (common/kv/format.h), as the device sees it.
+// One layer of one sequence's pages in the KV pool (common/kv/format.h), for the device.
 struct KvPagesView {
   uint8_t* pages = nullptr;        // page 0 of the pool
-  const uint32_t* list = nullptr;  // [..] the sequence's pages in order; null: they follow each other
-  int64_t page_bytes = 0;          // of a whole page, all layers
-  int64_t layer_offset = 0;        // bytes to the layer in a page
+  const uint32_t* list = nullptr;  // [..] the sequence's pages in order; null: contiguous pages
+  int64_t page_bytes = 0;          // a whole page, all layers
+  int64_t layer_offset = 0;        // offset of the layer in a page
   int64_t page_tokens = 64;
-  int64_t kv_dim = 0;  // BF16 numbers of a token
+  int64_t kv_dim = 0;  // BF16 elements per token
 };
 
 // MLA: a row's cache entry is its normalised latent, then its rotated key, which is not normalised.
 struct StoreLatentArgs {
   const float* kv_a = nullptr;    // [rows, latent + angles.dims]
-  const float* weight = nullptr;  // [latent] of the norm
+  const float* weight = nullptr;  // [latent], the norm's weight
   int64_t rows = 0;
   int64_t latent = 0;
   float eps = 0;
   RopeAngles angles;
-  int64_t position = 0;  // of the first row; the others follow
+  int64_t position = 0;  // position of the first row; the others follow
   KvPagesView pages;     // kv_dim = latent + angles.dims
-  // Rows of several sequences: row r stands at positions[r] of the one whose pages begin at pages.list[first_page[r]].
-  // Both [rows], or both null: the rows follow each other from `position` on.
+  // Rows of several sequences: row r has positions[r] in the sequence whose pages begin at pages.list[first_page[r]].
+  // Both [rows], or both null: the rows have consecutive positions from `position` on.
   const int32_t* positions = nullptr;
   const int32_t* first_page = nullptr;
-  uint16_t* copy = nullptr;  // [rows, kv_dim]: the entries once more, side by side; null: not wanted
+  uint16_t* copy = nullptr;  // [rows, kv_dim]: a contiguous copy of the entries; null: none
 };
 LaunchResult LaunchStoreLatent(const StoreLatentArgs& args, Stream stream);
 
@@ -102,8 +102,8 @@ struct StoreKeysValuesArgs {
   int64_t rows = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  RopeAngles angles;     // rotate the first angles.dims numbers of a key
-  int64_t position = 0;  // of the first row; the others follow
+  RopeAngles angles;     // for the first angles.dims elements of a key
+  int64_t position = 0;  // position of the first row; the others follow
   KvPagesView pages;     // kv_dim = 2 * kv_heads * head_dim
   // As in StoreLatentArgs.
   const int32_t* positions = nullptr;

@@ -1,6 +1,6 @@
-// A block computes a row group of the packed layout (64 rows of the matrix) for 8 rows of the batch: thread i of 256
-// takes rows 4 (i % 16) .. + 3 and every 16th step of inputs, so that a warp reads 512 consecutive bytes of weights.
-// Plain arithmetic: with few rows the time is that of reading the weights.
+// A block computes a row group of the packed layout (64 rows of the matrix) for 8 rows of the batch. Thread i of 256
+// takes rows 4 (i % 16) .. + 3 and every 16th step of inputs, so a warp reads 512 consecutive bytes of weights. Plain
+// arithmetic: with few rows, reading the weights takes all the time.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/fp8.cuh"
@@ -14,10 +14,10 @@ namespace moestro::cuda {
 namespace {
 
 constexpr int kQuads = static_cast<int>(kRowGroup) / 4;
-constexpr int kParts = 16;  // of the inputs
+constexpr int kParts = 16;  // parts of the inputs
 constexpr int kThreads = kQuads * kParts;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRows = 8;  // of the batch
+constexpr int kRows = 8;  // rows of the batch
 constexpr int kStepBytes = 256;
 constexpr int kSharedBytes = kWarps * kRows * static_cast<int>(kRowGroup * sizeof(float));
 static_assert(kQuads == 16, "a warp has two parts");
@@ -25,7 +25,7 @@ static_assert(kQuads == 16, "a warp has two parts");
 __device__ __forceinline__ float Low(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float High(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// The 16 bytes of a step that are 4 rows: w[row][input].
+// Expands the 16 bytes of a step that hold 4 rows: w[row][input].
 template <DType kType>
 __device__ __forceinline__ void Expand(uint4 piece, float (&w)[4][kType == DType::kF8E4M3 ? 4 : 2]) {
   if constexpr (kType == DType::kBF16) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) HeadLinearKernel(HeadLinearArgs args
     }
   }
 
-  // [kWarps, kRows, kRowGroup]: the parts of a warp, added up; then those of all warps, in order.
+  // [kWarps, kRows, kRowGroup]: sums over each warp's parts; then all warps are added in order.
   float* const shared = reinterpret_cast<float*>(DynamicShared());
   const int warp = thread / 32, lane = thread % 32;
 #pragma unroll

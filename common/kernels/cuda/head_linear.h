@@ -1,5 +1,5 @@
-// The small products of absorbed MLA, one for each head: queries into the latent space (key_transposed), and latents
-// into a head's values (half of kv_b's rows). Weights as they lie packed in the weight segment, of few rows.
+// The small products of absorbed MLA, one per head: queries into the latent space (key_transposed), and latents into a
+// head's values (half of kv_b's rows). For few rows; weights in the segment's packed layout.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ struct HeadLinearArgs {
   MatrixPointers matrix;         // [heads * head_rows, cols]
   int64_t heads = 0;
   int64_t head_rows = 0;
-  int64_t first_row = 0;  // of a head's rows, the first that are used
-  int64_t out_rows = 0;   // and how many
+  int64_t first_row = 0;  // first used row of each head
+  int64_t out_rows = 0;   // used rows of each head
   int64_t cols = 0;
   const uint16_t* x = nullptr;  // BF16, aligned to 8 bytes
-  int64_t x_row_stride = 0;     // a multiple of 4, as the next
+  int64_t x_row_stride = 0;     // a multiple of 4, as is the next
   int64_t x_head_stride = 0;
   uint16_t* y = nullptr;  // BF16
   int64_t y_row_stride = 0;
   int64_t y_head_stride = 0;
 };
-// A row's bits do not depend on how many rows there are. kInvalidArgument if a requirement is not kept.
+// A row's bits do not depend on the number of rows. kInvalidArgument if a requirement is violated.
 LaunchResult LaunchHeadLinear(const HeadLinearArgs& args, int64_t rows, Stream stream);
 
 }  // namespace moestro::cuda

@@ -1,5 +1,5 @@
-// Launching a kernel, the same in the emulated build: Launch("name", kernel, grid, block, dynamic shared memory in
-// bytes, stream, arguments...).
+// Launches a kernel, also in the emulated build: Launch("name", kernel, grid, block, bytes of dynamic shared memory,
+// stream, arguments...).
 #pragma once
 
 #include <cuda_runtime.h>

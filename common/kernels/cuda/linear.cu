@@ -1,17 +1,16 @@
 // A block computes one or two row groups of the packed layout (64 rows each; two share their scales) for a tile of
-// tokens. Its kRowWarps x kTokenWarps warps each take 32 rows and kWarpTokens tokens. Weights and inputs come through
-// shared memory in stages of 64 inputs, kStages - 1 of them in flight (cp.async).
+// tokens. Each of its kRowWarps x kTokenWarps warps takes 32 rows and kWarpTokens tokens. Weights and inputs pass
+// through shared memory in stages of 64 inputs, with kStages - 1 stages in flight (cp.async).
 //
-// The weights are operand A of mma.m16n8k16 (16 rows x 16 inputs), tokens the columns of B. Which row and which input
-// an mma calls first is free, as long as A and B agree, so both are chosen to suit how the weights lie: 16 bytes of
-// them are 4 rows x 4 inputs (FP8) or x 2 inputs (BF16). With g = lane / 4 and t = lane % 4, a lane takes rows 4g .. 4g
-// + 3 of its warp's 32, as rows g and g + 8 of two A fragments, and inputs 8t .. 8t + 7 of each 32: 4 a step. So it
-// reads nothing but whole 16 bytes, of weights and of inputs, and holds 4 consecutive outputs of a token, which it
-// writes at once. The 16-byte chunks are placed in shared memory so that the 8 lanes that read at once hit different
-// banks.
+// The weights are operand A of mma.m16n8k16 (16 rows x 16 inputs), tokens are the columns of B. An mma may number its
+// rows and inputs freely, as long as A and B agree, so both follow the weights' layout: 16 bytes are 4 rows x 4 inputs
+// (FP8) or x 2 inputs (BF16). With g = lane / 4 and t = lane % 4, a lane takes rows 4g .. 4g + 3 of its warp's 32, as
+// rows g and g + 8 of two A fragments. It takes inputs 8t .. 8t + 7 of each 32, 4 per step. So it reads only whole
+// 16-byte chunks of weights and inputs, and writes 4 consecutive outputs of a token at once. The chunks are placed in
+// shared memory so that 8 lanes that read at once hit different banks.
 //
-// Gate and up: half of a block's row warps compute rows of the gate, the other half the same rows of up, whose results
-// go through shared memory at the end.
+// Gate and up: half of a block's row warps compute rows of the gate, the other half the same rows of up. The results of
+// up pass through shared memory at the end.
 #include <cuda_runtime.h>
 
 #include "common/kernels/cuda/fp8.cuh"
@@ -29,13 +28,13 @@ constexpr int kStageCols = 64;
 constexpr int kChunk = 16;       // bytes
 constexpr int kStepBytes = 256;  // 64 rows x 4 FP8 or 2 BF16 inputs
 constexpr int kStepChunks = kStepBytes / kChunk;
-constexpr int kInputBytes = kStageCols * 2;  // of a token and stage
+constexpr int kInputBytes = kStageCols * 2;  // per token and stage
 constexpr int kInputChunks = kInputBytes / kChunk;
 
 struct Params {
   LinearShape shape;
-  LinearGroups groups;  // without tiles: one matrix for all tokens
-  MatrixList up;        // beside the groups' gates, for gate and up
+  LinearGroups groups;  // no tiles: one matrix for all tokens
+  MatrixList up;        // gate and up: the groups' up matrices
   int64_t tokens = 0;   // if there are no tiles
   int64_t row_groups = 0;
   int64_t row_tiles = 0;
@@ -58,25 +57,25 @@ struct Tiling {
   static constexpr int kThreads = 32 * kRowWarps * kTokenWarps;
   static constexpr int kTokens = kWarpTokens * kTokenWarps;
   static constexpr int kColsPerStep = kType == DType::kF8E4M3 ? 4 : 2;
-  static constexpr int kSteps = kStageCols / kColsPerStep;  // of a stage and row group
+  static constexpr int kSteps = kStageCols / kColsPerStep;  // per stage and row group
   static constexpr int kWeightBytes = kRowGroups * kSteps * kStepBytes;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kInputBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes;
-  static constexpr int kWeightChunks = kWeightBytes / kChunk / kThreads;  // a thread copies
-  static constexpr int kTokenChunks = kTokens * kInputChunks / kThreads;  // a thread copies
+  static constexpr int kWeightChunks = kWeightBytes / kChunk / kThreads;  // copied per thread
+  static constexpr int kTokenChunks = kTokens * kInputChunks / kThreads;  // copied per thread
   static_assert(kWeightBytes % (kChunk * kThreads) == 0 && kTokens * kInputChunks % kThreads == 0);
   static_assert(kThreads % kInputChunks == 0);
 };
 
-// Where chunk c of a step lies among its 16, and chunk c of a token among its 8.
+// The position of chunk c among the 16 of a step, and among the 8 of a token.
 template <DType kType>
 __device__ __forceinline__ int WeightPlace(int step, int c) {
   return c ^ (kType == DType::kF8E4M3 ? step & 6 : (step >> 1) & 6);
 }
 __device__ __forceinline__ int InputPlace(int token, int c) { return c ^ ((token & 1) << 2); }
 
-// The two A fragments of 32 rows x 16 inputs, the lane's inputs being 8t + 4u .. + 3 of 32. `weights`: the row group's
-// part of a stage from the first of the 32 inputs on; c: the lane's chunk.
+// The two A fragments of 32 rows x 16 inputs; the lane's inputs are 8t + 4u .. + 3 of 32. `weights`: the row group's
+// part of a stage, from the first of the 32 inputs on; c: the lane's chunk.
 template <DType kType>
 __device__ __forceinline__ void LoadWeights(const uint8_t* weights, int u, int t, int c, uint32_t (&a)[2][4]) {
   if constexpr (kType == DType::kBF16) {
@@ -149,8 +148,8 @@ __device__ __forceinline__ void StoreOutputs(const Params& p, int64_t y_row, int
   }
 }
 
-// Four floats of up's results for one token in shared memory, [kTokens][16 chunks of 4 rows]: the lanes that read and
-// write together, of 8 chunks and 4 tokens, hit different banks.
+// Four of up's results for one token in shared memory, [kTokens][16 chunks of 4 rows]. The lanes that access it
+// together, of 8 chunks and 4 tokens, hit different banks.
 __device__ __forceinline__ float4* UpResult(uint8_t* shared, int token, int chunk) {
   return reinterpret_cast<float4*>(shared) + token * 16 + (chunk ^ (token & 7));
 }
@@ -161,7 +160,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   constexpr int kWarpTokens = T::kWarpTokens, kStages = T::kStages;
   constexpr int kTokenFragments = kWarpTokens / 8;
 
-  // Of one group, blocks that run together share its inputs; of one matrix, its weights.
+  // Concurrent blocks share the inputs of a group, or the weights of a single matrix.
   const bool grouped = p.groups.tiles != nullptr;
   const int64_t row_tile = grouped ? blockIdx.x % p.row_tiles : blockIdx.x / p.token_tiles;
   const int64_t token_tile = grouped ? blockIdx.x / p.row_tiles : blockIdx.x % p.token_tiles;
@@ -177,7 +176,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   const int row_warp = warp % T::kRowWarps, token_warp = warp / T::kRowWarps;
-  // Of the row group `half` of the block.
+  // The matrix of the block's row group `half`.
   const auto matrix_of = [&](int half) {
     return T::kGateUp && half == 1 ? p.up.of[place] : p.groups.matrices.of[place];
   };
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   const int64_t stages = (p.shape.cols + kStageCols - 1) / kStageCols;
   uint8_t* const shared = DynamicShared();
 
-  const uint16_t* inputs[T::kTokenChunks];  // the tokens whose chunks this thread copies; null: none
+  const uint16_t* inputs[T::kTokenChunks];  // inputs of the tokens whose chunks this thread copies; null: none
 #pragma unroll
   for (int i = 0; i < T::kTokenChunks; ++i) {
     const int token = (thread + i * T::kThreads) / kInputChunks;
@@ -224,7 +223,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
 
   float totals[2][kTokenFragments][4] = {};
   float sums[2][kTokenFragments][4] = {};  // of the current 128 inputs
-  // Of the warp's rows, one for each block of inputs.
+  // The warp's scales, one per block of inputs.
   const float* scales = nullptr;
   if constexpr (kType == DType::kF8E4M3) {
     const int64_t col_blocks = (p.shape.cols + kScaleBlock - 1) / kScaleBlock;
@@ -239,7 +238,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
   }
   for (int64_t stage = 0; stage < stages; ++stage) {
     WaitCopies<kStages - 2>();
-    __syncthreads();  // the stage has arrived, and all have done with the one that is overwritten next
+    __syncthreads();  // the stage has arrived, and all threads are done with the stage to be overwritten
     if (stage + kStages - 1 < stages) copy_stage(stage + kStages - 1);
     CommitCopies();
 
@@ -288,7 +287,7 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
     const int chunk = row_warp % kHalf * 8 + g;
     const bool is_up = row_warp >= kHalf;
     WaitCopies<0>();
-    __syncthreads();  // nothing is read from the stages any more
+    __syncthreads();  // all reads of the stages are done
 #pragma unroll
     for (int n = 0; n < kTokenFragments; ++n) {
 #pragma unroll
@@ -339,10 +338,10 @@ LaunchResult LaunchTiling(Params p, Stream stream) {
                 p);
 }
 
-// Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory, the latter what the smallest GPU of these (99 KiB) can give.
-// Small: as many blocks as possible, for there may be few rows, each with 7 stages (28 KiB of FP8 weights) in flight:
-// with a block on each of 64 multiprocessors that is 1.8 MB, what 1.8 TB/s bring in a microsecond of latency. Small
-// gate and up: the same of either matrix, in BF16 as much as fits.
+// Large: 72 KiB (FP8) or 96 KiB (BF16) of shared memory; the latter is the limit of the smallest of these GPUs (99
+// KiB). Small: as many blocks as possible, since there may be few rows, each with 7 stages (28 KiB of FP8 weights) in
+// flight. With a block on each of 64 multiprocessors that is 1.8 MB, which 1.8 TB/s deliver in a microsecond of
+// latency. Small gate and up: the same for either matrix; in BF16, as much as fits.
 template <DType kType, bool kGateUp>
 LaunchResult LaunchTiles(const Params& p, int tile_tokens, Stream stream) {
   if (tile_tokens == kLargeTile) return LaunchTiling<Tiling<kType, kGateUp, 4, 64, 2, 3>>(p, stream);
@@ -391,11 +390,10 @@ LaunchResult LaunchGroups(const LinearShape& shape, const LinearGroups& groups, 
 }
 
 // ---- The router's product
-// --------------------------------------------------------------------------------------------
 
-constexpr int kLogitTokens = 32;   // of a block
-constexpr int kLogitExperts = 64;  // of a block
-constexpr int kLogitCols = 32;     // that pass through shared memory at once
+constexpr int kLogitTokens = 32;   // per block
+constexpr int kLogitExperts = 64;  // per block
+constexpr int kLogitCols = 32;     // inputs in shared memory at once
 constexpr int kLogitThreads = 256;
 constexpr int kPadded = kLogitCols + 1;  // threads that read a column hit different banks
 

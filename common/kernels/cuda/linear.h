@@ -1,9 +1,9 @@
-// Products with weights as they lie packed in the weight segment (common/tensor/packed_matrix.h), on tensor cores: FP8
-// codes become BF16 in registers, exactly; products are summed in F32 over blocks of 128 inputs, and each block's sum,
-// times its scale, is added to the output's total. A row of x gives the same bits in every tile it can be in.
+// Products with the segment's packed weights (common/tensor/packed_matrix.h) on tensor cores. FP8 codes become BF16 in
+// registers, exactly. Products are summed in F32 over blocks of 128 inputs; each block's sum is scaled and added to the
+// output's total. A row of x gives the same bits in every tile.
 //
 // All pointers are device pointers. Requirements, else kInvalidArgument: weights and x aligned to 16 bytes, x_stride a
-// multiple of 8. Only the first `cols` numbers of a row of x are read.
+// multiple of 8. Only the first `cols` elements of a row of x are read.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ enum class LinearOutput {
   kBf16,    // y = bf16(W x), nearest even
 };
 
-// Consecutive rows of a batch that go through the matrix of one group.
+// Consecutive rows of a batch for the matrix of one group.
 struct TokenTile {
   int32_t group = 0;
   int32_t begin = 0;
-  int32_t count = 0;  // at most the tile size that the tiles were made for
+  int32_t count = 0;  // at most the tile size of the launch
 };
 
-// Sizes of a tile of tokens. The small one for few tokens a group: it reads weights as fast and wastes no products.
+// Tokens per tile. The small size is for few tokens per group: it reads weights as fast and wastes no products.
 inline constexpr int kSmallTile = 16;
 inline constexpr int kLargeTile = 128;
 
-// What both forms below share. y[r * y_stride + n] is written for n in [0, rows), and nothing else.
+// Shared by both forms below. Writes y[r * y_stride + n] for n in [0, rows), and nothing else.
 struct LinearShape {
   DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
   int64_t rows = 0;              // outputs
@@ -50,38 +50,38 @@ struct LinearShape {
 // y[r] = W x[r] for r in [0, tokens).
 LaunchResult LaunchLinear(const LinearShape& shape, const MatrixPointers& matrix, int64_t tokens, Stream stream);
 
-// The matrices of one launch. They travel with the launch itself: weights that stream lie elsewhere every time, and a
-// table in device memory would be one more copy in the way of theirs.
+// The matrices of one launch. They are launch arguments: streamed weights have another address every time, and a table
+// in device memory would need one more copy, which would delay theirs.
 inline constexpr int kMaxMatrices = 16;
 struct MatrixList {
   MatrixPointers of[kMaxMatrices];
 };
 
-// y[r] = W_group x[row_of[r]] for all rows r of the tiles; a group without rows has no tile and is not read.
+// y[r] = W_group x[row_of[r]] for all rows r of the tiles. A group without rows has no tile and is not read.
 struct LinearGroups {
-  MatrixList matrices;  // of groups first_group, first_group + 1, ...
+  MatrixList matrices;  // groups first_group, first_group + 1, ...
   int32_t first_group = 0;
-  const int32_t* row_of = nullptr;  // the row of x of each row of y; null: the same
+  const int32_t* row_of = nullptr;  // for each row of y, its row of x; null: the same row
   const TokenTile* tiles = nullptr;
-  // The groups' tiles are those from *first_tile up to *end_tile: known on the device only.
+  // The groups' tiles: *first_tile up to *end_tile, known only on the device.
   const int32_t* first_tile = nullptr;
   const int32_t* end_tile = nullptr;
-  int64_t max_tiles = 0;         // how many there can be
-  int tile_tokens = kLargeTile;  // what the tiles were made for: kSmallTile or kLargeTile
+  int64_t max_tiles = 0;         // upper bound
+  int tile_tokens = kLargeTile;  // tile size of the tiles: kSmallTile or kLargeTile
 };
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream);
 
-// The first half of a gated MLP in one launch: y[r] = bf16(silu(gate x[r]) * up x[r]), the products in F32, with the
-// bits of two LaunchLinear and a LaunchSiluMul. Both matrices have the shape's form; y is BF16, `output` is not looked
-// at.
+// The first half of a gated MLP in one launch: y[r] = bf16(silu(gate x[r]) * up x[r]), with products in F32. The bits
+// are those of two LaunchLinear and a LaunchSiluMul. Both matrices have the shape's form; y is BF16; `output` is
+// ignored.
 LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
                           int64_t tokens, Stream stream);
 // groups.matrices: the gates.
 LaunchResult LaunchGroupedGateUp(const LinearShape& shape, const LinearGroups& groups, const MatrixList& up,
                                  Stream stream);
 
-// logits[t, e] = sum over h of w[e, h] x[t, h], everything F32 and row-major, summed in order of h by fused
-// multiply-adds: the router's product, too small for anything but plain arithmetic. Any alignment.
+// logits[t, e] = sum over h of w[e, h] x[t, h], all F32 and row-major, summed in order of h by fused multiply-adds. The
+// router's product is too small for anything but plain arithmetic. Any alignment.
 LaunchResult LaunchRouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, int64_t tokens,
                                 float* logits, Stream stream);
 

@@ -1,5 +1,5 @@
-// All PTX of the kernels: one function per instruction. tests/cuda/emulation/include/ptx_model.h holds a model of each,
-// of the same name; tests/cuda compares the two on a GPU. Fragment layouts are those of the PTX ISA; with g = lane / 4
+// All PTX of the kernels: one function per instruction. tests/cuda/emulation/include/ptx_model.h has a model of each
+// under the same name; tests/cuda compares both on a GPU. Fragment layouts are those of the PTX ISA; with g = lane / 4
 // and t = lane % 4:
 //   mma m16n8k16, BF16   a[r]: row g + 8 (r % 2), columns 8 (r / 2) + 2t, + 1     b[r]: column g, rows 8r + 2t, + 1
 //   mma m16n8k32, E4M3   a[r]: row g + 8 (r % 2), columns 16 (r / 2) + 4t .. + 3  b[r]: column g, rows 16r + 4t .. + 3
@@ -26,17 +26,18 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Copies `valid_bytes` (0..16) bytes from global to shared memory and sets the rest of the 16 to zero, in the
-// background. Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Past L1: what is copied is
-// read once.
+// Copies `valid_bytes` (0..16) bytes from global to shared memory in the background, and zeroes the rest of the 16.
+// Both addresses are multiples of 16; with 0 valid bytes `global` is not read. Bypasses L1, since the data is read
+// once.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, int valid_bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global),
                "r"(valid_bytes)
                : "memory");
 }
-// Copies begun since the last call become a group.
+// Groups the copies begun since the last call.
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kGroups of this thread's latest groups are in flight. Other threads' copies need a barrier after.
+// Waits until at most kGroups of this thread's latest groups are in flight. Other threads' copies need a barrier
+// afterwards.
 template <int kGroups>
 __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
@@ -75,7 +76,7 @@ __device__ __forceinline__ void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], c
 }
 #endif
 
-// Two numbers rounded to nearest even, `low` in the lower half. NaN becomes 0x7fff.
+// Rounds two numbers to nearest even, `low` in the lower half. NaN becomes 0x7fff.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

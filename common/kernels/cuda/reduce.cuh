@@ -1,4 +1,4 @@
-// Sums over a warp and a block, in an order that depends on nothing but the number of threads.
+// Sums over a warp and a block, in an order that depends only on the number of threads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,8 @@ __device__ __forceinline__ float WarpMax(float value) {
   return value;
 }
 
-// The same in all threads; kThreads is the block's size, `shared` holds kThreads / 32 numbers. Every thread comes here.
+// The same in all threads; kThreads is the block's size, `shared` holds kThreads / 32 numbers. All threads must call
+// it.
 template <int kThreads>
 __device__ __forceinline__ float BlockSum(float value, float* shared) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -30,7 +31,7 @@ __device__ __forceinline__ float BlockSum(float value, float* shared) {
   float sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kThreads / 32; ++warp) sum += shared[warp];
-  __syncthreads();  // `shared` may be used again
+  __syncthreads();  // `shared` may be reused
   return sum;
 }
 

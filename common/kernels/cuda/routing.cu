@@ -8,7 +8,7 @@
 namespace moestro::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a block whose warps work alone
+constexpr int kWarps = 4;  // in a block of independent warps
 constexpr int kPerLane = kMaxExperts / 32;
 constexpr float kMinWeightSum = 1e-20f;  // keeps the division defined when every score underflows to zero
 
@@ -22,7 +22,7 @@ struct Candidate {
 __device__ __forceinline__ bool IsBetter(Candidate a, Candidate b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
-// The best of all lanes' candidates, the same in all lanes.
+// The best candidate of all lanes, the same in all lanes.
 __device__ __forceinline__ Candidate WarpBest(Candidate best) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ Candidate WarpBest(Candidate best) {
   return best;
 }
 
-// A group of one expert counts that one only.
+// A group of one expert counts that expert only.
 __device__ __forceinline__ float RankGroup(const float* biased, int size, GroupRank rank) {
   float first = MinusInfinity(), second = MinusInfinity();
   for (int i = 0; i < size; ++i) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ float RankGroup(const float* biased, int size, GroupR
   return rank == GroupRank::kLargest || size == 1 ? first : first + second;
 }
 
-// The groups that stay, as bits. Lane g ranks group g.
+// The kept groups as bits. Lane g ranks group g.
 __device__ __forceinline__ unsigned KeptGroups(const ChooseExpertsArgs& args, const float* biased, int lane) {
   const int groups = static_cast<int>(args.groups), size = static_cast<int>(args.experts / args.groups);
   Candidate mine{MinusInfinity(), kNobody};
@@ -68,7 +68,7 @@ struct ChoiceScratch {
   float weights[kMaxChosen];
 };
 
-// Scores and biased scores of one row into `scratch`; lane l has experts l, l + 32, ...
+// Writes scores and biased scores of one row to `scratch`; lane l handles experts l, l + 32, ...
 __device__ __forceinline__ void ScoreExperts(const ChooseExpertsArgs& args, const float* logits, int lane,
                                              ChoiceScratch& scratch) {
   const int experts = static_cast<int>(args.experts);
@@ -85,14 +85,14 @@ __device__ __forceinline__ void ScoreExperts(const ChooseExpertsArgs& args, cons
     float biased = args.bias == nullptr ? score : score + args.bias[e];
     if (biased != biased) {
       atomicMax(args.has_nan, 1);
-      biased = MinusInfinity();  // so that ids stay valid whatever the caller makes of it
+      biased = MinusInfinity();  // keeps ids valid even if the caller ignores the NaN
     }
     scratch.scores[e] = score;
     scratch.biased[e] = biased;
   }
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExpertsArgs args) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
   const int group_size = static_cast<int>(args.experts / args.groups);
 
   float values[kPerLane];
-  unsigned left = 0;  // of the lane's experts, as bits
+  unsigned left = 0;  // the lane's remaining experts, as bits
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
     if (k == lane) mine = best.id;
   }
 
-  int rank = 0;  // of the lane's choice in ascending id
+  int rank = 0;  // rank of the lane's choice in ascending id
   for (int k = 0; k < chosen; ++k) rank += __shfl_sync(kAllLanes, mine, k) < mine ? 1 : 0;
   if (lane < chosen) {
     scratch.ids[rank] = mine;
@@ -145,10 +145,9 @@ __global__ void __launch_bounds__(32 * kWarps) ChooseExpertsKernel(ChooseExperts
   }
 }
 
-// ---- Sorting rows by expert: a warp an expert looks through all choices, twice
-// ----------------------------------------
+// ---- Sorting rows by expert: one warp per expert scans all choices, twice
 
-// begin[e] = how many chose expert e
+// begin[e] = number of rows that chose expert e
 __global__ void __launch_bounds__(32 * kWarps)
     CountKernel(const int32_t* ids, int64_t stride, int64_t choices, int64_t experts, int32_t* begin) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -168,7 +167,7 @@ __device__ __forceinline__ PlanSums Add(PlanSums a, PlanSums b) {
   return {a.rows + b.rows, a.small + b.small, a.large + b.large};
 }
 
-// From counts to offsets and tiles: one block, a thread an expert.
+// From counts to offsets and tiles: one block, one thread per expert.
 __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPlan plan) {
   PlanSums* const sums = reinterpret_cast<PlanSums*>(DynamicShared());
   const int expert = static_cast<int>(threadIdx.x);
@@ -178,7 +177,7 @@ __global__ void __launch_bounds__(kMaxExperts) PlanKernel(int experts, RoutingPl
   const int small = small_rest ? (rest + kSmallTile - 1) / kSmallTile : 0;
   const int large = count / kLargeTile + (small_rest ? 0 : 1);
   const PlanSums own{count, small, large};
-  PlanSums sum = own;  // of the experts up to this one
+  PlanSums sum = own;  // over the experts up to this one
   for (int distance = 1; distance < kMaxExperts; distance *= 2) {
     sums[expert] = sum;
     __syncthreads();
@@ -221,12 +220,11 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-constexpr int kRowThreads = 256;  // of a block whose threads share a row's numbers
+constexpr int kRowThreads = 256;  // in a block whose threads share a row's elements
 
 // ---- Spread
-// -----------------------------------------------------------------------------------------------------------
 
-// A block a choice.
+// One block per choice.
 __global__ void __launch_bounds__(kRowThreads) SpreadRowsKernel(SpreadRowsArgs args) {
   const int64_t choice = blockIdx.x;
   const int64_t to = args.routed_of[choice];
@@ -237,7 +235,6 @@ __global__ void __launch_bounds__(kRowThreads) SpreadRowsKernel(SpreadRowsArgs a
 }
 
 // ---- Combine
-// -----------------------------------------------------------------------------------------------------------
 
 __global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
   const int64_t row = blockIdx.x;
@@ -245,7 +242,7 @@ __global__ void __launch_bounds__(kRowThreads) CombineKernel(CombineArgs args) {
   if (i >= args.hidden) return;
   const int64_t at = row * args.hidden + i;
   float sum = 0;
-  bool loaded = false;  // most rows have no choice in a group: their sums stay where they are
+  bool loaded = false;  // most rows have no choice in a group: their sums stay untouched
   for (int64_t k = 0; k < args.chosen; ++k) {
     const int64_t choice = row * args.chosen + k;
     const int32_t id = args.ids[choice * args.stride];

@@ -1,4 +1,4 @@
-// What callers of the CUDA kernels need to know of CUDA: nothing but a handle and a result. No header of the toolkit.
+// The types of CUDA that callers of the kernels need: a handle and a result. Includes no header of the toolkit.
 #pragma once
 
 struct CUstream_st;
@@ -8,8 +8,8 @@ namespace moestro::cuda {
 // A cudaStream_t; null is the default stream. Kernels of one stream run in order, and launching returns at once.
 using Stream = CUstream_st*;
 
-// Of a launch, not of the kernel's run, whose errors the stream reports later. 0 is success, everything else the value
-// of a cudaError_t; kInvalidArgument also says that a shape or alignment is none that the kernel's header allows.
+// The result of a launch; the stream reports errors of the kernel's run later. 0 is success, all other values are those
+// of cudaError_t. kInvalidArgument also means a shape or alignment that the kernel's header does not allow.
 struct [[nodiscard]] LaunchResult {
   int error = 0;
   bool ok() const { return error == 0; }

@@ -39,7 +39,7 @@ void AbsorbQueries(const AttentionContext& context, const AttentionWeights& weig
   });
 }
 
-// The cached vector is the key of all heads, its latent part their value.
+// The cached vector is the key of all heads; its latent part is their value.
 KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const KvPages& pages,
                     const FlashAttention::BlockRequest& request) {
   const int64_t width = context.spec.kv_dim();

@@ -37,7 +37,7 @@ class Attended {
         part_(part),
         flash_(gives_latents() ? *context.buffers.over_latents : *context.buffers.over_heads) {}
 
-  // attn_out of the rows, from all that they see.
+  // Computes attn_out of the rows from all positions that they see.
   void Run(int64_t layer) {
     const std::vector<QueryRun> runs = Runs();
     const auto block = [&](const FlashAttention::BlockRequest& request) { return Block(layer, runs, request); };
@@ -56,10 +56,10 @@ class Attended {
   }
 
  private:
-  // Whether what rows attend to are latents, which become values only when all is summed.
+  // Whether attention sums latents, which become values only at the end.
   bool gives_latents() const { return kind_.project_values != nullptr; }
 
-  // The sequences that have some of the rows.
+  // The sequences of these rows.
   std::vector<QueryRun> Runs() const {
     std::vector<QueryRun> runs;
     for (const SequenceRun& run : batch_.runs) {

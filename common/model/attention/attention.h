@@ -1,6 +1,6 @@
 // Attention of the model's kind. Multi-head latent attention (MLA): a token's cache is one latent vector and one
-// rotated key that all heads share; MlaForm says how it is computed. Grouped queries (GQA): a token's cache is the keys
-// and values of the kv heads; MlaForm says nothing.
+// rotated key, shared by all heads; MlaForm selects the computation. Grouped queries (GQA): a token's cache is the keys
+// and values of the kv heads; MlaForm is ignored.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@
 
 namespace moestro {
 
-// residual += attention(input_norm(residual)) for all rows of the batch, in rows.count = batch.size() rows that have
-// their positions' cosine and sine; writes the rows' KV of this layer into their pages first. Changes rows.x.
+// residual += attention(input_norm(residual)) for all rows of the batch. `rows` has batch.size() rows with cosine and
+// sine of their positions. First writes the rows' KV of this layer into their pages. Changes rows.x.
 void RunAttention(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                   const CheckedBatch& batch, const RowsView& rows);
 
-// Multiplications of a head for each query and token that it sees: scores, and sums of values.
+// Multiplications per head, query and visible token: scores, and sums of values.
 int64_t PairProducts(const ModelSpec& spec, MlaForm form);
-// Numbers of a head's sum of what it sees.
+// Elements of a head's sum over visible tokens.
 int64_t SumWidth(const ModelSpec& spec, MlaForm form);
 
-// The same in parts, for a context of which parts come one after the other (context parallelism): ProjectKv for all
-// rows, then, for at most PartRows rows at a time, BeginAttention, AttendTo for each part, FinishAttention. REQUIRES:
-// the residual does not change between.
+// The same in parts, for a context that arrives in parts (context parallelism). Call ProjectKv for all rows. Then, for
+// at most PartRows rows at a time, call BeginAttention, AttendTo for each part, FinishAttention. REQUIRES: the residual
+// does not change in between.
 //
 // Writes the rows' KV of this layer into their pages.
 void ProjectKv(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                const CheckedBatch& batch, const RowsView& rows);
-// Rows of a tile that BeginAttention can take, and the sums that it needs for them.
+// The maximum rows of a tile for BeginAttention, and their sums.
 int64_t PartRows(const ModelSpec& spec, MlaForm form, int64_t tile_rows);
 AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows);
-// The rows' queries; clears the sums.
+// Prepares the rows' queries; clears the sums.
 void BeginAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                     const RowsView& rows, AttentionSums& sums);
-// What the rows see of these KV blocks of their pages.
+// Attends to the visible positions of these KV blocks of the rows' pages.
 void AttendTo(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
               const CheckedBatch& batch, std::span<const IndexRange> blocks, AttentionSums& sums);
-// residual += what the rows have attended to.
+// residual += the rows' attention output.
 void FinishAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                      const RowsView& rows, const AttentionSums& sums);
 

@@ -1,4 +1,4 @@
-// What attention needs beside the rows. R = max_rows, A = num_heads.
+// The buffers of attention, besides the rows. R = max_rows, A = num_heads.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace moestro {
 
-// Rows whose absorbed queries and attended latents are held at once (at the published geometry 280 KB a row).
+// Rows whose absorbed queries and summed latents are held at once (280 KB per row at the published geometry).
 inline constexpr int64_t kAbsorbedRows = 32;
 
-// Numbers from one row of attn_out to the next.
+// Elements between rows of attn_out.
 inline int64_t AttnOutStride(const ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
 
 struct AttentionBuffers {
   // For passes of up to max_rows rows on the context's threads.
   AttentionBuffers(const EngineContext& context, int64_t max_rows);
-  // Of the buffers, without what FlashAttention takes whatever the number of rows.
+  // Bytes of the buffers, without FlashAttention's, which do not depend on the number of rows.
   static int64_t Bytes(const ModelSpec& spec, int64_t max_rows, int threads);
 
-  // What one worker of MLA needs for itself.
+  // Scratch memory of one MLA worker.
   struct Scratch {
     Buffer<float> head;          // one head's absorbed queries or values [rows, dim], or a KV block's expansion
     Buffer<uint16_t> head_bf16;  // [kAbsorbedRows, qk_nope_head_dim]
@@ -38,12 +38,12 @@ struct AttentionBuffers {
   Buffer<float> q;               // [R, A, qk_head_dim]
   Buffer<float> kv;              // MLA: [R, kv_dim]; GQA: keys of all rows, then values, each [R, kv_dim / 2]
   Buffer<uint16_t> queries;      // [kv heads, R, group, qk_head_dim]; absorbed [kAbsorbedRows, A, kv_dim]
-  Buffer<uint16_t> latents;      // [kAbsorbedRows, A, kv_lora_rank]: attended, absorbed form
+  Buffer<uint16_t> latents;      // [kAbsorbedRows, A, kv_lora_rank]: sums of the absorbed form
   Buffer<uint16_t> attn_out;     // [R, AttnOutStride]
-  std::vector<Scratch> workers;  // none for GQA
+  std::vector<Scratch> workers;  // empty for GQA
 
   std::optional<FlashAttention> over_latents;  // MLA, absorbed: all heads are one group
-  std::optional<FlashAttention> over_heads;    // each head's own keys and values, or each group's (GQA)
+  std::optional<FlashAttention> over_heads;    // keys and values of each head, or of each group (GQA)
 
  private:
   AttentionBuffers() = default;

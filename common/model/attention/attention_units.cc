@@ -5,14 +5,14 @@
 namespace moestro {
 namespace {
 
-// Sums of a task's queries, in F32 numbers: 256 KiB, which with a block (140 KB for MLA) fits a core's L2 cache.
+// F32 elements of a task's sums: 256 KiB, which fits a core's L2 cache beside a block (140 KB for MLA).
 constexpr int64_t kTaskSums = 64 * 1024;
 constexpr int64_t kMaxTaskQueries = 512;
-// Fewer queries than this use a packed block too little; no task is cut smaller for the sake of parallelism.
+// Fewer queries use a packed block too little; no task is cut smaller for the sake of parallelism.
 constexpr int64_t kMinTaskQueries = 16;
 
-// Whole groups before several rows before several kv_heads: that is how much a packed block is used. Several kv_heads
-// in a task read memory in the order in which it lies.
+// Prefers whole groups, then several rows, then several kv_heads: in this order they reuse a packed block. Several
+// kv_heads in a task read memory sequentially.
 void CutUnitsOf(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t limit,
                 std::vector<AttentionUnit>& units) {
   units.clear();

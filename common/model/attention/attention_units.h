@@ -1,4 +1,4 @@
-// How the attention of a batch is cut into tasks: geometry alone.
+// Cuts the attention of a batch into tasks: geometry only.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace moestro {
 
-// Blocks of one partial result: long enough that merging (one pass over the sums) costs nothing beside 16 passes over
-// keys and values, short enough that 4K tokens already make work for four threads.
+// Blocks of one partial result. Long enough that merging (one pass over the sums) is negligible beside 16 passes over
+// keys and values. Short enough that 4K tokens give work to four threads.
 inline constexpr int64_t kAttentionSplitBlocks = 16;
 
-// Most queries of a unit.
+// Maximum queries of a unit.
 int64_t UnitQueryLimit(const AttentionShape& shape);
 
-// What one task computes: some rows of one run for some heads. It has several kv_heads only if it has their whole
-// groups for all rows of the run, and several rows only with whole groups; so the queries of a kv_head lie one behind
-// the other. Query i: kv_head i / (rows * heads), then row, then head.
+// The work of one task: some rows of one run for some heads. A unit with several kv_heads has their whole groups for
+// all rows of the run; a unit with several rows has whole groups. So the queries of a kv_head are contiguous. Query i:
+// kv_head i / (rows * heads), then row, then head.
 struct AttentionUnit {
   int64_t run = 0;
   int64_t row = 0;  // of the batch
@@ -38,11 +38,11 @@ struct AttentionUnit {
   int64_t splits() const { return CeilDiv(blocks(), kAttentionSplitBlocks); }
 };
 
-// Partial results of the unit that has most.
+// The maximum number of partial results of a unit.
 int64_t MaxSplits(std::span<const AttentionUnit> units);
 
-// Units that have every query of the runs once, in the memory that `units` has: of as many queries as fit, but rather
-// fewer than that all units' splits are too few for `wanted_tasks`.
+// Cuts the runs into units that cover every query once, reusing the memory of `units`. Units are as large as possible,
+// but smaller if otherwise all units' splits were fewer than `wanted_tasks`.
 void CutUnits(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t wanted_tasks,
               std::vector<AttentionUnit>& units);
 

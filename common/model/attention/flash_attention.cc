@@ -16,14 +16,14 @@ namespace {
 
 // Queries whose scores and new sums are computed together: their scratch stays in L1 and L2.
 constexpr int64_t kTileQueries = 64;
-// Tasks per thread that even out unequal ones.
+// Tasks per thread, to balance unequal ones.
 constexpr int64_t kTasksPerThread = 2;
-// Sums of as many tasks, for each thread, that are merged together.
+// Task sums per thread that are merged together.
 constexpr int64_t kWaveSums = 3 * kTasksPerThread;
 
 constexpr SoftmaxState kEmpty{-std::numeric_limits<float>::infinity(), 0};
 
-// Sums of some queries, wherever they lie.
+// A view of the sums of some queries.
 struct SumsView {
   SumsView(AttentionSums& sums) : values(sums.sums.get()), states(sums.states.data()) {}
   SumsView(float* v, SoftmaxState* s) : values(v), states(s) {}
@@ -52,19 +52,19 @@ struct Scratch {
 // Some KV blocks in one step of the online softmax.
 struct Step {
   int64_t begin = 0;   // position
-  int64_t tokens = 0;  // that the unit sees
+  int64_t tokens = 0;  // visible to the unit
 
   int64_t columns() const { return RoundUp(tokens, kAttentionBlock); }
   int64_t tokens_of(int64_t block) const { return std::min(kAttentionBlock, tokens - block * kAttentionBlock); }
 };
 
-// Memory to be fetched beside products that need none themselves, piece by piece.
+// Memory to prefetch, piece by piece, beside products that need no prefetch of their own.
 class Hint {
  public:
   Hint() = default;
   explicit Hint(const KvBlock& kv) : next_(kv.next), bytes_(kv.next_bytes) {}
 
-  // The next so many bytes; null if there are not as many.
+  // The next `bytes` bytes; null if fewer are left.
   const uint8_t* Take(int64_t bytes) {
     if (bytes_ < bytes) return nullptr;
     bytes_ -= bytes;
@@ -84,8 +84,9 @@ class FlashAttention::Impl {
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
     MOE_CHECK(kAttentionSplitBlocks % shape.step_blocks == 0);
-    MOE_CHECK(shape.kv_heads_together == 1 || (shape.key_dim % kRowGroup == 0 &&
-                                               shape.value_dim % kRowGroup == 0));  // so packed heads lie side by side
+    MOE_CHECK(
+        shape.kv_heads_together == 1 ||
+        (shape.key_dim % kRowGroup == 0 && shape.value_dim % kRowGroup == 0));  // so that packed heads are contiguous
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, UnitQueryLimit(shape));
   }
 
@@ -127,7 +128,7 @@ class FlashAttention::Impl {
  private:
   int64_t wanted_tasks() const { return kTasksPerThread * pool_.active_threads(); }
 
-  // One task per unit, its splits one after the other.
+  // One task per unit, with its splits in sequence.
   void AttendAll(const AttentionUnit& unit, BlockSource source, int worker) {
     Scratch& scratch = scratch_[worker];
     AttendSplit(unit, 0, unit.splits(), source, worker, scratch.total);
@@ -138,9 +139,9 @@ class FlashAttention::Impl {
     Finish(unit, {0, unit.queries()}, scratch.total);
   }
 
-  // Few units of many splits: waves of as many partial results as there is room for, then their merge, some queries a
-  // task. A task computes several splits that follow one another, since each task's first block comes from memory
-  // before any hint. shared_ holds a total for each unit, then the wave's partial results.
+  // For few units with many splits. Each wave computes as many partial results as fit, then merges them, some queries
+  // per task. A task computes several consecutive splits, since a task's first block comes from memory without a hint.
+  // shared_ holds a total per unit, then the wave's partial results.
   void RunInWaves(BlockSource source) {
     const auto count = static_cast<int64_t>(units_.size());
     int64_t queries = 0;
@@ -150,7 +151,7 @@ class FlashAttention::Impl {
     };
     const auto partial = [&](int64_t unit, int64_t i) { return shared(count * (i + 1) + unit); };
     const int64_t splits = MaxSplits(units_);
-    const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // for partial results of each unit
+    const int64_t room = std::ssize(shared_.states) / (count * queries) - 1;  // partial results per unit
     const int64_t unit_tasks = CeilDiv(wanted_tasks(), count);
     const int64_t tasks = std::min({splits, room, unit_tasks});
     MOE_CHECK(tasks > 0);
@@ -179,7 +180,7 @@ class FlashAttention::Impl {
     }
   }
 
-  // The worker goes on up to `end_split`.
+  // The worker continues up to `end_split`.
   void AttendSplit(const AttentionUnit& unit, int64_t split, int64_t end_split, BlockSource source, int worker,
                    SumsView part) {
     const int64_t begin = split * kAttentionSplitBlocks;
@@ -187,7 +188,7 @@ class FlashAttention::Impl {
     AttendBlocks(unit, {begin, std::min(end, begin + kAttentionSplitBlocks)}, end, source, worker, part);
   }
 
-  // The worker goes on up to block `last`.
+  // The worker continues up to block `last`.
   void AttendBlocks(const AttentionUnit& unit, IndexRange blocks, int64_t last, BlockSource source, int worker,
                     SumsView part) {
     std::fill_n(part.values, unit.queries() * shape_.value_dim, 0.0f);
@@ -201,7 +202,7 @@ class FlashAttention::Impl {
     }
   }
 
-  // What the unit's queries see of some blocks, into sums [kv_heads, rows_, group].
+  // Adds the visible part of some blocks for the unit's queries to sums [kv_heads, rows_, group].
   void AddUnit(const AttentionUnit& unit, std::span<const IndexRange> blocks, BlockSource source, int worker,
                AttentionSums& total) {
     AttentionSums& part = scratch_[worker].part;
@@ -217,7 +218,7 @@ class FlashAttention::Impl {
     }
   }
 
-  // One step of some of the unit's kv_heads: at most step_blocks blocks.
+  // One step for some of the unit's kv_heads: at most step_blocks blocks.
   void AddStep(const AttentionUnit& unit, IndexRange blocks, IndexRange kv_heads, int64_t last, BlockSource source,
                int worker, SumsView part) {
     const Step step = {
@@ -243,7 +244,7 @@ class FlashAttention::Impl {
                            i * kAttentionBlock, step.columns(), scratch.values.get());
       next[i] = Hint(kv);
     }
-    // Rows that stand before the step see nothing of it.
+    // Rows before the step see none of it.
     const int64_t blind_rows = std::clamp<int64_t>(step.begin - unit.position, 0, unit.rows);
     for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
       std::array<PackedMatrix, kAttentionSplitBlocks> keys;  // of each block
@@ -259,18 +260,18 @@ class FlashAttention::Impl {
       const int64_t end = (k + 1) * unit.queries_per_kv_head();
       for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
         AddTile(unit, step, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
-        for (PackedMatrix& matrix : keys) matrix.prefetch = nullptr;  // once is enough
+        for (PackedMatrix& matrix : keys) matrix.prefetch = nullptr;  // prefetched once only
         values.prefetch = nullptr;
       }
     }
   }
 
-  // Of the step's i-th block and the k-th of the kv_heads.
+  // The step's i-th block for the k-th of the kv_heads.
   uint8_t* PackedKeys(Scratch& scratch, int64_t i, int64_t k) const {
     return scratch.keys.get() + (i * shape_.kv_heads_together + k) * packed_key_bytes_;
   }
 
-  // Whether the kernel that takes a token's queries at once, and blocks as they lie, takes these.
+  // Whether the kernel for one token's queries on unpacked blocks supports this unit.
   bool IsTokenOfKernel(const AttentionUnit& unit) const {
     return kernels_.attend_token != nullptr && shape_.step_blocks == 1 && unit.rows == 1 &&
            unit.heads <= kMaxTokenGroup && shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
@@ -295,7 +296,7 @@ class FlashAttention::Impl {
     return queries_ + ((kv_head * rows_ + unit.row) * shape_.group() + unit.head) * shape_.key_dim;
   }
 
-  // Queries [begin, begin + count), of one kv_head.
+  // Adds queries [begin, begin + count), of one kv_head.
   void AddTile(const AttentionUnit& unit, const Step& step, int64_t begin, int64_t count,
                std::span<const PackedMatrix> keys, const PackedMatrix& values, Scratch& scratch, SumsView part) {
     const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
@@ -305,7 +306,7 @@ class FlashAttention::Impl {
       return std::min(step.tokens, unit.position + unit.row_of(query) + 1 - step.begin);
     };
     const int64_t stride = step.columns();
-    const int64_t seen = visible(begin + count - 1);  // by any of them
+    const int64_t seen = visible(begin + count - 1);  // visible to any of them
     for (int64_t i = 0; i * kAttentionBlock < seen; ++i) {
       kernels_.linear(keys[i], queries, shape_.key_dim, count, scratch.scores.get() + i * kAttentionBlock, stride, 0,
                       keys[i].rows);
@@ -315,14 +316,14 @@ class FlashAttention::Impl {
       const float rescale =
           kernels_.softmax_step(scratch.scores.get() + i * stride, visible(begin + i), stride, shape_.scale,
                                 &part.states[begin + i], scratch.weights.get() + i * stride);
-      if (rescale == 1) continue;  // no new maximum: so it is in most steps
+      if (rescale == 1) continue;  // no new maximum, as in most steps
       for (int64_t n = 0; n < shape_.value_dim; ++n) sums[i * shape_.value_dim + n] *= rescale;
     }
     kernels_.linear_add(values, scratch.weights.get(), stride, count, sums, shape_.value_dim, 0, shape_.value_dim);
   }
 
-  // total[to..] += part[from..], brought to the greater of both maxima. A query that stands before the part's tokens
-  // has an empty one.
+  // total[to..] += part[from..], rescaled to the greater of both maxima. A query before the part's tokens has an empty
+  // sum.
   void MergeQueries(SumsView part, int64_t from, int64_t count, SumsView total, int64_t to) {
     for (int64_t i = 0; i < count; ++i) {
       const SoftmaxState& source = part.states[from + i];
@@ -352,7 +353,7 @@ class FlashAttention::Impl {
   const CpuKernels& kernels_;
   WorkerPool& pool_;
   AttentionShape shape_;
-  // Of one kv_head.
+  // Sizes for one kv_head.
   int64_t packed_key_bytes_ = PackedBytes(DType::kBF16, kAttentionBlock, shape_.key_dim);
   int64_t packed_value_bytes_ = PackedBytes(DType::kBF16, shape_.value_dim, kAttentionBlock);
   std::vector<Scratch> scratch_;

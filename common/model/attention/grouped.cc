@@ -16,7 +16,7 @@ AttentionShape Shape(const ModelSpec& spec) {
 
 int64_t KeysWidth(const ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
 
-// x = rotated norm(x), of one head. REQUIRES: a head rotates as a whole.
+// x = rotated norm(x) of one head. REQUIRES: the whole head rotates.
 void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
   const int64_t dim = context.spec.v_head_dim;
   const int64_t pairs = dim / 2;
@@ -62,14 +62,14 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
   });
 }
 
-// As the cache holds it.
+// The block in the cache's layout.
 KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const KvPages& pages,
                     const FlashAttention::BlockRequest& request) {
   const ModelSpec& spec = context.spec;
   const uint16_t* keys = pages.Block(layer, request.block) + request.kv_heads.begin * spec.v_head_dim;
   KvBlock block{
       .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
-  if (request.kv_heads.size() == spec.num_kv_heads) {  // so whole rows come next
+  if (request.kv_heads.size() == spec.num_kv_heads) {  // whole rows, so the next block is contiguous
     block.next = reinterpret_cast<const uint8_t*>(pages.Block(layer, request.next_block));
     block.next_bytes = kPageTokens * spec.kv_dim() * 2;
   }

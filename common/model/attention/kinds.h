@@ -1,4 +1,4 @@
-// Inside the folder: what the kinds of attention do differently. attention.cc is what they have in common.
+// Internal to the folder: what differs between kinds of attention. attention.cc has what they share.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace moestro {
 
-// Which outputs of the rows' projections are wanted.
+// Selects the outputs of the rows' projections.
 struct Projections {
   bool kv = false;
   bool queries = false;
 };
 
-// All work on context.buffers.
+// All functions work on context.buffers.
 struct AttentionFunctions {
-  // What FlashAttention computes.
+  // The shape for FlashAttention.
   AttentionShape (*shape)(const ModelSpec& spec);
   // Rows whose `queries` are held at once.
   int64_t max_rows = std::numeric_limits<int64_t>::max();
-  // From rows.x: the rows' KV of this layer, into their pages; `q`.
+  // From rows.x, computes the rows' KV of this layer into their pages, and `q`.
   void (*project)(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                   const CheckedBatch& batch, const RowsView& rows, Projections wanted);
-  // `queries` of `part`, at most max_rows of the rows, from `q`, which is changed.
+  // Prepares `queries` of `part`, at most max_rows of the rows, from `q`, which is changed.
   void (*prepare_queries)(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
                           IndexRange part);
-  // A KV block of the sequence in `pages`, as FlashAttention asks for it.
+  // A KV block of the sequence in `pages`, as requested by FlashAttention.
   KvBlock (*block)(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                    const KvPages& pages, const FlashAttention::BlockRequest& request);
-  // `attn_out` of the `part` from `latents`. Null: what rows attend to are values, not latents.
+  // Computes `attn_out` of `part` from `latents`. Null: attention sums values, not latents.
   void (*project_values)(const AttentionContext& context, const AttentionWeights& weights, IndexRange part) = nullptr;
 };
 
-// MLA. Absorbed: queries are taken into the latent space, where the cached vectors are keys and values of every head at
-// once. Un-absorbed: the cached vectors are expanded into each head's keys and values, KV block by KV block.
+// MLA. Absorbed: queries are projected into the latent space, where the cached vectors are keys and values of all
+// heads. Un-absorbed: the cached vectors are expanded into each head's keys and values, KV block by KV block.
 extern const AttentionFunctions kAbsorbedAttention;
 extern const AttentionFunctions kUnabsorbedAttention;
 // Grouped queries (GQA).
@@ -52,7 +52,7 @@ inline const AttentionFunctions& KindOf(const ModelSpec& spec, MlaForm form) {
 // AttentionFunctions::project of both forms of MLA.
 void ProjectLatents(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                     const CheckedBatch& batch, const RowsView& rows, Projections wanted);
-// Rotates the qk_rope_head_dim numbers of a query or key to the row's position.
+// Rotates the qk_rope_head_dim elements of a query or key to the row's position.
 void RotateToRow(const AttentionContext& context, const RowsView& rows, int64_t row, float* x);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// What both forms of MLA share: projections into the ranks, the cache entry.
+// Shared by both forms of MLA: low-rank projections and the cache entry.
 #include "common/model/attention/kinds.h"
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-// The row's cache entry: normalised latent, then the rotated key, which is not normalised.
+// The row's cache entry: the normalised latent, then the rotated key, which is not normalised.
 void StoreLatent(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows, int64_t row,
                  uint16_t* entry) {
   const ModelSpec& spec = context.spec;

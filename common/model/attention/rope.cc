@@ -9,10 +9,10 @@ namespace {
 
 bool HasYarn(const ModelSpec& spec) { return spec.yarn.enabled != 0; }
 
-// How much attention is sharpened when the context is stretched by `factor`.
+// Gain of the attention scores when the context is extended by `factor`.
 double YarnGain(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
-// The (fractional) pair that turns `rotations` times within the original context.
+// The (fractional) index of the pair with `rotations` rotations within the original context.
 double PairOfRotations(const ModelSpec& spec, double rotations) {
   const auto context = static_cast<double>(spec.yarn.original_max_position_embeddings);
   return static_cast<double>(spec.qk_rope_head_dim) * std::log(context / (2 * std::numbers::pi * rotations)) /
@@ -29,7 +29,7 @@ std::vector<double> RopeFrequencies(const ModelSpec& spec) {
   }
   if (!HasYarn(spec)) return frequencies;
 
-  // The upper bound is clamped against the number of dimensions, not of pairs: that is how the models were trained.
+  // The upper bound is clamped to the number of dimensions, not of pairs: models were trained with this.
   const double low = std::max(std::floor(PairOfRotations(spec, spec.yarn.beta_fast)), 0.0);
   double high = std::min(std::ceil(PairOfRotations(spec, spec.yarn.beta_slow)), dims - 1);
   if (low == high) high += 0.001;  // a ramp of one step instead of a division by zero

@@ -1,6 +1,6 @@
-// Rotary position embedding with YaRN context extension, over the pairs that checkpoints are stored for: adjacent ones
-// (DeepSeek) or those of the two halves (Qwen). Angles are computed in double and rounded once, so that they are right
-// at any position.
+// Rotary position embedding with YaRN context extension. Rotates the pairs of the checkpoint's layout: adjacent
+// elements (DeepSeek) or those of the two halves (Qwen). Angles are computed in double and rounded once, so they are
+// exact at any position.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace moestro {
 
-// Radians per position of each of the qk_rope_head_dim / 2 pairs. With YaRN, pairs that turn more than beta_fast times
-// within the original context keep their frequency, those that turn less than beta_slow times are divided by the
-// factor, and those between are blended.
+// Radians per position of each of the qk_rope_head_dim / 2 pairs. With YaRN, pairs with more than beta_fast rotations
+// within the original context keep their frequency. Pairs with fewer than beta_slow rotations are divided by the
+// factor; pairs in between are blended.
 std::vector<double> RopeFrequencies(const ModelSpec& spec);
 
-// What cos and sin are multiplied with: 1 unless YaRN's attention_factor or its mscale fields say otherwise.
+// The factor on cos and sin: 1 unless YaRN's attention_factor or its mscale fields set another.
 double RopeAmplitude(const ModelSpec& spec);
 
-// What attention scores are multiplied with: qk_head_dim^-1/2, times the square of YaRN's mscale_all_dim gain.
+// The factor on attention scores: qk_head_dim^-1/2, times the square of YaRN's mscale_all_dim gain.
 double SoftmaxScale(const ModelSpec& spec);
 
-// Turns positions into the rotations of the pairs. Immutable, thread-safe.
+// Computes the rotations of the pairs at a position. Immutable, thread-safe.
 class Rope {
  public:
   explicit Rope(const ModelSpec& spec) : frequencies_(RopeFrequencies(spec)), amplitude_(RopeAmplitude(spec)) {}
 
   int64_t pairs() const { return static_cast<int64_t>(frequencies_.size()); }
-  // Writes `pairs()` numbers each.
+  // Writes `pairs()` elements each.
   void Angles(int64_t position, float* cosine, float* sine) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the MLPs of a layer need beside the rows. R = max_rows, K = experts_per_token.
+// The buffers of a layer's MLPs, besides the rows. R = max_rows, K = experts_per_token.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace moestro {
 
-// Width of the widest MLP that all rows of a layer take: a dense one or the shared expert.
+// Width of the widest MLP that all rows pass through: a dense one or the shared expert.
 int64_t AlwaysWidth(const ModelSpec& spec);
 
 class ExpertBuffers {
  public:
-  // For passes of up to max_rows rows on the pool's threads. always_width: AlwaysWidth(spec), or 0 where routed experts
-  // alone are run.
+  // For passes of up to max_rows rows on the pool's threads. always_width: AlwaysWidth(spec), or 0 for routed experts
+  // only.
   ExpertBuffers(const ModelSpec& spec, int64_t max_rows, int threads, int64_t always_width);
-  // Of the buffers.
+  // Bytes of the buffers.
   static int64_t Bytes(const ModelSpec& spec, int64_t max_rows, int threads, int64_t always_width);
 
-  // One worker's.
+  // One worker's scratch memory.
   struct Scratch {
     Buffer<float> group_a;  // [R, kMaxTaskGroups * kRowGroup]: one task's outputs
     Buffer<float> group_b;  // the same
   };
-  // How far the tasks of an expert have come, for the tasks that wait for them.
+  // The progress of an expert's tasks, for the tasks that wait for them.
   struct Progress {
     Countdown gathered;  // its input rows
     Countdown gated;     // its groups of silu(gate x) * up x
@@ -36,12 +36,12 @@ class ExpertBuffers {
 
   const int64_t max_rows;
   ExpertPlan plan;                 // of the choices
-  std::vector<ExpertRows> pieces;  // of experts that one run of the pool computes
+  std::vector<ExpertRows> pieces;  // parts of experts for one run of the pool
   Buffer<uint16_t> gathered;       // [R * K, hidden_size]: input rows by expert
   Buffer<uint16_t> routed_gated;   // [R * K, RowStride(moe_intermediate_size)]
   Buffer<uint16_t> always_gated;   // [R, RowStride(width)] of the dense MLP or the shared expert
   std::vector<Scratch> workers;
-  std::vector<Progress> progress;  // by place among the experts that have rows
+  std::vector<Progress> progress;  // by index among the experts with rows
   Countdown always_progress;       // groups of the dense MLP or the shared expert
 
  private:
@@ -51,7 +51,7 @@ class ExpertBuffers {
 };
 
 struct MoeContext : EngineContext {
-  ExpertBuffers& buffers;  // for the pool's threads
+  ExpertBuffers& buffers;  // sized for the pool's threads
 };
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// The rows of a batch sorted by the experts they were routed to.
+// The rows of a batch, sorted by expert.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct ExpertRows {
 
 struct ExpertPlan {
   std::vector<RoutedRow> routed;    // by expert, then by row
-  std::vector<ExpertRows> experts;  // only those with rows, in ascending id
+  std::vector<ExpertRows> experts;  // experts with rows, in ascending id
 
-  // Of these choices now, in the memory that it has. choices: [rows, per_row]; a row's choices name different experts
-  // in [0, num_experts).
+  // Replaces the plan by that of these choices, reusing its memory. choices: [rows, per_row]; a row's choices are
+  // different experts in [0, num_experts).
   void Sort(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts);
 };
 

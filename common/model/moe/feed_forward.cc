@@ -10,15 +10,15 @@
 namespace moestro {
 namespace {
 
-// Experts whose router logits one task computes: 115 KB of weights at the published geometry. One row alone gives
-// enough tasks for 64 workers (reading 7.3 MB of weights would keep one worker as long as all of them an expert), and
-// with many rows a task's weights stay in the core's cache.
+// Experts per scoring task: 115 KB of weights at the published geometry. One row alone gives enough tasks for 64
+// workers: one worker would read the 7.3 MB of weights as long as all workers compute an expert. With many rows, a
+// task's weights stay in the core's cache.
 constexpr int64_t kScoredTogether = 4;
 
-// x = norm(residual), then the choice of experts, in one run of tasks in this order in every domain:
-//   norm    a row each
+// x = norm(residual), then the choice of experts, in one run with these tasks in this order in every domain:
+//   norm    one row each
 //   score   the logits of some experts for all rows
-//   choose  a row each
+//   choose  one row each
 class NormAndRouteTasks {
  public:
   NormAndRouteTasks(const EngineContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
@@ -51,7 +51,7 @@ class NormAndRouteTasks {
  private:
   IndexRange RowsOf(int domain) const { return EvenPart(rows_.count, domain, domains_); }
 
-  // Of the domain: those whose 64-row slices of the router lie in its memory.
+  // The domain's experts: those whose 64-row slices of the router are in its memory.
   IndexRange ExpertsOf(int domain) const {
     if (!routes_) return {};
     const IndexRange slices = EvenPart(CeilDiv(spec_.num_experts, kRowGroup), domain, domains_);
@@ -66,7 +66,7 @@ class NormAndRouteTasks {
     gating_.rows_normed.Arrive();
   }
 
-  // Reads the F32 form of the input: a choice between experts is not continuous in it.
+  // Reads the F32 form of the input: the choice of experts is not continuous in it.
   void Score(int domain, int64_t task) {
     gating_.rows_normed.Wait();
     const int64_t begin = ExpertsOf(domain).begin + task * kScoredTogether;

@@ -15,18 +15,18 @@
 
 namespace moestro {
 
-// What the choice of experts needs beside the rows. R = max_rows.
+// The buffers of expert selection, besides the rows. R = max_rows.
 class GatingBuffers {
  public:
   GatingBuffers(const ModelSpec& spec, int64_t max_rows);
-  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows);  // of the buffers
+  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows);  // bytes of the buffers
 
-  Buffer<float> normed;                  // [R, hidden_size]: rows.x in F32, what the router reads
+  Buffer<float> normed;                  // [R, hidden_size]: rows.x in F32, the router's input
   Buffer<float> logits;                  // [R, num_experts]
   std::vector<ExpertChoice> choices;     // [R, experts_per_token]
   std::vector<absl::Status> row_status;  // [R]
   Countdown rows_normed;
-  Countdown tasks_scored;  // of router logits
+  Countdown tasks_scored;  // router logits
 
  private:
   GatingBuffers() = default;
@@ -35,12 +35,12 @@ class GatingBuffers {
 };
 
 // rows.residual += sum over chosen experts, in ascending id, of weight * expert(x), then + always(x); rows.x = x =
-// norm(residual). INTERNAL if the router's scores of a row are NaN.
+// norm(residual). INTERNAL if a row's router scores are NaN.
 absl::Status RunFeedForward(const MoeContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                             const RowsView& rows);
 
-// Its first part: rows.x = norm(residual) and, unless the layer is dense, each row's choice of experts. Needs of the
-// weights `norm`, `router` and `bias` only. INTERNAL as above.
+// The first part: rows.x = norm(residual) and, unless the layer is dense, each row's choice of experts. Uses only the
+// weights `norm`, `router` and `bias`. INTERNAL as above.
 absl::Status NormAndRoute(const EngineContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                           const RowsView& rows);
 

@@ -24,7 +24,7 @@ std::vector<int32_t> LargestIds(std::span<const float> values, int64_t count) {
   return ids;
 }
 
-// A group of one expert counts that one only.
+// A group of one expert counts that expert only.
 float TwoLargestSum(std::span<const float> values) {
   float first = kMasked;
   float second = kMasked;

@@ -11,24 +11,24 @@
 namespace moestro {
 namespace {
 
-// What one run of the pool computes. A whole layer: all experts of its rows and the one that all rows take, added up in
-// scratch, then added to the residual. Or a part of that, with the sums so far in memory.
+// The work of one run of the pool. Either a whole layer: all experts of its rows and the shared MLP, summed in scratch,
+// then added to the residual. Or a part of that, with partial sums in memory.
 struct MoeWork {
-  std::span<const RoutedRow> routed = {};    // the rows of all `experts`, one expert's behind the other's
-  std::span<const ExpertRows> experts = {};  // in ascending id, at most num_experts; their ranges are of `routed`
-  ExpertSlice slice = {};                    // holds all `experts`
+  std::span<const RoutedRow> routed = {};    // the rows of all `experts`, contiguous by expert
+  std::span<const ExpertRows> experts = {};  // ascending ids, at most num_experts; their ranges are in `routed`
+  ExpertSlice slice = {};                    // contains all `experts`
   const MlpWeights* always = nullptr;        // null: none
-  int64_t rows = 0;                          // of `always`, or the most of one expert
+  int64_t rows = 0;                          // of `always`, or the maximum over experts
   const uint16_t* x = nullptr;               // BF16 [*, hidden]
   float* sums = nullptr;                     // F32 [*, hidden]; null: start from zero, in scratch
-  float* residual = nullptr;                 // F32 [rows, hidden]; null: the sums are not complete yet
+  float* residual = nullptr;                 // F32 [rows, hidden]; null: the sums are still incomplete
 
   bool has_always() const { return always != nullptr && always->gate.rows > 0; }
 };
 
-// The tasks of moe_tasks.h. A down task walks the experts in ascending id, so that the order of the sum is fixed, and
-// waits before each until all domains have its gate and up. By the time a worker comes to the first down task, most
-// experts are done: only the last ones are waited for.
+// The tasks of moe_tasks.h. A down task walks the experts in ascending id, which fixes the order of the sum. Before
+// each expert, it waits until all domains have its gate and up. When a worker reaches the first down task, most experts
+// are done, so it waits only for the last ones.
 class MoeLayer {
  public:
   MoeLayer(const MoeContext& context, const MoeWork& work)
@@ -166,11 +166,11 @@ class MoeLayer {
   const MoeTasks tasks_;
 };
 
-// Cuts the plan's rows of the slice's experts into runs that the buffers hold. In the order of the plan: so a row's
-// experts stay in ascending id, and the rows of one run lie together.
+// Cuts the plan's rows of the slice's experts into runs that fit the buffers. It follows the plan's order, so a row's
+// experts stay in ascending id, and the rows of one run are contiguous.
 class PieceWalk {
  public:
-  // Puts the pieces of each run into `buffers`.
+  // Writes the pieces of each run into `buffers`.
   PieceWalk(const ModelSpec& spec, ExpertBuffers& buffers, const ExpertSlice& slice, const ExpertPlan& plan)
       : max_rows_(buffers.max_rows),
         max_routed_(buffers.max_rows * spec.experts_per_token),
@@ -185,7 +185,7 @@ class PieceWalk {
     if (next_ < end_) begin_ = plan.experts[next_].begin;
   }
 
-  // The next run's experts, with ranges of routed(); none when all have been walked.
+  // The next run's experts, with ranges of routed(); empty at the end.
   std::span<const ExpertRows> Next() {
     pieces_.clear();
     begin_ += routed_;
@@ -207,11 +207,11 @@ class PieceWalk {
  private:
   const int64_t max_rows_;
   const int64_t max_routed_;
-  const int64_t max_pieces_;  // for which there are countdowns
+  const int64_t max_pieces_;  // limited by the number of countdowns
   const ExpertPlan& plan_;
-  int64_t next_ = 0;  // place of the next expert in the plan
+  int64_t next_ = 0;  // index of the next expert in the plan
   int64_t end_ = 0;
-  int64_t done_ = 0;    // rows of it that have been walked
+  int64_t done_ = 0;    // its rows walked so far
   int64_t begin_ = 0;   // of the run, in plan_.routed
   int64_t routed_ = 0;  // rows of the run
   std::vector<ExpertRows>& pieces_;

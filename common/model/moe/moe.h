@@ -1,4 +1,4 @@
-// The MLPs of a layer on rows whose experts are known: "Cloud-grade SLOs for local MoE", section 3.5.
+// The MLPs of a layer for rows with known experts: "Cloud-grade SLOs for local MoE", section 3.5.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace moestro {
 
-// How the down projections wait for gate and up.
+// How down projections wait for gate and up.
 enum class MoeSync {
   kPerExpert,  // each for its own expert, within one run of the pool
-  kGlobal,     // all for all, between two runs: what per-expert waits are measured against, and good for nothing else
+  kGlobal,     // all for all, between two runs: the baseline for measuring per-expert waits, with no other use
 };
 
 // rows.residual[row] += sum over the row's experts, in ascending id, of weight * expert(rows.x[row]), then +
-// always(rows.x[row]). The bits do not depend on rows that share the call, threads, domains or `sync`.
-// choices: [rows, experts_per_token], each row's in ascending id; empty in a dense layer. 1 to max_rows rows.
+// always(rows.x[row]). The bits do not depend on the other rows of the call, threads, domains or `sync`. choices:
+// [rows, experts_per_token], ascending ids in each row; empty in a dense layer. 1 to max_rows rows.
 void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const RowsView& rows,
             std::span<const ExpertChoice> choices, MoeSync sync = MoeSync::kPerExpert);
 
-// The same in pieces, for experts that are not all in memory at once, and for more rows than the buffers hold: with
-// sums at zero, RunExperts over all experts in ascending id, a few at a time, then AddSharedExpert. The bits are
-// RunMoe's however it is cut.
+// The same in pieces, for experts that are not all in memory at once, and for more rows than the buffers hold. Starting
+// from zero sums, call RunExperts for all experts in ascending id, a few at a time, then AddSharedExpert. Any division
+// gives RunMoe's bits.
 
 // Some of a layer's experts.
 struct ExpertSlice {
@@ -34,12 +34,12 @@ struct ExpertSlice {
   int64_t first = 0;
 };
 
-// sums[row] += sum over the slice's experts, in ascending id, of weight * expert(x[row]). The plan is of any number of
-// rows; x: BF16, sums: F32, both [rows, hidden].
+// sums[row] += sum over the slice's experts, in ascending id, of weight * expert(x[row]). The plan may have any number
+// of rows; x: BF16, sums: F32, both [rows, hidden].
 void RunExperts(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
                 float* sums);
 
-// rows.residual[row] += sums[row] + always(rows.x[row]), of 1 to max_rows rows; `always` may be empty. Changes sums,
+// rows.residual[row] += sums[row] + always(rows.x[row]), for 1 to max_rows rows; `always` may be empty. Changes sums,
 // F32 [rows, hidden].
 void AddSharedExpert(const MoeContext& context, const MlpWeights& always, const RowsView& rows, float* sums);
 

@@ -1,10 +1,10 @@
-// How a run of MLPs is cut into tasks: geometry alone.
+// Cuts a run of MLPs into tasks: geometry only.
 //
-// Every domain has tasks of its own, in this order:
-//   gather    a routed row each: copies it next to the other rows of its expert
-//   gate, up  an expert and some of the domain's row groups each, experts in ascending id, the dense MLP or shared
-//             expert last: their outputs of silu(gate x) * up x, for all rows of the expert
-//   down      some of the domain's groups of hidden numbers each, over all experts
+// Every domain has its own tasks, in this order:
+//   gather    one routed row each: copies it next to the other rows of its expert
+//   gate, up  one expert and some of the domain's row groups each, experts in ascending id, the dense MLP or shared
+//             expert last: computes silu(gate x) * up x for all rows of the expert
+//   down      some of the domain's groups of hidden elements each, over all experts
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@
 
 namespace moestro {
 
-// Of gate and up.
+// A gate and up task.
 struct GateTask {
-  int64_t expert = 0;  // place among the experts; their number: the dense MLP or shared expert
+  int64_t expert = 0;  // index among the experts; equal to their number: the dense MLP or shared expert
   IndexRange rows;     // of the matrices
 };
 
 class MoeTasks {
  public:
-  // routed: the rows of all `experts`, one expert's behind the other's. always_width: of the dense MLP or shared
-  // expert, 0 without.
+  // routed: the rows of all `experts`, contiguous by expert. always_width: the width of the dense MLP or shared expert,
+  // 0 without one.
   MoeTasks(const ModelSpec& spec, std::span<const RoutedRow> routed, std::span<const ExpertRows> experts,
            int64_t always_width, int domains, int threads);
 
-  // Of a domain.
+  // Tasks of a domain.
   IndexRange Gather(int domain) const { return EvenPart(gathered_rows_, domain, domains_); }  // of routed rows
   int64_t GateTasks(int domain) const { return experts_ * ExpertTasks(domain) + AlwaysTasks(domain); }
   int64_t DownTasks(int domain) const;
   GateTask Gate(int domain, int64_t task) const;
   IndexRange DownRows(int domain, int64_t task) const;
 
-  // Of all domains: gate and up tasks of an expert; of the dense MLP or shared expert.
+  // Tasks of all domains: gate and up tasks of one expert, then of the dense MLP or shared expert.
   int64_t AllExpertTasks() const;
   int64_t AllAlwaysTasks() const;
 
@@ -50,11 +50,11 @@ class MoeTasks {
   int64_t hidden_;
   int64_t gathered_rows_;
   int domains_;
-  int64_t gate_groups_;  // row groups of a gate and up task
-  int64_t down_groups_;  // and of a down task
+  int64_t gate_groups_;  // row groups per gate and up task
+  int64_t down_groups_;  // row groups per down task
 };
 
-// Whether the expert's rows are neighbours in the batch: always so with one row. They are read where they lie.
+// Whether the expert's rows are contiguous in the batch (always true for one row). They are then read in place.
 bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert);
 
 }  // namespace moestro

@@ -1,19 +1,19 @@
-// Which instruction sets this CPU has and this operating system saves on a context switch.
+// Instruction sets that this CPU has and whose registers this operating system saves on a context switch.
 #pragma once
 
 namespace moestro {
 
-// A flag is true only when the CPU has the instructions and the operating system saves the registers they use.
+// A flag is true only if the CPU has the instructions and the operating system saves their registers.
 struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // AVX-512 F, BW, VL and DQ, and FMA
   bool avx512_vbmi = false;  // byte permutes across 64 bytes
-  bool avx512_gfni = false;  // bits of bytes multiplied by 8 x 8 matrices
+  bool avx512_gfni = false;  // products of bits with 8 x 8 bit matrices, in bytes
   bool avx512_bf16 = false;  // vdpbf16ps
-  bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must ask to use them (tiles.h)
+  bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must request permission (tiles.h)
 };
 
-// Of the CPU that runs this process, by the compiler's run-time library, which looks at CPUID and XCR0. Thread-safe.
+// Features of the CPU that runs this process, from the compiler's run-time library (CPUID and XCR0). Thread-safe.
 inline CpuFeatures DetectCpuFeatures() {
   const bool fma = __builtin_cpu_supports("fma");
   CpuFeatures features;

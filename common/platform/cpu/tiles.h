@@ -3,9 +3,9 @@
 
 namespace moestro {
 
-// Asks the operating system to let this process use tiles, which Linux has every process ask for: a thread's state
-// grows by 8 KiB when it first uses them. False if it refuses: it is older than 5.16, forbids it, or a thread's
-// alternate signal stack is too small for that state. Holds for all threads, also those that run already. Thread-safe.
+// Requests the permission for this process. Linux requires the request because a thread's state grows by 8 KiB at the
+// first use. False if the system refuses: it is older than 5.16, forbids tiles, or a thread's alternate signal stack is
+// too small for that state. Applies to all threads, running ones included. Thread-safe.
 bool AllowTiles();
 
 }  // namespace moestro

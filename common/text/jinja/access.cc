@@ -17,14 +17,14 @@ absl::Status UndefinedMember(std::string_view member) {
   return absl::InvalidArgumentError(Concat("undefined has no member '", member, "'"));
 }
 
-// Of a copy and the offset of every code point.
+// Cost of a copy and of the offsets of all code points.
 int64_t TextCost(const std::string& text) { return static_cast<int64_t>(text.size() * (1 + sizeof(size_t))); }
 
 std::string_view CodePointAt(const std::string& text, const std::vector<size_t>& offsets, int64_t index) {
   return std::string_view(text).substr(offsets[index], offsets[index + 1] - offsets[index]);
 }
 
-// begin, begin + stride, ... up to but without end.
+// begin, begin + stride, ... up to, but excluding, end.
 struct Range {
   int64_t begin;
   int64_t end;
@@ -36,11 +36,11 @@ struct Range {
   }
 };
 
-// The positions that Python's slice selects of `length` items.
+// The positions selected by Python's slice of `length` items.
 absl::StatusOr<Range> SliceRange(int64_t length, const Value& start, const Value& stop, const Value& step) {
   MOE_ASSIGN_OR_RETURN(const int64_t stride, IntegerArgument(step, 1, "step"));
   if (stride == 0) return absl::InvalidArgumentError("the step of a slice must not be 0");
-  // Where a bound may stand: one past either end means "nothing more".
+  // The range of a bound: one past either end means "no more items".
   const int64_t low = stride > 0 ? 0 : -1;
   const int64_t high = stride > 0 ? length : length - 1;
   const auto bound = [&](const Value& value, int64_t fallback, std::string_view name) -> absl::StatusOr<int64_t> {
@@ -50,7 +50,7 @@ absl::StatusOr<Range> SliceRange(int64_t length, const Value& start, const Value
   };
   MOE_ASSIGN_OR_RETURN(const int64_t begin, bound(start, stride > 0 ? low : high, "start"));
   MOE_ASSIGN_OR_RETURN(const int64_t end, bound(stop, stride > 0 ? high : low, "stop"));
-  // A stride over the length selects one item and must not overflow.
+  // A stride larger than the length selects one item and must not overflow.
   return Range{begin, end, std::clamp(stride, -length - 1, length + 1)};
 }
 
@@ -108,7 +108,7 @@ absl::StatusOr<Value> GetSlice(const Value& object, const Value& start, const Va
 absl::StatusOr<std::vector<Value>> Items(const Value& value, Budget& budget) {
   const std::optional<int64_t> length = Length(value);
   if (!length.has_value()) return absl::InvalidArgumentError(Concat("cannot iterate over ", value.TypeName()));
-  // A code point becomes a string of its own, with its allocation.
+  // Each code point becomes a separately allocated string.
   MOE_RETURN_IF_ERROR(budget.Charge(*length * kItemCost * (value.AsString() != nullptr ? 5 : 1)));
   if (const List* list = value.AsList()) return list->items;
   std::vector<Value> items;

@@ -24,7 +24,7 @@ absl::Status WrongTypes(BinaryOperator op, const Value& left, const Value& right
 // Rounds towards minus infinity, as Python does; the remainder has the sign of the divisor.
 absl::StatusOr<Value> DivideIntegers(BinaryOperator op, int64_t left, int64_t right) {
   if (right == 0) return DivisionByZero();
-  if (right == -1) {  // the one divisor whose quotient can overflow
+  if (right == -1) {  // the only divisor whose quotient can overflow
     int64_t negated = 0;
     if (__builtin_sub_overflow(int64_t{0}, left, &negated)) return Overflow();
     return op == BinaryOperator::kModulo ? Value(int64_t{0}) : Value(negated);
@@ -132,7 +132,7 @@ absl::StatusOr<Value> ApplyUnary(UnaryOperator op, const Value& operand) {
     if (op == UnaryOperator::kPlus) return Value(operand.Integral());
     return IntegerArithmetic(BinaryOperator::kSubtract, 0, operand.Integral());
   }
-  return absl::InvalidArgumentError(Concat("a sign does not go with ", operand.TypeName()));
+  return absl::InvalidArgumentError(Concat("a sign cannot precede ", operand.TypeName()));
 }
 
 absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Value& right, Budget& budget) {

@@ -44,7 +44,7 @@ struct ItemNode {  // object[index]
   ExpressionPointer object;
   ExpressionPointer index;
 };
-struct SliceNode {  // object[start:stop:step]; null where left out
+struct SliceNode {  // object[start:stop:step]; null if omitted
   ExpressionPointer object;
   ExpressionPointer start;
   ExpressionPointer stop;
@@ -77,7 +77,7 @@ struct CompareNode {  // a < b < c holds if both comparisons do; b is evaluated 
   ExpressionPointer first;
   std::vector<std::pair<Comparison, ExpressionPointer>> rest;
 };
-struct LogicalNode {  // the value of the operand that decides
+struct LogicalNode {  // the value of the deciding operand
   bool is_and;
   ExpressionPointer left;
   ExpressionPointer right;
@@ -112,14 +112,14 @@ struct IfNode {
 // A name, several names that unpack a list, or an attribute of a namespace.
 struct Target {
   std::vector<std::string> names;
-  std::string attribute;  // not empty: names[0] is the namespace
+  std::string attribute;  // if not empty, names[0] is the namespace
 };
 struct ForNode {
   Target target;
   ExpressionPointer iterable;
   ExpressionPointer filter;  // null: all items
   Body body;
-  Body otherwise;  // if no item passed
+  Body otherwise;  // if no item passed the filter
 };
 struct SetNode {
   Target target;

@@ -13,13 +13,13 @@
 namespace moestro::jinja {
 namespace {
 
-// Position of a parameter in `names`, which ends at the first empty one; -1 if there is none.
+// Index of a parameter in `names`, which ends at the first empty one; -1 if absent.
 int FindParameter(std::span<const std::string_view> names, std::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
   return found == names.end() ? -1 : static_cast<int>(found - names.begin());
 }
 
-// One value for each parameter, undefined where the call gives none.
+// One value per parameter; undefined if the call passes none.
 absl::StatusOr<std::vector<Value>> Bind(std::span<const std::string_view> names, std::vector<Value> positional,
                                         std::vector<std::pair<std::string, Value>> named) {
   if (positional.size() > names.size()) {
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<Value>> Bind(std::span<const std::string_view> names,
     const int position = FindParameter(names, name);
     if (position < 0) return absl::InvalidArgumentError(Concat("argument '", name, "' is not supported"));
     if (position < static_cast<int>(given))
-      return absl::InvalidArgumentError(Concat("argument '", name, "' comes twice"));
+      return absl::InvalidArgumentError(Concat("argument '", name, "' is given twice"));
     values[position] = std::move(value);
   }
   return values;

@@ -82,7 +82,7 @@ absl::StatusOr<std::partial_ordering> Order(const Value& left, const Value& righ
   if (left.IsNumber() && right.IsNumber()) return left.Number() <=> right.Number();
   if (left.AsString() != nullptr && right.AsString() != nullptr) {
     MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(left.AsString()->size())));
-    // The byte order of UTF-8 is the order of its code points.
+    // The byte order of UTF-8 is the order of code points.
     return std::partial_ordering(*left.AsString() <=> *right.AsString());
   }
   return absl::InvalidArgumentError(Concat("cannot order ", left.TypeName(), " and ", right.TypeName()));

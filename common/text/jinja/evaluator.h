@@ -23,7 +23,7 @@ class Evaluator {
  public:
   explicit Evaluator(Variables variables);
 
-  // INVALID_ARGUMENT with the line for an error in the template or for raise_exception(), whose message it carries;
+  // INVALID_ARGUMENT with the line for an error in the template, or with the message of raise_exception().
   // RESOURCE_EXHAUSTED at one of the limits in limits.h.
   absl::StatusOr<std::string> Render(const Body& body);
 
@@ -54,7 +54,7 @@ class Evaluator {
   absl::StatusOr<Value> LoopVariable(const std::vector<Value>& items, size_t index);
   absl::Status Assign(const Target& target, const Value& value, int line);
   absl::Status Emit(std::string_view text, int line);
-  // Renders into a string of its own, in a scope of its own.
+  // Renders into a separate string, in a separate scope.
   absl::StatusOr<std::string> Capture(const Body& body);
 
   // Expressions.

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Token::Kind;
 
-// The greatest depth of the operands of each kind of node.
+// The maximum depth of the operands, for each kind of node.
 int Depth(const ExpressionPointer& expression) { return expression == nullptr ? 0 : expression->depth; }
 int Depth(const Arguments& arguments) {
   int depth = 0;
@@ -57,7 +57,7 @@ int Depth(const ConditionalNode& node) {
 
 absl::Status TooDeep(int line) { return TemplateError(line, Concat("expressions are nested over ", kMaxNesting)); }
 
-// Counts one level of recursion while it lives.
+// Counts one level of recursion during its lifetime.
 class Level {
  public:
   explicit Level(int* nesting) : nesting_(*nesting) { ++nesting_; }
@@ -74,7 +74,7 @@ struct OperatorEntry {
   BinaryOperator op;
   int level;
 };
-// From the loosest level to the tightest.
+// In ascending order of precedence.
 constexpr OperatorEntry kBinaryOperators[] = {
     {"+", BinaryOperator::kAdd, 0},      {"-", BinaryOperator::kSubtract, 0}, {"~", BinaryOperator::kConcatenate, 1},
     {"*", BinaryOperator::kMultiply, 2}, {"/", BinaryOperator::kDivide, 2},   {"//", BinaryOperator::kFloorDivide, 2},
@@ -265,7 +265,7 @@ ExpressionParser::Result ExpressionParser::ParseNumber() {
 ExpressionParser::Result ExpressionParser::ParseString() {
   const int line = tokens_.line();
   std::string text;
-  while (tokens_.Is(Kind::kString)) text += tokens_.Next().text;  // adjacent literals are one
+  while (tokens_.Is(Kind::kString)) text += tokens_.Next().text;  // adjacent literals are concatenated
   return Make(line, LiteralNode{Value(std::move(text))});
 }
 
@@ -325,7 +325,7 @@ ExpressionParser::Result ExpressionParser::ParsePostfix(ExpressionPointer value)
   }
 }
 
-// After "[": an index, or a slice with up to three parts.
+// Called after "[": parses an index, or a slice with up to three parts.
 ExpressionParser::Result ExpressionParser::ParseSubscript(ExpressionPointer object) {
   const int line = tokens_.line();
   ExpressionPointer parts[3];
@@ -373,7 +373,7 @@ ExpressionParser::Result ExpressionParser::ParseFilter(ExpressionPointer value) 
   return Make(line, FilterNode{std::move(value), filter, std::move(arguments)});
 }
 
-// "is divisibleby 3": the argument of a test may come without parentheses.
+// "is divisibleby 3": a test's argument needs no parentheses.
 bool ExpressionParser::StartsTestArgument() const {
   switch (tokens_.Peek().kind) {
     case Kind::kName:

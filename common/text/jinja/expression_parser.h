@@ -15,9 +15,9 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
 
   absl::StatusOr<ExpressionPointer> Parse();
-  // Without "a if b else c", so that a following "if" is left: the iterable of a for loop.
+  // Excludes "a if b else c", so that a following "if" remains: for the iterable of a for loop.
   absl::StatusOr<ExpressionPointer> ParseWithoutConditional();
-  // "a, b" makes a list; a single expression without a comma is itself.
+  // "a, b" is a list; a single expression without a comma is not.
   absl::StatusOr<ExpressionPointer> ParseTuple();
 
  private:
@@ -44,12 +44,12 @@ class ExpressionParser {
   absl::StatusOr<Arguments> ParseArguments();
   bool StartsTestArgument() const;
 
-  // Completes a node: records its depth, which evaluation and destruction recurse to.
+  // Completes a node: records its depth, the recursion depth of evaluation and destruction.
   template <typename Node>
   Result Make(int line, Node node);
 
   TokenStream& tokens_;
-  int nesting_ = 0;  // of the recursion of this parser
+  int nesting_ = 0;  // recursion depth of this parser
 };
 
 }  // namespace moestro::jinja

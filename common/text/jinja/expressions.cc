@@ -13,7 +13,7 @@
 namespace moestro::jinja {
 namespace {
 
-// The expression as it stands in the source, as far as it is made of names, for messages.
+// The source text of the expression for messages, if it consists of names.
 std::string Describe(const Expression& expression) {
   if (const auto* name = std::get_if<NameNode>(&expression.node)) return name->name;
   if (const auto* attribute = std::get_if<AttributeNode>(&expression.node)) {
@@ -22,7 +22,7 @@ std::string Describe(const Expression& expression) {
   return "the expression";
 }
 
-// A member of an undefined value is the usual mistake; name the value.
+// Members of undefined values are the most frequent mistake, so the message names the value.
 absl::Status CheckDefined(const Value& object, const Expression& expression, int line) {
   if (!object.IsUndefined()) return absl::OkStatus();
   return TemplateError(line, Concat("'", Describe(expression), "' is undefined"));

@@ -17,10 +17,10 @@ namespace {
 using Result = absl::StatusOr<Value>;
 using Args = std::span<const Value>;
 
-// Filters of text take any value by its printed form, as Jinja does.
+// Text filters take any value in its printed form, as in Jinja.
 absl::StatusOr<std::string> TextOf(const Value& self, Budget& budget) {
   MOE_ASSIGN_OR_RETURN(std::string text, ToText(self, &budget));
-  // For the result, which is at most as long unless the filter charges more.
+  // Pays for the result, which is not longer unless the filter charges more.
   MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text.size())));
   return text;
 }
@@ -127,7 +127,7 @@ Result ItemsFilter(const Value& self, Args, Budget& budget) {
   return DictItems(*self.AsDict(), budget);
 }
 
-// The number a text starts and ends with, white space aside.
+// Parses a text that is a number, with optional white space around it.
 std::optional<double> ParseNumber(std::string_view text) {
   text = StripSpace(text, Side::kBoth);
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -157,7 +157,7 @@ Result IntFilter(const Value& self, Args args, Budget& budget) {
   } else if (const double* real = self.AsFloat()) {
     number = *real;
   }
-  // Outside of this range there is no int64.
+  // Larger values do not fit an int64.
   constexpr double kLimit = 9.2e18;
   if (!number.has_value() || !(std::fabs(*number) < kLimit)) return fallback;
   return Value(static_cast<int64_t>(*number));

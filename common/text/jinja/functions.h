@@ -13,16 +13,15 @@ namespace moestro::jinja {
 
 struct Function {
   static constexpr int kMaxParameters = 3;
-  // `arguments` has one value for each parameter, undefined where none was given. INVALID_ARGUMENT for values of the
-  // wrong type.
+  // `arguments` has one value per parameter, undefined if not given. INVALID_ARGUMENT for values of the wrong type.
   using Call = absl::StatusOr<Value> (*)(const Value& self, std::span<const Value> arguments, Budget& budget);
 
   std::string_view name;
-  std::array<std::string_view, kMaxParameters> parameters;  // empty names: fewer parameters
+  std::array<std::string_view, kMaxParameters> parameters;  // empty names at the end: fewer parameters
   Call call;
 };
 
-// Null if there is none of that name. Pointers stay valid forever.
+// Null if there is no such name. Pointers stay valid forever.
 const Function* FindFilter(std::string_view name);
 const Function* FindTest(std::string_view name);
 // A method of Python's str or dict.

@@ -95,8 +95,8 @@ class Lexer {
     if (!data.empty()) Add(Kind::kData, std::string(data));
   }
 
-  // White space that belongs to the tag after it: all with "-", else the indentation if the line holds nothing else
-  // before a block or comment.
+  // White space before a tag that belongs to the tag: all with "-"; otherwise the indentation, if the line has nothing
+  // else before a block or comment.
   std::string_view StripBeforeTag(std::string_view data, std::string_view tag) const {
     if (tag.ends_with('-')) return StripSpace(data, Side::kRight);
     if (tag.ends_with('+') || tag.starts_with("{{")) return data;
@@ -106,7 +106,7 @@ class Lexer {
     return StripSpace(data.substr(line_begin), Side::kLeft).empty() ? data.substr(0, line_begin) : data;
   }
 
-  // The end of a tag, `close` being "}}", "%}" or "#}", with the white space that belongs to it.
+  // The end of a tag, `close` being "}}", "%}" or "#}", including its white space.
   bool SkipTagEnd(std::string_view close) {
     const size_t begin = position_;
     if (Skip(Concat("-", close))) {
@@ -160,7 +160,7 @@ class Lexer {
 
   absl::Status LexInside(bool is_block) {
     const int begin_line = line_;
-    std::string open_brackets;  // a tag cannot end inside of them
+    std::string open_brackets;  // a tag cannot end inside brackets
     while (true) {
       SkipSpace();
       if (AtEnd()) return TemplateError(begin_line, is_block ? "block without '%}'" : "expression without '}}'");
@@ -197,7 +197,7 @@ class Lexer {
     if (kOpen.find(op) != std::string_view::npos) {
       open_brackets->append(op);
     } else if (const size_t kind = kClose.find(op); kind != std::string_view::npos) {
-      if (!open_brackets->ends_with(kOpen[kind])) return Error(Concat("'", op, "' closes nothing"));
+      if (!open_brackets->ends_with(kOpen[kind])) return Error(Concat("'", op, "' has no opening bracket"));
       open_brackets->pop_back();
     }
     return absl::OkStatus();
@@ -243,7 +243,7 @@ class Lexer {
   std::string_view source_;
   size_t position_ = 0;
   int line_ = 1;
-  bool at_line_start_ = true;  // the last tag, or the source, left off at the start of a line
+  bool at_line_start_ = true;  // the last tag, or the source, ended at the start of a line
   std::vector<Token> tokens_;
 };
 

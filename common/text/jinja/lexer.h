@@ -1,4 +1,4 @@
-// Template source to tokens.
+// Splits template source into tokens.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace moestro::jinja {
 
 struct Token {
   enum class Kind {
-    kData,           // text outside of tags
+    kData,           // text outside tags
     kVariableBegin,  // {{
     kVariableEnd,    // }}
     kBlockBegin,     // {%
@@ -29,9 +29,9 @@ struct Token {
   int line;  // from 1
 };
 
-// Jinja's lexical rules with trim_blocks and lstrip_blocks on, as chat templates expect: the newline after a block or
-// comment and the indentation before it belong to the tag, "-" takes all white space, "+" keeps it. Newlines become
-// \n, and one at the end of the source is dropped. The last token is kEnd. INVALID_ARGUMENT with the line.
+// Jinja's lexical rules with trim_blocks and lstrip_blocks on, as chat templates expect. The newline after a block or
+// comment and the indentation before it belong to the tag; "-" takes all white space, "+" keeps it. Newlines become \n,
+// and a newline at the end of the source is dropped. The last token is kEnd. INVALID_ARGUMENT with the line.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 // INVALID_ARGUMENT "template line N: message".

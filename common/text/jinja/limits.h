@@ -1,4 +1,4 @@
-// Bounds that keep a hostile or broken template from holding a thread, the stack or the memory of a server.
+// Limits that keep a hostile or broken template from occupying a server's threads, stack or memory.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,28 @@
 
 namespace moestro::jinja {
 
-// Nesting of expressions and statements in the source: real templates stay under 30.
+// Nesting of expressions and statements in the source; real templates stay below 30.
 inline constexpr int kMaxNesting = 100;
 // Nesting of evaluation, macro calls included. A level takes about 1 KiB of stack, 4 KiB under AddressSanitizer.
 inline constexpr int kMaxEvaluationDepth = 400;
 // Nesting of lists and dicts in each other.
 inline constexpr int kMaxValueDepth = 64;
-// Passes through all loops of one rendering: thousands of messages times some parts each.
+// Iterations of all loops of one rendering: thousands of messages times some parts each.
 inline constexpr int64_t kMaxLoopIterations = 1'000'000;
-// Rendered text: more than the longest prompt a model takes.
+// Rendered text: more than any model's longest prompt.
 inline constexpr int64_t kMaxOutputBytes = int64_t{32} << 20;
-// All work of one rendering, in bytes made or read; one evaluation counts kEvaluationCost. Values are made of charged
-// bytes only, so this bounds time and memory alike: about a second, and about as many bytes. A template reads and
-// copies each text up to ten times, so conversations of some 10 MB pass.
+// All work of one rendering, in bytes made or read; one evaluation counts kEvaluationCost. Values consist of charged
+// bytes only, so this bounds both time and memory: about a second, and about as many bytes. A template reads and copies
+// each text up to ten times, so conversations of some 10 MB are within the limit.
 inline constexpr int64_t kMaxWork = int64_t{256} << 20;
 inline constexpr int64_t kEvaluationCost = 64;
 
-// What one rendering has used. Not thread-safe.
+// The work of one rendering. Not thread-safe.
 class Budget {
  public:
-  // RESOURCE_EXHAUSTED once the sum of all charges is over kMaxWork. Charged before the work is done.
+  // RESOURCE_EXHAUSTED once all charges together exceed kMaxWork. Charge before doing the work.
   absl::Status Charge(int64_t work) {
-    // `work` may be near 2^63 where a template multiplies; compare before adding.
+    // `work` may be near 2^63 if a template multiplies, so compare before adding.
     if (work > kMaxWork - used_) {
       return absl::ResourceExhaustedError("the template does more work than one rendering may");
     }

@@ -1,4 +1,4 @@
-// Errors of a rendering with the line they come from.
+// Adds template lines to rendering errors.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,7 +14,7 @@ absl::StatusOr<T> AtLine(absl::StatusOr<T> result, int line) {
   return AtLine(result.status(), line);
 }
 
-// RESOURCE_EXHAUSTED: evaluation is nested over its limit.
+// RESOURCE_EXHAUSTED: the nesting of evaluation exceeds its limit.
 absl::Status TooDeep(int line);
 
 }  // namespace moestro::jinja

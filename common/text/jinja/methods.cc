@@ -23,7 +23,7 @@ Result Strip(const Value& self, Args args, Budget& budget) {
     return Value(StripSpace(text, side));
   }
   MOE_ASSIGN_OR_RETURN(const std::string* characters, StringArgument(args[0], "chars"));
-  // Every code point that goes is looked up in all of `characters`.
+  // Every removed code point is looked up in all of `characters`.
   MOE_RETURN_IF_ERROR(budget.Charge(Size(text)));
   MOE_RETURN_IF_ERROR(budget.Charge(Size(text) * std::min<int64_t>(Size(*characters), 1 << 20)));
   return Value(StripCharacters(text, *characters, side));
@@ -41,7 +41,7 @@ Result Split(const Value& self, Args args, Budget& budget) {
   } else {
     MOE_ASSIGN_OR_RETURN(const std::string* separator, StringArgument(args[0], "sep"));
     if (separator->empty()) return absl::InvalidArgumentError("empty separator");
-    // From the right both are copied.
+    // From the right, both are copied.
     MOE_RETURN_IF_ERROR(budget.Charge(Size(*separator) + (side == Side::kRight ? Size(text) : 0)));
     parts = SplitAt(text, *separator, limit, side);
   }
@@ -77,7 +77,7 @@ Result ReplaceMethod(const Value& self, Args args, Budget& budget) {
   MOE_ASSIGN_OR_RETURN(const std::string* to, StringArgument(args[1], "new"));
   MOE_ASSIGN_OR_RETURN(const int64_t limit, IntegerArgument(args[2], -1, "count"));
   if (from->empty()) return absl::InvalidArgumentError("replacing the empty string is not supported");
-  // At most one `to` for each place where `from` fits.
+  // At most one `to` for each match of `from`.
   int64_t most = 0;
   if (__builtin_mul_overflow(Size(text) / Size(*from), Size(*to), &most)) most = kMaxWork;
   MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text) + Size(*from)));

@@ -1,5 +1,5 @@
-// Python's operators on values. INVALID_ARGUMENT for types or numbers an operator does not take; all charge the budget
-// for what they read and make.
+// Python's operators on values. INVALID_ARGUMENT for unsupported types or numbers. All charge the budget for what they
+// read and make.
 #pragma once
 
 #include "absl/status/statusor.h"

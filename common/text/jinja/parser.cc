@@ -20,11 +20,11 @@ class StatementParser {
   absl::StatusOr<Body> ParseTemplate() {
     MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
     if (tokens_.Is(Kind::kEnd)) return body;
-    return TemplateError(tokens_.line(), Concat("tag '", tokens_.PeekSecond().text, "' ends nothing"));
+    return TemplateError(tokens_.line(), Concat("tag '", tokens_.PeekSecond().text, "' has no opening tag"));
   }
 
  private:
-  // Up to a tag that ends or divides a block, which is not taken, or the end of the template.
+  // Parses up to a tag that ends or divides a block, which is not consumed, or to the end of the template.
   absl::StatusOr<Body> ParseBody() {
     if (++nesting_ > kMaxNesting) return TemplateError(tokens_.line(), Concat("tags are nested over ", kMaxNesting));
     Body body;
@@ -70,7 +70,7 @@ class StatementParser {
     return TemplateError(line, Concat("tag '", tag, "' is not supported"));
   }
 
-  // After "if".
+  // Called after "if".
   absl::StatusOr<Statement> ParseIf(int line) {
     IfNode node;
     while (true) {
@@ -143,7 +143,7 @@ class StatementParser {
     return Statement{line, SetBlockNode{std::move(target), std::move(body)}};
   }
 
-  // A macro sees the variables of the template, not those of a loop or macro around it, so it must not stand in one.
+  // A macro sees the template's variables, not those of an enclosing loop or macro, so it must not be inside one.
   absl::StatusOr<Statement> ParseMacro(int line) {
     if (loops_ > 0 || in_macro_) return TemplateError(line, "a macro inside a loop or macro is not supported");
     MacroNode macro;
@@ -177,7 +177,7 @@ class StatementParser {
   TokenStream tokens_;
   ExpressionParser expressions_;
   int nesting_ = 0;
-  int loops_ = 0;  // around the current statement
+  int loops_ = 0;  // enclosing the current statement
   bool in_macro_ = false;
 };
 

@@ -8,8 +8,8 @@
 
 namespace moestro::jinja {
 
-// INVALID_ARGUMENT with the line for anything that is not in the supported subset of Jinja: {{ }}, if, for (with
-// filter, else, break, continue), set (values, blocks, namespace attributes), macro at the top level, raw, comments.
+// INVALID_ARGUMENT with the line for anything outside the supported subset of Jinja: {{ }}, if, for (with filter, else,
+// break, continue), set (values, blocks, namespace attributes), macro at the top level, raw, comments.
 absl::StatusOr<Body> Parse(std::string_view source);
 
 }  // namespace moestro::jinja

@@ -9,11 +9,11 @@
 namespace moestro::jinja {
 namespace {
 
-// Of one value, with its brackets and separator.
+// Cost of one value, with its brackets and separator.
 constexpr int64_t kPrintCost = 16;
 constexpr char kHexDigits[] = "0123456789abcdef";
 
-// The escapes that Python's repr and JSON share; empty for a character that they do not escape alike.
+// The escapes common to Python's repr and JSON; empty for other characters.
 std::string_view CommonEscape(char c) {
   switch (c) {
     case '\n':
@@ -35,7 +35,7 @@ void AppendHex(char c, std::string_view prefix, std::string* out) {
   out->push_back(kHexDigits[byte & 15]);
 }
 
-// repr() of a string: single quotes unless only those occur in it.
+// repr() of a string: single quotes, unless only those occur in it.
 void AppendQuoted(const std::string& text, std::string* out) {
   const bool has_single = text.find('\'') != std::string::npos;
   const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';

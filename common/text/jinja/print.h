@@ -1,4 +1,4 @@
-// Values as text: what {{ }} prints and what tojson writes.
+// Values as text: the output of {{ }} and of tojson.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace moestro::jinja {
 // Python's str(): undefined is empty, none is "None", a list is "['a', 1]". Charges the budget for the result.
 absl::StatusOr<std::string> ToText(const Value& value, Budget* budget);
 
-// Python's json.dumps without ASCII escapes; `indent` < 0 writes one line with ", " and ": ".
-// INVALID_ARGUMENT for what JSON does not have.
+// Python's json.dumps without ASCII escapes; `indent` < 0 writes one line with ", " and ": ". INVALID_ARGUMENT for
+// values without a JSON form.
 absl::StatusOr<std::string> ToJson(const Value& value, int indent, Budget* budget);
 
-// Python's repr() of a float: the shortest digits that read back as the same number.
+// Python's repr() of a float: the fewest digits that read back as the same number.
 std::string FloatText(double value);
 
 }  // namespace moestro::jinja

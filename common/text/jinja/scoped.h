@@ -1,11 +1,11 @@
-// A value that is put back.
+// A temporary value.
 #pragma once
 
 #include <utility>
 
 namespace moestro::jinja {
 
-// Sets a variable while it lives.
+// Sets a variable during its lifetime, then restores it.
 template <typename T>
 class Scoped {
  public:

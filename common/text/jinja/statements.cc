@@ -77,7 +77,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const ForNode& node, int line
   return Execute(node.otherwise);
 }
 
-// The items that pass the filter of the loop.
+// The items that pass the loop's filter.
 absl::StatusOr<std::vector<Value>> Evaluator::LoopItems(const ForNode& node, int line) {
   MOE_ASSIGN_OR_RETURN(const Value iterable, Evaluate(*node.iterable));
   absl::StatusOr<std::vector<Value>> items = Items(iterable, budget_);
@@ -99,7 +99,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunLoop(const ForNode& node, const st
     if (++iterations_ > kMaxLoopIterations) {
       return AtLine(absl::ResourceExhaustedError(Concat("more than ", kMaxLoopIterations, " loop iterations")), line);
     }
-    // A fresh scope for each pass: what the body sets is gone in the next.
+    // A new scope per iteration: variables of the body do not persist.
     Scope scope{{}, scope_};
     const Scoped<Scope*> inside(&scope_, &scope);
     MOE_RETURN_IF_ERROR(Assign(node.target, items[i], line));

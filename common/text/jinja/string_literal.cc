@@ -7,7 +7,7 @@
 namespace moestro::jinja {
 namespace {
 
-// Letter after the backslash, then what it stands for.
+// The letter after the backslash, then the character that it represents.
 constexpr std::string_view kSimpleEscapes[] = {"n\n", "r\r", "t\t", "b\b", "f\f", "v\v", "a\a", "\\\\", "''", "\"\""};
 
 int HexDigits(char letter) { return letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0; }

@@ -35,7 +35,7 @@ std::vector<std::string_view> SplitFromLeft(std::string_view text, std::string_v
   return parts;
 }
 
-// Splits the mirrored text: Find knows one direction.
+// Splits the mirrored text, because Find searches in one direction only.
 std::vector<std::string_view> SplitFromRight(std::string_view text, std::string_view separator, int64_t limit) {
   const std::string mirrored(text.rbegin(), text.rend());
   std::vector<std::string_view> parts =
@@ -75,7 +75,7 @@ std::vector<size_t> CodePointOffsets(std::string_view text) {
 }
 
 size_t Find(std::string_view text, std::string_view part) {
-  // glibc's is the two-way algorithm, or for parts of up to 256 bytes a scan whose worst case is as linear.
+  // glibc uses the two-way algorithm, or for parts of up to 256 bytes a scan that is also linear in the worst case.
   const void* at = memmem(text.data(), text.size(), part.data(), part.size());
   return at == nullptr ? std::string_view::npos : static_cast<const char*>(at) - text.data();
 }

@@ -1,5 +1,5 @@
-// Python's operations on text. Positions and lengths count code points; all text is valid UTF-8. Case is mapped for
-// ASCII only: role names and tags are ASCII, and a full mapping would need a Unicode table.
+// Python's operations on text. Positions and lengths count code points; all text is valid UTF-8. Case mapping is ASCII
+// only: role names and tags are ASCII, and a full mapping would need a Unicode table.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace moestro::jinja {
 bool IsPythonSpace(char32_t code_point);
 
 enum class Side { kLeft, kRight, kBoth };
-// str.strip() and its siblings, of white space or of the code points in `characters`.
+// str.strip(), str.lstrip() and str.rstrip(), for white space or the code points in `characters`.
 std::string_view StripSpace(std::string_view text, Side side);
 std::string_view StripCharacters(std::string_view text, std::string_view characters, Side side);
 
@@ -21,12 +21,12 @@ int64_t CodePointCount(std::string_view text);
 // Byte offset of each code point, and text.size() at the end.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 
-// Where `part` first is in `text`; npos if nowhere. Takes time linear in both, which std::string_view::find does not.
+// The first position of `part` in `text`, or npos. Takes time linear in both, unlike std::string_view::find.
 size_t Find(std::string_view text, std::string_view part);
 
-// str.split(): at runs of white space, without empty parts. `limit` < 0: no limit of splits.
+// str.split(): at runs of white space, without empty parts. `limit` < 0: any number of splits.
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit);
-// str.split(separator) and str.rsplit(separator), which makes a copy of both; the separator is not empty.
+// str.split(separator) and str.rsplit(separator), which copies both; the separator is not empty.
 std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit, Side side);
 
 // Replaces up to `limit` occurrences from the left, all if `limit` < 0; `from` is not empty.

@@ -31,7 +31,7 @@ Result CallableTest(const Value& self, Args, Budget&) {
   return Value(self.AsMacro() != nullptr || self.AsBuiltin() != nullptr);
 }
 
-// Strings, lists and dicts, and undefined: whatever has a length and can be iterated.
+// Strings, lists, dicts and undefined: all values with a length and items.
 Result IterableTest(const Value& self, Args, Budget&) {
   return Value(self.IsUndefined() || self.AsString() != nullptr || self.AsList() != nullptr ||
                self.AsDict() != nullptr);

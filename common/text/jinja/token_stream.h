@@ -1,4 +1,4 @@
-// The tokens of a template while it is parsed.
+// The tokens of a template during parsing.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace moestro::jinja {
 
 class TokenStream {
  public:
-  // `tokens` ends with kEnd, which is never passed.
+  // `tokens` ends with kEnd, which is never consumed.
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   const Token& Peek() const { return tokens_[position_]; }

@@ -22,7 +22,7 @@ absl::Status CheckDepth(int depth) {
 
 }  // namespace
 
-// Not inline: GCC 12 with sanitizers takes the unused part of the variant for a mistake.
+// Not inline: GCC 12 with sanitizers reports a false error in the unused part of the variant.
 Value::Value() = default;
 
 absl::StatusOr<Value> Value::MakeList(std::vector<Value> items) {
@@ -53,7 +53,7 @@ absl::StatusOr<Value> Value::MakeDict(std::vector<std::pair<std::string, Value>>
 
 absl::StatusOr<const Value*> Dict::Find(std::string_view key, Budget& budget) const {
   for (const auto& [name, value] : items) {
-    // Texts of different lengths are not compared.
+    // Names of different lengths are not compared.
     MOE_RETURN_IF_ERROR(budget.Charge(1 + static_cast<int64_t>(name.size() == key.size() ? key.size() : 0)));
     if (name == key) return &value;
   }

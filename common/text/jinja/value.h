@@ -1,4 +1,4 @@
-// The values of a template: what Python has, as far as templates need it. All are immutable but namespaces.
+// The values of a template: the Python types that templates need. All are immutable except namespaces.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct MacroNode;
 struct List;
 struct Dict;
 
-// The one mutable value, made by namespace(). Owned by the rendering, so that cycles cannot leak.
+// The only mutable value, made by namespace(). The rendering owns it, so that cycles cannot leak.
 using Namespace = std::map<std::string, Value>;
 
-// A function that is called by its name.
+// A function called by its name.
 enum class Builtin { kNamespace, kRange, kRaiseException, kDict };
 
 // Cheap to copy. Default-constructed: undefined.
@@ -48,14 +48,14 @@ class Value {
   Value(std::string_view text) : Value(std::string(text)) {}                                // NOLINT
   Value(const char* text) : Value(std::string(text)) {}                                     // NOLINT
 
-  // RESOURCE_EXHAUSTED if the nesting of the members is at its limit.
+  // RESOURCE_EXHAUSTED if the members are nested at the limit.
   static absl::StatusOr<Value> MakeList(std::vector<Value> items);
-  // A key that comes twice keeps its place and gets the later value.
+  // A duplicate key keeps its position and takes the later value.
   static absl::StatusOr<Value> MakeDict(std::vector<std::pair<std::string, Value>> items);
 
   bool IsUndefined() const { return Is<Undefined>(); }
   bool IsNone() const { return Is<None>(); }
-  // Null if the value is of another type.
+  // Null if the value has another type.
   const bool* AsBool() const { return std::get_if<bool>(&data_); }
   const int64_t* AsInt() const { return std::get_if<int64_t>(&data_); }
   const double* AsFloat() const { return std::get_if<double>(&data_); }
@@ -73,7 +73,7 @@ class Value {
   bool IsNumber() const { return IsIntegral() || Is<double>(); }
   double Number() const { return Is<double>() ? std::get<double>(data_) : static_cast<double>(Integral()); }
 
-  // Python's truth: false for undefined, none, false, zero and anything empty.
+  // Python's truth value: false for undefined, none, false, zero and anything empty.
   bool IsTrue() const;
   // Name of the type for messages: "string", "list", ...
   std::string_view TypeName() const;
@@ -105,7 +105,7 @@ struct Dict {
   std::vector<std::pair<std::string, Value>> items;
   int depth;
 
-  // Null if there is no such key.
+  // Null if the key is absent.
   absl::StatusOr<const Value*> Find(std::string_view key, Budget& budget) const;
 };
 

@@ -14,17 +14,17 @@ using nlohmann::json;
 
 namespace {
 
-// Settings files nest three or four deep. Recursive functions of the JSON library are safe at this depth.
+// Settings files nest three or four deep. At this depth, the JSON library's recursive functions are safe.
 constexpr int kMaxDepth = 64;
 
 }  // namespace
 
 absl::StatusOr<json> ParseJsonObject(std::string_view text, const std::string& label) {
-  // The library takes a NUL byte for the end of the input and would ignore what follows.
+  // The library takes a NUL byte for the end of the input and would ignore the rest.
   if (text.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat(label, ": not valid JSON: contains a NUL byte"));
   }
-  std::vector<absl::flat_hash_set<std::string>> keys;  // of the objects that are open
+  std::vector<absl::flat_hash_set<std::string>> keys;  // of the open objects
   std::string duplicate;
   bool too_deep = false;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {

@@ -12,22 +12,22 @@
 
 namespace moestro {
 
-// One JSON object. INVALID_ARGUMENT, with `label` (a file name) and the place, for syntax errors, invalid UTF-8,
-// trailing text, nesting deeper than 64, duplicate keys in any object, or another top-level type.
+// Parses one JSON object. INVALID_ARGUMENT, with `label` (a file name) and the position, for syntax errors, invalid
+// UTF-8, trailing text, nesting deeper than 64, duplicate keys in any object, or another top-level type.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const std::string& label);
 
-// Reads fields of an object and keeps the first problem in a status that several readers share, so that a parser is a
-// plain list of reads followed by one check. After a problem every read still returns a value inside its bounds.
-// A field whose value is null counts as absent.
+// Reads fields of an object and keeps the first error in a status that several readers share. So a parser is a list of
+// reads followed by one check. After an error, every read still returns a value within its bounds. A null field counts
+// as absent.
 class JsonFields {
  public:
-  // `label` begins every message: "config.json". `object` and `status` must outlive this.
+  // Every message begins with `label`: "config.json". `object` and `status` must outlive this.
   JsonFields(const nlohmann::json& object, std::string label, absl::Status* status)
       : object_(object), label_(std::move(label)), status_(status) {}
 
   bool Has(const char* key) const;
 
-  // Bounds are inclusive. The forms with a fallback return it when the field is absent.
+  // Bounds are inclusive. The forms with a fallback return it for an absent field.
   int64_t Int(const char* key, int64_t min, int64_t max);
   int64_t IntOr(const char* key, int64_t fallback, int64_t min, int64_t max);
   double Number(const char* key, double min, double max);
@@ -40,7 +40,7 @@ class JsonFields {
   // UNIMPLEMENTED unless the field is absent or has this value.
   void OnlyBool(const char* key, bool supported);
 
-  // The object in a field; an empty one when the field is absent or holds something else (a problem).
+  // The object in a field; empty if the field is absent or (an error) holds another type.
   JsonFields Sub(const char* key);
 
   void Fail(const char* key, absl::string_view message);         // INVALID_ARGUMENT
@@ -57,7 +57,7 @@ class JsonFields {
   absl::Status* status_;
 };
 
-// A value for a message: scalars as they are, clipped; "an array" and "an object" otherwise.
+// A value for a message: scalars verbatim, clipped; otherwise "an array" or "an object".
 std::string Describe(const nlohmann::json& value);
 
 }  // namespace moestro

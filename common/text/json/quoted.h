@@ -6,10 +6,10 @@
 
 namespace moestro {
 
-// Control characters and invalid UTF-8 escaped, cut to 160 bytes: such a text may be logged and sent over gRPC.
+// Escapes control characters and invalid UTF-8, and cuts to 160 bytes: the result may be logged and sent over gRPC.
 std::string Printable(std::string_view text);
 
-// 'text', printable.
+// 'text', made printable.
 std::string Quoted(std::string_view text);
 
 }  // namespace moestro

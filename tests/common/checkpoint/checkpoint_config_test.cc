@@ -164,7 +164,7 @@ TEST(ModelSpecParse, OriginalLengthMayLieBesideTheRopeSettings) {
 }
 
 struct Rejection {
-  std::string field;  // last part names the field of the message
+  std::string field;  // its last part names the field of the message
   json value;         // of `field`; discarded = the field is removed
   absl::StatusCode code;
   std::string part;  // of the message
@@ -340,7 +340,7 @@ TEST(ModelSpecReject, MalformedDocuments) {
   ExpectError(ParseModelSpec(R"({"a":1,"a":2})", "").status(), kInvalid, {"config.json", "duplicate key 'a'"});
 }
 
-// The extreme shape that the bounds allow: the count must not overflow (the sanitizer build would stop here).
+// The extreme shape within the bounds: the count must not overflow (the sanitizer build would stop here).
 TEST(ModelSpecParse, TheLargestAllowedModelDoesNotOverflow) {
   json config = TinyConfig();
   config.update({{"hidden_size", 1 << 17},

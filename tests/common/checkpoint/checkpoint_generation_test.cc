@@ -71,7 +71,7 @@ TEST(GenerationDefaultsParse, WhetherTextBeginsWithBos) {
   EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","add_bos_token":true,"tokenizer_class":"LlamaTokenizerFast"})"));
   EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","add_bos_token":true})"));
   EXPECT_FALSE(adds_bos(R"({"bos_token":"<s>","add_bos_token":false,"tokenizer_class":"LlamaTokenizerFast"})"));
-  // Where nothing is said it depends on the class.
+  // Without a setting, the default depends on the class.
   EXPECT_TRUE(adds_bos(R"({"bos_token":{"content":"<s>"},"tokenizer_class":"LlamaTokenizerFast"})"));
   EXPECT_TRUE(adds_bos(R"({"bos_token":"<s>","tokenizer_class":"LlamaTokenizer"})"));
   EXPECT_FALSE(adds_bos(R"({"bos_token":"[BOS]","tokenizer_class":"TikTokenTokenizer"})"));

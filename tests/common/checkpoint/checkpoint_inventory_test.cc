@@ -193,7 +193,7 @@ TEST_F(InventoryTest, Fp8ScaleBlocksMustNotStraddleKeysAndValues) {
   Refuse(TinyTensors(spec_, true),
          {"2 problem(s)", "'model.layers.0.self_attn.kv_b_proj.weight'", "'model.layers.1.self_attn.kv_b_proj.weight'",
           "qk_nope_head_dim", "v_head_dim", "multiples of 128"});
-  // The other linears may be FP8 all the same.
+  // The other linears may still be FP8.
   SafetensorsBuilder tensors = TinyTensors(spec_, true);
   for (const std::string layer : {"0", "1"}) {
     const std::string name = "model.layers." + layer + ".self_attn.kv_b_proj.weight";

@@ -86,7 +86,7 @@ TEST_F(CheckpointOpen, DocumentsAreGivenOutUnchanged) {
 TEST_F(CheckpointOpen, DocumentsFitOneMessage) {
   dir_.Write("model.safetensors", OneTensor("a").Build());
   const std::string tokenizer = dir_.Write("tokenizer.json", "");
-  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the others
+  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the remaining bytes
   std::filesystem::resize_file(tokenizer, most);
   EXPECT_TRUE(Open().ok());
   dir_.Write("tokenizer_config.json", "x");
@@ -169,9 +169,9 @@ TEST_F(CheckpointOpen, TensorsAreWhereTheIndexSays) {
   dir_.Write("m.safetensors", OneTensor("a").Build());
   dir_.Write("n.safetensors", OneTensor("b").Build());
   WriteMap(R"({"a":"m.safetensors","b":"n.safetensors","c":"n.safetensors"})");
-  ExpectError(Open().status(), kInvalid, {"n.safetensors", "'c'", "not in it"});
+  ExpectError(Open().status(), kInvalid, {"n.safetensors", "'c'", "is missing"});
   WriteMap(R"({"a":"n.safetensors","b":"m.safetensors"})");
-  ExpectError(Open().status(), kInvalid, {"is not in it, but"});
+  ExpectError(Open().status(), kInvalid, {"is missing, but"});
   dir_.Write("n.safetensors", OneTensor("a").Build());
   WriteMap(R"({"a":"m.safetensors","b":"n.safetensors"})");
   ExpectError(Open().status(), kInvalid, {"n.safetensors", "'a'", "also in m.safetensors"});

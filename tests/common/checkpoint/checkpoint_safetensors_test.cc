@@ -164,7 +164,7 @@ TEST(SafetensorsFrame, OnlyRegularFilesOpen) {
 }
 
 TEST(SafetensorsRead, GoldenBytes) {
-  // Written out by hand: two tensors, out of order in the header, at odd offsets, padded with blanks.
+  // Written by hand: two tensors, out of order in the header, at odd offsets, padded with blanks.
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[1,2],"data_offsets":[1,5]},)"
       R"("a":{"dtype":"F8_E4M3","shape":[],"data_offsets":[0,1]}} )";
@@ -258,7 +258,7 @@ TEST(SafetensorsRead, DeepNestingIsHarmless) {
   EXPECT_TRUE(SafetensorsFile::Open(dir.Write("f", RawSafetensors(header, "1234"))).ok());
 }
 
-// Whatever a damaged header says, the parser refuses it or returns tensors that tile the data.
+// For any damaged header, the parser rejects it or returns tensors that tile the data.
 TEST(SafetensorsHeader, MutationsAreRefusedOrConsistent) {
   const std::string good =
       R"({"__metadata__":{"a":"b"},)" + Entry("a", 0) + "," + Entry("b", 4, R"(,"x":[{"y":1}])") + "}";

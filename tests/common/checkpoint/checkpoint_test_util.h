@@ -18,7 +18,7 @@
 
 namespace moestro::testing {
 
-// Removed with everything in it at the end of the scope.
+// Removed with its contents at the end of the scope.
 class TempDir {
  public:
   TempDir() {
@@ -40,7 +40,7 @@ class TempDir {
   std::string path_;
 };
 
-// The code is as given and the message contains every one of `parts`.
+// Matches a code and a message that contains every one of `parts`.
 inline void ExpectError(const absl::Status& status, absl::StatusCode code, const std::vector<std::string>& parts) {
   EXPECT_EQ(status.code(), code) << status;
   for (const std::string& part : parts) {
@@ -48,7 +48,7 @@ inline void ExpectError(const absl::Status& status, absl::StatusCode code, const
   }
 }
 
-// Two layers, the second with experts; head dimensions allow BF16 only unless `head_dim` is 128.
+// Two layers, the second a MoE layer; head dimensions allow only BF16 unless `head_dim` is 128.
 inline nlohmann::json TinyConfig(int head_dim = 64) {
   return {{"model_type", "deepseek_v3"},
           {"hidden_size", 64},
@@ -89,7 +89,7 @@ inline SafetensorsBuilder TinyTensors(const ModelSpec& spec, bool fp8 = false) {
   return builder;
 }
 
-// weight_map for shards that are given as builders.
+// weight_map for the given shard builders.
 inline std::string Index(const std::map<std::string, SafetensorsBuilder>& shards) {
   nlohmann::json map = nlohmann::json::object();
   for (const auto& [file, builder] : shards) {

@@ -44,7 +44,7 @@ TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
   }
 }
 
-// One byte a parameter and one more for those that stay BF16, with less than one percent for all the rest.
+// One byte per parameter, one more for those that stay BF16, and less than one percent for everything else.
 TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
   const ModelSpec spec = DeepSeekV3();
   const double embeddings = 2.0 * 129280 * 7168;

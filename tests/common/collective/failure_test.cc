@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Time passes only while somebody sleeps.
+// Time passes only during sleeps.
 class FakeClock final : public device::Clock {
  public:
   double Now() const override { return seconds_.load(); }
@@ -39,7 +39,7 @@ TEST(SharedFailure, OneRanksFailureIsEverybodys) {
   });
 }
 
-// Often, for the others find out at about the same time.
+// Repeated, because the other ranks detect the failure at about the same time.
 TEST(SharedFailure, ARankThatLeft) {
   for (int i = 0; i < 100; ++i) {
     RunRanks(3, 64, [](Rank& rank) {
@@ -52,7 +52,7 @@ TEST(SharedFailure, ARankThatLeft) {
   }
 }
 
-// A rank is killed while it writes down what failed: what another finds is no success.
+// A rank is killed while it writes the failure: others must not see success.
 TEST(SharedFailure, AFailureThatIsNeverWrittenDown) {
   FakeClock clock;
   const HeapRegion memory(2, 64);
@@ -65,7 +65,7 @@ TEST(SharedFailure, AFailureThatIsNeverWrittenDown) {
   EXPECT_EQ(rank->failed_rank(), -1);
 }
 
-// It leaves when its part is done; what it sent still arrives.
+// It leaves when its part is done; its data still arrives.
 TEST(SharedFailure, LeavingAfterTheLastOperationIsNoFailure) {
   for (int i = 0; i < 50; ++i) {
     RunRanks(2, 64, [](Rank& rank) {

@@ -11,7 +11,7 @@
 namespace moestro::collective {
 namespace {
 
-// No CUDA device is current: NCCL says so, nothing hangs or dies.
+// No CUDA device is current: NCCL reports it, nothing hangs or dies.
 TEST(Nccl, SaysWhyItCannotBeUsed) {
   const HeapRegion memory(1, 64);
   const std::unique_ptr<device::Device> host = device::NewHostDevice({});
@@ -25,7 +25,7 @@ TEST(Nccl, SaysWhyItCannotBeUsed) {
   EXPECT_EQ(communicator.status().code(), absl::StatusCode::kUnavailable) << communicator.status();
 }
 
-// A group of one: NCCL starts on this GPU, every operation comes to its end.
+// A group of one: NCCL starts on this GPU, and every operation completes.
 TEST(Nccl, OneRank) {
   const auto gpu = device::OpenCudaDevice({.memory_bytes = 1 << 20});
   if (!gpu.ok()) GTEST_SKIP() << gpu.status();

@@ -17,7 +17,7 @@ using moestro::testing::TestName;
 
 constexpr int64_t kSlotBytes = 1000;
 
-// A group's memory under a name, and its ranks as children.
+// A group's named memory, and its ranks as children.
 class Processes {
  public:
   Processes(int ranks, const std::function<int(Rank& rank, const ChildProcess::Parent& parent)>& body)

@@ -1,4 +1,4 @@
-// Ranks as threads, each with a host device of its own.
+// Ranks as threads, each with its own host device.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace moestro::collective {
 
-// What a rank has at hand.
+// A rank's context.
 struct Rank {
   Rank(const Region& region, int number, const SharedOptions& options)
       : device(device::NewHostDevice({})),
@@ -43,19 +43,19 @@ inline void RunRanks(int ranks, int64_t slot_bytes, const std::function<void(Ran
   for (std::thread& thread : threads) thread.join();
 }
 
-// Bytes that tell who sends them to whom.
+// Bytes that identify their sender and receiver.
 inline std::vector<uint8_t> Message(int from, int to, int64_t bytes) {
   std::vector<uint8_t> message(static_cast<size_t>(bytes));
   for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<uint8_t>(31 * from + 101 * to + i * 7 + i / 251);
   return message;
 }
 
-// Every operation once, blocks of odd sizes; DATA_LOSS if anything has not arrived as it was sent. `bytes` is a size
-// that some blocks have.
+// Every operation once, with blocks of odd sizes; DATA_LOSS if anything arrives changed. `bytes` is the size of some
+// blocks.
 inline absl::Status ExchangeAll(Communicator& communicator, const Call& call, int64_t bytes) {
   const int ranks = communicator.ranks();
   const int self = communicator.rank();
-  const int everybody = ranks;  // as a receiver
+  const int everybody = ranks;  // denotes all ranks as receivers
   const auto size = [&](int from, int to) { return (from + 2 * to) % 3 == 0 ? 0 : bytes * (1 + from) + to; };
 
   std::vector<uint8_t> own = Message(self, everybody, size(self, everybody));
@@ -87,7 +87,7 @@ inline absl::Status ExchangeAll(Communicator& communicator, const Call& call, in
     if (r != self && received[r] != Message(r, self, size(r, self))) return absl::DataLossError("all-to-all");
   }
 
-  // A block goes once around the ring and is back.
+  // A block travels once around the ring and returns.
   std::vector<uint8_t> block = Message(self, self, bytes);
   for (int step = 0; step < ranks; ++step) {
     std::vector<uint8_t> next(block.size());

@@ -18,7 +18,7 @@ class FakeClock final : public Clock {
     std::lock_guard lock(mutex_);
     if (seconds > seconds_) seconds_ = seconds + late_;
   }
-  // Sleeps end so much too late from now on.
+  // From now on sleeps end this much too late.
   void set_late(double late) {
     std::lock_guard lock(mutex_);
     late_ = late;

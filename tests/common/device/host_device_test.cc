@@ -65,7 +65,7 @@ TEST_F(HostDeviceTest, StreamsWaitForEachOthersEvents) {
   const auto computes = NewStream();
   const auto loaded = NewEvent();
   std::atomic<bool> go = false;
-  std::vector<int> order;  // written by one stream after the other
+  std::vector<int> order;  // the streams write it in turn
   ASSERT_TRUE(loads
                   ->Launch(Call([&] {
                     while (!go) std::this_thread::yield();

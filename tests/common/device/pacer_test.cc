@@ -17,7 +17,7 @@ TEST(Pacer, LatenessDoesNotAddUp) {
   }
 }
 
-// Who was idle meanwhile, however shortly, gains nothing from it.
+// Idle time in between, however short, earns no credit.
 TEST(Pacer, IdleTimeIsNotMadeUpFor) {
   const FakeClock clock;
   Pacer pacer(clock);

@@ -23,7 +23,7 @@ const uint8_t* const kMemory = reinterpret_cast<const uint8_t*>(int64_t{1} << 40
 
 using Range = std::pair<int64_t, int64_t>;  // offset, bytes
 
-// Keeps count of what is registered, and refuses to have more than `limit` bytes of it.
+// Tracks what is registered, and refuses more than `limit` bytes.
 class PinningDevice final : public FaultyDevice {
  public:
   PinningDevice(Device& device, int64_t limit) : FaultyDevice(device), limit_(limit) {}
@@ -50,7 +50,7 @@ class PinningDevice final : public FaultyDevice {
 
 class PinningTest : public testing::Test {
  protected:
-  // What is registered at the end, when `wanted` of 2.5 slices are to be.
+  // The final registration if `wanted` of 2.5 slices are to be registered.
   std::set<Range> Pinned(PinningDevice& device, int64_t wanted = 0) {
     std::promise<std::pair<int64_t, absl::Status>> done;
     const Pinning pinning(device, kMemory, kBytes, {.access = HostAccess::kReadsAndWrites, .limit_bytes = wanted},
@@ -96,7 +96,7 @@ TEST_F(PinningTest, NoMoreThanWanted) {
   EXPECT_EQ(bytes_, kSlice + 4096);
 }
 
-// What a slice lacks may be free later. Each further refusal of it doubles the time to the next try.
+// Memory for a slice may become free later. Each further refusal of it doubles the time to the next try.
 TEST_F(PinningTest, WhatIsRefusedIsTriedAgain) {
   const FakeClock clock;
   const auto host = NewHostDevice({.clock = &clock});
@@ -110,7 +110,7 @@ TEST_F(PinningTest, WhatIsRefusedIsTriedAgain) {
                       (status.ok() ? done : refused).set_value();
                     });
     refused.get_future().wait();
-    // Lets time pass until there have been so many tries, and returns how much.
+    // Lets time pass until this many tries have happened, and returns the duration.
     const auto seconds_to = [&](int64_t tries) {
       const double begin = clock.Now();
       while (device.tries() < tries) {
@@ -128,7 +128,7 @@ TEST_F(PinningTest, WhatIsRefusedIsTriedAgain) {
     EXPECT_GT(seconds_to(5), 2 * Pinning::kFirstRetrySeconds);
     done.get_future().wait();
     EXPECT_EQ(device.ranges().size(), 3u);
-    pinning.Retry();  // nothing is left to be done
+    pinning.Retry();  // nothing is left to do
   }
   EXPECT_THAT(told, testing::ElementsAre(std::pair(kSlice, absl::StatusCode::kResourceExhausted),
                                          std::pair(kBytes, absl::StatusCode::kOk)))

@@ -34,7 +34,7 @@ TEST(SimDevice, KernelsTakeTheLongerOfProductsAndMemory) {
 
 TEST(SimDevice, EachLaunchEndsWithHalfAWaveOfTiles) {
   HardwareSpec hardware = Simple();
-  const double wave = 2 * 2 * 128 * 128;  // operations of a tile on each of two processors, for one of the depth
+  const double wave = 2 * 2 * 128 * 128;  // operations of one tile on each of two processors, per unit of depth
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.fp8_depth = 50, .kernels = 0}), 50 * wave / 2 / 200);
   EXPECT_DOUBLE_EQ(KernelSeconds(hardware, {.bf16_flops = 100, .bf16_depth = 50, .kernels = 0}),
                    (100 + 50 * wave / 2) / 50);

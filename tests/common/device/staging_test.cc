@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBuffer = 64 << 10;
 constexpr StagingOptions kOptions{.buffers = 2, .buffer_bytes = kBuffer, .threads = 3, .shortest_bytes = 1024};
 
-// The host, where memory from `registered_from` on counts as registered.
+// The host, with memory from `registered_from` on counted as registered.
 class RegisteringDevice final : public FaultyDevice {
  public:
   RegisteringDevice(Device& device, const uint8_t* registered_from)
@@ -45,7 +45,7 @@ class StagedStreamTest : public testing::Test {
   StagedStreamTest() : from_(kBytes) {
     for (int64_t i = 0; i < kBytes; ++i) from_[static_cast<size_t>(i)] = static_cast<uint8_t>(i * 31 >> 3);
   }
-  // Copies all of it in one call, and returns what has arrived.
+  // Copies all of it in one call, and returns the data that arrived.
   std::vector<uint8_t> Copied(Device& device, StagedStream& stream) {
     const Memory memory = device.Allocate(kBytes, "a copy").value();
     std::fill_n(memory.data(), kBytes, uint8_t{0});
@@ -96,7 +96,7 @@ TEST_F(StagedStreamTest, ShortCopiesAreLeftToTheDevice) {
   EXPECT_EQ(stream->direct_bytes(), kOptions.shortest_bytes - 1);
 }
 
-// The device may still be busy with other work: what is staged does not have to live until it is copied.
+// The device may still be busy with other work: staged memory need not live until it is copied.
 TEST_F(StagedStreamTest, StagedMemoryMayChangeAtOnce) {
   RegisteringDevice device(*host_, from_.data() + kBytes);
   const auto stream = StagedStream::Create(device, "load", kOptions).value();
@@ -126,7 +126,7 @@ TEST_F(StagedStreamTest, WithoutPinnedBuffersTheDeviceCopiesAndTheyAreTriedAgain
   EXPECT_EQ(stream->pageable_bytes(), 2 * kBytes);
 }
 
-// A stream that has failed says so when a buffer is wanted again, instead of filling it.
+// A failed stream returns its error when a buffer is needed again, instead of filling it.
 TEST_F(StagedStreamTest, AFailureOfTheStreamIsTold) {
   RegisteringDevice device(*host_, from_.data() + kBytes);
   const auto stream = StagedStream::Create(device, "load", kOptions).value();

@@ -15,7 +15,7 @@ using testing::IsEmpty;
 
 std::unique_ptr<CachePolicy> Lru(int64_t num_experts) { return std::make_unique<LruPolicy>(num_experts); }
 
-// Loads as many as there are slots for.
+// Loads as many experts as there are slots.
 ExpertCache::Options Sized(int64_t layers, int64_t experts, int64_t slots) {
   return {.moe_layers = layers, .num_experts = experts, .slots = slots, .loads_per_pass = experts};
 }
@@ -91,7 +91,7 @@ TEST(ExpertCache, WithoutSlotsHoldsNothing) {
   }
 }
 
-// Against a model: what was loaded and not given up is a hit, in each layer for itself, in the slot that was said.
+// Against a model: a loaded and not evicted expert is a hit, in each layer separately, in the reported slot.
 TEST(ExpertCache, IsWhatItsLoadsSay) {
   constexpr int64_t kSlots = 5;
   ExpertCache cache(Sized(3, 20, kSlots), Lru);

@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// Two layers, two experts a token; layer 1 always takes the same ones.
+// Two layers, two experts per token; layer 1 always uses the same ones.
 class ReplayTest : public testing::Test {
  protected:
   ReplayTest() {

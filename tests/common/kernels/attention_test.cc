@@ -20,7 +20,7 @@ constexpr uint16_t kNan = 0x7fc0;
 class AttentionTest : public KernelTest {};
 MOE_INSTANTIATE_PER_ISA(AttentionTest);
 
-// Vectors at a stride, with a gap of NaN behind each that no kernel may read.
+// Strided vectors; the gap after each is NaN, which no kernel may read.
 struct Vectors {
   int64_t tokens, dim, stride;
   std::vector<uint16_t> numbers;
@@ -38,7 +38,7 @@ struct Vectors {
 
 constexpr uint8_t kCanary = 0xa5;
 
-// Every element lies where common/tensor/pack.h says, padding is zero, nothing else is written.
+// Every element is where common/tensor/pack.h puts it, padding is zero, nothing else is written.
 template <typename Element>
 void ExpectPacked(const std::vector<uint8_t>& packed, int64_t rows, int64_t cols, Element element) {
   const int64_t bytes = PackedBytes(DType::kBF16, rows, cols);
@@ -84,9 +84,9 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
   }
 }
 
-// Derivation. A scaled score is off by one rounding, its difference to the maximum by one more of at most twice the
-// greatest magnitude A; the exponential by two units of the last place (4 roundings); then comes one rounding to BF16.
-// Below the normal numbers, two steps of the BF16 denormals. The sum is that of the rounded weights.
+// Derivation. A scaled score has one rounding; its difference to the maximum has one more, of at most twice the
+// greatest magnitude A. The exponential has two units in the last place (4 roundings); then follows one rounding to
+// BF16. Below the normal numbers: two steps of the BF16 denormals. The sum is that of the rounded weights.
 TEST_P(AttentionTest, SoftmaxAgainstDouble) {
   for (float spread : {0.1f, 3.0f, 40.0f, 1000.0f}) {
     for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 128, 129, 250, 256}) {
@@ -124,7 +124,7 @@ TEST_P(AttentionTest, SoftmaxAgainstDouble) {
   }
 }
 
-// Tokens beyond the visible ones are not read; neither addresses nor further columns matter.
+// Tokens beyond the visible ones are not read; addresses and further columns have no effect.
 TEST_P(AttentionTest, SoftmaxReadsVisibleTokensOnly) {
   constexpr int64_t kColumns = 2 * kAttentionBlock;
   const std::vector<float> scores = RandomFloats(kColumns, 7, 2.0f);
@@ -155,8 +155,8 @@ TEST_P(AttentionTest, NanScoreMakesNanSum) {
   EXPECT_TRUE(std::isnan(state.sum));
 }
 
-// A new maximum of 0 leaves exactly e^(old maximum) as the factor: the exponential on its own. Two units of the last
-// place are 4 roundings; below the normal numbers, two steps of the denormals.
+// A new maximum of 0 leaves exactly e^(old maximum) as the factor: the exponential alone. Two units in the last place
+// are 4 roundings; below the normal numbers, two steps of the denormals.
 TEST_P(AttentionTest, ExponentialWithinTwoUnitsOfTheLastPlace) {
   const float zero = 0;
   std::vector<uint16_t> weights(kAttentionBlock);
@@ -185,7 +185,7 @@ struct TokenCase {
   int64_t kv_heads, group, key_dim, value_dim;
 };
 
-// A token's queries and what they have summed.
+// A token's queries and their sums so far.
 struct Token {
   Token(const TokenCase& c, uint32_t seed)
       : queries(RandomBf16(c.kv_heads * c.group * c.key_dim, seed)),
@@ -199,7 +199,7 @@ struct Token {
 
 constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
-// One KV head's step by the kernels for packed blocks.
+// One KV head's step with the kernels for packed blocks.
 void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t tokens, int64_t head,
                   Token& token) {
   std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
@@ -222,7 +222,7 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& 
                      c.group, sums, c.value_dim, 0, c.value_dim);
 }
 
-// Two blocks one after the other: the second finds sums to be rescaled.
+// Two blocks in sequence: the second must rescale existing sums.
 TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
   for (const TokenCase& c :
        {TokenCase{1, 1, 32, 32}, TokenCase{3, 2, 64, 32}, TokenCase{2, 3, 96, 64}, TokenCase{2, 7, 128, 160},

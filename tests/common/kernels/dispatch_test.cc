@@ -58,14 +58,14 @@ TEST(CompiledKernels, SlowestFirst) {
   EXPECT_THAT(CompiledKernels(), testing::ElementsAre("ref", "avx2", "avx512", "avx512_bf16", "amx"));
 }
 
-// No table is left out of the tests that CTest runs for each.
+// CTest runs the tests for every table.
 TEST(CompiledKernels, AllAreInTheListOfTests) {
   std::string names;
   for (std::string_view isa : CompiledKernels()) names.append(isa).append(" ");
   EXPECT_EQ(TEST_ISAS, names.append(kAmxOnModel));
 }
 
-// What a CPU can run is compiled in, in the same order.
+// All tables that a CPU can run are compiled in, in the same order.
 TEST(AvailableKernels, SlowestFirst) {
   const std::vector<std::string_view> compiled = CompiledKernels();
   auto next = compiled.begin();

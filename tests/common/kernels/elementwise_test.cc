@@ -16,7 +16,7 @@ constexpr int64_t kSizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 1000, 7168
 class ElementwiseTest : public KernelTest {};
 MOE_INSTANTIATE_PER_ISA(ElementwiseTest);
 
-// One product and at most `hidden` additions round: Gamma(hidden + 1) * sum |w x|, however many lanes there are.
+// One product and at most `hidden` additions round: Gamma(hidden + 1) * sum |w x|, for any number of lanes.
 TEST_P(ElementwiseTest, RouterLogitsAgainstDouble) {
   for (int64_t hidden : kSizes) {
     constexpr int64_t kExperts = 5;
@@ -39,8 +39,8 @@ TEST_P(ElementwiseTest, RouterLogitsAgainstDouble) {
   }
 }
 
-// All terms of the sum of squares are positive: it is off by Gamma(n + 1) relatively at most, its square root by half;
-// mean, eps, root, reciprocal and two products round once more each.
+// All terms of the sum of squares are positive, so its relative error is at most Gamma(n + 1), and half of that for its
+// square root. Mean, eps, root, reciprocal and two products round once each.
 TEST_P(ElementwiseTest, RmsNormAgainstDouble) {
   for (int64_t n : kSizes) {
     const std::vector<float> x = RandomFloats(n, 3, 10.0f), weight = RandomFloats(n, 4);
@@ -71,8 +71,8 @@ TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   EXPECT_EQ(out, zeros);
 }
 
-// Before it is rounded to BF16, silu(g) * up is off by the exponential (4 units), the sum, the quotient and the
-// product: 7 roundings. Where e^-g overflows F32 the result is 0 instead of at most |g| * 2^-128 * |up|.
+// Before rounding to BF16, silu(g) * up has the roundings of the exponential (4 units), the sum, the quotient and the
+// product: 7. If e^-g overflows F32, the result is 0 instead of at most |g| * 2^-128 * |up|.
 TEST_P(ElementwiseTest, SiluMulAgainstDouble) {
   for (int64_t n : {1, 15, 16, 17, 1000}) {
     std::vector<float> gate = RandomFloats(n, 5, 20.0f);

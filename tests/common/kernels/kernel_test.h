@@ -1,4 +1,4 @@
-// What the kernel tests share: one test instance per compiled instruction set, random numbers, rounding bounds.
+// Shared by kernel tests: one test instance per compiled instruction set, random numbers, rounding bounds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace moestro {
 
-// The table of that name, or null where this CPU lacks the instructions.
+// The table of that name, or null if this CPU lacks the instructions.
 inline const CpuKernels* FindKernels(std::string_view isa) {
   for (const CpuKernels* kernels : AvailableKernels()) {
     if (kernels->isa == isa) return kernels;
@@ -22,7 +22,7 @@ inline const CpuKernels* FindKernels(std::string_view isa) {
   return nullptr;
 }
 
-// Runs for every instruction set that is compiled in; says SKIPPED where the CPU lacks it.
+// Runs for every compiled-in instruction set; reports SKIPPED if the CPU lacks it.
 class KernelTest : public testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {

@@ -72,7 +72,7 @@ Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
   std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
   for (float& scale : scales) scale = kMaxScale * static_cast<float>(1 + random() % 64) / 64;
   if (dtype == DType::kF8E4M3) {
-    // Any code but NaN in every third step of four inputs, other ones in each row group; normal numbers elsewhere.
+    // Any code but NaN in every third quad of inputs, a different third in each row group; normal numbers elsewhere.
     for (int64_t i = 0; i < rows * cols; ++i) {
       uint8_t& code = row_major[static_cast<size_t>(i)];
       const bool only_normal = (i / cols / kRowGroup + i % cols / 4) % 3 != 0;
@@ -89,8 +89,8 @@ Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
 constexpr uint16_t kBf16Nan = 0x7fc0;
 constexpr float kUntouched = -12345.0f;
 
-// Activations [tokens, stride] whose numbers past `cols` are NaN, and which end with the last token's last number: a
-// kernel that reads past a row shows itself, by value or to the address sanitizer.
+// Activations [tokens, stride]. Elements past `cols` are NaN, and the array ends with the last token's last element. So
+// a read past a row shows in a value or in the address sanitizer.
 struct Activations {
   int64_t stride = 0;
   std::vector<uint16_t> x;
@@ -103,8 +103,7 @@ Activations RandomActivations(int64_t tokens, int64_t cols) {
   return a;
 }
 
-// Leaves NaN, in any format, where the next call's local variables will lie: what a kernel forgets to write shows
-// itself.
+// Leaves NaN, in any format, where the next call's local variables will be: it reveals what a kernel forgets to write.
 [[gnu::noinline]] void DirtyStack() {
   uint8_t garbage[512 << 10];
   std::memset(garbage, 0xff, sizeof garbage);
@@ -128,14 +127,14 @@ struct Truth {
   std::vector<double> tolerance;  // [tokens, rows]
 };
 
-// The tolerance of one output. A product of two numbers with 8-bit mantissas is exact in F32, so within a block of n
-// inputs only the n additions round; each of the B blocks adds one fused multiply-add:
+// The tolerance of one output. A product of two numbers with 8-bit mantissas is exact in F32. So within a block of n
+// inputs, only the n additions round; each of the B blocks adds one fused multiply-add:
 //     |y - truth| <= Gamma(n + B) * sum |scale * w * x|.
-// `amx` adds two chains of 16 products for every 32 inputs, BF16 weights' to one sum over all blocks: 15 + 1 + cols /
-// 32 roundings at most, which are fewer up to 4,600 inputs, more than any test here has. vdpbf16ps also takes denormal
-// operands for zero and flushes denormal sums: at most the smallest normal F32, times the greatest |w| (448) for an
-// operand, once per input and once per sum, times the scale. Kernels that hold weights times 2^-8 round denormal sums
-// to multiples of 2^-149, 2^-141 once rescaled: less than that.
+// `amx` adds two chains of 16 products for every 32 inputs; BF16 weights' go to one sum over all blocks. That is at
+// most 15 + 1 + cols / 32 roundings: fewer up to 4,600 inputs, more than any test here has. vdpbf16ps also treats
+// denormal operands as zero and flushes denormal sums. Each costs at most the smallest normal F32, for an operand times
+// the greatest |w| (448), once per input and once per sum, times the scale. Kernels that hold weights times 2^-8 round
+// denormal sums to multiples of 2^-149, 2^-141 after rescaling: less than that.
 Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
   const int64_t rows = m.view.rows, cols = m.view.cols;
   const double roundings = static_cast<double>(std::min(cols, kScaleBlock) + CeilDiv(cols, kScaleBlock));
@@ -230,7 +229,7 @@ TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
   }
 }
 
-// More tokens than any kernel keeps totals for at once, and more inputs than any multiplies at once.
+// More tokens than any kernel keeps totals for, and more inputs than any kernel multiplies at once.
 TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
     for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>(65, 131, 601), {129, 2100, 290}}) {
@@ -257,7 +256,7 @@ TEST_P(LinearTest, NoTokensWriteNothing) {
   }
 }
 
-// Row r holds code r in one column and zeros elsewhere: with activations of 1 each output is the code's exact value.
+// Row r holds code r in one column and zeros elsewhere: with activations of 1, each output is the code's exact value.
 TEST_P(LinearTest, AllFp8CodesAreExact) {
   constexpr int64_t kCols = 132;
   for (int64_t tokens : {1, 6, 40}) {
@@ -281,8 +280,7 @@ TEST_P(LinearTest, AllFp8CodesAreExact) {
   }
 }
 
-// The same where no weight is an exception: row r holds a normal number in all columns, of which the activations take
-// one.
+// The same without exceptions: row r holds a normal number in all columns, of which the activations select one.
 TEST_P(LinearTest, NormalFp8CodesAreExactAmongNormalOnes) {
   constexpr int64_t kCols = 132;
   constexpr int64_t kRows = 256;
@@ -312,7 +310,7 @@ TEST_P(LinearTest, NormalFp8CodesAreExactAmongNormalOnes) {
   }
 }
 
-// Activations down to the denormals of BF16: whatever is flushed stays within the derived bound.
+// Activations down to the denormals of BF16: flushed values stay within the derived bound.
 TEST_P(LinearTest, TinyActivations) {
   const Matrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
   Activations a{128, {}};
@@ -329,7 +327,7 @@ TEST_P(LinearTest, InfinityAndNanActivationsReachTheOutput) {
   for (float y : RunLinear(*kernels_, m.view, a, 1, 0, 16)) EXPECT_TRUE(std::isinf(y) || y == kUntouched);
 }
 
-// Two implementations that are each within the tolerance of the truth are within twice that of each other.
+// Two implementations within the tolerance of the truth are within twice that tolerance of each other.
 TEST_P(LinearTest, AgreesWithTheReference) {
   const Matrix m = RandomMatrix(DType::kF8E4M3, 129, 1000);
   const Activations a = RandomActivations(3, 1000);
@@ -342,8 +340,8 @@ TEST_P(LinearTest, AgreesWithTheReference) {
   }
 }
 
-// Adds exactly the sum that linear gives, or (`amx`, BF16 weights) begins the sum with what is there; touches no other
-// output and gives a token the same bits whatever shares the call.
+// Adds exactly the sum that linear gives, or (`amx`, BF16 weights) starts the sum from the output. Touches no other
+// output, and a token's bits do not depend on the rest of the call.
 TEST_P(LinearTest, LinearAddAddsTheSameSum) {
   constexpr int64_t kTokens = 35;
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
@@ -354,7 +352,7 @@ TEST_P(LinearTest, LinearAddAddsTheSameSum) {
         const Activations a = RandomActivations(kTokens, cols);
         const Truth truth = ComputeTruth(m, a, kTokens);
         const bool begins_with_y = dtype == DType::kBF16 && kernels_->isa.starts_with("amx");
-        const double roundings = static_cast<double>(CeilDiv(cols, 32));  // of what the sum begins with
+        const double roundings = static_cast<double>(CeilDiv(cols, 32));  // of the initial value of the sum
         std::vector<float> all;
         for (int64_t tokens : {kTokens, int64_t{16}, int64_t{14}, int64_t{6}, int64_t{2}, int64_t{1}}) {
           const std::vector<float> sum = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
@@ -382,7 +380,7 @@ TEST_P(LinearTest, LinearAddAddsTheSameSum) {
   }
 }
 
-// What the model tests is what the tiles do.
+// The model of the tiles behaves as the tiles.
 TEST(AmxLinear, HasTheBitsOfTheModel) {
   const CpuKernels* amx = FindKernels("amx");
   if (amx == nullptr) GTEST_SKIP() << "this CPU lacks the instructions of amx";

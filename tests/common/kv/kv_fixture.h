@@ -1,4 +1,4 @@
-// A small pool and what tests about it share.
+// A small pool and helpers for its tests.
 #pragma once
 
 #include <gtest/gtest.h>

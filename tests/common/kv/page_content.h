@@ -1,5 +1,5 @@
-// KV as tests write it: every full block holds a number that follows from all tokens up to its end, as real KV does. So
-// a page that belongs to other tokens is recognised.
+// KV contents for tests: every full block holds a number computed from all tokens up to its end, as real KV does. So a
+// page of other tokens is detected.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace moestro::testing {
 
-// Calls visit(block, content) for the first `end` blocks of a sequence that begins with `tokens`, which reach to the
-// end of the last one.
+// Calls visit(block, content) for the first `end` blocks of a sequence that begins with `tokens`, which cover these
+// blocks.
 template <typename Visit>
 void ForEachBlock(std::span<const int32_t> tokens, int64_t page_tokens, int64_t end, const Visit& visit) {
   uint64_t content = 0xcbf29ce484222325ull;
@@ -30,7 +30,7 @@ inline void WriteBlocks(const KvPages& pages, std::span<const int32_t> tokens, i
   });
 }
 
-// Whether the first `end` blocks hold what belongs to `tokens`.
+// Whether the first `end` blocks hold the contents for `tokens`.
 inline bool HoldsBlocks(const KvPages& pages, std::span<const int32_t> tokens, int64_t end) {
   bool same = true;
   ForEachBlock(tokens, pages.geometry().page_tokens, end, [&](int64_t block, uint64_t content) {

@@ -1,5 +1,5 @@
-// Long random runs against a simple model: no page is ever in two hands, none is lost, the prefix cache finds what it
-// should and evicts what it should, and no lease ever reads another conversation's KV.
+// Long random runs against a simple model: no page is ever held twice or lost, the prefix cache finds and evicts the
+// right pages, and no lease ever reads another conversation's KV.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -26,15 +26,15 @@ constexpr int kSteps = 30000;
 struct HeldLease {
   KvLease lease;
   std::string scope;
-  Tokens tokens;  // of the whole conversation: as many as the pool could hold
+  Tokens tokens;  // the whole conversation: as many as the pool could hold
   int64_t valid = 0;
-  int64_t cached_blocks = 0;  // whose path is held in the tree
+  int64_t cached_blocks = 0;  // blocks whose path is held in the tree
   std::unique_ptr<LeaseWriter> writer;
 
   std::span<const int32_t> Prefix(int64_t blocks) const { return std::span(tokens).first(blocks * kPageTokens); }
 };
 
-// What the pool should hold. Free pages as an ordered set, so that "lowest first" is what begin() says.
+// The pool's expected contents. Free pages are an ordered set, so begin() is the lowest.
 class Model {
  public:
   Model() {
@@ -175,10 +175,10 @@ class AccountingTest : public KvPoolTest {
     const bool fits = model_.Grow(blocks - static_cast<int64_t>(expected.size()), expected);
     ASSERT_EQ(pool_->Grow(held.lease, blocks * kPageTokens).ok(), fits);
     ASSERT_EQ(held.lease.pages, expected);
-    pool_->Sweep();  // had there been nothing to grow, Grow would not have swept
+    pool_->Sweep();  // Grow sweeps only if there is something to grow
   }
 
-  // Some more tokens are computed.
+  // Computes some more tokens.
   void Publish() {
     if (live_.empty()) return;
     HeldLease& held = live_[Pick(live_)];

@@ -1,4 +1,4 @@
-// Leases that share pages: what is found, who keeps it, when it goes. Pages hold 4 tokens.
+// Leases that share pages: which are found, which lease keeps them, when they go. Pages hold 4 tokens.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -31,7 +31,7 @@ KvLease Reserve(KvPool& pool, const Tokens& tokens, int64_t capacity) {
   return pool.Reserve({.tokens = tokens, .capacity = capacity}).value();
 }
 
-// A lease for `tokens` that were all computed and cached.
+// A lease for `tokens`, all computed and cached.
 KvLease ReserveAndCache(KvPool& pool, const Tokens& tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   const KvLease lease = Reserve(pool, tokens, count);
@@ -204,7 +204,7 @@ TEST_F(KvPoolTest, AnotherScopesPagesAreNotFound) {
   ASSERT_TRUE(pool->Grow(b, 12).ok());
   pool->PublishValidTokens(b, 12);
   pool->Cache(b, tokens + Range(9, 3));
-  ExpectPages(*pool, 3, 0, 2);  // both have a copy of their own
+  ExpectPages(*pool, 3, 0, 2);  // each has its own copy
   pool->Release(b);
   EXPECT_EQ(reserve("b").cached_tokens, 8);
 }
@@ -313,7 +313,7 @@ TEST_F(KvPoolTest, ALeaseThatWasGivenBackNeitherGrowsNorCaches) {
   EXPECT_EQ(Reserve(*pool, Range(0, 8), 8).cached_tokens, 0) << "an old lease's tokens for a new lease's pages";
 }
 
-// What a released lease's writer could still reach is found by others, but not evicted before it lets go.
+// Pages that a released lease's writer could still reach can be found, but are not evicted before it unlocks.
 TEST_F(KvPoolTest, CachedPagesOfADrainingLeaseAreFoundButNotEvicted) {
   const auto pool = MakePool(6, 4);
   const auto mapping = Open();

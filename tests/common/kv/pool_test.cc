@@ -154,7 +154,7 @@ TEST_F(KvPoolTest, TooLargeSaysWhatToDo) {
   EXPECT_TRUE(SharedMemory::List(name_)->empty());
 }
 
-// Whether every number of the lease's own page `block` is NaN.
+// Whether every element of the lease's own page `block` is NaN.
 bool IsPoisoned(const KvPages& pages, int64_t block) {
   const auto* numbers = reinterpret_cast<const uint16_t*>(pages.PageMemory(block));
   return std::all_of(numbers, numbers + pages.geometry().page_bytes() / 2, [](uint16_t x) { return x == kPoison; });

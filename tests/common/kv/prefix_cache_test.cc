@@ -21,7 +21,7 @@ constexpr PrefixCache::Node kRoot = PrefixCache::kRoot;
 
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  // Caches the whole pages of `tokens`, of which the first is `page`, then page + 1, ...; without a hold at the end.
+  // Caches the whole pages of `tokens`: the first is `page`, then page + 1, ...; leaves no hold at the end.
   void Add(const Tokens& tokens, uint32_t page, const std::string& scope = "") {
     cache_.Drop(AddHeld(tokens, page, scope));
   }
@@ -218,7 +218,7 @@ TEST_F(PrefixCacheTest, AScopeIsForgottenWithItsLastPage) {
   EXPECT_THAT(cache_.Match("held", Tokens{1, 1}), ElementsAre(10));
 }
 
-// A pool of 20 pages that is full: "big" has 16 of them, "small" 4. Every request of "big" takes 4 pages and leaves 4.
+// A full pool of 20 pages: "big" has 16 of them, "small" 4. Every request of "big" takes 4 pages and leaves 4.
 class PrefixCacheFloodTest : public PrefixCacheTest {
  protected:
   PrefixCacheFloodTest() {
@@ -244,7 +244,7 @@ class PrefixCacheFloodTest : public PrefixCacheTest {
   int32_t requests_ = 100;
 };
 
-// The least recently used pages of all would be gone after 4 requests.
+// Plain least-recently-used eviction would lose them after 4 requests.
 TEST_F(PrefixCacheFloodTest, AScopeThatIsUsedNowAndThenKeepsItsPages) {
   for (int round = 0; round < 100; ++round) {
     Flood(8);
@@ -285,7 +285,7 @@ TEST(PrefixCacheDepth, AMillionTokensInOneChain) {
   for (uint32_t page = kPages; page-- > 0;) EXPECT_EQ(cache.Evict(), page);
 }
 
-// Random operations on a few hundred prefixes that overlap, each answer compared with the naive tree's.
+// Random operations on a few hundred overlapping prefixes, each result compared with the naive tree's.
 TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
   constexpr uint32_t kPages = 60;
   constexpr int64_t kPageTokens = 3;

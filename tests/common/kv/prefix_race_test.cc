@@ -1,5 +1,5 @@
-// Many threads hold conversations that begin alike in a pool that is too small for them: whatever is found in the cache
-// belongs to the tokens that were asked for. Under ThreadSanitizer also: a page's writer is ordered with its readers.
+// Many threads hold conversations that begin alike, in a pool that is too small for them: all cached pages found belong
+// to the requested tokens. Under ThreadSanitizer also: a page's writer is ordered with its readers.
 #include <algorithm>
 #include <atomic>
 #include <random>

@@ -1,4 +1,4 @@
-// Owner and writers in different processes: who may die when, and what becomes of the pages.
+// Owner and writers in different processes: either may die at any time, and the pages are recovered.
 #include <signal.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using testing::kFingerprint;
 using testing::KvPoolTest;
 using testing::SmallGeometry;
 
-// What a writer process can be told.
+// Commands for a writer process.
 enum Command : int64_t { kStop, kTellRevoked, kWriteAndPublish };
 
 class WriterProcessTest : public KvPoolTest {
@@ -124,7 +124,7 @@ TEST_F(WriterProcessTest, KilledWriterCanBeReplaced) {
   EXPECT_EQ(pool->ValidTokens(lease), 5) << "what was published before stays";
 }
 
-// Both die or let go in any order: what was complete stays in the cache, the rest comes back.
+// Both die or unlock in any order: complete pages stay in the cache, the rest is freed.
 TEST_F(WriterProcessTest, KilledWriterOfALeaseWithSharedPages) {
   const std::vector<int32_t> tokens(24, 7);
   for (const bool release_first : {false, true}) {
@@ -259,7 +259,7 @@ TEST_F(WriterProcessTest, ThePagesOfAKilledOwnerArePoisonedIfAskedFor) {
   EXPECT_TRUE(std::all_of(numbers, numbers + pages.size() / 2, [](uint16_t x) { return x == kPoison; }));
 }
 
-// A late layer of a writer takes memory again, but only what it writes: the rest stays the system's.
+// A late layer of a writer takes memory again, but only for what it writes: the rest stays the system's.
 TEST_F(WriterProcessTest, LateWriterOfARemovedPoolTakesOnlyWhatItWrites) {
   auto pool = MakePool(10000, 1);
   const KvLease lease = pool->Reserve({.capacity = 4 * 10000}).value();

@@ -1,4 +1,4 @@
-// Owner and writers race for the same slots: a page that a writer holds never changes under its hands.
+// Owner and writers race for the same slots: a page never changes while a writer holds it.
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -16,8 +16,8 @@ using testing::KvPoolTest;
 constexpr int kThreads = 4;
 constexpr int kRounds = 400;
 
-// The first number of the first token in page `block`. Atomic: that the owner's and the writers' mappings of a lock are
-// one lock is nothing that ThreadSanitizer can see.
+// The first element of the first token in page `block`. Atomic, because ThreadSanitizer cannot see that the owner's and
+// the writers' mappings of a lock are one lock.
 std::atomic_ref<uint16_t> Cell(const LeaseWriter& writer, int64_t block) {
   return std::atomic_ref(*writer.pages().Block(0, block));
 }
@@ -46,7 +46,7 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
     for (int round = 0; round < kRounds; ++round) {
       const absl::StatusOr<KvLease> lease = pool->Reserve({.capacity = 1 + static_cast<int64_t>(random() % 16)});
       if (!lease.ok()) continue;
-      if (old) Acquire(mapping, *old).status().IgnoreError();  // a late caller, often on someone's new slot
+      if (old) Acquire(mapping, *old).status().IgnoreError();  // a late caller, often on another lease's new slot
       const auto writer = Acquire(mapping, *lease);
       if (!writer.ok()) {  // a late caller was just looking at the slot
         pool->Release(*lease);
@@ -54,7 +54,7 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
       }
       const auto mark = static_cast<uint16_t>(lease->id);
       Mark(**writer, mark);
-      pool->Release(*lease);  // from here on the others want these pages
+      pool->Release(*lease);  // from here on the other threads compete for these pages
       for (int i = 0; i < 20; ++i) pool->Sweep();
       if (!IsMarked(**writer, mark)) ++intruders;
       ++written;
@@ -71,8 +71,8 @@ TEST_F(KvPoolTest, PagesOfARevokedWriterStayItsOwn) {
   EXPECT_EQ(pool->stats().leases, 0);
 }
 
-// The owner ends a lease at the moment a writer takes it. Whoever succeeds must hold a lease that lasts: had it been
-// freed between the writer's first look and its lock, the slot would be free or someone else's.
+// The owner ends a lease at the moment a writer takes it. A successful writer must hold a lease that lasts. Had it been
+// freed between the writer's first check and its lock, the slot would be free or another lease's.
 TEST_F(KvPoolTest, AcquireAtTheMomentOfReleaseNeverHoldsAFreedLease) {
   constexpr auto kTime = std::chrono::milliseconds(400);
   const auto pool = MakePool(4, 1);

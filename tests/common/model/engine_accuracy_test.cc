@@ -39,7 +39,7 @@ std::span<const double> ValidLogits(const ModelSpec& spec, const std::vector<dou
 
 // Against exact arithmetic, and every kernel table and form of MLA against each other.
 void ExpectCloseToExact(const ModelSpec& spec, bool fp8) {
-  // Biases decide the routing: a choice between experts is not continuous, so that no tolerance covers another choice.
+  // Biases decide the routing: the choice of experts is not continuous, so no tolerance covers another choice.
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
   const std::vector<int32_t> tokens = RandomTokens(kTokens, spec.token_count, 3);
   const ReferenceModel::Result reference = ReferenceModel(*model.segment).Run(tokens, Rounding::kNone);
@@ -68,17 +68,17 @@ TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) { ExpectCloseToExact(Smal
 
 TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), false); }
 
-// Without biases no choice is sure but that of all experts.
+// Without biases, only the choice of all experts is certain.
 TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   ModelSpec spec = SmallGroupedSpec();
   spec.num_experts = spec.experts_per_token;
   for (const bool fp8 : {true, false}) ExpectCloseToExact(spec, fp8);
 }
 
-// Against the reference with the engine's roundings, in models of one layer: what remains is the error of F32 sums,
-// some 2^-20 of the logits for each of about 8 linears, together well below 2^-17; one rounding too many or too few
-// shows as 2^-9. A sum that falls on the other side of a BF16 boundary also shows as such a rounding, but that happens
-// in few positions: the median is free of it. In deeper models it spreads to all positions.
+// Against the reference with the engine's roundings, in models of one layer. What remains is the error of F32 sums:
+// some 2^-20 of the logits for each of about 8 linears, together well below 2^-17. One rounding too many or too few
+// shows as 2^-9. So does a sum that falls on the other side of a BF16 boundary, but in few positions only: the median
+// is free of it. In deeper models it spreads to all positions.
 void ExpectSameRoundings(const char* name, const ModelSpec& spec, bool fp8 = true) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8});
   const std::vector<int32_t> tokens = RandomTokens(kTokens, spec.token_count, 5);
@@ -126,7 +126,7 @@ TEST(EngineRoundings, DirectQueriesAndPlainRope) {
   spec.q_lora_rank = 0;
   spec.num_shared_experts = 2;
   spec.yarn = {};
-  spec.rms_norm_eps = 1e-2;  // large enough to see which norm has which
+  spec.rms_norm_eps = 1e-2;  // large enough to distinguish the norms
   spec.lora_norm_eps = 1e-3;
   ExpectSameRoundings("direct queries", spec);
 }

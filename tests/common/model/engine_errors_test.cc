@@ -68,7 +68,7 @@ TEST(EngineCreate, RefusesShapesThatDoNotFitTheSpec) {
   SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
   WorkerPool pool(1);
   EXPECT_TRUE(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).ok());
-  // The engine has only the header's word for the shapes: change one number there.
+  // The engine knows the shapes only from the header: change one number there.
   reinterpret_cast<SegmentHeader*>(model.memory.data())->spec.moe_intermediate_size = 80;
   const absl::Status status = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -146,7 +146,7 @@ TEST_F(EngineForward, RefusesBadRows) {
   ExpectInvalid({{.token = 1, .position = -1}}, "position -1");
   ExpectInvalid({{.token = 1, .position = 64}}, "which hold 64 tokens");
   ExpectInvalid({{.token = 1, .position = 4096}}, "context of 4096 tokens");
-  ExpectInvalid({{.token = 1, .sequence = 2}}, "sequence 2 of 2");
+  ExpectInvalid({{.token = 1, .sequence = 2}}, "sequence 2 is out of range: there are 2");
   ExpectInvalid({{.token = 1, .sequence = -1}}, "sequence -1 of 2");
   ExpectInvalid({{.token = 1, .position = 0}, {.token = 1, .position = 2}}, "row 1: position 2 does not follow");
   ExpectInvalid({{.token = 1, .position = 1}, {.token = 1, .position = 1}}, "row 1: position 1 does not follow");
@@ -171,7 +171,7 @@ TEST_F(EngineForward, PaddingIdsAreMinusInfinity) {
   for (size_t id = 200; id < 210; ++id) EXPECT_EQ(logits[0][id], -std::numeric_limits<float>::infinity());
 }
 
-// Fixtures that let the model generate count on it.
+// Fixtures that let the model generate rely on it.
 TEST_F(EngineForward, ATokenWhoseEmbeddingIsNanTiesWithTheOneBefore) {
   const std::vector<int32_t> tokens = {5, 90, 12};
   for (const std::vector<float>& row : Forward(*engine_, MakeRows(tokens, 0), pages_, MlaForm::kAbsorbed)) {
@@ -209,7 +209,7 @@ TEST_F(EngineForward, StopsBetweenLayersWithTheGivenStatus) {
         {rows, pages_, MlaForm::kAbsorbed},
         [&] { return asked++ < allowed ? absl::OkStatus() : absl::CancelledError("client gone"); },
         [this](int64_t, std::span<const float>) { ++delivered_; });
-    if (allowed == 3) {  // one question per layer, then all logits
+    if (allowed == 3) {  // one call per layer, then all logits
       EXPECT_TRUE(status.ok());
       EXPECT_EQ(asked, 3);
       EXPECT_EQ(delivered_, 3);

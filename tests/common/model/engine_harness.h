@@ -1,4 +1,4 @@
-// Running an engine in tests: KV pages of one sequence, prompts in chunks, what came out.
+// Runs an engine in tests: KV pages of one sequence, prompts in chunks, results.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace moestro {
 
 using Logits = std::vector<std::vector<float>>;  // [token][vocab_size]
 
-// KV memory of one sequence, its pages not in order. Filled with NaN: whoever reads what was not written shows it.
+// KV memory of one sequence, with its pages out of order. Filled with NaN, so that reads of unwritten memory show.
 class TestSequence {
  public:
   TestSequence(const ModelSpec& spec, int64_t tokens);
 
   KvPages pages() const { return {geometry_, memory_.data(), pages_}; }
-  // The cached numbers of the first `tokens` tokens, layer by layer.
+  // The cached elements of the first `tokens` tokens, layer by layer.
   std::vector<uint16_t> Contents(int64_t tokens) const;
 
  private:
@@ -29,10 +29,10 @@ class TestSequence {
 
 inline absl::Status NeverInterrupted() { return absl::OkStatus(); }
 
-// Rows for tokens[0..] from `position` on; all want logits.
+// Rows for tokens[0..] from `position` on; all need logits.
 std::vector<EngineRow> MakeRows(std::span<const int32_t> tokens, int64_t position, int32_t sequence = 0);
 
-// One Forward over `rows`, which must succeed: logits of the rows that want them.
+// One Forward over `rows`, which must succeed: the logits of the rows that need them.
 Logits Forward(Engine& engine, std::span<const EngineRow> rows, std::span<const KvPages> sequences, MlaForm form);
 
 // The tokens from position 0 on, `chunk` rows at a time: logits of all of them.
@@ -42,7 +42,7 @@ Logits RunPrompt(Engine& engine, const TestSequence& sequence, std::span<const i
 // Reproducible ids in [0, token_count).
 std::vector<int32_t> RandomTokens(int64_t count, int64_t token_count, uint64_t seed);
 
-// Whether all numbers have the same bits.
+// Whether all numbers have equal bits.
 bool SameBits(const Logits& a, const Logits& b);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// The bits of a token's logits and KV depend on the tokens before it and the form of MLA only.
+// The bits of a token's logits and KV depend only on the tokens before it and on the form of MLA.
 #include <tuple>
 
 #include "common/model/engine.h"
@@ -66,7 +66,7 @@ TEST_P(EngineInvariance, ThreadsAndDomains) {
   }
 }
 
-// Three sequences at different positions share every pass; each must come out as if it were alone.
+// Three sequences at different positions share every pass; the results must equal those of each alone.
 TEST_P(EngineInvariance, Batching) {
   WorkerPool pool(2);
   const auto engine = MakeEngine(pool);
@@ -119,7 +119,7 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int64_t>(5 * i + 3));
 }
 
-// With many heads and few rows, one task of absorbed attention takes several heads; how many depends on the threads.
+// With many heads and few rows, one task of absorbed attention takes several heads; the number depends on the threads.
 TEST_P(EngineInvariance, ManyHeads) {
   ModelSpec spec = this->spec();
   spec.num_layers = 1;
@@ -137,7 +137,7 @@ TEST_P(EngineInvariance, ManyHeads) {
   }
 }
 
-// In wide layers a task takes several row groups (TaskGroups), the last of them fewer.
+// In wide layers a task takes several row groups (TaskGroups); the last one takes fewer.
 TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   constexpr int64_t kManyTokens = 66;
   ModelSpec spec = this->spec();

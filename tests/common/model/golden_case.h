@@ -1,4 +1,4 @@
-// Logits and greedy continuations that another implementation computed; tests/golden/README.md describes the files.
+// Logits and greedy continuations of another implementation; tests/golden/README.md describes the files.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace moestro {
 
 struct GoldenPosition {
-  std::vector<int32_t> ids;       // whose logits are given
+  std::vector<int32_t> ids;       // tokens with given logits
   std::vector<double> logits;     // of `ids`
   double norm = 0;                // Euclidean, of the logits of all valid tokens
   double router_margin = 0;       // distance of the biased scores from another choice of experts, over all layers
@@ -25,8 +25,8 @@ struct GoldenCase {
   std::vector<int32_t> greedy;            // continuation
 };
 
-// All cases that the manifest in `directory` names, with F32 activations and exact weights. NOT_FOUND and
-// INVALID_ARGUMENT name the file.
+// All cases in the manifest of `directory`, with F32 activations and exact weights. NOT_FOUND and INVALID_ARGUMENT name
+// the file.
 absl::StatusOr<std::vector<GoldenCase>> ReadGoldenCases(const std::string& directory);
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// The generated tiny checkpoints in memory, with what another implementation makes of them.
+// The generated tiny checkpoints in memory, with another implementation's results.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct TinyModel {
   std::vector<GoldenCase> cases;
 };
 
-// Made once. Tests run from the source root.
+// Made once. Tests must run from the source root.
 const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
 const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
 

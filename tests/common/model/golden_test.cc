@@ -19,11 +19,11 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Every position must be within the tolerance: the prompts are chosen such that rounding does not change the choice of
+// Every position must be within the tolerance: the prompts were chosen so that rounding does not change the choice of
 // experts anywhere (tests/golden/README.md).
 void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& logits) {
   std::vector<double> ratios;           // largest error over tolerance, per position
-  std::vector<double> measured_ratios;  // the same of transformers when it rounds activations to BF16
+  std::vector<double> measured_ratios;  // the same for transformers with BF16 activations
   for (size_t t = 0; t < golden.positions.size(); ++t) {
     const GoldenPosition& position = golden.positions[t];
     const double rms = position.norm / std::sqrt(static_cast<double>(golden.token_count));
@@ -56,7 +56,8 @@ class Golden : public ::testing::TestWithParam<Attention> {
   const TinyModel& model() const { return *made(); }
   const ModelSpec& spec() const { return model().owned.segment->spec(); }
 
-  // Feeds the golden tokens one by one; each must be the most likely one. Decoding is absorbed whatever the prompt was.
+  // Feeds the golden tokens one by one; each must be the most likely one. Decoding is absorbed, whatever form the
+  // prompt used.
   void CheckGreedy(Engine& engine, const GoldenCase& golden, const TestSequence& sequence, std::vector<float> logits) {
     const KvPages pages[] = {sequence.pages()};
     auto position = static_cast<int64_t>(golden.prompt.size());

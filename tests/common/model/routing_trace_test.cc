@@ -23,7 +23,7 @@ class RoutingTraceTest : public testing::Test {
   RoutingTraceTest() { std::filesystem::create_directories(directory_); }
   ~RoutingTraceTest() override { std::filesystem::remove_all(directory_); }
 
-  // Of token `i` in a layer of the model.
+  // The choices of token `i` in a layer of the model.
   static std::vector<ExpertChoice> Choices(int i, int64_t layer) {
     const auto first = static_cast<int32_t>(10 * i + layer);
     return {{first, 0.5f}, {first + 100, 0.25f}, {first + 200, 2.0f + static_cast<float>(i)}};
@@ -36,7 +36,7 @@ class RoutingTraceTest : public testing::Test {
     const TracedToken first[] = {{7, 40, true}, {7, 41, true}, {8, 3, false}};
     writer->Begin(first);
     for (const int64_t layer : {1, 2}) {
-      writer->Note(layer, 2, Choices(2, layer));  // by halves, the second one first
+      writer->Note(layer, 2, Choices(2, layer));  // in halves, the second one first
       std::vector<ExpertChoice> both = Choices(0, layer);
       std::ranges::copy(Choices(1, layer), std::back_inserter(both));
       writer->Note(layer, 0, both);
@@ -52,7 +52,7 @@ class RoutingTraceTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   void Write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
-  // What comes of reading all passes.
+  // The result of reading all passes.
   absl::Status ReadAll() const {
     auto reader = RoutingTraceReader::Open(path_);
     if (!reader.ok()) return reader.status();
@@ -125,7 +125,7 @@ TEST_F(RoutingTraceTest, SaysWhatIsWrongWithAFile) {
     EXPECT_EQ(ReadAll().ok(), between) << cut;
   }
   Write(good.substr(0, good.size() - 1));
-  EXPECT_THAT(ReadAll().message(), HasSubstr("pass 1: the file is cut off"));
+  EXPECT_THAT(ReadAll().message(), HasSubstr("pass 1: the file is truncated"));
   const auto with = [&](size_t at, char value) {
     std::string bytes = good;
     bytes[at] = value;

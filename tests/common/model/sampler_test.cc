@@ -74,7 +74,7 @@ TEST(Sampler, DrawsFromTheTemperedDistribution) {
   }
 }
 
-// One draw for each of many seeds at the same index must be as good as many draws of one seed.
+// One draw for each of many seeds at the same index must be as good as many draws with one seed.
 TEST(Sampler, SeedsAreIndependent) {
   const std::vector<float> logits(8, 1.0f);
   std::vector<int> counts(8, 0);
@@ -110,13 +110,13 @@ TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(SampleId(logits, {.temperature = 1, .top_p = 1e-6f}, i), 1);
 }
 
-// top_p counts what top_k left: of {0.5, 0.25} renormalised, 0.6 is reached by the first alone.
+// top_p applies to what top_k left: of {0.5, 0.25} renormalised, the first alone reaches 0.6.
 TEST(Sampler, TopPComesAfterTopK) {
   const std::vector<float> logits = {std::log(0.1f), std::log(0.5f), std::log(0.15f), std::log(0.25f)};
   for (int i = 0; i < 50; ++i) EXPECT_EQ(SampleId(logits, {.temperature = 1, .top_p = 0.6f, .top_k = 2}, i), 1);
 }
 
-// Reaching exactly: two of four equal tokens hold exactly half.
+// Reached exactly: two of four equal tokens hold exactly half.
 TEST(Sampler, TopPBoundaryIsInclusive) {
   EXPECT_LT(ChiSquare({0, 0, 0, 0}, {.temperature = 1, .top_p = 0.5f}, {0.5, 0.5, 0, 0}, 10000), 10.8);
 }
@@ -131,7 +131,7 @@ TEST(Sampler, MaskedTokensAreNeverDrawn) {
   }
 }
 
-// The ranking is sorted piece by piece: the distribution must not notice.
+// The ranking is sorted piece by piece, which must not affect the distribution.
 TEST(Sampler, LargeFlatVocabulary) {
   const std::vector<float> logits(2000, 0.5f);
   int64_t sum = 0;

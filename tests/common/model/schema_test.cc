@@ -31,7 +31,7 @@ TEST(Schema, ADenseLayerInOrderOfUse) {
                           "model.layers.0.mlp.down_proj.weight"));
 }
 
-// Every tensor has a name and a field of its own.
+// Every tensor has a unique name and field.
 TEST(Schema, FieldsAreDistinct) {
   for (const ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), BareSpec()}) {
     ModelWeights weights;

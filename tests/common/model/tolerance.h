@@ -1,10 +1,10 @@
-// How far logits may lie from those of exact arithmetic, derived from where the engine rounds.
+// How far logits may deviate from exact arithmetic, derived from the engine's roundings.
 //
-// Weights are exact and sums are F32; what is visible is the rounding of activations to BF16. One rounding has a
+// Weights are exact and sums are F32, so only the rounding of activations to BF16 is visible. One rounding has a
 // relative error of at most 2^-8 and, over the mantissas, a root mean square close to 2^-9. The errors of a vector's
 // elements are independent, so W x inherits the relative size: |W dx| / |W x| = 2^-9. Errors of successive roundings
 // add in quadrature, and the residual connections neither amplify nor damp them: a perturbation passes through a
-// normalised branch with a gain near 1 and is added to a stream that grows likewise. With n roundings in sequence the
+// normalised branch with a gain near 1 and is added to a stream that grows likewise. With n roundings in sequence, the
 // logits of a position are off by 2^-9 sqrt(n) of their own root mean square.
 #pragma once
 
@@ -16,18 +16,18 @@
 
 namespace moestro {
 
-// In the longest chain of one layer, which is that of the absorbed form: input of q_a and kv_a; input of q_b; cached
+// The longest chain of one layer, which is that of the absorbed form: input of q_a and kv_a; input of q_b; cached
 // latent; cached rotated key; q_nope; absorbed query; softmax weights; sum of latents; input of o; input of gate and
 // up; input of down.
 inline constexpr int kRoundingsPerLayer = 11;
 
-// Root mean square of the logits' deviation over that of the logits.
+// Root mean square of the logits' deviation, relative to that of the logits.
 inline double RelativeDeviation(const ModelSpec& spec) {
   const double roundings = static_cast<double>(kRoundingsPerLayer * spec.num_layers + 1);  // and the head's input
   return std::sqrt(roundings) / 512;
 }
 
-// A Gaussian error stays below 6 deviations in all of 10^8 logits; the tests look at fewer.
+// A Gaussian error stays below 6 deviations in all of 10^8 logits; the tests check fewer.
 inline constexpr double kSigmas = 6;
 
 inline double RootMeanSquare(std::span<const double> values) {
@@ -36,8 +36,7 @@ inline double RootMeanSquare(std::span<const double> values) {
   return std::sqrt(sum / static_cast<double>(values.size()));
 }
 
-// Largest |actual - expected| of one position, as a fraction of what is tolerated. Only expected.size() logits are
-// compared.
+// Largest |actual - expected| of one position, as a fraction of the tolerance. Compares only expected.size() logits.
 inline double ToleranceRatio(const ModelSpec& spec, std::span<const float> actual, std::span<const double> expected) {
   double worst = 0;
   for (size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(actual[i] - expected[i]));

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// Outside these no machine is, however loaded.
+// Every machine is within these bounds, however loaded.
 constexpr double kSlowest = 1e6;
 constexpr double kFastest = 1e13;
 
@@ -40,7 +40,7 @@ TEST(BandwidthTest, CopyIsQuick) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer makes every byte copied many times dearer";
 #endif
-  // Time of the processor, so that other load on the machine does not count.
+  // CPU time, so that other load on the machine does not count.
   const std::clock_t begin = std::clock();
   ASSERT_TRUE(MeasureCopyBandwidth(1).ok());
   EXPECT_LT(std::clock() - begin, 2 * CLOCKS_PER_SEC) << "0.3 s is usual";

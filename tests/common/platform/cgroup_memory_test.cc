@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-// A tree of the files that a process finds.
+// A tree of the files that a process reads.
 class CgroupMemoryTest : public ::testing::Test {
  protected:
   CgroupMemoryTest() : root_(::testing::TempDir() + "cgroup-" + std::to_string(getpid())) {

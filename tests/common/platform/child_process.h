@@ -1,4 +1,4 @@
-// A forked process for tests about what outlives whom.
+// A forked process, for tests of what survives a process's death.
 #pragma once
 
 #include <signal.h>
@@ -13,16 +13,16 @@
 
 namespace moestro::testing {
 
-// Fork only while the test has a single thread. The child is killed when the object or the parent goes.
+// Fork only while the test has a single thread. The child is killed when the object or the parent dies.
 class ChildProcess {
  public:
   // The child's ends of two pipes.
   class Parent {
    public:
     Parent(int from, int to) : from_(from), to_(to) {}
-    // One number to the parent.
+    // Sends one number to the parent.
     void Send(int64_t value) const { MOE_CHECK(write(to_, &value, sizeof(value)) == sizeof(value)); }
-    // The next number of the parent; ends the process if the parent is gone.
+    // The next number from the parent; ends the process if the parent is gone.
     int64_t Receive() const {
       int64_t value = 0;
       if (read(from_, &value, sizeof(value)) != sizeof(value)) _exit(99);
@@ -39,7 +39,7 @@ class ChildProcess {
     int to_;
   };
 
-  // `body` runs in the child; what it returns is the exit status.
+  // Runs `body` in the child; its result is the exit status.
   explicit ChildProcess(const std::function<int(const Parent&)>& body) {
     int up[2];
     int down[2];
@@ -67,21 +67,21 @@ class ChildProcess {
 
   int pid() const { return pid_; }
 
-  // The next number the child sends; -1 when it has ended.
+  // The next number from the child; -1 when it has ended.
   int64_t Receive() const {
     int64_t value = -1;
     return read(from_, &value, sizeof(value)) == sizeof(value) ? value : -1;
   }
   void Send(int64_t value) const { MOE_CHECK(write(to_, &value, sizeof(value)) == sizeof(value)); }
 
-  // Waits for the end. The exit status, or minus the signal that ended it.
+  // Waits for the end. Returns the exit status, or minus the signal that ended it.
   int Wait() {
     int status = 0;
     MOE_CHECK(pid_ > 0 && waitpid(pid_, &status, 0) == pid_);
     pid_ = 0;
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   }
-  // SIGKILL; returns when the process is gone. Nothing if it is gone already.
+  // Sends SIGKILL; returns when the process is gone. Does nothing if it is gone already.
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);

@@ -23,7 +23,7 @@ using testing::TestName;
 
 constexpr int kExitCode = 4;
 
-// Cuts the object short under those who have it mapped: what lies behind `bytes` is not there any more.
+// Truncates the object under the processes that map it: memory after `bytes` is gone.
 void Truncate(const std::string& name, int64_t bytes) { ASSERT_EQ(truncate(("/dev/shm/" + name).c_str(), bytes), 0); }
 
 TEST(MemoryFaultTest, EndsTheProcessAndMarksTheObject) {

@@ -32,7 +32,7 @@ TEST(ProcessMemoryTest, TouchedMemoryIsPrivate) {
   const int64_t anonymous_before = ReadOwnMemory()->anonymous_bytes;
   std::memset(memory, 1, kBytes);
   const MemoryUse after = ReadMemoryUse(getpid()).value();
-  // A little slack: other pages of the process come and go meanwhile.
+  // Allows a little slack: other pages of the process come and go meanwhile.
   EXPECT_GT(after.private_bytes - before.private_bytes, kBytes - (1 << 20));
   EXPECT_GT(after.rss_bytes - before.rss_bytes, kBytes - (1 << 20));
   EXPECT_GT(ReadOwnMemory()->anonymous_bytes - anonymous_before, kBytes - (1 << 20));

@@ -59,7 +59,7 @@ TEST(ReserveMemory, BacksEveryPage) {
   }
 }
 
-// This machine may have one node only: then all domains are put there.
+// This machine may have only one node: then all domains are placed there.
 TEST(ReserveMemory, StretchesComeFromTheirNodesAndTheCallersPolicyStays) {
   const int node = ReadNumaNodes().back().id;
   const NumaDomain domain{AllowedCpus(), {node}};

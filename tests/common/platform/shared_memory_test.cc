@@ -29,7 +29,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TestName;
 
-// The object's entry in List; an entry without a name when it is not there.
+// The object's entry in List; an entry without a name if absent.
 SharedMemory::Listing Find(const std::string& name) {
   const std::vector<SharedMemory::Listing> objects = SharedMemory::List(name).value();
   for (const SharedMemory::Listing& listing : objects) {
@@ -137,7 +137,7 @@ TEST(SharedMemoryTest, ReadOnlyMappingFaultsOnWrite) {
   EXPECT_EQ(owner.data()[7], 7);
 }
 
-// What a GPU registers must be writable meanwhile; before and after a write faults.
+// Memory that a GPU registers must be writable meanwhile; writes before and after fault.
 TEST(SharedMemoryTest, ALiftableReadOnlyMappingFaultsUntilItIsLifted) {
   const TestName name("liftable");
   const SharedMemory owner = SharedMemory::Create(name, 5000).value();
@@ -321,13 +321,13 @@ TEST(SharedMemoryTest, ObjectWhoseOwnerDiedReservingCanOnlyBeRemoved) {
 
 std::string PathOf(const std::string& name) { return "/dev/shm/" + name; }
 
-// As another user might put it there: 4096 bytes, with permissions `mode`.
+// An object of another user: 4096 bytes, with permissions `mode`.
 void MakeObject(const std::string& name, mode_t mode) {
   std::ofstream(PathOf(name)) << std::string(4096, 'x');
   ASSERT_EQ(chmod(PathOf(name).c_str(), mode), 0);
 }
 
-// No function opens, changes or removes what has that name; List says why.
+// No function opens, changes or removes such an object; List says why.
 void ExpectLeftAlone(const std::string& name, const std::string& reason) {
   struct stat before;
   ASSERT_EQ(lstat(PathOf(name).c_str(), &before), 0);
@@ -368,12 +368,12 @@ TEST(SharedMemoryTest, ObjectOfAnotherUserIsLeftAlone) {
 TEST(SharedMemoryTest, PipesAndLinksAreLeftAlone) {
   const TestName pipe("pipe");
   ASSERT_EQ(mkfifo(PathOf(pipe).c_str(), 0600), 0);
-  ExpectLeftAlone(pipe, "is no shared memory");
+  ExpectLeftAlone(pipe, "is not shared memory");
   const TestName target("target");
   const SharedMemory memory = SharedMemory::Create(target, 4096).value();
   const TestName link("link");
   ASSERT_EQ(symlink(PathOf(target).c_str(), PathOf(link).c_str()), 0);
-  ExpectLeftAlone(link, "is no shared memory");
+  ExpectLeftAlone(link, "is not shared memory");
   EXPECT_TRUE(Find(target).owner_alive);
 }
 

@@ -12,7 +12,7 @@ enum class Fruit { kApple, kPear, kFig };
 constexpr std::array<Choice<Fruit>, 3> kFruits = {
     {{"apple", Fruit::kApple}, {"pear", Fruit::kPear}, {"fig", Fruit::kFig}}};
 
-// Of one run of a program with --fruit.
+// The result of one run of a program with --fruit.
 struct Parsed {
   Fruit fruit = Fruit::kPear;
   std::string error = {};

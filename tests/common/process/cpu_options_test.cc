@@ -36,7 +36,7 @@ TEST(CpuOptionsTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ValidateCpuOptions({.threads = -1}).message(), testing::HasSubstr("--threads -1"));
 }
 
-// Whether `holds` does in a child process: affinity and niceness cannot be taken back.
+// Whether `holds` is true in a child process: affinity and niceness cannot be undone.
 bool InChild(const std::function<bool()>& holds) {
   const pid_t child = fork();
   if (child == 0) _exit(holds() ? 0 : 1);
@@ -73,7 +73,7 @@ TEST(CpuShareTest, ErrorsNameTheFlagTheCpuAndWhatThereIs) {
     return std::string(result.status().message());
   };
   EXPECT_EQ(message({.cpus = absent}),
-            "--cpus " + absent + ": there is no CPU " + absent + " for this process; it may use " + there);
+            "--cpus " + absent + ": this process has no CPU " + absent + "; it may use " + there);
   EXPECT_THAT(message({.cpus = "0-x"}), testing::HasSubstr("--cpus 0-x: '0-x' is not a CPU"));
   EXPECT_THAT(message({.cpus = ""}), testing::HasSubstr("--cpus "));
   EXPECT_THAT(message({.cpus = "half"}), testing::HasSubstr("or use auto or all"));

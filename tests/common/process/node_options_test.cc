@@ -24,7 +24,7 @@ struct Settings {
   std::string error;
 };
 
-// What decode makes of a file.
+// Decode's options from a file.
 Settings Read(const std::string& toml, std::vector<std::string> arguments = {}) {
   const std::string path = testing::TempDir() + "/node_options_test.toml";
   std::ofstream(path) << toml;
@@ -33,7 +33,7 @@ Settings Read(const std::string& toml, std::vector<std::string> arguments = {}) 
   AddNodeOptions(app, "decode", settings.node);
   app.add_option("--devices", settings.devices);
   arguments.insert(arguments.end(), {"--config", path});
-  std::ranges::reverse(arguments);  // as the library wants them
+  std::ranges::reverse(arguments);  // the order that the library requires
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {

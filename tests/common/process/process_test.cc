@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// Who supervises a role starts it again unless it ended with kExitUsage.
+// A supervisor restarts a role unless it ended with kExitUsage.
 TEST(ExitCodeTest, WrongInputsAreToldFromWhatMayPass) {
   using Code = absl::StatusCode;
   for (const auto& [code, expected] : {
@@ -31,7 +31,7 @@ TEST(ExitCodeTest, WrongInputsAreToldFromWhatMayPass) {
   }
 }
 
-// In a child process: a hard limit cannot be taken back.
+// In a child process: a hard limit cannot be raised again.
 int DescriptorsOfAChild(rlim_t soft, rlim_t hard, absl::StatusCode expected) {
   const pid_t child = fork();
   if (child == 0) {

@@ -81,7 +81,7 @@ TEST_F(WatchdogTest, AFileThatCannotBeMadeIsNamed) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/no/such/folder/x.heartbeat"));
 }
 
-// What systemd hears: sd_notify(3).
+// The messages to systemd: sd_notify(3).
 TEST_F(WatchdogTest, SystemdHearsOfEverySignOfLife) {
   const std::string path = testing::TempDir() + "notify-" + std::to_string(getpid());
   const int heard = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -33,7 +33,7 @@ TEST(Traffic, ThePapersFormulasAndBreakEven) {
     EXPECT_EQ(standard.dispatch.sent, own * 8 * (ranks - 1) / ranks * (row + 4) + 8 * (ranks - 1));
     EXPECT_EQ(small.combine.sent * 8, standard.combine.sent * ranks);
   }
-  // At S = A both move the same rows; SmallEP's say more about their experts.
+  // At S = A both move the same rows; SmallEP sends more data about their experts.
   EXPECT_EQ(BreakEvenRanks(spec), 7);
   const std::vector<int64_t> eight(8, 2560);
   const double ratio = static_cast<double>(Total(SmallEpTraffic(spec, eight, 0))) /

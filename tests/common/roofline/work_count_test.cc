@@ -14,8 +14,8 @@ TEST(WorkCount, ATokenOfDeepSeekV3MeetsThePublished37BillionParameters) {
   const double head = static_cast<double>(spec.vocab_size * spec.hidden_size);
   const double router = 58.0 * 256 * 7168;
   const double kv = 61.0 * 576 * 2;
-  // The bytes are parameters where a parameter is a byte; the head has two, the router four. The published number
-  // counts the embedding too.
+  // Bytes equal parameters where a parameter is a byte; the head has two bytes each, the router four. The published
+  // number includes the embedding.
   const double parameters = DecodeBytes(spec, 0, 1, 58 * 8) - kv - head - 3 * router + head;
   EXPECT_NEAR(parameters, 37e9, 0.6e9);
 }

@@ -25,7 +25,7 @@ std::string SocketPath(const std::string& name) {
   return ::testing::TempDir() + "channel_" + name + std::to_string(getpid()) + ".sock";
 }
 
-// Watches the health of `path` until the call ends, `timeout` at the latest.
+// Watches the health of `path` until the call ends, at most `timeout`.
 grpc::StatusCode Watch(const std::string& path, std::chrono::seconds timeout) {
   const auto stub = Health::NewStub(ConnectPeer("unix:" + path));
   grpc::ClientContext context;
@@ -38,7 +38,7 @@ grpc::StatusCode Watch(const std::string& path, std::chrono::seconds timeout) {
   return stream->Finish().error_code();
 }
 
-// A process that was stopped right after it had taken a connection: takes all bytes and says no more.
+// A process that was stopped right after it accepted a connection: receives all bytes and stays silent.
 class StoppedPeer {
  public:
   explicit StoppedPeer(const std::string& path) : path_(path), listener_(socket(AF_UNIX, SOCK_STREAM, 0)) {
@@ -79,7 +79,7 @@ TEST(ChannelTest, SilentCallsStayOpenAsLongAsThePeerLives) {
   const std::string path = SocketPath("silent");
   const auto server = RpcServer::Start({"unix:" + path}, {});
   ASSERT_TRUE(server.ok()) << server.status();
-  // Four pings: the library's servers break the connection at the third, unless told that they are welcome.
+  // Four pings: by default, gRPC's servers close the connection at the third.
   EXPECT_EQ(Watch(path, 4 * std::chrono::ceil<std::chrono::seconds>(kRoleKeepalive.interval) + std::chrono::seconds(1)),
             grpc::StatusCode::DEADLINE_EXCEEDED);
 }

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr char kName[] = "moestro.test.Named";
 
-// Stands for a role's service: it is health that is tested.
+// A placeholder for a role's service: the test is about health.
 class EmptyService : public grpc::Service {};
 
 HealthCheckRequest Request(const std::string& service) {

@@ -62,7 +62,7 @@ TEST_F(RoleServerTest, TicksUntilItFailsOrIsTerminated) {
   EXPECT_EQ(looks, 3);
   EXPECT_FALSE(server.Terminated());
   const absl::Status ended = server.Tick(milliseconds(1), [&] {
-    if (++looks == 5) raise(SIGTERM);  // to this thread: others, of gRPC, may not have it blocked
+    if (++looks == 5) raise(SIGTERM);  // to this thread: gRPC's other threads may not block it
     return absl::OkStatus();
   });
   EXPECT_TRUE(ended.ok()) << ended;

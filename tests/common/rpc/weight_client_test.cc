@@ -44,7 +44,7 @@ class WeightClientTest : public testing::Test {
   FakeStore store_;
 };
 
-// As by a store that is being replaced: the role has to be started again.
+// As from a store that is being replaced: the role must be restarted.
 TEST_F(WeightClientTest, ASegmentThatHasGoneIsNoMistakeOfTheRole) {
   store_.reply.set_state(v1::AttachResponse::STATE_READY);
   store_.reply.set_segment("moestro.weight-client-test.weights.none.1");

@@ -20,8 +20,8 @@ std::timed_mutex resolver_hangs;
 
 }  // namespace
 
-// Takes the place of the C library's, which it calls: the name "hangs" is looked up for as long as resolver_hangs is
-// held (5 s at most), and not found.
+// Replaces the C library's function, which it calls. Looking up the name "hangs" takes as long as resolver_hangs is
+// held (5 s at most), and fails.
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** found) {
   if (name != nullptr && std::string(name) == "hangs") {
     if (resolver_hangs.try_lock_for(std::chrono::seconds(5))) resolver_hangs.unlock();
@@ -37,7 +37,7 @@ namespace {
 using boost::asio::ip::tcp;
 using testing::HasSubstr;
 
-// Answers one connection with `reply`; an empty one: never.
+// Answers one connection with `reply`; if empty, never answers.
 class OneAnswer {
  public:
   explicit OneAnswer(std::string reply, std::string host = "127.0.0.1",

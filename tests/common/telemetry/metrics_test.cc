@@ -44,7 +44,7 @@ TEST(MetricsRegistryTest, ClientsThatSayNothingDoNotKeepOthersWaiting) {
   MetricsRegistry registry("test");
   registry.AddCounter("moestro_things_total", "Things");
   ASSERT_TRUE(registry.Serve("127.0.0.1:" + std::to_string(address.port())).ok());
-  std::vector<tcp::socket> silent;  // more than there are workers; one after the other they would take six seconds
+  std::vector<tcp::socket> silent;  // more than there are workers; in sequence they would take six seconds
   for (int i = 0; i < 6; ++i) silent.emplace_back(context).connect(address);
   const auto text = HttpGet(*ParseUrl("127.0.0.1:" + std::to_string(address.port())), /*timeout_seconds=*/5);
   ASSERT_TRUE(text.ok()) << text.status();

@@ -16,7 +16,7 @@ std::vector<uint8_t> PackGroup(DType dtype, const std::vector<uint8_t>& src, int
   return packed;
 }
 
-// Bytes of the layout written out by hand: 2 rows x 6 inputs, then zeros.
+// Bytes of the layout written by hand: 2 rows x 6 inputs, then zeros.
 TEST(PackRows, GoldenFp8) {
   const std::vector<uint8_t> packed =
       PackGroup(DType::kF8E4M3, {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16}, 2, 6);
@@ -56,7 +56,7 @@ TEST(PackRows, GoldenBf16) {
   EXPECT_EQ(packed, expected);
 }
 
-// Every element where PackedOffset says, zeros elsewhere. The source ends with its last row, odd addresses included:
+// Every element where PackedOffset puts it, zeros elsewhere. The source ends with its last row, also at odd addresses:
 // the address sanitizer would see a read past it.
 void CheckShape(DType dtype, int64_t rows, int64_t cols, int64_t misalignment) {
   const int64_t element = DTypeBytes(dtype);
@@ -95,7 +95,7 @@ TEST(PackRows, OddShapesGoWhereTheOffsetSays) {
 
 constexpr uint8_t kNormal = 0x38;
 
-// Each code alone among ones, in a row group of three blocks of which the last has one step: only its own bit is set.
+// Each code alone among ones, in a row group of three blocks, the last with one step: only its own bit is set.
 TEST(FindExceptions, NamesTheStepOfEachCodeThatIsNotNormal) {
   constexpr int64_t kCols = 260;
   std::vector<uint8_t> packed(static_cast<size_t>(PackedBytes(DType::kF8E4M3, kRowGroup, kCols)), kNormal);

@@ -22,7 +22,7 @@ std::array<int32_t, 256> IdentityBytes() {
   return ids;
 }
 
-// The definition: scan for the lowest rank, merge the leftmost, again.
+// The definition: repeatedly find the lowest rank and merge the leftmost pair.
 Ids EncodeByDefinition(const std::string& piece, const std::map<std::pair<int, int>, std::pair<int, int>>& rules) {
   Ids ids;
   for (const char c : piece) ids.push_back(static_cast<unsigned char>(c));

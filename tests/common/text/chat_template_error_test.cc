@@ -29,7 +29,7 @@ TEST(ChatTemplateErrorTest, NamesTheLineAndTheCause) {
            {"{{ raise_exception('turns must\nalternate') }}", "turns must\nalternate"},
            {"{{ 'a'|replace('a') }}", "'replace': 'new' must be a string, not undefined"},
            {"{{ 'a'|join(x=1) }}", "argument 'x' is not supported"},
-           {"{{ 'a'|trim('b', chars='c') }}", "argument 'chars' comes twice"},
+           {"{{ 'a'|trim('b', chars='c') }}", "argument 'chars' is given twice"},
            {"{{ 'a'|trim('b', 'c') }}", "takes 1 arguments, not 2"},
            {"{% for x in [1] recursive %}{% endfor %}", "recursive"},
            {"{% for x in [1] %}{% macro m() %}{% endmacro %}{% endfor %}", "macro inside a loop"},
@@ -46,7 +46,7 @@ TEST(ChatTemplateErrorTest, NamesTheLineAndTheCause) {
            {"{{ 1 if }}", "expected an expression"},
            {"{% set a.b.c = 1 %}", "expected '%}'"},
            {"{{ 'x'|tojson(indent=99999999) }}", "'indent'"},
-           {"{% endfor %}", "'endfor' ends nothing"},
+           {"{% endfor %}", "'endfor' has no opening tag"},
        }) {
     const absl::Status status = ErrorOf(source);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << source << ": " << status;

@@ -68,7 +68,7 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
   }
 }
 
-// A part that nearly fits everywhere must not be compared with the text everywhere.
+// A part that almost matches everywhere must not be compared with the text everywhere.
 TEST(ChatTemplateLimitsTest, SearchesTakeLinearTime) {
   const auto begin = std::chrono::steady_clock::now();
   for (const std::string search : {"b in a", "a.find(b)", "a.split(b)|length", "a.rsplit(b)|length",
@@ -102,7 +102,7 @@ TEST(ChatTemplateLimitsTest, ParsingIsBounded) {
   }
 }
 
-// A namespace may hold itself; printing and freeing it must end.
+// A namespace may contain itself; printing and freeing it must end.
 TEST(ChatTemplateLimitsTest, CyclesAreHarmless) {
   const auto text = Render("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}{{ ns.self == [ns] }}", {});
   ASSERT_TRUE(text.ok()) << text.status();

@@ -22,7 +22,7 @@ class DetokenizerTest : public testing::Test {
     return -1;
   }
 
-  // What each byte of the text, pushed as a token of its own, returns.
+  // The results of pushing each byte of the text as a separate token.
   std::vector<std::string> PushBytes(IncrementalDetokenizer& detokenizer, const std::string& bytes) const {
     std::vector<std::string> pieces;
     for (const char byte : bytes) pieces.push_back(detokenizer.Push(ByteToken(static_cast<unsigned char>(byte))));

@@ -1,4 +1,4 @@
-// Golden files of this folder's tests; tests run from the root of the repository.
+// Golden files of this folder's tests, which must run from the root of the repository.
 #pragma once
 
 #include <memory>

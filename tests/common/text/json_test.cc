@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// The message contains every one of `parts`.
+// Matches a message that contains every one of `parts`.
 void ExpectInvalid(const absl::Status& status, const std::vector<std::string>& parts) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   for (const std::string& part : parts) EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
@@ -22,7 +22,7 @@ TEST(Printable, EscapesControlAndBrokenBytesAndKeepsUtf8) {
   EXPECT_EQ(Printable("\xe4\xb8\xad\xf0\x9f\x98\x80"), "\xe4\xb8\xad\xf0\x9f\x98\x80");
   EXPECT_EQ(Printable("\xc0\xaf"), "\\xc0\\xaf");           // overlong
   EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
-  EXPECT_EQ(Printable("\xe4\xb8"), "\\xe4\\xb8");           // cut off
+  EXPECT_EQ(Printable("\xe4\xb8"), "\\xe4\\xb8");           // truncated
 }
 
 TEST(Printable, CutsLongNames) {

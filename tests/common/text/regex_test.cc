@@ -17,7 +17,7 @@ namespace {
 using Pieces = std::vector<std::string_view>;
 using Patterns = std::map<std::string, std::vector<std::string>>;
 
-// The patterns of each tokenizer that the reference has split texts with, by its name.
+// The patterns of each tokenizer with which the reference has split texts, by name.
 Patterns ReferencePatterns() {
   const nlohmann::json golden = ReadGoldenJson("split.json");
   Patterns patterns;
@@ -63,14 +63,14 @@ TEST(RegexTest, DeepSeekPieces) {
                                    "4", " \n\n", " ", " x", "_y", " ", " (", "z", ")."));
 }
 
-// White space is Unicode's: U+0085 is, U+180E and U+200B are not.
+// White space is Unicode's: U+0085 is included, U+180E and U+200B are not.
 TEST(RegexTest, WhiteSpaceIsUnicodes) {
   EXPECT_THAT(SplitWith({"\\s+"}, "a\u0085b\u180Ec\u200Bd\u2003e"),
               testing::ElementsAre("a", "\u0085", "b\u180Ec\u200Bd", "\u2003", "e"));
   EXPECT_THAT(SplitWith({"[^\\S]"}, "a\u0085\u180E"), testing::ElementsAre("a", "\u0085", "\u180E"));
 }
 
-// An empty match gives no piece, but it ends the gap before it.
+// An empty match gives no piece, but ends the gap before it.
 TEST(RegexTest, EmptyMatchesAdvanceByCodePoints) {
   EXPECT_THAT(SplitWith({"x*"}, "中axxb"), testing::ElementsAre("中", "a", "xx", "b"));
   EXPECT_THAT(SplitWith({}, "ab"), testing::ElementsAre("ab"));
@@ -94,7 +94,7 @@ TEST(RegexTest, StopsAtTheLimitOfPieces) {
   }
 }
 
-// One group repetition for each of a quarter of a million characters: more state than the JIT's stack holds.
+// One group repetition for each of a quarter of a million characters: more state than fits the JIT's stack.
 TEST(RegexTest, LongGroupsFallBackToTheInterpreter) {
   const std::string text(1 << 18, 'b');
   EXPECT_THAT(SplitWith({"[[a-z]&&[^a]]+"}, text), testing::ElementsAre(text));

@@ -169,7 +169,7 @@ TEST(TokenizerJsonTest, RefusesAKeyTwice) {
   EXPECT_THAT(std::string(Tokenizer::FromJson(file).status().message()), HasSubstr("duplicate key 'ab'"));
 }
 
-// Every prefix of a file is malformed and must be refused, not crash.
+// Every prefix of a file is malformed: it must be rejected without a crash.
 TEST(TokenizerJsonTest, RefusesTruncatedFiles) {
   const std::string file = Valid().dump();
   for (size_t length = 0; length < file.size(); ++length) {

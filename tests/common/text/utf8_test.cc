@@ -30,7 +30,7 @@ TEST(Utf8Test, FindsTheFirstIllFormedByte) {
   }
 }
 
-// Unicode chapter 3, table 3-8: one U+FFFD for each maximal ill-formed subpart, whatever the cuts.
+// Unicode chapter 3, table 3-8: one U+FFFD for each maximal ill-formed subpart, for any cuts.
 TEST(Utf8AssemblerTest, ReplacesMaximalSubparts) {
   const std::string bytes = "\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64\xED\xA0\x80\xF4\x91\xC0\xAF\xF0\x9F";
   const std::string r(kReplacementCharacter);

@@ -1,4 +1,4 @@
-// The bytes that FORMAT.md documents. A failure here means: raise kSegmentLayoutVersion and amend the document.
+// The bytes specified in FORMAT.md. After a failure here, raise kSegmentLayoutVersion and update the document.
 #include "common/weights/format.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ std::string Hex(const uint8_t* data, size_t bytes) {
   return std::string(absl::BytesToHexString(std::string(reinterpret_cast<const char*>(data), bytes)));
 }
 
-// The expected values are printed by golden_segment.py, which shares the hash library but none of the code under test.
+// golden_segment.py prints the expected values; it shares the hash library but none of the code under test.
 TEST(SegmentFormat, GoldenBytes) {
   const AlignedMemory memory = SmallSegment();
   ASSERT_EQ(memory.size(), 49152);

@@ -1,4 +1,4 @@
-// Segments whose checksums are right but whose numbers lie: opening must refuse them all and read nothing outside.
+// Segments with right checksums but false numbers: opening must reject them all and read nothing outside.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -101,7 +101,7 @@ TEST_P(SegmentAttack, IsRefused) {
 INSTANTIATE_TEST_SUITE_P(All, SegmentAttack, ::testing::ValuesIn(Attacks()),
                          [](const auto& attack) { return attack.param.name; });
 
-// The attacks above are refused for what they change: with right checksums an unchanged segment opens.
+// The attacks above are rejected for what they change: an unchanged segment with right checksums opens.
 TEST(SegmentAttackControl, UnchangedSegmentOpens) {
   const AlignedMemory memory = SmallSegment();
   auto& header = *reinterpret_cast<SegmentHeader*>(memory.data());

@@ -129,7 +129,7 @@ TEST_F(SharedSegment, IsReadableOnceFinished) {
   EXPECT_EQ(Create().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-// This machine may have one node only: both domains are put there, and everything is as it would be with two.
+// This machine may have only one node: both domains are then placed there, and all else is as with two.
 TEST_F(SharedSegment, PlacementIsRecorded) {
   const NumaDomain here{AllowedCpus(), {ReadNumaNodes().front().id}};
   auto writer = SegmentWriter::Create(name_, 3, kSmallFingerprint, SmallSpec(), SmallPlan(), {.domains = {here, here}});

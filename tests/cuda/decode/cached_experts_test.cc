@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxRows = 20;
 
-// More experts than a launch takes, and rows for more than a tile.
+// More experts than a launch takes, and more rows than a tile.
 ModelSpec Spec() {
   ModelSpec spec = SmallSpec();
   spec.num_layers = 2;
@@ -51,7 +51,7 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
     for (uint16_t& number : x) number = ToBf16(normal(random));
     std::vector<ExpertChoice> choices;
     for (int64_t row = 0; row < count; ++row) {
-      std::set<int32_t> ids = {0};  // one that all rows take
+      std::set<int32_t> ids = {0};  // one that all rows use
       while (std::ssize(ids) < spec.experts_per_token) ids.insert(static_cast<int32_t>(random() % spec.num_experts));
       for (const int32_t id : ids) choices.push_back({id, normal(random)});
     }
@@ -59,7 +59,7 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
     ASSERT_TRUE(cpu.Run(1, count, {x.data(), choices.data(), expected.data()}).ok());
     const absl::Status status = cached->Run(1, count, {x.data(), choices.data(), got.data()});
     ASSERT_TRUE(status.ok()) << status;
-    // Both round the input of the down projection to BF16, nearly always the same way.
+    // Both round the input of the down projection to BF16, nearly always in the same way.
     const double tolerance = 2 * kSigmas / 512 * RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
   }

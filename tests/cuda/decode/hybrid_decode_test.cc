@@ -1,5 +1,5 @@
-// Decode steps by the CUDA kernels and the CPU workers, on a GPU or the model of one, against the engine on the CPU and
-// another implementation's tokens.
+// Decode steps with the CUDA kernels and the CPU workers, on a GPU or the model of one, against the engine on the CPU
+// and another implementation's tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kMaxRows = 32;
 constexpr int32_t kNanToken = 7;
 
-// The prompt by the engine on the CPU, then one token after the other: their logits and KV are those of the CPU, and
-// the tokens another implementation's.
+// The engine on the CPU computes the prompt, then hybrid steps decode it token by token. Logits and KV must match the
+// CPU's, and the tokens another implementation's.
 void CheckGolden(HybridSubject& subject, const GoldenCase& golden, int64_t steps) {
   SCOPED_TRACE(testing::Message() << golden.prompt.size() << " tokens");
   const ModelSpec& spec = subject.spec();
@@ -67,14 +67,14 @@ ModelSpec OddSpec() {
   return spec;
 }
 
-// Sequences of different lengths, whose prompts the engine has computed, and their next tokens.
+// Sequences of different lengths, with prompts computed by the engine, and their next tokens.
 class Conversation {
  public:
   Conversation(HybridSubject& subject, int64_t sequences)
       : pool(subject.spec(), sequences, kTokens), expected_pool_(subject.spec(), sequences, kTokens) {
     for (int32_t i = 0; i < sequences; ++i) {
       std::vector<int32_t> prompt = RandomTokens(kLengths[i], subject.spec().token_count - 20, 50 + i);
-      for (int32_t& token : prompt) token += 20;  // none is kNanToken
+      for (int32_t& token : prompt) token += 20;  // avoids kNanToken
       pages.push_back(pool.pages(i));
       expected_pages.push_back(expected_pool_.pages(i));
       for (const auto& all : {pages, expected_pages}) {
@@ -82,7 +82,7 @@ class Conversation {
       }
     }
   }
-  // One row of each sequence, and `chunk` of the last one.
+  // One row of each sequence, and `chunk` rows of the last one.
   std::vector<EngineRow> Step(int64_t chunk = 1) const {
     std::vector<EngineRow> rows;
     for (int32_t i = 0; i < std::ssize(pages); ++i) {
@@ -105,7 +105,7 @@ class Conversation {
   const TestPool expected_pool_;
 };
 
-// Near the engine; and the same bits and KV for every cut into micro-batches.
+// Close to the engine; the same bits and KV for every division into micro-batches.
 void CheckCuts(HybridSubject& subject, const Conversation& conversation, const std::vector<EngineRow>& rows,
                const std::vector<size_t>& cuts) {
   const Logits expected = Forward(subject.engine(), rows, conversation.expected_pages, MlaForm::kAbsorbed);
@@ -168,14 +168,14 @@ TEST_F(HybridDecodeTest, OtherShapes) {
   }
 }
 
-// Grouped queries, of each kind of group.
+// Grouped queries, for each kind of group.
 TEST_F(HybridDecodeTest, GroupedQueries) {
   for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(6, 1)}) {
     ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
     spec.num_layers = 2;
-    spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+    spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
     HybridSubject subject(*model.segment, kMaxRows, 16);
     const Conversation conversation(subject, 3);
@@ -184,7 +184,7 @@ TEST_F(HybridDecodeTest, GroupedQueries) {
   }
 }
 
-// A lease's pages are copied when it first comes; what steps add is there already. Another lease's pages, even the same
+// A lease's pages are copied at its first step; later steps' KV is there already. Another lease's pages, even the same
 // ones, are copied again.
 TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
   HybridSubject subject(*model_.segment, kMaxRows, 16);

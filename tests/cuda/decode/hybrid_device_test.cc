@@ -66,8 +66,8 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   const auto hybrid = Device(kFewExperts).value();
   EXPECT_EQ(Run(hybrid->forward()).ids, expected.ids);
   EXPECT_GT(hybrid->expert_hits(), 0);
-  // The dense weights were copied as they lie. Steps copy from and to pinned memory only: what lanes hand over, the KV
-  // pool, and, once they are registered, experts that were missed.
+  // The dense weights were copied directly. Steps copy only from and to pinned memory: the lanes' exchange buffers, the
+  // KV pool, and, once registered, missed experts.
   const SegmentHeader& weights = node_.segment().header();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
   emulation::AwaitRegistered(&node_.pool().PagesMemory().back());
@@ -87,8 +87,8 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensWhereNothingCanBePinned) {
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
-// After a kernel's fault nothing works on a GPU until its process is started again: the step ends, and every later one,
-// with what makes the role end and its requests be resumed.
+// After a kernel's fault, nothing works on a GPU until its process is restarted. This step and all later ones fail with
+// an error that ends the role, so that its requests are resumed.
 TEST_F(CudaHybridDeviceTest, AGpuThatFailsIsLostInEveryStep) {
   for (const int64_t expert_cache_bytes : {int64_t{0}, kFewExperts}) {
     {
@@ -110,7 +110,7 @@ TEST_F(CudaHybridDeviceTest, SaysWhyThereIsNone) {
   EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable) << "which lets the role be started again";
   EXPECT_THAT(none.message(), HasSubstr("--device cuda: looking for GPUs: cudaErrorNoDevice"));
   emulation::Gpu().devices = 1;
-  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + 4096;  // what is left to the driver, and a page
+  emulation::Gpu().memory_bytes = (int64_t{512} << 20) + 4096;  // the driver's share, and a page
   EXPECT_THAT(Device().status().message(), HasSubstr("--kv-tokens"));
 }
 

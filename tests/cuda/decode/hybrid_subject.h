@@ -1,4 +1,4 @@
-// Hybrid decode by the CUDA kernels, beside the engine on the CPU.
+// Hybrid decode with the CUDA kernels, beside the engine on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@
 
 namespace moestro {
 
-// Sequences in the pages of one pool, not in order. Filled with NaN.
+// Sequences in the pages of one pool, out of order. Filled with NaN.
 class TestPool {
  public:
-  // Each of the sequences has room for `tokens` tokens.
+  // Each sequence has room for `tokens` tokens.
   TestPool(const ModelSpec& spec, int64_t sequences, int64_t tokens);
 
   KvPages pages(int64_t sequence, uint64_t lease = 0) const {
     return {geometry_, memory_.data(), lists_[static_cast<size_t>(sequence)], lease};
   }
   int64_t page_count() const { return geometry_.page_count; }
-  // The cached numbers of the rows, layer by layer.
+  // The cached elements of the rows, layer by layer.
   static std::vector<uint16_t> Contents(std::span<const EngineRow> rows, std::span<const KvPages> pages);
   // Overwrites them with NaN.
   static void Forget(std::span<const EngineRow> rows, std::span<const KvPages> pages);
@@ -38,7 +38,7 @@ class TestPool {
   std::vector<std::vector<uint32_t>> lists_;
 };
 
-// A model, the engine on the CPU, and hybrid steps of it.
+// A model, the engine on the CPU, and hybrid steps.
 class HybridSubject {
  public:
   // device: null: the first GPU.
@@ -52,7 +52,7 @@ class HybridSubject {
   CpuExperts& experts() { return experts_; }
   HybridForward& forward() { return *forward_; }
 
-  // Logits of all rows that want them; the first `cut` runs are a micro-batch, and the others.
+  // Logits of all rows that need them. The first `cut` runs are one micro-batch, the others the second.
   absl::Status Step(std::span<const EngineRow> rows, std::span<const KvPages> pages, size_t cut, Logits* logits);
 
  private:

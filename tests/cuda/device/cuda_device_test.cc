@@ -105,7 +105,7 @@ TEST_F(CudaDeviceTest, MemoryIsBoundedAlignedAndComesBack) {
   { const Memory more = device->Allocate((1 << 20) - 10, "the ring").value(); }
   EXPECT_EQ(device->memory_used(), 10);
 
-  emulation::Gpu().memory_bytes = 100;  // others have taken it since
+  emulation::Gpu().memory_bytes = 100;  // other processes have taken it since
   const absl::Status taken = device->Allocate(1000, "the ring").status();
   EXPECT_EQ(taken.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(taken.message(), HasSubstr("the ring: 1000 bytes of device memory: cudaErrorMemoryAllocation"));
@@ -136,7 +136,7 @@ TEST_F(CudaDeviceTest, CopiesKernelsAndEventsInOrder) {
   EXPECT_LE(computed->Seconds(), device->Now() + kClocks);
 }
 
-// What a kernel does wrong shows when it runs: everything after it fails, and says why.
+// A kernel's fault shows when it runs: everything after it fails with the reason.
 TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
   const auto device = Open();
   const Memory memory = device->Allocate(8, "numbers").value();
@@ -156,7 +156,7 @@ TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
   EXPECT_FALSE(device->Allocate(8, "more").ok());
 }
 
-// A kernel that steps out of its memory is such a one.
+// A kernel that leaves its memory causes such a fault.
 TEST_F(CudaDeviceTest, AnAccessOutOfBoundsIsAFailure) {
   const auto device = Open();
   const Memory memory = device->Allocate(4, "a number").value();
@@ -166,7 +166,7 @@ TEST_F(CudaDeviceTest, AnAccessOutOfBoundsIsAFailure) {
   EXPECT_FALSE(stream->Synchronize().ok());
 }
 
-// Memory as roles map the weights: shared, for reading, with a size only; nobody reads it.
+// Memory mapped as roles map the weights: shared, read-only, with a size only; nobody reads it.
 class ReadOnlyMapping {
  public:
   explicit ReadOnlyMapping(int64_t bytes)
@@ -174,7 +174,7 @@ class ReadOnlyMapping {
         data_(mmap(nullptr, bytes_, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
   ~ReadOnlyMapping() { munmap(data_, bytes_); }
   const uint8_t* data() const { return static_cast<const uint8_t*>(data_); }
-  // As the kernel has it now, of all of its pieces.
+  // The kernel's current protection of all of its pieces.
   std::set<std::string> Permissions() const {
     const auto begin = reinterpret_cast<uintptr_t>(data_);
     std::set<std::string> permissions;
@@ -190,7 +190,7 @@ class ReadOnlyMapping {
   void* const data_;
 };
 
-// GPUs that register read-only mappings as they are, and those that refuse them.
+// GPUs that register read-only mappings directly, and GPUs that refuse them.
 class ReadOnlyMappingTest : public CudaDeviceTest, public testing::WithParamInterface<bool> {
  protected:
   ReadOnlyMappingTest() { emulation::Gpu().registers_read_only = GetParam(); }
@@ -223,7 +223,7 @@ TEST_P(ReadOnlyMappingTest, IsReadOnlyAgainWhereItIsRefused) {
   EXPECT_THAT(weights.Permissions(), testing::ElementsAre("r--s"));
 }
 
-// A segment of somebody else, say, which may be read only.
+// For example another user's segment, which is read-only.
 TEST_P(ReadOnlyMappingTest, MayBeReadOnlyForGood) {
   const auto device = Open();
   const int file = open("/proc/self/exe", O_RDONLY);
@@ -240,7 +240,7 @@ TEST_P(ReadOnlyMappingTest, MayBeReadOnlyForGood) {
   munmap(mapped, kBytes);
 }
 
-// As the driver does where it reads the host's page tables; elsewhere it would write.
+// As the driver does if it reads the host's page tables; otherwise it would write.
 TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
   emulation::Gpu().registers_read_only = true;
   const auto device = Open();
@@ -255,7 +255,7 @@ TEST_F(CudaDeviceTest, CopiesDoNotWriteWhatIsRegisteredForReading) {
   }
 }
 
-// Page tables of what is still to be registered are left to the driver, so that a prompt does not take their room.
+// Page tables of memory to be registered are left to the driver, so that a prompt does not take their space.
 TEST_F(CudaDeviceTest, LeavesRoomForPageTables) {
   constexpr int64_t kRegistered = int64_t{1} << 30, kTables = kRegistered / 512;
   const int64_t all = OpenCudaDevice({}).value()->memory_bytes();
@@ -268,7 +268,7 @@ TEST_F(CudaDeviceTest, LeavesRoomForPageTables) {
               HasSubstr("--device-memory"));
 }
 
-// A stream that stages: on the model it is the driver that would copy pageable memory.
+// A staging stream: in the model, the driver would copy pageable memory.
 TEST_F(CudaDeviceTest, WhatIsNotRegisteredIsStaged) {
   const auto device = OpenCudaDevice({}).value();
   constexpr int64_t kCopied = 3 * kBytes + 7;
@@ -296,7 +296,7 @@ TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
   const AlignedMemory host(4 * kBytes);
   std::iota(host.data(), host.data() + host.size(), uint8_t{0});
   const Memory memory = device->Allocate(4 * kBytes, "copy").value();
-  // The second and third page are registered one by one, the first and last are not.
+  // The second and third page are registered separately, the first and last are not.
   Registration second = device->Register(host.data() + kBytes, kBytes, HostAccess::kReadsAndWrites).value();
   const Registration third = device->Register(host.data() + 2 * kBytes, kBytes, HostAccess::kReadsAndWrites).value();
   const auto stream = device->NewStream("load").value();
@@ -321,7 +321,7 @@ TEST_F(CudaDeviceTest, CopiesAcrossRegisteredSlices) {
   check(0, 4 * kBytes, 1, 2);
 }
 
-// Registering takes long: only copies of the very memory wait for it.
+// Registering takes long: only copies of the same memory wait for it.
 TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
   const auto* const memory = reinterpret_cast<const uint8_t*>(uintptr_t{1} << 40);
   RegisteredRanges ranges;
@@ -359,7 +359,7 @@ TEST(RegisteredRangesTest, OtherCopiesGoOnWhileAPieceIsRegistered) {
   EXPECT_THAT(parts(kBytes - 5, 15), testing::ElementsAre(15));
 }
 
-// What one registers is registered for all, until nobody wants it any more; CUDA registers a page only once.
+// Memory registered by one device is registered for all, until none needs it any more; CUDA registers a page only once.
 TEST_F(CudaDeviceTest, DevicesShareWhatIsRegistered) {
   emulation::Gpu().devices = 2;
   const std::unique_ptr<Device> devices[] = {Open(), OpenCudaDevice({.ordinal = 1, .memory_bytes = 1 << 20}).value()};

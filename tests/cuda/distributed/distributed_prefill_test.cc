@@ -1,5 +1,5 @@
-// Prompts that ranks on GPUs, or on the model of one, share: against the engine on the CPU, and one rank against one
-// device. Where there are fewer GPUs than ranks, ranks share them.
+// Prompts shared by ranks on GPUs, or on the model of one: against the engine on the CPU, and one rank against one
+// device. With fewer GPUs than ranks, ranks share them.
 #include "services/prefill/distributed/distributed_prefill.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ constexpr double kPatience = 600;  // the model of a GPU is slow
 
 const char* Name(ExpertParallelism experts) { return experts == ExpertParallelism::kSmall ? "SmallEP" : "standard EP"; }
 
-// A dense layer, and one whose experts are chosen by the tokens: nothing comes after it that another choice would
-// change but the row's own logits.
+// A dense layer, then a layer whose experts depend on the tokens. Nothing follows it, so another choice would change
+// only the row's own logits.
 ModelSpec Spec() {
   ModelSpec spec = SmallSpec();
   spec.qk_rope_head_dim = 64;
@@ -40,7 +40,7 @@ struct Result {
   std::vector<uint16_t> kv;
 };
 
-// A model, and prompts of it on ranks of GPUs.
+// A model, and its prompts on ranks of GPUs.
 class Subject {
  public:
   explicit Subject(const ModelSpec& model, int32_t nan_token = -1)
@@ -50,7 +50,7 @@ class Subject {
   const ModelSpec& spec() const { return model_.segment->spec(); }
   std::vector<int32_t> Tokens(int64_t count) const { return RandomTokens(count, spec().token_count, 3); }
 
-  // Of the tokens from `cached` on; the engine on the CPU has computed those before.
+  // Results of the tokens from `cached` on; the engine on the CPU has computed the earlier ones.
   Result OnRanks(int ranks, ExpertParallelism experts, std::span<const int32_t> tokens, int64_t cached = 0) {
     std::vector<std::unique_ptr<device::Device>> devices;
     std::vector<std::unique_ptr<CudaRankKernels>> kernels;
@@ -124,7 +124,7 @@ class Subject {
       Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
 };
 
-// Blocks that do not divide, the last one incomplete, a stripe without rows; a rank that has only experts.
+// Blocks that do not divide evenly, an incomplete last one, a stripe without rows, a rank that has only experts.
 TEST(CudaDistributedTest, TwoRanksAgreeWithTheEngine) {
   Subject subject(Spec());
   for (const ExpertParallelism experts : kExperts) {
@@ -149,7 +149,7 @@ TEST(CudaDistributedTest, ThreeRanksManyHeadsNoSharedExpertNoQueryRank) {
 TEST(CudaDistributedTest, GroupedQueries) {
   ModelSpec spec = SmallGroupedSpec();
   spec.qk_rope_head_dim = spec.v_head_dim = 128;
-  spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
   spec.num_layers = 2;
   Subject subject(spec);
   for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 150);
@@ -178,7 +178,7 @@ TEST(CudaDistributedTest, TheSameEveryTime) {
   EXPECT_EQ(second.kv, first.kv);
 }
 
-// The row that is NaN is not one that wants logits: its rank says so.
+// The NaN row is not one that needs logits: its rank reports it.
 TEST(CudaDistributedTest, NanInAnEmbeddingIsAnError) {
   Subject subject(Spec(), /*nan_token=*/7);
   const Result result = subject.OnRanks(2, ExpertParallelism::kSmall, std::vector<int32_t>{7, 1, 2, 3, 4});

@@ -16,7 +16,7 @@ struct LaneAccess {
   int64_t offset, bytes;
 };
 
-// Passes beyond those that so many different words need.
+// Passes beyond the minimum for that many different words.
 int64_t Conflicts(const std::vector<LaneAccess>& accesses) {
   const int64_t bytes = accesses.front().bytes;
   const int lanes_at_once = bytes == 16 ? 8 : bytes == 8 ? 16 : kLanes;

@@ -1,6 +1,6 @@
-// Bank conflicts of shared memory, counted from what the lanes of a warp did between two points at which all of them
-// were together: accesses of different lanes from the same instruction, each lane's n-th there, are taken for one
-// access of the warp. 32 banks of 4 bytes; 16 bytes a lane are served 8 lanes at a time, 8 bytes 16 lanes at a time.
+// Counts bank conflicts of shared memory between two points at which all lanes of a warp were together. The n-th
+// accesses of different lanes from the same instruction are taken as one access of the warp. 32 banks of 4 bytes;
+// accesses of 16 bytes are served 8 lanes at a time, of 8 bytes 16 lanes at a time.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace moestro::emulation {
 
 struct BankUse {
-  int64_t accesses = 0;   // of whole warps
-  int64_t conflicts = 0;  // passes more than the bytes alone would have taken
+  int64_t accesses = 0;   // by whole warps
+  int64_t conflicts = 0;  // passes beyond the minimum for the bytes
 };
 
 class BankLog {
@@ -26,7 +26,7 @@ class BankLog {
 
  private:
   struct Lane {
-    std::map<const void*, int> times;  // that an instruction was run since the last Flush
+    std::map<const void*, int> times;  // runs of an instruction since the last Flush
     std::vector<std::pair<std::pair<const void*, int>, std::pair<int64_t, int64_t>>> accesses;
   };
   std::vector<Lane> lanes_;

@@ -15,8 +15,8 @@ std::string DeviceName() { return "emulation"; }
 bool HasFp8Mma() { return true; }
 
 void* AllocateDevice(int64_t bytes) {
-  constexpr int64_t kAlignment = 256;  // of cudaMalloc
-  // A byte more than asked for, so that no two buffers can touch.
+  constexpr int64_t kAlignment = 256;  // alignment of cudaMalloc
+  // One byte more than requested, so that no two buffers can touch.
   void* memory = std::aligned_alloc(kAlignment, static_cast<size_t>(RoundUp(bytes + 1, kAlignment)));
   MOE_CHECK(memory != nullptr);
   std::lock_guard turn(emulation::Turn());

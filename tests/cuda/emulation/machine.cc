@@ -13,7 +13,7 @@
 #include "tests/cuda/emulation/global_memory.h"
 #include "tests/cuda/emulation/shared_shadow.h"
 
-// The section of __shared__ variables (cuda_runtime.h), and what the program cannot write: all set by the linker.
+// The section of __shared__ variables (cuda_runtime.h), and memory that the program cannot write; the linker sets all.
 extern "C" {
 extern uint8_t __start_moestro_shared[] __attribute__((weak));
 extern uint8_t __stop_moestro_shared[] __attribute__((weak));
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kStackBytes = 64 * 1024;
 
-// Of this thread. Host code of kernel sources comes here too, from any thread.
+// State of this thread. Host code of kernel sources uses it too, from any thread.
 thread_local bool runs_kernels = false;
 
 enum class State { kReady, kAtBarrier, kAtWarpOperation, kDone };
@@ -38,12 +38,12 @@ struct Copy {
 
 struct Thread {
   boost::context::fiber fiber;
-  boost::context::fiber scheduler;  // while the thread runs
+  boost::context::fiber scheduler;  // valid while the thread runs
   State state = State::kReady;
-  int number = 0;  // in the block
+  int number = 0;  // index in the block
   Index3 index;
   uintptr_t stack_begin = 0, stack_end = 0;
-  // Where it waits.
+  // The source location where it waits.
   const char* what = "";
   Site site;
   const void* in = nullptr;
@@ -106,7 +106,7 @@ class Machine {
   bool failed_ = false;
   bool combining_ = false;
 
-  // Numbers of moments and blocks: they only grow.
+  // Numbers of moments and blocks, which only grow.
   uint32_t now_ = 1;
   uint32_t block_epoch_ = 1;
   uint32_t block_begin_ = 1;
@@ -167,7 +167,7 @@ void Machine::RunBlock() {
   const int count = static_cast<int>(shape_.block.x * shape_.block.y * shape_.block.z);
   ++block_number_;
   block_begin_ = block_epoch_ = ++now_;
-  // What nobody wrote is NaN, so that using it shows in results too.
+  // Unwritten memory is NaN, so that its use shows in results too.
   std::memset(shared_, 0xff, static_cast<size_t>(shape_.shared_bytes));
   if (StaticSharedBytes() > 0) std::memset(__start_moestro_shared, 0xff, static_cast<size_t>(StaticSharedBytes()));
   shadow_.SetInFlight(0, shape_.shared_bytes + StaticSharedBytes(), false);
@@ -195,15 +195,14 @@ void Machine::RunBlock() {
     if (RunReady()) continue;
     NoteDeadlock();
   }
-  // Threads that were left waiting cannot be unwound: the compiler takes the hooks for functions that never throw.
-  // Their stacks are kept for ever.
+  // Waiting threads cannot be unwound: the compiler assumes that the hooks never throw. Their stacks are leaked.
   for (Thread& t : threads_) {
     if (t.fiber) abandoned_->push_back(std::move(t.fiber));
   }
   threads_.clear();
 }
 
-// Warp by warp, each until all its threads wait for others. False if no thread could run.
+// Runs warp by warp, each until all its threads wait for others. False if no thread could run.
 bool Machine::RunReady() {
   bool ran = false;
   for (size_t warp = 0; warp < warps_.size(); ++warp) {
@@ -242,7 +241,7 @@ void Machine::Note(const Thread& t, const std::string& what) {
 
 void Machine::Fail(const std::string& what) {
   Note(*running_, what);
-  Yield();  // for ever
+  Yield();  // never returns
   std::abort();
 }
 
@@ -251,7 +250,7 @@ void Machine::NoteDeadlock() {
   for (const Thread& t : threads_) {
     if (t.state == State::kDone) continue;
     if (waiting == nullptr) waiting = &t;
-    if (t.state == State::kAtWarpOperation) waiting = &t;  // the rarer and more telling one
+    if (t.state == State::kAtWarpOperation) waiting = &t;  // the rarer and more informative one
   }
   for (const Thread& t : threads_) {
     if (t.state == waiting->state && t.state != State::kDone) continue;
@@ -273,7 +272,7 @@ void Machine::Barrier(Site site) {
       Fail("waits at __syncthreads, " + ToString(site) + ", but thread " + std::to_string(t.number) + " at that of " +
            ToString(t.site));
     }
-    if (t.state == State::kAtBarrier) break;  // all that wait do so at one place
+    if (t.state == State::kAtBarrier) break;  // all waiting threads are at the same place
   }
   self.state = State::kAtBarrier;
   if (++at_barrier_ < static_cast<int>(threads_.size())) return Yield();
@@ -315,12 +314,12 @@ void Machine::Warp(const char* what, Site site, const void* in, void* out, Combi
   }
   if (orders) warp.epoch = ++now_;
   if (bank_use != nullptr) banks_->Flush(static_cast<int>(number), *bank_use);
-  combining_ = true;  // reads other threads' stacks, which no kernel may
+  combining_ = true;  // reads other threads' stacks, which kernels must not do
   if (combine != nullptr) combine(ins, outs);
   combining_ = false;
 }
 
-// Shared memory in one numbering: dynamic first, then static.
+// Shared memory in one address range: dynamic first, then static.
 std::optional<int64_t> Machine::SharedOffset(const void* address) const {
   const auto* p = static_cast<const uint8_t*>(address);
   if (p >= shared_ && p < shared_ + kMaxSharedBytes) return p - shared_;

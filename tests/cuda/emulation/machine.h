@@ -1,14 +1,14 @@
-// A model of one GPU for tests: kernels compiled as plain C++ run on it thread by thread, and it checks what they do.
+// A model of one GPU for tests: runs kernels compiled as plain C++ thread by thread, and checks them.
 //
-// The threads of a block are fibers of one host thread; blocks run one after the other. A thread runs until it waits
-// for others: at a barrier of the block or at an operation of its whole warp (shuffle, vote, ldmatrix, mma). Kernel
-// sources are compiled with -fsanitize=thread but linked with tsan_hooks.cc instead of that sanitizer's library, so
-// that every load and store of a kernel comes here as it stands in the source. Reported, each with kernel, block and
-// thread:
-//   - access outside of all buffers of device memory (device_memory.h), to the byte; reads through a null pointer
-//   - shared memory: access outside of what the launch asked for; reading what the block never wrote; two threads
-//     touching the same byte, one of them writing, with no barrier between; touching what cp.async has in flight
-//   - global memory: reading what nobody wrote; a block writing or reading what another block of the same launch wrote
+// The threads of a block are fibers of one host thread; blocks run in sequence. A thread runs until it waits for
+// others: at a barrier of the block or at an operation of its whole warp (shuffle, vote, ldmatrix, mma). Kernel sources
+// are compiled with -fsanitize=thread but linked with tsan_hooks.cc instead of the sanitizer's library. So every load
+// and store of a kernel arrives here as written in the source. It reports, with kernel, block and thread:
+//   - access outside all buffers of device memory (global_memory.h), exact to the byte; reads through a null pointer
+//   - shared memory: access beyond the launch's request; reading bytes that the block never wrote; two threads
+//     accessing the same byte, one of them writing, without a barrier in between; accessing bytes that cp.async has in
+//     flight
+//   - global memory: reading unwritten bytes; a block accessing bytes that another block of the same launch wrote
 //   - a barrier or warp operation that some threads reach at another place of the source, or never (deadlock)
 // The first finding ends the launch, which then returns an error. Threads may launch and copy: they take turns.
 #pragma once
@@ -25,7 +25,8 @@ namespace moestro::emulation {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr int64_t kMaxThreads = 1024;
-inline constexpr int64_t kMaxSharedBytes = 227 * 1024;  // of the largest GPU: launches for smaller ones ask for less
+inline constexpr int64_t kMaxSharedBytes =
+    227 * 1024;  // the largest GPU's limit: launches for smaller ones request less
 
 struct Index3 {
   unsigned x = 0, y = 0, z = 0;
@@ -40,18 +41,18 @@ struct LaunchShape {
   int64_t shared_bytes = 0;
 };
 
-// Held by whoever uses the machine or its memory: RunGrid takes it for a whole launch.
+// Held by the user of the machine or its memory: RunGrid takes it for a whole launch.
 std::recursive_mutex& Turn();
 
-// Calls thread(context) once for every thread of the grid. False if something was found; then Finding() says what.
-// A plain function, so that nothing but the kernel itself is compiled with the hooks of tsan_hooks.cc.
+// Calls thread(context) once for every thread of the grid. False on a finding; Finding() describes it. A plain
+// function, so that only the kernel itself is compiled with the hooks of tsan_hooks.cc.
 using ThreadBody = void (*)(const void* context);
 bool RunGrid(const char* kernel, const LaunchShape& shape, ThreadBody thread, const void* context);
 
-// While `use` is not null, bank conflicts of shared memory are added to it (bank_log.h): slow.
+// While `use` is not null, adds bank conflicts of shared memory to it (bank_log.h): slow.
 void CountBankConflicts(BankUse* use);
 
-// The last finding, empty if there was none; TakeFinding also forgets it.
+// The last finding, empty if none; TakeFinding also clears it.
 std::string Finding();
 std::string TakeFinding();
 
@@ -68,26 +69,26 @@ using Site = std::source_location;
 
 void SyncBlock(Site site);
 
-// An operation of the whole warp: every lane brings `in`; once all have come, combine(in of lane 0..31, out of lane
-// 0..31) is called once. Orders no memory accesses.
+// An operation of the whole warp: every lane passes `in`; once all have arrived, combine(in of lane 0..31, out of lane
+// 0..31) is called once. Does not order memory accesses.
 using Combine = void (*)(const void* const* in, void* const* out);
 void WarpOperation(const char* what, Site site, const void* in, void* out, Combine combine);
-// The same, and accesses before it happen before those after it, within the warp.
+// The same, but accesses before it happen before those after it, within the warp.
 void SyncWarp(Site site);
 
 enum class Access { kRead, kWrite, kAtomic };
 // Checks an access of the running thread. `whole_warp`: any lane may be the one whose registers it fills.
-// `instruction`: tells accesses apart whose bank conflicts are counted.
+// `instruction`: identifies accesses for counting bank conflicts.
 void CheckAccess(const void* address, int64_t bytes, Access access, bool whole_warp = false,
                  const void* instruction = nullptr);
-// For accesses by addresses that instructions require to be aligned.
+// For accesses with addresses that instructions require to be aligned.
 void CheckAlignment(const char* what, const void* address, int64_t alignment);
 
-// cp.async: the bytes arrive when the thread waits for the group, not before. valid_bytes of `from` are copied, the
-// rest of the 16 is zeros.
+// cp.async: the bytes arrive when the thread waits for the group, not earlier. Copies valid_bytes of `from` and zeroes
+// the rest of the 16.
 void CopyAsync(void* shared, const void* global, int valid_bytes);
 void CommitCopies();
-// Until at most `groups` of the latest groups are still in flight.
+// Waits until at most `groups` of the latest groups are in flight.
 void WaitCopies(int groups);
 
 [[noreturn]] void Fail(const std::string& what);

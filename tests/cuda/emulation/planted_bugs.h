@@ -1,4 +1,4 @@
-// Kernels with one mistake each, and the same without it. All run one block of 64 threads.
+// Kernels with one bug each, and their correct forms. All run one block of 64 threads.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace moestro::cuda {
 
-// Every thread copies one number: 64 must exist.
+// Every thread copies one element: 64 must exist.
 LaunchResult LaunchCopy(const float* from, float* to);
 
 enum class Reversal { kRight, kNoBarrier, kOneReturns, kTwoPlaces, kReadsTooFar, kReadsUnwritten };
@@ -15,23 +15,23 @@ enum class Reversal { kRight, kNoBarrier, kOneReturns, kTwoPlaces, kReadsTooFar,
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out);
 
 enum class Staging { kRight, kNoWait, kNoBarrierBeforeReuse };
-// out[i] = a[i] + b[i], a and b one after the other through the same shared memory by cp.async.
+// out[i] = a[i] + b[i], with a and b in sequence through the same shared memory by cp.async.
 LaunchResult LaunchStaging(Staging how, const float* a, const float* b, float* out);
 
 enum class Neighbours { kRight, kNoSyncWarp };
 // out[i] = in[i ^ 1] + in[i], through shared memory, ordered within the warp only.
 LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out);
 
-// out [16, 8] = a [16, 16] b [16, 8] by one mma; the mistake: the two registers of B are exchanged.
+// out [16, 8] = a [16, 16] b [16, 8] by one mma; the bug: the two registers of B are swapped.
 LaunchResult LaunchProduct(bool exchanged, const uint16_t* a, const uint16_t* b, float* out);
 
-// Two blocks add to one number, with an atomic addition or, the mistake, without.
+// Two blocks add to one number, with an atomic addition or (the bug) without.
 LaunchResult LaunchSum(bool atomic, float* out);
 
 // Lanes below 16 shuffle at one place, the others at another.
 LaunchResult LaunchDivergentShuffle(float* out);
 
-// Every thread writes and reads number stride * i of shared memory: right, but slow where lanes meet in a bank.
+// Every thread writes and reads element stride * i of shared memory: correct, but slow if lanes share a bank.
 LaunchResult LaunchStrided(int stride, float* out);
 
 }  // namespace moestro::cuda

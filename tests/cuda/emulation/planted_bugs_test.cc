@@ -1,4 +1,4 @@
-// The checks of the emulated GPU find what they are for, and nothing in the same kernels without their mistakes.
+// The emulated GPU's checks find their bugs, and nothing in the same kernels without bugs.
 #include "tests/cuda/emulation/planted_bugs.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ constexpr int64_t kThreads = 64;
 
 class PlantedBugsTest : public testing::Test {
  protected:
-  // Runs cleanly and gives what `expected` says of each i.
+  // Runs without findings and gives `expected` of each i.
   template <typename Expected>
   void ExpectRight(LaunchResult result, const Expected& expected) {
     ASSERT_TRUE(Ran(result));
@@ -70,7 +70,7 @@ TEST_F(PlantedBugsTest, MissingSyncWarp) {
   ExpectFinding(LaunchNeighbours(Neighbours::kNoSyncWarp, in_.get(), out_.get()), "of shared memory");
 }
 
-// Nothing to be reported: the result is wrong, and the comparison with the truth says so.
+// No finding: the result is wrong, which the comparison with the truth reveals.
 TEST_F(PlantedBugsTest, WrongFragmentIndex) {
   const std::vector<uint16_t> a = RandomBf16(16 * 16, 2), b = RandomBf16(16 * 8, 3);
   const DeviceArray<uint16_t> device_a(a), device_b(b);

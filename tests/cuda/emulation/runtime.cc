@@ -97,13 +97,13 @@ struct CUstream_st {
 namespace moestro::emulation {
 namespace {
 
-std::atomic<int> sticky_error = 0;  // of a kernel that failed
+std::atomic<int> sticky_error = 0;  // after a failed kernel
 struct Registered {
   uintptr_t end = 0;
   bool read_only = false;
 };
-std::map<uintptr_t, Registered> registered;   // by beginning; by turns
-std::map<void*, size_t> allocated;            // by turns
+std::map<uintptr_t, Registered> registered;   // by beginning; protected by Turn()
+std::map<void*, size_t> allocated;            // protected by Turn()
 std::condition_variable_any registered_more;  // waits with Turn()
 
 cudaError_t Sticky() { return static_cast<cudaError_t>(sticky_error.load()); }
@@ -119,7 +119,7 @@ HostMemory KindOf(const void* memory, size_t bytes) {
   return HostMemory::kPageable;
 }
 
-// Whether a page of the memory is registered. Memory is registered by pages, and each of them once.
+// Whether a page of the memory is registered. Registration works on pages, and each page may be registered only once.
 bool SharesAPage(const void* memory, size_t bytes) {
   constexpr uintptr_t kPage = 4096;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / kPage * kPage;
@@ -128,7 +128,7 @@ bool SharesAPage(const void* memory, size_t bytes) {
       registered, [&](const auto& range) { return begin < range.second.end && range.first / kPage * kPage < end; });
 }
 
-// Whether all of it is mapped, and may be written.
+// Whether all of it is mapped and writable.
 bool IsWritable(const void* memory, size_t bytes) {
   std::ifstream maps("/proc/self/maps");
   auto at = reinterpret_cast<uintptr_t>(memory);
@@ -143,13 +143,13 @@ bool IsWritable(const void* memory, size_t bytes) {
   return at >= end;
 }
 
-// Of the GPU. Registered memory has page tables there. REQUIRES Turn().
+// Free memory of the GPU, less the page tables of registered memory. REQUIRES Turn().
 size_t FreeBytes() {
   const int64_t taken = Gpu().allocated_bytes + moestro::CeilDiv(Gpu().registered_bytes, 512);
   return static_cast<size_t>(std::max<int64_t>(Gpu().memory_bytes - taken, 0));
 }
 
-// The host's part of a copy to the device that is done when the stream gets there.
+// The host's part of a copy to the device, done when the stream reaches it.
 void Write(void* to, const void* from, size_t bytes) {
   std::lock_guard turn(Turn());
   if (Sticky() != cudaSuccess) return;
@@ -251,7 +251,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (Sticky() != cudaSuccess) return Sticky();
   if (bytes > FreeBytes()) return cudaErrorMemoryAllocation;
   constexpr int64_t kAlignment = 4096;
-  // A byte more than asked for, so that no two buffers can touch.
+  // One byte more than requested, so that no two buffers can touch.
   *memory = std::aligned_alloc(kAlignment,
                                static_cast<size_t>(moestro::RoundUp(static_cast<int64_t>(bytes) + 1, kAlignment)));
   MOE_CHECK(*memory != nullptr);

@@ -1,5 +1,5 @@
-// What code compiled with -fsanitize=thread calls at every load and store, here without that sanitizer's library:
-// kernels' accesses go to the machine that runs them. Outside of kernels nothing happens.
+// The functions that code compiled with -fsanitize=thread calls at every load and store, without the sanitizer's
+// library. Kernels' accesses go to the machine that runs them; other accesses are ignored.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Times the kernels at the shapes of DeepSeek-V3 and writes DIR/bench.json and DIR/bench.md. Every figure is a ratio
-// to a ceiling measured in the same run: copy bandwidth where a kernel moves bytes, the mma rate where it multiplies.
+// Times the kernels at DeepSeek-V3's shapes and writes DIR/bench.json and DIR/bench.md. Every figure is a ratio to a
+// ceiling measured in the same run: copy bandwidth for moved bytes, the mma rate for products.
 //   cuda_bench --out DIR
 #include <cuda_runtime_api.h>
 
@@ -31,11 +31,11 @@ constexpr int64_t kHidden = 7168, kExpertWidth = 2048, kChosen = 8, kExperts = 2
 struct Row {
   std::string kernel, shape;
   double seconds = 0;
-  double bytes = 0;  // that must be moved
+  double bytes = 0;  // minimum bytes to move
   double flops = 0;
 };
 
-// What lies in the buffers decides power, and so clocks: random numbers, no NaN.
+// Buffer contents affect power, and so clocks: random numbers, no NaN.
 template <typename T>
 std::unique_ptr<DeviceArray<T>> Random(int64_t n, T (*make)(uint32_t)) {
   constexpr int64_t kPattern = 1 << 20;
@@ -87,8 +87,8 @@ void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::ve
                    2.0 * static_cast<double>(rows * cols) * static_cast<double>(tokens)});
 }
 
-// As many experts as one launch takes, each with the rows it has on average of a prompt of `tokens`: gate and up with
-// SiLU, as prefill runs them.
+// As many experts as one launch takes, each with its average number of rows for a prompt of `tokens`: gate and up with
+// SiLU, as in prefill.
 void TimeExperts(int64_t tokens, std::vector<Row>& table) {
   constexpr int64_t kTogether = kMaxMatrices;
   const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * kTogether;
@@ -182,7 +182,7 @@ struct DecodeShape {
 constexpr DecodeShape kDeepSeekV3Decode{"decode attention, absorbed MLA", 128, 0, 512, 576, 576};
 constexpr DecodeShape kQwen3Decode{"decode attention, grouped queries", 64, 4, 128, 128, 1024};
 
-// Rows of sequences of so many tokens. Every call reads other pages, more of them than caches hold.
+// Rows of sequences of `tokens` tokens. Every call reads different pages, in total more than caches hold.
 void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens, std::vector<Row>& table) {
   constexpr int64_t kPage = 64, kLeastBytes = int64_t{1} << 29;
   const int64_t heads = shape.heads, kv = shape.kv_dim, latent = shape.latent, key = shape.key_dim;

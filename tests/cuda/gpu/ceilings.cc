@@ -14,7 +14,7 @@ namespace moestro::cuda {
 namespace {
 
 constexpr int kRuns = 7;
-constexpr double kEnough = 0.005;  // seconds of a run: events resolve half a microsecond
+constexpr double kEnough = 0.005;  // seconds per run: events resolve half a microsecond
 constexpr int kMaxCalls = 1000;
 
 double SecondsOfCalls(const std::function<LaunchResult()>& launch, int calls) {

@@ -1,5 +1,5 @@
-// Times hybrid decode of mixture-of-experts layers of DeepSeek-V3's geometry, routed experts on this machine's CPU:
-// steps of one and two sequences against what the schedule says of their parts, each measured alone in the same run.
+// Times hybrid decode of MoE layers of DeepSeek-V3's geometry, with routed experts on this machine's CPU. Compares
+// steps of one and two sequences with the schedule's prediction from their parts, each measured alone in the same run.
 // Writes DIR/decode.json and DIR/decode.md.
 //   cuda_decode_bench --out DIR
 #include <algorithm>
@@ -32,7 +32,7 @@ constexpr int64_t kLayers = 4;
 constexpr int64_t kSequences = 2;
 constexpr int kRepeats = 20;
 
-// Sequences whose caches are zeros: what is in them does not change what is read.
+// Sequences with caches of zeros: their contents do not affect what is read.
 class Sequences {
  public:
   Sequences(const ModelSpec& spec, int64_t tokens)
@@ -58,7 +58,7 @@ class Sequences {
   std::vector<uint32_t> list_;
 };
 
-// Shortest time of a step of the first `count` sequences, one token each, after `tokens` tokens.
+// The shortest time of a step of the first `count` sequences, one token each, after `tokens` tokens.
 absl::StatusOr<double> StepSeconds(device::Device& device, HybridForward& forward, std::span<const KvPages> pages,
                                    int64_t count, int64_t tokens) {
   double shortest = std::numeric_limits<double>::infinity();
@@ -73,7 +73,7 @@ absl::StatusOr<double> StepSeconds(device::Device& device, HybridForward& forwar
     const double begin = device.Now();
     MOE_RETURN_IF_ERROR(forward.Forward(
         {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {}));
-    if (repeat > 0) shortest = std::min(shortest, device.Now() - begin);  // the first one takes sequences over
+    if (repeat > 0) shortest = std::min(shortest, device.Now() - begin);  // the first step takes sequences over
   }
   return shortest;
 }
@@ -87,7 +87,7 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
       .max_rows = kSequences, .max_sequences = kSequences, .kv_pages = kSequences * Sequences::PagesOf(kLong)};
   MOE_ASSIGN_OR_RETURN(const auto compute, CudaDecode::Create(device, spec, weights, options));
   size_t cut = 1;
-  std::vector<std::atomic<bool>> chosen(static_cast<size_t>(spec.num_experts));  // in any step
+  std::vector<std::atomic<bool>> chosen(static_cast<size_t>(spec.num_experts));  // chosen in any step
   const auto note_chosen = [&chosen](int64_t, int64_t, std::span<const ExpertChoice> choices) {
     for (const ExpertChoice& choice : choices) chosen[static_cast<size_t>(choice.expert)] = true;
   };
@@ -130,7 +130,7 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
                               {"overlap_ratio", together / overlapped},
                               {"throughput_of_one_sequence", 2 * one / overlapped}});
   }
-  // Times of steps that all take the same experts would be those of caches.
+  // Steps that all choose the same experts would measure caches.
   const int64_t different = std::ranges::count_if(chosen, [](const std::atomic<bool>& taken) { return taken.load(); });
   if (different <= spec.experts_per_token) {
     return absl::InternalError("all tokens have taken the same experts: the weights make no sense");

@@ -8,7 +8,7 @@
 namespace moestro::cuda {
 namespace {
 
-// Nothing can be tested after an error of the driver.
+// Nothing can be tested after a driver error.
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));

@@ -1,5 +1,5 @@
-// libstdc++'s random_device is linked with the rest of it, though nothing here uses it, and asks for a function that
-// glibc has only since 2.36. Without that the programs run wherever glibc is 2.35 or later.
+// Replaces a glibc function. libstdc++'s random_device, linked but unused, needs a function that glibc has only since
+// 2.36. With this replacement, the programs run with glibc 2.35 or later.
 #include <cstdint>
 #include <cstdlib>
 

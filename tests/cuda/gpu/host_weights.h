@@ -16,11 +16,11 @@
 
 namespace moestro {
 
-// Experts of a layer that have memory of their own, 2.8 GB: far more than caches hold. The others share it.
+// Experts of a layer with separate memory, 2.8 GB: far more than caches hold. The others share it.
 inline constexpr int64_t kDistinctExperts = 64;
 inline constexpr int64_t kHostBytes = int64_t{7} << 29;  // 3.5 GiB: these experts and a layer's other weights
 
-// Layers with experts; the head is small, for it is not what is measured.
+// MoE layers; the head is small, because it is not measured.
 inline ModelSpec DeepSeekV3Layers(int64_t layers) {
   ModelSpec spec = PublishedModel("deepseek-v3");
   spec.num_layers = layers;
@@ -29,9 +29,9 @@ inline ModelSpec DeepSeekV3Layers(int64_t layers) {
   return spec;
 }
 
-// Random weights laid out as in a segment, in shared memory that is mapped for reading, as roles have it; all layers
-// are the same one. Of such sizes that everything stays finite and tokens go to different experts: what is read depends
-// on that.
+// Random weights in a segment's layout, in shared memory mapped read-only, as in the roles; all layers share the same
+// memory. Magnitudes are such that everything stays finite and tokens choose different experts, since the choice
+// determines what is read.
 class HostWeights {
  public:
   explicit HostWeights(const ModelSpec& spec) : memory_(kHostBytes) {
@@ -75,7 +75,7 @@ class HostWeights {
   ModelWeights weights;
 
  private:
-  // `bytes` of memory, filled with the pattern again and again.
+  // `bytes` of memory, filled with repetitions of the pattern.
   template <typename T>
   const uint8_t* Take(const std::vector<T>& pattern, int64_t bytes) {
     uint8_t* const data = memory_.data() + next_;

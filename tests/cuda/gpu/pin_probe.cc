@@ -1,6 +1,6 @@
-// How this machine pins shared memory, and how fast copies from it are: writes DIR/pin.json and DIR/pin.md.
+// Measures how this machine pins shared memory, and how fast copies from it are: writes DIR/pin.json and DIR/pin.md.
 //   cuda_pin_probe --out DIR
-//   cuda_pin_probe --gpu      prints the GPU's name, or fails and says why there is none
+//   cuda_pin_probe --gpu      prints the GPU's name, or fails with the reason why there is none
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
@@ -47,7 +47,7 @@ int64_t FreeDeviceBytes() {
   return static_cast<int64_t>(free);
 }
 
-// Random numbers: what is copied may decide how fast.
+// Random numbers: the contents may affect the speed.
 void Fill(const SharedMapping& memory) {
   std::vector<uint64_t> pattern((1 << 20) / 8 + 8);
   std::mt19937_64 random(1);
@@ -58,7 +58,7 @@ void Fill(const SharedMapping& memory) {
   }
 }
 
-// One way to register the memory: what the driver says, what it costs, and how fast copies are then.
+// One way to register the memory: the driver's answer, the cost, and the speed of copies afterwards.
 nlohmann::json Register(const SharedMapping& memory, const char* way, bool writable, unsigned flags,
                         const std::function<double()>& copy_rate) {
   const auto size = static_cast<size_t>(kBytes);
@@ -72,7 +72,7 @@ nlohmann::json Register(const SharedMapping& memory, const char* way, bool writa
   if (error == cudaSuccess) {
     row["seconds_per_gib"] = seconds;
     row["device_bytes_per_gib"] = free - FreeDeviceBytes();
-    mprotect(memory.data(), size, PROT_READ);  // the pin stays
+    mprotect(memory.data(), size, PROT_READ);  // the registration stays
     row["bytes_per_second"] = copy_rate();
     row["unregister_seconds"] = SecondsToRun([&] { error = cudaHostUnregister(memory.data()); });
     if (error != cudaSuccess) row["unregister"] = cudaGetErrorName(error);
@@ -81,7 +81,7 @@ nlohmann::json Register(const SharedMapping& memory, const char* way, bool writa
   return row;
 }
 
-// The longest of many launches' times on the host, while `busy` runs on another thread, in seconds.
+// The longest of many launches' times on the host, in seconds, while `busy` runs on another thread.
 double LongestLaunch(cudaStream_t stream, float* numbers, const std::function<void()>& busy) {
   std::atomic<bool> done = false;
   std::thread other([&] {
@@ -97,7 +97,7 @@ double LongestLaunch(cudaStream_t stream, float* numbers, const std::function<vo
   return longest;
 }
 
-// Median time of a small copy to the device, until it has arrived, while another stream copies experts or not.
+// Median time of a small copy to the device, to its arrival, with or without another stream that copies experts.
 double SmallCopySeconds(const uint8_t* host, uint8_t* device, bool under_experts) {
   cudaStream_t small = nullptr, large = nullptr;
   cudaStreamCreateWithFlags(&small, cudaStreamNonBlocking);
@@ -147,11 +147,11 @@ absl::StatusOr<nlohmann::json> Measure() {
       Register(memory, "read-only mapping, no flag", false, cudaHostRegisterDefault, driver_rate),
       Register(memory, "writable mapping, read-only afterwards", true, cudaHostRegisterDefault, driver_rate)};
 
-  // What the roles do, slice by slice, and what that keeps others from.
+  // Registers slice by slice, as the roles do, and measures what it delays.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
   MOE_ASSIGN_OR_RETURN(const auto staged, device::StagedStream::Create(*device, "staged"));
   double seconds = 1e9;
-  for (int i = 0; i < kRepeats + 1; ++i) {  // the first one makes the buffers
+  for (int i = 0; i < kRepeats + 1; ++i) {  // the first run makes the buffers
     absl::Status status;
     seconds = std::min(seconds, SecondsToRun([&] {
                          status = staged->CopyToDevice(to.get(), memory.data(), kBytes);

@@ -1,5 +1,5 @@
-// Host memory as roles have the weights: shared pages (shmem, of 4096 bytes unless the kernel gives huge ones), written
-// once, then mapped for reading. Takes no room in /dev/shm.
+// Host memory like the roles' weights: shared pages (shmem, of 4096 bytes unless the kernel gives huge ones), written
+// once, then mapped read-only. Takes no room in /dev/shm.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ class SharedMapping {
 
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // mprotect can lift it, as of SharedMemory::ReadOnly::kLiftable.
+  // mprotect can make it writable, as with SharedMemory::ReadOnly::kLiftable.
   void Protect() const { mprotect(data_, static_cast<size_t>(bytes_), PROT_READ); }
 
  private:

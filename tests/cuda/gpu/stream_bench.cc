@@ -1,7 +1,8 @@
-// Times streamed prefill of mixture-of-experts layers of DeepSeek-V3's geometry, weights in pinned shared memory
-// (staged where it is refused), against what the machine allows: the weights' bytes at the bandwidth of pinned copies,
-// the operations at the rate of products, both measured on it. Writes DIR/stream.json and DIR/stream.md.
-//   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: what library_ceilings.py wrote; else mma's rates alone
+// Times streamed prefill of MoE layers of DeepSeek-V3's geometry, with weights in pinned shared memory (staged if
+// pinning is refused). Compares it with the machine's limits, both measured on it: the weights' bytes at the bandwidth
+// of pinned copies, the operations at the rate of products. Writes DIR/stream.json and DIR/stream.md.
+//   cuda_stream_bench --out DIR [--ceilings FILE]      FILE: output of library_ceilings.py; without it, mma's rates
+//   only
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -26,7 +27,7 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kLayers = 8;  // the first one's weights arrive before anything is computed: an eighth
+constexpr int64_t kLayers = 8;  // the first layer's weights arrive before any computation: an eighth
 
 // Multiplications and additions of a layer's products and attention.
 struct Operations {
@@ -36,7 +37,7 @@ struct Operations {
 Operations OperationsOf(const ModelSpec& spec, const LayerWeights& layer, int64_t tokens) {
   const AttentionWeights& a = layer.attention;
   const MlpWeights& expert = layer.feed_forward.experts[0];
-  double weights = 0;  // that a token is multiplied with
+  double weights = 0;  // weights that multiply a token
   for (const PackedMatrix* m : {&a.q_a, &a.q_b, &a.kv_a, &a.kv_b, &a.o})
     weights += static_cast<double>(m->rows * m->cols);
   weights +=
@@ -68,14 +69,14 @@ absl::StatusOr<Result> Time(device::Device& device, const ModelSpec& spec, const
   std::iota(list.begin(), list.end(), 0u);
   const KvPages pages[] = {KvPages(geometry, kv.data(), list)};
   bool all_equal = false;
-  for (int run = 0; run < 2; ++run) {  // the first one loads kernels
+  for (int run = 0; run < 2; ++run) {  // the first run loads kernels
     MOE_RETURN_IF_ERROR(prefill.Run(
         rows, pages, MlaForm::kUnabsorbed, [] { return absl::OkStatus(); }, {},
         [&](int64_t, std::span<const float> logits) {
           all_equal = std::ranges::count(logits, logits[0]) == std::ssize(logits);
         }));
   }
-  // Of such weights all tokens take the same experts.
+  // With such weights, all tokens choose the same experts.
   if (all_equal) return absl::InternalError("all logits are equal: the weights make no sense");
   return Result{tokens, prefill.report()};
 }

@@ -12,7 +12,7 @@
 namespace moestro::cuda {
 namespace {
 
-// A sequence whose keys and values lie in pages of a pool, in any order, and in which everything else is NaN.
+// A sequence with keys and values in pages of a pool, in any order; everything else in the pool is NaN.
 struct Case {
   int64_t heads, kv_heads, key_dim;
   int64_t position, rows;
@@ -24,7 +24,7 @@ struct Case {
 };
 
 struct Paged {
-  // [tokens, numbers] of random values in pages of `layers` layers, of which one is used.
+  // [tokens, numbers] random values in pages of `layers` layers, of which one is used.
   Paged(int64_t tokens, int64_t numbers, uint32_t seed)
       : numbers_(numbers), values(RandomBf16(tokens * numbers, seed)) {
     const int64_t pages = CeilDiv(tokens, kKvBlock);
@@ -52,8 +52,8 @@ struct Paged {
   std::unique_ptr<DeviceArray<uint32_t>> device_list;
 };
 
-// merges: relative error of merging parts. Where the numbers of keys and values are for the truth: key(t, kv_head, i),
-// value(t, kv_head, i).
+// merges: relative error of merging parts. key(t, kv_head, i) and value(t, kv_head, i) give the elements of keys and
+// values for the truth.
 template <typename Key, typename Value>
 void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
                        const std::vector<uint16_t>& out, const Key& key, const Value& value, double merges = 0) {
@@ -79,7 +79,7 @@ void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const st
       const double greatest = *std::max_element(scores.begin(), scores.end());
       double sum = 0;
       for (double& score : scores) sum += score = std::exp(score - greatest);
-      // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a block at most, and
+      // Relative error of a weight: score and maximum, 2^-22 of the exponential, at most one rescaling per block, and
       // rounding to BF16, which the sum of weights shares.
       const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
       const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16 + merges;
@@ -133,7 +133,7 @@ void CheckGrouped(const Case& c) {
       [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[width + head * c.key_dim + i]); });
 }
 
-// Keys and values of every head expanded side by side, the rotated key in the pages behind the latent.
+// Keys and values of all heads, expanded side by side; the rotated key is in the pages after the latent.
 void CheckLatent(const Case& c) {
   SCOPED_TRACE(testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
   constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + Case::kValueDim;
@@ -185,8 +185,8 @@ TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
   CheckLatent({.heads = 1, .kv_heads = 1, .key_dim = 192, .position = 127, .rows = 33, .spread = 8});
 }
 
-// Keys and values in three parts that are computed apart and merged, as context parallelism does; rows before a part
-// see nothing of it.
+// Keys and values in three parts that are computed separately and merged, as in context parallelism; rows before a part
+// see none of it.
 TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
   const Case c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
   const Paged cache(c.tokens(), 2 * c.key_dim, 6);
@@ -207,7 +207,7 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
                             .out_stride = c.heads * Case::kValueDim};
   const DeviceArray<float> total(c.rows * c.heads * Case::kValueDim), total_log_sum(c.rows * c.heads),
       part(c.rows * c.heads * Case::kValueDim), part_log_sum(c.rows * c.heads);
-  const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see nothing of it
+  const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see none of it
   for (size_t i = 0; i < 3; ++i) {
     args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
     args.first_token = begins[i];
@@ -239,8 +239,8 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
       [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
 }
 
-// What context parallelism does with the stripes of two ranks: each attends to its own stripes, then to the other's,
-// some of which lie behind all that it has, and the total becomes the result.
+// Context parallelism with the stripes of two ranks. Each rank attends to its own stripes, then to the other's, some of
+// which come after all of its own; the total becomes the result.
 TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   constexpr int64_t kTokens = 5 * kKvBlock - 17;
   constexpr int64_t kStripes[4][2] = {{0, 64}, {64, 128}, {128, 192}, {192, kTokens}};
@@ -308,7 +308,7 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   }
 }
 
-// Two heads of four, by pointers to the first of them: the bits they have among all four.
+// Two heads of four, by pointers to the first of them: the same bits as among all four.
 TEST(CudaAttentionTest, SomeHeadsAtATime) {
   constexpr int64_t kHeads = 4, kRows = 20, kDim = 128, kFirst = 1, kSome = 2;
   const DeviceArray<uint16_t> queries(RandomBf16(kRows * kHeads * kDim, 1)), kv(RandomBf16(kRows * kHeads * kDim, 2)),

@@ -1,5 +1,5 @@
-// Kernels lay out shared memory so that the lanes that are served together hit different banks. No test of results can
-// see whether they do; the emulated device counts.
+// Kernels lay out shared memory so that lanes served together hit different banks. Tests of results cannot see this, so
+// the emulated device counts conflicts.
 #include <gtest/gtest.h>
 
 #include "common/kernels/cuda/attention.h"
@@ -23,7 +23,7 @@ emulation::BankUse Count(const LaunchFunction& launch) {
   return use;
 }
 
-// The counting itself: 64 threads in two warps write and read numbers `stride` apart.
+// The count itself: 64 threads in two warps write and read elements `stride` apart.
 TEST(BankConflictTest, CountsThoseOfAStride) {
   const DeviceArray<float> out(64);
   for (const auto& [stride, conflicts] : {std::pair{1, 0}, {2, 1}, {3, 0}, {8, 7}, {32, 31}}) {

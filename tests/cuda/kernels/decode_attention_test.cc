@@ -13,24 +13,23 @@ namespace moestro::cuda {
 namespace {
 
 constexpr int64_t kPage = 64;
-constexpr int64_t kStage = 32;  // tokens that the kernel takes together
+constexpr int64_t kStage = 32;  // tokens that the kernel processes together
 
 struct Shape {
   int64_t heads = 0;
   int64_t latent = 512;
-  int64_t rope = 64;  // grouped queries: numbers of a key
+  int64_t rope = 64;  // grouped queries: elements of a key
   float spread = 1;   // of queries: the greater, the sharper the attention
   int64_t kv_heads = 0;
 
-  // Numbers of a token in the cache and of a head's key, and where the head's key and value begin in the cache.
+  // Elements of a token in the cache and of a head's key, and the offsets of the head's key and value in the cache.
   int64_t kv_dim() const { return kv_heads > 0 ? 2 * kv_heads * latent : latent + rope; }
   int64_t key_dim() const { return kv_heads > 0 ? latent : latent + rope; }
   int64_t KeyOf(int64_t head) const { return kv_heads > 0 ? head / (heads / kv_heads) * latent : 0; }
   int64_t ValueOf(int64_t head) const { return kv_heads > 0 ? kv_heads * latent + KeyOf(head) : 0; }
 };
 
-// Rows of sequences of their own, whose cached vectors lie in pages of a pool, in any order. Everything else there is
-// NaN.
+// Rows of separate sequences, with cached vectors in pages of a pool, in any order. Everything else in the pool is NaN.
 class Batch {
  public:
   Batch(const Shape& s, const std::vector<int32_t>& positions, uint32_t seed)
@@ -38,7 +37,7 @@ class Batch {
         at(positions),
         latent_queries(RandomBf16(rows() * s.heads * s.latent, seed, s.spread)),
         rotated_queries(RandomBf16(rows() * s.heads * RotatedStride(), seed + 1, s.spread)) {
-    std::vector<uint32_t> list = {0xffffffff};  // which nobody uses
+    std::vector<uint32_t> list = {0xffffffff};  // a page that nobody uses
     std::vector<int32_t> first;
     uint32_t pages = 0;
     for (const int32_t position : at) pages += static_cast<uint32_t>(position / kPage + 1);
@@ -62,7 +61,7 @@ class Batch {
   }
 
   int64_t rows() const { return static_cast<int64_t>(at.size()); }
-  // A rotated query lies behind numbers that are no part of it.
+  // Other elements precede a rotated query.
   int64_t RotatedStride() const { return 10 + shape.rope; }
 
   // The first `count` rows from `begin` on.
@@ -141,10 +140,10 @@ class Batch {
     for (double& score : scores) sum += score = std::exp(score - greatest);
     const double stages = static_cast<double>(CeilDiv(tokens, kStage));
     // A split's log-sum: two roundings and the logarithm, of at most the greatest score and log(tokens). Its weight:
-    // the difference of two of them, and the exponential.
+    // the difference of two log-sums, and the exponential.
     const double merge = 8 * kUnitF32 * (greatest_magnitude + std::log(static_cast<double>(tokens)) + 1) + 8 * kUnitF32;
-    // Relative error of a weight: score and maximum, 2^-22 of the exponential, rescaling once a stage at most, rounding
-    // to BF16, which the sum of weights shares, and the split's.
+    // Relative error of a weight: score and maximum, 2^-22 of the exponential, at most one rescaling per stage,
+    // rounding to BF16, which the sum of weights shares, and the split's.
     const double weight = std::expm1(2 * score_error) + stages * (0x1p-22 + Gamma(1)) + kUnitBf16 + merge;
     // The sums over all tokens, by mma and by thread, and over splits.
     const double sums = Gamma((kMmaRoundings * 2 + 8) * stages + 8 + 2 * kMaxSplits);
@@ -201,12 +200,12 @@ TEST(CudaDecodeAttentionTest, GroupedQueriesOverManySplits) {
   Check({.heads = 2, .latent = 64, .rope = 64, .spread = 3, .kv_heads = 1}, {kMaxSplits * 2 * kPage + 100});
 }
 
-// So many tokens that splits are longer than the shortest.
+// Enough tokens that splits exceed the shortest length.
 TEST(CudaDecodeAttentionTest, LongerThanTheShortestSplits) {
   Check({.heads = 2, .latent = 64, .rope = 16, .spread = 3}, {kMaxSplits * 2 * kPage + 100});
 }
 
-// With queries of zeros every token has the same weight: the split's sums count them, and the result is the mean.
+// With zero queries, every token has the same weight: the split's sums count them, and the result is the mean.
 TEST(CudaDecodeAttentionTest, CountsEveryTokenOnce) {
   for (const int32_t last : {0, 31, 32, 63, 64, 127, 128, 255, 256, 300}) {
     Batch batch({.heads = 1, .latent = 16, .rope = 8}, {last}, 5);

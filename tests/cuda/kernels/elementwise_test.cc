@@ -12,7 +12,7 @@
 namespace moestro::cuda {
 namespace {
 
-// Bits that a buffer of the device holds before a kernel writes it.
+// The contents of a device buffer before a kernel writes it.
 constexpr uint16_t kUntouched = 0xffff;
 
 TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
@@ -31,8 +31,8 @@ TEST(CudaElementwiseTest, EmbeddingRowsAreExact) {
   }
 }
 
-// One over the root is off by half the relative error of the sum (n + 1 roundings at most, whatever the order, and the
-// division), the root and the quotient; the product adds two.
+// The reciprocal root has half the relative error of the sum (at most n + 1 roundings in any order, and the division),
+// plus those of the root and the quotient; the product adds two.
 double NormTolerance(int64_t n) { return Gamma(static_cast<double>(n) + 2) / 2 + Gamma(6); }
 
 double InverseRoot(const float* x, int64_t n, float eps) {
@@ -77,8 +77,8 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
   }
 }
 
-// Before rounding to BF16: the exponential (two units of the last place: 4 roundings), sum, quotient and product. Where
-// e^-g overflows the result is 0 instead of at most |g| 2^-128 |up|.
+// Before rounding to BF16: the exponential (two units in the last place: 4 roundings), sum, quotient and product. If
+// e^-g overflows, the result is 0 instead of at most |g| 2^-128 |up|.
 TEST(CudaElementwiseTest, SiluMulAgainstDouble) {
   constexpr int64_t kRows = 2, kStride = 303;
   for (const int64_t n : {1, 255, 300}) {
@@ -117,7 +117,7 @@ struct Angles {
     device_sine = std::make_unique<DeviceArray<float>>(sine);
     view = {device_cosine->get(), device_sine->get(), dims, pairs};
   }
-  // Number i of a head's rotated ones, and the size of its terms.
+  // Element i of a head's rotated ones, and the magnitude of its terms.
   std::pair<double, double> Rotated(const float* x, int64_t row, int64_t i) const {
     const int64_t half = view.dims / 2;
     const bool adjacent = view.pairs == RopePairs::kAdjacent;
@@ -215,13 +215,13 @@ TEST(CudaElementwiseTest, StoreLatentWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
-// Rows of one token each, whose sequences have their pages at different places in one list.
+// Rows of one token each; their sequences have their pages at different places in one list.
 struct SeveralSequences {
   static constexpr int64_t kRows = 4, kPageTokens = 64;
   std::vector<uint32_t> list = {9, 4, 1, 0, 3, 2};
   std::vector<int32_t> positions = {63, 64, 0, 70}, first_page = {1, 1, 3, 4};
 
-  // `rows` [kRows, kv_dim] are where the list and the positions say.
+  // `rows` [kRows, kv_dim] are where the list and the positions put them.
   void ExpectStored(const std::vector<uint16_t>& rows, const std::vector<uint16_t>& pages, int64_t kv_dim) const {
     for (size_t row = 0; row < kRows; ++row) {
       const uint32_t page = list[static_cast<size_t>(first_page[row] + positions[row] / kPageTokens)];
@@ -232,7 +232,7 @@ struct SeveralSequences {
   }
 };
 
-// Rows of several sequences, each with a list of its own: the bits of rows that are stored one by one.
+// Rows of several sequences, each with its own list: the same bits as rows stored one by one.
 TEST(CudaElementwiseTest, StoreLatentOfSeveralSequences) {
   constexpr int64_t kLatent = 48, kRope = 16, kKv = kLatent + kRope, kRows = SeveralSequences::kRows;
   constexpr int64_t kPageNumbers = SeveralSequences::kPageTokens * kKv;
@@ -308,7 +308,7 @@ TEST(CudaElementwiseTest, StoreKeysValuesWritesPages) {
   for (const uint16_t rest : got) ASSERT_EQ(rest, kUntouched) << "written outside of the rows' entries";
 }
 
-// Rows of several sequences, each with a list of its own: the bits of rows that are stored one behind the other.
+// Rows of several sequences, each with its own list: the same bits as rows stored consecutively.
 TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
   constexpr int64_t kHeads = 2, kHead = 16, kWidth = kHeads * kHead, kKv = 2 * kWidth;
   constexpr int64_t kRows = SeveralSequences::kRows, kPageNumbers = SeveralSequences::kPageTokens * kKv;
@@ -340,7 +340,7 @@ TEST(CudaElementwiseTest, StoreKeysValuesOfSeveralSequences) {
   sequences.ExpectStored(alone.Download(), pages.Download(), kKv);
 }
 
-// Additions in the order of the parts, to the bit; what lies behind the last number stays.
+// Exact additions in the order of the parts; bytes after the last element stay unchanged.
 TEST(CudaElementwiseTest, SumPartsInOrder) {
   for (const int64_t n : {1, 255, 257, 1000}) {
     for (int64_t count = 0; count <= kMaxParts; ++count) {

@@ -1,5 +1,5 @@
-// The kernels against the engine's own functions on the same inputs: what both must agree on exactly, or to the last
-// bits of the exponential.
+// The kernels against the engine's functions on the same inputs: results that must agree exactly, or to the last bits
+// of the exponential.
 #include <gtest/gtest.h>
 
 #include "common/kernels/cuda/elementwise.h"

@@ -16,7 +16,7 @@ struct Shape {
 
 constexpr uint16_t kUntouched = 0xffff;
 
-// Inputs and outputs of heads and rows lie apart; what is between is NaN, and stays as it is.
+// Inputs and outputs of heads and rows have gaps; these contain NaN and stay unchanged.
 struct Product {
   Product(const Shape& s, DType dtype, int64_t rows)
       : shape(s),
@@ -93,7 +93,7 @@ TEST(CudaHeadLinearTest, ProjectsValues) {
   }
 }
 
-// Heads that begin inside a row group, and blocks of inputs that are not full.
+// Heads that begin inside a row group, and incomplete blocks of inputs.
 TEST(CudaHeadLinearTest, OddSizes) {
   for (const DType dtype : {DType::kF8E4M3, DType::kBF16}) {
     Check({5, 24, 0, 24, 36}, dtype, 3);

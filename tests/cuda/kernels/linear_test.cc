@@ -17,7 +17,7 @@
 namespace moestro::cuda {
 namespace {
 
-// Inputs [tokens, stride] whose numbers past `cols` are NaN; the buffer ends with the last token's last number.
+// Inputs [tokens, stride] with NaN past `cols`; the buffer ends with the last token's last element.
 struct Inputs {
   Inputs(int64_t tokens, int64_t cols)
       : stride(RoundUp(cols, 8) + 8), values(RandomBf16(tokens * stride, static_cast<uint32_t>(cols))) {
@@ -57,7 +57,7 @@ void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "] x " << tokens);
   const Matrix m = RandomMatrix(dtype, rows, cols);
   const Inputs x(tokens, cols);
-  for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single numbers, and by four
+  for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
     const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
     const LinearShape shape{.dtype = dtype,
                             .rows = rows,
@@ -104,7 +104,7 @@ TEST(CudaLinearTest, Bf16AgainstDouble) {
   CheckDense(DType::kBF16, 65, 1000, 2);
 }
 
-// Row r holds code r in one column and zeros elsewhere: with inputs of 1 each output is the code's exact value.
+// Row r holds code r in one column and zeros elsewhere: with inputs of 1, each output is the code's exact value.
 TEST(CudaLinearTest, AllFp8CodesAreExact) {
   constexpr int64_t kCols = 132;
   for (const int64_t col : {0, 1, 2, 3, 70, 127, 128, 131}) {
@@ -179,7 +179,7 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
   std::vector<TokenTile> tiles;
   std::mt19937 random(7);
   for (size_t group = 0; group < counts.size(); ++group) {
-    // A group without rows has no matrix either: it must not be read.
+    // A group without rows has no matrix either, which must not be read.
     matrices.push_back(counts[group] == 0 ? Matrix{} : RandomMatrix(dtype, rows, cols, static_cast<uint32_t>(group)));
     if (counts[group] > 0) pointers.of[group] = matrices.back().pointers();
     for (int64_t i = 0; i < counts[group]; ++i) {
@@ -194,7 +194,7 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
   const auto total = static_cast<int64_t>(row_of.size());
   const DeviceArray<int32_t> device_rows(row_of);
   const auto count = static_cast<int32_t>(tiles.size());
-  // As if the groups were numbers 5, 6, .. of more groups, whose tiles lie around theirs.
+  // As if the groups were numbers 5, 6, .. of more groups, with tiles around theirs.
   for (TokenTile& tile : tiles) tile.group += 5;
   tiles.insert(tiles.begin(), {4, 0, 1});
   tiles.push_back({5 + static_cast<int32_t>(counts.size()), 0, 1});
@@ -237,7 +237,7 @@ TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
   CheckGrouped(DType::kBF16, kLargeTile, {130}, 64, 64);
 }
 
-// The products' bits are LaunchLinear's, and what is made of them LaunchSiluMul's.
+// The products have LaunchLinear's bits, and the result has LaunchSiluMul's.
 void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << rows << " x " << cols << " x " << tokens);
   const Matrix gate = RandomMatrix(dtype, rows, cols, 1), up = RandomMatrix(dtype, rows, cols, 2);
@@ -271,7 +271,7 @@ TEST(CudaLinearTest, GateAndUpTogether) {
   }
 }
 
-// The same row has the same bits whatever tile it is in: that is what makes prefill independent of its chunks.
+// A row has the same bits in any tile: this makes prefill independent of its chunks.
 TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
   constexpr int64_t kRows = 128, kCols = 300, kTokens = 40;
   const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);

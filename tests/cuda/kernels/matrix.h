@@ -1,4 +1,4 @@
-// Weights for the tests of products: packed on the device, and as numbers.
+// Weights for tests of products: packed on the device, and as numbers.
 #pragma once
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// The kernels of a mixture-of-experts layer one after the other, as prefill runs them, without the host knowing what
-// was chosen: choose, sort, gate and up with SiLU, down, combine. Each step is compared with the truth of what the step
-// before gave, so that the tolerances are those of one step.
+// The kernels of a MoE layer in sequence, as in prefill, without the host knowing the choice: choose, sort, gate and up
+// with SiLU, down, combine. Each step is compared with the truth for the previous step's result, so that the tolerances
+// are those of one step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Projection {
     }
   }
 
-  // Of routed row r, whose input is `in` and expert `expert`.
+  // The result of routed row r, with input `in` and expert `expert`.
   void Check(const std::vector<float>& out, int64_t r, int64_t expert, const uint16_t* in) const {
     for (int64_t row = 0; row < rows; ++row) {
       double sum = 0, magnitude = 0;
@@ -76,7 +76,7 @@ testing::AssertionResult ForTiles(const RoutingPlan& plan, const int32_t* row_of
 }
 
 TEST(CudaMoeLayerTest, EveryStepAgainstTheTruth) {
-  // Expert 0 is wanted by all (a large tile), expert 4 by nobody, the others by some (small tiles).
+  // All rows choose expert 0 (a large tile), none chooses expert 4, some choose the others (small tiles).
   std::vector<float> logits = RandomFloats(kTokens * kExperts, 1);
   for (int64_t t = 0; t < kTokens; ++t) {
     logits[static_cast<size_t>(t * kExperts)] = 9;

@@ -1,4 +1,4 @@
-// What the tests of CUDA kernels share: random numbers, rounding bounds, waiting for a kernel.
+// Shared by tests of CUDA kernels: random numbers, rounding bounds, waiting for a kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,9 +19,9 @@ inline constexpr double kUnitF32 = 0x1p-24;  // half a unit of the last place, r
 inline constexpr double kUnitBf16 = 0x1p-8;
 inline double Gamma(double n) { return n * kUnitF32 / (1 - n * kUnitF32); }
 
-// Tensor cores add the 16 exact products of an mma and its third operand aligned to the greatest of them, cutting off
-// what lies below the last place of an F32 of that size ("Numerical behavior of NVIDIA tensor cores", Fasi et al.
-// 2021): each of the 17 terms loses less than two units of kUnitF32, and so does the sum.
+// Tensor cores align the 16 exact products of an mma and its third operand to the greatest of them, and truncate below
+// the last place of an F32 of that size ("Numerical behavior of NVIDIA tensor cores", Fasi et al. 2021). Each of the 17
+// terms loses less than two units of kUnitF32, and so does the sum.
 inline constexpr double kMmaRoundings = 2 * 18;
 
 inline std::vector<float> RandomFloats(int64_t n, uint32_t seed, float scale = 1.0f) {

@@ -61,7 +61,7 @@ __global__ void CopyAsyncKernel(const uint8_t* from, const int32_t* valid_bytes,
   CommitCopies();
   WaitCopies<0>();
   __syncthreads();
-  // Of the neighbour, so that the barrier matters.
+  // The neighbour's element, so that the barrier matters.
   const unsigned other = lane ^ 1;
   for (int i = 0; i < 16; ++i) to[16 * other + i] = shared[16 * other + i];
 }

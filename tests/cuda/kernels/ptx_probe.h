@@ -1,4 +1,4 @@
-// One warp runs one wrapper of ptx.cuh and writes what each lane got: the same on a GPU and on the model of it.
+// One warp runs one wrapper of ptx.cuh and writes each lane's result: on a GPU and on the model of it.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace moestro::cuda {
 
-// a: [32 lanes, 4], b: [32, 2], d: [32, 4], which is operand C before.
+// a: [32 lanes, 4], b: [32, 2], d: [32, 4], initially operand C.
 LaunchResult ProbeMmaBf16(const uint32_t* a, const uint32_t* b, float* d);
 LaunchResult ProbeMmaE4M3(const uint32_t* a, const uint32_t* b, float* d);
 
-// rows: [32, 8] 16-bit numbers; lane l points to row order[l]. registers: [32, 4].
+// rows: [32, 8] 16-bit elements; lane l points to row order[l]. registers: [32, 4].
 LaunchResult ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* registers);
 
 // Lane l copies valid_bytes[l] bytes of the 16 at from + 16 l; to: [32, 16].

@@ -1,6 +1,5 @@
-// Every wrapper of ptx.cuh against what the PTX ISA documents, written down here once more in terms of matrices. The
-// emulated device passes with the models of emulation/include/ptx_model.h, a GPU with the instructions: so the models
-// and the instructions agree.
+// Every wrapper of ptx.cuh against the PTX ISA, restated here in terms of matrices. The emulated device passes with the
+// models of emulation/include/ptx_model.h, a GPU with the instructions, so models and instructions agree.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -70,7 +69,7 @@ TEST(PtxTest, MmaBf16) {
   CheckMma(16, 16, RandomBf16(16 * 16, 1), RandomBf16(16 * 8, 2), FromBf16, ProbeMmaBf16, kMmaRoundings);
 }
 
-// A tensor core's FP8 sums keep as few as 14 bits on some generations (DeepSeek-V3's report, section 3.5.2): 2^-13 of
+// Some generations' FP8 tensor cores keep as few as 14 bits of a sum (DeepSeek-V3's report, section 3.5.2): 2^-13 of
 // the greatest term for each of 33.
 TEST(PtxTest, MmaE4M3) {
   if (!HasFp8Mma()) GTEST_SKIP() << DeviceName() << " has no FP8 mma";
@@ -152,12 +151,12 @@ TEST(PtxTest, PackBf16RoundsToNearestEven) {
   EXPECT_EQ(got.back(), 0x3f807fffu);
 }
 
-// The result is the BF16 number next to the exact one: neither neighbour is nearer.
+// The result is the BF16 number nearest to the exact one: no neighbour is nearer.
 TEST(PtxTest, FmaBf16x2RoundsOnceAndKeepsSubnormals) {
   std::mt19937 random(6);
   std::vector<uint32_t> a, b, c;
   for (int i = 0; i < 1000; ++i) {
-    // Exponents that leave sums finite, subnormals among them.
+    // Exponents for which sums stay finite, including subnormals.
     const auto number = [&] {
       return static_cast<uint32_t>(
                  ToBf16(std::ldexp(static_cast<float>(random() % 256), -static_cast<int>(random() % 80)))) |
@@ -167,7 +166,7 @@ TEST(PtxTest, FmaBf16x2RoundsOnceAndKeepsSubnormals) {
     b.push_back(number() | number() << 16);
     c.push_back(number() | number() << 16);
   }
-  for (uint32_t subnormal = 0; subnormal < 0x80; ++subnormal) {  // as the expansion of FP8 uses it
+  for (uint32_t subnormal = 0; subnormal < 0x80; ++subnormal) {  // as used by the expansion of FP8
     a.push_back(subnormal | (subnormal | 0x8000) << 16);
     b.push_back(0x7b807b80u);
     c.push_back(0x80008000u);

@@ -15,7 +15,7 @@ namespace {
 struct Choice {
   std::vector<int32_t> ids;  // ascending
   std::vector<double> weights;
-  double margin = 0;  // by how much the choice of groups and experts was clear: 0 where it was a tie
+  double margin = 0;  // distance to another choice of groups and experts: 0 for a tie
 };
 
 std::vector<int32_t> Best(const std::vector<double>& values, int64_t count, double& margin) {
@@ -32,7 +32,7 @@ std::vector<int32_t> Best(const std::vector<double>& values, int64_t count, doub
   return ids;
 }
 
-// The rules of models.md, sections B.6 and B.8, in double.
+// The selection rules of common/model/moe/gating.h and similar ones, in double precision.
 Choice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vector<float>& bias) {
   const auto experts = static_cast<size_t>(args.experts);
   std::vector<double> scores(experts), biased(experts);
@@ -68,8 +68,8 @@ Choice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vec
 
 class ChooseExpertsTest : public testing::Test {
  protected:
-  // Runs and compares. A choice must be right unless it hung on less than what F32 can tell apart; `exact` says that
-  // equal scores are equal bits, so that ties are to be decided by id.
+  // Runs and compares. A choice must be right unless it depends on less than F32 can distinguish. `exact`: equal scores
+  // are equal bits, so ties must be decided by id.
   void Check(ChooseExpertsArgs args, const std::vector<float>& logits, const std::vector<float>& bias,
              bool exact = false) {
     args.rows = static_cast<int64_t>(logits.size()) / args.experts;
@@ -85,12 +85,12 @@ class ChooseExpertsTest : public testing::Test {
     EXPECT_EQ(has_nan.Download()[0], 0);
     const std::vector<int32_t> got_ids = ids.Download();
     const std::vector<float> got_weights = weights.Download();
-    // Scores are off by an exponential (4 roundings), sum, quotient and, for softmax, a sum of all experts.
+    // Scores have the roundings of an exponential (4), sum, quotient and, for softmax, a sum over all experts.
     const double roundings = 8 + (args.score == RouterScore::kSoftmax ? static_cast<double>(args.experts) : 0);
     int64_t compared = 0;
     for (int64_t row = 0; row < args.rows; ++row) {
       const Choice truth = Choose(args, &logits[static_cast<size_t>(row * args.experts)], bias);
-      double largest = 2;  // scores are at most 1; group ranks the sum of two
+      double largest = 2;  // scores are at most 1; a group rank is the sum of two
       for (const float b : bias) largest = std::max(largest, 2 + 2 * std::fabs(double{b}));
       if (!exact && truth.margin < 2 * Gamma(roundings) * largest) continue;
       ++compared;
@@ -143,9 +143,9 @@ TEST_F(ChooseExpertsTest, ChoicesApart) {
 }
 
 TEST_F(ChooseExpertsTest, TiesGoToTheLowerId) {
-  // All equal: the first experts of the first groups.
+  // All equal: the first experts of the first groups win.
   Check({.experts = 64, .chosen = 4, .groups = 8, .kept_groups = 2}, std::vector<float>(64, 0.25f), {}, true);
-  // Two best that are equal, far apart; the rest equal as well.
+  // Two equal best scores, far apart; the rest equal as well.
   std::vector<float> logits(96, -1.0f);
   logits[95] = logits[40] = 2.0f;
   Check({.experts = 96, .chosen = 3}, logits, std::vector<float>(96, 0.0f), true);
@@ -155,7 +155,7 @@ TEST_F(ChooseExpertsTest, TiesGoToTheLowerId) {
   Check({.experts = 32, .chosen = 4, .groups = 4, .kept_groups = 2}, groups, {}, true);
 }
 
-// Biases may be negative: the experts of a losing group must not come back through a mask of 0.
+// Biases may be negative: a mask of 0 must not bring back the experts of a losing group.
 TEST_F(ChooseExpertsTest, NegativeBiases) {
   Check({.experts = 32, .chosen = 4, .groups = 4, .kept_groups = 1}, RandomFloats(3 * 32, 12),
         std::vector<float>(32, -5.0f));
@@ -184,7 +184,7 @@ TEST_F(ChooseExpertsTest, RefusesImpossibleShapes) {
   EXPECT_EQ(LaunchChooseExperts({.rows = 1, .experts = 9, .chosen = 1, .groups = 2}, nullptr).error, kInvalidArgument);
 }
 
-// What lies `stride` apart, with numbers between that nobody may take for one of them.
+// Elements `stride` apart; the numbers in between must not be used.
 template <typename T>
 std::vector<T> Apart(const std::vector<T>& values, int64_t stride) {
   std::vector<T> apart(values.size() * static_cast<size_t>(stride), T{3});
@@ -216,8 +216,8 @@ void CheckPlan(int64_t rows, int64_t chosen, int64_t experts, const std::vector<
   EXPECT_EQ(row_of.Download(), expected_row_of);
   EXPECT_EQ(routed_of.Download(), expected_routed_of);
 
-  // An expert's tiles of both lists cover its rows once, in order, and no rest of more than kSmallRest rows is in small
-  // ones.
+  // An expert's tiles of both lists cover its rows once, in order, and small tiles hold no rest of more than kSmallRest
+  // rows.
   const std::vector<int32_t> first_small = small_begin.Download(), first_large = large_begin.Download();
   const std::vector<TokenTile> small_tiles = small.Download(), large_tiles = large.Download();
   for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
@@ -338,7 +338,7 @@ TEST(CombineTest, AddsInAscendingIdWithFusedMultiplyAdds) {
   }
 }
 
-// A row of one choice, as ranks send them to each other: to what is there, the other experts' rows untouched.
+// Rows of one choice each, as ranks exchange them: added to existing sums, with the other experts' rows untouched.
 TEST(CombineTest, WithoutWeightsAllAreOne) {
   constexpr int64_t kRows = 4, kHidden = 300;
   const std::vector<float> expert_out = RandomFloats(kRows * kHidden, 1), before = RandomFloats(kRows * kHidden, 2);
@@ -355,7 +355,7 @@ TEST(CombineTest, WithoutWeightsAllAreOne) {
                                  .sums = sums.get()},
                                 nullptr)));
   const std::vector<float> got = sums.Download();
-  constexpr int64_t kFrom[kRows] = {2, -1, 1, -1};  // whose output the row gets
+  constexpr int64_t kFrom[kRows] = {2, -1, 1, -1};  // the source of the row's output
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t i = 0; i < kHidden; ++i) {
       const auto at = static_cast<size_t>(row * kHidden + i);

@@ -1,4 +1,4 @@
-// A whole streamed prefill by the CUDA kernels, on a GPU or the model of one, against the engine on the CPU and against
+// A whole streamed prefill with the CUDA kernels, on a GPU or the model of one, against the engine on the CPU and
 // another implementation's logits and tokens.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 
-// A model, the engine on the CPU, and streamed prefills of it.
+// A model, the engine on the CPU, and streamed prefills.
 class Subject {
  public:
   explicit Subject(const WeightSegment& segment)
@@ -39,7 +39,7 @@ class Subject {
   CudaPrefill& compute() { return compute_; }
   const PipelineReport& report() const { return report_; }
 
-  // So little memory that a pass has at most so many rows.
+  // Memory that limits a pass to this many rows.
   MemoryLimits LimitsForPassesOf(int64_t rows) {
     const int64_t slots = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kUnabsorbed, 1 << 20));
     return {.device_bytes = kDense + slots + compute_.ActivationBytes(rows),
@@ -49,7 +49,7 @@ class Subject {
   }
   static MemoryLimits Ring(int64_t slots) { return {.dense_bytes = kDense, .ring_slots = slots}; }
 
-  // Logits of the last rows, at most 16, of the tokens from `begin` on; those before are in the sequence's pages.
+  // Logits of the last rows, at most 16, of the tokens from `begin` on; the earlier ones are in the sequence's pages.
   Logits Stream(const TestSequence& sequence, std::span<const int32_t> tokens, int64_t begin,
                 const MemoryLimits& limits) {
     StreamPrefill prefill(*device_, spec(), weights_, compute_, limits);
@@ -90,8 +90,8 @@ class GoldenPromptTest : public testing::Test {
 
   static int64_t Tokens(const GoldenCase& golden) { return std::ssize(golden.prompt); }
 
-  // Logits within the tolerance of the other implementation's, KV within that of the CPU's, and decoding on the CPU
-  // from this KV gives the greedy tokens.
+  // Logits within the tolerance of the other implementation's, KV within that of the CPU's; decoding on the CPU from
+  // this KV gives the greedy tokens.
   void Check(const GoldenCase& golden, const TestSequence& sequence, const Logits& logits) {
     ASSERT_FALSE(logits.empty());
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -158,7 +158,7 @@ TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   }
 }
 
-// What is before a pass comes from the pages: the beginning of a KV block, and whole parts.
+// A pass reads earlier tokens from the pages: the beginning of a KV block, and whole parts.
 TEST_F(GoldenPromptTest, AfterACachedPrefix) {
   CheckFrom(CaseOf(65), 64, Subject::Ring(4));
   CheckFrom(CaseOf(64), 55, Subject::Ring(4));
@@ -171,7 +171,7 @@ TEST_F(GoldenPromptTest, InPasses) {
   EXPECT_EQ(subject_->report().counters.max_ring_occupancy, 2);
 }
 
-// Shapes that the golden model does not have. All tokens take the same experts: no choice is close.
+// Shapes that the golden model lacks. All tokens choose the same experts: no choice is close.
 void CheckShapes(const ModelSpec& spec, bool fp8, int64_t count) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
   Subject subject(*model.segment);
@@ -202,14 +202,14 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   CheckShapes(spec, true, 15);
 }
 
-// Of some kv heads at a time, and of all.
+// Some kv heads at a time, and all of them.
 TEST(StreamedShapesTest, GroupedQueries) {
   for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(20, 5)}) {
     ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
     spec.qk_rope_head_dim = spec.v_head_dim = 128;
-    spec.num_experts = spec.experts_per_token;  // without biases no other choice is sure
+    spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     spec.num_layers = 2;
     CheckShapes(spec, true, heads == 4 ? 70 : 15);
   }

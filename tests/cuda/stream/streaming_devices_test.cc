@@ -1,4 +1,4 @@
-// The prefill role with --device cuda:N or --devices 0,1, on the model of GPUs: prompts stream through them, or are
+// The prefill role with --device cuda:N or --devices 0,1, on the model of GPUs: prompts are streamed through them, or
 // computed without them.
 #include "services/prefill/streaming_devices.h"
 
@@ -67,7 +67,7 @@ class CudaStreamingDevicesTest : public testing::Test {
   struct Result {
     Token token;
     bool streamed = false;
-    int64_t devices = 0;     // that it was streamed through
+    int64_t devices = 0;     // devices that streamed it
     int64_t ring_slots = 0;  // 0: the run could not begin
   };
   Result Run(StreamingDevices* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
@@ -110,7 +110,7 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenAsOnTheCpu) {
   EXPECT_EQ(streamed.token.id, expected.token.id);
 }
 
-// Of short prompts auto wants the absorbed form, which the device does not have.
+// For short prompts, auto selects the absorbed form, which the device lacks.
 TEST_F(CudaStreamingDevicesTest, AutoTakesTheFormThatTheDeviceHas) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
@@ -123,7 +123,7 @@ TEST_F(CudaStreamingDevicesTest, AutoTakesTheFormThatTheDeviceHas) {
 TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
-  const Result first = Run(device.get());  // tells which pool
+  const Result first = Run(device.get());  // reports the pool
   const SegmentHeader& weights = node_.segment().header();
   const std::span<const uint8_t> pool = node_.mapping()->PagesMemory();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
@@ -133,7 +133,7 @@ TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
   EXPECT_EQ(emulation::Gpu().pageable_copies - pageable, 5) << "angles, NaN flags to and fro, logits: all small";
 }
 
-// The segment as the weight store publishes it, mapped for reading as the role maps it.
+// The segment as published by the weight store, mapped read-only as in the role.
 TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
   const SegmentHeader& header = node_.segment().header();
   const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid());
@@ -162,7 +162,7 @@ TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
   }
 }
 
-// What others had taken may be free after a prompt.
+// Memory taken by other processes may be free after a prompt.
 TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
   emulation::Gpu().registrable_bytes = 0;
   const auto device = Device(node_);
@@ -180,7 +180,7 @@ TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
   await(node_.mapping()->pages_base());
 }
 
-// A decode role that has died: its successor may need the memory of its pool, and comes only if there is enough.
+// A dead decode role: its successor may need the pool's memory, and starts only if there is enough.
 TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
@@ -218,7 +218,7 @@ TEST_F(CudaStreamingDevicesTest, TheSameTokenWhereNothingCanBePinned) {
   EXPECT_EQ(emulation::Gpu().registered_bytes, 0);
 }
 
-// Decode, say, has come to the same GPU.
+// Another process, for example decode, now uses the same GPU.
 TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
   const auto device = Device(node_, /*memory_bytes=*/0);
   ASSERT_NE(device, nullptr);
@@ -227,14 +227,14 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
   const ModelWeights weights = BindWeights(node_.segment()).value();
   const int64_t slot = SlotBytes(ListModules(Spec(), weights, MlaForm::kUnabsorbed, kDenseBytes));
   const int64_t others = kDenseBytes + CudaActivations::Bytes(Spec(), CudaSizes::OfPass(kTokens));
-  constexpr int64_t kPageTables = 64 << 10;  // of weights and pool, far less than a slot
+  constexpr int64_t kPageTables = 64 << 10;  // for weights and pool, far less than a slot
   emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot + kPageTables;
   const Result after = Run(device.get());
   EXPECT_EQ(after.ring_slots, 3);
   EXPECT_EQ(after.token.id, before.token.id);
 }
 
-// A decode role that was started again has another pool, and the old one's memory must go.
+// A restarted decode role has another pool, and the old one's memory must be released.
 TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);

@@ -1,11 +1,11 @@
-// A decoded token's attention without packed blocks, which cost more than what so few queries do with them. Tile
-// products take keys and values as the cache holds them:
-//   keys    as inputs of queries that are transposed instead (products commute, and both factors take their turns in
-//           the same order)
-//   values  as second factors whose row is a token with its dims (0, 1), (2, 3) .. for pairs of inputs: multiplied by
-//           weights with zeros between, (w, 0) for the even dims and (0, w) for the odd ones; first those of the even
-//           tokens, then of the odd ones, which is the order of a step of linear_add
-// So the bits are those of linear and linear_add. The next block is fetched beside all of it.
+// Attention of one decoded token without packed blocks, which cost more than so few queries gain from them. Tile
+// products take keys and values in the cache's layout:
+//   keys    are the inputs; the transposed queries are the second factor. Products commute, and both factors are
+//           traversed in the same order.
+//   values  are the second factor: a row is a token, with its dims (0, 1), (2, 3) .. as pairs of inputs. The weights
+//           are interleaved with zeros: (w, 0) for even dims, (0, w) for odd ones. Even tokens come first, then odd
+//           ones: the order of a step of linear_add.
+// So the bits are those of linear and linear_add. The next block is prefetched meanwhile.
 #pragma once
 
 #include <immintrin.h>
@@ -23,16 +23,16 @@
 namespace moestro::amx {
 
 constexpr int64_t kWeightSteps = kAttentionBlock / kStepInputs;
-constexpr int kParities = 2;  // of tokens, and of dims
+constexpr int kParities = 2;  // even and odd tokens; even and odd dims
 constexpr int kHalfTile = kTileRowCount / 2;
-// Their scores and weights come first, then their values: loading a configuration takes 50 to 70 ns. Their weights stay
-// in L1.
+// Heads processed together: first their scores and weights, then their values, since loading a configuration takes 50
+// to 70 ns. Their weights stay in L1.
 constexpr int64_t kHeadsTogether = 8;
-// Of the next block, beside each tile of keys or values, which has 4.
+// Pairs of the next block prefetched beside each tile of keys or values, which has 4.
 constexpr int64_t kPairsBesideTile = 2;
 
-// Tiles 2 and 3 are of keys or values. Scores: 0 and 4 to 7 are as wide as there are queries. Values: 0, 1 and 4 to 7
-// are as high.
+// Tiles 2 and 3 hold keys or values. For scores, tiles 0 and 4 to 7 have one column per query. For values, tiles 0, 1
+// and 4 to 7 have one row per query.
 static constexpr TileConfig MakeScoresConfig(int64_t queries) {
   TileConfig config = kTileConfig;
   for (int tile : {0, 4, 5, 6, 7}) config.row_bytes[tile] = static_cast<uint16_t>(4 * queries);
@@ -45,15 +45,15 @@ static constexpr TileConfig MakeValuesConfig(int64_t queries) {
 }
 
 struct AttentionScratch {
-  alignas(64) uint32_t queries[kTileRowCount][kTileRowCount];  // of a step: pairs of inputs
-  alignas(64) uint16_t rows[kTileRowCount][kStepInputs];       // a tile in which tokens end
-  // Of two heads in turn: what tiles store should have left the store buffer before vectors load it.
+  alignas(64) uint32_t queries[kTileRowCount][kTileRowCount];  // of one step: pairs of inputs
+  alignas(64) uint16_t rows[kTileRowCount][kStepInputs];       // the tile that contains the last tokens
+  // Double-buffered by head: tile stores should have left the store buffer before vector loads read them.
   alignas(64) float scores_by_token[2][kAttentionBlock][kTileRowCount];
   alignas(64) float scores[kTileRowCount][kAttentionBlock];
   alignas(64) uint16_t weights[kHeadsTogether][kTileRowCount][kAttentionBlock];
-  // Of two heads in turn: weights of the even tokens, then of the odd ones, for even dims, then for odd ones.
+  // Double-buffered by head: weights of the even tokens, then of the odd ones; for even dims, then for odd ones.
   alignas(64) uint32_t spread[2][kWeightSteps][kParities][kParities][kTileRowCount][kTileRowCount];
-  // What a step adds to a query's sums for the even dims of 32, then for the odd ones.
+  // A step's contribution to a query's sums: even dims of 32, then odd ones.
   alignas(64) float parts[kWeightSteps][kScaleBlock / kStepInputs][kParities][kTileRowCount][kTileRowCount];
 };
 
@@ -88,10 +88,10 @@ class TokenAttention {
     }
   }
 
-  // Where a tile has room for two, tokens 0 to 15 and 16 to 31, or inputs of two steps, lie side by side.
+  // With room for two halves, a tile holds tokens 0 to 15 and 16 to 31, or inputs of two steps, side by side.
   bool halves() const { return q_.group <= kHalfTile; }
 
-  // Of the head, tokens rounded up to whole tiles.
+  // Scores of a head, with tokens rounded up to whole tiles.
   void Scores(int64_t head) {
     const uint16_t* keys = kv_.keys + head * q_.key_dim;
     const uint16_t* queries = q_.queries + head * q_.query_stride;
@@ -120,7 +120,7 @@ class TokenAttention {
     }
   }
 
-  // A step's inputs of all queries as the second factor of a tile product.
+  // One step's inputs of all queries, as the second factor of a tile product.
   template <int kStep>
   [[gnu::always_inline]] inline void LoadQueries(const uint16_t* queries, int64_t inputs) {
     constexpr int64_t kFirst = kStep * kStepInputs;
@@ -153,7 +153,7 @@ class TokenAttention {
     next_.Fetch(kPairsBesideTile);
   }
 
-  // 32 numbers each of up to 16 tokens, which are `stride` numbers apart; then zeros.
+  // Loads 32 elements each of up to 16 tokens, `stride` elements apart; pads with zeros.
   template <int kTile>
   [[gnu::always_inline]] inline void LoadRows(const uint16_t* first, int64_t stride, int64_t tokens) {
     if (tokens >= kTileTokens) [[likely]] {
@@ -170,7 +170,7 @@ class TokenAttention {
     }
   }
 
-  // Scores to weights; what is summed so far is brought to the new maxima.
+  // Turns scores into weights, and rescales the sums so far to the new maxima.
   void Weights(int64_t head) {
     TransposeScores(head);
     SoftmaxState* states = q_.states + head * q_.group;
@@ -189,13 +189,13 @@ class TokenAttention {
                                              scratch_.weights[head % kHeadsTogether][query]);
       states[query] = {maxima[query], __builtin_fmaf(states[query].sum, rescales[query], sum)};
       next_.Fetch(beside_softmax_);
-      if (rescales[query] == 1) continue;  // no new maximum: so it is in most blocks
+      if (rescales[query] == 1) continue;  // no new maximum, as in most blocks
       Rescale(rescales[query], q_.sums + (head * q_.group + query) * q_.value_dim);
     }
   }
 
   void TransposeScores(int64_t head) {
-    const int64_t tokens = halves() ? 2 * kTileTokens : kTileTokens;  // of 16 rows
+    const int64_t tokens = halves() ? 2 * kTileTokens : kTileTokens;  // per 16 rows
     for (int64_t token = 0; token < tokens_; token += tokens) {
       const auto* by_token = &scratch_.scores_by_token[head % 2][halves() ? token / 2 : token];
       __m512i rows[kTileRowCount], columns[kTileRowCount];
@@ -224,7 +224,7 @@ class TokenAttention {
 #pragma GCC unroll 2
       for (int64_t step = 0; step < kWeightSteps; ++step) {
         const uint16_t* weights = scratch_.weights[head % kHeadsTogether][query] + step * kStepInputs;
-        const __m512i pairs = _mm512_load_si512(weights);  // of an even token and the next one
+        const __m512i pairs = _mm512_load_si512(weights);  // an even token and the next one
         _mm512_store_si512(spread[step][0][0][query], _mm512_andnot_si512(odd_halves, pairs));
         _mm512_store_si512(spread[step][0][1][query], _mm512_slli_epi32(pairs, 16));
         _mm512_store_si512(spread[step][1][0][query], _mm512_srli_epi32(pairs, 16));
@@ -243,7 +243,7 @@ class TokenAttention {
     }
   }
 
-  // A step's part of dim sums.
+  // One step's part of the sums of some dims.
   void MultiplyValues(int64_t head, int64_t step, const uint16_t* values, int64_t dim) {
     const auto& weights = scratch_.spread[head % 2][step];
     constexpr int64_t kStride = sizeof weights[0][0][0];
@@ -296,10 +296,10 @@ class TokenAttention {
   const int64_t tokens_;
   const TokenQueries& q_;
   AttentionScratch& scratch_;
-  // The next block is fetched as evenly as can be: half of it beside tiles, a sixteenth beside transposes, three
+  // The prefetch of the next block is spread evenly: half of it beside tiles, a sixteenth beside transposes, three
   // beside softmax and four beside sums.
   PendingPairs next_ = {kv_.next, kv_.next_bytes / kPairBytes};
-  const int64_t sixteenth_ = kv_.next_bytes / kPairBytes / q_.kv_heads / 16;  // of a head
+  const int64_t sixteenth_ = kv_.next_bytes / kPairBytes / q_.kv_heads / 16;  // per head
   const int64_t beside_transpose_ = sixteenth_ / (halves() ? 2 : 4);
   const int64_t beside_softmax_ = CeilDiv(3 * sixteenth_, q_.group);
   const int64_t beside_sums_ = CeilDiv(4 * sixteenth_, q_.group* CeilDiv(q_.value_dim, kScaleBlock));

@@ -1,7 +1,6 @@
-// BF16 weights and more tokens than gemv.h takes, by tiles. The accumulator tiles hold the outputs themselves: they
-// begin with zero, or with what y holds, and go back to y, so every output is one chain of tile products in the order
-// of its inputs, whatever shares the call. What is missing at an edge is zeros (inputs) or results that nobody reads
-// (tokens).
+// Tiles for BF16 weights and more tokens than gemv.h takes. The accumulator tiles hold the outputs themselves. They
+// start with zero, or with y, and are stored to y. So every output is one chain of tile products in input order,
+// whatever the rest of the call. Edges are padded with zero inputs, or produce results for tokens that nobody reads.
 #pragma once
 
 #include <immintrin.h>
@@ -12,10 +11,10 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kBf16StepBytes = kStepInputs / 2 * kPairBytes;  // of a group's weights
-// Tokens and rows that walk over a chunk of 1024 inputs together: these inputs, 512 KiB, and the outputs, 256 KiB, stay
-// in L2. Chunks of 256 inputs, with which outputs come and go more often, are 0.8 times as fast, of 4096 0.7 to 0.9
-// times.
+constexpr int64_t kBf16StepBytes = kStepInputs / 2 * kPairBytes;  // a group's weights
+// Tokens and rows that traverse a chunk of 1024 inputs together. These inputs, 512 KiB, and the outputs, 256 KiB, stay
+// in L2. Chunks of 256 inputs, with more frequent output transfers, are 0.8 times as fast; chunks of 4096 are 0.7 to
+// 0.9 times as fast.
 constexpr int64_t kBf16PassTokens = 256;
 constexpr int64_t kBf16PassRows = 4 * kRowGroup;
 constexpr int64_t kBf16ChunkSteps = 32;
@@ -33,7 +32,7 @@ class Bf16Product {
  public:
   Bf16Product(const Problem& p, Bf16Scratch& scratch) : p_(p), scratch_(scratch) {}
 
-  // At most kTileTokens tokens: each weight is read once, in the order in which they lie.
+  // At most kTileTokens tokens: reads each weight once, sequentially.
   void RunFew(int64_t row_begin, int64_t row_end) {
     for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
       MultiplyUnit<1, 4>({.row = row, .row_end = row_end, .token_end = p_.tokens, .step_end = steps_});
@@ -49,7 +48,7 @@ class Bf16Product {
   }
 
  private:
-  // The outputs of a unit's tiles, from their first row and token on, and the steps whose products are added to them.
+  // The outputs of a unit's tiles, from their first row and token on, and the steps whose products they receive.
   struct Unit {
     int64_t row = 0;
     int64_t row_end = 0;
@@ -81,12 +80,12 @@ class Bf16Product {
     }
   }
 
-  // Of the group with this row, or of its tiles from this row on.
+  // Weights of the group with this row, or of its tiles from this row on.
   const uint8_t* Weights(int64_t row, int64_t step) const {
     return p_.weights(row / kRowGroup * kRowGroup, 0) + step * kBf16StepBytes + row % kRowGroup / kTileRows * 64;
   }
 
-  // Of a block, for the unit's token tile `tile`: a copy where tokens or columns end inside of it.
+  // Inputs of a block for the unit's token tile `tile`: a copy if tokens or columns end within it.
   TileInputs InputsOf(const Unit& unit, int64_t block, int tile) {
     const int64_t token = unit.token + tile * kTileTokens;
     const int64_t tokens = Min(kTileTokens, unit.token_end - token);
@@ -101,7 +100,7 @@ class Bf16Product {
     return {copy[0], kScaleBlock * 2};
   }
 
-  // Of the step in which columns end: the weights that there are, then zeros.
+  // The step in which columns end: the existing weights, then zeros.
   const uint8_t* LastWeights(int64_t row) {
     const int64_t pairs = PaddedCols(p_.w.cols - whole_steps_ * kStepInputs) / 2;
     const uint8_t* weights = Weights(row / kRowGroup * kRowGroup, whole_steps_);
@@ -143,11 +142,11 @@ class Bf16Product {
     }
   }
 
-  // place: where the weights lie, be they copied or not.
+  // place: the address of the weights, copied or not.
   template <int kTokenTiles, int kRowTiles>
   [[gnu::always_inline]] inline void MultiplyStep(const TileInputs& a, const TileInputs& b, const uint8_t* weights,
                                                   const uint8_t* place) {
-    constexpr int kSecond = kRowTiles;  // the second token tile's first accumulator
+    constexpr int kSecond = kRowTiles;  // first accumulator of the second token tile
     Tiles::template Load<4>(a.x, a.stride);
     Tiles::template Load<6>(weights, kPairBytes);
     Tiles::template AddProduct<0, 4, 6>();
@@ -170,7 +169,7 @@ class Bf16Product {
     }
   }
 
-  // For few tokens all that comes after the four pairs at `place`, otherwise some of what is pending.
+  // Prefetches, for few tokens, everything after the four pairs at `place`; otherwise some of the pending memory.
   template <int kRowTiles>
   [[gnu::always_inline]] inline void FetchBeside(const uint8_t* place) {
     if constexpr (kRowTiles == 2) {
@@ -195,7 +194,7 @@ class Bf16Product {
     Tiles::template Zero<3>();
   }
 
-  // Where an accumulator tile's outputs are; fewer than a tile's at the edge of the call.
+  // The outputs of an accumulator tile; smaller than a tile at the edge of the call.
   struct Output {
     float* y;
     int64_t tokens;
@@ -244,10 +243,10 @@ class Bf16Product {
   Bf16Scratch& scratch_;
   int64_t steps_ = CeilDiv(p_.w.cols, kStepInputs);
   int64_t whole_steps_ = p_.w.cols / kStepInputs;
-  bool fetches_ = p_.w.prefetch != nullptr || !p_.w.cached;  // anything into L2
+  bool fetches_ = p_.w.prefetch != nullptr || !p_.w.cached;  // whether anything is prefetched into L2
   int64_t far_bytes_ = p_.far_bytes(0);
   PendingPairs pending_;
-  int64_t pairs_beside_ = 0;  // to be fetched in a step
+  int64_t pairs_beside_ = 0;  // prefetched per step
 };
 
 }  // namespace

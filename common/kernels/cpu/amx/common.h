@@ -1,4 +1,4 @@
-// What the kernels for one and for several tokens share.
+// Shared by the kernels for one and for several tokens.
 #pragma once
 
 #include <immintrin.h>
@@ -9,16 +9,16 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kStepInputs = 32;  // of a tile product: what is summed in two chains, then added to the block's sum
+constexpr int64_t kStepInputs = 32;  // per tile product: summed in two chains, then added to the block's sum
 constexpr int64_t kStepQuads = kStepInputs / 4;
 constexpr int kBlockSteps = kScaleBlock / kStepInputs;
 constexpr int64_t kTileTokens = 16;
-constexpr int64_t kUnitTokens = 2 * kTileTokens;  // that share tiles of weights, where there are so many
-constexpr int64_t kPairBytes = 256;               // of a group: two BF16 inputs, or four FP8 ones
+constexpr int64_t kUnitTokens = 2 * kTileTokens;  // tokens that share tiles of weights, if there are enough
+constexpr int64_t kPairBytes = 256;               // a group's two BF16 inputs, or four FP8 inputs
 constexpr int64_t kPageBytes = 4096;
-// Weights are fetched into L2 far enough ahead for DRAM and into L1 from there. Measured for FP8 GEMV from DRAM, one
-// row group after the other, of read bandwidth: 0.84; with either of the two alone, or one fetch to L1 at 4 to 8 KiB,
-// which occupies the few line buffers of L1 for as long as DRAM takes, 0.64 to 0.82.
+// Weights are prefetched into L2 far enough ahead for DRAM, and into L1 from there. FP8 GEMV from DRAM, one row group
+// after another, reaches 0.84 of the read bandwidth. Either prefetch alone reaches 0.64 to 0.82; so does a single
+// prefetch to L1 at 4 to 8 KiB, which occupies the few line buffers of L1 during the DRAM access.
 constexpr int64_t kNearBytes = 1024;
 constexpr int64_t kFarBytes = 4096;
 
@@ -32,7 +32,7 @@ static inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
 }
 
-// The place of the i-th kPairBytes of 32 KiB (and of the next, and so on) if each of their 8 pages has its turn.
+// The offset of the i-th kPairBytes of 32 KiB (and of the next, and so on) if its 8 pages take turns.
 constexpr int64_t kSpreadPages = 8;
 constexpr int64_t kSpreadPairs = kSpreadPages * kPageBytes / kPairBytes;
 [[gnu::always_inline]] static inline int64_t Spread(int64_t i) {
@@ -40,14 +40,14 @@ constexpr int64_t kSpreadPairs = kSpreadPages * kPageBytes / kPairBytes;
   return i - in_turn + in_turn % kSpreadPages * (kPageBytes / kPairBytes) + in_turn / kSpreadPages;
 }
 
-// For tiles, what to fetch into L2 while the kPairBytes at `pair` are used: of the next 32 KiB, in that order. From
-// DRAM FP8 weights are multiplied up to 1.3 times as fast as with those 4 KiB ahead, BF16 1.1 times.
+// For tiles: the L2 prefetch address while the kPairBytes at `pair` are used, in the next 32 KiB, in that order. From
+// DRAM, FP8 weights are multiplied up to 1.3 times as fast as with a distance of 4 KiB, BF16 weights 1.1 times.
 [[gnu::always_inline]] static inline const uint8_t* SpreadAhead(const uint8_t* pair) {
   const int64_t i = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pair) / kPairBytes);
   return pair + (kSpreadPairs + Spread(i) - i) * kPairBytes;
 }
 
-// far_bytes: of Problem; 0: nothing but the matrix itself is to be fetched.
+// far_bytes: of Problem; 0: prefetch only the matrix itself.
 [[gnu::always_inline]] static inline const uint8_t* FarPair(const uint8_t* pair, int64_t far_bytes) {
   return far_bytes == 0 ? SpreadAhead(pair) : pair + far_bytes;
 }
@@ -74,17 +74,18 @@ struct Problem {
   float scale(int64_t row, int64_t block) const {
     return is_fp8() ? w.scales[row / kScaleBlock * blocks() + block] : 1.0f;
   }
-  // FP8: bit i for inputs 4 i .. 4 i + 3 of the block, set if the row group's codes there are not all normal numbers.
+  // FP8: bit i covers inputs 4 i .. 4 i + 3 of the block; set unless all codes of the row group there are normal
+  // numbers.
   uint32_t exceptions(int64_t row, int64_t block) const {
     return w.exceptions == nullptr ? ~0u : w.exceptions[row / kRowGroup * blocks() + block];
   }
-  // From weights in use to those to be fetched into L2; `ahead`: where nothing but the matrix itself is to be fetched.
+  // Distance from weights in use to their L2 prefetch; `ahead`: the distance if only the matrix itself is prefetched.
   int64_t far_bytes(int64_t ahead) const { return w.prefetch == nullptr ? ahead : w.prefetch - w.data; }
 };
 
 namespace {  // for internal linkage of the members
 
-// Memory that is fetched into L2 while something else is computed, some of each of 8 pages in turn (SpreadAhead).
+// Memory prefetched into L2 during other computation, a piece of each of 8 pages in turn (SpreadAhead).
 class PendingPairs {
  public:
   PendingPairs() = default;
@@ -105,7 +106,8 @@ class PendingPairs {
   int64_t next_ = 0;
 };
 
-// Tile products take denormals for zeros and make none; while this lives, so do vector instructions of this thread.
+// Tile products treat denormals as zeros and produce none. During this object's lifetime, so do this thread's vector
+// instructions.
 class FlushDenormals {
  public:
   FlushDenormals() { _mm_setcsr(saved_ | _MM_FLUSH_ZERO_ON | kDenormalsAreZero); }
@@ -122,13 +124,13 @@ class FlushDenormals {
 
 static inline __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>((1u << Min(16, n)) - 1); }
 
-// What a tile of inputs is loaded from.
+// The memory from which a tile of inputs is loaded.
 struct TileInputs {
   const uint16_t* x;
   int64_t stride;  // bytes
 };
 
-// One token's inputs of a block, then zeros up to a whole step.
+// One token's inputs of a block, padded with zeros to a whole step.
 static inline void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
   for (int64_t i = 0; i < cols; i += kStepInputs) {
     const auto mask = static_cast<__mmask32>(cols - i >= kStepInputs ? ~0u : (1u << (cols - i)) - 1);
@@ -136,7 +138,7 @@ static inline void CopyInputs(const uint16_t* x, int64_t cols, uint16_t* to) {
   }
 }
 
-// One token's totals of at most a row group, to the call's output.
+// Stores one token's totals of at most a row group to the call's output.
 static inline void StoreTotals(const Problem& p, const float* totals, int64_t rows, float* out) {
   for (int64_t r = 0; r < rows; r += 16) {
     const __mmask16 lanes = FirstLanes(rows - r);

@@ -1,5 +1,5 @@
-// FP8 weights and up to 16 tokens, by tiles: one row group at a time in 4 accumulator tiles of 16 rows, its weights in
-// the order in which they lie. They are expanded into a BF16 panel a little more than a step ahead of their products.
+// Tiles for FP8 weights and up to 16 tokens: one row group at a time in 4 accumulator tiles of 16 rows, with weights in
+// memory order. Weights are expanded into a BF16 panel slightly more than a step ahead of their products.
 #pragma once
 
 #include <immintrin.h>
@@ -13,27 +13,27 @@
 namespace moestro::amx {
 
 constexpr int kGroupTiles = 4;
-constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // of a group's FP8 weights
+constexpr int64_t kStepCodeBytes = kStepQuads * kPairBytes;  // a group's FP8 weights
 
-// Two quads, of a step's eight: what is expanded at a time, and how far ahead of the products that is.
+// Two of a step's eight quads: the unit of expansion, and its lead over the products.
 constexpr int64_t kPartQuads = 2;
 constexpr int64_t kStepParts = kStepQuads / kPartQuads;
 constexpr int64_t kLeadParts = 5;
 static_assert(kLeadParts <= kStepParts + 1,
               "what is expanded last in a step may lie where its products were read, no sooner");
 
-// Ahead of weights that are in a cache and are fetched into L1 only: 1.1 to 1.2 times as fast as with kNearBytes and a
-// second fetch for DRAM.
+// For weights in a cache, prefetched into L1 only: 1.1 to 1.2 times as fast as kNearBytes with a second prefetch for
+// DRAM.
 constexpr int64_t kCachedNearBytes = 2048;
 
-// From a row of a panel, two inputs of 16 weight rows, to the next.
+// Bytes between rows of a panel; a row is two inputs of 16 weight rows.
 constexpr int64_t kPanelRowBytes = 128;
 
 struct FewTokensScratch {
-  // Tiles 0 and 1 of the steps' panels, then 2 and 3. A panel lies where its codes lie in their page, two lines lower:
-  // a load that agrees in the page offset with an earlier store waits until that is done, whatever the page. So here no
-  // code waits for stores that are still under way, and products do not wait for those of the panel behind theirs.
-  // Anywhere else stores and the reading of memory do not overlap.
+  // Tiles 0 and 1 of the steps' panels, then 2 and 3. A panel has the page offset of its codes, minus two lines. The
+  // CPU delays a load whose page offset equals that of an earlier, unfinished store, whatever the page. At this offset,
+  // no load of codes waits for a store in flight, and products do not wait for the stores of the next panel. At any
+  // other offset, stores and memory reads do not overlap.
   alignas(kPageBytes) uint8_t panels[2][2 * kPageBytes];
   alignas(64) uint16_t inputs[kTileTokens][kScaleBlock];
   alignas(64) float sums[kTileTokens][kRowGroup];
@@ -69,7 +69,7 @@ class FewTokens {
   }
 
  private:
-  // Copies where columns end inside of a step.
+  // Copies the inputs if columns end within a step.
   TileInputs InputsOf(int64_t block) {
     const uint16_t* x = p_.x + block * kScaleBlock;
     const int64_t cols = p_.cols(block);
@@ -78,7 +78,7 @@ class FewTokens {
     return {scratch_.inputs[0], kScaleBlock * 2};
   }
 
-  // Of two blocks.
+  // Exceptions of two blocks.
   uint64_t Exceptions(int64_t block) const {
     const uint64_t next = block + 1 < p_.blocks() ? p_.exceptions(row_, block + 1) : 0;
     return next << 32 | p_.exceptions(row_, block);
@@ -86,13 +86,13 @@ class FewTokens {
 
   const uint8_t* Weights(int64_t step) const { return weights_ + step * kStepCodeBytes; }
 
-  // Of 16 rows, a tile of the step's panel.
+  // One tile of the step's panel: 16 rows.
   uint8_t* Panel(int64_t step, int tile) const {
     const uintptr_t codes = reinterpret_cast<uintptr_t>(weights_) + static_cast<uintptr_t>(step * kStepCodeBytes);
     return scratch_.panels[tile / 2] + (codes - kPanelRowBytes) % kPageBytes + tile * 64;
   }
 
-  // exceptions: of the part's quads and whatever follows.
+  // exceptions: of the part's quads and of any quads after them.
   [[gnu::always_inline]] inline void ExpandPart(int64_t part, uint64_t exceptions) const {
     if (part >= parts_) return;
     const int64_t step = part / kStepParts;
@@ -103,7 +103,7 @@ class FewTokens {
       ExpandPartByTable(step, quad);
     }
   }
-  // Not inline: both forms in the loop over steps make it 1.4 times as slow.
+  // Not inlined: with both forms in the loop over steps, it is 1.4 times as slow.
   [[gnu::noinline, gnu::cold]] void ExpandPartByTable(int64_t step, int64_t quad) const {
     ExpandQuads<kPartQuads, ExpandAny>(step, quad);
   }
@@ -125,7 +125,7 @@ class FewTokens {
     }
   }
 
-  // Of the step in which the columns end: the weights that there are, then zeros.
+  // The step in which the columns end: the existing weights, then zeros.
   void MakeLastPanel() const {
     const int64_t inputs = PaddedCols(p_.w.cols - whole_steps_ * kStepInputs);
     for (int64_t quad = 0; quad < inputs / 4; ++quad) ExpandQuads<1, ExpandAny>(whole_steps_, quad);
@@ -185,14 +185,15 @@ class FewTokens {
   int64_t far_bytes_ = p_.far_bytes(0);
   int64_t steps_ = CeilDiv(p_.w.cols, kStepInputs);
   int64_t whole_steps_ = p_.w.cols / kStepInputs;
-  int64_t parts_ = whole_steps_ * kStepParts;  // to be expanded
+  int64_t parts_ = whole_steps_ * kStepParts;  // left to expand
 };
 
 }  // namespace
 
 template <typename Tiles>
 static inline void MultiplyFewTokens(const Problem& p, int64_t row_begin, int64_t row_end) {
-  // As many rows of inputs and sums as there are tokens: 1.04 to 1.1 times as fast, and nothing is read beyond.
+  // Tiles have as many rows of inputs and sums as there are tokens: 1.04 to 1.1 times as fast, and no read past the
+  // end.
   TileConfig config = kTileConfig;
   for (int tile = 0; tile <= kGroupTiles; ++tile) config.rows[tile] = static_cast<uint8_t>(p.tokens);
   Tiles::Configure(config);

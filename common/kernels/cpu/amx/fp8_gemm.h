@@ -1,10 +1,9 @@
-// FP8 weights and many tokens, by tiles: 32 tokens x 32 rows at a time (4 accumulator tiles), block by block of 128
-// inputs, which are four tile products deep. While tiles are multiplied, vector instructions do what lies before and
-// behind: they expand FP8 weights into the BF16 panel of the next half of a row group, and scale the sums of the tiles
-// before and add them to their totals.
+// Tiles for FP8 weights and many tokens: 32 tokens x 32 rows at a time (4 accumulator tiles), in blocks of 128 inputs,
+// four tile products deep. During tile products, vector instructions do the work before and after them. They expand FP8
+// weights into the BF16 panel of the next half row group, and add the previous tiles' scaled sums to their totals.
 //
-// Every output is the same tile products in the same order, whatever shares the call: what is missing at an edge is
-// zeros (inputs) or results that nobody reads (tokens).
+// Every output has the same tile products in the same order, whatever the rest of the call. Edges are padded with zero
+// inputs, or produce results for tokens that nobody reads.
 #pragma once
 
 #include <immintrin.h>
@@ -16,19 +15,19 @@
 
 namespace moestro::amx {
 
-constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which so leaves room in L1 for what else is in use
+constexpr int64_t kHalfRows = kRowGroup / 2;  // rows of a panel, which leaves room in L1 for other data
 constexpr int64_t kHalfPairBytes = kPairBytes / 2;
 
-// Tokens that use an expanded panel: their totals of a group, 16 KiB, stay in L1 from block to block.
+// Tokens that share an expanded panel: their totals for a group, 16 KiB, stay in L1 between blocks.
 constexpr int64_t kBatchTokens = 64;
-// Tokens and row groups whose totals are kept at once, and the blocks whose inputs for these tokens, 512 KiB, stay in
-// L2 from one group to the next, as do their expanded weights of one group, 128 KiB, from one batch to the next.
+// Tokens and row groups whose totals are kept at once, and the blocks of inputs that they share. Inputs, 512 KiB, stay
+// in L2 between groups; a group's expanded weights, 128 KiB, stay there between batches.
 constexpr int64_t kPassTokens = 256;
 constexpr int64_t kPassGroups = 4;
 constexpr int64_t kPassBlocks = 8;
 
 struct Scratch {
-  // Two that take turns; where there are several batches, one for each half of a group's blocks.
+  // Two panels in turn; with several batches, one per half of a group's blocks.
   alignas(64) uint8_t panels[2 * kPassBlocks][kScaleBlock * kHalfRows * 2];
   alignas(64) uint16_t inputs[2][kBatchTokens][kScaleBlock];
   alignas(64) float sums[2][kUnitTokens][kHalfRows];
@@ -37,19 +36,19 @@ struct Scratch {
 
 namespace {  // for internal linkage of the members
 
-// Sums of a unit's tiles that are still to be scaled and added to their totals.
+// A unit's tile sums that are yet to be scaled and added to their totals.
 struct PendingSums {
   const float (*sums)[kHalfRows] = nullptr;
   float* totals = nullptr;
   int64_t tokens = 0;
   float scale = 0;
-  bool first = false;  // nothing in totals yet: start from 0
+  bool first = false;  // totals are still empty: start from 0
 
-  // Some of them; all are done after parts 0 .. kBlockSteps - 1.
+  // Adds some of them; all are done after parts 0 .. kBlockSteps - 1.
   [[gnu::always_inline]] inline void Add(int64_t part) const {
     constexpr int64_t kPartTokens = kUnitTokens / kBlockSteps;
     const int64_t begin = part * kPartTokens;
-    const PendingSums all = *this;  // in registers, whatever totals are written
+    const PendingSums all = *this;  // in registers, despite writes to totals
     if (tokens == kUnitTokens && !first) {
 #pragma GCC unroll 8
       for (int64_t t = 0; t < kPartTokens; ++t) all.AddToken(begin + t);
@@ -75,7 +74,7 @@ struct PendingSums {
   }
 };
 
-// FP8 weights of half a group that are still to be expanded into a panel.
+// FP8 weights of half a group that are yet to be expanded into a panel.
 struct PendingPanel {
   const uint8_t* weights = nullptr;
   uint8_t* panel = nullptr;
@@ -86,7 +85,7 @@ struct PendingPanel {
   [[gnu::always_inline]] inline void ExpandSome() {
     if (quads < kQuads) return;
     const avx512_bf16::Fp8Expander expander = avx512_bf16::MakeFp8Expander();
-    PendingPanel rest = *this;  // in registers, whatever the panel is written
+    PendingPanel rest = *this;  // in registers, despite writes to the panel
 #pragma GCC unroll 8
     for (int i = 0; i < kQuads; ++i) rest.ExpandQuad(expander);
     *this = rest;
@@ -102,8 +101,8 @@ struct PendingPanel {
     for (int v = 0; v < 2; ++v) {
       PrefetchNear(weights + v * 64 + kNearBytes);
       PrefetchFar(FarPair(weights, far_bytes) + v * 64);
-      // Loaded once: the two table look-ups overwrite their indices, so the compiler would load them for each of three
-      // uses. 1.03 to 1.08 times as fast, also from DRAM.
+      // Loaded once: the two table look-ups overwrite their indices, so the compiler would otherwise load them for each
+      // of three uses. 1.03 to 1.08 times as fast, also from DRAM.
       __m512i codes = _mm512_loadu_si512(weights + v * 64);
       __asm__("" : "+v"(codes));
       __m512i inputs01, inputs23;
@@ -121,7 +120,7 @@ struct PendingPanel {
 template <typename Tiles>
 class Pass {
  public:
-  // The tokens from `token` on; rows [row, row + rows).
+  // Tokens from `token` on; rows [row, row + rows).
   Pass(const Problem& p, Scratch& scratch, int64_t token, int64_t tokens, int64_t row, int64_t rows)
       : p_(p),
         scratch_(scratch),
@@ -130,7 +129,7 @@ class Pass {
         tokens_(tokens),
         row_(row),
         rows_(rows),
-        // One batch's inputs stay in the cache anyhow: then each group's weights are read as they lie.
+        // One batch's inputs stay in the cache anyway, so each group's weights are read sequentially.
         pass_blocks_(tokens > kBatchTokens ? kPassBlocks : blocks_) {}
 
   void Run() {
@@ -151,7 +150,7 @@ class Pass {
   }
 
  private:
-  // A block of half a group for a batch of tokens; first_block: of those that are walked for all groups in turn.
+  // A block of half a group for a batch of tokens; first_block: the first of the blocks walked for all groups in turn.
   struct Place {
     int64_t first_block = 0;
     int64_t group = 0;
@@ -186,14 +185,14 @@ class Pass {
   const uint8_t* Weights(const Place& place) const {
     return p_.weights(row_ + place.group * kRowGroup, place.block) + place.half * kHalfPairBytes;
   }
-  // Expanded by the first batch of tokens and used by all.
+  // Expanded by the first batch of tokens and shared by all.
   uint8_t* Panel(const Place& place, int i) const {
     return scratch_.panels[tokens_ > kBatchTokens ? 2 * (place.block - place.first_block) + place.half : i];
   }
-  // Whether a tile product is never cut off by the last column.
+  // Whether the last column cuts off no tile product.
   bool IsWhole(const Place& place) const { return p_.cols(place.block) % kStepInputs == 0; }
 
-  // Begins to make what Multiply(place, i) needs besides the weights and inputs that it uses where they lie.
+  // Starts to prepare the data of Multiply(place, i) that it does not use in place.
   void Prepare(const Place& place, int i) {
     const int64_t cols = p_.cols(place.block);
     if (place.token == 0) {
@@ -212,7 +211,7 @@ class Pass {
 
   void FinishPanel() { panel_.ExpandRest(); }
 
-  // Of the tile that begins at `token` of the batch: a copy where tokens or columns end inside of it.
+  // The tile that begins at `token` of the batch: a copy if tokens or columns end within it.
   TileInputs InputsOfTile(const Place& place, int64_t token, int i) const {
     const bool full = token + kTileTokens <= BatchTokens(place);
     if (full && IsWhole(place)) return {Inputs(place, token), p_.x_stride * 2};
@@ -236,7 +235,7 @@ class Pass {
     }
   }
 
-  // kUnits: of the batch, which share the work beside.
+  // kUnits: units of the batch, which share the side work.
   template <int kTokenTiles, int kUnits>
   void MultiplyUnit(const Place& place, int64_t token, int i) {
     const TileInputs a = InputsOfTile(place, token, i);
@@ -295,14 +294,14 @@ class Pass {
   const Problem& p_;
   Scratch& scratch_;
   const uint16_t* x_;
-  float* y_;  // of the first row
+  float* y_;  // starts at the first row
   int64_t tokens_;
   int64_t row_;
   int64_t rows_;
   int64_t groups_ = CeilDiv(rows_, kRowGroup);
   int64_t blocks_ = p_.blocks();
   int64_t pass_blocks_;
-  PendingSums sums_[2];  // of the last two units
+  PendingSums sums_[2];  // the last two units
   int parity_ = 0;
   PendingPanel panel_;
 };

@@ -1,6 +1,6 @@
-// One token, or two by BF16 weights, with vector instructions: the sums of a tile product (tiles.h), in the same order,
-// so with the same bits. So few tokens leave tiles idle. From a cache FP8 weights are expanded for tiles nevertheless,
-// in 0.85 of the time (fp8_few_tokens.h); from DRAM that takes 1.1 times as long.
+// Vector instructions for one token, or two with BF16 weights: so few tokens leave tiles idle. The sums have a tile
+// product's order (tiles.h), so the bits are the same. FP8 weights in a cache use tiles all the same, which takes 0.85
+// of the time (fp8_few_tokens.h); from DRAM that takes 1.1 times as long.
 #pragma once
 
 #include <immintrin.h>
@@ -12,17 +12,18 @@
 
 namespace moestro::amx {
 
-constexpr int kVectors = 4;  // of 16 rows: a group
+constexpr int kVectors = 4;  // of 16 rows: one group
 
-// FP8 weights from DRAM are read from 4 row groups side by side (2 where there are no more), so many quads of each in
-// turn, and fetched into L1 only, so far ahead in each: 1.1 times as fast as group after group, of which 1.05 for doing
-// without L2. A group alone is 0.8 times as fast without. BF16 weights gain nothing from either. Behind the end of a
-// group comes the one that takes its place, not its neighbour, which is in use: 1.01 to 1.03 times as fast.
+// FP8 weights from DRAM are read from 4 row groups side by side (2 if there are no more), this many quads of each in
+// turn. They are prefetched only into L1, this far ahead in each group. This is 1.1 times as fast as group after group,
+// of which 1.05 comes from bypassing L2. A single group without L2 is 0.8 times as fast. BF16 weights gain nothing from
+// either. After the end of a group, the prefetch continues with the group that replaces it, not with its neighbour,
+// which is in use: 1.01 to 1.03 times as fast.
 constexpr int64_t kTurnQuads = 2;
 constexpr int64_t kBesideNearBytes = 3072;
 
-// Loads a line, then fetches another for later. Where the compiler gathers the fetches of several lines, GEMV from DRAM
-// is 0.94 times as fast, and plain reading 0.9.
+// Loads a line, then prefetches another. If the compiler gathers the prefetches of several lines, GEMV from DRAM is
+// 0.94 times as fast, and plain reading 0.9.
 [[gnu::always_inline]] static inline __m512i LoadAndFetch(const uint8_t* line, const uint8_t* later) {
   __m512i bytes;
   __asm__ volatile("vmovdqu64 %1, %0\n\tprefetcht0 %2"
@@ -33,8 +34,8 @@ constexpr int64_t kBesideNearBytes = 3072;
 
 namespace {  // for internal linkage of the members
 
-// Pairs of BF16 weights, (0, 1) and (2, 3) of 4 inputs, for the 16 rows of one vector. ahead: from these weights to
-// those to be fetched, into L1 where groups lie side by side, otherwise into L2.
+// Pairs of BF16 weights, (0, 1) and (2, 3) of 4 inputs, for the 16 rows of one vector. ahead: prefetch distance, into
+// L1 if groups are side by side, otherwise into L2.
 struct Fp8Quads {
   static constexpr int64_t kBytes = kPairBytes;
   static constexpr bool kScaled = true;
@@ -74,7 +75,7 @@ struct Bf16Quads {
 
 }  // namespace
 
-// f(token, vector) for all of both, unrolled: an array that is indexed by a variable is kept in memory.
+// Calls f(token, vector) for all combinations, unrolled: an array with a variable index would be kept in memory.
 template <int kTokens, typename F>
 [[gnu::always_inline]] static inline void ForAll(F f) {
 #pragma GCC unroll 4
@@ -91,7 +92,7 @@ template <int kTokens, typename F>
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-0x10000)));
 }
 
-// n numbers as F32, then zeros up to kScaleBlock; no number past the n-th is read.
+// Converts n elements to F32 and pads with zeros to kScaleBlock; reads no element past the n-th.
 static inline void WidenInputs(const uint16_t* x, int64_t n, float* out) {
   for (int64_t i = 0; i < kScaleBlock; i += 16) {
     const __mmask16 mask = n > i ? FirstLanes(n - i) : __mmask16{0};
@@ -113,7 +114,7 @@ struct VectorSums {
 
 }  // namespace
 
-// even, odd: sums of the 64 rows at `weights`, to which those of `quads` times 4 inputs are added.
+// even, odd: sums of the 64 rows at `weights`, which receive the products of `quads` times 4 inputs.
 template <bool kNormal, bool kBeside, int kTokens, typename Quads>
 [[gnu::always_inline]] static inline void AddQuads(const Quads& source, const uint8_t* weights, const float* x,
                                                    int64_t quads, int64_t ahead, VectorSums<kTokens>* even_sums,
@@ -141,13 +142,13 @@ template <bool kNormal, bool kBeside, int kTokens, typename Quads>
 
 namespace {
 
-// Rows [row, row + rows) of kGroups row groups, of which only the last may be short.
+// Rows [row, row + rows) of kGroups row groups; only the last group may be short.
 template <int kTokens, int kGroups, typename Quads>
 class Groups {
  public:
   Groups(const Problem& p, int64_t row, int64_t rows) : p_(p), row_(row), rows_(rows) {}
 
-  // The sums of FP8 blocks are scaled; BF16 weights have one sum over all blocks, which `add` begins with what y holds.
+  // FP8 sums are scaled per block. BF16 weights have one sum over all blocks; with `add` it starts from y.
   void Multiply() {
     alignas(64) float x[kTokens][kScaleBlock];
     VectorSums<kTokens> totals[kGroups], sums[kGroups];
@@ -248,7 +249,7 @@ class Groups {
 
 }  // namespace
 
-// Rows [row, row_end) as long as there are kGroups row groups of them; returns where it stopped.
+// Processes rows [row, row_end) while kGroups row groups are left; returns the next row.
 template <int kTokens, int kGroups, typename Quads>
 static inline int64_t MultiplyRows(const Problem& p, int64_t row, int64_t row_end) {
   constexpr int64_t kRows = kGroups * kRowGroup;

@@ -1,4 +1,4 @@
-// Kernels for CPUs that have AMX with BF16 besides what common/kernels/cpu/avx512_bf16 needs (Sapphire Rapids and
+// Kernels for CPUs with AMX and BF16 besides the requirements of common/kernels/cpu/avx512_bf16 (Sapphire Rapids and
 // later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 

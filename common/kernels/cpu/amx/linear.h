@@ -1,4 +1,4 @@
-// Linear for any number of tokens; Tiles: tiles.h, or the tests' model of it.
+// Linear for any number of tokens. Tiles: that of tiles.h, or the tests' model.
 #pragma once
 
 #include "common/kernels/cpu/amx/bf16.h"
@@ -11,7 +11,7 @@ namespace moestro::amx {
 
 template <typename Tiles>
 static inline void Multiply(const Problem& p, int64_t row_end) {
-  if (p.tokens == 0) return;  // a tile has rows
+  if (p.tokens == 0) return;  // a tile must have rows
   const FlushDenormals flush;
   if (GoesByVectors(p)) {
     MultiplyByVectors(p, p.row_begin, row_end);

@@ -1,5 +1,5 @@
-// The tile instructions: eight registers of up to 16 rows x 64 bytes. Kernels reach them only through the functions of
-// a struct like Tiles, for which the tests have a scalar model.
+// The tile instructions: eight registers of up to 16 rows x 64 bytes. Kernels use them only through the functions of a
+// struct like Tiles, for which the tests have a scalar model.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace moestro::amx {
 constexpr int kTileRowBytes = 64;
 constexpr int kTileRowCount = 16;
 
-// What LDTILECFG reads: Intel SDM volume 1, chapter 18.
+// The operand of LDTILECFG: Intel SDM volume 1, chapter 18.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -27,14 +27,14 @@ static constexpr TileConfig MakeTileConfig() {
   }
   return config;
 }
-static constexpr TileConfig kTileConfig = MakeTileConfig();  // all tiles as large as they can be
+static constexpr TileConfig kTileConfig = MakeTileConfig();  // all tiles of maximum size
 
 namespace {  // for internal linkage of the members
 
-// Assembly, since GCC 12's intrinsics do not tell the compiler that a tile load reads memory.
+// Assembly, because GCC 12's intrinsics do not tell the compiler that a tile load reads memory.
 struct Tiles {
-  // Before the first use in a call: tiles and their configuration are the thread's, and whoever ran on it since may
-  // have loaded others or released them. Looking takes 5 ns, loading 50 to 70.
+  // Call before the first use in a call. Tiles and their configuration belong to the thread; other code on it may have
+  // loaded another configuration or released the tiles. Checking takes 5 ns, loading 50 to 70.
   static inline void Configure(const TileConfig& wanted = kTileConfig) {
     TileConfig current;
     __asm__ volatile("sttilecfg %0" : "=m"(current));
@@ -46,7 +46,7 @@ struct Tiles {
   [[gnu::always_inline]] static inline void Zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
   }
-  // Row r from, or to, p + r * stride; stride in bytes. As many rows and bytes of each as the tile is configured for.
+  // Row r is at p + r * stride; stride in bytes. Rows and bytes per row are those of the tile's configuration.
   template <int kTile>
   [[gnu::always_inline]] static inline void Load(const void* p, int64_t stride) {
     __asm__ volatile("tileloadd (%1, %2), %%tmm%c0" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
@@ -55,9 +55,9 @@ struct Tiles {
   [[gnu::always_inline]] static inline void Store(void* p, int64_t stride) {
     __asm__ volatile("tilestored %%tmm%c0, (%1, %2)" : : "i"(kTile), "r"(p), "r"(stride) : "memory");
   }
-  // F32 sum[m][n] += BF16 a[m][0 .. 31] * b[0 .. 31][n] for the sum's m and n, where row r of b holds inputs 2 r and 2
-  // r + 1 of column n side by side: one chain of fused multiply-adds over the even inputs and one over the odd ones,
-  // both from zero; their sum is added to what was there. Denormals, read or produced, are zeros, whatever MXCSR says.
+  // F32 sum[m][n] += BF16 a[m][0 .. 31] * b[0 .. 31][n] for the sum's m and n. Row r of b holds inputs 2 r and 2 r + 1
+  // of column n side by side. Two chains of fused multiply-adds start from zero, one over even and one over odd inputs;
+  // their sum is added to sum[m][n]. Denormal inputs and results become zeros, whatever MXCSR says.
   template <int kSum, int kA, int kB>
   [[gnu::always_inline]] static inline void AddProduct() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));

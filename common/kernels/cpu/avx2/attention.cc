@@ -3,12 +3,12 @@
 
 namespace moestro::avx2 {
 
-constexpr int64_t kStepBytes = 256;  // of a packed BF16 matrix: 2 columns x 64 rows
+constexpr int64_t kStepBytes = 256;  // packed BF16 matrix: 2 columns x 64 rows
 constexpr int64_t kWords = 16;       // BF16 numbers in a vector
 
 static inline void StoreInts(uint8_t* p, __m256i v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
 
-// The first min(16, n) numbers at p; the others are zero and not read. n <= 0: nothing is.
+// Loads the first min(16, n) elements at p; the others are zero and not read. n <= 0: none.
 static inline __m256i LoadWords(const uint16_t* p, int64_t n) {
   if (n >= kWords) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   alignas(32) uint16_t words[kWords] = {};

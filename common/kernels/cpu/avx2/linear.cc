@@ -10,8 +10,8 @@ struct Isa {
   using Vector = __m256;
   static constexpr int64_t kLanes = avx2::kLanes;
 
-  // At most 12 sums, so that weights and inputs fit beside them in 16 registers; at least 8, because a core starts two
-  // fused multiply-adds a cycle and each takes four.
+  // At most 12 sums, so that weights and inputs fit beside them in 16 registers. At least 8, because a core starts two
+  // fused multiply-adds per cycle, each with a latency of four.
   static constexpr int VectorsAtOnce(int tokens) { return tokens == 1 ? 8 : tokens <= 3 ? 4 : 2; }
 
   [[gnu::always_inline]] static inline Vector Zero() { return _mm256_setzero_ps(); }
@@ -43,7 +43,7 @@ struct Isa {
       // Inputs 0 and 1 of 8 rows, then inputs 2 and 3.
       const __m256i codes = _mm256_permute4x64_epi64(Pairs(tiles), _MM_SHUFFLE(3, 1, 2, 0));
       greatest = _mm256_max_epu8(greatest, _mm256_and_si256(codes, nan));
-      // The arithmetic shift leaves the sign where it is and makes a second one, which the mask removes.
+      // The arithmetic shift keeps the sign and adds a second one, which the mask removes.
       const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 1);
       const __m256i odd = _mm256_srai_epi16(codes, 1);
       _mm256_store_si256(reinterpret_cast<__m256i*>(panel), _mm256_and_si256(even, f16_bits));

@@ -5,11 +5,11 @@
 
 namespace moestro::avx512 {
 
-constexpr int64_t kStepBytes = 256;  // of a packed BF16 matrix: 2 columns x 64 rows
-constexpr int64_t kTileBytes = 64;   // of these: 16 rows
+constexpr int64_t kStepBytes = 256;  // packed BF16 matrix: 2 columns x 64 rows
+constexpr int64_t kTileBytes = 64;   // 16 rows of a step
 constexpr int64_t kTiles = 4;
 
-// Tile by tile, so that memory is read in the order in which it lies.
+// Packs tile by tile, so that memory is read sequentially.
 void PackKeys(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim, uint8_t* keys) {
   const int64_t pairs = PaddedCols(dim) / 2;
   for (int64_t tile = 0; tile < kTiles; ++tile) {
@@ -48,7 +48,7 @@ void PackValues(const uint16_t* kv, int64_t stride, int64_t tokens, int64_t dim,
       _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, interleaver.first, odd));
       _mm512_storeu_si512(out + kTileBytes, _mm512_permutex2var_epi16(even, interleaver.second, odd));
     }
-    if ((dim - 1) % kRowGroup < 32) {  // rows that pad the last group
+    if ((dim - 1) % kRowGroup < 32) {  // padding rows of the last group
       uint8_t* out = values + dim / kRowGroup * kRowGroup * columns * 2 + (first + t) / 2 * kStepBytes + 2 * kTileBytes;
       _mm512_storeu_si512(out, _mm512_setzero_si512());
       _mm512_storeu_si512(out + kTileBytes, _mm512_setzero_si512());

@@ -3,8 +3,7 @@
 
 namespace moestro::avx512 {
 
-// Masked stores are slow where they need not be (tens of cycles for 16-bit lanes on Zen): only the last vector uses
-// one.
+// Masked stores can be slow (tens of cycles for 16-bit lanes on Zen), so only the last vector uses one.
 static inline void Store(float* p, __mmask16 mask, __m512 value) {
   if (mask == kAllLanes) {
     _mm512_storeu_ps(p, value);

@@ -41,7 +41,7 @@ struct Isa {
       linear_f32::Prefetch(tiles);
       const __m512i codes = _mm512_permutexvar_epi64(inputs01_then_23, _mm512_load_si512(tiles));
       greatest = _mm512_max_epu8(greatest, _mm512_and_si512(codes, nan));
-      // The arithmetic shift leaves the sign where it is and makes a second one, which the mask removes.
+      // The arithmetic shift keeps the sign and adds a second one, which the mask removes.
       const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(codes, 8), 1);
       const __m512i odd = _mm512_srai_epi16(codes, 1);
       _mm512_store_si512(panel, _mm512_and_si512(even, f16_bits));

@@ -1,4 +1,4 @@
-// What several AVX-512 kernels need: masked loads, conversions, exp. Internal linkage throughout (see kernels.h).
+// Shared by AVX-512 kernels: masked loads, conversions, exp. Internal linkage throughout (see kernels.h).
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@ static inline __mmask16 FirstLanes(int64_t n) {
   return n >= kLanes ? static_cast<__mmask16>(0xffff) : n <= 0 ? __mmask16{0} : static_cast<__mmask16>((1u << n) - 1);
 }
 
-// 16 numbers as F32; lanes outside the mask are neither read nor other than zero.
+// Loads 16 numbers as F32; lanes outside the mask are zero and not read.
 static inline __m512 Load(const float* p) { return _mm512_loadu_ps(p); }
 static inline __m512 Load(const float* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
 static inline __m512 Widen(__m256i bf16) {
@@ -26,7 +26,7 @@ static inline __m512 Load(const uint16_t* bf16) {
 }
 static inline __m512 Load(const uint16_t* bf16, __mmask16 mask) { return Widen(_mm256_maskz_loadu_epi16(mask, bf16)); }
 
-// Nearest even, NaN quieted, as moestro::ToBf16. In integers because vcvtneps2bf16 flushes denormals.
+// Nearest even, NaN quieted, as in moestro::ToBf16. Integer arithmetic, because vcvtneps2bf16 flushes denormals.
 static inline __m256i RoundToBf16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i upper = _mm512_srli_epi32(bits, 16);
@@ -39,12 +39,12 @@ static inline __m256i RoundToBf16(__m512 value) {
 
 // e^x within 2 units of the last place; 0 below and +inf above the range of F32; NaN stays NaN.
 // x = n ln2 + r with |r| <= ln2/2; e^r by its Taylor polynomial of degree 7 (truncation r^8/8! < 6e-9, a tenth of the
-// rounding unit); 2^n by scalef, which overflows and underflows as it should.
+// rounding unit); 2^n by scalef, which overflows and underflows correctly.
 static inline __m512 Exp(__m512 x) {
-  // Far outside the range of results, yet small enough that n ln2 below is accurate. Operand order: NaN passes through.
+  // Clamped far outside the range of results, yet small enough that n ln2 below is accurate. Operand order: NaN passes.
   x = _mm512_min_ps(_mm512_set1_ps(120.0f), _mm512_max_ps(_mm512_set1_ps(-120.0f), x));
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)), 0);
-  // ln2 in two parts; the first has so few bits that n times it is exact.
+  // ln2 in two parts; the first has so few bits that its product with n is exact.
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
   __m512 p = _mm512_set1_ps(1.0f / 5040);
@@ -58,8 +58,8 @@ static inline __m512 Exp(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
-// sum_i a[i] * b[i] with 4 accumulators of 16 lanes: element i always goes to accumulator i / 16 % 4, and they are
-// added in fixed order, so that the bits depend on the two vectors alone.
+// sum_i a[i] * b[i] with 4 accumulators of 16 lanes. Element i always goes to accumulator i / 16 % 4, and they are
+// added in fixed order. So the bits depend only on the two vectors.
 template <typename T>
 static inline float Dot(const float* a, const T* b, int64_t n) {
   __m512 sum0 = _mm512_setzero_ps(), sum1 = sum0, sum2 = sum0, sum3 = sum0;

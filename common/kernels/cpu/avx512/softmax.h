@@ -1,5 +1,5 @@
-// The parts of softmax_step (common/kernels/cpu/kernels.h): one after the other for a query, or each for several
-// queries, whose chains of dependent instructions then overlap.
+// The parts of softmax_step (common/kernels/cpu/kernels.h): all parts for one query, or each part for several queries,
+// whose chains of dependent instructions then overlap.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 
 namespace moestro::avx512 {
 
-// The greatest of `tokens` scores, scaled.
+// The maximum of `tokens` scores, scaled.
 static inline float GreatestScore(const float* scores, int64_t tokens, float scale) {
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());
   const __m512 factor = _mm512_set1_ps(scale);

@@ -1,4 +1,4 @@
-// BF16 vectors of tokens to and from the order of packed matrices.
+// Converts between BF16 vectors of tokens and the order of packed matrices.
 #pragma once
 
 #include <immintrin.h>
@@ -11,8 +11,8 @@ static inline __mmask32 FirstWords(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : static_cast<__mmask32>((1u << n) - 1);
 }
 
-// 32 numbers of a token; zeros where `present` is false. Then the address is not used even for a load that is masked
-// out altogether: where the page has never been touched, such a load takes the CPU hundreds of cycles.
+// Loads 32 elements of a token; zeros if `present` is false. Then the address is not used even for a fully masked load:
+// on a page that was never touched, such a load takes hundreds of cycles.
 static inline __m512i LoadToken(bool present, __mmask32 mask, const uint16_t* p) {
   if (!present) return _mm512_setzero_si512();
   return _mm512_maskz_loadu_epi16(mask, p);
@@ -46,8 +46,7 @@ static inline void Transpose(const __m512i (&rows)[16], __m512i (&pairs)[16]) {
   }
 }
 
-// What permutex2var takes to put the numbers of two vectors side by side: of the first 16 numbers of each, and of the
-// others.
+// Operands of permutex2var to interleave two vectors: the first 16 elements of each, then the others.
 struct Interleaver {
   __m512i first;
   __m512i second;

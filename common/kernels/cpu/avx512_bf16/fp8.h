@@ -1,6 +1,6 @@
-// E4M3 to BF16 by table. The sign apart, a code is 7 bits, so the low and the high byte of its BF16 come from two
-// 128-entry tables that fit vpermi2b, whose index ignores the top bit; one ternary-logic operation puts the sign back.
-// Exact for all 256 codes: subnormals are normal BF16 numbers, NaN stays NaN.
+// E4M3 to BF16 by table. Without its sign, a code has 7 bits. So the low and high bytes of its BF16 come from two
+// 128-entry tables for vpermi2b, whose index ignores the top bit. One ternary-logic operation restores the sign. Exact
+// for all 256 codes: subnormals are normal BF16 numbers, NaN stays NaN.
 #pragma once
 
 #include <immintrin.h>
@@ -14,13 +14,13 @@ struct Fp8Tables {
   alignas(64) uint8_t high[128];
 };
 
-// BF16 bits of the magnitude with this 7-bit code: bias 7 becomes 127, 3 bits of mantissa become the upper of 7.
+// BF16 bits of the magnitude with this 7-bit code: bias 7 becomes 127, the 3 mantissa bits become the upper ones of 7.
 static constexpr uint16_t E4M3MagnitudeToBf16(int code) {
   int exponent = code >> 3;
   int mantissa = code & 7;
   if (code == 0x7f) return 0x7fc0;
   if (code == 0) return 0;
-  if (exponent == 0) {  // mantissa * 2^-9: shift until the leading one is where normal numbers imply it
+  if (exponent == 0) {  // mantissa * 2^-9: shift the leading one to the implicit position of normal numbers
     exponent = 1;
     while (mantissa < 8) {
       mantissa *= 2;
@@ -42,7 +42,7 @@ static constexpr Fp8Tables MakeFp8Tables() {
 
 static constexpr Fp8Tables kFp8Tables = MakeFp8Tables();
 
-// Holds the tables in registers over a loop. Turns one 64-byte tile (16 rows x 4 inputs) into two operands of
+// Keeps the tables in registers across a loop. Turns one 64-byte tile (16 rows x 4 inputs) into two operands of
 // vdpbf16ps: 16 rows x inputs (0, 1) and 16 rows x inputs (2, 3).
 struct Fp8Expander {
   __m512i low0, low1, high0, high1, sign;

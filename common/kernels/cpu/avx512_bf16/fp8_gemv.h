@@ -1,7 +1,7 @@
-// One token through whole FP8 blocks of a row group, for weights that lie in a cache. The four chains of vdpbf16ps that
-// a block has spend most of the time waiting for each other's results; so the second half of a block goes side by side
-// with the first half of the next one: eight chains, each of them as ever. Weights are fetched in the order in which
-// they lie, but used from two places 4 KiB apart, which DRAM does not like as much as one (NOTES-kernels.md).
+// One token through whole FP8 blocks of a row group, for weights in a cache. A block's four chains of vdpbf16ps mostly
+// wait for their own results. So the second half of a block runs together with the first half of the next one: eight
+// chains, with unchanged order within each. Weights are prefetched sequentially, but used from two places 4 KiB apart,
+// which suits DRAM less than one place (NOTES-kernels.md).
 #pragma once
 
 #include <immintrin.h>
@@ -17,13 +17,13 @@ namespace moestro::avx512_bf16 {
 constexpr int64_t kHalfBlock = kScaleBlock / 2;  // inputs
 constexpr int64_t kHalfBytes = kHalfBlock * kGroupRows;
 
-// Half of a block, whose chains go on in `sums`; fetches what lies kPrefetchBytes ahead of it.
+// Adds half of a block, whose chains continue in `sums`; prefetches kPrefetchBytes ahead of it.
 [[gnu::always_inline]] static inline void AddHalfBlock(const Fp8Weights& fp8, const uint8_t* weights, const uint16_t* x,
                                                        __m512 (&sums)[1][kVectors]) {
   for (int64_t quad = 0; quad < kHalfBlock / 4; ++quad) fp8.AddQuad<1>(weights, quad, x + 4 * quad, 0, sums);
 }
 
-// Two halves that lie one behind the other: the end of a block in `before`, the begin of the next in `behind`.
+// Two contiguous halves: the end of a block in `before`, the start of the next one in `behind`.
 [[gnu::always_inline]] static inline void AddTwoHalfBlocks(const Fp8Weights& fp8, const uint8_t* weights,
                                                            const uint16_t* x, __m512 (&before)[1][kVectors],
                                                            __m512 (&behind)[1][kVectors]) {
@@ -35,7 +35,7 @@ constexpr int64_t kHalfBytes = kHalfBlock * kGroupRows;
 }
 
 // totals[r] = sum of scale * chain over `blocks` (1 or more), for the 64 rows of a group. weights: the group's first
-// tile; scales and x: of its first block.
+// tile; scales and x: those of its first block.
 static inline void MultiplyBlocks(const Fp8Weights& fp8, const uint8_t* weights, const float* scales, const uint16_t* x,
                                   int64_t blocks, float* totals) {
   __m512 sums[1][kVectors], next_sums[1][kVectors], all[kVectors];

@@ -1,4 +1,4 @@
-// Kernels for CPUs that have VBMI and BF16 besides what common/kernels/cpu/avx512 needs (Zen 4 and later, Sapphire
+// Kernels for CPUs with VBMI and BF16 besides the requirements of common/kernels/cpu/avx512 (Zen 4 and later, Sapphire
 // Rapids and later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 

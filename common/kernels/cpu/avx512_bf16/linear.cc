@@ -1,6 +1,6 @@
-// Block by block of 128 inputs, a few groups of 64 rows after each other, a few tokens at a time (linear_block.h). FP8
-// weights are expanded on the fly for few tokens; for more, once into a 16 KiB BF16 panel that all use, while they use
-// the panel before (side_work.h).
+// Blocks of 128 inputs, a few groups of 64 rows in sequence, a few tokens at a time (linear_block.h). For few tokens,
+// FP8 weights are expanded on the fly. For more, they are expanded once into a 16 KiB BF16 panel that all tokens use,
+// while the previous panel is in use (side_work.h).
 #include "common/kernels/cpu/avx512_bf16/fp8_gemv.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
@@ -10,13 +10,13 @@ namespace moestro::avx512_bf16 {
 
 static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
 
-// Tokens of a register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
+// Tokens per register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
 constexpr int64_t kBlockTokens = 6;
-// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack a row group, which stay in L2.
+// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack per row group, which stays in L2.
 constexpr int64_t kBatchTokens = 44 * kBlockTokens;
 
-// Row groups that use a block of inputs one after the other, so that many tokens' inputs are read from memory once for
-// all of them.
+// Row groups that use a block of inputs in sequence, so that many tokens' inputs are read from memory once for all of
+// them.
 constexpr int64_t kPassGroups = 4;
 
 static inline int64_t RegisterBlocks(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
@@ -31,8 +31,8 @@ struct Scratch {
   alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
 
-// Calls block(t, integral constant of the number of tokens, i) for register block i of n, tokens [t, t + number), so
-// that they are of about equal size: the fewer tokens share a block's weights, the dearer it is.
+// Calls block(t, integral constant of the number of tokens, i) for register block i of n, tokens [t, t + number).
+// Blocks have nearly equal sizes: the fewer tokens share a block's weights, the higher the cost per token.
 template <typename RegisterBlock>
 [[gnu::always_inline]] static inline void ForRegisterBlocks(int64_t tokens, int64_t n, RegisterBlock block) {
   static_assert(kBlockTokens == 6);
@@ -77,7 +77,7 @@ static inline void AddBlockTokens(const Weights& weights, const Block& block, co
       });
 }
 
-// The same for a block that AddCachedBlock takes; `side` is done by and by.
+// The same for a block supported by AddCachedBlock; `side` is done step by step.
 template <typename SideWork>
 static inline void AddCachedBlockTokens(const Block& block, const uint16_t* x, int64_t x_stride, int64_t tokens,
                                         const Totals& totals, SideWork side) {
@@ -94,7 +94,7 @@ static inline void AddCachedBlockTokens(const Block& block, const uint16_t* x, i
       });
 }
 
-namespace {  // members of a class would else be weak symbols, which the linker might take for baseline code's
+namespace {  // otherwise members would be weak symbols, which the linker might use for baseline code
 
 // At most kPassGroups row groups for at most kBatchTokens tokens.
 class Pass {
@@ -102,16 +102,16 @@ class Pass {
   Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
-  // y: of the pass's first row on.
+  // y starts at the pass's first row.
   void Run(const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride, bool add) {
-    // A single block's totals are the result and go straight to y. Those of several are kept together: rows of y may
-    // lie so that they evict each other from the cache. With `add`, a scale would be multiplied and added in one
-    // rounding there, elsewhere in two.
+    // Totals of a single block are the result and go directly to y. Totals of several blocks are kept in a buffer: rows
+    // of y may be at addresses that evict each other from the cache. With `add`, the direct way would scale and add in
+    // one rounding, the other way in two.
     const bool direct = blocks_ == 1 && rows_ % kGroupRows == 0 && !(add && is_fp8_);
     const auto totals = [&](int64_t g, int64_t b) {
       return direct ? Totals{y + g * kGroupRows, y_stride, !add} : Totals{scratch_.totals[g], kGroupRows, b == 0};
     };
-    // One register block reads the weights once and expands them on the fly.
+    // A single register block reads the weights once and expands them on the fly.
     const int64_t register_blocks = RegisterBlocks(tokens);
     if (is_fp8_ && register_blocks > 1) ExpandPanel(Weights(0, 0), Quads(0), scratch_.panels[0]);
     int64_t b = 0;
@@ -130,7 +130,7 @@ class Pass {
  private:
   static constexpr int64_t Groups(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows; }
 
-  // Group g's tiles of block b.
+  // Tiles of group g in block b.
   const uint8_t* Weights(int64_t b, int64_t g) const {
     return w_.data + (row_ + g * kGroupRows) * column_bytes_ * PaddedCols(w_.cols) +
            b * kScaleBlock * kGroupRows * column_bytes_;
@@ -166,7 +166,7 @@ class Pass {
 
   static bool IsUnrollable(const Block& block) { return block.quads % kUnrolledQuads == 0 && block.tail == 0; }
 
-  // A block that has been expanded; the next one of `next_quads` is expanded into next_panel meanwhile.
+  // An expanded block. Meanwhile, the next one of `next_quads` is expanded into next_panel.
   static void AddPanel(const Block& block, const uint16_t* x, int64_t x_stride, int64_t tokens, const Totals& totals,
                        const uint8_t* next, int64_t next_quads, uint8_t* next_panel) {
     const int64_t register_blocks = RegisterBlocks(tokens);
@@ -213,7 +213,7 @@ static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x
                              int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
   const Fp8Weights fp8;
   Scratch scratch;
-  // Few tokens' inputs stay in the cache anyhow: then each group's weights are read in the order in which they lie.
+  // Few tokens' inputs stay in the cache anyway, so each group's weights are read sequentially.
   const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;
   for (int64_t row = row_begin; row < row_end; row += pass_rows) {
     Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));

@@ -1,6 +1,6 @@
-// The inner loops of Linear: one block of at most 128 inputs x 64 rows for a few tokens, all accumulators in registers.
-// Every variant feeds an output the same vdpbf16ps sequence in input order, then one fused multiply-add with the
-// block's scale: the bits of a row do not depend on the variant or on how many tokens share the call.
+// The inner loops of Linear: one block of at most 128 inputs x 64 rows for a few tokens, with all accumulators in
+// registers. Every variant gives an output the same vdpbf16ps sequence in input order, then one fused multiply-add with
+// the block's scale. So a row's bits do not depend on the variant or on the number of tokens in the call.
 #pragma once
 
 #include <immintrin.h>
@@ -11,21 +11,21 @@
 
 namespace moestro::avx512_bf16 {
 
-constexpr int kVectors = 4;          // of 16 rows: a group
+constexpr int kVectors = 4;          // of 16 rows: one group
 constexpr int64_t kStepBytes = 256;  // one step of a group: 4 FP8 or 2 BF16 inputs
 constexpr int64_t kGroupRows = 64;
-// Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used. Measured for FP8
-// GEMV from DRAM: 0.99 of read bandwidth with 4 and 6 KiB, 0.98 with 8, 0.97 with 16, 0.96 with 24.
+// Far enough ahead for DRAM latency at the rate one core reads, near enough to stay in L1 until used. FP8 GEMV from
+// DRAM reaches 0.99 of read bandwidth with 4 and 6 KiB, 0.98 with 8, 0.97 with 16, 0.96 with 24.
 constexpr int64_t kPrefetchBytes = 6144;
 
 struct Block {
   const uint8_t* weights;  // first tile of the block
   int64_t quads;           // whole groups of 4 inputs
-  int64_t tail;            // 0..3 inputs after them: the weights are padded to 4, x is not
+  int64_t tail;            // 0..3 remaining inputs: the weights are padded to 4, x is not
   float scale;
 };
 
-// The inputs after the last whole 4 of each token, padded with zeros: x is never read past its end.
+// Each token's inputs after the last whole quad, zero-padded: x is never read past its end.
 template <int kTokens>
 struct Tail {
   uint16_t x[kTokens][4];
@@ -42,13 +42,13 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
 namespace {  // for internal linkage of the members
 
 // The inputs of a few tokens. Every token's address is one of two registers plus a multiple of the stride that an
-// instruction can add: with one register for each token, or computed offsets, the loops would run out of them.
+// instruction can add. With one register per token, or computed offsets, the loops would run out of registers.
 template <int kTokens>
 class Inputs {
  public:
   [[gnu::always_inline]] inline Inputs(const uint16_t* x, int64_t stride)
       : first_(x), fourth_(kTokens > 3 ? x + 3 * stride : x), stride_(stride) {
-    asm("" : "+r"(fourth_));  // not to be computed from first_ over and over
+    asm("" : "+r"(fourth_));  // keeps the compiler from recomputing it from first_
   }
 
   [[gnu::always_inline]] inline const uint16_t* Of(int token) const {
@@ -79,7 +79,7 @@ class Inputs {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead on its own.
+// Keeps the compiler from loading operands so early that accumulators spill; the CPU looks ahead anyway.
 [[gnu::always_inline]] static inline void KeepOrder() { asm volatile("" ::: "memory"); }
 
 // FP8 tiles, expanded on the fly.
@@ -93,7 +93,7 @@ struct Fp8Weights {
     AddTiles<kTokens>(tiles, tiles + kPrefetchBytes, x, x_stride, sums);
   }
 
-  // `next`: four lines to fetch.
+  // `next`: four lines to prefetch.
   template <int kTokens>
   [[gnu::always_inline]] inline void AddTiles(const uint8_t* tiles, const uint8_t* next, const uint16_t* x,
                                               int64_t x_stride, __m512 (&sums)[kTokens][kVectors]) const {
@@ -111,10 +111,10 @@ struct Fp8Weights {
   }
 };
 
-// BF16 tiles: published BF16 weights, or FP8 ones that were expanded into a panel.
+// BF16 tiles: published BF16 weights, or FP8 weights expanded into a panel.
 template <bool kPrefetch>
 struct Bf16Weights {
-  int64_t prefetch = kPrefetchBytes;  // from the bytes in use to those to fetch
+  int64_t prefetch = kPrefetchBytes;  // prefetch distance in bytes
 
   template <int kTokens>
   [[gnu::always_inline]] inline void AddQuad(const uint8_t* weights, int64_t quad, const uint16_t* x, int64_t x_stride,
@@ -144,14 +144,14 @@ struct Bf16Weights {
   }
 };
 
-// Where the sums of a group's 64 rows go: token t's at data + t * stride, any alignment.
+// The destination of a group's 64 row sums: token t's at data + t * stride, any alignment.
 struct Totals {
   float* data;
   int64_t stride;
-  bool first;  // nothing there yet: start from 0
+  bool first;  // still empty: start from 0
 };
 
-// Loops over sums are unrolled by force: an array that is indexed by a variable is kept in memory.
+// Loops over sums are unrolled by force: an array with a variable index would be kept in memory.
 template <int kTokens>
 [[gnu::always_inline]] static inline void ClearSums(__m512 (&sums)[kTokens][kVectors]) {
 #pragma GCC unroll 8
@@ -163,7 +163,7 @@ template <int kTokens>
 template <int kTokens>
 [[gnu::always_inline]] static inline void AddToTotals(const __m512 (&sums)[kTokens][kVectors], float scale,
                                                       const Totals& totals) {
-  const Totals out = totals;  // in registers, whatever is written to
+  const Totals out = totals;  // in registers, despite writes through pointers
   const __m512 factor = _mm512_set1_ps(scale);
   if (out.first) {
 #pragma GCC unroll 8
@@ -202,26 +202,26 @@ static inline void AddBlock(const Weights& weights, const Block& block, const ui
   AddToTotals(sums, block.scale, totals);
 }
 
-// Steps of a loop whose code is unrolled: what goes on beside the dot products knows its place among them.
+// Steps of an unrolled loop: side work beside the dot products knows its place among them.
 constexpr int kUnrolledQuads = 4;
 
-// Nothing to do beside a block.
+// No side work.
 struct NoSideWork {
-  static constexpr int64_t kCarriers = 0;  // register blocks that are to do it
+  static constexpr int64_t kCarriers = 0;  // register blocks that do side work
   [[gnu::always_inline]] inline void Step(int) {}
   [[gnu::always_inline]] inline void Advance() {}
 };
 
-// The same for a block in the cache, of inputs a multiple of 16 and without a tail. side_work.Step(i) is called once
-// for each 4 inputs, with i = 0 .. 3 in turn, Advance() after 4 of them: work for other execution ports, which hides
-// behind the dot products. No branch depends on it: a register block lasts only 800 cycles.
+// The same for a block in the cache, with a multiple of 16 inputs and no tail. Calls side_work.Step(i) once per 4
+// inputs, with i = 0 .. 3 in turn, and Advance() after each 4 calls. This work uses other execution ports and overlaps
+// with the dot products. No branch depends on it: a register block lasts only 800 cycles.
 template <int kTokens, typename SideWork>
 static inline void AddCachedBlock(const Block& block, const uint16_t* x, int64_t x_stride, const Totals& totals,
                                   SideWork& side_work) {
   const Bf16Weights<false> weights;
   __m512 sums[kTokens][kVectors];
   ClearSums(sums);
-  SideWork side = side_work;  // in registers, whatever it writes to
+  SideWork side = side_work;  // in registers, despite its writes
   Inputs<kTokens> inputs(x, x_stride);
   const uint8_t* tiles = block.weights;
   for (int64_t quad = 0; quad < block.quads; quad += kUnrolledQuads) {

@@ -1,6 +1,6 @@
-// Work that goes on beside the dot products of a block: expanding and fetching what the next block needs. When several
-// register blocks read a block, the first of them would else have to wait for memory and the others leave it idle.
-// Some of the register blocks carry it, evenly spread over all; every step of theirs does the same amount.
+// Side work during a block's dot products: expanding and prefetching for the next block. Without it, the first of
+// several register blocks would wait for memory, and the others would leave it idle. Some register blocks carry the
+// work, spread evenly over all; each of their steps does the same amount.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace moestro::avx512_bf16 {
 
 static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Whether register block i of n is one of the first `carriers` that are spread evenly over them.
+// Whether register block i of n is one of `carriers` evenly spread blocks.
 static inline bool IsCarrier(int64_t i, int64_t n, int64_t carriers) {
   return (i + 1) * carriers / n != i * carriers / n;
 }
@@ -27,7 +27,7 @@ static inline bool IsCarrier(int64_t i, int64_t n, int64_t carriers) {
   _mm512_store_si512(panel + kStepBytes, w23);
 }
 
-// All of a block at once, beside nothing.
+// Expands a whole block at once, without other work.
 static inline void ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
   for (int64_t quad = 0; quad < quads; ++quad) {
     for (int v = 0; v < kVectors; ++v)
@@ -37,11 +37,11 @@ static inline void ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* pan
 
 namespace {  // for internal linkage of the members
 
-// Expands FP8 tiles into the panel of the next block, while this one is used.
+// Expands FP8 tiles into the panel of the next block while this block is in use.
 template <int kTilesPerStep>
 class PanelExpansion {
  public:
-  static constexpr int64_t kCarriers = kVectors / kTilesPerStep;  // that expand a block as long as theirs
+  static constexpr int64_t kCarriers = kVectors / kTilesPerStep;  // carriers needed to expand a block of equal length
 
   PanelExpansion(const uint8_t* tiles, uint8_t* panel) : tiles_(tiles), panel_(panel) {}
 
@@ -62,7 +62,7 @@ class PanelExpansion {
   uint8_t* panel_;
 };
 
-// Fetches the next block of BF16 weights.
+// Prefetches the next block of BF16 weights.
 class BlockPrefetch {
  public:
   static constexpr int64_t kCarriers = 2;

@@ -7,7 +7,7 @@
 namespace moestro::ref {
 namespace {
 
-// Where element (row, col) of a packed BF16 matrix of `cols` columns lies, in numbers.
+// Index of element (row, col) in a packed BF16 matrix of `cols` columns.
 int64_t PackedIndex(int64_t cols, int64_t row, int64_t col) {
   return row / kRowGroup * kRowGroup * PaddedCols(cols) + col / 2 * kRowGroup * 2 + row % kRowGroup * 2 + col % 2;
 }

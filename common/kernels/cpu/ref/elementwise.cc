@@ -5,7 +5,8 @@
 namespace moestro::ref {
 namespace {
 
-// One accumulator per lane, so that long sums lose less and the compiler may use vectors; lanes are added in order.
+// One accumulator per lane, so that long sums lose less precision and the compiler may use vectors; lanes are added in
+// order.
 constexpr int64_t kLanes = 16;
 
 float Dot(const float* a, const float* b, int64_t n) {

@@ -1,4 +1,4 @@
-// The reference: plain C++ for baseline x86-64 that any CPU runs and that the other kernels are compared with.
+// The reference: plain C++ for baseline x86-64, which any CPU runs and against which the other kernels are tested.
 // Contracts: common/kernels/cpu/kernels.h.
 #pragma once
 

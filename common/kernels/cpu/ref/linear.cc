@@ -1,5 +1,5 @@
-// Tile by tile of 16 rows: a 128-column block is decoded once to F32 and used for a batch of tokens. The 16 chains of a
-// tile run side by side, which baseline SSE2 turns into four vectors.
+// Tiles of 16 rows: a 128-column block is decoded once to F32 and used for a batch of tokens. A tile's 16 chains run
+// side by side, which baseline SSE2 turns into four vectors.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kTileBytes = 64;                                  // 16 rows x 4 FP8 or 2 BF16 inputs
 constexpr int64_t kStepBytes = kTileBytes * kRowGroup / kTileRows;  // the same inputs for all 64 rows
-constexpr int64_t kTokenBatch = 64;                                 // totals of a batch: 4 KiB of stack
+constexpr int64_t kTokenBatch = 64;                                 // a batch's totals: 4 KiB of stack
 
 using Tile = float[kScaleBlock][kTileRows];  // weights as [column][row]
 
@@ -25,7 +25,7 @@ const std::array<float, 256>& E4M3Table() {
   return table;
 }
 
-// Both read `cols` columns, rounded up to whole steps, from the tile's first byte in the block.
+// Both functions read `cols` columns, rounded up to whole steps, from the tile's first byte in the block.
 void DecodeFp8(const uint8_t* tile, int64_t cols, Tile& out) {
   const std::array<float, 256>& table = E4M3Table();
   for (int64_t col = 0; col < cols; col += 4, tile += kStepBytes) {
@@ -51,8 +51,8 @@ void DecodeBf16(const uint8_t* tile, int64_t cols, Tile& out) {
   }
 }
 
-// totals[r] += scale * sum_c tile[c][r] * x[c], the sum in column order. A product of two BF16 numbers is exact in F32,
-// so that multiply-then-add rounds exactly where a fused one would.
+// totals[r] += scale * sum_c tile[c][r] * x[c], summed in column order. A product of two BF16 numbers is exact in F32,
+// so multiply-then-add rounds exactly as a fused multiply-add.
 void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, float* totals) {
   float sums[kTileRows] = {};
   for (int64_t col = 0; col < cols; ++col) {
@@ -62,7 +62,7 @@ void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, fl
   for (int64_t row = 0; row < kTileRows; ++row) totals[row] = std::fma(sums[row], scale, totals[row]);
 }
 
-// All outputs of the tile of rows that begins at `row`, for at most kTokenBatch tokens. y: of `row` on.
+// All outputs of the row tile that begins at `row`, for at most kTokenBatch tokens. y starts at `row`.
 void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                 int64_t row, int64_t row_end, bool add) {
   const bool fp8 = w.dtype == DType::kF8E4M3;

@@ -1,4 +1,4 @@
-// What the device has of the KV pool; on the host device, whose memory can be looked at.
+// The device's copy of KV pages; on the host device, whose memory the test can read.
 #include "common/engine/cuda/device_pages.h"
 
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@ namespace {
 
 struct Cut {
   int64_t tile = 0;
-  int64_t experts = 0;  // that run together
+  int64_t experts = 0;  // experts per run
   int64_t head = 0;     // rows of a head slice
 };
 

@@ -1,4 +1,4 @@
-// Kernel tests that also run the kernels of `amx` on a scalar model of its tiles: what a CPU without tiles can test of
+// Kernel tests that also run the `amx` kernels on a scalar model of the tiles, so that a CPU without tiles can test
 // them.
 #pragma once
 

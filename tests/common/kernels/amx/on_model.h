@@ -1,5 +1,5 @@
-// The kernels of common/kernels/cpu/amx with the model of its tiles in place of the instructions; they need
-// AVX-512 with VBMI and GFNI. Contracts: common/kernels/cpu/kernels.h.
+// The kernels of common/kernels/cpu/amx with a model of the tiles in place of the instructions; they need AVX-512 with
+// VBMI and GFNI. Contracts: common/kernels/cpu/kernels.h.
 #pragma once
 
 #include <cstdint>

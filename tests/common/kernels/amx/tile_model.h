@@ -11,7 +11,7 @@
 #include "common/kernels/cpu/amx/tiles.h"
 
 namespace moestro::amx {
-namespace {  // sources with flags of their own include this: every one has a model of its own
+namespace {  // each source that includes this has its own flags, and so its own model
 
 struct TileModel {
   struct Tile {

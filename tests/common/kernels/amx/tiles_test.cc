@@ -33,8 +33,8 @@ void RunProduct(Operands& operands) {
   Tiles::template Store<0>(operands.sum, 64);
 }
 
-// Even inputs in one chain, odd ones in another: 2^24 + 1 is 2^24 where both are in one, and 1 is kept where the great
-// terms cancel before.
+// Even inputs are in one chain, odd ones in another: 2^24 + 1 is 2^24 if both are in one chain; 1 survives if the great
+// terms cancel first.
 TEST(TileModel, SumsEvenAndOddInputsApartAndTheSumLast) {
   Operands operands;
   const uint16_t one = ToBf16(1.0f), great = ToBf16(0x1p24f), minus_great = ToBf16(-0x1p24f);
@@ -67,7 +67,7 @@ TEST(TileModel, DenormalsAreZeros) {
   EXPECT_EQ(operands.sum[2][0], 0);
 }
 
-// All bit patterns of BF16 but NaN, so infinities and denormals too; NaN results may be any NaN.
+// All bit patterns of BF16 except NaN, so infinities and denormals too; NaN results may be any NaN.
 TEST(Tiles, HaveTheBitsOfTheModel) {
   if (!DetectCpuFeatures().amx_bf16 || !AllowTiles()) GTEST_SKIP() << "this CPU or system has no tiles";
   std::mt19937 random(5);
@@ -78,7 +78,7 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
     return bits;
   };
   for (int round = 0; round < 300; ++round) {
-    // Of all magnitudes, or of those whose sums round.
+    // Of all magnitudes, or only those whose sums round.
     const uint16_t mask = round % 2 == 0 ? 0xffff : 0x83ff;
     const uint16_t set = round % 2 == 0 ? 0 : 0x3c00;
     Operands hardware;
@@ -104,7 +104,7 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
   }
 }
 
-// Whoever computes on the thread in between may use tiles of other shapes, or release them.
+// Other code on the thread may use tiles of other shapes in between, or release them.
 TEST(Tiles, AreConfiguredAgainWhenOthersHaveUsedThem) {
   if (!DetectCpuFeatures().amx_bf16 || !AllowTiles()) GTEST_SKIP() << "this CPU or system has no tiles";
   Operands expected;

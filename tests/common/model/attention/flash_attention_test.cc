@@ -29,7 +29,7 @@ struct Case {
   AttentionShape shape;
   int64_t context;
   int64_t sequences;
-  bool values_in_keys;  // MLA: the value is the beginning of the key
+  bool values_in_keys;  // MLA: the value is the first part of the key
   std::vector<uint16_t> kv, all_queries;
 
   Case(AttentionShape s, int64_t tokens, int64_t count, bool shared)
@@ -56,7 +56,7 @@ struct Rows {
   int64_t sequence, position, count;
 };
 
-// BF16 [row][heads * value_dim]. With `parts`: KV blocks that are attended to one after the other, then merged.
+// BF16 [row][heads * value_dim]. With `parts`: attends to these KV blocks in sequence, then merges.
 std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kernels, int threads,
                                           const std::vector<Rows>& rows,
                                           const std::vector<std::vector<IndexRange>>& parts = {}) {
@@ -104,10 +104,10 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
   return result;
 }
 
-// Derivation. Queries, keys and values are exact. With A the greatest sum |q k| times the scale: a score is off by
-// Gamma(key_dim + 1) A, the exponential's argument by 2 A units for every one of its rescalings, each weight by another
-// BF16 rounding, sums by Gamma(2 context). The same weights stand in numerator and denominator; the result is rounded
-// once more to BF16.
+// Derivation. Queries, keys and values are exact. A is the greatest sum |q k| times the scale. A score is off by
+// Gamma(key_dim + 1) A, the exponential's argument by 2 A units for each of its rescalings, each weight by another BF16
+// rounding, sums by Gamma(2 context). Numerator and denominator have the same weights; the result is rounded once more
+// to BF16.
 void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& row,
                         const std::vector<uint16_t>& actual) {
   for (int64_t head = 0; head < c.shape.heads; ++head) {
@@ -190,7 +190,7 @@ TEST(FlashAttention, BitsDependOnTheQueryAlone) {
   }
 }
 
-// As ranks of a context-parallel prefill do it: any blocks in any order.
+// As ranks of a context-parallel prefill do: any blocks in any order.
 TEST(FlashAttention, InPartsAgainstDouble) {
   for (const Case& c : Cases()) {
     const int64_t blocks = CeilDiv(c.context, kAttentionBlock);

@@ -25,7 +25,7 @@ ModelSpec YarnModel(double theta, double factor, double beta_fast, double beta_s
 
 ModelSpec DeepSeekV3() { return YarnModel(10000, 40, 32, 1, 1); }
 
-// The pairs up to `low` keep their frequency, those from `high` on are divided by the factor, in between a linear ramp.
+// Pairs up to `low` keep their frequency, pairs from `high` on are divided by the factor; in between is a linear ramp.
 void ExpectRamp(const ModelSpec& spec, int low, int high) {
   const std::vector<double> frequencies = RopeFrequencies(spec);
   ASSERT_EQ(frequencies.size(), 32u);

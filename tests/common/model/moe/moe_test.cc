@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 9;
 
-// Rows 0..2 choose the same experts (neighbours, read where they lie), others overlap with gaps (gathered).
+// Rows 0..2 choose the same experts (contiguous, read in place); others overlap with gaps (gathered).
 std::vector<ExpertChoice> Choices(const ModelSpec& spec) {
   std::vector<ExpertChoice> choices;
   for (int64_t row = 0; row < kRows; ++row) {
@@ -26,7 +26,7 @@ std::vector<ExpertChoice> Choices(const ModelSpec& spec) {
   return choices;
 }
 
-// The residual after layer `layer` of the small model, on inputs that are always the same.
+// The residual after layer `layer` of the small model, for fixed inputs.
 std::vector<float> Result(const WorkerPool::Options& options, MoeSync sync, int64_t layer, int64_t first_row,
                           int64_t rows) {
   static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
@@ -80,7 +80,7 @@ TEST(Moe, ARowComesOutAsIfItWereAlone) {
   }
 }
 
-// Many short layers: waits inside a run must neither hang nor miss what another thread wrote.
+// Many short layers: waits inside a run must neither hang nor miss another thread's writes.
 TEST(Moe, ManyTimes) {
   const std::vector<float> expected = Result({.threads = 1}, MoeSync::kPerExpert, 1, 0, kRows);
   for (int i = 0; i < 100; ++i) {

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// The first CPU's flags, of which the kernel leaves out those whose registers it does not save.
+// The first CPU's flags; the kernel omits those whose registers it does not save.
 std::set<std::string> KernelFlags() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {

@@ -29,9 +29,9 @@ TEST(CpuList, ErrorsQuoteWhatIsWrong) {
     EXPECT_THAT(cpus.status().message(), HasSubstr("is not a CPU or a range of CPUs")) << text;
   }
   EXPECT_THAT(ParseCpuList("0,3-x").status().message(), HasSubstr("'3-x'"));
-  EXPECT_THAT(ParseCpuList("0,3-1").status().message(), HasSubstr("'3-1' goes down"));
+  EXPECT_THAT(ParseCpuList("0,3-1").status().message(), HasSubstr("'3-1' is descending"));
   for (const char* text : {"1024", "0-1024", "99999999999999999999", "0-99999999999999999999"}) {
-    EXPECT_THAT(ParseCpuList(text).status().message(), HasSubstr("goes beyond CPU 1023")) << text;
+    EXPECT_THAT(ParseCpuList(text).status().message(), HasSubstr("exceeds CPU 1023")) << text;
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A machine whose CPUs are numbered as Linux does: first one hardware thread of every core, then the second ones.
+// A machine with Linux's CPU numbering: first one hardware thread of every core, then the second ones.
 std::vector<CpuPlace> Machine(const std::vector<int>& cores_of_nodes, int threads_per_core) {
   std::vector<CpuPlace> places;
   int cpu = 0;
@@ -66,7 +66,7 @@ TEST(CpuSplitTest, NodesOfOneCoreEach) {
 
 TEST(CpuSplitTest, NothingInNothingOut) { EXPECT_THAT(SplitCpus({}).decode, IsEmpty()); }
 
-// What holds of every machine: 1 to 3 nodes of 1 to 9 cores with 1 to 4 threads, whole or with CPUs taken away.
+// Properties on every machine: 1 to 3 nodes of 1 to 9 cores with 1 to 4 threads, complete or with CPUs removed.
 TEST(CpuSplitTest, InvariantsOfManyMachines) {
   std::vector<std::vector<int>> shapes;
   for (int a = 1; a <= 9; ++a) {

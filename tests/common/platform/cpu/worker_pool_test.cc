@@ -91,8 +91,8 @@ TEST_P(WorkerPoolShapes, DomainsDoAllTheirIndicesAndNoOthers) {
   }
 }
 
-// Both kinds of run in turn, some after a pause in which workers fall asleep: late workers must do no harm. Plain
-// writes: the thread sanitizer watches.
+// Both kinds of run in turn, some after a pause in which workers fall asleep: late workers must be harmless. Plain
+// writes: the thread sanitizer checks them.
 TEST_P(WorkerPoolShapes, BothKindsOfRunsInTurn) {
   WorkerPool pool(GetParam());
   std::vector<int64_t> numbers(40, 0);
@@ -213,8 +213,8 @@ TEST(WorkerPoolLending, WorkersOnLentCpusTakePartWhenAsked) {
   }
 }
 
-// Runs of both kinds with every number of active workers in turn; late workers must not join runs that they are not
-// part of. Plain writes: the thread sanitizer watches.
+// Runs of both kinds with every number of active workers in turn; late workers must not join runs without them. Plain
+// writes: the thread sanitizer checks them.
 TEST_P(WorkerPoolShapes, AnyNumberOfActiveWorkersBetweenRuns) {
   WorkerPool pool(GetParam());
   std::vector<int64_t> numbers(40, 0);
@@ -277,8 +277,8 @@ TEST_P(WorkerPoolThreads, RunsEveryIndexExactlyOnceOnAValidWorker) {
   }
 }
 
-// Plain writes by workers must be visible after Run, and those before Run to the workers: the thread sanitizer
-// watches this test.
+// Plain writes by workers must be visible after Run, and earlier ones to the workers: the thread sanitizer checks this
+// test.
 TEST_P(WorkerPoolThreads, RunPublishesMemoryBothWays) {
   WorkerPool pool(GetParam());
   std::vector<int64_t> numbers(257, 1);
@@ -288,7 +288,7 @@ TEST_P(WorkerPoolThreads, RunPublishesMemoryBothWays) {
   for (size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], 1 + 2000 * static_cast<int64_t>(i));
 }
 
-// Short runs of changing size, some after a pause in which workers fall asleep: late workers must do no harm.
+// Short runs of changing size, some after a pause in which workers fall asleep: late workers must be harmless.
 TEST_P(WorkerPoolThreads, ManyShortRuns) {
   WorkerPool pool(GetParam());
   int64_t expected = 0;

@@ -1,5 +1,5 @@
-// What kernel sources use of CUDA C++, for plain C++20 on the machine of tests/cuda/emulation. It stands in for the
-// toolkit's header of that name by coming first among the include folders of the emulated kernels' target.
+// The part of CUDA C++ that kernel sources use, in plain C++20 for the machine of tests/cuda/emulation. It replaces the
+// toolkit's header of that name, because it comes first in the include path of the emulated kernels' target.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define __grid_constant__
-// Not in templates and inline functions: the section cannot hold both those and others.
+// Not in templates and inline functions: the section cannot hold these together with others.
 #define __shared__ static __attribute__((section("moestro_shared")))
 
 struct dim3 {
@@ -27,7 +27,7 @@ struct dim3 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-// Copied as a whole, as the hardware does it: the compiler would take them apart.
+// Copied as a whole, as in hardware: the compiler would split the access.
 struct alignas(8) uint2 {
   using Whole = unsigned __attribute__((vector_size(8), may_alias));
   unsigned x, y;
@@ -78,7 +78,7 @@ inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(va
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-// Byte i of the result is byte s of the eight bytes (b : a), s the i-th digit of the selector.
+// Byte i of the result is byte s of the eight bytes (b : a), with s the i-th digit of the selector.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   unsigned result = 0;
@@ -160,8 +160,7 @@ inline bool __any_sync(unsigned mask, bool vote, std::source_location site = std
   return ::moestro::emulation::Ballot("__any_sync", mask, vote, site) != 0;
 }
 
-// ---- Atomics: threads never run at once, so these only tell the checks that they are atomic
-// --------------------------
+// ---- Atomics: threads never run concurrently, so these only mark accesses as atomic for the checks
 
 template <typename T>
 __attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {

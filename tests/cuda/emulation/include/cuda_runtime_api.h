@@ -1,5 +1,5 @@
-// The host functions of the CUDA runtime that common/device/cuda uses, of a GPU that ../runtime.cc models. Stands in
-// for the toolkit's header of that name; numbers and meanings are those of the CUDA Runtime API reference.
+// The host functions of the CUDA runtime that common/device/cuda uses, for a GPU modelled by ../runtime.cc. Replaces
+// the toolkit's header of that name; numbers and meanings are those of the CUDA Runtime API reference.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The wrappers of common/kernels/cuda/ptx.cuh as models, lane by lane, of what the PTX ISA documents of each
-// instruction (chapters "Matrix multiply-accumulate operation using mma instruction", "ldmatrix", "cp.async"). Included
-// by ptx.cuh where the compiler is not nvcc.
+// Models of the wrappers in common/kernels/cuda/ptx.cuh, lane by lane, as the PTX ISA documents each instruction
+// (chapters "Matrix multiply-accumulate operation using mma instruction", "ldmatrix", "cp.async"). ptx.cuh includes it
+// if the compiler is not nvcc.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,6 @@ namespace moestro::cuda {
 inline uint8_t* DynamicShared() { return emulation::DynamicShared(); }
 
 // ---- Copies
-// ----------------------------------------------------------------------------------------------------------
 
 inline void CopyAsync16(void* shared, const void* global, int valid_bytes) {
   emulation::CopyAsync(shared, global, valid_bytes);
@@ -27,14 +26,13 @@ inline void WaitCopies() {
 }
 
 // ---- ldmatrix
-// --------------------------------------------------------------------------------------------------------
 
 struct MatrixRows {
   const uint8_t* row;  // 16 bytes: row lane % 8 of matrix lane / 8
 };
 
-// Matrix m's element (row i, column j) is the j-th 16-bit number of the row that lane 8 m + i points to. Lane l gets,
-// of every matrix, row l / 4, columns 2 (l % 4) and the next; transposed: column l / 4, rows 2 (l % 4) and the next.
+// Matrix m's element (row i, column j) is the j-th 16-bit element of the row to which lane 8 m + i points. Lane l gets,
+// from every matrix, row l / 4, columns 2 (l % 4) and the next; transposed: column l / 4, rows 2 (l % 4) and the next.
 template <bool kTransposed>
 inline void LoadMatrices(uint32_t (&registers)[4], const void* row, const char* what, std::source_location site) {
   emulation::CheckAlignment(what, row, 16);
@@ -66,7 +64,6 @@ inline void LoadMatrixX4Transposed(uint32_t (&registers)[4], const void* row,
 }
 
 // ---- mma
-// -------------------------------------------------------------------------------------------------------------
 
 struct MmaInput {
   uint32_t a[4];
@@ -88,16 +85,16 @@ inline double E4M3Value(uint32_t code) {
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-// Products are exact; tensor cores align a sum's terms and cut off what lies below: never away from zero, unlike
-// rounding. So a kernel that relied on rounding would show itself here.
+// Products are exact. Tensor cores align the terms of a sum and truncate the rest: unlike rounding, never away from
+// zero. So a kernel that relied on rounding would fail here.
 inline float CutToFloat(double value) {
   const float rounded = static_cast<float>(value);
   if (std::isnan(value) || std::isinf(rounded) || std::fabs(double{rounded}) <= std::fabs(value)) return rounded;
   return std::nextafterf(rounded, 0.0f);
 }
 
-// D = A B + C for A [16, kDepth] and B [kDepth, 8] of elements of kBits bits, 32 / kBits to a register. With g = lane /
-// 4 and t = lane % 4, a lane's registers hold
+// D = A B + C for A [16, kDepth] and B [kDepth, 8] with elements of kBits bits, 32 / kBits per register. With g = lane
+// / 4 and t = lane % 4, a lane's registers hold
 //   A: register r: row g + 8 (r % 2), columns kDepth / 2 * (r / 2) + t * (32 / kBits) and those after it
 //   B: register r: column g, rows    kDepth / 2 * r       + t * (32 / kBits) and those after it
 //   C, D: number i: row g + 8 (i / 2), column 2 t + i % 2
@@ -143,7 +140,6 @@ inline void MmaE4M3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 }
 
 // ---- Arithmetic
-// --------------------------------------------------------------------------------------------------------
 
 inline uint32_t RoundToBf16(float value) {
   uint32_t bits;
@@ -152,8 +148,8 @@ inline uint32_t RoundToBf16(float value) {
   return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline uint32_t PackBf16(float low, float high) { return RoundToBf16(low) | RoundToBf16(high) << 16; }
-// Rounded once: an F32 that is cut and, where that lost something, made odd, lies on the same side of every BF16 number
-// and of every middle between two as `value` does.
+// Rounded once: a truncated F32, made odd if the truncation lost bits, is on the same side of every BF16 number and of
+// every midpoint as `value`.
 inline uint32_t RoundToBf16(double value) {
   float cut = static_cast<float>(value);
   if (std::isnan(value) || std::isinf(cut) || double{cut} == value) return RoundToBf16(cut);
