@@ -40,8 +40,8 @@ struct Benchmark {
 // A row without a reference. unit: "GB/s" if the series' amounts are bytes, "GFLOP/s" if they are operations.
 Row MakeRow(const std::string& name, int threads, const std::string& unit, const Series& series,
             const std::string& counted);
-// Gives `row`, which was made from `subject`, its reference and the ratio of the rates, or of the units per second (the
-// same task done in another way).
+// Gives `row`, which was made from `subject`, its reference. CompareRates sets the ratio of the rates, CompareSpeeds
+// that of the units per second (the same task done in another way).
 void CompareRates(const Series& subject, const std::string& name, const Series& reference, std::optional<double> target,
                   Row* row);
 void CompareSpeeds(const Series& subject, const std::string& name, const Series& reference,

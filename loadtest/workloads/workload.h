@@ -12,7 +12,7 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  // When the next request begins, in seconds since the run began; a time in the past means at once. nullopt: not before
+  // When the next request begins, in seconds since the run began. A time in the past means at once. nullopt: not before
   // a request in flight has ended; if none is in flight, the workload is over. The answer is valid until Take or OnEnd
   // is called.
   virtual std::optional<double> NextArrival(double now) = 0;

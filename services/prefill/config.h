@@ -35,7 +35,7 @@ struct MlaFormPolicy {
 // Whether and how prompts are streamed (stream/README.md).
 struct StreamConfig {
   std::string device = "none";             // none: prompts are computed in place; host; cuda:N
-  std::string devices;                     // several, instead: a list of host and N; they share prompts
+  std::string devices;                     // instead: several that share prompts, as a list of host and N
   std::string borrow_device = "none";      // decode's device, for whole-machine prompts while decode has no work
   double device_timeout_seconds = 4;       // a device that others wait for counts as hung after this long
   int64_t memory_bytes = 0;                // of each device; 0: all of a GPU's, 4 GiB of the host's
@@ -58,8 +58,8 @@ struct StreamConfig {
 struct PrefillConfig {
   NodeOptions node;
   // Less important than decode. The two meet on a CPU for whole-machine prompts and on machines with one core. There,
-  // niceness 5 leaves prefill a quarter of the CPU (the scheduler's weights are 335 and 1024), and decode's threads run
-  // as soon as they wake. On CPUs of its own it costs nothing.
+  // niceness 5 leaves prefill a quarter of the CPU (the scheduler's weights are 335 and 1024). Decode's threads run as
+  // soon as they wake. On CPUs of its own it costs nothing.
   CpuShare share{.nice = 5};
   CpuOptions cpu;
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; whole-machine prompts use them too

@@ -1,5 +1,5 @@
-// The paper's Table 1 on this machine: one GEMV of cached weights, called again and again, by this project's kernel, by
-// the paper's kernels and by BLAS libraries.
+// The paper's Table 1 on this machine: one GEMV of cached weights, called again and again. Compares this project's
+// kernel, the paper's kernels and BLAS libraries.
 #include <cmath>
 #include <cstring>
 #include <memory>

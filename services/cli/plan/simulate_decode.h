@@ -1,4 +1,4 @@
-// `moestro simulate --decode`: predicts the time of decode steps on a machine described by a file, with attention on
+// `moestro simulate --decode`: predicts the time of decode steps on a machine described by a file. Attention runs on
 // its GPU and experts on its CPU, as one batch and as two alternating batches. Runs the decode role's lanes on a
 // simulated device.
 #pragma once

@@ -25,9 +25,9 @@ std::string ProductsLine(DType activations);
 // The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
 MemoryLimits InPapersWay(MemoryLimits limits);
 
-// Prints prompts of each length on one device and on several, with standard EP and with SmallEP, and a layer with
-// experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It is an
-// error if no length fits in any way. The layer is that of 20K tokens; ways that do not fit are skipped as well.
+// Prints prompts of each length on one device and on several, with standard EP and with SmallEP. Also prints a layer
+// with experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It
+// is an error if no length fits in any way. The layer is that of 20K tokens; ways that do not fit are skipped as well.
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
 
 }  // namespace moestro

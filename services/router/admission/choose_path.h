@@ -42,8 +42,8 @@ struct PathChoice {
 // True if a prompt with `new_tokens` new tokens belongs to the prefill role.
 bool IsForPrefill(const PathSettings& settings, uint32_t new_tokens);
 
-// True if prefill may use all CPUs: no request decodes, none has decoded within the window, and none is ahead in
-// prefill's queue, since it will decode next.
+// True if prefill may use all CPUs. That is, no request decodes, and none has decoded within the window. Also, none is
+// ahead in prefill's queue, because it will decode next.
 bool DecodeIsIdle(const PathSettings& settings, const NodeLoad& load);
 
 // `new_tokens`: tokens that are not in the pages yet, of the prompt and of what was generated before a role died.

@@ -31,8 +31,8 @@ absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel
                                       const CancelCheck& check = nullptr);
 
 // ModelText::Encode and EncodeChat for a client's input. INVALID_ARGUMENT if the text has more tokens than the model's
-// context: at once where the bytes or messages prove it, otherwise as soon as tokenizing finds it. `field` begins the
-// message.
+// context. The check fails at once where the bytes or messages prove it, otherwise as soon as tokenizing finds it.
+// `field` begins the message.
 absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
                                                 const char* field, const CancelCheck& check = nullptr);
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model,

@@ -11,8 +11,8 @@
 namespace moestro {
 namespace {
 
-// True if the work is lost although the role may be up: decode ended a session that was not started in time, or a
-// draining role cut the call off. Only for calls whose client still waits, so the client caused none of these.
+// True if the work is lost although the role may be up. Either decode ended a session that was not started in time, or
+// a draining role cut the call off. Only for calls whose client still waits, so the client caused none of these.
 bool IsCutOff(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }

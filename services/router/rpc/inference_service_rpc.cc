@@ -142,7 +142,7 @@ class RpcGenerateReplies final : public GenerateReplies {
 };
 
 // Takes the bytes of the requests, and parses them when their bounds are known. v1::InferenceService::Service does not
-// offer that, so this class registers its methods with the handlers that the generated code uses.
+// offer that. So this class registers its methods with the handlers that the generated code uses.
 class InferenceService final : public grpc::Service {
  public:
   InferenceService(MetricsRegistry& registry, RequestRunner& runner, const ModelBoard& board, PeerChannels& peers,

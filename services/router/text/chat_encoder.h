@@ -2,9 +2,9 @@
 //
 // The template is rendered with the real contents, because it may read and change them. The result is tokenized as a
 // whole, as in training: a content and the plain text around it may share a token. But only text that the template
-// wrote can contain control tokens. To tell the two apart, every character of a content that could begin an added token
-// is followed by a guard: a private code point that the chat does not contain. Then no token that begins inside a
-// content matches. The guards are removed from the plain text before it is tokenized.
+// wrote can contain control tokens. To tell the two apart, a guard follows every character of a content that could
+// begin an added token. The guard is a private code point that the chat does not contain. Then no token that begins
+// inside a content matches. The guards are removed from the plain text before it is tokenized.
 //
 // One exception: <think> and </think> in the assistant's own turns. Templates search for them to drop old reasoning.
 #pragma once
