@@ -1,9 +1,9 @@
-# What deploy/up, down, status and supervise share. Sourced, not run.
-# shellcheck shell=bash disable=SC2034  # those who source it use the variables
+# Shared by deploy/up, down, status and supervise. Sourced, not run.
+# shellcheck shell=bash disable=SC2034  # the sourcing scripts use the variables
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 roles=(weight_store prefill decode router)  # in starting order
-demo_model="$repo/deploy/models/demo"  # served unless another is named; compose.yaml has the same default
+demo_model="$repo/deploy/models/demo"  # the default; compose.yaml has the same
 default_run_dir="${TMPDIR:-/tmp}/moestro-$(id -u)"
 
 die() {
@@ -11,16 +11,16 @@ die() {
   exit 1
 }
 
-# Prints the absolute path of run directory $1, which may be absent. Ends with an error unless it is ours: node.env in it
-# names the binaries that we start, and anybody may make a directory in /tmp.
+# Prints the absolute path of run directory $1, which may be absent. Fails unless we own it: its node.env names the
+# binaries that we start, and anybody may create a directory in /tmp.
 own_run_dir() {
   local open_to_others
   [ ! -L "${1%/}" ] || die "--run-dir $1 is a symbolic link; name the directory itself"
   if [ -e "$1" ] && [ ! -O "$1" ]; then
-    die "--run-dir $1 belongs to $(stat -c %U "$1"), who could have you start any program; choose another"
+    die "--run-dir $1 belongs to $(stat -c %U "$1"), who could make you start any program; choose another"
   fi
   open_to_others=$(find "$1" -maxdepth 0 -perm /022 2>/dev/null)
-  [ -z "$open_to_others" ] || die "--run-dir $1 may be written by others, who could have you start any program: chmod go-w $1, or choose another"
+  [ -z "$open_to_others" ] || die "--run-dir $1 is writable by others, who could make you start any program: chmod go-w $1, or choose another"
   realpath -m "$1"
 }
 
@@ -34,8 +34,8 @@ setting() {
   sed -n "s/^$2=//p" "$1/node.env" 2>/dev/null
 }
 
-# True if process $1 is alive and is a role of run directory $2, or what supervises it: a process id in a file may have become
-# another process's.
+# True if process $1 is alive and is a role of run directory $2, or its supervisor. A process id in a file may belong to
+# another process by now.
 is_ours() {
   local arguments i
   [ -n "$1" ] && { mapfile -d '' -t arguments <"/proc/$1/cmdline"; } 2>/dev/null || return 1
@@ -46,8 +46,8 @@ is_ours() {
   return 1
 }
 
-# Takes the lock of run directory $1 as descriptor 9, which all processes of a node inherit: it is held while one of them
-# lives. Nor does systemd-tmpfiles age what a locked directory holds. False if another node has it.
+# Takes the lock of run directory $1 as descriptor 9. All processes of a node inherit it, so it is held while one of
+# them lives. systemd-tmpfiles also leaves a locked directory alone. False if another node has the lock.
 lock_run_dir() {
   exec 9<"$1" && flock --nonblock 9
 }

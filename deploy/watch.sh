@@ -1,12 +1,12 @@
-# How a role that hangs is found and killed: by deploy/supervise, and in a container by deploy/watch. Sourced, not run.
-# shellcheck shell=bash disable=SC2034  # those who source it use the variables
+# Finds and kills a hanging role, for deploy/supervise and, in a container, for deploy/watch. Sourced, not run.
+# shellcheck shell=bash disable=SC2034  # the sourcing scripts use the variables
 
-still_looks=5      # a role whose file has stood still for so many looks hangs
-starting_looks=300 # and one that has no file after so many does not get to the point where it listens
+still_looks=5      # a role hangs if its file is unchanged for this many looks
+starting_looks=300 # a role without a file after this many looks never starts to listen
 
-# Waits for the end of process $child, a role whose file is $1.heartbeat. Then `code` is its exit code and `child` 0. Looks
-# are a second apart, and it is they that count: what was suspended with its machine does not hang. $2, if given, is called
-# at each look.
+# Waits for the end of process $child, a role whose file is $1.heartbeat. Sets `code` to its exit code and `child` to 0.
+# Looks are a second apart, and only looks count: a process that was suspended with its machine does not hang. $2, if
+# given, is called at each look.
 watch_child() {
   local beat last="" still=0 most finished
   while true; do
@@ -21,7 +21,7 @@ watch_child() {
     last=$beat
     if [ -n "$beat" ]; then most=$still_looks; else most=$starting_looks; fi
     if [ "$still" = "$most" ]; then
-      echo "$(date -u +%FT%TZ) ${1##*/} shows no sign of life: it is killed" >&2
+      echo "$(date -u +%FT%TZ) ${1##*/} shows no sign of life: killing it" >&2
       kill -KILL "$child"
     fi
     [ -z "${2:-}" ] || "$2"

@@ -1,4 +1,4 @@
-// moestro-loadtest: loads a running node and reports how it kept up.
+// moestro-loadtest: loads a running node and reports how it keeps up.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -12,19 +12,19 @@ int main(int argc, char** argv) {
   namespace loadtest = moestro::loadtest;
   moestro::TerminationSignal signal;  // before any thread
   CLI::App app{
-      "moestro-loadtest: loads a running node over gRPC and reports how it kept up.\n\n"
+      "moestro-loadtest: loads a running node over gRPC and reports how it keeps up.\n\n"
       "A report goes to stdout as Markdown, with --out DIR also to files: Markdown, JSON, and one HTML page with "
       "plots.\n"
-      "Progress goes to stderr. Ctrl-C ends early, with a report of what was measured.\n\n"
+      "Progress goes to stderr. Ctrl-C ends early, with a report of the measurements so far.\n\n"
       "  moestro-loadtest poisson --rate 2 --duration 60 --out results\n"
       "  moestro-loadtest paper --seconds-each 20 --rounds 5 --out results\n"
       "  moestro-loadtest verify --count 500 --concurrency 32 --metrics 127.0.0.1:9403\n\n"
-      "loadtest/README.md says what every figure means.\n"
+      "loadtest/README.md explains every figure.\n"
       "Exit codes: 0 done, 1 failed (a mismatch, nothing compared, or no request completed), 2 a flag or an input is "
       "wrong, 3 the node is not available.\n"};
   app.set_version_flag("--version", std::string("moestro-loadtest ") + MOESTRO_VERSION);
   app.require_subcommand(1);
-  app.fallthrough();  // the flags below may stand after the workload, too
+  app.fallthrough();  // the flags below may also follow the workload
   app.option_defaults()->always_capture_default();
 
   loadtest::SessionFlags flags;

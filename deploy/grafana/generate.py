@@ -32,7 +32,7 @@ def with_job(expr):
 
 
 def rate(metric, by="", labels=""):
-    """Per second, summed over all series but those of the labels `by`."""
+    """Per second, summed over all series except those of the labels `by`."""
     total = f"sum by ({by})" if by else "sum"
     return f"{total} (rate({metric}{{{',' + labels if labels else ''}}}[$__rate_interval]))"
 
@@ -116,7 +116,7 @@ IS_YES = ((None, "red"), (1, "green"))
 DASHBOARDS = {
     "serving": ("Serving", [
         tile("First token within 30 s", share_within(TTFT, TTFT_TARGET), "percentunit",
-             "Of the requests of the time range that got one. Objective: 95 %.", GOOD_SHARE, 1),
+             "Of the time range's requests that got a first token. Objective: 95 %.", GOOD_SHARE, 1),
         tile("Next token within 0.05 s", share_within(INTER_TOKEN, INTER_TOKEN_TARGET), "percentunit",
              "Of the gaps between tokens in the time range. Objective: 95 %.", GOOD_SHARE, 1),
         tile("All roles serve", "min(moestro_role_up{})", names=YES_NO, steps=IS_YES,
@@ -139,18 +139,19 @@ DASHBOARDS = {
         lines("Requests ended, by outcome", {"{{finish_reason}}": rate("moestro_requests_total", "finish_reason")},
               "reqps"),
         lines("Clients that read too slowly", {"{{reason}}": rate("moestro_slow_clients_total", "reason")}, "reqps",
-              "Calls that the router ended. stalled: no reply was taken for write-stall-seconds; behind: too many waited."),
+              "Calls that the router ended. stalled: no reply was read for write-stall-seconds; behind: too many "
+              "replies waited."),
         lines("Paths taken", {"{{path}}": rate("moestro_request_path_total", "path")}, "reqps"),
         lines("Goodput", {
             "tokens within 0.05 s": rate(INTER_TOKEN + "_bucket", labels=INTER_TOKEN_TARGET),
             "all tokens but the first": rate(INTER_TOKEN + "_count")}, "short",
-            "Generated tokens a second that met the target, and all. A request's first token counts as its TTFT."),
-        lines("Tokens a second", {
+            "Generated tokens per second: those that met the target, and all. A request's first token counts as its TTFT."),
+        lines("Tokens per second", {
             "prompt": rate("moestro_prompt_tokens_total"),
             "of these cached": rate("moestro_prompt_tokens_cached_total"),
             "generated": rate("moestro_generation_tokens_total")}),
-        lines("Requests that were interrupted and went on", {
-            # The first counter has both kinds; between two scrapes they may be out of step.
+        lines("Interrupted requests that resumed", {
+            # The first counter includes the second; between two scrapes they may be inconsistent.
             "a role died": f"clamp_min({rate('moestro_request_resumed_total')}"
                            f" - {rate('moestro_request_preempted_total')}, 0)",
             "preempted": rate("moestro_request_preempted_total")}, "reqps"),
@@ -163,7 +164,7 @@ DASHBOARDS = {
             "{{method}}": f"{rate('moestro_rpc_seconds_sum', 'method')} / {rate('moestro_rpc_seconds_count', 'method')}"},
               "s", "From a call's arrival to its end; a session of decode lasts as long as its request."),
         lines("Calls that failed", {"{{method}}": rate("moestro_rpc_failed_total", "method")}, "reqps",
-              "A call that its caller cancels counts, too."),
+              "Includes calls that their caller cancels."),
         quantiles("Step time", "moestro_decode_step_seconds",
                   description="A forward pass over the batch; itl-bound-ms bounds it while sequences generate."),
         lines("Sequences in a step, mean", {
@@ -171,10 +172,10 @@ DASHBOARDS = {
             "in the batch now": "sum(moestro_decode_batch_size{})"}),
         lines("Prompt tokens in a step", {
             "mean": mean("moestro_decode_step_prompt_rows"), "room for": "sum(moestro_decode_chunk_tokens{})"}),
-        lines("Decode, tokens a second", {
+        lines("Decode, tokens per second", {
             "generated": rate("moestro_decode_tokens_total"), "of prompts": rate("moestro_decode_prompt_tokens_total"),
             "steps": rate("moestro_decode_steps_total"),
-            "steps of two batches that take turns": rate("moestro_decode_overlapped_steps_total")}),
+            "steps of two alternating batches": rate("moestro_decode_overlapped_steps_total")}),
         lines("Sequences that wait", {
             "for a place in the batch": "sum(moestro_decode_sequences_waiting{})",
             "for KV pages": "sum(moestro_decode_sequences_waiting_for_pages{})"}),
@@ -191,13 +192,13 @@ DASHBOARDS = {
             "preemptions": rate("moestro_kv_preemptions_total"),
             "leases timed out": rate("moestro_kv_lease_timeouts_total"),
             "cached pages evicted": rate("moestro_prefix_cache_evicted_pages_total")}, "ops"),
-        lines("Experts on decode's device, a second", {
+        lines("Experts on decode's device, per second", {
             "found there": rate("moestro_decode_expert_cache_hits_total"),
             "not there": rate("moestro_decode_expert_cache_misses_total")}, "ops"),
         lines("Waiting for decode's device, share of the clock", {
             "lent to prefill": rate("moestro_decode_device_wait_seconds_total")}, "percentunit",
-            "Until prefill gave it back; within a layer."),
-        lines("Prefill, tokens a second", {"computed": rate("moestro_prefill_tokens_total")}),
+            "Until prefill returns it, which takes at most a layer."),
+        lines("Prefill, tokens per second", {"computed": rate("moestro_prefill_tokens_total")}),
         lines("Prefill, prompts", {
             "computed": "sum(moestro_prefill_running{})", "waiting": "sum(moestro_prefill_waiting{})"}),
         quantiles("Prefill, time of a prompt", "moestro_prefill_seconds"),
@@ -208,8 +209,8 @@ DASHBOARDS = {
             "all": rate("moestro_prefill_streamed_bytes_total"),
             "staged": rate("moestro_prefill_staged_bytes_total"),
             "pageable": rate("moestro_prefill_pageable_bytes_total")}, "Bps",
-            "Of prompts that stream through a device (device of prefill). Staged: through pinned buffers, for the weights "
-            "are not pinned. Pageable: the driver copies them once more, which is slow."),
+            "Of prompts that stream through a device (device of prefill). Staged: through pinned buffers, because the "
+            "weights are not pinned. Pageable: the driver copies them once more, which is slow."),
         lines("Share of the time that the device waited", {
             "stalled": share("moestro_prefill_stream_stall_seconds_total", "moestro_prefill_stream_seconds_total")},
             "percentunit", "Of the time of streamed prompts; near 1, the copies are the limit.", most=1),
@@ -219,14 +220,14 @@ DASHBOARDS = {
               "Of prompts on several devices (devices of prefill)."),
         lines("Devices", {
             "of the last streamed prompt": "max(moestro_prefill_devices{})",
-            "lost, a second": rate("moestro_prefill_devices_lost_total")}, "short",
-            "Lost: failed, stalled or taken back during a prompt, which went on without them."),
+            "lost, per second": rate("moestro_prefill_devices_lost_total")}, "short",
+            "Lost: failed, stalled or reclaimed during a prompt, which continued without them."),
         lines("Time spent in streamed prompts", {"share of the clock": rate("moestro_prefill_stream_seconds_total")},
               "percentunit"),
         lines("Prompts", {
             "all": rate("moestro_prefill_requests_total"),
             "with the whole machine": rate("moestro_prefill_whole_machine_total"),
-            "failed or given up": rate("moestro_prefill_failed_total")}, "reqps"),
+            "failed or cancelled": rate("moestro_prefill_failed_total")}, "reqps"),
         lines("Long prompts, by path", {"{{path}}": rate("moestro_request_path_total", "path", 'path!="chunked"')},
               "reqps"),
     ]),
@@ -235,18 +236,18 @@ DASHBOARDS = {
         tile("Loaded", "min(moestro_weights_load_progress_ratio{})", "percentunit", decimals=1,
              description="0 while memory is reserved, then the share of the weights in the segment."),
         tile("Load took", "max(moestro_weights_load_seconds{})", "s",
-             description="0 if the segment was adopted from the process before."),
+             description="0 if the segment was adopted from an earlier process."),
         tile("Segment", "sum(moestro_weights_segment_bytes{})", "bytes"),
         tile("Of it in huge pages", "sum(moestro_weights_huge_page_bytes{}) / sum(moestro_weights_segment_bytes{})",
-             "percentunit", "As seen when it was loaded; after an adoption only what has been touched counts.",
+             "percentunit", "When it was loaded; after an adoption only pages that have been touched count.",
              ((None, "orange"), (0.99, "green")), 1),
         tile("Attached", "sum(moestro_weights_attached{})", description="Processes that hold an attach lease."),
         lines("Load progress", {"loaded": "min(moestro_weights_load_progress_ratio{})"}, "percentunit", most=1),
         lines("Mapped weights", {"{{role}}": "sum by (role) (moestro_weights_attached_bytes{})"}, "bytes",
-              "One copy, mapped by each: these do not add up."),
+              "One copy, mapped by every role: do not add these."),
         lines("Private memory", {"{{role}}": "sum by (role) (moestro_process_private_bytes{})",
                                  "{{role}}, page tables": "sum by (role) (moestro_process_page_table_bytes{})"}, "bytes",
-              "Neither files nor shared memory; page tables are part of it."),
+              "Excludes files and shared memory; includes page tables."),
     ]),
 }
 
@@ -257,7 +258,7 @@ def variables():
                 .query({"query": expr, "refId": name}).sort(VariableSort.ALPHABETICAL_ASC)
                 .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED))
     return [dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-            # A node that still loads has no model name yet: All finds it.
+            # A node that still loads has no model name yet; All matches it.
             query("model", "Model", "label_values(moestro_requests_running, model_name)").include_all(True)
             .all_value(".*").current(VariableOption(text="All", value="$__all")),
             query("job", "Node", 'label_values(moestro_requests_running{model_name=~"$model"}, job)')]

@@ -1,4 +1,4 @@
-// The benchmarks and what they run with. Each file of this folder that measures something adds its benchmarks here.
+// The benchmarks and their context. Each file of this folder that measures something adds its benchmarks here.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct BenchContext {
 struct Benchmark {
   std::string section;  // Section::id
   std::string name;
-  // FAILED_PRECONDITION (this machine or build cannot) and RESOURCE_EXHAUSTED (memory) skip it with their message; any
+  // FAILED_PRECONDITION (this machine or build cannot) and RESOURCE_EXHAUSTED (memory) skip it with their message. Any
   // other error ends the run.
   std::function<absl::StatusOr<Findings>(BenchContext& context)> run;
 
@@ -40,8 +40,8 @@ struct Benchmark {
 // A row without a reference. unit: "GB/s" if the series' amounts are bytes, "GFLOP/s" if they are operations.
 Row MakeRow(const std::string& name, int threads, const std::string& unit, const Series& series,
             const std::string& counted);
-// Gives `row`, made of `subject`, its reference and the ratio of their rates, or of their units per second (the same
-// task done by other means).
+// Gives `row`, which was made from `subject`, its reference. CompareRates sets the ratio of the rates, CompareSpeeds
+// that of the units per second (the same task done in another way).
 void CompareRates(const Series& subject, const std::string& name, const Series& reference, std::optional<double> target,
                   Row* row);
 void CompareSpeeds(const Series& subject, const std::string& name, const Series& reference,

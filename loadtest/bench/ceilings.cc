@@ -14,13 +14,13 @@
 namespace moestro::bench {
 namespace {
 
-// What a worker takes at a time. Large enough that the switch to another place costs nothing.
+// The piece that a worker takes. Large enough to make the switch to another address negligible.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-// Chains of one task: some 100 microseconds, so that the end of the run is not ragged.
+// Chains of one task: some 100 microseconds, so that workers end almost together.
 constexpr int64_t kDotRounds = 10000;
 constexpr int64_t kDotTasksPerThread = 64;
 
-// Whatever is read ends up here, so that reading cannot be optimised away.
+// The result of every read goes here, so that the compiler cannot remove the reads.
 std::atomic<uint64_t> sink{0};
 
 }  // namespace
@@ -55,7 +55,7 @@ Work Ceilings::Dot(const Probes& probes) const {
 }
 
 void Ceilings::Calibrate(const RoundTimer& timer, const uint8_t* data, int64_t bytes) {
-  // Into L1 alone is enough for some CPUs; others have too few buffers for lines on their way to L1.
+  // L1 alone is enough for some CPUs. Others have too few buffers for lines on their way to L1.
   constexpr ReadAhead kCandidates[] = {{},
                                        {.l1 = 1024},
                                        {.l1 = 2048},

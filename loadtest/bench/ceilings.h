@@ -1,4 +1,4 @@
-// What this machine can do at most, as works to be timed next to the kernels.
+// The limits of this machine, as works that are timed next to the kernels.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ inline constexpr char kCopyBandwidth[] = "copy bandwidth";
 
 class Ceilings {
  public:
-  // vectors: the same as `probes`, unless these use tiles.
+  // vectors: the same as `probes`, unless `probes` uses tiles.
   Ceilings(WorkerPool& pool, const Probes& probes, const Probes& vectors)
       : pool_(pool), probes_(probes), vectors_(vectors) {}
 
-  // Tries prefetch distances on [data, data + bytes) and keeps the fastest: whichever way of reading suits the machine
-  // best is its ceiling.
+  // Tries prefetch distances on [data, data + bytes) and keeps the fastest: the best way of reading on this machine is
+  // its ceiling.
   void Calibrate(const RoundTimer& timer, const uint8_t* data, int64_t bytes);
   const ReadAhead& read_ahead() const { return read_ahead_; }
 
-  // All threads read [data, data + bytes) once. In bytes. data on a 64-byte boundary, bytes a multiple of 256.
+  // All threads read [data, data + bytes) once. Amount in bytes. data is on a 64-byte boundary, bytes a multiple of
+  // 256.
   Work Read(const uint8_t* data, int64_t bytes) const;
-  // All threads copy. In bytes read plus bytes written: twice the argument.
+  // All threads copy. Amount in bytes read plus bytes written: twice the argument.
   Work Copy(uint8_t* to, const uint8_t* from, int64_t bytes) const;
-  // All threads run chains of the dot-product instruction. In multiplications and additions.
+  // All threads run chains of the dot-product instruction. Amount in multiplications and additions.
   Work Dot() const { return Dot(probes_); }
-  // The same of the vector instruction, where the kernels use tiles.
+  // The same for the vector instruction, where the kernels use tiles.
   Work VectorDot() const { return Dot(vectors_); }
   bool has_tiles() const { return &probes_ != &vectors_; }
 

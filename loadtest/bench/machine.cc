@@ -58,8 +58,8 @@ std::string HugePageSetting(const char* file_name) {
   return line.substr(begin + 1, end - begin - 1);
 }
 
-// Bytes of the caches of `level` that hold data: of the first core's, or the sum over all cores, each cache once. The
-// kernel knows them better than CPUID does in a virtual machine.
+// Bytes of the caches of `level` that hold data: those of the first core, or the sum over all cores, each cache once.
+// In a virtual machine the kernel reports them more reliably than CPUID.
 int64_t CacheBytes(int level, bool all_cores) {
   int64_t bytes = 0;
   for (int cpu = 0;; ++cpu) {

@@ -49,7 +49,7 @@ absl::StatusOr<HugeBuffer> HugeBuffer::Allocate(int64_t bytes) {
   }
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return absl::ResourceExhaustedError("cannot map " + HumanBytes(bytes));
-  madvise(mapped, bytes, MADV_HUGEPAGE);  // A wish; the report says what became of it.
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // A request; the report shows the result.
   HugeBuffer buffer;
   buffer.data_ = static_cast<uint8_t*>(mapped);
   buffer.size_ = bytes;
@@ -116,7 +116,7 @@ std::vector<uint16_t> MakeInputs(int64_t count) {
   const RandomWords words(2, "bench inputs");
   std::vector<uint16_t> inputs(count);
   for (int64_t i = 0; i < count; ++i) {
-    // A uniform number with deviation 1: the square root of 3 at most.
+    // Uniform with deviation 1: at most the square root of 3.
     inputs[i] = ToBf16(static_cast<float>(std::sqrt(3.0) * (static_cast<double>(words[i] >> 40) * 0x1p-23 - 1)));
   }
   return inputs;

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// The largest matrix of whole row groups, `inputs` each, that leaves half of the L2 cache for everything else.
+// The largest matrix of whole row groups, with `inputs` columns, that leaves half of the L2 cache for other data.
 Shape CacheShape(int64_t l2_bytes, int64_t inputs) {
   const int64_t groups = l2_bytes / 2 / (inputs * kRowGroup);
   return {kRowGroup * std::max<int64_t>(1, groups), inputs};
 }
 
-// DeepSeek-V3 in everything but the number of layers, and rows of embedding and head in proportion to these.
+// DeepSeek-V3 except for the number of layers, and embedding and head rows in proportion to that.
 ModelSpec LayerSpec() {
   const ModelSpec published = PublishedModel("deepseek-v3");
   ModelSpec spec = published;
@@ -50,7 +50,7 @@ Preset LayerPreset(int64_t l2_bytes, int64_t l3_bytes) {
   const int64_t hidden = model.hidden_size, width = model.moe_intermediate_size;
   Preset preset;
   preset.name = "layer";
-  // At four times the caches, what is left in them from the last walk is long gone when its turn comes again.
+  // At four times the caches, nothing of a matrix is still cached when the walk returns to it.
   preset.pool_bytes = std::max(2 * kGiB, (4 * l3_bytes + kGiB - 1) / kGiB * kGiB);
   preset.gemv = {{width, hidden}, {hidden, width}, {model.intermediate_size, hidden}, {model.q_lora_rank, hidden}};
   preset.cache = CacheShape(l2_bytes, hidden);

@@ -1,4 +1,4 @@
-// The sizes that are measured.
+// The sizes to be measured.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace moestro::bench {
 
-// Of a linear layer's weights: outputs x inputs.
+// The shape of a linear layer's weights: outputs x inputs.
 struct Shape {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -22,30 +22,30 @@ struct TokenTarget {
   double target = 0;  // of the dot-product rate
 };
 
-// One MoE layer: `experts` routed experts of three matrices hidden x width each, and one more that every token takes.
+// One MoE layer: `experts` routed experts of three matrices hidden x width each, and one shared expert.
 struct MoeSizes {
   int64_t hidden = 0;
   int64_t width = 0;
-  int64_t experts = 0;  // at most; fewer if they would take more than half of the available memory
+  int64_t experts = 0;  // upper limit; fewer if they would take more than half of the available memory
   int64_t experts_per_token = 0;
   std::vector<TokenTarget> decode;  // target of read bandwidth; 0: none
   std::vector<int64_t> prefill;     // tokens
 };
 
-// A model for the whole engine. What its spec leaves open: experts, by memory.
+// A model for the whole engine. The available memory decides the number of experts.
 struct ModelSizes {
-  ModelSpec spec;            // num_experts: at most
-  int64_t memory_bytes = 0;  // of weights, about
+  ModelSpec spec;            // num_experts: upper limit
+  int64_t memory_bytes = 0;  // of weights, approximately
   int64_t prefill_tokens = 0;
-  int64_t decode_context = 0;  // tokens before the one that is decoded
+  int64_t decode_context = 0;  // tokens before the decoded one
 };
 
 struct Preset {
   std::string name;
-  int64_t pool_bytes = 0;  // walked over so that weights come from DRAM
+  int64_t pool_bytes = 0;  // walked over, so that weights come from DRAM
   std::vector<Shape> gemv;
   Shape cache;                               // fits half of a core's L2 cache
-  Shape table;                               // of the paper's Table 1
+  Shape table;                               // for the paper's Table 1
   std::chrono::milliseconds library_settle;  // how long idle threads of a BLAS library may spin after a call
   Shape gemm;
   std::vector<TokenTarget> gemm_tokens;
@@ -56,7 +56,7 @@ struct Preset {
 
 // DeepSeek-V3's shapes. l2_bytes, l3_bytes: 0 if unknown.
 Preset LayerPreset(int64_t l2_bytes, int64_t l3_bytes);
-// Shapes of the same kinds that take milliseconds: what the tests run. Its ratios mean nothing.
+// Shapes of the same kinds that take milliseconds, for tests. Their ratios are meaningless.
 Preset QuickPreset();
 
 }  // namespace moestro::bench

@@ -20,7 +20,7 @@ namespace moestro::bench {
 namespace {
 
 constexpr char kNoFingerprint[] = "00000000000000000000000000000000";
-// Router logits spread over most of the sigmoid's range, so that tokens take different experts.
+// Router logits spread over most of the sigmoid's range, so that tokens choose different experts.
 constexpr double kRouterGain = 1.5;
 
 // Norms are 1; the router's weights are random; its bias stays 0.
@@ -32,7 +32,7 @@ void FillFloats(const TensorPlan& tensor, float* values) {
     return;
   }
   const RandomWords words(4, tensor.name);
-  // A uniform number of this bound has the wanted deviation.
+  // A uniform value with this bound has the wanted deviation.
   const double bound = kRouterGain * std::sqrt(3.0 / static_cast<double>(tensor.cols));
   for (int64_t i = 0; i < count; ++i) {
     values[i] = static_cast<float>(bound * (static_cast<double>(words[i] >> 40) * 0x1p-23 - 1));
@@ -80,8 +80,8 @@ absl::StatusOr<ModelSpec> FitExperts(const ModelSpec& spec, int64_t bytes) {
     const int64_t reachable = fitted.num_experts / spec.num_expert_groups * spec.experts_topk_groups;
     if (fitted.num_experts <= 0 || reachable < spec.experts_per_token) {
       return absl::ResourceExhaustedError(
-          absl::StrFormat("%s do not hold a model with %d experts for each token; give more with --memory",
-                          HumanBytes(bytes), spec.experts_per_token));
+          absl::StrFormat("%s do not hold a model with %d experts per token; raise --memory", HumanBytes(bytes),
+                          spec.experts_per_token));
     }
     MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(fitted, /*fp8=*/true));
     if (SegmentWriter::RequiredBytes(plan) <= bytes) return fitted;

@@ -1,5 +1,5 @@
 // A weight segment in the process's own memory, filled with pseudo-random weights that keep activations in range: a
-// model to be timed, whose answers mean nothing.
+// model for timing, whose answers are meaningless.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 namespace moestro::bench {
 
 struct RandomSegment {
-  HugeBuffer memory;  // what `segment` points into
+  HugeBuffer memory;  // holds the segment's bytes
   std::unique_ptr<const WeightSegment> segment;
 };
 
-// As the weight store would lay out a checkpoint with FP8 linear layers: same tensors, layouts and alignment. The
-// errors of HugeBuffer::Allocate; INVALID_ARGUMENT for a spec that cannot be stored.
+// As the weight store would lay out a checkpoint with FP8 linear layers: same tensors, layouts and alignment. Errors of
+// HugeBuffer::Allocate; INVALID_ARGUMENT for a spec that cannot be stored.
 absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpec& spec);
 
 // `spec` with as many experts as fit `bytes`: a multiple of its expert groups, at most spec.num_experts.
-// RESOURCE_EXHAUSTED if fewer than it needs for its experts_per_token fit.
+// RESOURCE_EXHAUSTED if fewer than its experts_per_token requires fit.
 absl::StatusOr<ModelSpec> FitExperts(const ModelSpec& spec, int64_t bytes);
 
 }  // namespace moestro::bench

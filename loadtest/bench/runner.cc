@@ -18,7 +18,7 @@ namespace {
 
 constexpr RoundTimer::Options kLayerTiming = {.rounds = 9, .min_sample_seconds = 0.1};
 constexpr RoundTimer::Options kQuickTiming = {.rounds = 3, .min_sample_seconds = 0.0001};
-// Choosing how to read needs no more than a look.
+// Choosing the way of reading needs few rounds.
 constexpr int kCalibrationRounds = 3;
 
 RoundTimer::Options Timing(const BenchOptions& options) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::s
   std::erase_if(benchmarks, [&](const Benchmark& b) { return b.id().find(filter) == std::string::npos; });
   if (benchmarks.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--filter \"", filter, "\": no benchmark's name has it; see --list"));
+        absl::StrCat("--filter \"", filter, "\": no benchmark's name contains it; see --list"));
   }
   return benchmarks;
 }
@@ -119,7 +119,7 @@ absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
     const std::string id = benchmarks[i].id();
     progress(absl::StrFormat("[%d/%d] %s", i + 1, benchmarks.size(), id));
     auto found = benchmarks[i].run(context);
-    benchmarks[i].run = nullptr;  // what several share is freed with the last of them
+    benchmarks[i].run = nullptr;  // frees shared data after its last user
     if (!found.ok() && !IsSkip(found.status())) return Annotate(found.status(), id);
     Findings findings;
     if (found.ok()) {

@@ -9,7 +9,7 @@
 namespace moestro::bench {
 namespace {
 
-// A clock too coarse to see a unit must not make a sample endless.
+// A clock too coarse to resolve a unit must not make a sample endless.
 constexpr int64_t kMaxUnits = int64_t{1} << 24;
 
 template <typename Function>
@@ -67,7 +67,7 @@ int64_t RoundTimer::UnitsForSample(const Work& work) const {
   while (units < kMaxUnits) {
     const double seconds = Take(work, units).seconds;
     if (seconds >= options_.min_sample_seconds) break;
-    // At most tenfold at a time: the first units are the slowest, and a first guess from them would be too small.
+    // At most tenfold at a time: the first units are the slowest, and an estimate from them alone would be too small.
     const double wanted = seconds > 0 ? options_.min_sample_seconds / seconds * static_cast<double>(units) * 1.1 : 0;
     const auto next = static_cast<int64_t>(std::min(std::ceil(wanted), 10.0 * static_cast<double>(units)));
     units = seconds > 0 ? std::max(units + 1, next) : 10 * units;

@@ -1,5 +1,5 @@
-// How the benchmark times: several works side by side, round by round, so that what slows the machine down for a while
-// slows all of them down and cancels out of their ratio.
+// How the benchmark times: several works side by side, round by round. A temporary slowdown of the machine affects all
+// of them and cancels out of their ratio.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace moestro::bench {
 
-// One unit of something to be timed.
+// One unit of work to be timed.
 struct Work {
-  std::function<double()> run;              // does one unit; returns how much that was (bytes, operations)
+  std::function<double()> run;              // does one unit; returns its amount (bytes, operations)
   std::function<void()> prepare = nullptr;  // before each sample, not timed; may be empty
 };
 
-// Some units of one work, run back to back.
+// Several units of one work, run back to back.
 struct Sample {
   double amount = 0;
   double seconds = 0;
   int64_t units = 0;
 };
-using Series = std::vector<Sample>;  // one sample a round
+using Series = std::vector<Sample>;  // one sample per round
 
 struct Summary {
   double median = 0;
@@ -36,7 +36,7 @@ Summary Summarize(std::vector<double> values);
 
 Summary AmountPerSecond(const Series& series);
 Summary SecondsPerUnit(const Series& series);
-// Summary of round-by-round ratios. REQUIRES: equally many rounds.
+// Summary of round-by-round ratios. REQUIRES: both series have the same number of rounds.
 Summary RateRatio(const Series& subject, const Series& reference);   // of amounts per second
 Summary SpeedRatio(const Series& subject, const Series& reference);  // of units per second
 
@@ -44,15 +44,15 @@ class RoundTimer {  // thread-compatible
  public:
   struct Options {
     int rounds = 9;
-    double min_sample_seconds = 0.1;  // units are repeated until a sample lasts so long
+    double min_sample_seconds = 0.1;  // units are repeated until a sample lasts this long
   };
-  using Clock = std::function<double()>;  // seconds, never going back
+  using Clock = std::function<double()>;  // seconds, monotonic
 
   explicit RoundTimer(Options options, Clock clock = SteadySeconds);
 
-  // First runs every work until a sample is long enough, which also warms caches and clocks up; these runs do not
-  // count. Then in each round every work once, starting one further each round, so that no work always follows the same
-  // other. Result: one series for each work, in their order.
+  // First runs every work until a sample is long enough, which also warms up caches and clocks; these runs do not
+  // count. Then runs every work once in each round. Each round starts with the next work, so that no work always
+  // follows the same other. Result: one series for each work, in their order.
   std::vector<Series> Measure(std::span<const Work> works) const;
 
   int rounds() const { return options_.rounds; }

@@ -18,10 +18,10 @@ struct ModelInfo {
   int64_t max_context_tokens = 0;
 };
 
-// Asks a server for its model. UNAVAILABLE says what to do when nobody listens.
+// Asks a server for its model. UNAVAILABLE includes a remedy if nothing listens there.
 absl::StatusOr<ModelInfo> AskModel(const std::string& server);
 
-// One connection to each server (HOST:PORT or unix:PATH), any number of requests at a time. A request ends with
+// One connection to each server (HOST:PORT or unix:PATH), with any number of concurrent requests. A request ends with
 // DEADLINE_EXCEEDED after `timeout_seconds`; 0: never.
 std::unique_ptr<Transport> ConnectServers(const std::vector<std::string>& servers, double timeout_seconds);
 

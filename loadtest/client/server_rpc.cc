@@ -25,7 +25,7 @@ system_clock::time_point After(double seconds) {
 
 absl::Status ToStatus(const grpc::Status& status, const std::string& server) {
   const std::string message = status.error_message();
-  // What the library says when no connection came about, as opposed to what the router itself says.
+  // The library's message if there is no connection, as opposed to the router's own messages.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
       (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
     return absl::UnavailableError(absl::StrCat("cannot reach ", server, ": is the node up? try deploy/status"));
@@ -60,7 +60,7 @@ v1::GenerateRequest ToProto(const Request& request) {
   return proto;
 }
 
-// All calls share one completion queue, which the runner's thread serves: no locks, and time stamps in one place.
+// All calls share one completion queue, served by the runner's thread: no locks, and time stamps in one place.
 class GrpcTransport : public Transport {
  public:
   GrpcTransport(const std::vector<std::string>& servers, double timeout_seconds)
@@ -122,7 +122,7 @@ class GrpcTransport : public Transport {
     grpc::Status status;
   };
 
-  // After one operation of the call: takes what it brought and begins the next.
+  // After one operation of the call: processes its result and starts the next.
   std::optional<Event> Advance(Call& call, bool ok) {
     std::optional<Event> event;
     if (call.state == State::kFinishing) {
@@ -189,7 +189,7 @@ absl::StatusOr<ModelInfo> AskModel(const std::string& server) {
   const grpc::Status status = stub->GetModel(&context, {}, &reply);
   if (!status.ok()) return ToStatus(status, server);
   if (reply.vocab_size() == 0)
-    return absl::FailedPreconditionError(absl::StrCat(server, " does not say its vocabulary"));
+    return absl::FailedPreconditionError(absl::StrCat(server, " does not report its vocabulary"));
   return ModelInfo{.name = reply.name(),
                    .fingerprint = reply.fingerprint(),
                    .vocab_size = reply.vocab_size(),

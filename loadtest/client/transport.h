@@ -1,5 +1,5 @@
-// How the runner reaches the servers, and what it hears from them. The real one speaks gRPC, the tests' one has a clock
-// of its own. Used by one thread.
+// How the runner reaches the servers and receives events from them. The real one uses gRPC; that of the tests has its
+// own clock. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct Started {  // admitted
   std::string request_id;
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;
-  std::string path;  // "chunked", "split", "whole machine"; empty: the server did not say
+  std::string path;  // "chunked", "split", "whole machine"; empty: not reported
   std::string path_reason;
 };
 struct Tokens {  // one message
   std::vector<int32_t> ids;
 };
-struct Finished {  // the server's own account, before a good end
+struct Finished {  // the server's own figures, before a successful end
   double queue_seconds = 0;
   double server_ttft_seconds = 0;
   double prefill_seconds = 0;
@@ -45,13 +45,13 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Seconds on a clock that never goes back.
+  // Seconds on a monotonic clock.
   virtual double Now() const = 0;
   // `id` names the request in events. Failures of any kind arrive as End.
   virtual void Begin(int64_t id, const Request& request) = 0;
-  // End follows soon, with CANCELLED unless the request came to its end before. Ids that have ended are ignored.
+  // End follows soon, with CANCELLED unless the request has completed first. Ids that have ended are ignored.
   virtual void Cancel(int64_t id) = 0;
-  // The next event, waited for until Now() is `until`.
+  // The next event; nullopt if none arrives before Now() reaches `until`.
   virtual std::optional<Event> Wait(double until) = 0;
 };
 

@@ -7,10 +7,10 @@
 namespace moestro::loadtest {
 namespace {
 
-constexpr int64_t kFirstPrompt = 256;   // tokens; short, because nothing is known yet
+constexpr int64_t kFirstPrompt = 256;   // tokens; short, because no rate is known yet
 constexpr uint32_t kDecodeProbe = 32;   // tokens
-constexpr double kProbeShare = 0.25;    // of the wanted time: the second probe of prefill
-constexpr double kLeastSeconds = 1e-6;  // of a measurement that is divided by
+constexpr double kProbeShare = 0.25;    // of the wanted time: the second prefill probe
+constexpr double kLeastSeconds = 1e-6;  // the smallest divisor
 
 int64_t Scale(int64_t tokens, double factor, int64_t most) {
   return std::clamp(static_cast<int64_t>(static_cast<double>(tokens) * factor), int64_t{1}, most);
@@ -20,13 +20,13 @@ int64_t Scale(int64_t tokens, double factor, int64_t most) {
 
 absl::Status CalibratePaper(double seconds, int64_t max_context_tokens,
                             const std::function<absl::StatusOr<Record>(const Request&)>& run, PaperOptions* options) {
-  // Not the seed of the workload: its prompts must not be in a cache already.
+  // Not the workload's seed: its prompts must not be in a cache already.
   PromptMaker prompts(options->vocab_size, options->seed + 1);
   PaperOptions probe = *options;
   const int64_t longest_prompt = max_context_tokens - options->prefill_output_tokens;
   probe.prefill_prompt_tokens = std::min(kFirstPrompt, longest_prompt);
-  // Attention grows with the square of the prompt, and short prompts take another path: near the wanted length rates
-  // hold.
+  // Attention grows with the square of the prompt, and short prompts take another path. So rates are valid only near
+  // the wanted length.
   for (const double share : {kProbeShare, 1.0}) {
     MOE_ASSIGN_OR_RETURN(const Record record, run(PrefillRequest(probe, prompts)));
     const double factor = share * seconds / std::max(kLeastSeconds, record.ttft().value_or(0));

@@ -1,4 +1,4 @@
-// Finds how long the paper's requests must be to take a given time alone.
+// Finds the lengths at which the paper's requests take a given time alone.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace moestro::loadtest {
 
-// Sets the prompt's length of prefill requests and the answer's length of decode requests so that each takes about
-// `seconds` alone, as far as the context goes. `run` sends one request alone and waits for it.
+// Sets the prompt length of prefill requests and the answer length of decode requests so that each takes about
+// `seconds` alone, limited by the context. `run` sends one request alone and waits for it.
 absl::Status CalibratePaper(double seconds, int64_t max_context_tokens,
                             const std::function<absl::StatusOr<Record>(const Request&)>& run, PaperOptions* options);
 

@@ -28,7 +28,7 @@ absl::Status RunChat(ChatOptions options, const SessionFlags& common, std::funct
   report.facts.emplace_back("Conversations",
                             absl::StrCat(options.users, " users at a time, ", options.turns, " turns each: ",
                                          options.system_tokens, " tokens shared by all, then ", options.message_tokens,
-                                         " new ones and ", options.answer_tokens, " of the answer a turn"));
+                                         " new ones and ", options.answer_tokens, " of the answer per turn"));
   report.facts.emplace_back("Pauses",
                             absl::StrCat(ShortNumber(options.think_seconds), " s before a next message, ",
                                          ShortNumber(options.stagger_seconds), " s between two users' first"));
@@ -42,11 +42,11 @@ absl::Status RunChat(ChatOptions options, const SessionFlags& common, std::funct
 
 void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto options = std::make_shared<ChatOptions>();
-  CLI::App* command = app.add_subcommand(
-      "chat", "Conversations of several turns that begin alike and grow: what a prefix cache is for");
-  command->add_option("--users", options->users, "Conversations at a time")->check(CLI::Range(1, 512));
-  command->add_option("--turns", options->turns, "Turns of each")->check(CLI::Range(1, 10000));
-  command->add_option("--system-tokens", options->system_tokens, "Beginning that all users share")
+  CLI::App* command =
+      app.add_subcommand("chat", "Growing conversations that share a beginning: exercises the prefix cache");
+  command->add_option("--users", options->users, "Concurrent conversations")->check(CLI::Range(1, 512));
+  command->add_option("--turns", options->turns, "Turns per conversation")->check(CLI::Range(1, 10000));
+  command->add_option("--system-tokens", options->system_tokens, "Tokens of the beginning that all users share")
       ->check(CLI::Range(0, 1 << 20));
   command->add_option("--message-tokens", options->message_tokens, "New tokens of each turn")
       ->check(CLI::Range(1, 1 << 20));

@@ -1,4 +1,4 @@
-// The subcommands of moestro-loadtest: each file adds its own.
+// The subcommands of moestro-loadtest. Each file adds its own.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ class App;
 namespace moestro::loadtest {
 
 struct Command {
-  CLI::App* app;  // parsed: this is the command to run
+  CLI::App* app;  // if parsed, this is the command to run
   std::function<absl::Status(const SessionFlags& flags, std::function<bool()> interrupted)> run;
 };
 

@@ -25,7 +25,7 @@ struct PaperFlags {
   std::string compare_name = "compared";
 };
 
-// Both kinds of request once on every server, so that what happens once only is over.
+// Runs both kinds of request once on every server, so that one-time costs are over.
 absl::Status WarmUp(Session& session, const PaperOptions& options) {
   PromptMaker prompts(options.vocab_size, options.seed + 2);
   std::vector<Request> requests;
@@ -108,30 +108,31 @@ absl::Status RunPaper(PaperFlags flags, const SessionFlags& common, std::functio
 void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<PaperFlags>();
   PaperOptions& options = flags->options;
-  CLI::App* command = app.add_subcommand("paper",
-                                         "One prefill and up to two decodes at the same moment: 1P, 1D, 1P+1D, 2D, "
-                                         "1P+2D, each once a round, normalised to "
-                                         "one alone (Fig. 18 of \"Cloud-grade SLOs for local MoE\")");
-  command->add_option("--rounds", options.rounds, "Times that each load runs")->check(CLI::Range(1, 10000));
-  command->add_option("--prefill-tokens", options.prefill_prompt_tokens, "Prompt of a prefill request")
+  CLI::App* command =
+      app.add_subcommand("paper",
+                         "One prefill and up to two decodes that begin at the same moment: 1P, 1D, 1P+1D, 2D, "
+                         "1P+2D, each once per round, normalised to "
+                         "one alone (Fig. 18 of \"Cloud-grade SLOs for local MoE\")");
+  command->add_option("--rounds", options.rounds, "Runs of each load")->check(CLI::Range(1, 10000));
+  command->add_option("--prefill-tokens", options.prefill_prompt_tokens, "Prompt tokens of a prefill request")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prefill-output", options.prefill_output_tokens, "Tokens that a prefill request gets")
+  command->add_option("--prefill-output", options.prefill_output_tokens, "Tokens generated for a prefill request")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--decode-tokens", options.decode_output_tokens, "Tokens that a decode request gets")
+  command->add_option("--decode-tokens", options.decode_output_tokens, "Tokens generated for a decode request")
       ->check(CLI::Range(2, 1 << 20));
-  command->add_option("--decode-prompt", options.decode_prompt_tokens, "Prompt of a decode request")
+  command->add_option("--decode-prompt", options.decode_prompt_tokens, "Prompt tokens of a decode request")
       ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--seconds-each", flags->seconds_each,
-                   "Choose both lengths by a short probe so that a request takes so long alone; the paper: 20")
+                   "Choose both lengths by a short probe so that each request takes this long alone; the paper: 20")
       ->check(CLI::Range(0.0, 86400.0));
   command->add_option("--pause", options.pause_seconds, "Seconds between two loads")->check(CLI::NonNegativeNumber);
   command->add_option(
       "--compare-server", flags->compare_server,
-      "A second router of the same model, measured in turn with the first (split and unified mode, say); "
+      "A second router with the same model, measured alternately with the first (say, split and unified mode); "
       "lengths are calibrated on the first");
-  command->add_option("--name", flags->name, "What the report calls the server");
-  command->add_option("--compare-name", flags->compare_name, "And the second one");
+  command->add_option("--name", flags->name, "Name of the server in the report");
+  command->add_option("--compare-name", flags->compare_name, "Name of the second server in the report");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunPaper(*flags, common, std::move(interrupted));
                       }});

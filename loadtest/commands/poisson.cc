@@ -39,7 +39,7 @@ void AddPoissonCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<PoissonFlags>();
   CLI::App* command = app.add_subcommand(
       "poisson", "Requests that arrive at random at a given rate, whether or not the server keeps up (open loop)");
-  command->add_option("--rate", flags->rate, "Requests a second, on average")->check(CLI::Range(0.001, 10000.0));
+  command->add_option("--rate", flags->rate, "Requests per second, on average")->check(CLI::Range(0.001, 10000.0));
   command->add_option("--duration", flags->duration, "Seconds in which requests arrive")->check(CLI::PositiveNumber);
   AddTrafficFlags(*command, flags->traffic);
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {

@@ -1,5 +1,5 @@
-// What the user sees on stderr while a test runs: one line that is rewritten on a terminal, a line every few seconds
-// elsewhere.
+// The progress that the user sees on stderr: one line rewritten in place on a terminal, otherwise a line every few
+// seconds.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ class Progress {
   Progress();
   ~Progress();
 
-  // `what`: the part of the test that runs. May be called as often as one likes.
+  // `what`: the running part of the test. May be called at any rate.
   void Show(const Counts& counts, double seconds, const std::string& what);
-  // Wipes the line, so that something else can be printed.
+  // Erases the line, so that something else can be printed.
   void Clear();
 
  private:

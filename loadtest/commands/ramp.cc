@@ -26,20 +26,20 @@ absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<
         absl::StrCat("--from ", options.first, " is more than --to ", options.last, ": lower --from or raise --to"));
   }
   if (!options.open_loop && options.last > common.max_in_flight) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--to ", options.last, " needs --max-in-flight of that or more, it is ", common.max_in_flight));
+    return absl::InvalidArgumentError(absl::StrCat("--to ", options.last, " exceeds --max-in-flight ",
+                                                   common.max_in_flight, ": raise --max-in-flight"));
   }
   if (!options.open_loop && options.first < 1)
-    return absl::InvalidArgumentError("--from must be 1 or more, or --open-loop");
+    return absl::InvalidArgumentError("--from must be at least 1, except with --open-loop");
   MOE_ASSIGN_OR_RETURN(const auto session, Session::Begin(common, "", std::move(interrupted)));
   options.slo = common.slo;
   MOE_ASSIGN_OR_RETURN(options.traffic, ToTrafficOptions(flags.traffic, session->model(), common.seed));
   RampWorkload workload(options);
   const RunResult result = session->Run(workload, [&] { return StepName(options, workload.steps().back().level); });
   Report report{.workload = "ramp", .interrupted = result.interrupted};
-  report.facts.emplace_back("Steps", absl::StrCat(options.open_loop ? "requests a second" : "requests at a time",
+  report.facts.emplace_back("Steps", absl::StrCat(options.open_loop ? "requests per second" : "requests at a time",
                                                   " from ", options.first, ", each ", ShortNumber(options.factor),
-                                                  " × the one before, of ", ShortNumber(options.step_seconds), " s"));
+                                                  " × the previous one, of ", ShortNumber(options.step_seconds), " s"));
   AddTrafficFacts(flags.traffic, report);
   AddRampSection(options, workload.steps(), result.records, report);
   AddCommonSections(result.records, result.seconds, common.slo, report);
@@ -51,15 +51,17 @@ absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<
 
 void AddRampCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<RampFlags>();
-  CLI::App* command = app.add_subcommand(
-      "ramp", "More and more load, step by step, until goodput does not rise any more; reports the knee");
-  command->add_flag("--open-loop", flags->options.open_loop, "Steps are requests a second; else requests at a time");
+  CLI::App* command =
+      app.add_subcommand("ramp", "Raise the load step by step until goodput no longer rises; reports the knee");
+  command->add_flag("--open-loop", flags->options.open_loop,
+                    "Steps are requests per second; otherwise requests at a time");
   command->add_option("--from", flags->options.first, "Load of the first step")->check(CLI::Range(0.001, 10000.0));
-  command->add_option("--factor", flags->options.factor, "From step to step")->check(CLI::Range(1.05, 100.0));
-  command->add_option("--to", flags->options.last, "Load of the last step, at most")->check(CLI::Range(0.001, 10000.0));
+  command->add_option("--factor", flags->options.factor, "Ratio of one step's load to the previous one's")
+      ->check(CLI::Range(1.05, 100.0));
+  command->add_option("--to", flags->options.last, "Highest load of a step")->check(CLI::Range(0.001, 10000.0));
   command
       ->add_option("--step-seconds", flags->options.step_seconds,
-                   "Requests begin for so long in a step; make it several times as long as a request")
+                   "How long requests begin in a step; make it several times as long as a request")
       ->check(CLI::PositiveNumber);
   AddTrafficFlags(*command, flags->traffic);
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {

@@ -47,7 +47,7 @@ absl::Status RunReplay(const ReplayFlags& flags, const SessionFlags& common, std
 
 void AddReplayCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ReplayFlags>();
-  CLI::App* command = app.add_subcommand("replay", "The requests of a trace file, at the times that it says");
+  CLI::App* command = app.add_subcommand("replay", "Send the requests of a trace file at their recorded times");
   command->add_option("--trace", flags->trace, "JSON lines: arrival, prompt_tokens, output_tokens, ... (README.md)")
       ->required();
   command->add_option("--speed", flags->speed, "2: twice as fast as recorded")->check(CLI::Range(0.001, 1000.0));

@@ -24,26 +24,26 @@ constexpr std::chrono::seconds kSettleTime{1};
 void AddSessionFlags(CLI::App& app, SessionFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")->envname("MOESTRO_SERVER");
   app.add_option("--timeout", flags.timeout_seconds,
-                 "Seconds after which a request counts as failed, a week at most; 0: never")
+                 "Seconds after which a request counts as failed, at most a week; 0: never")
       ->check(CLI::Range(0.0, 604800.0));
-  app.add_option("--max-in-flight", flags.max_in_flight, "Requests at a time, at most; others are sent late")
+  app.add_option("--max-in-flight", flags.max_in_flight, "Most requests in flight; further ones are sent late")
       ->check(CLI::Range(1, 4096));
   app.add_option("--seed", flags.seed, "The same seed gives the same requests at the same times");
   app.add_option("--slo-ttft", flags.slo.ttft_seconds, "Target for the first token, in seconds")
       ->check(CLI::PositiveNumber);
   app.add_option("--slo-tpot", flags.slo.tpot_seconds,
-                 "Target for each later token, in seconds, on average of a request")
+                 "Target for each later token, in seconds, averaged over a request")
       ->check(CLI::PositiveNumber);
   app.add_option(
          "--metrics", flags.metrics,
-         "A role's metrics, http://HOST:PORT/metrics or HOST:PORT; may be repeated: the report then shows memory, KV "
-         "pages and batch over time")
+         "A role's metrics, http://HOST:PORT/metrics or HOST:PORT; may be repeated. Adds memory, KV pages and batch "
+         "over time to the report")
       ->delimiter(',');
-  app.add_option("--metrics-interval", flags.metrics_seconds, "Seconds between two looks at the metrics")
+  app.add_option("--metrics-interval", flags.metrics_seconds, "Seconds between two scrapes of the metrics")
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--out", flags.out_dir, "Directory for the report as WORKLOAD.md, .html (with plots) and .json");
-  app.add_option("--json", flags.json_file, "File for the JSON; '-': stdout, in place of the Markdown");
-  app.add_flag("--requests", flags.requests, "Every request in the JSON, too");
+  app.add_option("--json", flags.json_file, "File for the JSON; '-': stdout, instead of the Markdown");
+  app.add_flag("--requests", flags.requests, "Include every request in the JSON");
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Begin(const SessionFlags& flags, const std::string& compare_server,
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Begin(const SessionFlags& flag
     if (other.fingerprint != session->model_.fingerprint) {
       return absl::FailedPreconditionError(absl::StrCat("--compare-server serves another model (", other.name,
                                                         ") than --server (", session->model_.name,
-                                                        "): their times say nothing about each other"));
+                                                        "): their times are not comparable"));
     }
   }
   session->transport_ = ConnectServers(session->servers_, flags.timeout_seconds);
@@ -91,7 +91,7 @@ absl::Status Session::Finish(Report& report, const std::vector<Record>& records)
                  RevisionText(report.revision).c_str());
   }
   if (scraper_) {
-    // A client hears of its request's end before the roles have given everything back.
+    // A client learns of its request's end before the roles have returned everything.
     std::this_thread::sleep_for(kSettleTime);
     AddMetricsSection(scraper_->End(), report);
   }

@@ -1,4 +1,4 @@
-// What all commands share: the connection, runs with progress, and the report at the end.
+// The part that all commands share: the connection, runs with progress, and the report at the end.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ void AddSessionFlags(CLI::App& app, SessionFlags& flags);
 
 class Session {  // thread-compatible
  public:
-  // Asks the servers for their model, begins to watch the metrics. `compare_server`: a second one; empty: none.
+  // Asks the servers for their model and starts to scrape the metrics. `compare_server`: a second server; empty: none.
   static absl::StatusOr<std::unique_ptr<Session>> Begin(const SessionFlags& flags, const std::string& compare_server,
                                                         std::function<bool()> interrupted);
 
@@ -44,10 +44,10 @@ class Session {  // thread-compatible
   const std::vector<std::string>& servers() const { return servers_; }
   const SessionFlags& flags() const { return flags_; }
 
-  // `what`: for the progress line, asked whenever it is shown.
+  // `what`: the text of the progress line, called whenever it is shown.
   RunResult Run(Workload& workload, const std::function<std::string()>& what);
 
-  // Adds what the metrics showed, and the model to the facts; writes the report: Markdown on stdout, files as the flags
+  // Adds the metrics' results, and the model to the facts. Writes the report: Markdown on stdout, files as the flags
   // say.
   absl::Status Finish(Report& report, const std::vector<Record>& records);
 

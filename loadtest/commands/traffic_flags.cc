@@ -14,7 +14,8 @@ void AddTrafficFlags(CLI::App& app, TrafficFlags& flags) {
   app.add_option("--prompt-tokens", flags.prompt_tokens,
                  "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
   app.add_option("--output-tokens", flags.output_tokens, "Length of answers, in the same forms");
-  app.add_option("--prompt-file", flags.prompt_file, "Text prompts, one a line, sent in turn; in place of random ids");
+  app.add_option("--prompt-file", flags.prompt_file,
+                 "File of text prompts, one per line, sent in turn instead of random ids");
   app.add_option("--temperature", flags.temperature, "0: greedy")->check(CLI::Range(0.0F, 2.0F));
 }
 

@@ -23,9 +23,9 @@ struct TrafficFlags {
   float temperature = 0;
 };
 void AddTrafficFlags(CLI::App& app, TrafficFlags& flags);
-// INVALID_ARGUMENT names the flag; NOT_FOUND the prompt file.
+// INVALID_ARGUMENT names the flag; NOT_FOUND names the prompt file.
 absl::StatusOr<TrafficOptions> ToTrafficOptions(const TrafficFlags& flags, const ModelInfo& model, uint64_t seed);
-// For the report's head.
+// Adds the facts at the head of the report.
 void AddTrafficFacts(const TrafficFlags& flags, Report& report);
 
 // NOT_FOUND names the flag and the file.

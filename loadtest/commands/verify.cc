@@ -68,16 +68,17 @@ void AddVerifyCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--prompt-tokens", flags->prompt_tokens,
                       "Length of prompts: a count (512), a range (100-2000) or lognormal:MEDIAN,SIGMA");
   command->add_option("--output-tokens", flags->output_tokens, "Length of answers, in the same forms");
-  command->add_option("--cancelled", options.cancelled_share, "Share that is cancelled")->check(CLI::Range(0.0, 1.0));
-  command->add_option("--sampled", options.sampled_share, "Share that is drawn with a seed; others are greedy")
+  command->add_option("--cancelled", options.cancelled_share, "Share of cancelled requests")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--prefixed", options.prefixed_share, "Share that begins like others")
+  command
+      ->add_option("--sampled", options.sampled_share, "Share of requests sampled with a seed; the others are greedy")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--prefixes", options.prefixes, "Different shared beginnings")->check(CLI::Range(1, 10000));
-  command->add_flag(
-      "--allow-errors", flags->allow_errors,
-      "Requests may fail (somebody kills roles meanwhile); what they got is compared with their second run, "
-      "which must complete");
+  command->add_option("--prefixed", options.prefixed_share, "Share of requests with a shared prefix")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--prefixes", options.prefixes, "Number of shared prefixes")->check(CLI::Range(1, 10000));
+  command->add_flag("--allow-errors", flags->allow_errors,
+                    "Requests may fail (roles are killed meanwhile); their tokens are compared with their second run, "
+                    "which must complete");
   commands.push_back({command, [flags](const SessionFlags& common, std::function<bool()> interrupted) {
                         return RunVerify(*flags, common, std::move(interrupted));
                       }});

@@ -1,4 +1,4 @@
-// Watches the /metrics of the roles while a test runs.
+// Scrapes the /metrics of the roles while a test runs.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 namespace moestro::loadtest {
 
 struct MetricPoint {
-  double at = 0;  // seconds since the scraper began
+  double at = 0;  // seconds since the scraper started
   double value = 0;
 };
 struct Scrapes {
@@ -28,12 +28,12 @@ class Scraper {
  public:
   using Fetch = std::function<absl::StatusOr<std::string>(const std::string& endpoint)>;
 
-  // Scrapes every endpoint now, which all must answer, then once each `interval_seconds` in a thread of its own.
+  // Scrapes every endpoint now, and all must answer. Then scrapes every `interval_seconds` in a separate thread.
   static absl::StatusOr<std::unique_ptr<Scraper>> Begin(const std::vector<std::string>& endpoints,
                                                         double interval_seconds, Fetch fetch);
   ~Scraper();
 
-  // A last scrape, then the results; the scraper does nothing more.
+  // Scrapes once more, returns the results, and stops.
   std::vector<Scrapes> End();
 
  private:
@@ -43,14 +43,14 @@ class Scraper {
 
   const Fetch fetch_;
   const double began_;
-  std::vector<Scrapes> scrapes_;  // while the thread runs: of the thread
+  std::vector<Scrapes> scrapes_;  // owned by the thread while it runs
   Mutex mutex_;
   Condition stopped_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
-// Over HTTP, with a short time-out.
+// Fetches over HTTP, with a short timeout.
 absl::StatusOr<std::string> FetchMetrics(const std::string& endpoint);
 
 }  // namespace moestro::loadtest

@@ -44,7 +44,7 @@ void AddChatSection(std::span<const Record> records, const Slo& slo, Report& rep
   tokens.series = {std::move(prompt), std::move(cached)};
   report.sections.push_back(
       {.title = "Turns",
-       .about = "Tokens are means over the users. Each turn sends everything before it again: what is not cached is "
+       .about = "Tokens are means over the users. Each turn resends everything before it. Uncached tokens are "
                 "computed again, so TTFT should follow the message's length, not the conversation's.",
        .tables = {std::move(table)},
        .plots = {ToSvg(ttft), ToSvg(tokens)}});

@@ -1,4 +1,4 @@
-// What each turn of the conversations cost. Pure.
+// The cost of each turn of the conversations. Pure.
 #pragma once
 
 #include <span>

@@ -14,8 +14,8 @@ namespace {
 struct MetricPlot {
   const char* title;
   const char* y_label;
-  std::vector<const char*> prefixes;  // metrics whose names begin so
-  double unit;                        // what one on the axis stands for
+  std::vector<const char*> prefixes;  // of the metrics' names
+  double unit;                        // value of one unit on the axis
 };
 
 bool Shows(const MetricPlot& plot, const std::string& metric) {
@@ -49,7 +49,7 @@ void AddMetricsSection(const std::vector<Scrapes>& scrapes, Report& report) {
   nlohmann::json data = nlohmann::json::array();
   for (const Scrapes& endpoint : scrapes) {
     for (const auto& [metric, points] : endpoint.series) {
-      if (metric.starts_with("exposer_")) continue;  // what the endpoint counts of itself
+      if (metric.starts_with("exposer_")) continue;  // the endpoint's own counters
       const auto [least, greatest] = std::ranges::minmax(points, {}, &MetricPoint::value);
       const double first = points.front().value, last = points.back().value;
       data.push_back({{"metric", metric},
@@ -65,7 +65,7 @@ void AddMetricsSection(const std::vector<Scrapes>& scrapes, Report& report) {
     }
     if (endpoint.failed > 0) {
       report.findings.push_back(absl::StrCat(endpoint.failed, " scrapes of ", endpoint.endpoint,
-                                             " failed, the last one so: ", endpoint.last_error));
+                                             " failed, the last one with: ", endpoint.last_error));
     }
   }
   report.data["metrics"] = std::move(data);
@@ -81,8 +81,8 @@ void AddMetricsSection(const std::vector<Scrapes>& scrapes, Report& report) {
                   .about =
                       "From each role's /metrics, summed over labels: first scrape before the first request, last "
                       "one after the last. Without a leak private memory is flat once it is warm, and pages and leases "
-                      "are at the end what they were at the beginning (pages of the prefix cache are free to be "
-                      "taken). Metrics that were 0 throughout are left out.",
+                      "end where they began (pages of the prefix cache count as free). "
+                      "Metrics that were 0 throughout are omitted.",
                   .tables = {std::move(table)},
                   .plots = {}};
   for (const MetricPlot& plot : plots) section.plots.push_back(Draw(plot, scrapes));

@@ -1,4 +1,4 @@
-// What the roles' metrics did meanwhile: memory flat, no page leaked. Pure.
+// The roles' metrics during the test: memory must be flat, and no page may leak. Pure.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace moestro::loadtest {
 
-// First, last, least and greatest value of every metric that is not zero throughout, plots of memory, pages and batch,
+// Adds first, last, least and greatest value of every metric that is not always zero, plots of memory, pages and batch,
 // and data["metrics"].
 void AddMetricsSection(const std::vector<Scrapes>& scrapes, Report& report);
 

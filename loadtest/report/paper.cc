@@ -108,15 +108,14 @@ void AddRows(const char* what, const char* baseline, FigureMember member, const 
   }
 }
 
-// A server that disturbs its requests less may still be the slower one.
+// A server that disturbs its requests less may still be slower.
 void AddAbsoluteFinding(const PaperResult& result, const PaperResult& first, const std::vector<std::string>& servers,
                         Report& report) {
   if (result.server == first.server || !first.ttft || !first.tpot) return;
-  report.findings.push_back(absl::StrCat(servers[static_cast<size_t>(result.server)],
-                                         " in absolute values, times what ", servers[static_cast<size_t>(first.server)],
-                                         " takes in 1P+1D: ", ShortNumber(result.tpot->median / first.tpot->median),
-                                         " for a token, ", ShortNumber(result.ttft->median / first.ttft->median),
-                                         " until the first token"));
+  report.findings.push_back(absl::StrCat(
+      servers[static_cast<size_t>(result.server)], " in absolute values, relative to ",
+      servers[static_cast<size_t>(first.server)], " in 1P+1D: ", ShortNumber(result.tpot->median / first.tpot->median),
+      " for a token, ", ShortNumber(result.ttft->median / first.ttft->median), " until the first token"));
 }
 
 nlohmann::json ToJson(const std::optional<PaperFigure>& figure) {
@@ -162,13 +161,14 @@ void AddPaperSection(const std::vector<PaperResult>& results, const std::vector<
   report.sections.push_back(
       {.title = "Prefill and decode side by side (the paper's Fig. 18)",
        .about =
-           "P: a prefill request with a long prompt, D: a decode request with many tokens; those of a load begin at "
-           "the same moment. TTFT is that of the prefill request, TPOT the mean of the decode requests, total the "
+           "P: a prefill request with a long prompt, D: a decode request with many tokens; the requests of a load "
+           "begin "
+           "at the same moment. TTFT is that of the prefill request, TPOT the mean of the decode requests, total the "
            "time until the load's last request has ended. Bars and the column “normalised” are medians of the "
            "ratios to 1P (TTFT, total) or 1D (TPOT) of the same round; the values beside them are medians over the "
-           "rounds. 1.00 means that the requests do not disturb each other. TTFT of D is not in the paper: where it "
-           "comes near "
-           "the prefill's own TTFT, decode waited for the prefill, and its TPOT was measured after it, not beside it.",
+           "rounds. 1.00 means that the requests do not disturb each other. TTFT of D is not in the paper. If it "
+           "is close to the prefill's own TTFT, decode waited for the prefill, and its TPOT was measured after it, "
+           "not beside it.",
        .tables = {std::move(table)},
        .plots = {Bars("TTFT of the prefill request, normalised to 1P", &PaperResult::ttft, results, servers),
                  Bars("TPOT of the decode requests, normalised to 1D", &PaperResult::tpot, results, servers),
@@ -191,7 +191,7 @@ void AddPaperSection(const std::vector<PaperResult>& results, const std::vector<
           " × its time alone (1P+1D / 1D); with a decode beside it the first token takes ",
           Seconds(result.ttft->median), ", ", ShortNumber(result.ttft->ratio), " × its time alone (1P+1D / 1P)"));
       AddAbsoluteFinding(result, Find(results, 0, kMixed), servers, report);
-      // Half: a decode that is served at once gets its first token in a small part of a prefill worth the name.
+      // Half: a decode that is served at once gets its first token in a small part of a long prefill.
       if (result.decode_ttft && result.decode_ttft->median > 0.5 * result.ttft->median) {
         report.findings.push_back(absl::StrCat(server, ": in 1P+1D decode waited ", Seconds(result.decode_ttft->median),
                                                " for its first token, the prefill took ", Seconds(result.ttft->median),

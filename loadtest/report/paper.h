@@ -1,4 +1,4 @@
-// The paper's Fig. 18 from the records of PaperWorkload. Pure.
+// Computes the paper's Fig. 18 from the records of PaperWorkload. Pure.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,10 @@ struct PaperFigure {  // over the rounds
   double median = 0;
   double min = 0;
   double max = 0;
-  double ratio = 0;  // median of the ratios to the baseline of the same round and server; 0: there was none
+  double ratio = 0;  // median of the ratios to the baseline of the same round and server; 0: no baseline
 };
 
-// One load on one server. A round in which a request failed does not count.
+// One load on one server. Rounds with a failed request do not count.
 struct PaperResult {
   int server = 0;
   int load = 0;  // index of kPaperLoads
@@ -27,13 +27,13 @@ struct PaperResult {
   std::optional<PaperFigure> ttft;         // of the prefill request; ratio to 1P
   std::optional<PaperFigure> tpot;         // mean of the decode requests; ratio to 1D
   std::optional<PaperFigure> decode_ttft;  // mean of the decode requests; ratio to 1D
-  std::optional<PaperFigure> total;        // until all of the load's requests have ended; ratio to 1P
+  std::optional<PaperFigure> total;        // until the load's last request has ended; ratio to 1P
 };
 
 // By server, then in the order of kPaperLoads.
 std::vector<PaperResult> ComputePaperResults(const std::vector<PaperCell>& cells, std::span<const Record> records);
 
-// The section with the three plots of the figure, findings with the degradation, and data["paper"].
+// Adds the section with the figure's three plots, findings with the degradation, and data["paper"].
 // `servers`: names, in the order of Record::server.
 void AddPaperSection(const std::vector<PaperResult>& results, const std::vector<std::string>& servers, Report& report);
 

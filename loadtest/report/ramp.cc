@@ -15,7 +15,7 @@ void AddRampSection(const RampOptions& options, const std::vector<RampStep>& ste
                     Report& report) {
   std::map<std::string, GroupSummary> by_name;
   for (GroupSummary& group : SummarizeGroups(records, options.slo)) by_name[group.name] = std::move(group);
-  const char* unit = options.open_loop ? "requests a second" : "requests at a time";
+  const char* unit = options.open_loop ? "requests per second" : "requests at a time";
   Table table{.columns = {"load", "errors", "requests", "in target", "goodput /s", "completed /s", "output tok/s",
                           "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99"},
               .rows = {},
@@ -48,12 +48,12 @@ void AddRampSection(const RampOptions& options, const std::vector<RampStep>& ste
   report.data["knee"] = nullptr;
   if (const auto knee = FindKnee(steps)) {
     report.data["knee"] = steps[*knee].level;
-    report.findings.push_back(
-        absl::StrCat("Saturated at ", StepName(options, steps[*knee].level), ": ", ShortNumber(steps[*knee].goodput()),
-                     " requests a second within the targets; more load brings less than 5 % more"));
+    report.findings.push_back(absl::StrCat("Saturated at ", StepName(options, steps[*knee].level), ": ",
+                                           ShortNumber(steps[*knee].goodput()),
+                                           " requests per second within the targets; more load gains less than 5 %"));
   } else if (std::ranges::any_of(steps, [](const RampStep& step) { return step.good > 0; })) {
     report.findings.push_back(
-        absl::StrCat("Not saturated yet, goodput may rise further: no step was finished after the best one",
+        absl::StrCat("Not saturated yet, goodput may rise further: no step finished after the best one",
                      report.interrupted ? " (interrupted)" : " (--to)"));
   } else {
     report.findings.push_back(
@@ -61,9 +61,10 @@ void AddRampSection(const RampOptions& options, const std::vector<RampStep>& ste
   }
   report.sections.push_back(
       {.title = "Steps",
-       .about = "Goodput: requests within the targets, over the time from the step's begin to its last request's end. "
-                "The knee is the first step within 5 % of the best, if another was finished after it. Errors: requests "
-                "that failed.",
+       .about =
+           "Goodput: requests within the targets, over the time from the step's beginning to its last request's end. "
+           "The knee is the first step within 5 % of the best, if another finished after it. Errors: requests "
+           "that failed.",
        .tables = {std::move(table)},
        .plots = {ToSvg(goodput), ToSvg(tpot)}});
 }

@@ -9,7 +9,7 @@
 
 namespace moestro::loadtest {
 
-// Table and curves of the steps, the knee as a finding, data["steps"] and data["knee"] (null: none was seen).
+// Adds table and curves of the steps, the knee as a finding, data["steps"] and data["knee"] (null: no knee).
 void AddRampSection(const RampOptions& options, const std::vector<RampStep>& steps, std::span<const Record> records,
                     Report& report);
 

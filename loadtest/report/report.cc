@@ -7,7 +7,7 @@
 namespace moestro::loadtest {
 namespace {
 
-constexpr char kInterrupted[] = "Interrupted: this is what was measured until then.";
+constexpr char kInterrupted[] = "Interrupted: measurements up to that point.";
 
 std::string Title(const Report& report) { return absl::StrCat("moestro-loadtest ", report.workload); }
 

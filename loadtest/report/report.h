@@ -1,4 +1,4 @@
-// What a run found, and its three renderings.
+// The results of a run, and their three renderings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace moestro::loadtest {
 
 struct Section {
   std::string title;
-  std::string about;  // what the figures mean
+  std::string about;  // explains the figures
   std::vector<Table> tables;
   std::vector<std::string> plots;  // SVG figures, for the HTML page only
 };
@@ -20,11 +20,11 @@ struct Section {
 struct Report {
   std::string workload;
   bool interrupted = false;
-  std::vector<std::string> findings = {};                       // one sentence each: what to read first
+  std::vector<std::string> findings = {};                       // one sentence each: the first thing to read
   std::vector<std::pair<std::string, std::string>> facts = {};  // model, settings: what, value
   std::vector<Section> sections = {};
   nlohmann::json data = nlohmann::json::object();  // the figures behind the sections
-  std::string revision = {};                       // of the program's sources: BuildInfo's
+  std::string revision = {};                       // of the program's sources, from BuildInfo
   std::string date = {};                           // "2026-11-22", in UTC
 };
 

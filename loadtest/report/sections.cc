@@ -105,15 +105,16 @@ Section LatencySection(std::span<const Record> records, const std::vector<GroupS
     AddLatencyRow(group.name, "whole request", group.e2e, table);
     AddLatencyRow(group.name, "sent late", group.lateness, table);
   }
-  return {.title = "Latency",
-          .about =
-              "TTFT: from sending to the first token. TPOT: mean time for each token after the first, one value a "
-              "request. Between tokens: every gap, all requests together. Queue: what the server says it waited for "
-              "KV pages. Sent late: behind the workload's plan; more than a little means that the client, or its "
-              "limit of requests in flight, was the bottleneck.",
-          .tables = {std::move(table)},
-          .plots = {CumulativePlot("Time to the first token", records, FirstTokenTimes),
-                    CumulativePlot("Time between tokens", records, InterTokenGaps)}};
+  return {
+      .title = "Latency",
+      .about =
+          "TTFT: from sending to the first token. TPOT: mean time for each token after the first, one value per "
+          "request. Between tokens: every gap, over all requests. Queue: the server's own figure for the wait for "
+          "KV pages. Sent late: delay against the workload's plan; more than a little means that the client, or its "
+          "limit of requests in flight, was the bottleneck.",
+      .tables = {std::move(table)},
+      .plots = {CumulativePlot("Time to the first token", records, FirstTokenTimes),
+                CumulativePlot("Time between tokens", records, InterTokenGaps)}};
 }
 
 Section TimelineSection(std::span<const Record> records, double seconds) {
@@ -128,12 +129,12 @@ Section TimelineSection(std::span<const Record> records, double seconds) {
   LinePlot tokens{.title = "Throughput",
                   .x_label = "seconds",
                   .y_label = "tokens/s",
-                  .series = {line("output tokens a second", timeline.tokens_per_second)}};
+                  .series = {line("output tokens per second", timeline.tokens_per_second)}};
   LinePlot requests{
       .title = "Requests",
       .x_label = "seconds",
       .y_label = "requests",
-      .series = {line("in flight", timeline.in_flight), line("ended a second", timeline.requests_per_second)}};
+      .series = {line("in flight", timeline.in_flight), line("ended per second", timeline.requests_per_second)}};
   return {.title = "Over time",
           .about = absl::StrCat("Means of ", ShortNumber(timeline.step_seconds), " s, on the client's clock."),
           .tables = {},
@@ -188,7 +189,7 @@ void AddCommonSections(std::span<const Record> records, double seconds, const Sl
   for (const GroupSummary& group : groups) report.data["groups"].push_back(ToJson(group));
   report.findings.push_back(absl::StrCat(all.requests, " requests sent, ", all.completed, " completed, ", all.cancelled,
                                          " cancelled, ", all.failed(), " failed, ", all.good, " within the targets; ",
-                                         ShortNumber(all.output_tokens_per_second()), " output tokens a second"));
+                                         ShortNumber(all.output_tokens_per_second()), " output tokens per second"));
   std::vector<GroupSummary> rows = groups;
   if (groups.size() > 1) rows.push_back(all);
   report.sections.push_back(OverviewSection(rows, slo));

@@ -1,4 +1,4 @@
-// The parts that the reports of all workloads share.
+// The sections that the reports of all workloads share.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,8 +17,8 @@ nlohmann::json ToJson(const GroupSummary& summary);
 // "12.3 ms", "1.25 s"
 std::string Seconds(double seconds);
 
-// Requests, errors, goodput and paths; latencies; the curves of latency and throughput. Also sets data["all"] and
-// data["groups"]. `seconds`: of the run.
+// Adds requests, errors, goodput and paths; latencies; the curves of latency and throughput. Also sets data["all"] and
+// data["groups"]. `seconds`: duration of the run.
 void AddCommonSections(std::span<const Record> records, double seconds, const Slo& slo, Report& report);
 
 // Every request, for data["requests"].

@@ -1,4 +1,4 @@
-// What is computed from records. Pure.
+// Statistics over records. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace moestro::loadtest {
 
-// The value below which a share `q` (0 to 1) of the values lies, linear between the two nearest ranks (numpy's
-// default). REQUIRES: `sorted` ascending and not empty.
+// The value below which a share `q` (0 to 1) of the values falls, linear between the two nearest ranks (numpy's
+// default). REQUIRES: `sorted` is ascending and not empty.
 double Percentile(std::span<const double> sorted, double q);
 // REQUIRES: not empty.
 double Median(std::vector<double> values);
 
 struct Distribution {
-  int64_t count = 0;  // 0: all others are meaningless
+  int64_t count = 0;  // 0: the others are meaningless
   double mean = 0;
   double min = 0;
   double p50 = 0;
@@ -29,12 +29,12 @@ struct Distribution {
 };
 Distribution Describe(std::vector<double> values);
 
-// Service-level objective: what a user is promised.
+// Service-level objective: the promise to a user.
 struct Slo {
   double ttft_seconds = 30;
   double tpot_seconds = 0.05;
 };
-// Completed, first token and speed within the targets.
+// True if completed, with first token and speed within the targets.
 bool MeetsSlo(const Record& record, const Slo& slo);
 
 struct GroupSummary {
@@ -44,23 +44,23 @@ struct GroupSummary {
   int64_t cancelled = 0;                  // by the client
   int64_t unfinished = 0;                 // still running when the test ended
   std::map<std::string, int64_t> errors;  // status code → requests
-  std::map<std::string, int64_t> paths;   // of the requests that were begun; "not said" if the server did not
-  int64_t resumed = 0;                    // requests that went on after a role had died, or their pages were taken away
+  std::map<std::string, int64_t> paths;   // of the requests that started; "not said" if not reported
+  int64_t resumed = 0;                    // resumed after a role had died or their pages had been taken
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
   double seconds = 0;  // from the first one's sending to the last one's end
   int64_t good = 0;    // within the objective
-  // Seconds. Requests that failed or were cancelled count as far as they came; e2e: completed ones only.
+  // Seconds. Failed or cancelled requests count with the tokens they got; e2e: completed ones only.
   Distribution ttft, tpot, inter_token, queue, e2e, lateness;
 
   int64_t failed() const;
   double output_tokens_per_second() const;
   double requests_per_second() const;  // completed ones
-  double goodput() const;              // good ones a second
+  double goodput() const;              // good ones per second
 };
 
-// Of all records.
+// Summary of all records.
 GroupSummary Summarize(const std::string& name, std::span<const Record> records, const Slo& slo);
 // One for each group, in order of first appearance.
 std::vector<GroupSummary> SummarizeGroups(std::span<const Record> records, const Slo& slo);
@@ -68,14 +68,14 @@ std::vector<GroupSummary> SummarizeGroups(std::span<const Record> records, const
 // Gaps between the messages of each request.
 std::vector<double> InterTokenGaps(std::span<const Record> records);
 
-// How the run went over time, in steps of equal length.
+// The course of the run, in steps of equal length.
 struct Timeline {
   double step_seconds = 1;
   std::vector<double> tokens_per_second;
   std::vector<double> in_flight;            // mean of the step
   std::vector<double> requests_per_second;  // ended ones
 };
-// `seconds`: of the run. At most `most_steps` steps, of a whole number of seconds or a fraction of one.
+// `seconds`: duration of the run. At most `most_steps` steps, each a whole number of seconds or a fraction of one.
 Timeline MakeTimeline(std::span<const Record> records, double seconds, int most_steps = 120);
 
 }  // namespace moestro::loadtest

@@ -64,14 +64,15 @@ void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, s
                           absl::StrCat(mismatch.position), absl::StrCat(record->prompt_tokens),
                           absl::StrCat(record->cached_tokens), absl::StrCat(record->resumed)});
   }
-  Section section{.title = "The same tokens",
-                  .about =
-                      "Requests ran side by side, then each again alone. Tokens must be the same, bit for bit: "
-                      "greedy ones and those drawn with a seed. Of a request that was cancelled, or failed, the tokens "
-                      "that came must be the first ones of its second run. The wait is the longest time in which "
-                      "nothing was heard of a request, from sending it to its end.",
-                  .tables = {},
-                  .plots = {}};
+  Section section{
+      .title = "The same tokens",
+      .about =
+          "Requests ran side by side, then each again alone. Tokens must be the same, bit for bit, whether greedy or "
+          "sampled with a seed. A request that was cancelled or failed must have received the first tokens of its "
+          "second run. The wait is the longest time without an event of a request, from "
+          "sending it to its end.",
+      .tables = {},
+      .plots = {}};
   if (!table.rows.empty()) section.tables.push_back(std::move(table));
   report.sections.push_back(std::move(section));
 }
@@ -79,7 +80,7 @@ void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, s
 absl::Status CheckVerdict(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
                           bool errors_allowed, bool interrupted) {
   if (!verdict.mismatches.empty()) {
-    return absl::DataLossError(absl::StrCat(verdict.mismatches.size(), " requests got other tokens than alone"));
+    return absl::DataLossError(absl::StrCat(verdict.mismatches.size(), " requests got different tokens than alone"));
   }
   const std::string failures = Failures(crowded, alone);
   if (!failures.empty() && !errors_allowed) return absl::InternalError(failures);

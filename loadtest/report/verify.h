@@ -1,4 +1,4 @@
-// The verdict on equality, and the longest wait. Pure.
+// The verdict on equal tokens, and the longest wait. Pure.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace moestro::loadtest {
 
-// `errors_allowed`: requests that failed are no failure of the test.
+// `errors_allowed`: failed requests do not fail the test.
 void AddVerifySection(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
                       bool errors_allowed, Report& report);
 
-// Whether the test passed: not if a token differs, a request failed, or what could have been compared was not. Nothing
-// compared is never a pass; an interrupt excuses what was left over. Never the code of a request's own error, which
-// would be taken for one of this process.
+// Whether the test passed. It fails if a token differs, a request failed, or a comparable request was not compared. If
+// nothing was compared it never passes; an interrupt excuses the rest. Never returns the code of a request's own error,
+// which would look like an error of this process.
 absl::Status CheckVerdict(const Verdict& verdict, std::span<const Record> crowded, std::span<const Record> alone,
                           bool errors_allowed, bool interrupted);
 

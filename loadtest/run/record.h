@@ -1,4 +1,4 @@
-// What is known of one request afterwards. Times are seconds since the run began, on the client's clock.
+// The record of one finished request. Times are seconds since the run began, on the client's clock.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct Record {
   int64_t tag = 0;
   int server = 0;
 
-  double scheduled = 0;  // when the workload wanted it to begin
+  double scheduled = 0;  // when the workload planned it
   double sent = 0;
-  std::optional<double> started;    // the server said that it has begun
-  std::optional<double> cancelled;  // the client gave up
+  std::optional<double> started;    // the server reported the start
+  std::optional<double> cancelled;  // the client cancelled it
   std::optional<double> ended;
   std::vector<Arrival> arrivals;
   std::vector<int32_t> tokens;
@@ -35,10 +35,10 @@ struct Record {
   uint32_t resumed = 0;
   std::string path;
   std::string path_reason;
-  std::optional<double> queue_seconds;  // the server's account
+  std::optional<double> queue_seconds;  // as the server reports
 
   bool completed() const { return ended.has_value() && status.ok(); }
-  // Ended because the client gave up; one that came to its end before the server heard of it is completed.
+  // Ended because the client cancelled it. A request that ended before the server got the cancellation is completed.
   bool was_cancelled() const { return ended.has_value() && !status.ok() && cancelled.has_value(); }
   bool failed() const { return ended.has_value() && !status.ok() && !cancelled.has_value(); }
 
@@ -46,18 +46,18 @@ struct Record {
   std::optional<double> ttft() const {
     return arrivals.empty() ? std::nullopt : std::optional(arrivals.front().at - sent);
   }
-  // Time per output token after the first message: what a reader sees as speed.
+  // Time per output token after the first message: the speed that a reader sees.
   std::optional<double> tpot() const {
     if (arrivals.size() < 2) return std::nullopt;
     const double later = static_cast<double>(tokens.size()) - arrivals.front().tokens;
     return (arrivals.back().at - arrivals.front().at) / later;
   }
-  // The longest time in which nothing was heard of it: from sending, between messages, up to the end.
+  // The longest time without an event: from sending, between messages, up to the end.
   double longest_wait() const;
 };
 
-// "what: message". UNAVAILABLE stays so; all others become FAILED_PRECONDITION: the code of a request's error would be
-// taken for one of this process (a wrong flag, say).
+// "what: message". UNAVAILABLE stays; every other code becomes FAILED_PRECONDITION, because a request's code would look
+// like an error of this process (such as a wrong flag).
 absl::Status RequestError(const absl::Status& error, const std::string& what);
 
 // The first error, if no request completed.

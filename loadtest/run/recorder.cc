@@ -13,7 +13,7 @@ int64_t Recorder::Begin(const Request& request, double scheduled, double now) {
   record.server = request.server;
   record.scheduled = scheduled;
   record.sent = now;
-  record.prompt_tokens = static_cast<uint32_t>(request.token_ids.size());  // of a text the server will say
+  record.prompt_tokens = static_cast<uint32_t>(request.token_ids.size());  // the server reports a text's
   records_.push_back(std::move(record));
   ++counts_.begun;
   return static_cast<int64_t>(records_.size()) - 1;

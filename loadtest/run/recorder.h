@@ -1,4 +1,4 @@
-// Turns events into records, and counts for the progress line. Thread-compatible.
+// Turns events into records, and counts them for the progress line. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Counts {
 
 class Recorder {
  public:
-  // Gives the id of the request in events. Times are seconds since the run began.
+  // Returns the id of the request in events. Times are seconds since the run began.
   int64_t Begin(const Request& request, double scheduled, double now);
   // `event.at`: seconds since the run began. Returns the request's record.
   const Record& Apply(const Event& event);

@@ -8,8 +8,8 @@
 namespace moestro::loadtest {
 namespace {
 
-constexpr double kPollSeconds = 0.1;  // how soon an interrupt is noticed, and how often progress shows
-constexpr double kDrainSeconds = 15;  // after an interrupt: for the ends of what was cancelled
+constexpr double kPollSeconds = 0.1;  // latency of an interrupt, and period of the progress line
+constexpr double kDrainSeconds = 15;  // after an interrupt: wait for the cancelled requests to end
 constexpr double kSoon = 1e-6;  // seconds: due. Times relative to the begin are rounded, and a clock may stand still
 
 class Execution {
@@ -45,7 +45,7 @@ class Execution {
  private:
   double Now() const { return transport_.Now() - began_; }
 
-  // Gives the time of the next arrival, if there is one and a place for it.
+  // Returns the time of the next arrival, if there is one and a free place.
   std::optional<double> BeginWhatIsDue() {
     while (static_cast<int>(in_flight_.size()) < options_.max_in_flight) {
       const double now = Now();

@@ -1,5 +1,5 @@
 // Conversations: every user sends the shared system prompt and a message, gets an answer, thinks, and sends everything
-// so far with one more message. What a prefix cache is for.
+// so far with one more message. Exercises the prefix cache.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace moestro::loadtest {
 struct ChatOptions {
   int users = 4;  // at the same time
   int turns = 5;
-  int64_t system_tokens = 200;  // the same for all
-  int64_t message_tokens = 50;  // each turn, of one user only
+  int64_t system_tokens = 200;  // shared by all users
+  int64_t message_tokens = 50;  // per turn, of one user only
   uint32_t answer_tokens = 40;
   double think_seconds = 0;    // between an answer and the next message
   double stagger_seconds = 0;  // between the first messages of two users
@@ -30,14 +30,14 @@ class ChatWorkload : public Workload {
 
   std::optional<double> NextArrival(double now) override;
   Request Take(double now) override;  // group "turn N", tag: the user
-  // A conversation ends early with a turn that fails.
+  // A turn that fails ends its conversation.
   void OnEnd(const Record& record) override;
 
  private:
   struct User {
     std::vector<int32_t> history;
-    int turn = 0;                // begun so far
-    std::optional<double> next;  // when it sends; none: it waits for an answer, or is done
+    int turn = 0;                // started so far
+    std::optional<double> next;  // when it sends next; none: waiting for an answer, or finished
   };
   const ChatOptions options_;
   PromptMaker prompts_;

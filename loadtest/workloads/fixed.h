@@ -1,4 +1,4 @@
-// Requests that are known beforehand, a given number of them at a time.
+// A fixed list of requests, a given number of them at a time.
 #pragma once
 
 #include <utility>

@@ -9,7 +9,7 @@
 
 namespace moestro::loadtest {
 
-// "512": always; "100-2000": uniform, ends included; "lognormal:500,0.8": median and sigma, as real traffic looks.
+// "512": always; "100-2000": uniform, inclusive; "lognormal:500,0.8": median and sigma, as in real traffic.
 class Lengths {
  public:
   Lengths() = default;  // always 1

@@ -1,6 +1,6 @@
 // The workloads of "Cloud-grade SLOs for local MoE", section 4.5: one prefill request and up to two decode requests
-// that begin at the same moment. A prefill request has a long prompt that shares no prefix, and gets a few tokens; a
-// decode request has a prompt of 10 tokens and gets many.
+// that begin at the same moment. A prefill request has a long prompt that shares no prefix, and a short answer. A
+// decode request has a prompt of 10 tokens and a long answer.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PaperOptions {
   uint32_t prefill_output_tokens = 4;
   int64_t decode_prompt_tokens = 10;
   uint32_t decode_output_tokens = 480;
-  double pause_seconds = 0.5;  // between two loads, in which the server comes to rest
+  double pause_seconds = 0.5;  // between two loads, so that the server becomes idle
   int64_t vocab_size = 0;
   uint64_t seed = 0;
 };
@@ -38,7 +38,7 @@ struct PaperCell {
   int load = 0;  // index of kPaperLoads
   int server = 0;
 };
-// Every load on every server once a round. Rounds begin one load further each, and with the other server, so that no
+// Every load runs once per round on every server. Each round starts with the next load and the other server, so that no
 // load always follows the same one.
 std::vector<PaperCell> PlanCells(int rounds, int servers);
 

@@ -1,4 +1,4 @@
-// Open loop: requests arrive at random, whatever became of those before. The load of many independent users.
+// Open loop: requests arrive at random, independent of earlier ones. Models the load of many independent users.
 #pragma once
 
 #include "loadtest/workloads/traffic.h"
@@ -20,7 +20,7 @@ class PoissonArrivals {
 
 class PoissonWorkload : public Workload {
  public:
-  // `rate` requests a second for `duration` seconds.
+  // `rate` requests per second for `duration` seconds.
   PoissonWorkload(double rate, double duration, const TrafficOptions& traffic)
       : duration_(duration), arrivals_(rate, 0, traffic.seed + 2), traffic_(traffic) {}
 

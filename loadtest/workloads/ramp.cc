@@ -8,7 +8,7 @@
 namespace moestro::loadtest {
 namespace {
 
-constexpr double kNoise = 1.05;  // less than this factor is no more
+constexpr double kNoise = 1.05;  // a smaller factor counts as no gain
 
 double BestGoodput(std::vector<RampStep>::const_iterator begin, std::vector<RampStep>::const_iterator end) {
   double best = 0;
@@ -27,7 +27,7 @@ std::optional<size_t> FindKnee(const std::vector<RampStep>& steps) {
 }
 
 std::string StepName(const RampOptions& options, double level) {
-  return absl::StrCat(level, options.open_loop ? " a second" : " at a time");
+  return absl::StrCat(level, options.open_loop ? " per second" : " at a time");
 }
 
 RampWorkload::RampWorkload(const RampOptions& options) : options_(options), traffic_(options.traffic) {

@@ -1,4 +1,4 @@
-// Raises the load step by step until goodput does not rise any more.
+// Raises the load step by step until goodput no longer rises.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace moestro::loadtest {
 
 struct RampOptions {
-  bool open_loop = false;  // steps are rates (requests a second); else requests at a time
+  bool open_loop = false;  // steps are rates (requests per second); otherwise requests at a time
   double first = 1;
-  double factor = 2;  // from step to step; levels of a closed loop are whole numbers
+  double factor = 2;  // between steps; levels of a closed loop are whole numbers
   double last = 256;
-  double step_seconds = 15;  // requests begin for so long, then the step waits for their ends
+  double step_seconds = 15;  // requests begin for this long, then the step waits for the last
   Slo slo = {};
   TrafficOptions traffic = {};
 };
@@ -28,15 +28,15 @@ struct RampStep {
   int64_t requests = 0;
   int64_t good = 0;  // completed within the targets
   bool finished = false;
-  // Requests within the targets a second, waiting for the last ones included.
+  // Requests within the targets per second, including the wait for the last ones.
   double goodput() const { return end > begin ? static_cast<double>(good) / (end - begin) : 0; }
 };
 
-// Of the finished steps the first within 5 % of their best goodput: what lies beyond it buys nothing. Empty if nothing
-// lies beyond it, as goodput may rise further, and without a good request.
+// The first finished step within 5 % of the best goodput: more load gains nothing. Empty if no step follows it, because
+// goodput may rise further, and empty without a good request.
 std::optional<size_t> FindKnee(const std::vector<RampStep>& steps);
 
-// "8 at a time", "0.25 a second": the group of a step's requests. No two steps have the same.
+// "8 at a time", "0.25 per second": the group of a step's requests. No two steps have the same.
 std::string StepName(const RampOptions& options, double level);
 
 class RampWorkload : public Workload {
@@ -52,7 +52,7 @@ class RampWorkload : public Workload {
  private:
   std::optional<double> StepArrival(double now) const;  // of the current step
   void BeginStep(double level, double now);
-  // After a step's end: another one, unless the last two brought no more than those before, or `last` is reached.
+  // After a step: begins another, unless the last two gained nothing, or `last` is reached.
   void MaybeBeginNext(double now);
 
   const RampOptions options_;

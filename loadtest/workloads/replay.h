@@ -1,4 +1,4 @@
-// Sends the requests of a trace when the trace says.
+// Sends the requests of a trace at their recorded times.
 #pragma once
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace moestro::loadtest {
 
 class ReplayWorkload : public Workload {
  public:
-  // `speed` 2: twice as fast as it was recorded.
+  // `speed` 2: twice as fast as recorded.
   ReplayWorkload(std::vector<TraceEntry> trace, double speed, int64_t vocab_size, uint64_t seed)
       : trace_(std::move(trace)), speed_(speed), prompts_(vocab_size, seed) {}
 

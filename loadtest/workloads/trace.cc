@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxTokens = int64_t{1} << 20;  // more is a mistake in the file
+constexpr int64_t kMaxTokens = int64_t{1} << 20;  // more is an error in the file
 
 absl::StatusOr<int64_t> TokenCount(const json& entry, const char* field, int64_t least) {
   const auto it = entry.find(field);
@@ -43,14 +43,14 @@ absl::StatusOr<TraceEntry> ParseLine(absl::string_view line) {
   MOE_ASSIGN_OR_RETURN(out.prompt_tokens, TokenCount(entry, "prompt_tokens", 1));
   MOE_ASSIGN_OR_RETURN(out.output_tokens, TokenCount(entry, "output_tokens", 1));
   if (entry.contains("prefix_id") != entry.contains("prefix_tokens")) {
-    return absl::InvalidArgumentError("prefix_id and prefix_tokens come together");
+    return absl::InvalidArgumentError("prefix_id and prefix_tokens must be given together");
   }
   if (!entry.contains("prefix_id")) return out;
   if (!entry["prefix_id"].is_string()) return absl::InvalidArgumentError("prefix_id must be a string");
   out.prefix_id = entry["prefix_id"].get<std::string>();
   MOE_ASSIGN_OR_RETURN(out.prefix_tokens, TokenCount(entry, "prefix_tokens", 0));
   if (out.prefix_tokens > out.prompt_tokens) {
-    return absl::InvalidArgumentError("prefix_tokens are a part of prompt_tokens, so not more");
+    return absl::InvalidArgumentError("prefix_tokens must not exceed prompt_tokens");
   }
   return out;
 }

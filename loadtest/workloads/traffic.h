@@ -1,4 +1,4 @@
-// Single requests of random lengths: what the open-loop workload and the ramp send.
+// Single requests of random lengths, for the open-loop workload and the ramp.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ namespace moestro::loadtest {
 struct TrafficOptions {
   Lengths prompt = {};
   Lengths output = {};
-  std::vector<std::string> texts = {};  // if not empty, prompts are these, in turn
+  std::vector<std::string> texts = {};  // if not empty, the prompts, in turn
   float temperature = 0;
   int64_t vocab_size = 0;
-  int64_t max_context_tokens = 0;  // output gives way if both do not fit
+  int64_t max_context_tokens = 0;  // the output is shortened if both do not fit
   uint64_t seed = 0;
 };
 

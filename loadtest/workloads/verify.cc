@@ -45,7 +45,7 @@ std::vector<Request> MakeAloneRequests(const std::vector<Request>& requests, con
     Request request = requests[static_cast<size_t>(record.tag)];
     request.group = "alone";
     request.cancel_after_tokens.reset();
-    // Of one that was cut short only what it got is compared. That does not change the tokens before.
+    // A request that was cut short is compared up to its last token. A shorter run does not change earlier tokens.
     if (!record.completed()) request.max_tokens = static_cast<uint32_t>(record.tokens.size());
     alone.push_back(std::move(request));
   }

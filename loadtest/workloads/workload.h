@@ -1,4 +1,4 @@
-// A source of requests. The runner asks it what comes next, and tells it what became of each. Thread-compatible.
+// A source of requests. The runner asks it for the next one, and reports the end of each. Thread-compatible.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  // When the next request is to begin, in seconds since the run began; a time in the past means at once. nullopt: not
-  // before one of those in flight has ended; if none is in flight, the workload is over. The answer holds until Take or
-  // OnEnd is called.
+  // When the next request begins, in seconds since the run began. A time in the past means at once. nullopt: not before
+  // a request in flight has ended; if none is in flight, the workload is over. The answer is valid until Take or OnEnd
+  // is called.
   virtual std::optional<double> NextArrival(double now) = 0;
-  // That request. REQUIRES: NextArrival gave a time that has come.
+  // Returns that request. REQUIRES: NextArrival returned a time that has passed.
   virtual Request Take(double now) = 0;
   virtual void OnEnd(const Record& /*record*/) {}
 };

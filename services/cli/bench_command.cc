@@ -26,21 +26,20 @@ struct BenchFlags {
   std::string json_file;
   std::string out_dir;
   std::string compare_file;  // an older report
-  std::string against_file;  // compared with this one, in place of a run
+  std::string against_file;  // compared with compare_file, instead of a run
 };
 
 constexpr char kFooter[] =
-    "--compare names every row whose median fell by more than 5 % and by more than 2 deviations, and then ends with\n"
-    "exit code 1. The median is that of a row's ratio to its reference, measured in the same rounds, because rates\n"
-    "move with the machine. Rows without a reference (ceilings, others' kernels) are shown, not judged. A report's\n"
-    "deviation of a row is the range of its n rounds, largest less smallest, over the range to be expected of n "
-    "normal\n"
-    "values of deviation 1 (1.69 for 3 rounds, 2.33 for 5, 2.70 for 7, 2.97 for 9, 3.08 for 10 and more); the\n"
-    "deviation is the root mean square of both reports' ones. Missing and new rows are listed. A report of another\n"
-    "kind of CPU (name, family, model, instructions), table of kernels, preset or number of threads is refused with\n"
-    "exit code 2, before anything is measured.";
+    "--compare names every row whose median fell by more than 5 % and by more than 2 deviations, and then exits with\n"
+    "code 1. The median is that of a row's ratio to its reference, measured in the same rounds, because rates move\n"
+    "with the machine. Rows without a reference (ceilings, other libraries' kernels) are shown, not judged. The\n"
+    "deviation of a row in a report is the range of its n rounds, largest less smallest, divided by the expected\n"
+    "range of n normal values of deviation 1 (1.69 for 3 rounds, 2.33 for 5, 2.70 for 7, 2.97 for 9, 3.08 for 10\n"
+    "and more). The deviation of a comparison is the root mean square of both. Missing and new rows are listed. A\n"
+    "report of another kind of CPU (name, family, model, instructions), table of kernels, preset or number of\n"
+    "threads is refused with exit code 2, before anything is measured.";
 
-// Fails before minutes of measuring, not after them, where a report cannot be written.
+// If a report cannot be written, this fails before minutes of measuring instead of after them.
 absl::Status PrepareReports(const BenchFlags& flags) {
   if (!flags.out_dir.empty()) MOE_RETURN_IF_ERROR(MakeReportDirectory("--out", flags.out_dir));
   return flags.json_file.empty() ? absl::OkStatus() : WriteReportFile("--json", flags.json_file, "");
@@ -54,7 +53,7 @@ absl::StatusOr<bench::Report> ReadReport(const char* flag, const std::string& pa
   return report;
 }
 
-// A run is worth nothing later if nobody can tell what was measured.
+// A report is useless later if nobody can tell which sources it measured.
 void WarnOfDirtyBuild(const bench::Report& report) {
   const std::string& revision = report.machine.revision;
   if (!IsDirty(revision) && !revision.empty()) return;
@@ -68,7 +67,7 @@ absl::Status Verdict(const std::string& name, const bench::Comparison& compariso
   return absl::AbortedError(absl::StrCat(fell, fell == 1 ? " row" : " rows", " fell since ", name));
 }
 
-// The older report must have been read already: `before`.
+// REQUIRES: `before` is the older report, already read.
 absl::Status CompareFiles(const BenchFlags& flags, const bench::Report& before) {
   MOE_ASSIGN_OR_RETURN(const bench::Report after, ReadReport("--against", flags.against_file));
   absl::StatusOr<bench::Comparison> comparison = bench::CompareReports(before, after);
@@ -137,31 +136,32 @@ void AddBenchCommand(CLI::App& app, std::vector<Command>& commands) {
       "bench", "Measure this machine's ceilings and every kernel as a ratio to its ceiling, as JSON and as a report");
   command
       ->add_option("--preset", flags->options.preset,
-                   "layer: DeepSeek-V3's shapes; quick: tiny ones, whose ratios mean nothing")
+                   "layer: DeepSeek-V3's shapes; quick: tiny shapes, with meaningless ratios")
       ->check(CLI::IsMember({"layer", "quick"}));
-  command->add_flag("--quick", flags->quick, "The same as --preset quick");
-  command->add_option("--filter", flags->options.filter, "Only benchmarks whose name contains this");
+  command->add_flag("--quick", flags->quick, "Same as --preset quick");
+  command->add_option("--filter", flags->options.filter, "Run only benchmarks whose name contains this");
   command->add_flag("--list", flags->list, "Print the names and run nothing");
   command->add_option("--threads", flags->options.threads, "Worker threads; 0: all cores")->check(CLI::Range(0, 4096));
   command->add_option("--rounds", flags->options.rounds, "Rounds of each benchmark; 0: the preset's")
       ->check(CLI::Range(0, 10000));
   command
       ->add_option("--experts", flags->options.experts,
-                   "Experts of the MoE layer, at most; 0: the preset's, or what half of the available memory holds")
+                   "Most experts of the MoE layer; 0: the preset's, or as many as half of the available memory holds")
       ->check(CLI::Range(0, 4096));
   command
       ->add_option("--memory", flags->options.model_bytes,
                    "Size of the end-to-end model, for example 8GiB; 0: the preset's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  command->add_option("--json", flags->json_file,
-                      "File for the JSON of the report, with --compare also of the comparison; empty: stdout. With "
-                      "--against for that of the comparison; empty: none");
+  command->add_option(
+      "--json", flags->json_file,
+      "File for the report's JSON, which includes the comparison if there is --compare; empty: stdout. With "
+      "--against: file for the comparison's JSON; empty: none");
   command->add_option("--out", flags->out_dir, "Directory for bench.md and bench.html; empty: neither");
-  CLI::Option* compare = command->add_option("--compare", flags->compare_file,
-                                             "An older report's JSON, to be compared with what is measured now");
+  CLI::Option* compare =
+      command->add_option("--compare", flags->compare_file, "An older report's JSON, compared with this run");
   CLI::Option* against = command
                              ->add_option("--against", flags->against_file,
-                                          "A newer report's JSON, to be compared with --compare in place of measuring")
+                                          "A newer report's JSON, compared with --compare instead of measuring")
                              ->needs(compare);
   for (const char* of_runs :
        {"--preset", "--quick", "--filter", "--list", "--threads", "--rounds", "--experts", "--memory", "--out"}) {

@@ -1,4 +1,4 @@
-// The subcommands of `moestro`: each file adds its own.
+// The subcommands of `moestro`. Each file adds its own.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ class App;
 namespace moestro {
 
 struct Command {
-  CLI::App* app;                      // parsed: this is the command to run
+  CLI::App* app;                      // if parsed, this is the command to run
   std::function<absl::Status()> run;  // prints its result on stdout; the error becomes one line on stderr
 };
 

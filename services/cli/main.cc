@@ -12,7 +12,7 @@
 
 namespace {
 
-// Says what went wrong, results that could not be written included, and gives the exit code.
+// Reports the error, which includes results that could not be written, and returns the exit code.
 int Finish(absl::Status status) {
   status.Update(moestro::OutputStatus());
   if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
@@ -24,10 +24,10 @@ int Finish(absl::Status status) {
 int main(int argc, char** argv) {
   moestro::ExitOnMemoryFault(moestro::kExitMemoryFault);
   CLI::App app{
-      "moestro: talk to a running node, and look at checkpoints and shared memory.\n"
+      "moestro: talk to a running node, and inspect checkpoints and shared memory.\n"
       "Results go to stdout, progress and summaries to stderr.\n"
       "Exit codes: 0 done, 1 failed, 2 a flag or an input is wrong, 3 the node or memory is not available,\n"
-      "4 shared memory that it looked at could not be read."};
+      "4 inspected shared memory could not be read."};
   app.set_version_flag("--version", std::string("moestro ") + MOESTRO_VERSION);
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();

@@ -21,7 +21,7 @@ void PrintText(std::string_view text) {
 
 absl::Status OutputStatus() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
-  return absl::DataLossError("stdout: cannot be written; the result is not complete");
+  return absl::DataLossError("stdout: cannot be written; the result is incomplete");
 }
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-// How the commands print.
+// Output functions for the commands.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,13 +11,13 @@ namespace moestro {
 enum class Stream { kStdin = 0, kStdout = 1, kStderr = 2 };  // values: the file descriptors
 bool IsTerminal(Stream stream);
 
-// On stdout, with a newline; one line unless `indent`. Bytes that are not UTF-8 become U+FFFD.
+// Prints to stdout, with a newline; on one line unless `indent`. Invalid UTF-8 becomes U+FFFD.
 void PrintJson(const nlohmann::json& json, bool indent);
 
-// On stdout, at once; OutputStatus says whether it got there.
+// Prints to stdout at once. OutputStatus reports failures.
 void PrintText(std::string_view text);
 
-// DATA_LOSS if anything that was printed so far could not be written: a full disk, a reader that is gone.
+// DATA_LOSS if any output so far could not be written: a full disk, or a closed pipe.
 absl::Status OutputStatus();
 
 }  // namespace moestro

@@ -7,11 +7,11 @@
 namespace moestro {
 namespace {
 
-// Forecasts are a little off, so they are held to this share of the bound.
+// Forecasts have some error, so they must stay within this share of the bound.
 constexpr double kTargetShare = 0.9;
 
-// After so many steps with prompts a class that was not measured again is forgotten: it may have been measured while
-// the machine was busy, or with a shorter context. Trying it anew costs at most one slow step in so many.
+// A class without a new measurement is forgotten after this many steps with prompts. It may have been measured while
+// the machine was busy, or with a shorter context. Trying it anew costs at most one slow step in this many.
 constexpr int64_t kForgetAfter = 64;
 
 size_t ClassOf(int64_t rows) { return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows)) - 1); }
@@ -23,7 +23,7 @@ int64_t ChunkSizer::Choose(int64_t decode_rows) const {
   const int64_t least = std::min(kMinRows, options_.max_rows);
   const double room = kTargetShare * options_.bound_seconds - BaseSeconds(decode_rows);
   if (room <= 0) return least;
-  double seconds_per_row = 1e-9;  // of the larger classes: the rows of a smaller one are no cheaper
+  double seconds_per_row = 1e-9;  // of the larger classes: rows of a smaller class are no cheaper
   for (size_t k = ClassOf(options_.max_rows) + 1; k-- > ClassOf(least);) {
     const SizeClass* known = Known(k);
     if (known == nullptr && k > 0) known = Known(k - 1);
@@ -38,7 +38,8 @@ int64_t ChunkSizer::Choose(int64_t decode_rows) const {
 }
 
 void ChunkSizer::Note(int64_t decode_rows, int64_t prompt_rows, double seconds) {
-  if (decode_rows == 0) return;  // Nobody was kept waiting; and what such a step costs says little about a mixed one.
+  // Without decoding sequences nobody waited, and the cost of such a step says little about a mixed one.
+  if (decode_rows == 0) return;
   if (prompt_rows == 0) {
     if (base_seconds_.size() <= static_cast<size_t>(decode_rows)) {
       base_seconds_.resize(static_cast<size_t>(decode_rows) + 1);
@@ -52,7 +53,7 @@ void ChunkSizer::Note(int64_t decode_rows, int64_t prompt_rows, double seconds) 
   size_class.noted_at = ++mixed_steps_;
 }
 
-// A lower bound where nothing was measured: what is missing here is then counted as cost of the prompt rows.
+// A lower bound where nothing was measured. The missing part is then counted as cost of the prompt rows.
 double ChunkSizer::BaseSeconds(int64_t decode_rows) const {
   const auto wanted = static_cast<size_t>(decode_rows);
   for (size_t i = std::min(wanted + 1, base_seconds_.size()); i-- > 0;) {

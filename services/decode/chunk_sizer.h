@@ -1,4 +1,4 @@
-// How many rows of prompts a step may take along, so that the streams that run beside them do not stall.
+// Chooses how many prompt rows a step may include without stalling the streams that run beside them.
 #pragma once
 
 #include <array>
@@ -9,26 +9,26 @@
 
 namespace moestro {
 
-// Learns from past steps what a step costs: base(decode rows) seconds, and seconds for each prompt row on top. A step
-// is not linear in its rows: the first ones are dearest, because each makes more experts be read, until all of them
-// are. So seconds per row are kept by the size of the chunk they were measured on, a class for each power of two, and a
-// chunk may be at most one class larger than what was measured: growing is priced with the smaller chunk's dearer rows,
-// so the forecast errs on the safe side. Not thread-safe; knows no clock.
+// Learns the cost of a step from past steps: base(decode rows) seconds, plus seconds for each prompt row. A step is not
+// linear in its rows. The first ones cost most, because each adds experts to read until all are read. So seconds per
+// row are kept by chunk size, one class for each power of two. A chunk may be at most one class larger than what was
+// measured. Its rows are then priced like the smaller chunk's, so the forecast errs on the safe side. Not thread-safe;
+// knows no clock.
 class ChunkSizer {
  public:
   struct Options {
-    double bound_seconds = 0;  // of a step in which sequences decode
-    int64_t max_rows = 0;      // of prompts in any step
+    double bound_seconds = 0;  // on a step in which sequences decode
+    int64_t max_rows = 0;      // prompt rows in any step
   };
-  // Taken in every step, whatever it costs: a prompt always gets on, also when decoding alone exceeds the bound.
+  // Included in every step at any cost: a prompt makes progress even when decoding alone exceeds the bound.
   static constexpr int64_t kMinRows = 8;
 
   explicit ChunkSizer(const Options& options) : options_(options) {}
 
-  // Prompt rows for a step in which `decode_rows` sequences decode; max_rows if none does.
+  // Prompt rows for a step in which `decode_rows` sequences decode; max_rows if none decodes.
   int64_t Choose(int64_t decode_rows) const;
 
-  // A step has taken `seconds`.
+  // Records that a step took `seconds`.
   void Note(int64_t decode_rows, int64_t prompt_rows, double seconds);
 
  private:

@@ -29,7 +29,8 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--expert-cache-bytes", config.expert_cache_bytes, 0, int64_t{1} << 50));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-pin-bytes", config.pin_bytes, 0, int64_t{1} << 50));
   if (config.expert_cache_bytes > 0 && config.device == "none") {
-    return absl::InvalidArgumentError("--expert-cache-bytes: the experts are held by a device, and --device is none");
+    return absl::InvalidArgumentError(
+        "--expert-cache-bytes: a device holds the experts, but --device is none; choose a device");
   }
   return CheckFlagRange("--lease-timeout-seconds", config.lease_timeout_seconds, 1, 86400);
 }

@@ -1,4 +1,4 @@
-// What the decode role can be told.
+// Settings of the decode role.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Whether a step is cut into two batches, of which the device computes one while the CPU computes the other's experts.
+// Whether a step is cut into two batches: the device computes one while the CPU computes the other's experts.
 enum class Overlap { kAuto, kOn, kOff };
 inline constexpr std::array<Choice<Overlap>, 3> kOverlapWords = {
     {{"auto", Overlap::kAuto}, {"on", Overlap::kOn}, {"off", Overlap::kOff}}};
@@ -22,18 +22,18 @@ struct DecodeConfig {
   CpuShare share;
   CpuOptions cpu;
   int max_batch = 6;                   // sequences in one step (the paper's Y)
-  int itl_bound_ms = 50;               // chunks of prompts are sized so that steps stay below this
-  int64_t max_chunk_tokens = 256;      // of prompts in one step, also when nobody decodes
+  int itl_bound_ms = 50;               // prompt chunks are sized so that steps stay below this
+  int64_t max_chunk_tokens = 256;      // of prompts in one step, even when no sequence decodes
   int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens
-  int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve asks for; more when it is needed
-  bool prefix_cache = true;            // keep the KV of prompts and answers for requests that begin alike
-  int lease_timeout_seconds = 600;     // a reserved lease must be started, or be renewed, within this
-  std::string device = "none";       // where attention is computed; none: on the CPU, as everything else; host; cuda:N
-  Overlap overlap = Overlap::kAuto;  // with a device
-  int64_t expert_cache_bytes = 0;    // of the device, for routed experts that it computes; 0: none
-  int64_t pin_bytes = 0;             // of the weights that these are copied from, registered at most; 0: all
-  bool poison_freed_pages = false;   // see KvPoolOptions::poison_freed
-  std::string routing_trace;         // file to record the experts of all tokens in; empty: none
+  int64_t reserve_ahead_tokens = 256;  // room for generated tokens that Reserve requests; more is requested as needed
+  bool prefix_cache = true;            // keep the KV of prompts and answers for requests that share the prefix
+  int lease_timeout_seconds = 600;     // a reserved lease must be started or renewed within this
+  std::string device = "none";         // where attention is computed: none (on the CPU, with the rest), host, cuda:N
+  Overlap overlap = Overlap::kAuto;    // with a device
+  int64_t expert_cache_bytes = 0;      // device memory for routed experts that the device computes; 0: none
+  int64_t pin_bytes = 0;               // limit of the weights registered for copies of these experts; 0: all
+  bool poison_freed_pages = false;     // see KvPoolOptions::poison_freed
+  std::string routing_trace;           // file that records the experts of all tokens; empty: none
 
   // The GPU that `device` names; nullopt if it names none.
   std::optional<int> cuda_ordinal() const;
@@ -42,7 +42,7 @@ struct DecodeConfig {
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateDecodeConfig(const DecodeConfig& config);
 
-// Capacity when none is asked for: two full contexts, at most 64K tokens and a quarter of the free shared memory.
+// The capacity if --kv-tokens is 0: two full contexts, at most 64K tokens and a quarter of the free shared memory.
 int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes);
 
 }  // namespace moestro

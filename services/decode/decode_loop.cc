@@ -13,8 +13,8 @@
 namespace moestro {
 namespace {
 
-// Pages drain, and a device comes back, when a process lets go of them, which nobody announces. It does so within a
-// layer of its model.
+// Pages drain, and a device comes back, when another process releases them. No message announces it. The process does
+// so within one layer of its model.
 constexpr std::chrono::milliseconds kDrainPoll(1);
 
 void InsertByAge(Batch& batch, std::shared_ptr<Sequence> sequence) {
@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Start(std::shared_ptr<L
                                                                const Continuation& next) {
   MOE_RETURN_IF_ERROR(Validate(*lease, next));
   MOE_RETURN_IF_ERROR(ValidateToken(first.id));
-  // Held, so that the lease cannot be preempted between the checks and its entering the queue.
+  // The lock keeps the lease from being preempted between the checks and Enqueue.
   MutexLock lock(mutex_);
   if (stopping_) return absl::UnavailableError("decode is shutting down");
   MOE_RETURN_IF_ERROR(leases_.Check(*lease));
@@ -94,7 +94,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> DecodeLoop::Prompt(std::shared_ptr<
   MutexLock lock(mutex_);
   if (stopping_) return absl::UnavailableError("decode is shutting down");
   MOE_RETURN_IF_ERROR(leases_.Check(*lease));
-  // The last token is always computed: its logits are what the next one is sampled from.
+  // The last token is always computed: its logits give the next token.
   const int64_t valid = std::min(pool_.ValidTokens(lease->kv), tokens - 1);
   return Enqueue(std::make_shared<Sequence>(
       Sequence{.lease = std::move(lease), .next = next, .valid = valid, .prompt_tokens = tokens}));
@@ -176,14 +176,14 @@ void DecodeLoop::DropEnded() {
   if (dropped > 0) changed_.notify_all();
 }
 
-// True if the device is the loop's for the next step.
+// True if the loop may use the device for the next step.
 bool DecodeLoop::ClaimDevice() {
   if (lent_device_ == nullptr || has_device_) return true;
   const auto now = std::chrono::steady_clock::now();
   if (!claims_since_) claims_since_ = now;
   has_device_ = lent_device_->Claim();
   if (!has_device_ && now - *claims_since_ >= device_patience_) {
-    spdlog::warn("whoever has borrowed the device does not give it back; going on beside it");
+    spdlog::warn("the borrower does not return the device; both now use it");
     has_device_ = true;
   }
   if (!has_device_) return false;
@@ -205,8 +205,8 @@ void DecodeLoop::Admit() {
   }
 }
 
-// Gives the sequences that have pages for all that they compute next; the others sit this step out. Oldest first, and
-// the table takes from the youngest, so that who loses its pages has not been counted on yet.
+// Returns the sequences that have pages for all their next rows; the others skip this step. Goes from the oldest to the
+// youngest, and the table takes pages from the youngest, so no sequence loses pages after it was selected.
 Batch DecodeLoop::MakeRoom() {
   Batch batch;
   for (const auto& sequence : running_) {
@@ -218,7 +218,7 @@ Batch DecodeLoop::MakeRoom() {
   return batch;
 }
 
-// A lease that no sequence has yet is told when it is started.
+// A lease without a sequence learns of it when it is started.
 void DecodeLoop::EndPreempted(const Lease& lease) {
   const auto is_lease = [&](const auto& sequence) { return sequence->lease.get() == &lease; };
   if (const auto found = std::ranges::find_if(running_, is_lease); found != running_.end()) {

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// How long a handler waits for a token before it looks whether its caller is still there.
+// How long a handler waits for a token before it checks whether its caller is still there.
 constexpr std::chrono::milliseconds kCancelPoll(20);
 
 // `M`: SessionRequest's Start or Prompt.
@@ -86,7 +86,7 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
   const KvLease& kv = lease->kv;
   const auto renewals = [kv, this] { return pool_.load()->Renewals(kv); };
   LeaseWatch::Entry watched(watch_, LeaseWatch::Clock::now(), renewals, [&context, &request_id, id = kv.id, this] {
-    spdlog::warn("[{}] lease {:x} was neither started nor worked on for {} s (--lease-timeout-seconds): ended",
+    spdlog::warn("[{}] lease {:x} was neither started nor renewed for {} s (--lease-timeout-seconds): ending it",
                  request_id, id, lease_timeout_.count());
     context.TryCancel();
   });
@@ -97,7 +97,7 @@ absl::Status DecodeRpc::RunLease(grpc::ServerContext& context, Stream& stream, c
 
   v1::SessionRequest request;
   if (!stream.Read(&request)) {
-    // A router whose prefill was cut off asks why by closing its side.
+    // A router whose prefill was cut off closes its side to ask for the reason.
     MOE_RETURN_IF_ERROR(leases_.load()->Check(*lease));
     return absl::CancelledError("the lease was not started");
   }

@@ -20,10 +20,10 @@ class DecodeRpc final : public v1::DecodeService::Service {
   DecodeRpc(MetricsRegistry& registry, std::chrono::seconds lease_timeout)
       : session_(registry, "Decode.Session"), lease_timeout_(lease_timeout), watch_(lease_timeout) {}
 
-  // Until this is called every Session is refused as UNAVAILABLE. All must outlive the RPC server; `fingerprint` is
-  // that of the weights the loop computes with.
+  // Until this call, every Session fails as UNAVAILABLE. All pointers must outlive the RPC server. `fingerprint` is
+  // that of the weights that the loop computes with.
   void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint);
-  // For the owner's clock tick; gives the number of leases that were ended.
+  // Called at the owner's clock tick. Returns the number of leases that expired.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
   grpc::Status Session(grpc::ServerContext* context,
@@ -38,12 +38,12 @@ class DecodeRpc final : public v1::DecodeService::Service {
                         const std::shared_ptr<Lease>& lease);
   absl::StatusOr<std::shared_ptr<TokenStream>> Begin(const v1::SessionRequest& request,
                                                      const std::shared_ptr<Lease>& lease);
-  // Counts the tokens that went to the caller.
+  // Sends the tokens to the caller and counts them in `sent`.
   absl::Status Forward(grpc::ServerContext& context, Stream& stream, TokenStream& tokens, int64_t& sent);
 
   const RpcMethod session_;
   const std::chrono::seconds lease_timeout_;
-  std::string fingerprint_;  // written before loop_ is
+  std::string fingerprint_;  // written before loop_
   std::atomic<KvPool*> pool_{nullptr};
   std::atomic<LeaseTable*> leases_{nullptr};
   std::atomic<DecodeLoop*> loop_{nullptr};

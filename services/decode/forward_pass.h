@@ -1,4 +1,4 @@
-// What computes a step: on the CPU alone, or with a device.
+// Computes a step: on the CPU alone, or with a device.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ class ForwardPass {  // one Forward at a time
   virtual ~ForwardPass() = default;
   virtual const ModelSpec& spec() const = 0;
   virtual int64_t max_rows() const = 0;
-  // As Engine::Forward. UNAVAILABLE if what computes is lost for good: no later pass can succeed either.
+  // As Engine::Forward. UNAVAILABLE if the device is lost for good: no later pass can succeed.
   virtual absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 };
 
 class CpuForward final : public ForwardPass {
  public:
-  explicit CpuForward(Engine& engine) : engine_(engine) {}  // which outlives it
+  explicit CpuForward(Engine& engine) : engine_(engine) {}  // must outlive this object
   const ModelSpec& spec() const override { return engine_.spec(); }
   int64_t max_rows() const override { return engine_.max_rows(); }
   absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,

@@ -18,15 +18,15 @@
 namespace moestro {
 namespace {
 
-// Registers `memory` in the background, and logs how much of it, again when that changes.
+// Registers `memory` in the background. Logs how much is registered, and again whenever that changes.
 std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, const char* loss,
                                      std::span<const uint8_t> memory, const device::Pinning::Options& options) {
   const int64_t bytes = std::ssize(memory);
   return std::make_unique<device::Pinning>(
       device, memory.data(), bytes, options, [=](int64_t pinned, const absl::Status& status) {
         if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
-        spdlog::warn("{} of {} bytes of {} are registered for copies, {}; tried again later: {}", pinned, bytes, what,
-                     loss, std::string(status.message()));
+        spdlog::warn("{} of {} bytes of {} are registered for copies, {}; retried later: {}", pinned, bytes, what, loss,
+                     std::string(status.message()));
       });
 }
 
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   const ModelSpec& spec = segment.spec();
   if (spec.first_dense_layers >= spec.num_layers) {
     return absl::InvalidArgumentError("--device " + config.device +
-                                      ": the model has no routed experts, which the CPU would compute: use none");
+                                      ": the model has no routed experts for the CPU to compute; use none");
   }
   hybrid->overlap_ = config.overlap;
   MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   if (hybrid->cached_ != nullptr) {
     const auto* const weights = reinterpret_cast<const uint8_t*>(&segment.header());
     hybrid->expert_pinning_ =
-        Pin(*hybrid->device_, "the weights", "loads of other experts hold steps up",
+        Pin(*hybrid->device_, "the weights", "loading other experts delays steps",
             {weights, static_cast<size_t>(segment.header().total_bytes)}, {.limit_bytes = config.pin_bytes});
   }
   hybrid->LogChoice(config.max_batch);
@@ -102,12 +102,12 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment&
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
     hot_compute_ = std::move(backend.hot);
-    // Written by prefill and by this role: not for reading alone.
-    page_pinning_ = Pin(*device_, "the KV pool", "sequences are taken over more slowly", pages,
+    // Prefill and this role write it, so it is not registered as read-only.
+    page_pinning_ = Pin(*device_, "the KV pool", "taking over sequences is slower", pages,
                         {.access = device::HostAccess::kReadsAndWrites});
     return absl::OkStatus();
   }
-  constexpr int64_t kOtherBytes = int64_t{1} << 30;  // what a pass hands over
+  constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over
   device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
   compute_ = std::make_unique<HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads());
   if (hot_experts) hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
@@ -140,7 +140,8 @@ void HybridDevice::LogChoice(int max_batch) const {
   }
   const LayerTimes layer = costs_->At(1);
   spdlog::info(
-      "--device {}, --overlap {}: batches by sequences of a step: {}; a layer of one row: attention {:.0f} us, shared "
+      "--device {}, --overlap {}: batches for each number of sequences: {}; a layer of one row: attention {:.0f} us, "
+      "shared "
       "expert {:.0f}, routed experts {:.0f}, copies {:.0f}, waking {:.0f}",
       device_->name(), WordOf(kOverlapWords, overlap_), max_batch == 1 ? "1: one" : predicted, 1e6 * layer.attend,
       1e6 * layer.shared, 1e6 * layer.experts, 1e6 * layer.transfer, 1e6 * layer.sync);

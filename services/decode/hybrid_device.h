@@ -1,4 +1,4 @@
-// The device that --device names, and the forward pass that runs on it and the CPU workers.
+// The device that --device names, and the forward pass on it and the CPU workers.
 #pragma once
 
 #include <cstdint>
@@ -22,33 +22,33 @@ namespace moestro {
 
 class HybridDevice {
  public:
-  // REQUIRES config.device other than none. Measures what steps cost and logs how they will be cut. Errors are those of
-  // the weights or the device. All outlive it; trace may be null.
+  // REQUIRES: config.device is not none. Measures the cost of steps and logs how they will be cut. Errors come from the
+  // weights or the device. All arguments must outlive this object; `trace` may be null.
   static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config, const WeightSegment& segment,
                                                               const CpuKernels& kernels, WorkerPool& workers,
                                                               const KvPool& pool, int64_t max_rows,
                                                               RoutingTraceWriter* trace);
 
   HybridForward& forward() { return *forward_; }
-  // Experts that steps took and that the device held, or not; none if it holds none. Thread-safe.
+  // Experts that steps used and that the device held, or did not hold; 0 without an expert cache. Thread-safe.
   int64_t expert_hits() const { return cached_ == nullptr ? 0 : cached_->hits(); }
   int64_t expert_misses() const { return cached_ == nullptr ? 0 : cached_->misses(); }
-  // Tries again to register what was refused. Now and then, by any thread.
+  // Retries the registrations that were refused. Called from time to time, by any thread.
   void RetryPinning();
 
  private:
   HybridDevice() = default;
-  // The device, and what computes on it.
+  // Opens the device and the objects that compute on it.
   absl::Status Open(const DecodeConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
                     const WorkerPool& workers, const KvPool& pool, int64_t max_rows);
-  // How a step is cut under --overlap.
+  // Where --overlap cuts a step.
   size_t Split(const CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
 
   Overlap overlap_ = Overlap::kAuto;
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<device::Pinning> page_pinning_;    // on a GPU: of the KV pool
-  std::unique_ptr<device::Pinning> expert_pinning_;  // with --expert-cache-bytes: of the weights
+  std::unique_ptr<device::Pinning> page_pinning_;    // of the KV pool, for a GPU
+  std::unique_ptr<device::Pinning> expert_pinning_;  // of the weights, with --expert-cache-bytes
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;

@@ -8,7 +8,7 @@
 
 namespace moestro {
 
-absl::Status PreemptedError() { return absl::AbortedError("preempted: the pages were needed for an older request"); }
+absl::Status PreemptedError() { return absl::AbortedError("preempted: an older request needed the pages"); }
 
 absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
   const auto tokens = static_cast<int64_t>(request.tokens.size());
@@ -20,8 +20,8 @@ absl::StatusOr<std::shared_ptr<Lease>> LeaseTable::Reserve(Request request) {
   }
   if (request.max_tokens > pool_tokens - tokens) {
     return absl::InvalidArgumentError(absl::StrCat(tokens, " tokens and max_tokens ", request.max_tokens,
-                                                   " could never fit the KV pool's ", pool_tokens,
-                                                   " tokens; ask for less, or give decode more (--kv-tokens)"));
+                                                   " can never fit the KV pool's ", pool_tokens,
+                                                   " tokens; ask for less, or enlarge the pool (--kv-tokens)"));
   }
   const MutexLock lock(mutex_);
   if (OlderOneWaits(request.arrival)) {
@@ -53,7 +53,7 @@ LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
     room.made = pool_.Grow(lease->kv, static_cast<int64_t>(lease->tokens.size())).ok();
     holder->second.waits_for_pages = !room.made;
     if (room.made) return room;
-    // Pages that drain come by themselves: nobody need lose more.
+    // Draining pages come back by themselves, so no other lease needs to lose its pages.
     const KvPool::Stats stats = pool_.stats();
     if (stats.draining_pages > stats.stuck_pages) return room;
     const auto youngest = std::prev(holders_.end());
@@ -81,8 +81,8 @@ void LeaseTable::ReleaseFailed(const Lease& lease) {
 
 void LeaseTable::GiveBack(Holders::iterator holder) {
   const Lease& lease = *holder->second.lease;
-  // Not the page of the last token: prefill may still be writing there, because it computes the last token anew even
-  // when it is valid.
+  // Excludes the page of the last token: prefill may still be writing there. It computes the last token anew even when
+  // it is valid.
   if (lease.cacheable) pool_.Cache(lease.kv, std::span(lease.tokens).first(lease.tokens.size() - 1));
   pool_.Release(lease.kv);
   holders_.erase(holder);

@@ -1,16 +1,16 @@
-// Who holds KV pages, and who gives them up when they run short. Thread-safe.
+// Tracks which requests hold KV pages, and decides which give them up when pages run short. Thread-safe.
 //
-// Requests are ordered by age (Lease::age). A lease that needs a page takes it from the youngest lease of all, which
-// may be one that prefill is still filling, or itself; never from an older one. So no two requests can take pages from
-// each other in turns, and the oldest always finishes: everything that it does not hold is free, evictable, held by a
-// younger lease, or draining, which ends when the writer lets go or dies; and it fits the pool, which Reserve checks.
-// (It may hold more than it needs: pages whose tokens were cached by another request meanwhile. If these are what is
-// missing it gives itself up, and shares them when it comes back.)
+// Requests are ordered by age (Lease::age). A lease that needs a page takes it from the youngest lease of all. That may
+// be itself, or one that prefill is still filling, but never an older one. So no two requests can take pages from each
+// other in turns, and the oldest always finishes. Everything that it does not hold is free, evictable, held by a
+// younger lease, or draining. Draining ends when the writer releases the pages or dies. The request fits the pool,
+// which Reserve checks. (It may hold more than it needs: pages whose tokens another request has cached meanwhile. If it
+// lacks exactly these pages, it gives itself up, and shares the cached ones when it comes back.)
 //
-// Reserve never takes pages from anybody. An older request that comes back while younger ones hold everything waits
-// like any other: at the head of the router's line, so that nobody else gets in before it, until those that run have
-// finished. While a lease waits for draining pages no younger request may reserve them away from it. It does not wait
-// for those of a writer that hangs (KvPool::Stats::stuck_pages), but takes its page from the next youngest, or gives
+// Reserve never takes pages from any lease. An older request that comes back while younger ones hold everything waits
+// like any other. It waits at the head of the router's queue, so no other request enters before it, until running ones
+// have finished. While a lease waits for draining pages, no younger request may reserve them. The lease does not wait
+// for the pages of a hanging writer (KvPool::Stats::stuck_pages). It takes its page from the next youngest, or gives
 // itself up.
 #pragma once
 
@@ -28,64 +28,65 @@
 
 namespace moestro {
 
-// What one request holds. Made by LeaseTable::Reserve.
+// What one request holds. Created by LeaseTable::Reserve.
 struct Lease {
   KvLease kv;  // grows in LeaseTable::MakeRoom
-  // What the pages hold or shall hold next: Reserve's tokens, then what decode generated. Changed only by who runs the
-  // sequence.
+  // The tokens in the pages, then those to come: Reserve's tokens, then the generated ones. Only the owner of the
+  // sequence changes them.
   std::vector<int32_t> tokens;
   uint64_t arrival = 0;
-  int64_t limit = 0;      // tokens that the request may come to hold
-  bool cacheable = true;  // what it computes may be reused
+  int64_t limit = 0;      // most tokens that the request may hold
+  bool cacheable = true;  // its pages may be reused
 
-  // Less is older. Arrivals begin anew with the router, so two leases may have the same: then the first one is older.
+  // Less is older. Arrivals restart with the router, so two leases may have the same; then the one created first is
+  // older.
   std::pair<uint64_t, uint64_t> age() const { return {arrival, kv.id}; }
 };
 
 class LeaseTable {
  public:
-  // A scope is kept with every lease and once in the prefix cache: room for a hash or a name, not for a text.
+  // A scope is stored with every lease and once in the prefix cache. Large enough for a hash or a name.
   static constexpr size_t kMaxCacheScopeBytes = 64;
 
   struct Request {
     std::vector<int32_t> tokens;
-    int64_t max_tokens = 0;  // after them
+    int64_t max_tokens = 0;  // beyond `tokens`
     uint64_t arrival = 0;
-    std::string cache_scope = {};  // KvReservation's
-    bool ignore_cache = false;     // neither uses what is cached nor adds to it
+    std::string cache_scope = {};  // as in KvReservation
+    bool ignore_cache = false;     // neither uses cached prefixes nor adds to them
   };
 
-  // Reserve asks for room for `reserve_ahead` tokens to be generated; the rest is asked for when it is needed. The pool
+  // Reserve requests room for `reserve_ahead` generated tokens; MakeRoom requests the rest when it is needed. The pool
   // must outlive the table.
   LeaseTable(KvPool& pool, int64_t reserve_ahead) : pool_(pool), reserve_ahead_(reserve_ahead) {}
 
-  // RESOURCE_EXHAUSTED if pages are short now; INVALID_ARGUMENT for no tokens, a cache_scope that is too long, or if
-  // tokens and max_tokens could never fit the pool.
+  // RESOURCE_EXHAUSTED: pages are short now. INVALID_ARGUMENT: no tokens, a cache_scope that is too long, or tokens and
+  // max_tokens that can never fit the pool.
   absl::StatusOr<std::shared_ptr<Lease>> Reserve(Request request);
 
   struct Room {
-    bool made = false;  // else the lease must wait for pages that are draining, or is among `preempted`
-    std::vector<std::shared_ptr<Lease>> preempted;  // have lost their pages
+    bool made = false;                              // else the lease waits for draining pages, or is among `preempted`
+    std::vector<std::shared_ptr<Lease>> preempted;  // leases that lost their pages
   };
-  // Makes `lease` hold room for all its tokens. REQUIRES: nobody of this process computes into any lease meanwhile, or
-  // changes its tokens; `lease` has not been released.
+  // Gives `lease` room for all its tokens. REQUIRES: meanwhile this process computes into no lease and changes no
+  // lease's tokens; `lease` has not been released.
   Room MakeRoom(const std::shared_ptr<Lease>& lease);
 
   // Makes whole pages of the lease's valid tokens reusable.
   void Cache(const Lease& lease);
 
-  // Gives the pages back; what is valid in them stays reusable. A lease without pages is ignored.
+  // Returns the pages. Valid ones stay reusable. Ignores a lease without pages.
   void Release(const Lease& lease);
-  // The same for a sequence that failed for what it computed: nothing of its pages is reused, nor of the cached ones
-  // that it began with, for one of them may be why.
+  // The same for a sequence that failed because of its results. Neither its pages are reused nor the cached ones that
+  // it began with, since one of them may be the cause.
   void ReleaseFailed(const Lease& lease);
 
   // ABORTED if the lease has lost its pages.
   absl::Status Check(const Lease& lease) const;
 
-  // Leases that lost their pages to an older one, since the start.
+  // Leases that lost their pages to an older one since the start.
   int64_t preemptions() const;
-  // Leases that wait for pages that are draining.
+  // Leases that wait for draining pages.
   int64_t waiting_for_pages() const;
 
  private:
@@ -104,7 +105,7 @@ class LeaseTable {
   int64_t preemptions_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What a session is told whose lease has lost its pages.
+// The error of a session whose lease has lost its pages.
 absl::Status PreemptedError();
 
 }  // namespace moestro

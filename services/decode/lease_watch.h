@@ -1,5 +1,5 @@
-// Ends leases that were reserved but neither started nor worked on in time, so that a router or a prefill that hangs
-// cannot keep pages. Thread-safe.
+// Ends leases that were reserved but neither started nor renewed in time, so that a hanging router or prefill cannot
+// keep pages. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class LeaseWatch {
   // One reserved lease: from construction until Started() or destruction.
   class Entry {
    public:
-    // renewals: of the lease, now; that a prompt takes longer than the time-out is no reason to end it as long as they
-    // change.
+    // `renewals` returns the lease's current count of renewals. While it changes, the lease is not ended, even if a
+    // prompt takes longer than the timeout.
     Entry(LeaseWatch& watch, Clock::time_point now, std::function<uint32_t()> renewals, std::function<void()> expire)
         : watch_(watch) {
       const uint32_t seen = renewals();
@@ -49,8 +49,8 @@ class LeaseWatch {
     bool watched_ = false;
   };
 
-  // A look at all entries, to be taken several times within a time-out: calls `expire` of each that was not renewed for
-  // so long, once; gives how many. The entry stays until its owner ends it.
+  // Checks all entries. Calls `expire` once for each that was not renewed within the timeout, and returns how many
+  // those were. Call it several times within a timeout. An entry stays until its owner ends it.
   int Expire(Clock::time_point now) {
     MutexLock lock(mutex_);
     int expired = 0;

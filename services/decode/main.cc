@@ -15,46 +15,49 @@ int main(int argc, char** argv) {
   moestro::AddNodeOptions(app, "decode", config.node);
   moestro::AddCpuShare(app, moestro::CpuRole::kDecode, config.share);
   moestro::AddCpuOptions(app, config.cpu);
-  app.add_option("--max-batch", config.max_batch, "Most sequences in one decode step, those in their prompt included");
-  app.add_option("--itl-bound-ms", config.itl_bound_ms,
-                 "Milliseconds below which a step shall stay in which sequences decode: bounds how many tokens of "
-                 "prompts it takes along, 8 at the least");
+  app.add_option("--max-batch", config.max_batch,
+                 "Most sequences in one decode step, including those still in their prompt");
+  app.add_option(
+      "--itl-bound-ms", config.itl_bound_ms,
+      "Steps in which a sequence decodes should take fewer milliseconds than this; it bounds the prompt tokens of "
+      "such a step, of which there are at least 8");
   app.add_option("--max-chunk-tokens", config.max_chunk_tokens,
-                 "Most tokens of prompts in one step, and as many when no sequence decodes");
+                 "Most prompt tokens in one step; without a decoding sequence a step takes this many");
   app.add_option("--kv-tokens", config.kv_tokens,
                  "Tokens the KV pool holds; 0: two contexts, at most 65536 tokens and a quarter of free shared memory");
-  app.add_option("--reserve-ahead-tokens", config.reserve_ahead_tokens,
-                 "Room for generated tokens that a request needs to be admitted; it gets more as it goes on, in the "
-                 "end from the request that came last");
+  app.add_option(
+      "--reserve-ahead-tokens", config.reserve_ahead_tokens,
+      "Room for generated tokens that a request needs to be admitted. It gets more as it grows, if necessary from "
+      "the request that arrived last");
   app.add_option("--prefix-cache", config.prefix_cache,
-                 "Keep the KV of prompts and answers while there is room, for requests that begin alike");
+                 "Keep the KV of prompts and answers while there is room, for requests with the same prefix");
   app.add_option(
       "--lease-timeout-seconds", config.lease_timeout_seconds,
-      "Pages that a request has reserved come back after so long in which it is not started, nor prefill gets any "
-      "further with it or with one before it");
+      "Reserved pages are freed after this long if the request is not started and prefill makes no progress on it or "
+      "on one ahead of it");
   app.add_option(
       "--device", config.device,
-      "Computes attention, dense and shared experts and logits beside the CPU, which keeps the routed "
-      "experts. none: the CPU does all; cuda:N: a GPU, which needs memory for all these weights and the KV pool; host: "
-      "threads of this machine that stand for a device, for trying it out, not for speed");
-  moestro::AddChoice(app, "--overlap", moestro::kOverlapWords, config.overlap,
-                     "With a device, cut a step into two batches, of which one is on the device while the CPU computes "
-                     "the other's experts. auto: when it is faster, from times measured at the start; on: always; off: "
-                     "never");
+      "Computes attention, dense and shared experts and logits; the CPU keeps the routed experts. none: the CPU "
+      "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV pool; host: threads of "
+      "this machine that emulate a device, for trials, not for speed");
+  moestro::AddChoice(
+      app, "--overlap", moestro::kOverlapWords, config.overlap,
+      "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "
+      "experts. auto: when that is faster by times measured at the start; on: always; off: never");
   app.add_option("--expert-cache-bytes", config.expert_cache_bytes,
-                 "Device memory for the routed experts that were used last, which the device then computes; 0: none")
+                 "Device memory for the most recently used routed experts, which the device then computes; 0: none")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
          "--device-pin-bytes", config.pin_bytes,
-         "With --expert-cache-bytes: of the weights, so much at most is pinned for fast copies to a GPU (32GB); "
+         "With --expert-cache-bytes: at most this much of the weights is pinned for fast copies to a GPU (32GB); "
          "0: all")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option(
       "--routing-trace", config.routing_trace,
-      "File to record in which experts every token is routed to, for 'moestro routing'; empty: none. 4 bytes "
-      "an expert: 1.9 KB a token for DeepSeek-V3");
+      "File that records the experts of every token, for 'moestro routing'; empty: none. 4 bytes per expert: "
+      "1.9 KB per token for DeepSeek-V3");
   app.add_option("--poison-freed-pages", config.poison_freed_pages,
-                 "For tests: fill KV pages that nobody has with NaN, so that a result that they go into is an error");
+                 "For tests: fill free KV pages with NaN, so that any result computed from them is an error");
   return moestro::RunRole(app, argc, argv, "decode", config.node, [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
     MOE_RETURN_IF_ERROR(moestro::ValidateDecodeConfig(config));

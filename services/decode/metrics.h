@@ -15,27 +15,28 @@ struct DecodeMetrics {
                                           "Tokens of prompts computed within decode steps")),
         steps(
             registry.AddCounter("moestro_decode_steps_total", "Decode steps: one forward pass over the running batch")),
-        overlapped_steps(registry.AddCounter("moestro_decode_overlapped_steps_total",
-                                             "Decode steps that were cut into two batches, one on the device while the "
-                                             "CPU computes the other's experts")),
+        overlapped_steps(
+            registry.AddCounter("moestro_decode_overlapped_steps_total",
+                                "Decode steps that were cut into two batches: the device computes one while "
+                                "the CPU computes the other's experts")),
         expert_hits(registry.AddCounter("moestro_decode_expert_cache_hits_total",
-                                        "Experts that decode steps took in a layer and that the device held")),
+                                        "Experts that decode steps used in a layer and that the device held")),
         expert_misses(
             registry.AddCounter("moestro_decode_expert_cache_misses_total",
-                                "Experts that decode steps took in a layer and that the device did not hold")),
-        device_wait_seconds(registry.AddCounter("moestro_decode_device_wait_seconds_total",
-                                                "Time until a device that was lent came back")),
+                                "Experts that decode steps used in a layer and that the device did not hold")),
+        device_wait_seconds(
+            registry.AddCounter("moestro_decode_device_wait_seconds_total", "Time spent waiting for a lent device")),
         step_seconds(
             registry.AddHistogram("moestro_decode_step_seconds", "Duration of a decode step", InterTokenBuckets())),
         step_sequences(registry.AddHistogram("moestro_decode_step_sequences",
-                                             "Sequences of a decode step, those in their prompt included",
+                                             "Sequences of a decode step, including those still in their prompt",
                                              RowBuckets())),
         step_decode_rows(registry.AddHistogram("moestro_decode_step_decode_rows",
                                                "Sequences of a decode step that generate a token", RowBuckets())),
         step_prompt_rows(registry.AddHistogram("moestro_decode_step_prompt_rows", "Tokens of prompts in a decode step",
                                                RowBuckets())),
-        chunk_tokens(registry.AddGauge("moestro_decode_chunk_tokens",
-                                       "Tokens of prompts that the last decode step had room for")),
+        chunk_tokens(
+            registry.AddGauge("moestro_decode_chunk_tokens", "Prompt tokens that the last decode step had room for")),
         batch_size(registry.AddGauge("moestro_decode_batch_size", "Sequences in the running batch")),
         waiting(registry.AddGauge("moestro_decode_sequences_waiting",
                                   "Started sequences that wait for a place in the batch")),
@@ -46,11 +47,10 @@ struct DecodeMetrics {
         leases(registry.AddGauge("moestro_kv_leases", "KV leases held by requests")),
         pages_total(registry.AddGauge("moestro_kv_pages", "Pages of the KV pool")),
         pages_free(registry.AddGauge("moestro_kv_pages_free",
-                                     "Pages that no request holds, those with cached prefixes included")),
+                                     "Pages that no request holds, including those with cached prefixes")),
         pages_cached(registry.AddGauge("moestro_kv_pages_cached",
                                        "Pages that only the prefix cache holds; evicted when requests need them")),
-        pages_draining(
-            registry.AddGauge("moestro_kv_pages_draining", "Released pages that a writer has not let go of yet")),
+        pages_draining(registry.AddGauge("moestro_kv_pages_draining", "Released pages that a writer still uses")),
         kv_usage(registry.AddGauge("moestro_kv_usage_ratio", "Share of the KV pages that are not free, 0 to 1")),
         prefix_queries(registry.AddCounter("moestro_prefix_cache_queried_tokens_total",
                                            "Tokens of admitted requests looked up in the prefix cache")),
@@ -59,9 +59,9 @@ struct DecodeMetrics {
         prefix_evictions(registry.AddCounter("moestro_prefix_cache_evicted_pages_total",
                                              "Cached pages that were given to a request")),
         lease_timeouts(registry.AddCounter("moestro_kv_lease_timeouts_total",
-                                           "Leases ended because they were neither started nor worked on in time")) {}
+                                           "Leases ended because they were neither started nor renewed in time")) {}
 
-  // A step is over.
+  // Records a completed step.
   void Observe(const StepPlan& plan, size_t sequences, double seconds) {
     steps.Increment();
     step_seconds.Observe(seconds);
@@ -71,7 +71,7 @@ struct DecodeMetrics {
     prompt_tokens.Increment(static_cast<double>(plan.prompt_rows));
   }
 
-  // By one thread.
+  // Called by one thread.
   void Update(const KvPool::Stats& stats, const LeaseTable& lease_table) {
     const int64_t available = stats.free_pages + stats.cached_pages;
     leases.Set(static_cast<double>(stats.leases));
@@ -88,7 +88,7 @@ struct DecodeMetrics {
     RaiseTo(prefix_evictions, stats.evicted_pages);
   }
 
-  // Counts of all steps, by the same thread.
+  // Totals over all steps. Called by the same thread.
   void UpdateDevice(int64_t overlapped, int64_t hits, int64_t misses) {
     RaiseTo(overlapped_steps, overlapped);
     RaiseTo(expert_hits, hits);
@@ -123,10 +123,10 @@ struct DecodeMetrics {
   prometheus::Counter& lease_timeouts;
 
  private:
-  // 0, then powers of two: a step's rows.
+  // 0, then powers of two, for the rows of a step.
   static std::vector<double> RowBuckets() { return {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}; }
 
-  // A counter that follows a count kept elsewhere.
+  // Raises a counter to a count that is kept elsewhere.
   static void RaiseTo(prometheus::Counter& counter, int64_t count) {
     counter.Increment(static_cast<double>(count) - counter.Value());
   }

@@ -16,14 +16,14 @@ class RecentSamples {
 
   bool empty() const { return next_ == 0; }
 
-  // The middle one: untouched by a few steps in which the machine did something else. REQUIRES: !empty()
+  // Unaffected by a few steps in which the machine did other work. REQUIRES: !empty()
   double Median() const { return Ascending(size() / 2); }
 
-  // The second greatest: rarely exceeded, and one outlier alone does not move it. REQUIRES: !empty()
+  // The second greatest: rarely exceeded, and a single outlier does not move it. REQUIRES: !empty()
   double High() const { return Ascending(size() < 2 ? 0 : size() - 2); }
 
  private:
-  // Few enough to follow a context that grows within a second of steps.
+  // Few enough to follow a growing context within a second of steps.
   static constexpr size_t kCount = 8;
 
   size_t size() const { return std::min(next_, values_.size()); }

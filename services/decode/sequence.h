@@ -1,4 +1,4 @@
-// One sequence that decode runs.
+// One sequence that decode computes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// What is to be generated.
+// What remains to be generated.
 struct Continuation {
   uint64_t index = 0;      // of the next token to be sampled among the request's generated tokens
   int64_t max_tokens = 0;  // still to be generated
@@ -20,21 +20,21 @@ struct Continuation {
   std::vector<int32_t> stop_ids = {};
 };
 
-// The lease's tokens from `valid` on are still to be computed: all that is left of a prompt, or the one token that was
-// generated last. When the last of them is, the next token is sampled; so a prompt becomes a decoding sequence without
-// further ado.
+// The lease's tokens from `valid` on are still to be computed: the rest of a prompt, or the one token that was
+// generated last. Once the last of them is computed, the next token is sampled. So a prompt becomes a decoding sequence
+// without a separate transition.
 struct Sequence {
   std::shared_ptr<Lease> lease;
   Continuation next;
   int64_t valid = 0;          // tokens whose KV is complete
-  int64_t prompt_tokens = 0;  // to be computed here, with progress reported; 0: prefill did
+  int64_t prompt_tokens = 0;  // computed here, with progress reported; 0: prefill computed them
   std::shared_ptr<TokenStream> stream = std::make_shared<TokenStream>();
   bool ended = false;
 
   // At least 1 while the sequence runs.
   int64_t pending() const { return static_cast<int64_t>(lease->tokens.size()) - valid; }
 
-  // The pages are back before the caller hears of the end.
+  // Releases the pages before the caller learns of the end.
   void End(LeaseTable& leases, TokenStream::Event event) {
     const auto* error = std::get_if<absl::Status>(&event);
     if (error != nullptr && absl::IsInternal(*error)) {

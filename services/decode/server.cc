@@ -32,17 +32,17 @@
 namespace moestro {
 namespace {
 
-// One request holds one lease; more than this many can only be waiting for a place in the batch.
+// One request holds one lease. More requests than this could only wait for a place in the batch.
 constexpr int64_t kLeaseSlots = 256;
 
-// What a killed predecessor left behind. Its name is gone for good: writers that still have it mapped write into memory
-// that nobody reads, until they see that its owner is gone.
+// Removes the pools of a killed predecessor. Their names are never used again. Writers that still map one write into
+// memory that no process reads, until they see that its owner is gone.
 absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
   std::vector<std::string> foreign;
   MOE_ASSIGN_OR_RETURN(const auto found, SharedMemory::List(InstancePrefix(instance) + "kv.", &foreign));
   for (const std::string& line : foreign) spdlog::warn("{}", line);
   for (const SharedMemory::Listing& object : found) {
-    // Not asked of the listing: another decode may have just created it.
+    // The listing does not decide: another decode may have just created it.
     const absl::Status removed = KvPoolMapping::RemoveOrphan(object.name, poison);
     if (absl::IsFailedPrecondition(removed)) {
       return absl::UnavailableError("instance '" + instance + "' already has a decode process (it owns " + object.name +
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, c
                              ? config.kv_tokens
                              : ChooseKvTokens(spec.max_position_embeddings, bytes_per_token, free_bytes);
   geometry.page_count = CeilDiv(tokens, geometry.page_tokens);
-  // In nanoseconds: no other user can take the name before.
+  // In nanoseconds, so that no other user can take the name beforehand.
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, c
                         {.prefix_cache = config.prefix_cache, .poison_freed = config.poison_freed_pages});
 }
 
-// The parts in the order in which they depend on each other.
+// The members stand in the order of their dependencies.
 class DecodeServer {
  public:
   DecodeServer(const DecodeConfig& config, TerminationSignal& termination)
@@ -95,7 +95,7 @@ class DecodeServer {
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     workers_.emplace(PoolOptions(config_.cpu));
     MOE_RETURN_IF_ERROR(BuildTrace());
-    MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_));  // all of which a GPU has a place for
+    MOE_ASSIGN_OR_RETURN(pool_, CreatePool(config_, *weights_));  // a GPU has a place for all of its pages
     MOE_ASSIGN_OR_RETURN(ForwardPass * forward, BuildForward());
     leases_.emplace(*pool_, config_.reserve_ahead_tokens);
     loop_.emplace(*forward, *pool_, *leases_, metrics_, loop_options_);
@@ -141,10 +141,10 @@ class DecodeServer {
     return &cpu_forward_.emplace(*engine_);
   }
 
-  // Leases that nobody started, pages of dead writers, gauges.
+  // Handles leases that were not started, pages of dead writers, and gauges.
   absl::Status Tick() {
     if (pool_->damaged() || weights_->memory().damaged()) {
-      return absl::UnavailableError("the weight segment or the KV pool is damaged; the next start has new ones");
+      return absl::UnavailableError("the weight segment or the KV pool is damaged; the next start creates new ones");
     }
     MOE_RETURN_IF_ERROR(loop_->failure());
     metrics_.lease_timeouts.Increment(rpc_.ExpireLeases());
@@ -164,10 +164,10 @@ class DecodeServer {
   WeightClient weight_client_;
   std::unique_ptr<const WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
-  std::unique_ptr<RoutingTraceWriter> trace_;  // null: none is written
+  std::unique_ptr<RoutingTraceWriter> trace_;  // null: no trace
   DecodeLoop::Options loop_options_;
   std::unique_ptr<KvPool> pool_;
-  // Either the CPU alone, or the device and the CPU.
+  // Either the CPU alone, or the device with the CPU.
   std::unique_ptr<Engine> engine_;
   std::optional<CpuForward> cpu_forward_;
   std::unique_ptr<HybridDevice> hybrid_;

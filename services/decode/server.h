@@ -10,8 +10,8 @@ namespace moestro {
 
 class TerminationSignal;
 
-// Runs until `termination`; the status says why it ended early: UNAVAILABLE if the device is lost to this process.
-// Removes the KV pool's shared memory when it returns.
+// Runs until `termination`. The status says why it ended early: UNAVAILABLE if this process has lost the device.
+// Removes the KV pool's shared memory before it returns.
 absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@ StepPlan PlanStep(std::span<const int64_t> pending, int64_t prompt_budget) {
   StepPlan plan;
   plan.decode_rows = CountDecodeRows(pending);
   plan.rows.assign(pending.size(), 0);
-  std::vector<size_t> prompts;  // by index; the shortest in front
+  std::vector<size_t> prompts;  // by index; the shortest first
   for (size_t i = 0; i < pending.size(); ++i) {
     if (pending[i] == 1) plan.rows[i] = 1;
     if (pending[i] > 1) prompts.push_back(i);

@@ -24,7 +24,7 @@ absl::Status StepRunner::Run(const Batch& batch) {
     batch[0]->End(leases_, std::move(status));
     return absl::OkStatus();
   }
-  // One bad sequence must not fail its neighbours: no sequence has advanced yet, so step each alone.
+  // One bad sequence must not fail its neighbours. None has advanced yet, so step each alone.
   for (size_t i = 0; i < batch.size(); ++i) {
     if (plan.rows[i] == 0) continue;
     absl::Status alone = Forward(std::span(batch).subspan(i, 1), std::span(plan.rows).subspan(i, 1));
@@ -62,7 +62,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
     }
   }
   if (trace_ != nullptr) trace_->Begin(traced);
-  // Kept until the whole pass has succeeded: either every sequence of the step advances, or none does.
+  // Kept until the whole pass succeeds: all sequences of the step advance, or none.
   std::vector<std::vector<float>> logits(batch.size());
   const auto interrupted = [&] {
     heartbeat_.Beat();

@@ -21,7 +21,7 @@ namespace moestro {
 class StepRunner {
  public:
   // All must outlive the runner. `heartbeat` beats between layers. `trace`, unless null, gets the steps' tokens; the
-  // forward pass tells it of their experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
+  // forward pass records their experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
   StepRunner(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, Heartbeat& heartbeat,
              const ChunkSizer::Options& chunks, RoutingTraceWriter* trace)
       : forward_(forward),
@@ -32,9 +32,9 @@ class StepRunner {
         chunk_sizer_(chunks),
         trace_(trace) {}
 
-  // Takes every sequence one token further, and prompts by a chunk. Leases have room for their tokens; the sequence
-  // whose prompt goes first is in front; none has ended. A sequence that cannot go on is ended without harm to its
-  // neighbours. UNAVAILABLE if the forward pass is lost for good: the sequences have not ended then.
+  // Advances every sequence by one token, and prompts by a chunk. REQUIRES: leases have room for their tokens; the
+  // sequence whose prompt comes first is at the front; none has ended. A sequence that fails is ended; its neighbours
+  // are unaffected. UNAVAILABLE if the forward pass is lost for good: the sequences have not ended then.
   absl::Status Run(const Batch& batch);
 
  private:
@@ -50,7 +50,7 @@ class StepRunner {
   DecodeMetrics& metrics_;
   Heartbeat& heartbeat_;
   ChunkSizer chunk_sizer_;
-  RoutingTraceWriter* trace_;  // null: none
+  RoutingTraceWriter* trace_;  // null: no trace
   bool trace_failed_ = false;
 };
 

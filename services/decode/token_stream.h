@@ -1,4 +1,4 @@
-// What becomes of one sequence, on its way from the decode loop to the caller. Thread-safe.
+// The events of one sequence, passed from the decode loop to the caller. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace moestro {
 
 class TokenStream {
  public:
-  // Progress of the prompt; a token; or why the sequence ended: a reason, or an error. After an end nothing follows.
+  // Progress of the prompt, a token, or the end: a finish reason or an error. No event follows an end.
   using Event = std::variant<PrefillProgress, Token, FinishReason, absl::Status>;
 
   void Push(Event event) {
@@ -24,7 +24,7 @@ class TokenStream {
     changed_.notify_all();
   }
 
-  // The next event, or nothing when none came within `timeout`.
+  // Returns the next event, or nullopt if none arrives within `timeout`.
   std::optional<Event> Next(std::chrono::milliseconds timeout) {
     MutexLock lock(mutex_);
     if (!changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); }))
@@ -34,7 +34,7 @@ class TokenStream {
     return event;
   }
 
-  // The caller has gone: the decode loop drops the sequence at its next look.
+  // The caller is gone: the decode loop drops the sequence at its next check.
   void Cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }
 

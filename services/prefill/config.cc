@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<DeviceName>> OwnDevices(const StreamConfig& config) {
     const std::optional<DeviceName> name = ParseDeviceName(entry);
     if (!name) {
       return absl::InvalidArgumentError(
-          absl::StrCat(flag, ": '", entry, "' is no device; use host, or the numbers of GPUs (0,1)"));
+          absl::StrCat(flag, ": '", entry, "' is not a device; use host, or the numbers of GPUs (0,1)"));
     }
     names.push_back(*name);
   }
@@ -54,12 +54,12 @@ absl::Status CheckSeveral(const std::string& flag, const std::vector<DeviceName>
   if (gpus > 0 && gpus < std::ssize(devices)) {
     return absl::InvalidArgumentError(
         absl::StrCat(flag,
-                     ": devices that share a prompt have equal parts of it, and GPUs would wait for the host; use "
+                     ": devices share a prompt in equal parts, so that GPUs would wait for the host; use "
                      "GPUs (--devices 0,1) or host devices (--devices host,host)"));
   }
   for (const DeviceName& device : devices) {
     if (is_cuda(device) && std::ranges::count(devices, device) > 1) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", device.Text(), " is there twice; name a GPU once"));
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", device.Text(), " is listed twice; list a GPU once"));
     }
   }
   return absl::OkStatus();
@@ -70,8 +70,8 @@ absl::Status ValidateStreamConfig(const PrefillConfig& prefill) {
   MOE_ASSIGN_OR_RETURN(const std::vector<DeviceName> devices, config.DeviceNames());
   const bool has_cpu_bits = devices.empty() || (devices.size() == 1 && !devices[0].cuda_ordinal);
   if (prefill.mla_form.choice == MlaFormChoice::kAbsorbed && !has_cpu_bits) {
-    return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, which " +
-                                      config.DeviceFlag() + " does not have; use auto, or --device host");
+    return absl::InvalidArgumentError("--mla-form absorbed: promises the bits of the CPU, but " + config.DeviceFlag() +
+                                      " computes others; use auto, or --device host");
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   MOE_RETURN_IF_ERROR(CheckFlagRange("--device-memory", config.memory_bytes, 0, kMaxBytes));

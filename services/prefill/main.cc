@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   moestro::AddCpuShare(app, moestro::CpuRole::kPrefill, config.share);
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
-  app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; more are refused");
+  app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
   moestro::AddChoice(app, "--mla-form", moestro::kMlaFormWords, config.mla_form.choice,
                      "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
                      "(faster)");
@@ -25,27 +25,29 @@ int main(int argc, char** argv) {
   moestro::StreamConfig& stream = config.stream;
   app.add_option(
       "--device", stream.device,
-      "Where long prompts are computed, with weights that stream there: none (where the weights lie), host or cuda:N");
-  app.add_option("--devices", stream.devices,
-                 "Instead, several that share each long prompt: GPUs (0,1) or host,host; with one of them as --device");
-  app.add_option("--borrow-device", stream.borrow_device,
-                 "Decode's device, as its --device names it, beside the role's own: for prompts that may use the whole "
-                 "machine, while decode has nothing to do");
+      "Device that computes long prompts from weights streamed to it: none (computed in place), host or cuda:N");
+  app.add_option(
+      "--devices", stream.devices,
+      "Instead: several devices that share each long prompt: GPUs (0,1) or host,host; a list of one is as --device");
+  app.add_option(
+      "--borrow-device", stream.borrow_device,
+      "Decode's device, named as in decode's --device, used besides the role's own: for prompts that may use the "
+      "whole machine, while decode has no work");
   app.add_option(
       "--device-timeout-seconds", stream.device_timeout_seconds,
-      "One of several devices that the others wait for is given up when it shows no sign of life for so long");
+      "With several devices: one that the others wait for is dropped after this long without a sign of life");
   app.add_option("--device-memory", stream.memory_bytes,
-                 "Memory of each device to use (8GB); 0: all it has, of the host 4 GiB")
+                 "Memory to use on each device (8GB); 0: all of a GPU's, 4 GiB of the host's")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--device-dense-bytes", stream.dense_bytes,
-                 "Of these, for weights that are not routed experts: a layer's and the next one's")
+                 "Part of --device-memory for weights other than routed experts: those of a layer and the next")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--device-pin-bytes", stream.pin_bytes,
-                 "Of the weights, so much at most is pinned for fast copies to a GPU (32GB); 0: all")
+                 "At most this much of the weights is pinned for fast copies to a GPU (32GB); 0: all")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   app.add_option("--ring-slots", stream.ring_slots, "Experts in device memory at once; 0: as many as fit");
   app.add_option("--min-pass-tokens", stream.min_pass_tokens,
-                 "A streamed prompt is cut only where memory forces it, never into less than this");
+                 "Shortest pass into which a streamed prompt is cut; it is cut only where memory forces it");
   app.add_option("--stream-from-tokens", stream.from_tokens, "Shortest prompt that is streamed, in new tokens");
   app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
   return moestro::RunRole(app, argc, argv, "prefill", config.node, [&]() -> absl::Status {

@@ -8,9 +8,10 @@ namespace moestro {
 struct PrefillMetrics {
   explicit PrefillMetrics(MetricsRegistry& registry)
       : tokens(registry.AddCounter("moestro_prefill_tokens_total", "Prompt tokens computed")),
-        requests(registry.AddCounter("moestro_prefill_requests_total", "Prompts that were run, however they ended")),
+        requests(
+            registry.AddCounter("moestro_prefill_requests_total", "Prompts that were run, whatever their outcome")),
         failed(
-            registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were given up")),
+            registry.AddCounter("moestro_prefill_failed_total", "Prompts that ended with an error or were cancelled")),
         whole_machine(registry.AddCounter("moestro_prefill_whole_machine_total",
                                           "Prompts that were allowed all CPUs of the machine")),
         seconds(registry.AddHistogram("moestro_prefill_seconds", "Time to compute a prompt, without waiting",
@@ -21,19 +22,21 @@ struct PrefillMetrics {
         waiting(registry.AddGauge("moestro_prefill_waiting", "Prompts that wait for their turn")),
         streamed_bytes(registry.AddCounter("moestro_prefill_streamed_bytes_total", "Weights copied to devices")),
         staged_bytes(registry.AddCounter("moestro_prefill_staged_bytes_total",
-                                         "Of these, what was not registered, through pinned buffers")),
-        pageable_bytes(registry.AddCounter("moestro_prefill_pageable_bytes_total",
-                                           "Of these, what was not registered while no buffers could be pinned")),
+                                         "Of these, bytes from unregistered memory, copied through pinned buffers")),
+        pageable_bytes(
+            registry.AddCounter("moestro_prefill_pageable_bytes_total",
+                                "Of these, bytes from unregistered memory while no buffers could be pinned")),
         stall_seconds(registry.AddCounter("moestro_prefill_stream_stall_seconds_total",
                                           "Time that the device waited for weights")),
         stream_seconds(registry.AddCounter("moestro_prefill_stream_seconds_total", "Time of streamed prompts")),
-        ring_occupancy(registry.AddGauge("moestro_prefill_ring_occupancy_ratio",
-                                         "Most slots of the expert ring in use at once, of the last streamed prompt")),
+        ring_occupancy(
+            registry.AddGauge("moestro_prefill_ring_occupancy_ratio",
+                              "Peak share of the expert ring's slots in use during the last streamed prompt")),
         devices(registry.AddGauge("moestro_prefill_devices", "Devices that the last streamed prompt ended on")),
         lost_devices(registry.AddCounter("moestro_prefill_devices_lost_total",
-                                         "Devices that failed, stalled or were taken back during a prompt on several")),
+                                         "Devices that failed, stalled or were reclaimed during a prompt on several")),
         link_bytes(registry.AddCounter("moestro_prefill_link_bytes_total",
-                                       "Bytes that devices sent each other for prompts on several")) {}
+                                       "Bytes that devices exchanged for prompts on several")) {}
 
   prometheus::Counter& tokens;
   prometheus::Counter& requests;

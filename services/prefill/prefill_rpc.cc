@@ -26,10 +26,10 @@ PrefillJob ToJob(const v1::RunRequest& request) {
   return job;
 }
 
-// Scores go out in messages of this many positions: large enough to be cheap, small enough to show progress.
+// Scores are sent in messages of this many positions: large enough to be cheap, small enough to show progress.
 constexpr int kScoresPerMessage = 64;
 
-// Writes events to the stream, and remembers when nobody listens any more.
+// Writes events to the stream, and records when the caller is gone.
 class EventWriter {
  public:
   explicit EventWriter(grpc::ServerWriter<v1::RunResponse>& writer) : writer_(writer) {}
@@ -92,7 +92,7 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   if (runner_ == nullptr) return absl::UnavailableError("prefill is still loading");
   const Clock::time_point arrived = Clock::now();
   MOE_ASSIGN_OR_RETURN(const auto pool, Pool(request.lease().pool()));
-  // The lease must not time out here, unless whoever has the turn hangs.
+  // The lease must not time out here, unless the owner of the turn hangs.
   const auto look = [&](bool moves) -> absl::Status {
     MOE_RETURN_IF_ERROR(CallStatus(context));
     return moves ? pool->Renew(request.lease().slot(), request.lease().id()) : absl::OkStatus();
@@ -109,7 +109,8 @@ absl::Status PrefillRpc::RunQueued(grpc::ServerContext& context, const v1::RunRe
   const double seconds = SecondsSince(start);
   metrics_.seconds.Observe(seconds);
   if (status.ok()) {
-    spdlog::info("[{}] prefill done: {:.3f} s after {:.3f} s in line", request.request_id(), seconds, queue_seconds);
+    spdlog::info("[{}] prefill done: {:.3f} s after {:.3f} s in the queue", request.request_id(), seconds,
+                 queue_seconds);
   }
   return status;
 }
@@ -134,7 +135,7 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
                        LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
   EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
-  spdlog::info("[{}] prefill: {} tokens, {} of them computed already{}{}", request.request_id(),
+  spdlog::info("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(),
                request.token_ids_size(), computed, request.has_score() ? ", all scored" : "",
                request.whole_machine() ? ", on the whole machine" : "");
   const PrefillEvents handlers{
@@ -178,8 +179,8 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std:
   MutexLock lock(mutex_);
   if (pool_ != nullptr && pool_->name() == name && pool_->HasOwner()) return pool_;
   absl::StatusOr<std::shared_ptr<const KvPoolMapping>> opened = KvPoolMapping::Open(name, fingerprint_);
-  // The owner has gone since it granted the lease, or goes because the pool is damaged: the caller reserves anew from
-  // its successor.
+  // The pool's owner has gone since it granted the lease, or is leaving because the pool is damaged. The caller
+  // reserves anew from its successor.
   if (absl::IsNotFound(opened.status()) || absl::IsUnavailable(opened.status())) {
     return absl::AbortedError("the KV pool " + name + " is gone");
   }

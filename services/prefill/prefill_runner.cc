@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Called by what computes, when a layer is done; `interrupted` of a streamed prompt is asked also while a device hangs.
+// Called when a layer is done. A streamed prompt calls `interrupted` also while a device hangs.
 void Advance(LeaseWriter& lease, const PrefillEvents& events) {
   lease.Renew();
   if (events.on_layer) events.on_layer();
@@ -44,21 +44,21 @@ MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
   return form_.ForPrompt(job.prompt_tokens);
 }
 
-// Chunks have one form each, and at most max_rows tokens.
+// A chunk has one form, and at most max_rows tokens.
 int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
   const auto tokens = static_cast<int64_t>(job.token_ids.size());
   const int64_t end = std::min(begin + engine_.max_rows(), tokens);
   return begin < job.prompt_tokens ? std::min(end, job.prompt_tokens) : end;
 }
 
-// Scores want logits of all positions, of which a streamed run gives few.
+// Scores need the logits of all positions; a streamed run gives few.
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
   if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
   const MlaForm form = stream_.prefill->FormFor(FormAt(job, begin));
   const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, form);
   if (!fits.ok()) {
-    spdlog::warn("[{}] {} tokens are computed where the weights lie: {}", job.request_id, left,
+    spdlog::warn("[{}] {} tokens are computed in place, not streamed: {}", job.request_id, left,
                  std::string(fits.message()));
   }
   return fits.ok();
@@ -127,7 +127,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   if (stream_.use_pool) stream_.use_pool(lease.pool());
   absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   if (scoring && events.on_score) events.on_score({job.token_ids[0], std::nullopt, {}});
-  // The last token is always computed: its logits are what a resumed request still needs.
+  // The last token is always computed: a resumed request still needs its logits.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
   bool streams = StreamsFrom(job, begin);
   std::vector<EngineRow> rows;
@@ -140,7 +140,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
     }
     const auto on_logits = [&](int64_t row, std::span<const float> logits) {
-      if (lease.revoked()) return;  // of pages that were freed meanwhile
+      if (lease.revoked()) return;  // its pages were freed meanwhile
       if (!scoring) {
         sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
         return;
@@ -154,8 +154,8 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
       const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
       if (!status.ok()) {
         MOE_RETURN_IF_ERROR(revoked_or_interrupted());
-        // The device's own failure. The passes that it finished are kept.
-        spdlog::warn("[{}] goes on where the weights lie: {}", job.request_id, std::string(status.message()));
+        // The device itself failed. The passes that it finished are kept.
+        spdlog::warn("[{}] continues in place, not streamed: {}", job.request_id, std::string(status.message()));
         streams = false;
         begin = std::max(begin, std::min(lease.valid_tokens(), total - 1));
         continue;

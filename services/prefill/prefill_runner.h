@@ -1,5 +1,4 @@
-// Takes one prompt through the model, in chunks or streamed, into a lease's pages. Not thread-safe: one prompt at a
-// time.
+// Computes one prompt, in chunks or streamed, into a lease's pages. Not thread-safe: one prompt at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +25,19 @@ namespace moestro {
 struct PrefillJob {
   std::string request_id;  // for the log
   std::vector<int32_t> token_ids;
-  // Tokens of the prompt; those after it were generated earlier and are computed in the absorbed form, as decode does.
+  // Tokens of the prompt. Later tokens were generated earlier and are computed in the absorbed form, as in decode.
   int64_t prompt_tokens = 0;
   Sampling sampling;
-  std::optional<int32_t> score_top;  // set: score all positions, with so many alternatives, instead of sampling
+  std::optional<int32_t> score_top;  // set: score all positions, with this many alternatives, instead of sampling
   bool whole_machine = false;        // compute on lent CPUs as well
 };
 
 struct PrefillEvents {
-  // After each chunk; of streamed prompts after each layer, as if a layer's share of the rows were done.
+  // Called after each chunk. In a streamed prompt, called after each layer as if its share of the rows were done.
   std::function<void(int64_t done, int64_t total)> on_progress;
-  std::function<void()> on_layer = {};  // whenever another layer is computed, or is about to be: the work gets further
+  std::function<void()> on_layer = {};                              // before or after every layer: work moves on
   std::function<void(ScoredToken)> on_score = {};                   // in position order
-  std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, however it ended
+  std::function<void(const StreamCounters& run)> on_streamed = {};  // after a streamed run, whatever its outcome
 };
 
 // How long prompts are streamed.
@@ -46,34 +45,34 @@ struct StreamPath {
   PromptPrefill* prefill = nullptr;  // null: never; must outlive the runner
   int64_t from_tokens = 1;           // shortest, in tokens to compute
   std::string trace_file;            // of the last run; empty: none
-  // Told before each prompt which pool it goes to; empty: not told.
+  // Called before each prompt with the pool that it writes; empty: not called.
   std::function<void(const std::shared_ptr<const KvPoolMapping>& pool)> use_pool = {};
-  // Called after each prompt, and now and then while there is none; empty: not called.
+  // Called after each prompt, and from time to time while idle; empty: not called.
   std::function<void()> between_prompts = {};
 };
 
 class PrefillRunner {
  public:
-  // `workers` is the engine's, and the stream's.
+  // `workers` belongs to the engine and the stream.
   PrefillRunner(Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
       : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)) {}
 
-  // After a prompt, and now and then while there is none.
+  // Called after a prompt, and from time to time while idle.
   void BetweenPrompts() {
     if (stream_.between_prompts) stream_.between_prompts();
   }
 
-  // INVALID_ARGUMENT names what is wrong with the job.
+  // INVALID_ARGUMENT names the fault of the job.
   absl::Status Validate(const PrefillJob& job) const;
 
-  // Fills the pages from the first token that is not valid yet, publishing after every chunk, and samples the next
-  // token (none when scoring). Renews the lease with every layer. ABORTED when the lease is revoked, otherwise what
-  // `interrupted` says, each within one layer. Devices that fail cost time only: the prompt goes on without them.
-  // INTERNAL when the logits are no numbers: the lease is marked as failed then.
+  // Fills the pages from the first invalid token on, publishes after every chunk, and samples the next token (none when
+  // scoring). Renews the lease with every layer. ABORTED when the lease is revoked, otherwise the error of
+  // `interrupted`, each within one layer. A device failure costs only time: the prompt continues without the device.
+  // INTERNAL when the logits are NaN or infinite: the lease is then marked as failed.
   absl::StatusOr<std::optional<Token>> Run(const PrefillJob& job, LeaseWriter& lease,
                                            absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events);
 
-  // Of the thread that runs a prompt: between layers, or when a module of a streamed one is done.
+  // Of the thread that runs a prompt. Beats between layers, or when a module of a streamed prompt is done.
   std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
  private:
@@ -83,7 +82,7 @@ class PrefillRunner {
   MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
-  // Whether the rest of the prompt from there on is streamed; says in the log why it cannot be.
+  // Whether the rest of the prompt, from `begin` on, is streamed. Logs the reason if it cannot be.
   bool StreamsFrom(const PrefillJob& job, int64_t begin) const;
   absl::Status Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
                       absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// Of all ranks: bytes are added up, times are those of the one that took longest.
+// Of all ranks: bytes are summed; times are those of the slowest rank.
 StreamCounters CountersOf(const std::vector<RankReport>& reports) {
   const auto longest = std::ranges::max_element(
       reports, {}, [](const RankReport& report) { return report.pipeline.counters.wall_seconds; });
@@ -33,7 +33,7 @@ StreamCounters CountersOf(const std::vector<RankReport>& reports) {
 
 absl::Status CheckLoan(const DeviceLoan* loan) {
   if (loan == nullptr || !loan->wanted()) return absl::OkStatus();
-  return absl::UnavailableError("the device is wanted back by its owner");
+  return absl::UnavailableError("the device's owner wants it back");
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ DistributedPrefill PromptDevices::Together(const std::vector<Taken>& taken) cons
 
 absl::Status PromptDevices::CheckFits(IndexRange positions, MlaForm form) {
   const std::vector<Taken> taken = Take();
-  if (taken.empty()) return absl::UnavailableError("no device is to be had at the moment");
+  if (taken.empty()) return absl::UnavailableError("no device is available now");
   if (taken.size() > 1 && Together(taken).CheckFits(positions, form).ok()) return absl::OkStatus();
   return taken[0].device->alone->CheckFits(positions, form);
 }
@@ -100,7 +100,7 @@ absl::Status PromptDevices::Run(std::span<const EngineRow> rows, std::span<const
     DistributedPrefill ranks = Together(taken);
     const int64_t begin = rows.front().position;
     if (const absl::Status fits = ranks.CheckFits({begin, begin + std::ssize(rows)}, form); !fits.ok()) {
-      spdlog::info("{} tokens on one device: {}", rows.size(), std::string(fits.message()));
+      spdlog::info("{} tokens run on one device: {}", rows.size(), std::string(fits.message()));
       taken.resize(1);
       break;
     }
@@ -109,7 +109,7 @@ absl::Status PromptDevices::Run(std::span<const EngineRow> rows, std::span<const
     if (status.ok() || ranks.failed_ranks().empty()) return status;
     Drop(ranks, status, taken);
   }
-  if (taken.empty()) return absl::UnavailableError("no device is to be had at the moment");
+  if (taken.empty()) return absl::UnavailableError("no device is available now");
   return RunAlone(taken[0], rows, pages, form, interrupted, events, on_logits);
 }
 
@@ -132,7 +132,7 @@ void PromptDevices::Drop(const DistributedPrefill& ranks, const absl::Status& st
     names.push_back(taken[rank].device->name);
     left.push_back(std::move(taken[rank]));
   }
-  spdlog::warn("a prompt on {} devices failed, it begins again on {}: {}", taken.size(),
+  spdlog::warn("a prompt on {} devices failed and restarts on {}: {}", taken.size(),
                names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
   taken = std::move(left);
 }

@@ -1,5 +1,5 @@
-// Prompts on several devices together, and on fewer when some of them cannot be used: one that fails costs its prompt
-// time, one that hangs or is not to be had is done without until it is back.
+// Computes prompts on several devices together, or on fewer when some are unusable. A device that fails costs its
+// prompt time. Prompts skip a device that hangs or is unavailable until it is back.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@
 namespace moestro {
 
 struct PromptDevice {
-  std::string name;      // for people
-  RankSetup rank;        // the device among others
+  std::string name;      // for messages
+  RankSetup rank;        // the device as one of several
   PromptPrefill* alone;  // the device by itself; outlives PromptDevices
   WorkerPool* workers;   // of the rank; null: none
-  // Set if the device is somebody else's: null if it is not to be had.
+  // Set for a device that another role owns; returns null while it is unavailable.
   std::function<std::shared_ptr<const DeviceLoan>()> borrow = nullptr;
 };
 
@@ -34,7 +34,7 @@ class PromptDevices final : public PromptPrefill {
     // How long a device that others wait for may show no sign of life.
     double timeout_seconds = 4;
   };
-  // As DistributedPrefill's. At least one device; those that are borrowed come last.
+  // Arguments as for DistributedPrefill. At least one device; borrowed ones come last.
   PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
                 const Options& options);
 
@@ -44,7 +44,7 @@ class PromptDevices final : public PromptPrefill {
   absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
-  // Borrowed devices are used for whole-machine prompts only.
+  // Only whole-machine prompts use borrowed devices.
   void UseWholeMachine(bool whole) override { whole_machine_ = whole; }
   StreamCounters run_counters() const override { return counters_; }
   absl::Status WriteTrace(const std::string& path) const override;
@@ -54,11 +54,11 @@ class PromptDevices final : public PromptPrefill {
     const PromptDevice* device = nullptr;
     std::shared_ptr<const DeviceLoan> loan;  // null: the role's own
   };
-  // Devices that can be used now.
+  // Devices that are usable now.
   std::vector<Taken> Take();
   DistributedPrefill Together(const std::vector<Taken>& taken) const;
   void Account(const DistributedPrefill& ranks, const std::vector<Taken>& taken);
-  // Forgets those that failed.
+  // Removes the devices that failed.
   void Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<Taken>& taken);
   absl::Status RunAlone(const Taken& taken, std::span<const EngineRow> rows, std::span<const KvPages> pages,
                         MlaForm form, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
@@ -69,13 +69,13 @@ class PromptDevices final : public PromptPrefill {
   const std::vector<PromptDevice> devices_;
   const Options options_;
   bool whole_machine_ = false;
-  std::vector<std::weak_ptr<const void>> in_use_;  // of each device: by a rank that was left behind
+  std::vector<std::weak_ptr<const void>> in_use_;  // per device: held by a rank that was left behind
 
-  // Of the last run.
+  // Results of the last run.
   StreamCounters counters_;
-  const PromptPrefill* alone_ = nullptr;  // what it ended on, if not on several
+  const PromptPrefill* alone_ = nullptr;  // the device it ended on, if only one
   std::vector<RankReport> reports_;
-  std::vector<std::string> names_;  // of the reports' devices
+  std::vector<std::string> names_;  // of the devices in `reports_`
 };
 
 }  // namespace moestro

@@ -23,7 +23,7 @@
 namespace moestro {
 namespace {
 
-// The parts in the order in which they depend on each other.
+// The members stand in the order of their dependencies.
 class PrefillServer {
  public:
   PrefillServer(const PrefillConfig& config, TerminationSignal& termination)
@@ -58,7 +58,7 @@ class PrefillServer {
 
   absl::Status BuildRunner() {
     WorkerPool::Options pool_options = PoolOptions(config_.cpu);
-    if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // a flag that names a number is obeyed
+    if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
     workers_.emplace(pool_options);
     Engine::Options options;
     options.max_rows = config_.chunk_tokens;

@@ -25,7 +25,7 @@ MemoryLimits LimitsOf(const StreamConfig& config) {
           .min_pass_rows = config.min_pass_tokens};
 }
 
-// The part of the role's threads, and of those on lent CPUs, that is one device's.
+// The part of the role's threads, and of those on lent CPUs, that belongs to one device.
 WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_t device, int64_t devices) {
   WorkerPool::Options options;
   options.threads = static_cast<int>(std::max<int64_t>(1, EvenPart(own_threads, device, devices).size()));
@@ -36,7 +36,7 @@ WorkerPool::Options ShareOf(const PrefillConfig& config, int own_threads, int64_
   return options;
 }
 
-// Registers `memory`, and logs how much of it, again when that changes.
+// Registers `memory`. Logs how much is registered, and again whenever that changes.
 std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, std::span<const uint8_t> memory,
                                      const device::Pinning::Options& options) {
   const int64_t bytes = std::ssize(memory);
@@ -44,7 +44,7 @@ std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, s
       device, memory.data(), bytes, options, [what, bytes](int64_t pinned, const absl::Status& status) {
         if (status.ok()) return spdlog::info("{} of {} bytes of {} are registered for copies", pinned, bytes, what);
         spdlog::warn(
-            "{} of {} bytes of {} are registered for copies, the others are copied more slowly; tried again "
+            "{} of {} bytes of {} are registered for copies, the others are copied more slowly; retried "
             "later: {}",
             pinned, bytes, what, std::string(status.message()));
       });
@@ -52,7 +52,7 @@ std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, s
 
 }  // namespace
 
-// What a rank on a host device computes with; a thread that is left behind keeps it.
+// What a rank on a host device computes with. A thread that is left behind keeps it.
 struct StreamingDevices::HostRank {
   HostRank(std::shared_ptr<const Model> its_model, std::shared_ptr<device::Device> its_device,
            const WorkerPool::Options& threads, const CpuKernels& cpu_kernels, int64_t tile_rows)
@@ -67,7 +67,7 @@ struct StreamingDevices::HostRank {
   HostRankKernels kernels;
 };
 
-// And one on a GPU.
+// The same for a rank on a GPU.
 struct StreamingDevices::CudaRank {
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<device::Device> device;
@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
   const Model& model = *streaming->model_;
   const ModelSpec& spec = model.segment->spec();
   const auto computed_without = [&](const absl::Status& status) {
-    spdlog::warn("{} is not used, all prompts are computed where the weights lie: {}", config.stream.DeviceFlag(),
+    spdlog::warn("{} is not used, all prompts are computed in place: {}", config.stream.DeviceFlag(),
                  std::string(status.message()));
     return nullptr;
   };
@@ -185,7 +185,7 @@ void StreamingDevices::PinWeights(int64_t limit_bytes) {
 
 void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool) {
   if (pool == pool_) return;
-  for (Device& device : devices_) device.pool.reset();  // before the mapping goes
+  for (Device& device : devices_) device.pool.reset();  // before its mapping
   pool_ = pool;
   if (pool_ == nullptr) return;
   for (Device& device : devices_) {
@@ -196,7 +196,7 @@ void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool)
 
 void StreamingDevices::BetweenPrompts() {
   if (pool_ != nullptr && !pool_->HasOwner()) {
-    spdlog::info("the KV pool {} has lost its owner: its memory is given back", pool_->name());
+    spdlog::info("the KV pool {} has lost its owner: its memory is released", pool_->name());
     UsePool(nullptr);
   }
   for (Device& device : devices_) {

@@ -1,4 +1,4 @@
-// The devices that --device or --devices names, and what streams prompts through them.
+// The devices that --device or --devices names, and the prefill that streams prompts through them.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ namespace moestro {
 
 class StreamingDevices {
  public:
-  // Null if prompts are not to be streamed, or cannot be: then the log says why, once. Errors are those of the weights.
-  // Kernels and workers outlive it. A rank that hangs keeps the segment.
+  // Null if prompts are not streamed, or cannot be; in the second case the log gives the reason once. Errors come from
+  // the weights. Kernels and workers must outlive this object. A rank that hangs keeps the segment.
   static absl::StatusOr<std::unique_ptr<StreamingDevices>> Create(const PrefillConfig& config,
                                                                   std::shared_ptr<const WeightSegment> segment,
                                                                   const CpuKernels& kernels, WorkerPool& workers);
@@ -29,11 +29,11 @@ class StreamingDevices {
   PromptPrefill& prefill() {
     return together_ == nullptr ? static_cast<PromptPrefill&>(*devices_[0].prefill) : *together_;
   }
-  // The pool that prompts are written to from now on, or null; what copies to it needs is prepared in the background.
-  // Between prompts.
+  // Sets the pool that prompts write from now on, or null. Prepares copies to it in the background. Call it between
+  // prompts.
   void UsePool(const std::shared_ptr<const KvPoolMapping>& pool);
-  // Lets go of a pool whose owner has gone: pages that are registered stay taken when their name and contents are
-  // freed, and a successor may need them. Tries again to register what was refused.
+  // Unmaps a pool whose owner has gone. Registered pages stay allocated when their name and contents are freed, and a
+  // successor may need them. Also retries refused registrations.
   void BetweenPrompts();
 
  private:

@@ -1,4 +1,4 @@
-// First come, first served: the engine runs one prompt at a time, and callers wait for their turn. Thread-safe.
+// A queue for the engine, which runs one prompt at a time. First come, first served. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace moestro {
 
 class TurnQueue {
  public:
-  // The right to use the engine, until destruction.
+  // The right to use the engine. Its destructor ends it.
   class Turn {
    public:
     Turn(Turn&& other) noexcept : queue_(std::exchange(other.queue_, nullptr)), place_(other.place_) {}
@@ -31,9 +31,9 @@ class TurnQueue {
     std::list<int>::iterator place_;
   };
 
-  // Waits until all earlier callers are done. `look` is called every few milliseconds; its error ends the wait.
-  // `moves`: since the look before, whoever has the turn has got further (Advance), or has passed it on.
-  // RESOURCE_EXHAUSTED when `limit` callers wait already.
+  // Waits until all earlier callers are done. Calls `look` every few milliseconds; its error ends the wait. `moves`:
+  // since the last call, the owner of the turn made progress (Advance) or passed the turn on. RESOURCE_EXHAUSTED when
+  // `limit` callers already wait.
   absl::StatusOr<Turn> Wait(size_t limit, absl::FunctionRef<absl::Status(bool moves)> look) {
     MutexLock lock(mutex_);
     if (line_.size() > limit) return absl::ResourceExhaustedError("the prefill queue is full");
@@ -51,20 +51,20 @@ class TurnQueue {
     return Turn(this, place);
   }
 
-  // A turn at once, or none if anyone has it or waits for it.
+  // Returns a turn at once, or nullopt if another caller has it or waits for it.
   std::optional<Turn> Try() {
     MutexLock lock(mutex_);
     if (!line_.empty()) return std::nullopt;
     return Turn(this, line_.insert(line_.end(), 0));
   }
 
-  // By whoever has the turn: its work has got further.
+  // Called by the owner of the turn when its work makes progress.
   void Advance() {
     MutexLock lock(mutex_);
     ++advances_;
   }
 
-  // Callers that wait, without the one whose turn it is.
+  // Callers that wait, without the owner of the turn.
   size_t waiting() const {
     MutexLock lock(mutex_);
     return line_.empty() ? 0 : line_.size() - 1;

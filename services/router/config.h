@@ -1,4 +1,4 @@
-// What the router can be told.
+// Settings of the router.
 #pragma once
 
 #include <array>
@@ -11,27 +11,27 @@
 
 namespace moestro {
 
-// Where prompts may run: long ones in prefill, beside decode; or all of them in decode.
+// Where prompts run: long ones in prefill beside decode, or all of them in decode.
 enum class PathMode { kSplit, kUnified };
 inline constexpr std::array<Choice<PathMode>, 2> kPathModeWords = {
     {{"split", PathMode::kSplit}, {"unified", PathMode::kUnified}}};
 
 struct RouterConfig {
   NodeOptions node;
-  std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback unless asked otherwise
+  std::string grpc_address = "127.0.0.1:50051";  // the client API; loopback by default
   int default_max_tokens = 1024;                 // for requests that set no max_tokens
   int queue_limit = 256;                         // requests that may wait for KV pages
-  int recovery_seconds = 60;                     // requests wait so long for a role; above drain and start
-  int write_stall_seconds = 30;                  // a client that reads nothing for so long is cut off
+  int recovery_seconds = 60;                     // how long requests wait for a role; above drain and start
+  int write_stall_seconds = 30;                  // a client that reads nothing for this long is cut off
   PathMode mode = PathMode::kSplit;
-  int chunked_below_tokens = 2048;       // prompts of fewer new tokens go to decode in either mode
-  int decode_idle_window_seconds = 300;  // decode counts as in use for so long after its last work
+  int chunked_below_tokens = 2048;       // prompts with fewer new tokens go to decode in either mode
+  int decode_idle_window_seconds = 300;  // decode counts as in use for this long after its last work
 };
 
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidateRouterConfig(const RouterConfig& config);
 
-// Of a valid config.
+// REQUIRES: `config` is valid.
 PathSettings PathSettingsOf(const RouterConfig& config);
 
 }  // namespace moestro

@@ -12,29 +12,32 @@ int main(int argc, char** argv) {
       "moestro-router: the front door of a moestro node.\n"
       "Serves the gRPC API (moestro.v1.InferenceService, health, reflection) on --grpc-address and on a unix socket in "
       "--run-dir.\n"
-      "Tokenizes, queues, has prefill and decode do the work, streams the answer, and goes on exactly where it was "
-      "when one\n"
-      "of them dies and comes back. Holds no weights; learns the model from the weight store.\n"
+      "Tokenizes and queues requests, has prefill and decode compute them, and streams the answers. When prefill or "
+      "decode dies, requests resume at the exact token where they stopped.\n"
+      "Holds no weights; learns the model from the weight store.\n"
       "Prints 'moestro-router ready grpc=HOST:PORT' on stdout once it listens; logs go to stderr.\n"
       "Exit codes: 0 drained after SIGTERM, 1 failed, 2 a flag is wrong, 3 an address is taken."};
   moestro::AddNodeOptions(app, "router", config.node);
-  app.add_option("--grpc-address", config.grpc_address,
-                 "HOST:PORT of the client API; there is no authentication: stay on loopback or put a proxy in front");
+  app.add_option(
+      "--grpc-address", config.grpc_address,
+      "HOST:PORT of the client API; there is no authentication: keep it on loopback, or put a proxy in front");
   app.add_option("--default-max-tokens", config.default_max_tokens,
                  "Tokens to generate when a request sets no max_tokens");
-  app.add_option("--queue-limit", config.queue_limit, "Requests that may wait for KV pages; more are refused");
-  app.add_option("--recovery-seconds", config.recovery_seconds,
-                 "How long requests wait for a role that died or restarts before they fail; long prompts then go to "
-                 "decode. Above the roles' --drain-seconds and a start, or a restart fails requests");
+  app.add_option("--queue-limit", config.queue_limit,
+                 "Requests that may wait for KV pages; further requests are refused");
+  app.add_option(
+      "--recovery-seconds", config.recovery_seconds,
+      "How long requests wait for a role that died or restarts. Then they fail, but long prompts go to decode. "
+      "Set it above the roles' --drain-seconds plus a start, or a restart fails requests");
   app.add_option("--write-stall-seconds", config.write_stall_seconds,
-                 "A client that reads nothing of its answer for so long loses the call");
+                 "A client that reads nothing of its answer for this long loses its call");
   moestro::AddChoice(app, "--mode", moestro::kPathModeWords, config.mode,
                      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
                      "only Score needs prefill");
   app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
                  "With --mode split: prompts with fewer new (not cached) tokens run in decode, in chunks");
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
-                 "With --mode split: a long prompt gets the whole machine when decode has had no work for so long");
+                 "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
   return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(moestro::ValidateRouterConfig(config));
     return moestro::RunRouterServer(config, termination);

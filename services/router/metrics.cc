@@ -12,7 +12,7 @@ std::string Outcome(RequestKind kind, const absl::Status& status, FinishReason r
   return reason == FinishReason::kStop ? "stop" : "length";
 }
 
-// Codes that a request can end with; any other is counted as "internal".
+// Codes that a request can end with. Any other counts as "internal".
 constexpr const char* kErrorOutcomes[] = {"cancelled",          "invalid_argument",    "deadline_exceeded", "aborted",
                                           "resource_exhausted", "failed_precondition", "unavailable",       "internal"};
 
@@ -26,10 +26,11 @@ prometheus::Gauge& RoleUp(MetricsRegistry& registry, const std::string& peer) {
 }
 
 prometheus::Counter& SlowClients(MetricsRegistry& registry, const std::string& reason) {
-  return registry.AddCounter("moestro_slow_clients_total",
-                             "Calls ended because the client took no reply for too long (stalled), or too many waited "
-                             "for it (behind)",
-                             {{"reason", reason}});
+  return registry.AddCounter(
+      "moestro_slow_clients_total",
+      "Calls ended because the client took no reply for too long (stalled), or because too many replies waited for it "
+      "(behind)",
+      {{"reason", reason}});
 }
 
 }  // namespace
@@ -42,13 +43,13 @@ RouterMetrics::RouterMetrics(MetricsRegistry& registry)
                                                "Prompt tokens of admitted generations that the prefix cache held")),
       generation_tokens(registry.AddCounter("moestro_generation_tokens_total", "Tokens generated")),
       resumed(registry.AddCounter("moestro_request_resumed_total",
-                                  "Times a request went on after a role had died or its pages were lost")),
+                                  "Times a request resumed after a role died or its pages were taken")),
       preempted(registry.AddCounter("moestro_request_preempted_total",
-                                    "Times a request gave its pages up to an older one, and went on later")),
+                                    "Times a request lost its pages to an older one and resumed later")),
       clients_stalled(SlowClients(registry, "stalled")),
       clients_behind(SlowClients(registry, "behind")),
       inter_token_latency(registry.AddHistogram("moestro_inter_token_latency_seconds",
-                                                "Between two tokens of a request", InterTokenBuckets())),
+                                                "Time between two tokens of a request", InterTokenBuckets())),
       request_seconds(registry.AddHistogram("moestro_request_seconds", "From arrival to the end of the request",
                                             RequestSecondsBuckets())),
       queue_seconds(registry.AddHistogram("moestro_request_queue_seconds", "From arrival until KV pages were granted",

@@ -1,4 +1,5 @@
-// Every metric family of the router, at zero from the start. Created once in the server and injected.
+// Every metric family of the router. All are exported from the start, at zero. The server creates the object and
+// injects it.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ enum class RequestKind { kGenerate = 0, kScore = 1 };
 struct RouterMetrics {
   explicit RouterMetrics(MetricsRegistry& registry);  // the registry must outlive this
 
-  // Counts a request that has ended; one that succeeded also with what it took.
+  // Counts a request that has ended. For a successful one, also records its times and tokens.
   void CountRequest(RequestKind kind, const absl::Status& status, const RequestSummary& summary);
   // Generations that were admitted, by their first path.
   prometheus::Counter& Admitted(PrefillPath path) { return *admitted_[static_cast<size_t>(path)]; }
@@ -50,7 +51,7 @@ struct RouterMetrics {
   std::array<prometheus::Histogram*, kPrefillPaths.size()> time_to_first_token_{};
 };
 
-// Adds one to a gauge for as long as it lives.
+// Increments a gauge for as long as this object lives.
 class GaugeHold {
  public:
   explicit GaugeHold(prometheus::Gauge& gauge) : gauge_(gauge) { gauge_.Increment(); }

@@ -34,12 +34,12 @@ uint64_t RandomBits() {
   return static_cast<uint64_t>(device()) << 32 | device();
 }
 
-// host:port with the port that was really taken.
+// host:port with the port that was actually bound.
 std::string ListeningAddress(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
-// The parts in the order in which they depend on each other.
+// The members stand in the order of their dependencies.
 class Router {
  public:
   Router(const RouterConfig& config, TerminationSignal& termination)
@@ -75,20 +75,20 @@ class Router {
   }
 
  private:
-  // Keeps health and gauges true until the process is to end. A thread of its own asks the roles: a role that hangs
-  // must not delay SIGTERM. UNAVAILABLE if clients are not answered any more.
+  // Keeps health and gauges current until the process ends. A separate thread asks the roles: a role that hangs must
+  // not delay SIGTERM. UNAVAILABLE if clients no longer get answers.
   absl::Status Serve() {
     std::atomic<bool> stop = false;
-    std::atomic<int> unanswered = 0;  // in succession, of calls to ourselves
+    std::atomic<int> unanswered = 0;  // consecutive failed calls to ourselves
     std::thread watcher([&] { WatchRoles(stop, unanswered); });
     const absl::Status ended = server_.Tick(kPollInterval, [&] {
       if (unanswered < kMostUnanswered) return absl::OkStatus();
-      return absl::UnavailableError("clients at " + config_.grpc_address + " are not answered any more");
+      return absl::UnavailableError("clients at " + config_.grpc_address + " no longer get answers");
     });
     server_.rpc().SetServing(false);
     stop = true;
     watcher.join();
-    server_.rpc().SetServing(false);  // The watcher may have spoken last.
+    server_.rpc().SetServing(false);  // The watcher may have changed it last.
     return ended;
   }
 
@@ -110,7 +110,7 @@ class Router {
     polling_->Rest();
   }
 
-  // Whether the node serves, after what it was before.
+  // Whether the node serves now; `was_serving`: at the last poll.
   bool Poll(bool was_serving) {
     roles_.Poll();
     slow_clients_.CancelStalled();
@@ -122,10 +122,10 @@ class Router {
     return serving;
   }
 
-  // For calls that neither wait nor run: tokenizing and the like.
+  // For calls that neither queue nor run, such as tokenizing.
   static constexpr int kThreadsBesideTheQueue = 256;
   static constexpr std::chrono::milliseconds kPollInterval{500};
-  // Whether clients are answered is asked every five seconds.
+  // Checks every five seconds whether clients get answers.
   static constexpr int kPollsBetweenAnswers = 10;
   static constexpr std::chrono::milliseconds kAnswerTime{3000};
   static constexpr int kMostUnanswered = 3;

@@ -1,4 +1,4 @@
-// How far the segment is, for everyone who waits for it. Thread-safe.
+// The progress of the load, shared with every thread that waits for it. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -14,13 +14,13 @@ class LoadState {
   enum class Phase { kLoading, kReady, kFailed };
   struct Snapshot {
     Phase phase = Phase::kLoading;
-    int64_t reserved_bytes = 0;  // of the segment's memory: comes before loading
+    int64_t reserved_bytes = 0;  // of the segment's memory; comes before loading
     int64_t segment_bytes = 0;   // to be reserved
     int64_t loaded_bytes = 0;
     int64_t total_bytes = 0;
     std::string segment;   // when ready
     std::string error;     // when failed
-    bool closing = false;  // the process is going: end all waits
+    bool closing = false;  // the process is shutting down: end all waits
   };
 
   Snapshot Get() const {
@@ -56,7 +56,7 @@ class LoadState {
     changed_.notify_all();
   }
 
-  // Sleeps until the phase changes or the process closes, at most `timeout`.
+  // Blocks until the phase changes or the process closes, at most `timeout`.
   void WaitForChange(const Snapshot& seen, std::chrono::milliseconds timeout) {
     MutexLock lock(mutex_);
     changed_.wait_for(lock, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

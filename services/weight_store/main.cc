@@ -12,16 +12,17 @@ int main(int argc, char** argv) {
       "moestro-weight-store: the weight store of a moestro node.\n"
       "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and "
       "decode map\n"
-      "read-only, and keeps it. Started again after a crash it adopts the segment without reading the checkpoint."};
+      "read-only, and keeps it. Restarted after a crash, it adopts the segment without reading the checkpoint."};
   moestro::AddNodeOptions(app, "weight_store", config.node);
   app.add_option("--model", config.model_dir, "Directory of the checkpoint: config.json, *.safetensors, tokenizer.json")
       ->required();
   app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
   moestro::AddCpuShare(app, moestro::CpuRole::kAll, config.share);
   app.add_option("--threads", config.threads, "Packing threads; 0: one per CPU that the process may use");
-  app.add_option("--numa-domains", config.numa_domains,
-                 "Parts of the machine that weights are placed in, each near the CPUs that compute on it; 0: one per "
-                 "NUMA node. The same for all roles of a node");
+  app.add_option(
+      "--numa-domains", config.numa_domains,
+      "Parts of the machine in which weights are placed, each near the CPUs that compute on it; 0: one per NUMA "
+      "node. Use the same value for all roles of a node");
   app.add_flag("--keep-segment", config.keep_segment,
                "On SIGTERM leave the segment in memory, for the next start to adopt");
   return moestro::RunRole(app, argc, argv, "weight_store", config.node, [&]() -> absl::Status {

@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-static_assert(kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes, "a reply holds documents and little else");
+static_assert(kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes, "a reply holds the documents and little else");
 
 v1::DescribeResponse Describe(const WeightStore& store) {
   v1::DescribeResponse reply;
@@ -41,7 +41,7 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   return reply;
 }
 
-// Says on the terminal how far the load is, every two seconds.
+// Logs the progress of the load every two seconds.
 class ProgressLog {
  public:
   void Tell(const LoadState::Snapshot& snapshot) {
@@ -65,7 +65,7 @@ class ProgressLog {
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 
-// The parts in the order in which they depend on each other.
+// The members stand in the order of their dependencies.
 class WeightStoreServer {
  public:
   WeightStoreServer(WeightStore& store, TerminationSignal& termination)
@@ -89,7 +89,7 @@ class WeightStoreServer {
     terminated_ = true;
     loader.join();
     state_.Close();
-    server_.Drain(std::chrono::seconds(1));  // all that is left are leases, which have just ended
+    server_.Drain(std::chrono::seconds(1));  // only leases remain, and they have just ended
     store_.Remove();
     return ended.ok() ? load_status_ : ended;
   }
@@ -102,7 +102,7 @@ class WeightStoreServer {
     progress_.Tell(snapshot);
     UpdateMetrics(snapshot);
     if (serving_ && store_.damaged()) {
-      return absl::UnavailableError("the weight segment is damaged; to be loaded anew by the next start");
+      return absl::UnavailableError("the weight segment is damaged; the next start loads a new one");
     }
     if (!load_done_ || serving_) return absl::OkStatus();
     MOE_RETURN_IF_ERROR(load_status_);
@@ -130,7 +130,7 @@ class WeightStoreServer {
   bool serving_ = false;
   std::atomic<bool> terminated_{false};
   std::atomic<bool> load_done_{false};
-  absl::Status load_status_;  // written before load_done_ is
+  absl::Status load_status_;  // written before load_done_
   WeightStoreRpc rpc_;
   RoleServer server_;
 };

@@ -8,8 +8,8 @@ namespace moestro {
 
 class TerminationSignal;
 
-// Runs until `termination`; the status says why it ended early (for a bad checkpoint: before it listens, or when the
-// bad tensor is read).
+// Runs until `termination`. The status says why it ended early. A bad checkpoint ends it before it listens, or when the
+// bad tensor is read.
 absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& termination);
 
 }  // namespace moestro

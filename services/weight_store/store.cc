@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kGib = 1 << 30;
 
-// Below this a load is over before its rate means anything.
+// A smaller load is too short for its rate to be meaningful.
 constexpr int64_t kMeasuredLoadBytes = int64_t{256} << 20;
 
 class Stopwatch {
@@ -39,7 +39,7 @@ uint64_t GenerationOf(const std::string& name) {
   return dot == std::string::npos ? 0 : std::strtoull(name.c_str() + dot + 1, nullptr, 10);
 }
 
-// Empty where there is only one node, or where the system does not let anyone choose.
+// Empty if there is only one node, or if the system does not permit placement.
 std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   const std::vector<NumaNode> nodes = ReadNumaNodes();
   const int domains = wanted > 0 ? wanted : static_cast<int>(nodes.size());
@@ -55,7 +55,8 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   return {};
 }
 
-// The router makes the same of them. It cannot serve a model whose texts it cannot handle: better said before the load.
+// The router builds the same tokenizer. It cannot serve a model whose text it cannot handle, so this fails before the
+// load.
 absl::Status CheckTokenizer(const std::string& model_dir, const CheckpointDocuments& documents,
                             const GenerationDefaults& defaults) {
   if (documents.tokenizer_json.empty()) {
@@ -97,14 +98,14 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
 
 int64_t WeightStore::segment_bytes() const { return SegmentWriter::RequiredBytes(plan_.tensors); }
 
-// What a predecessor left: a READY segment of this checkpoint is adopted, everything else is removed.
+// Adopts a READY segment of this checkpoint that a predecessor left, and removes every other segment.
 absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
   std::vector<std::string> foreign;
   MOE_ASSIGN_OR_RETURN(const auto found,
                        SharedMemory::List(InstancePrefix(config_.node.instance) + "weights.", &foreign));
   for (const std::string& line : foreign) spdlog::warn("{}", line);
   for (const SharedMemory::Listing& object : found) {
-    heartbeat_->Beat();  // to free a segment of hundreds of GB takes a while
+    heartbeat_->Beat();  // freeing a segment of hundreds of GB takes a while
     next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
     if (writer_ == nullptr) {
       absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted =
@@ -117,7 +118,7 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
       }
       spdlog::info("{} cannot be adopted: {}", object.name, std::string(adopted.status().message()));
     }
-    // Not asked of the listing: another store may have adopted it since, or begun to create it.
+    // The listing does not decide: another store may have adopted the segment since, or begun to create it.
     const absl::Status removed = SharedMemory::UnlinkOrphan(object.name);
     if (absl::IsFailedPrecondition(removed)) {
       return absl::UnavailableError("instance '" + config_.node.instance + "' already has a weight store (it owns " +
@@ -137,7 +138,7 @@ absl::Status WeightStore::Load(LoadState& state, absl::FunctionRef<absl::Status(
     while (absl::IsAlreadyExists(packed)) {
       MOE_RETURN_IF_ERROR(AdoptOrRemoveOld(generation));
       packed = writer_ == nullptr ? Pack(state, generation, interrupted) : absl::OkStatus();
-      // Another user has taken the name: then one that nobody can take before.
+      // Another user has taken the name: use one that nobody can take beforehand.
       generation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
     }
     return packed;
@@ -182,7 +183,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   const double rate = static_cast<double>(checkpoint_.total_bytes()) / pack_seconds;
   spdlog::info(
       "loaded {:.2f} GiB in {:.2f} s: {:.2f} s to reserve memory, {:.2f} s to pack at {:.2f} GB/s; {:.1f} % of "
-      "the segment lies in huge pages",
+      "the segment is in huge pages",
       static_cast<double>(segment_bytes()) / kGib, load_seconds_, reserve_seconds, pack_seconds, rate / 1e9,
       100.0 * static_cast<double>(huge_page_bytes()) / static_cast<double>(segment_bytes()));
   if (checkpoint_.total_bytes() >= kMeasuredLoadBytes) {

@@ -1,5 +1,5 @@
-// The weight store's logic: from a checkpoint directory to a READY segment, by packing it or by adopting what a
-// predecessor left.
+// The weight store's logic: turns a checkpoint directory into a READY segment, by packing it or by adopting a
+// predecessor's segment.
 #pragma once
 
 #include <memory>
@@ -23,17 +23,17 @@ class WeightStore {
   // and reads no tensor data. Errors name file and tensor.
   static absl::StatusOr<std::unique_ptr<WeightStore>> Open(const StoreConfig& config);
 
-  // Makes the segment READY and tells `state` so, or FAILED. Blocks; `interrupted` is asked while packing. Removes dead
-  // segments of this instance first.
+  // Makes the segment READY or FAILED, and reports it to `state`. Blocks; calls `interrupted` while packing. First
+  // removes dead segments of this instance.
   absl::Status Load(LoadState& state, absl::FunctionRef<absl::Status()> interrupted);
 
   // After Load: whether a role met a memory fault in the segment. Only a new process loads it again.
   bool damaged() const;
 
-  // Removes the segment's name. No effect before Load, or with keep_segment on one that is not damaged.
+  // Unlinks the segment. No effect before Load, or with keep_segment if the segment is not damaged.
   void Remove();
 
-  // Of Load: whenever it has reserved or packed some MB.
+  // Of Load: beats whenever it has reserved or packed some MB.
   std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// The name, and errors that name files, go to the other roles in messages that hold nothing but UTF-8.
+// The name, and errors that name files, reach the other roles in messages that must be UTF-8.
 absl::Status CheckUtf8(const std::string& flag, const std::string& text, const std::string& remedy) {
   if (!FindInvalidUtf8(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(flag + " " + Printable(text) + ": not UTF-8; " + remedy);
@@ -27,7 +27,7 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   const std::filesystem::path directory = std::filesystem::canonical(config.model_dir, error);
   if (error || !std::filesystem::is_directory(directory, error)) {
     return absl::InvalidArgumentError("--model " + config.model_dir +
-                                      ": not a directory; give the one that holds config.json");
+                                      ": not a directory; use the one that holds config.json");
   }
   config.model_dir = directory.string();
   MOE_RETURN_IF_ERROR(CheckUtf8("--model", config.model_dir, "rename the directory"));

@@ -1,4 +1,4 @@
-// What the weight store can be told.
+// Settings of the weight store.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ struct StoreConfig {
   std::string model_dir;      // the checkpoint
   std::string model_name;     // as clients see it; empty = the directory's name
   int threads = 0;            // packing threads; 0 = one per CPU that the process may use
-  int numa_domains = 0;       // for which the weights are placed in memory; 0 = one per NUMA node
-  bool keep_segment = false;  // leave the segment in shared memory on SIGTERM, for the next start to adopt
+  int numa_domains = 0;       // NUMA domains in which weights are placed; 0 = one per NUMA node
+  bool keep_segment = false;  // on SIGTERM leave the segment for the next start to adopt
 };
 
-// INVALID_ARGUMENT names the flag. Fills in the model's name.
+// INVALID_ARGUMENT names the flag. Fills in an empty model_name.
 absl::Status ValidateStoreConfig(StoreConfig& config);
 
 }  // namespace moestro

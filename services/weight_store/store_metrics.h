@@ -14,9 +14,10 @@ struct StoreMetrics {
             registry.AddGauge("moestro_weights_load_seconds", "Time the load took; 0 if the segment was adopted")),
         ready(registry.AddGauge("moestro_weights_ready", "1 when the segment is published")),
         attached(registry.AddGauge("moestro_weights_attached", "Roles that hold an attach lease")),
-        huge_page_bytes(registry.AddGauge("moestro_weights_huge_page_bytes",
-                                          "Bytes of the segment in huge pages, as seen when it was loaded; after an "
-                                          "adoption only what has been touched counts")) {}
+        huge_page_bytes(
+            registry.AddGauge("moestro_weights_huge_page_bytes",
+                              "Bytes of the segment in huge pages when it was loaded; after an adoption only "
+                              "pages that have been touched count")) {}
 
   prometheus::Gauge& segment_bytes;
   prometheus::Gauge& load_ratio;

@@ -7,7 +7,7 @@
 namespace moestro {
 namespace {
 
-// While loading, progress goes out this often; a caller that left is noticed within it too.
+// Progress is sent this often while loading. A caller that left is also noticed within this time.
 constexpr std::chrono::milliseconds kProgressPeriod(200);
 
 v1::AttachResponse ToReply(const LoadState::Snapshot& snapshot, const v1::DescribeResponse& description) {

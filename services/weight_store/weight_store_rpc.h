@@ -10,7 +10,7 @@ namespace moestro {
 
 class WeightStoreRpc final : public v1::WeightStoreService::Service {
  public:
-  // `description` is what Describe answers. All must outlive the RPC server.
+  // `description` is the reply to Describe. All must outlive the RPC server.
   WeightStoreRpc(MetricsRegistry& registry, v1::DescribeResponse description, LoadState& state, StoreMetrics& metrics)
       : describe_(registry, "WeightStore.Describe"),
         attach_(registry, "WeightStore.Attach"),
@@ -24,7 +24,7 @@ class WeightStoreRpc final : public v1::WeightStoreService::Service {
                       grpc::ServerWriter<v1::AttachResponse>* writer) override;
 
  private:
-  // UNAVAILABLE when the store ends first; OK when the role does.
+  // UNAVAILABLE if the store ends first; OK if the role does.
   absl::Status HoldLease(grpc::ServerContext& context, const v1::AttachRequest& request,
                          grpc::ServerWriter<v1::AttachResponse>& writer);
 

@@ -25,7 +25,7 @@ def test_results_that_cannot_be_written_are_a_failure(bin_dir, tiny_model, argum
         result = subprocess.run([f"{bin_dir}/moestro", *arguments], cwd=tiny_model.parent, stdout=full,
                                 stderr=subprocess.PIPE, text=True, timeout=60)
     assert result.returncode == 1
-    assert result.stderr == "moestro: stdout: cannot be written; the result is not complete\n"
+    assert result.stderr == "moestro: stdout: cannot be written; the result is incomplete\n"
 
 
 def test_watch_ends_when_nobody_reads(bin_dir, tmp_path):

@@ -110,7 +110,7 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
         assert ids == long_answer and finished is not None
         assert node.metric("prefill", "moestro_prefill_devices") == 1 and lost() == 1
         assert node.metric("decode", "moestro_decode_device_wait_seconds_total") > 0
-        assert "wanted back by its owner" in node.log("prefill")
+        assert "owner wants it back" in node.log("prefill")
         node.wait_all_pages_free()
 
         # A prompt that arrives while decode is busy does not take its device; afterwards it is lent again.
@@ -126,10 +126,10 @@ def test_decode_lends_its_device_and_gets_it_back(make_node, long_answer):
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is no device; use host, or the numbers of GPUs (0,1)"),
-    (["--devices", "host,"], "'' is no device"),
+    (["--devices", "host,abacus"], "--devices host,abacus: 'abacus' is not a device; use host, or the numbers of GPUs (0,1)"),
+    (["--devices", "host,"], "'' is not a device"),
     (["--devices", "host,0"], "use GPUs (--devices 0,1) or host devices (--devices host,host)"),
-    (["--devices", "1,1"], "--devices 1,1: cuda:1 is there twice; name a GPU once"),
+    (["--devices", "1,1"], "--devices 1,1: cuda:1 is listed twice; list a GPU once"),
     (["--devices", "host", "--device", "host"], "use one of them"),
     (["--devices", "host,host", "--mla-form", "absorbed"], "--mla-form absorbed"),
     (["--borrow-device", "host"], "--borrow-device needs a device of the role's own: --device host"),

@@ -27,7 +27,7 @@ def test_tokens_do_not_depend_on_the_device(make_node, absorbed, expected, overl
         assert answers(node) == expected
         overlapped = node.metric("decode", "moestro_decode_overlapped_steps_total")
         assert overlap == "auto" or (overlapped > 0) == (overlap == "on")
-        choice = [line for line in node.log("decode").splitlines() if "batches by sequences of a step" in line]
+        choice = [line for line in node.log("decode").splitlines() if "batches for each number of sequences" in line]
         assert len(choice) == 1 and f"--overlap {overlap}" in choice[0]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the fixed held-out set: one JSON object a line with the task, the prompt (text or chat messages) and the answer.
+"""Writes the fixed held-out set: one JSON object per line with the task, the prompt (text or chat messages) and the answer.
 
     evalset.py FILE
 """

@@ -30,7 +30,7 @@ def export(source, target):
             tensors[name] = p.data.bfloat16()
     tensors |= {name: b.float() for name, b in net.named_buffers()}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
-    (target / "model.safetensors").chmod(0o644)  # a server in a container is another user
+    (target / "model.safetensors").chmod(0o644)  # a server in a container runs as another user
 
     total = sum(t.numel() * t.element_size() for t in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": {name: "model.safetensors" for name in sorted(tensors)}}

@@ -23,13 +23,13 @@ def dequantise(codes, scale):
 
 
 def quantised_weights(model):
-    """Parameters that are published in FP8: all linear layers of attention, MLPs and experts; not router and head."""
+    """Parameters that are published in FP8: all linear layers of attention, MLPs and experts, but not router and head."""
     return [p for n, p in model.model.layers.named_parameters() if n.endswith("_proj.weight") or n.endswith("_mqa.weight")]
 
 
 @contextlib.contextmanager
 def rounded(parameters, on=True):
-    """Inside, the parameters have the values that FP8 leaves of them; afterwards their own again."""
+    """Inside, the parameters have their values rounded to FP8; afterwards their own again."""
     own = [p.data for p in parameters] if on else []
     for p in parameters if on else []:
         p.data = dequantise(*quantise(p.data))

@@ -63,7 +63,7 @@ class Attention(nn.Module):
         k, v = kv.split([self.nope, self.v], -1)
         q = torch.cat([q[..., : self.nope], rotate(q[..., self.nope :], angles)], -1)
         k = torch.cat([k, rotate(k_rope[:, None], angles).expand(-1, self.heads, -1, -1)], -1)
-        # Rows are short: plain products are faster here than the fused attention and its backward pass.
+        # Rows are short: plain products are faster here than fused attention and its backward pass.
         scores = (q @ k.mT).float() * (self.nope + self.rope) ** -0.5
         out = scores.masked_fill(~mask, float("-inf")).softmax(-1).to(v.dtype) @ v
         return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))
@@ -79,15 +79,15 @@ class MLP(nn.Module):
 
 
 class Gate(nn.Module):
-    """Chooses experts; F32 throughout. The bias steers the choice only, and is moved towards equal load after each
-    step instead of being trained (auxiliary-loss-free balancing)."""
+    """Chooses experts; F32 throughout. The bias affects only the choice. Each step moves it towards equal
+    load instead of training it (auxiliary-loss-free balancing)."""
 
     def __init__(self, c):
         super().__init__()
         self.groups, self.kept, self.top_k, self.scale = c["n_group"], c["topk_group"], c["num_experts_per_tok"], c["routed_scaling_factor"]
         self.weight = nn.Parameter(torch.empty(c["n_routed_experts"], c["hidden_size"]))
         self.register_buffer("e_score_correction_bias", torch.zeros(c["n_routed_experts"]))
-        self.loads = []  # of each call since they were last taken: tokens by expert
+        self.loads = []  # tokens by expert, for each call since they were last taken
 
     def forward(self, x):
         with torch.autocast("cpu", enabled=False):
@@ -120,7 +120,8 @@ class MoE(nn.Module):
         chosen, counts, weights = self.gate(flat)
         order = chosen.flatten().argsort()
         tokens = order // chosen.shape[1]
-        # Rows in steps of 128: matrix libraries prepare a kernel for every new shape, which costs more than the rows.
+        # Rows in multiples of 128: matrix libraries prepare a kernel for every new shape, which costs more than the
+        # rows.
         parts = [
             expert(F.pad(part, (0, 0, 0, -len(part) % 128)))[: len(part)]
             for expert, part in zip(self.experts, flat.index_select(0, tokens).split(counts))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the model card's pictures: the training's course, and how evenly each layer's experts are used.
+"""Draws the model card's pictures: the course of the training, and how evenly each layer's experts are used.
 
     plots.py LOG.jsonl ROUTING_TRACE OUTPUT_DIR        writes training.svg and experts.svg; needs matplotlib
 """
@@ -25,7 +25,7 @@ def expert_shares(path):
     data = pathlib.Path(path).read_bytes()
     magic, version, first, layers, experts, top_k, _, _ = HEADER.unpack_from(data)
     if magic != b"MOEROUTE" or version != 1:
-        raise SystemExit(f"{path}: is no routing trace of version 1")
+        raise SystemExit(f"{path}: is not a routing trace of version 1")
     uses, at = np.zeros((layers, experts)), HEADER.size
     while at < len(data):
         (tokens,) = struct.unpack_from("<I", data, at)

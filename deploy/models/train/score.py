@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exact match of a checkpoint on the held-out set, computed by the PyTorch model in F32: what a server has to reach.
+"""Exact match of a checkpoint on the held-out set, computed by the PyTorch model in F32: the score that a server must reach.
 
     score.py CHECKPOINT_DIR EVAL_FILE [--json FILE] [--answers FILE]
 """
@@ -89,8 +89,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("eval_file")
-    parser.add_argument("--json", help="write the result there too")
-    parser.add_argument("--answers", help="write each answer there, a JSON line a question, as moestro eval does")
+    parser.add_argument("--json", help="also write the result to this file")
+    parser.add_argument("--answers", help="file for the answers: one JSON line per question, as moestro eval does")
     args = parser.parse_args()
     examples = [json.loads(line) for line in open(args.eval_file)]
     given = answer_all(args.checkpoint, examples)

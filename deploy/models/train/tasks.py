@@ -203,7 +203,7 @@ def chat(rng, task, odds):
 
 TASKS = {name: repl for name in EXPRESSIONS} | {"variables": variables, "chat": chat}
 EVEN = dict.fromkeys(TASKS, 1.0)
-GUESSED_WRONG = {"compare": 0.5, "contains": 0.5}  # share of answers that guessing gets wrong; of other tasks nearly all
+GUESSED_WRONG = {"compare": 0.5, "contains": 0.5}  # share of answers that guessing gets wrong; nearly all in other tasks
 EASY = ["add", "compare", "sort", "reverse", "extremes", "strings", "contains"]
 
 
@@ -225,7 +225,7 @@ def held_out_questions(pieces):
 
 
 def sample(rng, name=None, odds=EVEN, held_out=False):
-    """(task, pieces), the task drawn by the odds. For training none of the questions is held out; for scoring the last is."""
+    """(task, pieces), the task drawn by the odds. For training no question is held out; for scoring the last one is."""
     while True:
         task = name or rng.choices(list(odds), list(odds.values()))[0]
         pieces = TASKS[task](rng, task, odds)

@@ -10,9 +10,9 @@ BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", 
 VOCAB = 512
 FILE = "tokenizer.json"
 
-# Function names, words of a sentence and a few fixed strings are units; whatever stands in quotes, and every digit, is
-# one token a character, so that letters and digits can be counted, reversed and added. (One token for each number up to
-# 99 was tried: after the same examples it was better at sorting and far worse at arithmetic.)
+# Function names, words of a sentence and a few fixed strings are units. Quoted text and every digit are one token per
+# character, so that letters and digits can be counted, reversed and added. (One token for each number up to 99 was
+# tried: after the same examples it was better at sorting and far worse at arithmetic.)
 UNITS = r"(?<!['\p{L}])\p{L}+(?=\()|(?<=\.)\p{L}+|(?<!['\p{L}])[A-Z]\p{Ll}+| \p{L}+|, |>>> | [-+*<>=!]=?[ ]|[\s\S]"
 
 CHAT_TEMPLATE = (

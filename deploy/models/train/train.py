@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the demo model. Deterministic for given options and machine; stop it at any time and run it again to go on.
+"""Trains the demo model. Deterministic for given options and machine; stop it at any time and run it again to continue.
 
     train.py --out DIR [--steps N] [--threads N]       about 1.1 s a step on two CPU cores
 
@@ -22,9 +22,9 @@ import tokenizer as tok
 import torch
 import torch.nn.functional as F
 
-OTHER_TOKENS = 0.05  # loss weight of tokens that are not answers: questions are random, but their form can be learnt
+OTHER_TOKENS = 0.05  # loss weight of tokens outside answers: questions are random, but their form can be learnt
 EASIEST = 0.1  # least odds of a task, however well it is learnt
-BALANCE_SPEED = 2e-3  # per step, of the router's bias towards equal load
+BALANCE_SPEED = 2e-3  # step size of the router's bias towards equal load
 
 
 def encode(tokenizer, pieces, eos):
@@ -38,7 +38,7 @@ def encode(tokenizer, pieces, eos):
         if task and (chat or i == len(pieces) - 1):
             part = part + [eos]
         ids += part
-        # Whether a session goes on after an answer cannot be known.
+        # Nothing tells whether a session continues after an answer.
         weights += [1.0 if task else 0.0 if text == "\n" else OTHER_TOKENS] * len(part)
         answers += [i if task else -1] * len(part)
     return ids, weights, answers
@@ -80,8 +80,8 @@ class Batch:
 
 
 class Muon:
-    """Momentum whose update is orthogonalised by Newton-Schulz, for the matrices of the layers; same-shaped ones are
-    done together."""
+    """Momentum whose update is orthogonalised by Newton-Schulz, for the matrices of the layers. Matrices of the same
+    shape are updated together."""
 
     def __init__(self, params):
         self.params = params
@@ -107,8 +107,8 @@ class Muon:
 
 
 def schedule(step, steps):
-    """Factor on the learning rates: warm-up, level for a quarter, then in equal ratios down to a hundredth. Batches are small:
-    what the level rate cannot learn for noise is learnt on the way down."""
+    """Factor on the learning rates: warm-up, constant for a quarter, then exponential decay to a hundredth. Batches
+    are small: the decay learns what noise hides from the constant rate."""
     return min((step + 1) / 50, 0.01 ** max(0, (step / steps - 0.25) / 0.75))
 
 
@@ -132,7 +132,7 @@ def train(args):
         net.load_state_dict(state["model"])
         adam.load_state_dict(state["adam"])
         muon.momentum, wrong, first = state["muon"], state["wrong"], state["step"]
-        print(f"going on at step {first}", flush=True)
+        print(f"continuing at step {first}", flush=True)
     quantised = fp8.quantised_weights(net)
 
     def share_of_step(batch, rows):
@@ -144,14 +144,14 @@ def train(args):
         loss.backward()
         return loss.item(), logits.argmax(-1)
 
-    # Small matrices keep one core busy, not several: each thread takes some rows instead.
+    # Small matrices keep only one core busy. Each thread takes some rows instead.
     pool = futures.ThreadPoolExecutor(args.threads, initializer=lambda: torch.set_num_threads(1))
     started, log = time.monotonic(), open(out / "log.jsonl", "a")
     for step in range(first, args.steps):
         factor = schedule(step, args.steps)
         for group in adam.param_groups:
             group["lr"] = args.lr * factor
-        # A task comes up the more often, the closer its answers still are to guesses.
+        # A task comes up more often the closer its answers still are to guesses.
         odds = {task: EASIEST + share / tasks.GUESSED_WRONG.get(task, 1) for task, share in wrong.items()}
         batch = Batch(tokenizer, step, odds, args.rows, args.width)
         # The last quarter sees the weights as they will be published; gradients pass straight through the rounding.
@@ -189,8 +189,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--steps", type=int, default=4400)
-    parser.add_argument("--rows", type=int, default=24, help="packed rows a step")
-    parser.add_argument("--width", type=int, default=160, help="tokens a row")
+    parser.add_argument("--rows", type=int, default=24, help="packed rows per step")
+    parser.add_argument("--width", type=int, default=160, help="tokens per row")
     parser.add_argument("--lr", type=float, default=3e-3, help="AdamW: embedding, head, norms, router; Muon's is 0.02")
     parser.add_argument("--threads", type=int, default=2)
     train(parser.parse_args())

@@ -1,5 +1,5 @@
-// A library's GEMV behind a C interface. Each library is a plug-in that only the benchmark loads, so that `moestro`
-// itself neither needs it nor starts its threads.
+// A library's GEMV behind a C interface. Each library is a plug-in that only the benchmark loads. So `moestro` itself
+// neither needs the library nor starts its threads.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 extern "C" {
 
 struct MoestroGemvLibrary {
-  const char* (*describe)();  // name, version and, where it tells, the kernels it chose
+  const char* (*describe)();  // name, version and, where known, the chosen kernels
   const char* format;         // of the weights: "F32", "BF16"
   int64_t weight_bytes;       // of one weight
-  // Takes row-major weights [rows, cols] and an input [cols], both F32, and converts them to what the library likes
-  // best. Null if it cannot. `threads`: that run uses.
+  // Takes row-major weights [rows, cols] and an input [cols], both F32, and converts them to the library's preferred
+  // format. Null if it cannot. `threads`: the threads that run uses.
   void* (*create)(int64_t rows, int64_t cols, const float* weights, const float* input, int threads);
   void (*run)(void* gemv);
   const float* (*output)(void* gemv);  // [rows], of the last run
   void (*destroy)(void* gemv);
 };
 
-// What a plug-in exports, under the name of kGemvLibrarySymbol.
+// The function that a plug-in exports under the name kGemvLibrarySymbol.
 typedef const MoestroGemvLibrary* (*MoestroGemvLibraryFunction)();
 }
 

@@ -8,8 +8,8 @@
 
 namespace moestro::bench {
 
-// `plugin`: "openblas" or "onednn". Stays loaded. FAILED_PRECONDITION if it was not built or cannot be loaded, with the
-// package that is missing.
+// `plugin`: "openblas" or "onednn". Stays loaded. FAILED_PRECONDITION, naming the missing package, if the plug-in was
+// not built or cannot be loaded.
 absl::StatusOr<const MoestroGemvLibrary*> LoadGemvLibrary(const std::string& plugin);
 
 }  // namespace moestro::bench

@@ -1,4 +1,4 @@
-// oneDNN's inner product of one row in BF16, weights in the layout it asks for.
+// oneDNN's inner product of one row in BF16, with weights in the layout it requests.
 #include <omp.h>
 
 #include <memory>
@@ -25,7 +25,7 @@ struct Gemv {
 
 memory::desc RowMajor(const memory::dims& dims, memory::data_type type) { return {dims, type, memory::format_tag::ab}; }
 
-// A copy of `values` in the layout and type of `wanted`.
+// Converts `values` to the layout and type of `wanted`.
 memory Converted(Gemv& gemv, const memory::dims& dims, const float* values, const memory::desc& wanted) {
   memory source(RowMajor(dims, memory::data_type::f32), gemv.engine, const_cast<float*>(values));
   memory target(wanted, gemv.engine);

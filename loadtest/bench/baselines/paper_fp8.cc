@@ -6,7 +6,7 @@ namespace moestro::bench {
 
 constexpr int64_t kScaleCols = 128;
 constexpr int64_t kScaleRows = 128;
-// E4M3 has exponent bias 7, F32 and BF16 have 127: the code's exponent field read as theirs is 2^120 too small.
+// E4M3 has exponent bias 7, F32 and BF16 have 127. So a code's exponent field read as theirs is 2^120 too small.
 constexpr float kBiasCorrection = 0x1p120f;
 
 static inline float Scale(const PaperGemv& gemv, int64_t row, int64_t col) {
@@ -54,7 +54,7 @@ struct ShiftExpansion {
   }
 };
 
-// The same by sign extension: one shift moves both, one mask clears the copies of the sign between them.
+// The same by sign extension: one shift moves both; one mask clears the copies of the sign bit between them.
 struct SignExtension {
   __m512i operator()(__m256i codes) const {
     const __m512i wide = _mm512_cvtepi8_epi16(codes);

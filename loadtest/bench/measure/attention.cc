@@ -16,7 +16,7 @@ namespace {
 constexpr double kGqaTarget = 0.8;  // of read bandwidth
 constexpr double kMlaTarget = 0.7;  // of the dot-product rate
 
-// One token's attention over `tokens` tokens, over one sequence of the weight pool after another.
+// One token's attention over `tokens` tokens, walking over the sequences of the weight pool.
 class Decode {
  public:
   // block_bytes: of kAttentionBlock tokens in the cache, all KV heads.
@@ -73,7 +73,7 @@ constexpr AttentionShape GqaShape() {
           .kv_heads_together = kGqaHeads};
 }
 
-// Qwen3's, GLM-4.5's and Mixtral's kind. The cache holds a row for each token: keys of all KV heads, then values.
+// The kind of Qwen3, GLM-4.5 and Mixtral. The cache holds a row for each token: keys of all KV heads, then values.
 class GqaDecode : public Decode {
  public:
   explicit GqaDecode(BenchContext& context) : Decode(context, GqaShape(), kAttentionBlock * kRow * 2) {}
@@ -92,7 +92,8 @@ class GqaDecode : public Decode {
   }
 };
 
-// DeepSeek-V3's absorbed form: all heads read the same 512 + 64 numbers of a token, whose first 512 are also its value.
+// DeepSeek-V3's absorbed form: all heads read the same 512 + 64 elements of a token, whose first 512 are also its
+// value.
 class MlaDecode : public Decode {
  public:
   explicit MlaDecode(BenchContext& context)
@@ -108,7 +109,7 @@ class MlaDecode : public Decode {
  private:
   static constexpr int kLatent = 512;
   static constexpr int kKey = kLatent + 64;
-  static constexpr int kHeadDim = 192;  // un-absorbed: what scores are scaled by
+  static constexpr int kHeadDim = 192;  // un-absorbed: the dimension that scales the scores
 
   KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
     const auto* rows = reinterpret_cast<const uint16_t*>(block);

@@ -1,4 +1,4 @@
-// The kernels beside the linear layers, fed from DRAM.
+// The kernels other than the linear layers, with inputs from DRAM.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kHidden = 7168;
 constexpr int64_t kRouterExperts = 4;  // of one task, as in the engine
-constexpr int64_t kLatent = 576;       // numbers of a token in the KV cache of MLA
+constexpr int64_t kLatent = 576;       // elements of a token in the KV cache of MLA
 
 // Outputs of one worker.
 struct Scratch {
@@ -31,8 +31,8 @@ struct Scratch {
 
 struct Kernel {
   std::string name;
-  int64_t bytes = 0;  // that one call reads from `data`
-  // data: BF16 numbers of deviation 1; two of them are an F32 number of the same size.
+  int64_t bytes = 0;  // read from `data` by one call
+  // data: BF16 values of deviation 1. Two of them form an F32 value of the same size.
   std::function<void(const CpuKernels& kernels, const uint8_t* data, Scratch& scratch)> call;
 };
 
@@ -81,7 +81,7 @@ std::vector<Kernel> Kernels() {
   };
 }
 
-// Bytes that one task of the worker pool reads, about.
+// Approximate bytes that one task of the worker pool reads.
 constexpr int64_t kTaskBytes = int64_t{256} << 10;
 
 absl::StatusOr<Findings> Measure(BenchContext& context, const Kernel& kernel) {

@@ -25,8 +25,8 @@ namespace {
 constexpr double kPrefillTarget = 0.85;  // of the dot-product rate
 constexpr double kDecodeTarget = 0.90;   // of read bandwidth
 
-// Sequences decoded together, as in the paper's Fig. 16. Its speed-ups are of another quantity: DeepSeek-V3's 256
-// experts, of which few are shared by two sequences; here sequences share most of a smaller model's.
+// Sequences decoded together, as in the paper's Fig. 16. Its speed-ups are a different quantity: two sequences share
+// few of DeepSeek-V3's 256 experts, but here sequences share most experts of a smaller model.
 constexpr int64_t kBatches[] = {2, 4, 6};
 constexpr int64_t kLargestBatch = 6;
 
@@ -59,8 +59,8 @@ class Model {
     return model;
   }
 
-  // Random tokens at positions [begin, begin + count) of each of the first `sequences` sequences; logits of the last.
-  // Remembers the first error.
+  // Computes random tokens at positions [begin, begin + count) of each of the first `sequences` sequences, with logits
+  // of the last. Keeps the first error.
   void Forward(int64_t begin, int64_t count, MlaForm form, int64_t sequences = 1) {
     std::vector<EngineRow> rows;
     for (int64_t i = 0; i < sequences * count; ++i) {
@@ -76,7 +76,7 @@ class Model {
     if (status_.ok()) status_ = done;
   }
 
-  // Different routed experts of the last pass, summed over its layers.
+  // Distinct routed experts of the last pass, summed over its layers.
   int64_t experts() const { return experts_; }
 
   const ModelSpec& spec() const { return weights_.segment->spec(); }
@@ -109,7 +109,7 @@ class Model {
   absl::Status status_;
 };
 
-// Made by the first benchmark that needs it, freed with the last.
+// Created by the first benchmark that needs it, freed after the last.
 class SharedModel {
  public:
   absl::StatusOr<Model*> Get(BenchContext& context) {
@@ -166,7 +166,7 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
   return OneRow(std::move(row));
 }
 
-// Several sequences in one step against reading what they touch, and against one sequence at a time.
+// Compares several sequences in one step with reading the data they touch, and with one sequence at a time.
 absl::StatusOr<Findings> MeasureBatch(BenchContext& context, Model& model, int64_t sequences) {
   const int64_t position = context.preset.model.decode_context;
   for (int64_t done = 0; done < position; ++done) model.Forward(done, 1, MlaForm::kAbsorbed, sequences);

@@ -13,7 +13,7 @@
 namespace moestro::bench {
 namespace {
 
-// Tasks of one run of the worker pool, at least: its end, where some workers wait for others, then costs little.
+// The least tasks in one run of the worker pool. At its end some workers wait for others; many tasks make that cheap.
 constexpr int64_t kTasksPerThread = 64;
 
 absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape, const TokenTarget& tokens) {
@@ -40,7 +40,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
     CompareRates(series[1], kDotRate, series[0], tokens.target, &row);
     return OneRow(std::move(row));
   }
-  // The targets are of what vectors do; how far tiles are from their own rate is there to see.
+  // The targets refer to vectors. The row for tiles shows the distance to their own rate.
   Findings findings;
   Row of_tiles = row;
   of_tiles.name += ", of what tiles could do";

@@ -1,5 +1,5 @@
-// A linear layer's kernel run over the matrices of the weight pool the way the engine runs it: tasks of one or
-// several groups of 64 outputs, taken by whichever worker is free.
+// Runs a linear layer's kernel over the matrices of the weight pool as the engine does: tasks of one or several groups
+// of 64 outputs, taken by any free worker.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class LinearWalk {
   // REQUIRES: context.weights was prepared for `dtype` and outlives this, as does `context`.
   LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens);
 
-  // Multiplies matrices [begin, begin + count) of the pool, counted modulo their number, with the same inputs. One run
-  // of the worker pool.
+  // Multiplies matrices [begin, begin + count) of the pool, modulo their number, with the same inputs. One run of the
+  // worker pool.
   void Run(int64_t begin, int64_t count);
 
  private:
@@ -25,7 +25,7 @@ class LinearWalk {
   std::vector<float> scales_;  // empty for BF16
   std::vector<uint16_t> inputs_;
   int64_t groups_;                           // of 64 outputs, in a matrix
-  std::vector<std::vector<float>> outputs_;  // by worker: of a task, written again and again
+  std::vector<std::vector<float>> outputs_;  // by worker: outputs of a task, overwritten by the next
 };
 
 }  // namespace moestro::bench

@@ -1,4 +1,4 @@
-// One MoE layer of DeepSeek-V3 on known experts: what decode and prefill spend most of their time in.
+// One MoE layer of DeepSeek-V3 on known experts, which takes most of the time of decode and prefill.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -35,7 +35,7 @@ class Layer {
     const MoeSizes& sizes = context.preset.moe;
     const int64_t expert_bytes = 3 * PackedBytes(DType::kF8E4M3, sizes.width, sizes.hidden);
     MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
-    // One is the shared expert.
+    // The one is for the shared expert.
     const int64_t experts = std::min(sizes.experts, available.bytes / 2 / expert_bytes - 1);
     if (experts < sizes.experts_per_token) {
       return absl::ResourceExhaustedError(absl::StrFormat("half of the available memory holds %d experts", experts));
@@ -45,8 +45,8 @@ class Layer {
     return std::shared_ptr<Layer>(new Layer(context, std::move(buffer), experts));
   }
 
-  // One pass of `rows` tokens that were just routed to new random experts. Returns the bytes of the experts' weights,
-  // each once however many tokens share it.
+  // One pass of `rows` tokens, each routed to new random experts. Returns the bytes of the experts' weights, counting
+  // shared experts once.
   double Run(int64_t rows, MoeSync sync) {
     Route(rows);
     RunMoe({context_, buffers_}, weights_, rows_.View({0, rows}),
@@ -75,7 +75,7 @@ class Layer {
         context_{spec_, context.kernels, context.pool},
         rows_(spec_, max_rows_),
         buffers_(spec_, max_rows_, context.pool.threads(), AlwaysWidth(spec_)) {
-    MOE_CHECK(sizes_.hidden % kScaleBlock == 0 && sizes_.width % kScaleBlock == 0);  // as exceptions_ wants it
+    MOE_CHECK(sizes_.hidden % kScaleBlock == 0 && sizes_.width % kScaleBlock == 0);  // as exceptions_ requires
     for (int64_t expert = 0; expert < experts; ++expert) weights_.experts.push_back(Mlp(expert));
     weights_.always = Mlp(experts);
     const std::vector<uint16_t> inputs = MakeInputs(max_rows_ * spec_.hidden_size);
@@ -100,7 +100,7 @@ class Layer {
                      exceptions + 2 * words}};
   }
 
-  // Every token takes experts_per_token different experts, each set equally likely.
+  // Every token takes experts_per_token distinct experts; each set is equally likely.
   void Route(int64_t rows) {
     const int64_t per_token = spec_.experts_per_token;
     const float weight = 1.0f / static_cast<float>(per_token);
@@ -133,7 +133,7 @@ class Layer {
   ExpertBuffers buffers_;
 };
 
-// Made by the first benchmark that needs it, freed with the last.
+// Created by the first benchmark that needs it, freed after the last.
 class SharedLayer {
  public:
   absl::StatusOr<Layer*> Get(BenchContext& context) {

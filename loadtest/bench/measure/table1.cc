@@ -1,5 +1,5 @@
-// The paper's Table 1 for this machine: one GEMV of weights that lie in a cache, by this project's kernel, by the
-// paper's and by BLAS libraries, called again and again.
+// The paper's Table 1 on this machine: one GEMV of cached weights, called again and again. Compares this project's
+// kernel, the paper's kernels and BLAS libraries.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -23,9 +23,9 @@ namespace {
 
 constexpr double kTarget = 1.5;  // times the paper's post-scaling kernel, on one core
 constexpr char kPostScaling[] = "paper's post-scaling kernel";
-// Largest difference that rounding of inputs to BF16 and the flushed subnormals of the paper's kernels explain, against
-// outputs of deviation 1 (the paper measured 0.0017 as the 95th percentile): more means that somebody computes
-// something else.
+// Largest difference explained by rounding the inputs to BF16 and by the flushed subnormals of the paper's kernels,
+// with outputs of deviation 1. (The paper measured 0.0017 as the 95th percentile.) A larger one means that a kernel
+// computes something else.
 constexpr double kTolerance = 0.05;
 
 // The same product in every kernel's format.
@@ -78,7 +78,7 @@ struct Problem {
 
 struct Contestant {
   std::string name;
-  int64_t bytes = 0;  // of the weights in its format
+  int64_t bytes = 0;  // of the weights in its own format
   Work work;
   const float* output = nullptr;
 };
@@ -189,7 +189,7 @@ class Table {
         api.output(gemv.get()), Settle());
   }
 
-  // Nobody is timed while a library's idle threads still spin.
+  // Nothing is timed while a library's idle threads still spin.
   std::function<void()> Settle() const {
     if (threads_ == 1) return nullptr;
     return [pause = context_.preset.library_settle] { std::this_thread::sleep_for(pause); };

@@ -10,8 +10,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Four accumulators, which hide the latency, of two tiles by two that are loaded from L1 again and again: what a
-// multiplication of matrices does if all else is free.
+// Four accumulators, enough to hide the latency, of two by two tiles that are loaded from L1 again and again. This is a
+// matrix multiplication without any other cost.
 static void DotTiles(int64_t rounds) {
   static const TileConfig config;
   alignas(64) uint8_t a[2048] = {}, b[2048] = {};

@@ -42,7 +42,7 @@ constexpr int kChains = 12;
 
 static void Dot(int64_t rounds) {
   __m256 half = _mm256_set1_ps(0.5f);
-  __asm__ volatile("" : "+x"(half));  // the compiler must not know it
+  __asm__ volatile("" : "+x"(half));  // hides the value from the compiler
   __m256 sums[kChains];
 #pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm256_setzero_ps();

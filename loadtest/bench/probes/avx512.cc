@@ -34,10 +34,10 @@ void CopyAvx512(uint8_t* to, const uint8_t* from, int64_t bytes) {
   _mm_sfence();
 }
 
-// Two instructions a cycle with a latency of up to 6 cycles need 12 chains; twice as many leave no doubt.
+// Two instructions a cycle with a latency of up to 6 cycles need 12 chains. Twice as many leave a margin.
 constexpr int kChains = 24;
 
-// The operands hide from the compiler that every chain computes the same.
+// Hides from the compiler that every chain computes the same.
 struct Operands {
   __m512 a;
   __m512 b;
@@ -76,7 +76,7 @@ extern const Probes kProbesAvx512 = {.isa = "avx512",
                                      .dot_instruction = "512-bit vfmadd231ps"};
 
 static void DotBf16(int64_t rounds) {
-  constexpr int kHalves = 0x3f003f00;  // two BF16 numbers 0.5
+  constexpr int kHalves = 0x3f003f00;  // two BF16 values of 0.5
   RunChains(rounds, MakeOperands(kHalves), [](__m512 sum, const Operands& operands) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(operands.a), reinterpret_cast<__m512bh>(operands.b));
   });

@@ -1,4 +1,4 @@
-// Which probes this CPU can run.
+// Selects the probes that this CPU can run.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace moestro::bench {
 
-// The best that use no tiles.
+// The best probes without tiles.
 inline const Probes& SelectVectorProbes(const CpuFeatures& cpu) {
   if (cpu.avx512_bf16) return kProbesAvx512Bf16;
   if (cpu.avx512) return kProbesAvx512;
@@ -16,7 +16,7 @@ inline const Probes& SelectVectorProbes(const CpuFeatures& cpu) {
   return kProbesSse2;
 }
 
-// The ceilings of kernels: tiles are one for those that use them.
+// The ceilings of kernels: tiles for kernels that use tiles.
 inline const Probes& SelectProbes(const CpuFeatures& cpu, std::string_view kernels_isa) {
   return kernels_isa == kProbesAmx.isa ? kProbesAmx : SelectVectorProbes(cpu);
 }

@@ -32,7 +32,7 @@ constexpr int kChains = 12;
 
 void Dot(int64_t rounds) {
   __m128 half = _mm_set1_ps(0.5f);
-  __asm__ volatile("" : "+x"(half));  // the compiler must not know it
+  __asm__ volatile("" : "+x"(half));  // hides the value from the compiler
   __m128 sums[kChains];
 #pragma GCC unroll 12
   for (int i = 0; i < kChains; ++i) sums[i] = _mm_setzero_ps();
@@ -40,7 +40,7 @@ void Dot(int64_t rounds) {
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) {
       sums[i] = _mm_add_ps(sums[i], _mm_mul_ps(half, half));
-      __asm__ volatile("" : "+x"(sums[i]), "+x"(half));  // or the product would be computed once
+      __asm__ volatile("" : "+x"(sums[i]), "+x"(half));  // or the compiler would compute the product once
     }
   }
 }

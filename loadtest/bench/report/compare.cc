@@ -13,8 +13,8 @@
 namespace moestro::bench {
 namespace {
 
-// Expected range of n normal values of deviation 1 (d2 of control charts), from n = 2 on. More rounds: the last, which
-// takes the deviation for larger than it is.
+// Expected range of n normal values of deviation 1 (d2 of control charts), from n = 2 on. More rounds use the last
+// value, which overestimates the deviation.
 constexpr std::array kRangeOfRounds = {1.128, 1.693, 2.059, 2.326, 2.534, 2.704, 2.847, 2.970, 3.078};
 
 double Deviation(const Summary& summary, int rounds) {

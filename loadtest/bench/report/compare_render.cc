@@ -27,7 +27,7 @@ const char* Name(Change change) {
   return "";
 }
 
-// Its revision, and where that is known its date.
+// Its revision and, if known, its date.
 std::string Origin(const Report& report) {
   return absl::StrCat("revision ", RevisionText(report.machine.revision),
                       report.date.empty() ? "" : absl::StrCat(", ", report.date));
@@ -43,7 +43,8 @@ std::string RowText(const ComparedRow& row) {
   if (row.change != Change::kNotJudged && row.deviation > 0) {
     absl::StrAppendFormat(&text, ", %+.1f deviations", (row.after - row.before) / row.deviation);
   }
-  if (row.counted_otherwise) absl::StrAppend(&text, " (what is counted is described otherwise: perhaps other work)");
+  if (row.counted_otherwise)
+    absl::StrAppend(&text, " (the counted work is described differently: it may be other work)");
   return text + "\n";
 }
 
@@ -83,7 +84,7 @@ std::string ComparisonText(const std::string& name, const Report& before, const 
   std::string text =
       absl::StrCat("Compared with ", name, " (", Origin(before), "); the newer report: ", Origin(after), "\n");
   if (before.machine.cpu_family == 0) {
-    absl::StrAppend(&text, "The older report does not say its CPU's family and model: taken to be the same.\n");
+    absl::StrAppend(&text, "The older report lacks its CPU's family and model: assumed to be the same.\n");
   }
   AppendRows("Fell", Change::kFell, comparison, &text);
   AppendRows("Rose", Change::kRose, comparison, &text);

@@ -8,8 +8,8 @@
 
 namespace moestro::bench {
 
-// Bars of the median ratios with their smallest and largest value and, dashed, the target; rows without a reference
-// have none. Empty if no row has one.
+// Bars of the median ratios, with smallest and largest value and the target as a dashed line. Rows without a reference
+// have no bar. Empty if no row has a reference.
 std::string RatioPlot(std::span<const Row> rows);
 
 }  // namespace moestro::bench

@@ -1,4 +1,4 @@
-// What a run of the benchmark found, and its three renderings.
+// The results of a benchmark run, and their three renderings.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace moestro::bench {
 
-// What a row's ratio is to: measured next to it, in the same rounds.
+// The base of a row's ratio, measured next to it in the same rounds.
 struct Reference {
   std::string name;  // "read bandwidth", "dot-product rate", another kernel
   Summary rate;      // in the row's unit
@@ -25,7 +25,7 @@ struct Row {
   std::string unit;  // of rates: "GB/s" (10^9 bytes), "GFLOP/s"
   Summary rate;
   Summary microseconds;  // of one unit of the work
-  std::string counted;   // what one unit is, and which bytes or operations of it count
+  std::string counted;   // describes one unit, and which of its bytes or operations count
   std::optional<Reference> reference;
   Summary ratio;                 // valid with a reference
   std::optional<double> target;  // the least median ratio that passes
@@ -59,30 +59,30 @@ struct Settings {
 };
 
 struct Report {
-  std::string date;  // "2026-11-22", of the run's end in UTC; empty: unknown
+  std::string date;  // "2026-11-22", end of the run in UTC; empty: unknown
   Machine machine;
   Settings settings;
   std::vector<Section> sections;
 
-  int64_t passed() const;  // rows with a target that reach it
+  int64_t passed() const;  // rows that reach their target
   int64_t missed() const;
 };
 
 inline constexpr char kReportSchema[] = "moestro-bench-1";
 
 nlohmann::json ReportJson(const Report& report);
-// Its inverse. Reports of earlier versions may lack the date, the CPU's family and number, and the prefetch distances.
-// INVALID_ARGUMENT says what is missing or wrong and where, without the file's name.
+// The inverse of ReportJson. Reports of earlier versions may lack the date, the CPU's family and number, and the
+// prefetch distances. INVALID_ARGUMENT names the missing or wrong field and its place, without the file's name.
 absl::StatusOr<Report> ParseReport(const std::string& text);
 std::string ReportMarkdown(const Report& report);
-// One page: styles and plots are inline, nothing is loaded.
+// One self-contained page with inline styles and plots.
 std::string ReportHtml(const Report& report);
 
 std::string Verdict(const Row& row);  // "pass", "miss", or empty without a target
 
 std::string CpuName(const Machine& machine);  // "AMD EPYC (family 26, model 2)"
 
-// Of the machine, in the order of the report's head: what, value.
+// Describes the machine in the order of the report's head: what, value.
 std::vector<std::pair<std::string, std::string>> MachineFacts(const Report& report);
 
 }  // namespace moestro::bench

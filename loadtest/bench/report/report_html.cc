@@ -52,7 +52,7 @@ std::string SectionHtml(const Section& section) {
 
 std::string ReportHtml(const Report& report) {
   std::string html = absl::StrCat("<h1>moestro bench</h1>\n<p>", report.passed(), " targets reached, ", report.missed(),
-                                  " missed. Ratios are to what this machine was seen to do in the same "
+                                  " missed. Ratios are to this machine's ceilings, measured in the same "
                                   "rounds.</p>\n",
                                   HtmlFacts(MachineFacts(report)));
   for (const Section& section : report.sections) absl::StrAppend(&html, SectionHtml(section));

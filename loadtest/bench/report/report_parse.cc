@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// Reads members and remembers the first that is missing or of another type.
+// Reads members and records the first that is missing or of the wrong type.
 class Reader {
  public:
   template <typename T>
@@ -21,7 +21,7 @@ class Reader {
   T GetOr(const json& object, const std::string& where, const char* key, T missing) {
     return object.contains(key) ? Get<T>(object, where, key) : missing;
   }
-  // A member that is an object or an array; an empty one after an error.
+  // A member that is an object or an array; empty after an error.
   json Nested(const json& object, const std::string& where, const char* key, json::value_t type) {
     const auto member = object.find(key);
     if (member != object.end() && member->type() == type) return *member;
@@ -48,7 +48,7 @@ class Reader {
     constexpr bool kText = std::is_same_v<T, std::string>;
     constexpr bool kInteger = std::is_integral_v<T>;
     const bool fits = kText ? value.is_string() : kInteger ? value.is_number_integer() : value.is_number();
-    if (!fits) return Fail<T>(absl::StrCat(where, " is no ", kText ? "text" : kInteger ? "whole number" : "number"));
+    if (!fits) return Fail<T>(absl::StrCat(where, " is not a ", kText ? "text" : kInteger ? "whole number" : "number"));
     return value.get<T>();
   }
 

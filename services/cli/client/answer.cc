@@ -36,7 +36,7 @@ std::string PromptPart(const v1::Usage& usage) {
   return part;
 }
 
-// One line on stderr that is rewritten in place and wiped at the end.
+// One line on stderr, rewritten in place and erased at the end.
 class PrefillLine {
  public:
   ~PrefillLine() { Wipe(); }
@@ -61,7 +61,7 @@ class PrefillLine {
   bool shown_ = false;
 };
 
-// Tokens after the first over the time after the first.
+// Tokens after the first, divided by the time after the first.
 double TokensPerSecond(const v1::GenerateResponse::Finished& finished) {
   const double seconds = finished.total_seconds() - finished.time_to_first_token_seconds();
   const uint32_t tokens = finished.usage().completion_tokens();
@@ -122,7 +122,7 @@ std::string Summary(const Answer& answer) {
   if (!answer.started.path_reason().empty()) {
     absl::StrAppend(&line, ", path ", PathName(answer.started.path()), " (", answer.started.path_reason(), ")");
   }
-  // A request that lost its pages may have been computed anew elsewhere.
+  // A request that lost its pages may have been recomputed on another path.
   if (finished.path() != answer.started.path()) absl::StrAppend(&line, ", then ", PathName(finished.path()));
   return line;
 }

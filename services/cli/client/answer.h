@@ -1,4 +1,4 @@
-// One generation as the user sees it: streamed, then summed up.
+// One generation as the user sees it: streamed, then summarised.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,11 +15,11 @@ struct Answer {
   v1::GenerateResponse::Started started;  // empty unless the request was admitted
   std::string text;
   std::vector<v1::Token> tokens;
-  v1::GenerateResponse::Finished finished;  // empty unless the call ended well
+  v1::GenerateResponse::Finished finished;  // empty unless the call succeeded
 };
 
-// Runs the request and fills `answer` as far as it came. With `print` text goes to stdout as it comes. A prefill of
-// more than two seconds shows its progress on stderr if that is a terminal.
+// Runs the request and fills `answer` with everything received. With `print`, text goes to stdout as it arrives. A
+// prefill of more than two seconds shows its progress on stderr if stderr is a terminal.
 absl::Status StreamAnswer(RouterClient& client, const v1::GenerateRequest& request, bool print, Answer& answer);
 
 nlohmann::json ToJson(const Answer& answer);

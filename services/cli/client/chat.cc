@@ -26,11 +26,11 @@ struct ChatFlags {
   bool json = false;
 };
 
-// Lines from the terminal, which arrow keys edit and recall. Ctrl-C empties the line.
+// Reads lines from the terminal. Arrow keys edit and recall them. Ctrl-C empties the line.
 class LineEditor {
  public:
   LineEditor() {
-    // Whatever the environment says, the lines are UTF-8.
+    // The lines are UTF-8, whatever the environment says.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     HistEvent event;
     history(history_.get(), &event, H_SETSIZE, 1000);
@@ -75,10 +75,11 @@ class ChatSession {
     Reset();
   }
 
-  // Until the input ends. From a pipe the first failure ends it too.
+  // Runs until the input ends. If the input is a pipe, the first failure also ends it.
   absl::Status Run() {
     MOE_RETURN_IF_ERROR(CheckUtf8("--system", flags_.system));
-    if (interactive_) std::fprintf(stderr, "/reset forgets, /exit or Ctrl-D ends, Ctrl-C stops an answer\n");
+    if (interactive_)
+      std::fprintf(stderr, "/reset forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops an answer\n");
     std::string line;
     while (ReadLine(line) && line != "/exit") {
       if (line.empty()) continue;
@@ -122,10 +123,10 @@ class ChatSession {
     if (!flags_.json) PrintText("\n");
     const bool stopped = absl::IsCancelled(status);
     if (answer.text.empty() && !status.ok()) {
-      request_.mutable_chat()->mutable_messages()->RemoveLast();  // As if it had not been asked.
+      request_.mutable_chat()->mutable_messages()->RemoveLast();  // As if the user had not asked.
       return stopped ? absl::OkStatus() : status;
     }
-    // What was said stays said, even if it was cut short.
+    // A partial answer stays in the conversation.
     Add("assistant", answer.text);
     if (!status.ok() && !stopped) return status;
     if (flags_.json) PrintJson(ToJson(answer), /*indent=*/false);
@@ -142,14 +143,14 @@ class ChatSession {
   std::optional<LineEditor> editor_;
   RouterClient client_;
   v1::GenerateRequest request_;
-  InterruptWatcher interrupts_;  // last, for it uses the client
+  InterruptWatcher interrupts_;  // last, because it uses the client
 };
 
 }  // namespace
 
 void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = app.add_subcommand("chat", "Talk to the model, one line a turn");
+  CLI::App* command = app.add_subcommand("chat", "Talk to the model, one line per turn");
   AddServerFlags(*command, flags->server);
   AddSamplingFlags(*command, flags->sampling);
   command->add_option("--system", flags->system, "System prompt");

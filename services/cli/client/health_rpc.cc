@@ -23,7 +23,7 @@ struct HealthFlags {
 
 absl::Status CheckHealth(const HealthFlags& flags) {
   using Health = grpc::health::v1::Health;
-  constexpr double kDefaultSeconds = 2;  // a health check that hangs is an answer too
+  constexpr double kDefaultSeconds = 2;  // a hanging health check is an answer too
   const double seconds = flags.server.timeout_seconds > 0 ? flags.server.timeout_seconds : kDefaultSeconds;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
@@ -46,9 +46,9 @@ absl::Status CheckHealth(const HealthFlags& flags) {
 void AddHealthCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<HealthFlags>();
   CLI::App* command =
-      app.add_subcommand("health", "Whether the node (or one role: --server unix:RUN_DIR/ROLE.sock) serves");
+      app.add_subcommand("health", "Check whether the node serves, or one role: --server unix:RUN_DIR/ROLE.sock");
   AddServerFlags(*command, flags->server);
-  command->add_option("--service", flags->service, "gRPC service to ask for; empty: the whole process");
+  command->add_option("--service", flags->service, "gRPC service to check; empty: the whole process");
   commands.push_back({command, [flags] { return CheckHealth(*flags); }});
 }
 

@@ -23,7 +23,7 @@ void BlockInterrupts() {
 
 InterruptWatcher::InterruptWatcher(std::function<void()> on_interrupt) {
   thread_ = std::thread([this, interrupt = Interrupts(), callback = std::move(on_interrupt)] {
-    constexpr timespec kPoll{.tv_sec = 0, .tv_nsec = 100'000'000};  // how long the destructor may take
+    constexpr timespec kPoll{.tv_sec = 0, .tv_nsec = 100'000'000};  // bounds the time of the destructor
     while (!stop_) {
       if (sigtimedwait(&interrupt, nullptr, &kPoll) == SIGINT) callback();
     }

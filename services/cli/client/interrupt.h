@@ -1,4 +1,4 @@
-// Ctrl-C as an event instead of an end.
+// Turns Ctrl-C into an event instead of the end of the process.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace moestro {
 
-// From now on SIGINT ends nothing. Call it before any other thread begins: threads inherit it.
+// From now on SIGINT ends nothing. Call it before other threads start, because they inherit it.
 void BlockInterrupts();
 
-// While it lives each SIGINT calls `on_interrupt`, in a thread of its own. REQUIRES: BlockInterrupts was called.
+// While it lives, each SIGINT calls `on_interrupt` in a separate thread. REQUIRES: BlockInterrupts was called.
 class InterruptWatcher {
  public:
   explicit InterruptWatcher(std::function<void()> on_interrupt);

@@ -11,14 +11,15 @@
 namespace moestro {
 
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
-  app.add_option("--max-tokens", flags.max_tokens, "Tokens to generate at most; 0: the server's default");
+  app.add_option("--max-tokens", flags.max_tokens, "Most tokens to generate; 0: the server's default");
   app.add_option("--temperature", flags.temperature, "0: greedy; default: the model's own");
   app.add_option("--top-p", flags.top_p, "Smallest set of most likely tokens of this probability; 1: off");
-  app.add_option("--top-k", flags.top_k, "Only so many most likely tokens; 0: off");
-  app.add_option("--seed", flags.seed, "With the same seed the same request gives the same tokens");
-  app.add_option("--stop-id", flags.stop_ids, "Token id that ends the answer, besides the model's own; may be repeated")
+  app.add_option("--top-k", flags.top_k, "Only this many most likely tokens; 0: off");
+  app.add_option("--seed", flags.seed, "The same request with the same seed gives the same tokens");
+  app.add_option("--stop-id", flags.stop_ids,
+                 "Token id that ends the answer, in addition to the model's own; may be repeated")
       ->delimiter(',');
-  app.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's own stop ids");
+  app.add_flag("--ignore-eos", flags.ignore_eos, "Continue past the model's own stop ids");
   app.add_option("--cache-scope", flags.cache_scope,
                  "Share cached prefixes with requests of this scope only; default: the shared scope");
 }

@@ -1,4 +1,4 @@
-// Flags that several commands share, and what they become in a request.
+// Flags that several commands share, and their conversion into a request.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +42,11 @@ struct TextFlags {
 };
 // `text_flag` and `file_flag`: their names ("--prompt", "--prompt-file").
 void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag);
-// The text of the first two. NOT_FOUND names a file that cannot be read; else CheckUtf8's errors.
+// The text that the first two flags give. NOT_FOUND names an unreadable file; otherwise the errors of CheckUtf8.
 absl::StatusOr<std::string> ReadText(const TextFlags& flags);
 
-// The API takes no other text, and does not say which it was. INVALID_ARGUMENT begins with `source`, where the text is
-// from, and says at which byte, counted from 0.
+// The API takes only UTF-8, and does not say which text was bad. INVALID_ARGUMENT begins with `source`, the text's
+// origin, and names the offset of the bad byte, counted from 0.
 absl::Status CheckUtf8(const std::string& source, std::string_view text);
 
 }  // namespace moestro

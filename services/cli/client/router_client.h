@@ -1,4 +1,4 @@
-// The client side of moestro.v1.InferenceService. Calls may be cancelled from another thread; otherwise used by one.
+// The client side of moestro.v1.InferenceService. Used by one thread, but any thread may cancel a call.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,8 @@ class RouterClient {
   explicit RouterClient(const ServerFlags& flags);
   ~RouterClient();
 
-  // Streams: `on_reply` gets every reply as it comes. UNAVAILABLE says what to do when nobody listens.
+  // Streaming calls: `on_reply` gets every reply as it arrives. UNAVAILABLE includes a remedy if the router is
+  // unreachable.
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<void(const v1::GenerateResponse&)>& on_reply);
   absl::Status Score(const v1::ScoreRequest& request, const std::function<void(const v1::ScoreResponse&)>& on_reply);
@@ -45,7 +46,7 @@ class RouterClient {
   absl::Status Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& reply);
   absl::Status GetModel(v1::GetModelResponse& reply);
 
-  // Ends the running call with CANCELLED; false if none runs. From any thread.
+  // Ends the running call with CANCELLED; false if none is running. Callable from any thread.
   bool Cancel();
 
  private:

@@ -16,7 +16,7 @@ void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
       ->envname("MOESTRO_SERVER")
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_seconds, "Seconds after which a call is given up, a week at most; 0: never")
+  app.add_option("--timeout", flags.timeout_seconds, "Seconds until a call is cancelled, at most a week; 0: never")
       ->check(CLI::Range(0.0, 604800.0))
       ->capture_default_str();
 }
@@ -27,7 +27,7 @@ struct RouterClient::Impl {
 
   absl::Status ToStatus(const grpc::Status& status) const {
     const std::string message = status.error_message();
-    // What the library says when no connection came about, as opposed to what the router itself says.
+    // The library's message if there is no connection, as opposed to the router's own messages.
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
         (message.starts_with("failed to connect") || message.starts_with("DNS resolution"))) {
       return absl::UnavailableError(absl::StrCat("cannot reach ", flags.server, ": is the node up? try deploy/status"));
@@ -46,7 +46,7 @@ struct RouterClient::Impl {
 
 namespace {
 
-// A client context that Cancel can reach for as long as it lives.
+// A client context that Cancel can reach while it lives.
 template <typename Impl>
 class Call {
  public:

@@ -22,12 +22,12 @@ struct ScoreFlags {
   bool json = false;
 };
 
-// The texts of single tokens, asked once each.
+// The texts of single tokens. Each is requested once.
 class TokenTexts {
  public:
   explicit TokenTexts(RouterClient& client) : client_(client) {}
 
-  // Bytes that are no complete character show as U+FFFD.
+  // Incomplete characters show as U+FFFD.
   absl::StatusOr<std::string> Get(int32_t id) {
     const auto known = texts_.find(id);
     if (known != texts_.end()) return known->second;
@@ -90,11 +90,11 @@ absl::Status Score(const ScoreFlags& flags) {
 
 void AddScoreCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<ScoreFlags>();
-  CLI::App* command = app.add_subcommand("score", "Log-probabilities of a given text: a JSON line for each token");
+  CLI::App* command = app.add_subcommand("score", "Log-probabilities of a given text: one JSON line per token");
   AddServerFlags(*command, flags->server);
   AddTextFlags(*command, flags->text, "--text", "--file");
   command->add_option("--top", flags->top, "Alternatives for each position")->check(CLI::Range(0, 100));
-  command->add_flag("--json", flags->json, "One JSON object instead of a line for each token");
+  command->add_flag("--json", flags->json, "One JSON object instead of one line per token");
   commands.push_back({command, [flags] { return Score(*flags); }});
 }
 

@@ -41,7 +41,7 @@ absl::Status Tokenize(const TokenizeFlags& flags) {
     return absl::OkStatus();
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    // Quoted as in JSON, so that white space and controls can be seen.
+    // Quoted as in JSON, so that white space and control characters are visible.
     PrintText(absl::StrCat(ids[i], "\t", nlohmann::json(i < pieces.size() ? pieces[i] : "").dump(), "\n"));
   }
   return absl::OkStatus();
@@ -63,7 +63,7 @@ void AddTextCommands(CLI::App& app, std::vector<Command>& commands) {
   const auto tokenize = std::make_shared<TokenizeFlags>();
   CLI::App* to_ids = app.add_subcommand("tokenize", "The token ids of a text, with the text of each");
   AddServerFlags(*to_ids, tokenize->server);
-  to_ids->add_option("text,--text", tokenize->text, "The text; nothing in it is taken for a special token")->required();
+  to_ids->add_option("text,--text", tokenize->text, "The text; nothing in it becomes a special token")->required();
   to_ids->add_flag("--no-special-tokens", tokenize->no_special_tokens, "Leave out BOS");
   to_ids->add_flag("--json", tokenize->json, "One JSON object");
   commands.push_back({to_ids, [tokenize] { return Tokenize(*tokenize); }});
@@ -74,7 +74,7 @@ void AddTextCommands(CLI::App& app, std::vector<Command>& commands) {
   to_text->add_option("ids,--token-ids", detokenize->ids, "Token ids, separated by commas or blanks")
       ->delimiter(',')
       ->required();
-  to_text->add_flag("--keep-special-tokens", detokenize->keep_special_tokens, "Write special tokens out");
+  to_text->add_flag("--keep-special-tokens", detokenize->keep_special_tokens, "Include special tokens");
   commands.push_back({to_text, [detokenize] { return Detokenize(*detokenize); }});
 }
 

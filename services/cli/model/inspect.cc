@@ -82,7 +82,7 @@ Json Head(const ModelSpec& spec, bool fp8) {
 absl::StatusOr<Json> InspectConfig(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(path));
   MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config, /*tokenizer_json=*/""));
-  // ParseModelSpec has accepted it: the only quantisation there is, is FP8.
+  // ParseModelSpec has accepted the config, and it accepts no quantisation other than FP8.
   const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
   const bool fp8 =
       document.is_object() && document.contains("quantization_config") && !document["quantization_config"].is_null();

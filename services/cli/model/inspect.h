@@ -1,4 +1,4 @@
-// What `moestro inspect` finds out, as JSON that prints as text too.
+// The results of `moestro inspect`, as JSON that also prints as text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,14 +9,14 @@
 
 namespace moestro {
 
-// A checkpoint directory, or a single config.json: family, shapes, parameters, bytes by kind, and the segment it would
-// need. `instance`: the node whose segments are searched for this checkpoint.
+// Describes a checkpoint directory, or a single config.json: family, shapes, parameters, bytes by kind, and the segment
+// it needs. `instance`: the node whose segments are searched for this checkpoint.
 absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& path, const std::string& instance);
 
-// The shapes alone: of a checkpoint directory, or a config.json.
+// The shapes only, from a checkpoint directory or a config.json.
 absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& path);
 
-// A weight segment in shared memory. `verify` reads all of its data and compares checksums.
+// Describes a weight segment in shared memory. `verify` reads all of its data and compares checksums.
 absl::StatusOr<nlohmann::ordered_json> InspectSegment(const std::string& name, bool verify);
 
 nlohmann::ordered_json ShapesJson(const ModelSpec& spec);

@@ -31,7 +31,7 @@ std::string ValueText(const std::string& key, const nlohmann::ordered_json& valu
                                               : absl::StrCat(number);
 }
 
-// One line a value, objects indented. A unit in the key of an object holds for its values.
+// One line per value, objects indented. A unit in an object's key applies to its values.
 void PrintFields(const nlohmann::ordered_json& json, const std::string& unit, int indent) {
   for (const auto& [key, value] : json.items()) {
     if (value.is_object()) {
@@ -62,12 +62,12 @@ absl::Status Inspect(const InspectFlags& flags) {
 void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "What a checkpoint is and what memory it needs, or what a segment in shared memory holds");
+      "inspect", "Describe a checkpoint and the memory it needs, or the contents of a segment in shared memory");
   CLI::Option_group* what = command->add_option_group("what", "Exactly one of");
   what->add_option("path", flags->path, "Checkpoint directory, or a config.json alone");
   what->add_option("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
   what->require_option(1);
-  command->add_flag("--verify", flags->verify, "With --segment: read all data and check it");
+  command->add_flag("--verify", flags->verify, "With --segment: read all data and check the checksums");
   command->add_option("--instance", flags->instance, "Node whose segments are searched for the checkpoint");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Inspect(*flags); }});

@@ -56,7 +56,7 @@ absl::StatusOr<Json> InspectSegment(const std::string& name, bool verify) {
   const SegmentHeader& header = segment->header();
   Json json;
   json["segment"] = name;
-  json["state"] = "ready";  // Open refuses every other
+  json["state"] = "ready";  // Open accepts no other state
   json["layout_version"] = header.layout_version;
   json["generation"] = header.generation;
   json["fingerprint"] = header.fingerprint;

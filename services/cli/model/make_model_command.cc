@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-// A bar on stderr that is rewritten in place; nothing unless that is a terminal.
+// A bar on stderr, rewritten in place. Prints nothing unless stderr is a terminal.
 class ProgressBar {
  public:
   ~ProgressBar() {
@@ -70,13 +70,13 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::IsMember(presets));
   command->add_option("--out", options->out_dir, "Directory to create")->required();
   command->add_option("--layers", options->layers, "Decoder layers; 0: the preset's");
-  command->add_option("--experts", options->experts, "Routed experts a layer; 0: the preset's");
+  command->add_option("--experts", options->experts, "Routed experts per layer; 0: the preset's");
   command->add_option("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
-  command->add_option("--seed", options->seed, "Same options and seed: same bytes");
-  command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes a file; 0: the preset's");
+  command->add_option("--seed", options->seed, "The same options and seed give the same bytes");
+  command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
   command->add_option("--weights", options->weights, "fp8: with block scales, as published; bf16: dequantised")
       ->check(CLI::IsMember({"fp8", "bf16"}));
-  command->add_flag("--force", options->force, "Replace the checkpoint that is there");
+  command->add_flag("--force", options->force, "Replace an existing checkpoint");
   commands.push_back({command, [options] { return Make(*options); }});
 }
 

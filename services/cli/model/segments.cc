@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<SharedMemory::Listing>> List(const SegmentsFlags& fla
   return listings;
 }
 
-// What the object says it is. It may be written to, or vanish, at this moment: nothing is trusted.
+// The object's type by its own header. The object may change or vanish at any moment, so nothing in it is trusted.
 std::string State(const SharedMemory::Listing& listing) {
   const absl::StatusOr<SharedMemory> memory = SharedMemory::OpenReadOnly(listing.name);
   if (absl::IsNotFound(memory.status())) return "incomplete";
@@ -99,8 +99,8 @@ absl::Status PruneSegments(const SegmentsFlags& flags) {
 }
 
 void AddFlags(CLI::App& command, SegmentsFlags& flags) {
-  CLI::Option* instance = command.add_option("--instance", flags.instance, "The node whose objects these are");
-  command.add_flag("--all", flags.all, "Those of every node on this machine")->excludes(instance);
+  CLI::Option* instance = command.add_option("--instance", flags.instance, "Node that owns the objects");
+  command.add_flag("--all", flags.all, "The objects of every node on this machine")->excludes(instance);
   command.add_flag("--json", flags.json, "JSON");
 }
 

@@ -1,4 +1,4 @@
-// A machine's numbers from a file: deploy/hardware/README.md.
+// Reads a machine's figures from a file: deploy/hardware/README.md.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace moestro {
 
 // JSON, one field for each of HardwareSpec; those for decode may be absent. INVALID_ARGUMENT names the file and the
-// field: absent, unknown, or not a positive number. NOT_FOUND names a file that cannot be read.
+// field: absent, unknown, or not a positive number. NOT_FOUND names an unreadable file.
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
 
 }  // namespace moestro

@@ -46,8 +46,8 @@ void PrintClaims(const Json& claims) {
                               OutcomeText(claim["built"]), OutcomeText(claim["paper_way"])));
   }
   PrintText(
-      "As built: products of BF16 numbers. Paper's way: products of FP8 numbers, for which no kernel is built, and\n"
-      "every expert a launch of its own. Fitted: the hardware file was made to give this figure.\n");
+      "As built: products of BF16 values. Paper's way: products of FP8 values, for which there is no kernel, and one\n"
+      "launch per expert. Fitted: a value of the hardware file was chosen to give this figure.\n");
 }
 
 }  // namespace moestro

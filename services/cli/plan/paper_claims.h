@@ -1,4 +1,4 @@
-// Figures of a paper beside those of two simulations: of what is built, and of the paper's way.
+// Compares a paper's figures with those of two simulations: of this implementation, and of the paper's way.
 #pragma once
 
 #include <limits>
@@ -8,20 +8,20 @@
 
 namespace moestro {
 
-// Of what never comes in a simulation.
+// The value of a figure that the simulation never reaches.
 inline constexpr double kNotReached = std::numeric_limits<double>::quiet_NaN();
 
 struct PaperFigure {
   std::string what;
   double paper = 0;
   double simulated = 0;  // or kNotReached
-  bool fitted = false;   // a number of the machine was chosen so that this one comes out: no prediction
+  bool fitted = false;   // a value of the machine was chosen to give this figure: not a prediction
 };
 
 // For each figure {what, paper, built, paper_way}; the last two {simulated, deviation: simulated / paper - 1}, or
 // {simulated, fitted: true}, or {simulated: null}. REQUIRES: the same figures in the same order.
 nlohmann::ordered_json PaperClaims(const std::vector<PaperFigure>& built, const std::vector<PaperFigure>& paper_way);
-// A table, a line a figure, and what its columns are.
+// Prints a table, one line per figure, and explains its columns.
 void PrintClaims(const nlohmann::ordered_json& claims);
 
 }  // namespace moestro

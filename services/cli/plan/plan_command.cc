@@ -1,4 +1,4 @@
-// `moestro plan`: what a way of running a model means, from formulas, before anything runs.
+// `moestro plan`: predicts the effects of a configuration from formulas, before anything runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -53,7 +53,7 @@ Json TrafficJson(const ExpertTraffic& t, int64_t layers) {
           {"prompt_bytes", layers * Moved(t)}};
 }
 
-// Over the link of the rank with the most rows.
+// Bytes over the link of the rank with the most rows.
 absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ReadSpec(flags.model));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--ranks", flags.ranks, 2, spec.num_experts));
@@ -83,7 +83,7 @@ absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
 
 void PrintDslp(const Json& plan) {
   const auto bytes = [](const Json& number) { return HumanBytes(number.get<int64_t>()); };
-  PrintText(absl::StrFormat("%s, %d tokens on %d ranks, for a layer, over the busiest rank's link\n",
+  PrintText(absl::StrFormat("%s, %d tokens on %d ranks, per layer, over the busiest rank's link\n",
                             plan["model"].get<std::string>(), plan["tokens"].get<int64_t>(),
                             plan["ranks"].get<int64_t>()));
   PrintText("                      out: sent   received  back: sent   received    together  whole prompt\n");
@@ -96,13 +96,13 @@ void PrintDslp(const Json& plan) {
   const Json& ring = plan["ring"];
   PrintText(absl::StrFormat("  %-16s %12s %10s %46s\n", "ring pass-KV", bytes(ring["sent_bytes"]),
                             bytes(ring["received_bytes"]), bytes(ring["prompt_bytes"])));
-  PrintText(
-      absl::StrFormat("SmallEP moves %.3f of standard EP's bytes: about S / A for S ranks and A = %d experts a token.\n"
-                      "Break-even: S <= A = %d by rows; S <= %d by bytes, which include the routing of every row.\n"
-                      "Attention: the busiest rank does %.3f times the mean.\n",
-                      plan["small_over_standard"].get<double>(), plan["experts_per_token"].get<int64_t>(),
-                      plan["break_even_ranks"].get<int64_t>(), plan["break_even_ranks_by_bytes"].get<int64_t>(),
-                      plan["attention_imbalance"].get<double>()));
+  PrintText(absl::StrFormat(
+      "SmallEP moves %.3f of standard EP's bytes: about S / A for S ranks and A = %d experts per token.\n"
+      "Break-even: S <= A = %d by rows; S <= %d by bytes, which include the routing of every row.\n"
+      "Attention: the busiest rank does %.3f times the mean.\n",
+      plan["small_over_standard"].get<double>(), plan["experts_per_token"].get<int64_t>(),
+      plan["break_even_ranks"].get<int64_t>(), plan["break_even_ranks_by_bytes"].get<int64_t>(),
+      plan["attention_imbalance"].get<double>()));
 }
 
 absl::Status Plan(const PlanFlags& flags) {
@@ -119,7 +119,7 @@ absl::Status Plan(const PlanFlags& flags) {
 
 void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<PlanFlags>();
-  CLI::App* command = app.add_subcommand("plan", "What a way of running a model means, from formulas");
+  CLI::App* command = app.add_subcommand("plan", "Predict the effects of a configuration from formulas");
   command->add_option("--explain", flags->explain, "dslp: bytes that a prefill over several devices exchanges")
       ->required()
       ->check(CLI::IsMember({"dslp"}));
@@ -127,7 +127,7 @@ void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
       "--model", flags->model,
       absl::StrCat(absl::StrJoin(PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
   command->add_option("--ranks", flags->ranks, "Devices");
-  command->add_option("--tokens", flags->tokens, "Of the prompt");
+  command->add_option("--tokens", flags->tokens, "Tokens of the prompt");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Plan(*flags); }});
 }

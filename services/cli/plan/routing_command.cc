@@ -1,4 +1,4 @@
-// `moestro routing`: what a recording of the experts that tokens were routed to says (common/model/ROUTING_TRACE.md).
+// `moestro routing`: evaluates a recording of the experts that tokens were routed to (common/model/ROUTING_TRACE.md).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
@@ -65,7 +65,7 @@ class RoutingSummary {
  private:
   static double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-  // Choices of the tenth of each layer's experts that are chosen most.
+  // Choices that fall on the most chosen tenth of each layer's experts.
   double HottestTenth() const {
     const int64_t tenth = std::max<int64_t>(1, model_.num_experts / 10);
     int64_t sum = 0;
@@ -86,7 +86,7 @@ class RoutingSummary {
   std::vector<int64_t> uses_;  // [moe_layers, num_experts]
 };
 
-// What caches of these sizes would have held.
+// Hits and loads of caches of these sizes.
 absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const RoutingTraceModel& model) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
@@ -139,16 +139,15 @@ absl::Status Routing(const RoutingFlags& flags) {
 void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<RoutingFlags>();
   CLI::App* command = app.add_subcommand(
-      "routing", "What a recording of the experts that tokens were routed to says (moestro-decode --routing-trace)");
+      "routing", "Evaluate a recording of the experts that tokens were routed to (moestro-decode --routing-trace)");
   command->add_option("file", flags->file, "The recording")->required();
   command
       ->add_option("--cache-experts", flags->cache_experts,
-                   "Replay a cache of so many of each layer's experts, which begins empty; several sizes by commas")
+                   "Replay a cache of this many experts per layer, empty at first; separate several sizes by commas")
       ->delimiter(',');
-  command
-      ->add_option("--cache-loads", flags->cache_loads, "Experts that a pass loads in a layer at most, of those missed")
+  command->add_option("--cache-loads", flags->cache_loads, "Most missed experts that a pass loads per layer")
       ->check(CLI::Range(0, 65535));
-  command->add_flag("--prompts", flags->prompts, "Replay passes that compute prompts, too");
+  command->add_flag("--prompts", flags->prompts, "Also replay passes that compute prompts");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Routing(*flags); }});
 }

@@ -1,5 +1,5 @@
-// `moestro simulate`: what a streamed prefill would take on a machine described by a file: the prefill role's pipeline
-// is what runs, on a simulated device.
+// `moestro simulate`: predicts the time of a streamed prefill on a machine described by a file. Runs the prefill role's
+// pipeline on a simulated device.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -31,7 +31,7 @@ constexpr char kFp8Activations[] = "fp8";
 struct SimulateFlags {
   std::string hardware;
   std::string model = "deepseek-v3";
-  std::vector<int64_t> tokens;  // none: all of kLengths that the model takes
+  std::vector<int64_t> tokens;  // empty: all of kLengths that fit the model's context
   MemoryLimits limits;
   CostOptions costs;
   std::string activations = kBf16Activations;
@@ -45,8 +45,8 @@ struct SimulateFlags {
 
 constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
 
-// What "Cloud-grade SLOs for local MoE" says in numbers of one RTX 5090. The other lengths are in a plot without
-// numbers.
+// The numeric claims of "Cloud-grade SLOs for local MoE" for one RTX 5090. The other lengths are in a plot without
+// values.
 constexpr double kPaperTokensPerSecond = 1200;    // "up to" (section 4.2)
 constexpr double kPaperSecondsOf32K = 30;         // "within" (section 4.2)
 constexpr double kPaperSecondsOf24K = 20;         // "about" (section 4.5)
@@ -83,7 +83,7 @@ void PrintTable(const nlohmann::ordered_json& rows) {
   }
 }
 
-// Of the time that layers with experts are computed, what comes before the experts.
+// The share of the time before the experts in the layers with experts.
 double ShareBeforeExperts(const ModelSpec& spec, const Timeline& timeline) {
   double before = 0;
   double all = 0;
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
   MOE_ASSIGN_OR_RETURN(const PipelineReport of20k, simulate(20, limits.ring_slots));
   MOE_ASSIGN_OR_RETURN(const PipelineReport of24k, simulate(24, limits.ring_slots));
   MOE_ASSIGN_OR_RETURN(const PipelineReport of32k, simulate(32, limits.ring_slots));
-  // fp8_linear_fraction was chosen for this one (deploy/hardware/README.md).
+  // fp8_linear_fraction was chosen for this figure (deploy/hardware/README.md).
   const bool fitted = costs.activations == DType::kF8E4M3;
   add("seconds, 24K tokens (about)", kPaperSecondsOf24K, of24k.counters.wall_seconds, fitted);
   add("seconds, 32K tokens (at most)", kPaperSecondsOf32K, of32k.counters.wall_seconds);
@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
     most = std::max(most, static_cast<double>(kibitokens * kKibi) / report.counters.wall_seconds);
   }
   add("most tokens/s, 4K to 64K tokens (up to)", kPaperTokensPerSecond, most);
-  // From where on a ring of two slots takes no longer than a full one.
+  // The length from which a ring of two slots is as fast as a full one.
   constexpr int64_t kLongest = 64;
   int64_t too_few = 4;
   int64_t enough = kLongest + 1;
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
   return figures;
 }
 
-// Both simulations: of what is built and of the paper's way.
+// Both simulations: of this implementation and of the paper's way.
 absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const device::HardwareSpec& hardware,
                                                             const SimulateFlags& flags) {
   const ModelSpec spec = PublishedModel("deepseek-v3");
@@ -157,18 +157,18 @@ absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const device::Hardwa
   return PaperClaims(built, paper_way);
 }
 
-// What errors name where a prompt does not fit. Several devices have one pass only.
+// The remedies in errors for prompts that do not fit. Several devices use one pass only.
 constexpr const char* kOneDeviceRemedy =
     "raise gpu_memory_bytes in the hardware file, or lower --tokens, --dense-bytes, --ring-slots or --min-pass-tokens";
 constexpr const char* kRanksRemedy =
     "raise gpu_memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
 
-// As moestro-prefill's own.
+// The limits of moestro-prefill.
 absl::Status CheckLimits(const MemoryLimits& limits) {
   constexpr int64_t kMaxSlots = 4096;
   if (limits.ring_slots != 0 && (limits.ring_slots < 2 || limits.ring_slots > kMaxSlots)) {
     return absl::InvalidArgumentError(absl::StrCat("--ring-slots ", limits.ring_slots, ": must be 2 to ", kMaxSlots,
-                                                   ", one to compute and one to load at least, or 0: as many as fit"));
+                                                   " (at least one to compute and one to load), or 0: as many as fit"));
   }
   constexpr int64_t kMaxBytes = int64_t{1} << 50;
   return CheckFlagRange("--dense-bytes", limits.dense_bytes, 1, kMaxBytes);
@@ -177,10 +177,10 @@ absl::Status CheckLimits(const MemoryLimits& limits) {
 absl::Status CheckRanks(const SimulateFlags& flags) {
   if (flags.ranks == 1) return absl::OkStatus();
   if (!flags.trace_file.empty()) {
-    return absl::InvalidArgumentError("--trace-file: the timeline is that of one device; leave out --ranks");
+    return absl::InvalidArgumentError("--trace-file: works for one device only; omit --ranks");
   }
   if (flags.costs.expert_spread != 0) {
-    return absl::InvalidArgumentError("--expert-spread: for one device only; leave out --ranks");
+    return absl::InvalidArgumentError("--expert-spread: works for one device only; omit --ranks");
   }
   return absl::OkStatus();
 }
@@ -258,41 +258,39 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand(
       "simulate",
-      "How long a streamed prefill, or decode, would take on a machine described by a file (deploy/hardware)");
-  command->add_option("hardware", flags->hardware, "JSON file with the machine's numbers")->required();
-  command->add_option("--model", flags->model, "Its published configuration, in FP8")
-      ->check(CLI::IsMember(PublishedModels()));
-  command
-      ->add_option("--tokens", flags->tokens,
-                   "Prompt lengths; by default 4K to 64K, as far as the model's context goes")
+      "Predict the time of a streamed prefill, or of decode, on a machine described by a file (deploy/hardware)");
+  command->add_option("hardware", flags->hardware, "JSON file with the machine's figures")->required();
+  command->add_option("--model", flags->model, "A published model, in FP8")->check(CLI::IsMember(PublishedModels()));
+  command->add_option("--tokens", flags->tokens, "Prompt lengths; default: 4K to 64K, up to the model's context")
       ->delimiter(',');
-  command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each such as the file says")
+  command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each as described in the file")
       ->check(CLI::Range(1, 8));
   command->add_option("--ring-slots", flags->limits.ring_slots,
-                      "Experts in GPU memory at once, two at least; 0: as many as fit");
+                      "Experts in GPU memory at once, at least two; 0: as many as fit");
   command->add_option("--dense-bytes", flags->limits.dense_bytes, "GPU memory for weights that are not routed experts")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  command->add_option("--min-pass-tokens", flags->limits.min_pass_rows, "A prompt is never cut into less")
+  command->add_option("--min-pass-tokens", flags->limits.min_pass_rows, "Shortest pass into which a prompt is cut")
       ->check(CLI::Range(1, 1 << 30));
-  command->add_option("--experts-together", flags->limits.max_experts_together, "Experts that one launch computes")
+  command->add_option("--experts-together", flags->limits.max_experts_together, "Most experts in one launch")
       ->check(CLI::Range(1, 4096));
   command
       ->add_option("--expert-spread", flags->costs.expert_spread,
-                   "Of the tokens that a layer's experts get: standard deviation over mean; one device only")
+                   "Standard deviation over mean of the tokens per expert in a layer; one device only")
       ->check(CLI::Range(0.0, 0.57));
   command
       ->add_option("--activations", flags->activations,
-                   "What activations are rounded to before products with FP8 weights: bf16, as every kernel here does, "
-                   "at the GPU's BF16 rate; or fp8, at its FP8 rate, for which no kernel is built")
+                   "Type to which activations are rounded before products with FP8 weights. bf16: as in every kernel "
+                   "here, at the "
+                   "GPU's BF16 rate; fp8: at its FP8 rate, for which there is no kernel")
       ->check(CLI::IsMember({kBf16Activations, kFp8Activations}));
   command->add_option("--trace-file", flags->trace_file, "Timeline of the last prompt, for chrome://tracing");
   command->add_flag(
       "--paper", flags->paper,
-      "The paper's figures for DeepSeek-V3 on one RTX 5090, or two, beside those of what is built and of the paper's "
-      "way: --activations fp8 --experts-together 1; with --decode those of decode on RTX 5090 and 2x EPYC 9355");
+      "Compare the paper's figures for DeepSeek-V3 on one RTX 5090, or two, with this implementation and with the "
+      "paper's way (--activations fp8 --experts-together 1); with --decode, on RTX 5090 and 2x EPYC 9355");
   CLI::Option* decode = command->add_flag("--decode", flags->decode,
                                           "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
-                                          "as one batch and as two that take turns");
+                                          "as one batch and as two alternating batches");
   command->add_option("--batch", flags->decode_flags.batch, "With --decode: sequences that decode together")
       ->delimiter(',')
       ->needs(decode);

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kShort = 1024;  // "short prompts"
 constexpr int64_t kLong = 32768;
 
-// "Cloud-grade SLOs for local MoE", section 4.3 (Fig. 15 and 16): tokens a second of all sequences together.
+// "Cloud-grade SLOs for local MoE", section 4.3 (Fig. 15 and 16): tokens per second of all sequences together.
 struct PaperFigure {
   const char* what;
   const char* model;
@@ -26,7 +26,7 @@ struct PaperFigure {
   int64_t context;
   int lanes;
   double tokens_per_second;
-  bool fitted = false;  // decode_memory_fraction was chosen for it (deploy/hardware/README.md): no prediction
+  bool fitted = false;  // decode_memory_fraction was chosen to give it (deploy/hardware/README.md): not a prediction
 };
 constexpr double kPaperSingle = 21.5;
 constexpr PaperFigure kPaperFigures[] = {

@@ -49,7 +49,7 @@ struct Simulated {
   Timeline timeline;            // of rank 0
 };
 
-// What all prompts of a comparison have in common.
+// The settings that all prompts of a comparison share.
 struct Setting {
   const device::HardwareSpec& hardware;
   ModelSpec spec;
@@ -74,7 +74,7 @@ absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const
   return result;
 }
 
-// A prompt in each way. One in which it does not fit the devices: RESOURCE_EXHAUSTED, which names the way.
+// One prompt in each way. RESOURCE_EXHAUSTED, naming the way, if it does not fit the devices.
 using WayResults = std::vector<std::pair<std::string, absl::StatusOr<Simulated>>>;
 absl::StatusOr<WayResults> SimulateWays(const Setting& setting, int64_t tokens) {
   WayResults results;
@@ -93,8 +93,8 @@ Json SkippedWay(int64_t tokens, const std::string& way, const absl::Status& why)
   return {{"tokens", tokens}, {"way", way}, {"why", std::string(why.message())}};
 }
 
-// Mean seconds of a layer with experts, by step, in the order of steps; "layer": from its first step to the next
-// layer's.
+// Mean seconds per step of a layer with experts, in the order of steps. "layer": from its first step to that of the
+// next layer.
 std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline& timeline) {
   std::map<std::string, double> seconds;
   double first = 0;
@@ -111,13 +111,13 @@ std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline
   return seconds;
 }
 
-// Lengths in the ways that fit, and the ways that do not.
+// Lengths in the ways that fit, and the ways that do not fit.
 struct Lengths {
   Json rows = Json::array();
   Json skipped = Json::array();
 };
 
-// An error if nothing fits.
+// An error if no length fits.
 absl::StatusOr<Lengths> CompareLengths(const Setting& setting, const std::vector<int64_t>& tokens) {
   Lengths lengths;
   absl::Status too_long;
@@ -144,7 +144,7 @@ absl::StatusOr<Lengths> CompareLengths(const Setting& setting, const std::vector
   return lengths;
 }
 
-// What a layer with experts takes, step by step, in each way that fits; the others go to `skipped`.
+// The time of a layer with experts, step by step, in each way that fits. Ways that do not fit go to `skipped`.
 absl::StatusOr<Json> LayerBreakdown(const Setting& setting, int64_t tokens, Json* skipped) {
   Json ways = Json::array();
   MOE_ASSIGN_OR_RETURN(const WayResults results, SimulateWays(setting, tokens));
@@ -192,7 +192,7 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
   return figures;
 }
 
-// Both simulations: of what is built and of the paper's way.
+// Both simulations: of this implementation and of the paper's way.
 absl::StatusOr<Json> RankClaims(const device::HardwareSpec& hardware, const MemoryLimits& limits) {
   const ModelSpec spec = PublishedModel("deepseek-v3");
   MOE_ASSIGN_OR_RETURN(const auto built, CompareRanksWithPaper({hardware, spec, limits, DType::kBF16, kPaperRanks}));
@@ -235,9 +235,8 @@ void PrintLayerBreakdown(const Json& ways) {
 }  // namespace
 
 std::string ProductsLine(DType activations) {
-  return activations == DType::kF8E4M3
-             ? "products of FP8 numbers, at the GPU's FP8 rate: no kernel is built that does that\n"
-             : "products of BF16 numbers, at the GPU's BF16 rate, as the kernels here\n";
+  return activations == DType::kF8E4M3 ? "products of FP8 values, at the GPU's FP8 rate: there is no kernel for that\n"
+                                       : "products of BF16 values, at the GPU's BF16 rate, as in the kernels here\n";
 }
 
 MemoryLimits InPapersWay(MemoryLimits limits) {
@@ -248,7 +247,7 @@ MemoryLimits InPapersWay(MemoryLimits limits) {
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
   const Setting setting = {hardware, PublishedModel(flags.model), flags.limits, flags.activations, flags.ranks};
   MOE_ASSIGN_OR_RETURN(Lengths lengths, CompareLengths(setting, flags.tokens));
-  // Nobody asked for this length: shorter ones stand without it.
+  // The user did not ask for this length, so the shorter ones are printed without it.
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
   Json claims = Json::array();
   if (flags.paper) {

@@ -1,4 +1,4 @@
-// The part of `moestro simulate` that is about several devices.
+// The part of `moestro simulate` for several devices.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ struct SimulateRanksFlags {
   std::string model;  // one of PublishedModels()
   std::vector<int64_t> tokens;
   MemoryLimits limits;
-  DType activations = DType::kBF16;  // StepLoad's
+  DType activations = DType::kBF16;  // as in StepLoad
   int ranks = 2;
   bool paper = false;
   bool json = false;
 };
 
-// What the simulation multiplies, as a line.
+// Describes, in one line, the products that the simulation computes.
 std::string ProductsLine(DType activations);
-// The limits with every expert a launch of its own, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
+// The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
 MemoryLimits InPapersWay(MemoryLimits limits);
 
-// Prints prompts of each length on one device and on several, with standard EP and with SmallEP, and a layer with
-// experts step by step. A way in which a length does not fit the devices is skipped, with a line that says why; if no
-// length fits in any way, that is the error. The layer is that of 20K tokens; its ways are skipped likewise.
+// Prints prompts of each length on one device and on several, with standard EP and with SmallEP. Also prints a layer
+// with experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It
+// is an error if no length fits in any way. The layer is that of 20K tokens; ways that do not fit are skipped as well.
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
 
 }  // namespace moestro

@@ -1,8 +1,8 @@
-// The line of requests that want KV pages: first come, first served, of bounded length. Thread-safe.
+// The queue of requests that wait for KV pages: first come, first served, of bounded length. Thread-safe.
 //
 // Only the request at the head asks decode for pages, so a short request never overtakes a long one that has waited
-// longer. A request that lost its pages because a role died lines up again under its old arrival number: at the head.
-// Asking costs the whole prompt, so who has been refused asks again when pages have come back.
+// longer. A request that lost its pages because a role died re-enters under its old arrival number, so at the head.
+// Asking sends the whole prompt, so after a refusal a request asks again only when pages have come back.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class AdmissionQueue {
  public:
   explicit AdmissionQueue(size_t limit) : limit_(limit) {}
 
-  // A place in line; leaves it when destroyed. Movable; must not outlive the queue.
+  // A place in the queue. Its destructor leaves the queue. Movable; must not outlive the queue.
   class Place {
    public:
     Place(Place&& other) noexcept;
@@ -33,17 +33,17 @@ class AdmissionQueue {
     uint64_t arrival_;
   };
 
-  // A number greater than all before.
+  // Returns a number greater than all earlier ones.
   uint64_t NextArrival();
 
-  // RESOURCE_EXHAUSTED when `limit` requests wait. REQUIRES: no living place has the same arrival number.
+  // RESOURCE_EXHAUSTED when `limit` requests wait. REQUIRES: no live place has the same arrival number.
   absl::StatusOr<Place> Enter(uint64_t arrival);
-  // The same for a request that had been admitted before: no limit, for it would lose what it has done.
+  // The same for a request that was admitted before. No limit applies: a refusal would discard its work.
   Place EnterAgain(uint64_t arrival);
 
   size_t size() const;
 
-  // A request has given its pages back to decode.
+  // Counts that a request has returned its pages to decode.
   void CountReturn();
   uint64_t returns() const;
 

@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// What follows for a prompt that goes to prefill from what decode does.
+// The reason given for a long prompt: whether decode is in use.
 const char* LoadReason(const PathSettings& settings, const NodeLoad& load) {
   return DecodeIsIdle(settings, load) ? "decode is idle" : "decode is in use";
 }

@@ -1,4 +1,4 @@
-// Time as the request logic sees it, so that tests can run its waits without waiting.
+// The clock of the request logic. Tests replace it, so that waits take no time.
 #pragma once
 
 #include <chrono>

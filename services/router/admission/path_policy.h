@@ -1,4 +1,4 @@
-// Chooses paths for all requests of the process, and knows for that what they are doing. Thread-safe.
+// Chooses the path of every request of the process and tracks their load to do so. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class PathPolicy {
   // `clock` must outlive the policy.
   PathPolicy(const PathSettings& settings, Clock& clock) : settings_(settings), clock_(clock) {}
 
-  // One attempt at a generation; it counts as long as it lives. Movable; must not outlive the policy.
+  // One attempt at a generation. Counts as load for as long as it lives. Movable; must not outlive the policy.
   class Work {
    public:
     Work(Work&& other) noexcept;
     Work& operator=(Work&&) = delete;
     ~Work();
-    // From prefill to decode.
+    // Moves the attempt from prefill to decode.
     void BeginDecode();
 
    private:
@@ -33,13 +33,13 @@ class PathPolicy {
 
   struct Decision {
     PathChoice choice;
-    Work work;  // in decode already if the path is kChunked
+    Work work;  // counts as decode from the start if the path is kChunked
   };
 
-  // ChoosePath, and the work counts from now on: of two long prompts that come at once the second sees the first.
+  // ChoosePath, and counts the work from now on: of two long prompts that arrive together, the second sees the first.
   Decision Choose(uint32_t new_tokens, bool prefill_up);
 
-  // Whether it makes a difference for such a prompt if prefill is up.
+  // True if the choice for such a prompt depends on whether prefill is up.
   bool IsForPrefill(uint32_t new_tokens) const { return moestro::IsForPrefill(settings_, new_tokens); }
 
   bool DecodeIsIdle() const;

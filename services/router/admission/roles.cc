@@ -32,7 +32,7 @@ void RoleMonitor::ReportDown(Role role) {
   const Clock::TimePoint now = clock_.Now();
   if (entry.up) entry.down_since = now;
   entry.up = false;
-  entry.pinged_at = now;  // What it would say right now is stale: a dying process may still answer.
+  entry.pinged_at = now;  // An answer it gives right now is stale: a dying process may still answer.
 }
 
 bool RoleMonitor::Probe(Role role) {

@@ -1,4 +1,4 @@
-// Which of the roles that serve requests are up, and waiting for one that is coming back. Thread-safe.
+// Tracks which of the serving roles are up, and waits for a role that restarts. Thread-safe.
 #pragma once
 
 #include <array>
@@ -19,29 +19,29 @@ const char* RoleName(Role role);  // "prefill", "decode"
 
 class RoleMonitor {
  public:
-  // Asks the role's health; must answer within a second or so. Called by one thread at a time for each role.
+  // Asks the role's health. Must answer within about a second. At most one thread at a time calls it for each role.
   using Ping = std::function<bool(Role)>;
-  // Ends the calls to the role that are under way, with UNAVAILABLE.
+  // Ends the role's calls in flight with UNAVAILABLE.
   using CutOff = std::function<void(Role)>;
 
-  // `recovery`: how long after a role went away requests wait for it. Roles count as down from now on until a ping
+  // `recovery`: how long requests wait for a role after it went away. At first every role counts as down until a ping
   // succeeds. `clock` must outlive the monitor.
   RoleMonitor(Ping ping, CutOff cut_off, Clock& clock, Clock::Duration recovery);
 
-  // Asks every role once, unless it was asked less than kMinPingInterval ago, and cuts those off that have been away
-  // for `recovery`: a role whose loop hangs keeps its calls open.
+  // Pings every role once, unless it was pinged less than kMinPingInterval ago. Cuts off roles that have been away for
+  // `recovery`: a role whose loop hangs keeps its calls open.
   void Poll();
 
   bool IsUp(Role role) const;
 
-  // A call to the role failed because it is gone.
+  // Reports that a call to the role failed because the role is gone.
   void ReportDown(Role role);
 
-  // OK once the role answers; UNAVAILABLE, naming it, when it has been away for `recovery`; the error of `check` (asked
-  // between two pings) when the caller gives up.
+  // OK once the role answers. UNAVAILABLE, naming the role, when it has been away for `recovery`. The error of `check`,
+  // which is called between two pings, when the caller gives up.
   absl::Status WaitUntilUp(Role role, absl::FunctionRef<absl::Status()> check);
 
-  // However many requests wait, a role is asked no more often than this.
+  // A role is pinged no more often than this, however many requests wait.
   static constexpr std::chrono::milliseconds kMinPingInterval{50};
 
  private:
@@ -61,7 +61,7 @@ class RoleMonitor {
   const CutOff cut_off_;
   Clock& clock_;
   const Clock::Duration recovery_;
-  mutable Mutex mutex_;  // of the states' values; not of their ping_mutex
+  mutable Mutex mutex_;  // guards the states' values, but not their ping_mutex
   std::array<State, kServingRoles.size()> states_;
 };
 

@@ -1,4 +1,4 @@
-// What clients ask for, as they ask it: nothing is checked or filled in yet.
+// What clients ask for, in their own terms: nothing is checked, and no default is filled in.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct PlainText {
 };
 using TokenList = std::vector<int32_t>;
 using ChatMessages = std::vector<ChatMessage>;
-// monostate: the client has set none.
+// monostate: the client has set no prompt.
 using PromptInput = std::variant<std::monostate, PlainText, TokenList, ChatMessages>;
 
 struct GenerateInput {
@@ -26,8 +26,8 @@ struct GenerateInput {
   std::optional<float> top_p;
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
-  std::vector<int32_t> stop_ids;  // besides the model's own
-  bool ignore_eos = false;        // leaves the model's own out
+  std::vector<int32_t> stop_ids;  // in addition to the model's own
+  bool ignore_eos = false;        // drops the model's own
   std::string cache_scope;        // of the prefix cache; empty = the shared one
 };
 
@@ -38,7 +38,7 @@ struct ScoreInput {
 
 struct TokenizeInput {
   std::variant<PlainText, ChatMessages> text;
-  bool plain = false;  // without BOS; a chat's template decides itself
+  bool plain = false;  // without BOS; ignored for a chat, whose template decides
 };
 
 struct DetokenizeInput {

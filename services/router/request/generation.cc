@@ -20,7 +20,7 @@ Generation::Generation(const GenerateJob& job, const RouterEnvironment& environm
 absl::Status Generation::Run() {
   while (true) {
     const absl::Status status = Attempt();
-    // A role that dies after the last token has cost nothing.
+    // If a role dies after the last token, nothing is lost.
     if (reason_) return absl::OkStatus();
     MOE_RETURN_IF_ERROR(life_.Recover(status));
   }
@@ -60,7 +60,7 @@ absl::Status Generation::Announce(const PathChoice& choice) {
                life_.lease().cached_tokens, choice.load);
   if (announced_) return absl::OkStatus();
   announced_ = true;
-  // Tokens that were emitted before the first announcement do not exist, so all of these are the prompt's.
+  // No token is emitted before the first announcement, so all of these belong to the prompt.
   cached_tokens_ = static_cast<uint32_t>(life_.lease().cached_tokens);
   environment_.metrics.prompt_tokens.Increment(static_cast<double>(job_.prompt.size()));
   environment_.metrics.prompt_tokens_cached.Increment(cached_tokens_);
@@ -113,7 +113,8 @@ absl::Status Generation::FollowDecode() {
       reason_ = *reason;
       return absl::OkStatus();
     }
-    if (reason_) return absl::OkStatus();  // The client has all it asked for; what else decode says is not for it.
+    // The client has every token it asked for, so decode's later replies do not concern it.
+    if (reason_) return absl::OkStatus();
     if (const auto* progress = std::get_if<PrefillProgress>(&*event)) {
       MOE_RETURN_IF_ERROR(OnProgress(*progress));
     } else {

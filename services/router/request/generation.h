@@ -1,6 +1,6 @@
-// One generation from admission to its last token, exact across the death of roles and the loss of pages: what has been
-// emitted is kept, and a new attempt computes prompt and emitted tokens, on a path chosen anew, then samples the next
-// one under its old index.
+// One generation from admission to its last token. It survives the death of roles and the loss of pages exactly:
+// emitted tokens are kept. A new attempt computes prompt and emitted tokens on a newly chosen path, and samples the
+// next token under its old index.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// What the client gets to see. An error (CANCELLED: the client is gone) ends the request.
+// What the client sees. An error (CANCELLED: the client is gone) ends the request.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
@@ -52,14 +52,14 @@ class Generation {
   PrefillPeer& prefill_;
   GenerationSink& sink_;
   RequestLife life_;
-  std::vector<int32_t> tokens_;  // the prompt, then what was emitted
+  std::vector<int32_t> tokens_;  // the prompt, then the emitted tokens
   Token last_;                   // the last emitted token
   std::optional<FinishReason> reason_;
   bool announced_ = false;
   uint32_t cached_tokens_ = 0;
   PrefillPath path_ = PrefillPath::kChunked;
   std::optional<double> first_token_seconds_;  // since arrival
-  double last_token_seconds_ = 0;              // the same of the last one
+  double last_token_seconds_ = 0;              // the same of the last token
 };
 
 }  // namespace moestro

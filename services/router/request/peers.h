@@ -1,5 +1,5 @@
-// Prefill and decode as the request logic sees them. One set of peers serves one request and is used by one thread; the
-// calls it makes end when the client's call ends. UNAVAILABLE always means: the role is gone or restarting.
+// Prefill and decode as the request logic sees them. One set of peers serves one request and is used by one thread. Its
+// calls end when the client's call ends. UNAVAILABLE always means that the role is gone or restarting.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct PrefillRequest {
   uint32_t prompt_tokens = 0;       // the prompt alone
   KvLease lease;
   Sampling sampling;
-  bool whole_machine = false;  // use all CPUs, not just the role's own
+  bool whole_machine = false;  // use all CPUs instead of the role's own
 };
 
 using PrefillProgressFn = absl::FunctionRef<absl::Status(const PrefillProgress&)>;
@@ -31,11 +31,11 @@ class PrefillPeer {
  public:
   virtual ~PrefillPeer() = default;
 
-  // Fills the lease's pages from their first token that is not valid yet and samples the token that follows. ABORTED:
-  // the lease was revoked. An error of `progress` ends the call and is returned.
+  // Fills the lease's pages from their first invalid token on, and samples the token that follows. ABORTED: the lease
+  // was revoked. An error of `progress` ends the call and is returned.
   virtual absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) = 0;
 
-  // Scores all tokens instead; `scores` gets them in position order.
+  // Scores all tokens instead of sampling. `scores` gets them in position order.
   virtual absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) = 0;
 };
 
@@ -43,14 +43,14 @@ struct ReserveRequest {
   std::string request_id;
   std::string fingerprint;          // of the weights that the tokens are for
   std::span<const int32_t> tokens;  // the prompt, then what was generated before
-  uint32_t max_tokens = 0;          // that may still be generated
-  uint64_t arrival = 0;             // who came last gives up pages first
-  std::string cache_scope = {};     // whose cached prefixes are found, and who finds what is computed
+  uint32_t max_tokens = 0;          // still to be generated
+  uint64_t arrival = 0;             // the latest arrival gives up pages first
+  std::string cache_scope = {};     // selects the cached prefixes that are found, and who finds the new ones
   bool ignore_cache = false;
 };
 
 struct DecodeStart {
-  Token token;              // the first to be fed in
+  Token token;              // the first to be computed
   uint32_t position = 0;    // of `token` = valid tokens in the pages
   uint32_t index = 0;       // of `token` among the generated ones
   uint32_t max_tokens = 0;  // still to be generated after it
@@ -58,7 +58,7 @@ struct DecodeStart {
   std::vector<int32_t> stop_ids;
 };
 
-// Decode is to compute the reserved tokens itself, then to generate.
+// Decode computes the reserved tokens itself, and then generates.
 struct DecodePrompt {
   uint32_t index = 0;       // of the first token to be sampled among the generated ones
   uint32_t max_tokens = 0;  // to be generated, the first included
@@ -68,23 +68,23 @@ struct DecodePrompt {
 
 using DecodeEvent = std::variant<Token, FinishReason, PrefillProgress>;
 
-// A lease on decode's pages. Destroying it ends the call, whatever state it is in, and so gives the pages back. ABORTED
-// always means: the pages were needed for an older request.
+// A lease on decode's pages. Its destructor ends the call in any state, and so returns the pages. ABORTED always means
+// that an older request needed the pages.
 class DecodeSession {
  public:
   virtual ~DecodeSession() = default;
 
-  // First call. RESOURCE_EXHAUSTED: not now; INVALID_ARGUMENT: never; FAILED_PRECONDITION: decode serves other weights.
-  // After an error the session is of no more use.
+  // First call. RESOURCE_EXHAUSTED: no pages now. INVALID_ARGUMENT: never. FAILED_PRECONDITION: decode serves other
+  // weights. After an error the session is unusable.
   virtual absl::StatusOr<KvLease> Reserve(const ReserveRequest& request) = 0;
-  // Second call, one of the two.
+  // Second call: one of these two.
   virtual absl::Status Start(const DecodeStart& start) = 0;
   virtual absl::Status Prompt(const DecodePrompt& prompt) = 0;
-  // After that; a FinishReason is the last event, progress comes before the first token and after Prompt only.
+  // Then until the last event, which is a FinishReason. Progress comes only after Prompt, before the first token.
   virtual absl::StatusOr<DecodeEvent> Next() = 0;
 
-  // Gives a reservation up that was not started, and tells what has become of it: ABORTED, UNAVAILABLE, or CANCELLED if
-  // decode knows of nothing that had happened to it. Never OK.
+  // Gives up a reservation that was not started, and returns what happened to it: ABORTED, UNAVAILABLE, or CANCELLED if
+  // decode reports nothing. Never OK.
   virtual absl::Status GiveUp() = 0;
 };
 

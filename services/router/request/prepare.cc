@@ -12,20 +12,20 @@
 namespace moestro {
 namespace {
 
-// As far as published models and their clients go; beyond it sampling is next to uniform.
+// The range that published models and their clients use. Above it, sampling is almost uniform.
 constexpr float kMaxTemperature = 2;
 constexpr uint32_t kMaxScoreAlternatives = 100;
-// A gRPC client takes messages of 4 MiB if it is not told otherwise: all but the envelope.
+// A gRPC client accepts messages of 4 MiB unless configured otherwise. Leaves room for the envelope.
 constexpr size_t kMaxDecodedBytes = (4 << 20) - 1024;
 constexpr size_t kIdsBetweenChecks = 4096;
-// Real text stays far below. Merging takes 8 MiB for it.
+// Real text stays far below this. Merging a piece of this size takes 8 MiB.
 constexpr size_t kMaxPieceBytes = 256 << 10;
 
 absl::Status OutOfRange(const char* field, const std::string& allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": must be ", allowed));
 }
 
-// Ids of [0, token_count). `field` begins the message.
+// Checks that ids are in [0, token_count). `field` begins the message.
 absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, const char* field) {
   const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= token_count; });
   if (bad == ids.end()) return absl::OkStatus();
@@ -33,7 +33,7 @@ absl::Status CheckTokenIds(std::span<const int32_t> ids, int32_t token_count, co
       absl::StrCat(field, ": ", *bad, " is not a token id of this model (0 to ", token_count - 1, ")"));
 }
 
-// What encoding gives, with the field of a text that has more tokens than the context.
+// Returns the encoded ids. Names the field of a text that has more tokens than the context.
 absl::StatusOr<std::vector<int32_t>> Encoded(absl::StatusOr<std::vector<int32_t>> ids, const ServedModel& model,
                                              const char* field) {
   if (absl::IsOutOfRange(ids.status())) return TooManyTokens(model, field);
@@ -74,9 +74,9 @@ absl::StatusOr<std::vector<int32_t>> Tokenize(const PromptInput& input, const Se
   return tokens;
 }
 
-// What the client sent. The model's own defaults have been checked with the checkpoint, which may ask for more.
+// Checks what the client sent only. The checkpoint's defaults were checked with it, and may exceed these limits.
 absl::Status CheckSampling(const GenerateInput& input) {
-  // Written so that NaN fails.
+  // The conditions are written so that NaN fails.
   if (input.temperature && !(*input.temperature >= 0 && *input.temperature <= kMaxTemperature)) {
     return OutOfRange("temperature", absl::StrCat("0 to ", kMaxTemperature));
   }
@@ -118,8 +118,8 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plai
 
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model,
                                                 const CancelCheck& check) {
-  // A template may leave out of the contents what is old, such as reasoning; that counts here, for ordinary text has
-  // far fewer bytes a token than the longest one.
+  // A template may leave out old parts of the contents, such as reasoning. They count here all the same: ordinary text
+  // has far fewer bytes per token than the longest token has.
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kMessages, "chat.messages", messages.size()));
   size_t bytes = 0;
   for (const ChatMessage& message : messages) bytes += message.content.size();

@@ -14,7 +14,7 @@ absl::Status Over(const std::string& field, size_t most, const char* unit) {
 
 absl::Status OverContext(const ServedModel& model, const std::string& field, size_t most, const char* unit) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": has more than ", most, " ", unit,
-                                                 ", all that the model's context of ", model.max_context_tokens,
+                                                 ", the most that the model's context of ", model.max_context_tokens,
                                                  " tokens can hold"));
 }
 

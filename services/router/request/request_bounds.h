@@ -1,5 +1,5 @@
-// How much a client may send of whatever can grow: the one place for these figures. Checked on the wire, before a
-// message is parsed (rpc/bounded_request.h), and again by whoever makes a job of it.
+// How much a client may send of anything that can grow. These limits stand nowhere else. They are checked on the wire,
+// before a message is parsed (rpc/bounded_request.h), and again when a job is made of it.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 namespace moestro {
 
 enum class Quantity {
-  kTextBytes,        // of a text, or of a chat's contents together: the context's tokens times the longest one's bytes
+  kTextBytes,        // of a text, or of a chat's contents together: context tokens times bytes of the longest token
   kTokenIds,         // the context's tokens
-  kMessages,         // of a chat: a template writes a token for each at least
-  kStopIds,          // decode looks through all of them after every token
-  kCacheScopeBytes,  // what decode's Reserve takes
+  kMessages,         // of a chat: a template writes at least one token for each
+  kStopIds,          // decode compares all of them after every token
+  kCacheScopeBytes,  // as in decode's Reserve
 };
 
-// INVALID_ARGUMENT names `field` and the bound if `amount` is over it.
+// INVALID_ARGUMENT, naming `field` and the bound, if `amount` exceeds it.
 absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::string& field, size_t amount);
 
-// For a text of which only tokenizing has shown that it has more tokens than the context.
+// For a text whose size only tokenizing has shown to exceed the context.
 absl::Status TooManyTokens(const ServedModel& model, const std::string& field);
 
 }  // namespace moestro

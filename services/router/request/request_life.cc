@@ -11,13 +11,13 @@
 namespace moestro {
 namespace {
 
-// The work is lost though the role may be up: decode ended a session that was not started in time, or a role that
-// drains cut the call off. Only for calls whose client still waits, so none of these is its doing.
+// True if the work is lost although the role may be up. Either decode ended a session that was not started in time, or
+// a draining role cut the call off. Only for calls whose client still waits, so the client caused none of these.
 bool IsCutOff(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }
 
-// When the first in line asks decode for pages.
+// When the first request in the queue asks decode for pages.
 class AskingPace {
  public:
   // `returns`: how often pages have come back so far.
@@ -88,7 +88,7 @@ absl::Status RequestLife::TryAcquire(const ReserveRequest& request) {
   std::unique_ptr<DecodeSession> session = call_.decode.OpenSession();
   MOE_ASSIGN_OR_RETURN(lease_, session->Reserve(request));
   if (lease_.cached_tokens >= std::ssize(request.tokens)) {
-    return absl::InternalError("decode: says that the last token is cached, so that nothing could be sampled after it");
+    return absl::InternalError("decode: reports the last token as cached, so that no token could be sampled after it");
   }
   session_ = std::move(session);
   return absl::OkStatus();
@@ -111,7 +111,7 @@ absl::Status RequestLife::Failed(Role role, const absl::Status& status) {
   if (status.ok()) return status;
   failed_role_ = role;
   if (role == Role::kDecode || !absl::IsAborted(status)) return status;
-  // Only decode revokes leases, so it knows whether the pages went to an older request.
+  // Only decode revokes leases, so only decode knows whether an older request got the pages.
   failed_role_ = Role::kDecode;
   return session_->GiveUp();
 }
@@ -125,7 +125,7 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   const std::optional<Role> role = std::exchange(failed_role_, std::nullopt);
   if (!role) return failure;
   if (*role == Role::kPrefill && absl::IsFailedPrecondition(failure)) {
-    spdlog::warn("[{}] {}; going on without prefill", request_id_, std::string(failure.message()));
+    spdlog::warn("[{}] {}; continuing without prefill", request_id_, std::string(failure.message()));
     prefill_refusal_ = absl::UnavailableError(failure.message());
     CountResumed();
     ReleasePages();
@@ -135,7 +135,7 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   if (!gone && !IsCutOff(failure)) return failure;
   MOE_RETURN_IF_ERROR(Check());
   if (*role == Role::kDecode && absl::IsAborted(failure)) {
-    spdlog::info("[{}] its pages went to an older request; in line again", request_id_);
+    spdlog::info("[{}] an older request took its pages; queued again", request_id_);
     environment_.metrics.preempted.Increment();
     CountResumed();
     ReleasePages();
@@ -145,15 +145,15 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
     return absl::UnavailableError(
         absl::StrCat("gave up after ", kMaxRecoveries, " recoveries: ", std::string(failure.message())));
   }
-  if (has_pages()) CountResumed();  // Else nothing was under way that could go on.
+  if (has_pages()) CountResumed();  // Otherwise no work was under way that could resume.
   spdlog::warn("[{}] {}; recovery {} of {}", request_id_, std::string(failure.message()), recoveries_, kMaxRecoveries);
-  // Pages live and die with decode; when only prefill died, what it had finished is still in them.
+  // Pages die with decode. When only prefill died, the part it had finished is still in them.
   if (*role == Role::kDecode || !gone) ReleasePages();
   if (!gone) return absl::OkStatus();
   environment_.roles.ReportDown(*role);
   const absl::Status back = environment_.roles.WaitUntilUp(*role, call_.check);
   if (*role == Role::kDecode || !absl::IsUnavailable(back)) return back;
-  // What can do without prefill may go on, in new pages: a prefill that hangs may still hold these.
+  // A request that does not need prefill goes on in new pages: a hanging prefill may still hold these.
   ReleasePages();
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// What generating and scoring have in common: getting pages at decode, and going on after a role has died.
+// What generating and scoring share: getting pages from decode, and resuming after a role has died.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace moestro {
 
-// What all requests of the process share.
+// Shared by all requests of the process.
 struct RouterEnvironment {
   RoleMonitor& roles;
   AdmissionQueue& queue;
@@ -27,7 +27,7 @@ struct RouterEnvironment {
   Clock& clock;
 };
 
-// What belongs to one call of a client.
+// Belongs to one call of a client.
 struct CallPeers {
   PrefillPeer& prefill;
   DecodePeer& decode;
@@ -35,21 +35,22 @@ struct CallPeers {
   std::function<absl::Status()> check;
 };
 
-// What a request has to do with the prefix cache.
+// How a request uses the prefix cache.
 struct CacheUse {
   std::string scope = {};
-  bool ignore = false;  // neither uses what is cached nor adds to it
+  bool ignore = false;  // neither uses cached prefixes nor adds to them
 };
 
-// Used by one thread. The pages go back to decode when this object ends.
+// Used by one thread. The destructor returns the pages to decode.
 class RequestLife {
  public:
-  // Failures of roles that one request survives. Losing its pages to an older one is none.
+  // Role failures that one request survives. Losing its pages to an older request does not count.
   static constexpr int kMaxRecoveries = 5;
-  // How often a waiting request looks whether it is its turn, and the first of them whether pages have come back.
+  // How often a waiting request checks whether it is its turn, and how often the first checks whether pages have come
+  // back.
   static constexpr std::chrono::milliseconds kAdmissionInterval{20};
-  // The first asks decode when they have, and then with pauses that double up to this: pages may still drain, or be
-  // those of a router before this one.
+  // When pages have come back, the first asks decode. After that it asks with pauses that double up to this limit:
+  // pages may still drain, or belong to an earlier router process.
   static constexpr std::chrono::milliseconds kMaxAdmissionPause{640};
 
   // `fingerprint`: of the weights that the request's tokens are for.
@@ -57,32 +58,31 @@ class RequestLife {
               std::string fingerprint);
   ~RequestLife() { ReleasePages(); }
 
-  // Waits in line until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED when the line is
-  // full, INVALID_ARGUMENT when the pool could never hold that many, FAILED_PRECONDITION when decode serves other
-  // weights.
+  // Waits in the queue until decode grants pages for `tokens` and `max_tokens` more. RESOURCE_EXHAUSTED: the queue is
+  // full. INVALID_ARGUMENT: the pool could never hold that many. FAILED_PRECONDITION: decode serves other weights.
   absl::Status AcquirePages(std::span<const int32_t> tokens, uint32_t max_tokens, const CacheUse& cache);
   void ReleasePages();
   bool has_pages() const { return session_ != nullptr; }
   DecodeSession& session() { return *session_; }  // REQUIRES: has_pages()
   const KvLease& lease() const { return lease_; }
 
-  // OK if prefill answers. Waits for it if it does not; UNAVAILABLE if it has been away for longer than requests wait,
-  // or has refused this request.
+  // Waits until prefill answers. UNAVAILABLE if it has been away for longer than requests wait, or has refused this
+  // request.
   absl::Status WaitForPrefill();
 
-  // Notes that a call to `role` failed with `status`, and returns it. When prefill found the lease revoked, decode is
-  // asked why, and its answer is noted and returned instead.
+  // Notes that a call to `role` failed with `status`, and returns it. If prefill found the lease revoked, asks decode
+  // why, and notes and returns that answer instead.
   absl::Status Failed(Role role, const absl::Status& status);
 
-  // After an attempt that ended with `failure`: OK if another may begin now. If the pages are lost they have been
-  // released. Waits for a role that went away. Returns the failure if it is not one that another attempt could mend.
-  // Losing the pages to an older request is a part of normal operation and may happen any number of times.
+  // Called after an attempt that ended with `failure`. OK if another attempt may begin now. Releases the pages if they
+  // are lost, and waits for a role that went away. Returns `failure` if another attempt cannot help. An older request
+  // may take the pages any number of times: this is normal operation.
   absl::Status Recover(const absl::Status& failure);
 
-  // Arrival is when this object was made.
+  // The request arrives when this object is constructed.
   double SecondsSinceArrival() const { return Seconds(environment_.clock.Now() - arrived_at_); }
   double queue_seconds() const { return queue_seconds_; }  // until the first pages were granted
-  uint32_t resumed() const { return resumed_; }            // times that work under way was taken up again
+  uint32_t resumed() const { return resumed_; }            // times that work under way was resumed
   absl::Status Check() const { return call_.check(); }
   const std::string& request_id() const { return request_id_; }
 
@@ -104,7 +104,7 @@ class RequestLife {
   KvLease lease_;
   std::unique_ptr<GaugeHold> running_;
   std::optional<Role> failed_role_;
-  absl::Status prefill_refusal_;  // what another call to it would end with
+  absl::Status prefill_refusal_;  // what another call to prefill would return
   int recoveries_ = 0;
   uint32_t resumed_ = 0;
 };

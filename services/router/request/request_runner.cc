@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// Turns tokens into text on their way to the client.
+// Turns tokens into text for the client.
 class TextSink final : public GenerationSink {
  public:
   TextSink(const GenerateJob& job, const ModelText& text, GenerateReplies& replies)
@@ -79,7 +79,7 @@ absl::Status RequestRunner::RunGenerate(Read<GenerateInput> read, const CallPeer
   spdlog::info("[{}] generate: {} prompt tokens, at most {} more", request_id, job.prompt.size(), job.max_tokens);
   TextSink sink(job, *model->text, replies);
   {
-    // Ends before the last reply: when the client reads it, the pages are on their way back.
+    // Ends before the last reply: when the client reads that reply, the pages are already being returned.
     Generation generation(job, environment_, call, sink);
     const absl::Status status = generation.Run();
     summary = generation.Summary();

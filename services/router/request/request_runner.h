@@ -27,7 +27,7 @@ class GenerateReplies {
   virtual absl::Status Started(const std::string& request_id, uint32_t prompt_tokens,
                                const AdmissionNotice& notice) = 0;
   virtual absl::Status Prefill(const PrefillProgress& progress) = 0;
-  // `text`: what the tokens so far complete. The last reply may have text only.
+  // `text`: what the tokens so far complete. The last reply may consist of text only.
   virtual absl::Status Tokens(const std::vector<Token>& tokens, const std::string& text) = 0;
   virtual absl::Status Finished(const RequestSummary& summary) = 0;
 };
@@ -40,7 +40,7 @@ class RequestRunner {
   RequestRunner(const ModelBoard& board, const RouterEnvironment& environment, const PrepareLimits& limits,
                 RandomBits random);
 
-  // What the client asks: read once it is known of which model, in a turn at work on texts (text_turns.h).
+  // Reads the client's input once the model is known, in a turn at work on texts (text_turns.h).
   template <typename Input>
   using Read = absl::FunctionRef<absl::StatusOr<Input>(const ServedModel&)>;
 

@@ -18,7 +18,7 @@ Scoring::Scoring(const ScoreJob& job, const RouterEnvironment& environment, cons
 absl::Status Scoring::Run() {
   while (true) {
     const absl::Status status = Attempt();
-    // Scores exist for tokens that are computed, so an attempt begins with pages in which nothing is valid yet.
+    // Only tokens that are computed get scores, so every attempt begins with pages in which no token is valid.
     if (status.ok() || delivered_ == job_.tokens.size()) return absl::OkStatus();
     MOE_RETURN_IF_ERROR(life_.Recover(status));
     life_.ReleasePages();
@@ -27,7 +27,7 @@ absl::Status Scoring::Run() {
 
 absl::Status Scoring::Attempt() {
   const auto count = static_cast<uint32_t>(job_.tokens.size());
-  // Decode cannot stand in for it, and pages are of no use without it.
+  // Decode cannot replace prefill here, and pages are useless without prefill.
   MOE_RETURN_IF_ERROR(WaitForPrefill());
   MOE_RETURN_IF_ERROR(life_.AcquirePages(job_.tokens, 0, {.scope = "", .ignore = true}));
   received_ = 0;
@@ -60,7 +60,7 @@ absl::Status Scoring::Deliver(std::vector<ScoredToken> scores) {
   received_ += scores.size();
   if (received_ > job_.tokens.size()) return absl::InternalError("prefill scored more positions than there are");
   if (received_ <= delivered_) return absl::OkStatus();
-  // An earlier attempt has delivered the first of them.
+  // An earlier attempt has already delivered the first of them.
   if (delivered_ > begin) scores.erase(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(delivered_ - begin));
   delivered_ = received_;
   return sink_(std::move(scores));

@@ -1,4 +1,4 @@
-// Scoring a given text: like a generation that ends with its prefill.
+// Scores a given text. Like a generation that ends with its prefill.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What the router's logic passes around.
+// The types that the router's logic passes around.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace moestro {
 
 // What the client learns when its request is admitted.
 struct AdmissionNotice {
-  uint32_t cached_tokens = 0;  // prompt tokens whose KV was there already
+  uint32_t cached_tokens = 0;  // prompt tokens whose KV was already cached
   PrefillPath path = PrefillPath::kChunked;
   std::string path_reason;
 };
 
-// A generation with everything resolved: validated, tokenized, defaults filled in.
+// A generation with every value resolved: validated, tokenized, defaults filled in.
 struct GenerateJob {
   std::string request_id;
   std::string fingerprint;      // of the weights that the tokens are for
@@ -40,8 +40,8 @@ struct RequestSummary {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;                // of the prompt, when the request was admitted
-  uint32_t resumed = 0;                      // times it went on after a role had died or its pages had been taken away
-  PrefillPath path = PrefillPath::kChunked;  // of the last attempt; means nothing for a score
+  uint32_t resumed = 0;                      // times it resumed after a role had died or its pages had been taken
+  PrefillPath path = PrefillPath::kChunked;  // of the last attempt; meaningless for a score
   double queue_seconds = 0;                  // until the first pages
   double prefill_seconds = 0;                // from then to the first token
   double decode_seconds = 0;                 // from the first token to the last

@@ -1,5 +1,5 @@
-// Requests of clients, parsed only after everything in them that can grow has been counted on the wire: a list of two
-// bytes an element takes fifty times as many once it is parsed.
+// Client requests that are parsed only after everything in them that can grow has been counted on the wire. Reason: a
+// list element of two bytes takes fifty times as much memory once it is parsed.
 #pragma once
 
 #include <grpcpp/impl/serialization_traits.h>
@@ -17,8 +17,7 @@ class Message;
 
 namespace moestro {
 
-// A request as a handler gets it: its bytes, which are given up once they are read, for the handler may run for an
-// hour.
+// A request as a handler gets it: its bytes. Take releases them, because the handler may run for an hour.
 class RequestBytes {
  public:
   grpc::ByteBuffer Take() const {
@@ -32,9 +31,9 @@ class RequestBytes {
   mutable grpc::ByteBuffer bytes_;  // a handler's request is const
 };
 
-// Every text and every repeated field is within its bound for `model` (request_bounds.h), and fields that the type does
-// not know, which a parser keeps, have a few KiB. INVALID_ARGUMENT names field and bound, or says that the bytes are no
-// such message. `request` means nothing after an error.
+// Parses `bytes` if every text and every repeated field is within its bound for `model` (request_bounds.h). Fields that
+// the type does not have, which a parser keeps, may take a few KiB. INVALID_ARGUMENT names field and bound, or says
+// that the bytes are not such a message. `request` is unspecified after an error.
 absl::Status ParseBounded(grpc::ByteBuffer bytes, const ServedModel& model, google::protobuf::Message& request);
 
 template <typename Request>
@@ -46,7 +45,7 @@ absl::StatusOr<Request> ParseBounded(grpc::ByteBuffer bytes, const ServedModel& 
 
 }  // namespace moestro
 
-// How gRPC makes one: it takes the bytes over.
+// gRPC constructs one by moving the bytes out of its buffer.
 template <>
 class grpc::SerializationTraits<moestro::RequestBytes> {
  public:

@@ -21,10 +21,10 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// Room for what a newer client sends; a parser keeps unknown fields at up to sixteen times their size.
+// Room for fields of a newer client. A parser keeps unknown fields at up to sixteen times their size.
 constexpr int kMaxUnknownBytes = 4096;
 
-// What can grow in the requests of moestro.v1.InferenceService, by its path in the message.
+// The fields that can grow in the requests of moestro.v1.InferenceService, by path in the message.
 constexpr struct {
   std::string_view path;
   Quantity quantity;
@@ -42,15 +42,15 @@ constexpr struct {
 
 absl::Status Malformed(const Descriptor& type) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the bytes are no ", type.full_name(), ": malformed, or a text in it is not UTF-8"));
+      absl::StrCat("the bytes are not a ", type.full_name(), ": malformed, or a text in it is not UTF-8"));
 }
 
 bool IsText(const FieldDescriptor& field) {
   return field.type() == FieldDescriptor::TYPE_STRING || field.type() == FieldDescriptor::TYPE_BYTES;
 }
 
-// Walks a message as its parser will, and keeps nothing. A malformed one may end the walk before the parser's end: what
-// the parser has made by then has been counted.
+// Walks a message as its parser will, and keeps nothing. The walk of a malformed message may end before the parser
+// does; whatever the parser has made by then has been counted.
 class WireCounter {
  public:
   WireCounter(const ServedModel& model, const Descriptor& type) : model_(model), type_(type) {}
@@ -58,7 +58,7 @@ class WireCounter {
   absl::Status Count(CodedInputStream& in) { return CountMessage(in, type_, ""); }
 
  private:
-  // Of a field at all its places in the message.
+  // The total of a field over all its places in the message.
   struct Growth {
     std::string path;
     Quantity quantity = Quantity::kTextBytes;
@@ -81,7 +81,7 @@ class WireCounter {
     return in.ConsumedEntireMessage() ? absl::OkStatus() : Malformed(type_);
   }
 
-  // Else a parser takes the field for an unknown one.
+  // If the wire type does not fit, a parser treats the field as unknown.
   static bool Fits(const FieldDescriptor& field, WireFormatLite::WireType wire) {
     const auto own = WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
     return wire == own || (field.is_packable() && wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
@@ -102,7 +102,7 @@ class WireCounter {
     return absl::OkStatus();
   }
 
-  // Each varint ends with a byte below 0x80. Elements of fixed size are counted as bytes: no request has any.
+  // Each varint ends with a byte below 0x80. Fixed-size elements are counted as bytes: no request has any.
   absl::Status CountPacked(CodedInputStream& in, const FieldDescriptor& field, const std::string& prefix, int length) {
     const void* data = nullptr;
     for (int size = 0; length > 0; length -= size) {
@@ -139,7 +139,7 @@ class WireCounter {
 
   const ServedModel& model_;
   const Descriptor& type_;
-  // By field: no type stands at two places of one request.
+  // By field: no type appears at two places of one request.
   std::map<const FieldDescriptor*, Growth> growth_;
   int unknown_bytes_ = 0;
 };

@@ -34,7 +34,7 @@ class RpcDecodeSession final : public DecodeSession {
     proto.set_fingerprint(wanted.fingerprint);
     v1::SessionResponse reply;
     if (!stream_->Write(request) || !stream_->Read(&reply)) return Finish();
-    if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is no reservation");
+    if (!reply.has_reserved()) return absl::InternalError("decode: the first reply is not a reservation");
     KvLease lease = FromProto(reply.reserved().lease());
     lease.cached_tokens = reply.reserved().cached_tokens();
     return lease;
@@ -67,8 +67,8 @@ class RpcDecodeSession final : public DecodeSession {
     if (!stream_->Read(&reply)) return Finish();
     if (reply.has_token()) return FromProto(reply.token());
     if (reply.has_progress()) return FromProto(reply.progress());
-    if (!reply.has_finished()) return absl::InternalError("decode: a reply that is no token, no progress and no end");
-    // Let the call end by itself, so that decode does not take the end for a cancellation.
+    if (!reply.has_finished()) return absl::InternalError("decode: a reply that is neither token, progress nor end");
+    // Lets the call end by itself, so that decode does not mistake the end for a cancellation.
     stream_->WritesDone();
     stream_->Finish();
     finished_ = true;
@@ -84,7 +84,7 @@ class RpcDecodeSession final : public DecodeSession {
   }
 
  private:
-  // The call is over: why.
+  // Ends the call and returns the reason.
   absl::Status Finish() {
     finished_ = true;
     const grpc::Status status = stream_->Finish();

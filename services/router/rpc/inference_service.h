@@ -15,11 +15,11 @@ class Service;
 
 namespace moestro {
 
-// As health checks and reflection know it.
+// The name that health checks and reflection use.
 inline constexpr char kInferenceServiceName[] = "moestro.v1.InferenceService";
 
-// Of a server that clients reach, whatever the model: a message holds a text of a million tokens, and the memory four
-// of such messages.
+// For a server that clients reach, whatever the model. A message holds a text of a million tokens; the memory holds
+// four such messages.
 inline constexpr RpcLimits kRequestLimits = {.message_bytes = 16 << 20, .memory_bytes = 64 << 20};
 
 // All must outlive the service.

@@ -19,7 +19,7 @@
 namespace moestro {
 namespace {
 
-// These take the texts out of the message instead of copying them.
+// These move the texts out of the message instead of copying them.
 ChatMessages TakeChat(v1::Chat& chat) {
   ChatMessages messages;
   messages.reserve(static_cast<size_t>(chat.messages_size()));
@@ -75,7 +75,7 @@ absl::StatusOr<DetokenizeInput> ReadDetokenize(grpc::ByteBuffer bytes, const Ser
                          .keep_special_tokens = request.keep_special_tokens()};
 }
 
-// A TokenizeResponse as it goes over the wire: no message with a string for every id is made.
+// A TokenizeResponse in wire format. Avoids a message that would have a string for every id.
 grpc::ByteBuffer WriteTokens(const std::vector<int32_t>& ids, const ModelText& text) {
   v1::TokenizeResponse head;
   head.mutable_ids()->Add(ids.begin(), ids.end());
@@ -92,7 +92,7 @@ grpc::ByteBuffer WriteTokens(const std::vector<int32_t>& ids, const ModelText& t
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Whoever computes the replies serves others too, and does not wait for a client to read its own.
+// The thread that computes the replies serves other clients too, so it does not wait until a client reads them.
 template <typename Reply>
 using Replies = QueuedWriter<Reply, grpc::ServerWriter<Reply>>;
 
@@ -141,8 +141,8 @@ class RpcGenerateReplies final : public GenerateReplies {
   Replies<v1::GenerateResponse>& replies_;
 };
 
-// Takes the bytes of the requests, to be parsed when their bounds are known: not what v1::InferenceService::Service
-// offers, so it registers its methods with the handlers that the generated code uses.
+// Takes the bytes of the requests, and parses them when their bounds are known. v1::InferenceService::Service does not
+// offer that. So this class registers its methods with the handlers that the generated code uses.
 class InferenceService final : public grpc::Service {
  public:
   InferenceService(MetricsRegistry& registry, RequestRunner& runner, const ModelBoard& board, PeerChannels& peers,

@@ -1,4 +1,4 @@
-// Calls to one role on behalf of clients: what their end means, and ending all of them when the role hangs.
+// Calls to one role on behalf of clients. Interprets how they end, and ends all of them when the role hangs.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -18,18 +18,18 @@
 
 namespace moestro {
 
-// UNAVAILABLE whenever the role is gone, whatever code the transport made of it; otherwise the role's own code.
+// UNAVAILABLE whenever the role is gone, whatever code the transport reports. Otherwise the role's own code.
 inline absl::Status PeerStatus(const grpc::Status& status, const char* peer) {
   const absl::Status result = FromGrpc(status, peer);
   return IsPeerGone(result) ? absl::UnavailableError(result.message()) : result;
 }
 
-// The call ended well but without what it owed: its process is on its way down.
+// The call ended with OK but without its result: its process is shutting down.
 inline absl::Status EndedEarly(const char* peer) {
   return absl::UnavailableError(std::string(peer) + ": the call ended before its result");
 }
 
-// The calls to one role that are under way. Thread-safe.
+// The calls in flight to one role. Thread-safe.
 class OpenCalls {
  public:
   // Ends the calls that are open now.
@@ -38,7 +38,7 @@ class OpenCalls {
     for (Call* call : open_) call->CutOffLocked();
   }
 
-  // One call on behalf of a client's, whose deadline and cancellation it shares. Used by one thread.
+  // One call on behalf of a client's call, whose deadline and cancellation it shares. Used by one thread.
   class Call {
    public:
     Call(OpenCalls& calls, const grpc::ServerContext& client)
@@ -55,7 +55,7 @@ class OpenCalls {
 
     grpc::ClientContext* context() { return context_.get(); }
 
-    // What the end of the call means: as PeerStatus, and UNAVAILABLE if it was cut off.
+    // The call's status: as PeerStatus, but UNAVAILABLE if the call was cut off.
     absl::Status Result(const grpc::Status& status, const char* peer) {
       MutexLock lock(calls_.mutex_);
       if (!cut_off_) return PeerStatus(status, peer);
@@ -81,7 +81,7 @@ class OpenCalls {
   std::set<Call*> open_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Peers for one call of a client. All must outlive the peer and its sessions.
+// Peers for one call of a client. All arguments must outlive the peer and its sessions.
 std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, OpenCalls& calls,
                                             const grpc::ServerContext& call);
 std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls,

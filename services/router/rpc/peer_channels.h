@@ -18,14 +18,14 @@ class PeerChannels {
   PeerChannels(const std::string& prefill_address, const std::string& decode_address);
   ~PeerChannels();
 
-  // Peers for one call of a client, which must outlive them: its deadline and its cancellation go on to their calls.
+  // Peers for one call of a client, whose deadline and cancellation their calls inherit. The call must outlive them.
   std::unique_ptr<PrefillPeer> Prefill(const grpc::ServerContext& call);
   std::unique_ptr<DecodePeer> Decode(const grpc::ServerContext& call);
 
-  // True if the role's health service says SERVING. Takes a second at most.
+  // True if the role's health service says SERVING. Takes at most a second.
   bool Ping(Role role);
 
-  // Ends the calls to the role that are under way: they fail as if it were gone.
+  // Ends the role's calls in flight. They fail as if the role were gone.
   void CutOff(Role role);
 
  private:

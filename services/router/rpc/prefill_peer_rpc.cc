@@ -59,7 +59,7 @@ absl::StatusOr<Token> RpcPrefillPeer::Run(const PrefillRequest& job, PrefillProg
     if (!reply.has_progress()) return absl::OkStatus();
     return progress(FromProto(reply.progress()));
   });
-  // With the token the pages are complete, even if prefill died right after it.
+  // Once the token is here the pages are complete, even if prefill died right after it.
   if (token) return *token;
   return status.ok() ? EndedEarly(kPeer) : status;
 }

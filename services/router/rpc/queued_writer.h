@@ -1,4 +1,4 @@
-// Replies to a client that reads as slowly as it likes: whoever makes them never waits for it.
+// A queue of replies to one client, so that the thread that makes them never waits for the client to read.
 #pragma once
 
 #include <deque>
@@ -14,19 +14,19 @@
 
 namespace moestro {
 
-// Reply: has `size_t SpaceUsedLong()`, what it takes in memory. Writer: has `bool Write(const Reply&)`, false once the
-// client is gone. Push and Finish: one thread at a time. Takes a thread from the first Push on.
+// Reply has `size_t SpaceUsedLong()`, its size in memory. Writer has `bool Write(const Reply&)`, which returns false
+// once the client is gone. Call Push and Finish from one thread at a time. The first Push starts a thread.
 template <typename Reply, typename Writer>
 class QueuedWriter {
  public:
-  // `cancel` makes a Write that is under way give up. All must outlive this object.
+  // `cancel` aborts a Write in progress. All arguments must outlive this object.
   QueuedWriter(Writer& writer, SlowClients& clients, std::function<void()> cancel)
       : writer_(writer), client_(clients, std::move(cancel)) {}
   ~QueuedWriter() { Finish().IgnoreError(); }
   QueuedWriter(const QueuedWriter&) = delete;
   QueuedWriter& operator=(const QueuedWriter&) = delete;
 
-  // CANCELLED once the client is known to be gone, RESOURCE_EXHAUSTED when too much waits for it, which is then
+  // CANCELLED once the client is known to be gone. RESOURCE_EXHAUSTED when too many replies wait for it; they are then
   // dropped.
   absl::Status Push(Reply reply) {
     const auto bytes = static_cast<size_t>(reply.SpaceUsedLong());
@@ -41,7 +41,7 @@ class QueuedWriter {
     return thread_.joinable() ? absl::OkStatus() : StartLocked();
   }
 
-  // After the last Push: waits until the client has everything, or is gone.
+  // Called after the last Push. Waits until the client has everything or is gone.
   absl::Status Finish() {
     {
       MutexLock lock(mutex_);
@@ -102,7 +102,7 @@ class QueuedWriter {
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
-  std::thread thread_;  // begun by the first Push, joined by Finish
+  std::thread thread_;  // started by the first Push, joined by Finish
 };
 
 }  // namespace moestro

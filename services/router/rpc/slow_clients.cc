@@ -63,7 +63,7 @@ void SlowClients::CancelStalled() {
   for (Stream* stream : streams_) {
     stream->clients_.mutex_.AssertHeld();
     if (!stream->writing_since_ || now - *stream->writing_since_ < limits_.stall) continue;
-    spdlog::warn("a client has read nothing for {:.0f} s (--write-stall-seconds): its call is cancelled",
+    spdlog::warn("a client has read nothing for {:.0f} s (--write-stall-seconds): cancelling its call",
                  Seconds(limits_.stall));
     stalled_.Increment();
     stream->writing_since_.reset();  // once

@@ -1,5 +1,5 @@
-// What clients that read slowly, or not at all, may cost: memory for the replies that wait for them, and time without
-// any progress. Thread-safe.
+// Bounds on clients that read slowly or not at all: memory for the replies that wait, and time without progress.
+// Thread-safe.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -16,20 +16,20 @@
 namespace moestro {
 
 struct SlowClientLimits {
-  Clock::Duration stall = std::chrono::seconds(30);  // the longest that a client may take for one reply
-  // Of replies that wait. A generation's are small; the scores of a long text with many alternatives are not, and come
-  // as fast as prefill computes.
+  Clock::Duration stall = std::chrono::seconds(30);  // the longest time that a client may take for one reply
+  // Memory for waiting replies. A generation's are small. The scores of a long text with many alternatives are large,
+  // and arrive as fast as prefill computes.
   size_t call_bytes = size_t{256} << 20;
   size_t process_bytes = size_t{1} << 30;
 };
 
 class SlowClients {
  public:
-  // `stalled` counts calls that were cancelled, `behind` those that were refused more memory. All must outlive this
-  // object.
+  // `stalled` counts calls that were cancelled, `behind` calls whose replies exceeded the memory. All arguments must
+  // outlive this object.
   SlowClients(const SlowClientLimits& limits, Clock& clock, prometheus::Counter& stalled, prometheus::Counter& behind);
 
-  // One client's replies. `cancel` ends its call, and so the write under way; it must not block.
+  // The replies to one client. `cancel` ends its call, and so the write in progress; it must not block.
   class Stream {
    public:
     Stream(SlowClients& clients, std::function<void()> cancel);
@@ -37,7 +37,7 @@ class SlowClients {
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    // A reply of `bytes` is to wait for its turn. RESOURCE_EXHAUSTED: too much waits already, for this client or all.
+    // Queues a reply of `bytes`. RESOURCE_EXHAUSTED: too much waits already for this client or for all clients.
     absl::Status Enqueue(size_t bytes);
     void Dequeue(size_t bytes);
     void BeginWrite();
@@ -52,7 +52,7 @@ class SlowClients {
     std::list<Stream*>::iterator place_ ABSL_GUARDED_BY(clients_.mutex_);
   };
 
-  // Cancels the calls whose client has taken nothing for `stall`. To be called about once a second.
+  // Cancels the calls whose client has taken nothing for `stall`. Call it about once a second.
   void CancelStalled();
 
  private:

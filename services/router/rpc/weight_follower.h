@@ -1,6 +1,5 @@
-// Learns the model from the weight store and follows its load: Describe, then the Attach stream, which is the router's
-// lease too. A store that comes back with the same checkpoint changes nothing; with another one the router takes that
-// over.
+// Learns the model from the weight store and follows its load: Describe, then the Attach stream, which is also the
+// router's lease. If the store comes back with the same checkpoint, nothing changes; the router adopts a different one.
 #pragma once
 
 #include <prometheus/gauge.h>
@@ -21,7 +20,7 @@ namespace moestro {
 
 class WeightFollower {
  public:
-  // Begins at once, in a thread of its own. `up` is 1 while the stream is open. Both must outlive this object.
+  // Starts a thread at once. `up` is 1 while the stream is open. Both arguments must outlive this object.
   WeightFollower(const std::string& address, ModelBoard& board, prometheus::Gauge& up);
   ~WeightFollower();  // ends the lease
 
@@ -40,7 +39,7 @@ class WeightFollower {
   std::atomic<bool> stopping_{false};
   Mutex mutex_;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call in flight
-  std::string unusable_;  // fingerprint of a model whose texts cannot be handled; used by the thread only
+  std::string unusable_;  // fingerprint of a model whose text settings are unusable; used by the thread only
   std::thread thread_;
 };
 

@@ -119,7 +119,7 @@ void WeightFollower::Attach() {
   while (stream->Read(&reply)) {
     up_.Set(1);
     if (reply.fingerprint() != board_.fingerprint()) {
-      context.TryCancel();  // The store was replaced between the two calls: ask again what it serves.
+      context.TryCancel();  // The store was replaced between the two calls: call Describe again.
       break;
     }
     if (reply.state() == v1::AttachResponse::STATE_READY) board_.SetReady();
@@ -131,7 +131,7 @@ void WeightFollower::Attach() {
   const grpc::Status status = stream->Finish();
   Register(nullptr);
   up_.Set(0);
-  if (!stopping_) spdlog::warn("the weight store is away ({}); waiting for it to come back", status.error_message());
+  if (!stopping_) spdlog::warn("the weight store is gone ({}); waiting for it", status.error_message());
 }
 
 }  // namespace moestro

@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::string_view kReasoningMarks[] = {"<think>", "</think>"};
 
-// The two private planes, the last of Unicode. Their last two code points are no characters.
+// The two private planes, the last of Unicode. Their last two code points are noncharacters.
 constexpr char32_t kPrivatePlanes[] = {0xF0000, 0x100000};
 constexpr char32_t kPrivatePlaneSize = 0xFFFE;
 using PrivateCharacters = std::bitset<0x20000>;  // by distance from the first
 
-// A token of one character cannot be guarded; it stays plain text everywhere.
+// A token of one character cannot be guarded. It stays plain text everywhere.
 std::vector<AddedToken> GuardableTokens(const Tokenizer& tokenizer) {
   std::vector<AddedToken> tokens = tokenizer.added_tokens();
   std::erase_if(tokens,
@@ -37,7 +37,7 @@ void MarkPrivateCharacters(std::string_view text, PrivateCharacters* used) {
   }
 }
 
-// A code point of a private plane that is in none of the texts, as UTF-8.
+// A code point of a private plane that none of the texts contains, as UTF-8.
 absl::StatusOr<std::string> UnusedCharacter(std::span<const ChatMessage> messages,
                                             const ChatTemplate::Options& options) {
   PrivateCharacters used;
@@ -71,7 +71,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, std::vector<AddedToken> add
                          std::unique_ptr<const ChatTemplate> chat_template, ChatTemplate::Options options)
     : tokenizer_(tokenizer), matcher_(added), template_(std::move(chat_template)), options_(std::move(options)) {
   for (const AddedToken& token : added) {
-    // Runs of white space are no control tokens, and guards among them would keep templates from trimming.
+    // Runs of white space are not control tokens, and guards among them would keep templates from trimming.
     if (absl::ascii_isspace(static_cast<unsigned char>(token.content[0]))) continue;
     first_characters_.push_back(token.content.substr(0, Utf8Length(token.content[0])));
   }

@@ -1,12 +1,12 @@
-// Chats to token ids, such that no content can forge a turn.
+// Encodes chats so that no content can forge a turn.
 //
-// The template is rendered with the real contents, for it may look at them and change them, and the result is tokenized
-// as a whole, as the model was trained on it: a content and the plain text around it may share a token. But control
-// tokens are found in what the template wrote only. To tell the two apart every character of a content that could begin
-// an added token gets a guard behind it: a private code point that occurs nowhere in the chat. No token that begins
-// inside a content matches then; the guards are taken out of the plain text before it is tokenized.
+// The template is rendered with the real contents, because it may read and change them. The result is tokenized as a
+// whole, as in training: a content and the plain text around it may share a token. But only text that the template
+// wrote can contain control tokens. To tell the two apart, a guard follows every character of a content that could
+// begin an added token. The guard is a private code point that the chat does not contain. Then no token that begins
+// inside a content matches. The guards are removed from the plain text before it is tokenized.
 //
-// The one exception: <think> and </think> in the assistant's own turns. Templates look for them, to drop old reasoning.
+// One exception: <think> and </think> in the assistant's own turns. Templates search for them to drop old reasoning.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ class ChatEncoder {  // immutable, thread-safe
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);
 
-  // Ends with the start of the assistant's answer. INVALID_ARGUMENT names the message that is wrong, says what the
-  // template has against them, or that they leave no private code point for a guard. OUT_OF_RANGE as of the tokenizer.
+  // The ids end with the start of the assistant's answer. INVALID_ARGUMENT names the wrong message, quotes the
+  // template's objection, or says that the messages use every private code point. OUT_OF_RANGE as of the tokenizer.
   absl::StatusOr<std::vector<int32_t>> Encode(std::span<const ChatMessage> messages,
                                               const EncodeLimits& limits = {}) const;
 

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
   TokenizerConfig config;
   config.bos_token = source.bos_token;
   config.eos_token = source.eos_token;
-  // Where the post-processor of tokenizer.json adds BOS already this changes nothing.
+  // No effect if the post-processor of tokenizer.json already adds BOS.
   config.add_bos_token = source.add_bos_token;
   MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
   if (!source.chat_template.empty()) {

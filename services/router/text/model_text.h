@@ -1,4 +1,4 @@
-// Text to token ids and back, as one model does it. Immutable, thread-safe.
+// Converts text to token ids and back for one model. Immutable, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class TextStream {
  public:
   virtual ~TextStream() = default;
   virtual std::string Push(int32_t id) = 0;  // what is complete now; may be empty
-  virtual std::string Flush() = 0;           // the rest; bytes that are no character become U+FFFD
+  virtual std::string Flush() = 0;           // the rest; incomplete characters become U+FFFD
 };
 
 class ModelText {
@@ -31,13 +31,13 @@ class ModelText {
     std::string eos_token;
     bool add_bos_token = false;  // plain text begins with bos_token
   };
-  // INVALID_ARGUMENT or UNIMPLEMENTED name the field of the tokenizer. A chat template that cannot be used is no error:
-  // only chats will fail then, with its reason.
+  // INVALID_ARGUMENT or UNIMPLEMENTED name the field of the tokenizer. A chat template that cannot be used is not an
+  // error here: only chats fail, with that reason.
   static absl::StatusOr<std::unique_ptr<const ModelText>> Create(const Source& source);
   ~ModelText();
 
-  // `text` as data: nothing in it is taken for a special token. With BOS, where the model's tokenizer adds it, unless
-  // `plain`. OUT_OF_RANGE for more tokens than `limits` allow.
+  // `text` is data: nothing in it becomes a special token. Adds BOS where the model's tokenizer does, unless `plain`.
+  // OUT_OF_RANGE for more tokens than `limits` allow.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain, const EncodeLimits& limits = {}) const;
 
   // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.
@@ -45,7 +45,7 @@ class ModelText {
                                                   const EncodeLimits& limits = {}) const;
 
   std::string Decode(std::span<const int32_t> ids, bool keep_special_tokens) const;
-  std::string Piece(int32_t id) const;  // special tokens as they are written
+  std::string Piece(int32_t id) const;  // special tokens are spelled out
   std::unique_ptr<TextStream> NewStream(bool keep_special_tokens) const;
 
   bool has_chat_template() const;

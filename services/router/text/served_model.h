@@ -1,4 +1,4 @@
-// The model that the weight store serves, as far as the front door must know it.
+// What the router knows about the model that the weight store serves.
 #pragma once
 
 #include <atomic>
@@ -27,22 +27,22 @@ struct ServedModel {  // immutable once shared
   std::unique_ptr<const ModelText> text;
 };
 
-// Where the router keeps what it has learned from the weight store. Thread-safe. Requests hold on to the model they
-// began with; a new one takes its place for those that come later.
+// The router's current model, as learned from the weight store. Thread-safe. A request keeps the model it began with; a
+// new model applies to later requests.
 class ModelBoard {
  public:
   using ModelPtr = std::shared_ptr<const ServedModel>;
 
-  // Once a checkpoint is described, even while its weights load; UNAVAILABLE before, with the reason.
+  // The model once its checkpoint is described, even while its weights load. Before that UNAVAILABLE with the reason.
   absl::StatusOr<ModelPtr> Described() const;
-  // Once its weights are in memory; UNAVAILABLE with the progress before.
+  // The model once its weights are in memory. Before that UNAVAILABLE with the progress.
   absl::StatusOr<ModelPtr> Ready() const;
 
   void SetModel(ModelPtr model);  // described, not ready
   void SetProgress(int64_t loaded_bytes, int64_t total_bytes);
   void SetReady();
-  // Why there is no (ready) model, for those who ask. Nothing changes once the model is ready: its weights stay mapped
-  // when the store is away.
+  // Sets the reason why no model is described or ready. Has no effect once the model is ready: its weights stay mapped
+  // while the store is away.
   void SetProblem(const std::string& problem);
 
   std::string fingerprint() const;  // of the described model; empty = none

@@ -37,7 +37,7 @@ absl::StatusOr<TextTurns::Turn> TextTurns::Take(const std::function<absl::Status
     if (!status.ok()) break;
   }
   waiting_.erase(ticket);
-  changed_.notify_all();  // Who is next now may find a turn free.
+  changed_.notify_all();  // The next waiter may find a turn free.
   MOE_RETURN_IF_ERROR(status);
   --free_;
   return Turn(*this);

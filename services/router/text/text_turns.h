@@ -1,5 +1,5 @@
-// Turns at work on texts: parsing, templates, tokenizing. It runs on the CPUs that decode uses, and a client can ask
-// for seconds of it, so only a few do it at once. First come, first served. Thread-safe.
+// Limits how many requests work on texts at once: parsing, templates, tokenizing. That work uses decode's CPUs, and a
+// client can ask for seconds of it. First come, first served. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class TextTurns {
 
   explicit TextTurns(int turns) : free_(turns) {}
 
-  // One turn; over when destroyed. Movable; must not outlive the turns.
+  // One turn. Its destructor ends it. Movable; must not outlive the turns.
   class Turn {
    public:
     Turn(Turn&& other) noexcept;
@@ -31,7 +31,7 @@ class TextTurns {
     TextTurns* turns_;
   };
 
-  // Waits for a turn. `check` is asked every 20 ms; its error ends the wait.
+  // Waits for a turn. Calls `check` every 20 ms; its error ends the wait.
   absl::StatusOr<Turn> Take(const std::function<absl::Status()>& check);
 
  private:

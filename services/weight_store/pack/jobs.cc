@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Small enough that threads share even one large tensor evenly and stop soon, large enough for the disk.
+// Small enough that threads share even one large tensor evenly and stop soon; large enough for efficient disk reads.
 constexpr int64_t kJobBytes = int64_t{4} << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A plan cut into pieces of work for threads.
+// Cuts a plan into pieces of work for threads.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ struct PackJob {
   size_t tensor = 0;
   int64_t first_slice = 0;
   int64_t slice_count = 0;
-  int64_t bytes = 0;  // that it writes to the segment
+  int64_t bytes = 0;  // written to the segment
 };
 
-// Covers every slice once, in the order in which the files hold the data: reading goes forward.
+// Covers every slice once, in the order of the data in the files, so that reads go forward.
 std::vector<PackJob> MakeJobs(const Plan& plan);
 
 }  // namespace moestro

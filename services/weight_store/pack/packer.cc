@@ -23,7 +23,7 @@
 namespace moestro {
 namespace {
 
-// How far in front of the reading threads the disk is asked for data: up to 32 MiB. Not tuned for any drive.
+// Jobs for which the disk reads ahead of the threads: up to 32 MiB. Not tuned for any drive.
 constexpr int64_t kReadAheadJobs = 8;
 
 // The state that all threads share.
@@ -95,7 +95,7 @@ class Packer {
     return absl::OkStatus();
   }
 
-  // By the thread that did the tensor's last job.
+  // Called by the thread that completed the tensor's last job.
   void FinishTensor(size_t tensor) {
     const TensorEntry& entry = writer_.directory()[tensor];
     const auto bytes = [](const void* data, int64_t size) {
@@ -111,7 +111,7 @@ class Packer {
     const PackJob& job = jobs_[static_cast<size_t>(index)];
     const TensorRef& weight = plan_.sources[job.tensor].weight;
     const int64_t slices = ChecksumSlices(plan_.tensors[job.tensor].rows);
-    const int64_t begin = weight.info->bytes / slices * job.first_slice;  // exact but for padding: it is only a hint
+    const int64_t begin = weight.info->bytes / slices * job.first_slice;  // ignores padding: this is only a hint
     const int64_t bytes = std::min(weight.info->bytes - begin, job.bytes);
     const int fd = checkpoint_.shards()[static_cast<size_t>(weight.shard)].fd();
     posix_fadvise(fd, weight.info->file_offset + begin, bytes, POSIX_FADV_WILLNEED);
@@ -124,7 +124,7 @@ class Packer {
     return options_.interrupt ? options_.interrupt() : absl::OkStatus();
   }
 
-  // Jobs start in order and run to their end, so the failed job of the lowest index is the same for any threads.
+  // Jobs start in order and run to completion, so the failed job with the lowest index does not depend on the threads.
   void Stop(int64_t job, absl::Status error) {
     stop_.store(true, std::memory_order_relaxed);
     const MutexLock lock(error_mutex_);

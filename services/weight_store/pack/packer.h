@@ -1,4 +1,4 @@
-// Filling a weight segment from a checkpoint with several threads.
+// Fills a weight segment from a checkpoint with several threads.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace moestro {
 
 struct PackOptions {
   int threads = 1;
-  // Both may be empty; both are called by the thread that called PackCheckpoint, between pieces of at most 4 MiB.
+  // Both may be empty. The thread that called PackCheckpoint calls both, between pieces of at most 4 MiB.
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes of the segment
   std::function<absl::Status()> interrupt = {};                    // an error stops the work and becomes its result
 };
 
-// Fills and publishes the segment: on OK it is READY. Its bytes do not depend on the threads.
-// `plan` was made from `checkpoint`, `writer` from plan.tensors. Memory beside the segment: one row group a thread.
-// On any error the segment is FAILED. INVALID_ARGUMENT names file and tensor: a NaN in FP8 weights, a scale that is
-// negative or not finite, a norm, router weight or bias that is not finite; DATA_LOSS a file that became shorter. Other
-// errors of reading come from the system.
+// Fills and publishes the segment: on OK it is READY. Its bytes do not depend on the number of threads. REQUIRES:
+// `plan` was made from `checkpoint`, and `writer` from plan.tensors. Uses memory of one row group per thread besides
+// the segment.
+// On any error the segment is FAILED. INVALID_ARGUMENT, naming file and tensor: a NaN in FP8 weights; a scale that is
+// negative or not finite; a norm, router weight or bias that is not finite. DATA_LOSS: a file became shorter. Other
+// read errors come from the system.
 absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
                             const PackOptions& options);
 

@@ -13,21 +13,21 @@
 
 namespace moestro {
 
-// The segment's memory is met once, by a plain copy: whatever is done with the bytes is done in chunks that stay in the
-// core's cache. One per thread: it owns the buffers, which grow to the largest row group it has met.
+// The segment's memory is written once, by a plain copy. All other work on the bytes happens in chunks that stay in the
+// core's cache. One filler per thread: it owns the buffers, which grow to the largest row group so far.
 class SliceFiller {
  public:
-  // Both outlive the filler.
+  // Both must outlive the filler.
   SliceFiller(const Checkpoint& checkpoint, const Plan& plan) : checkpoint_(checkpoint), plan_(plan) {}
 
-  // Writes all bytes of slice `slice` of tensor `tensor` at dst, padding included, and returns their checksum. FP8: at
-  // `exceptions` those of its row group, ceil(cols/128) words; otherwise null.
-  // INVALID_ARGUMENT names file and tensor: an FP8 NaN, a norm, router weight or bias that is not finite. Otherwise
-  // the errors of SafetensorsFile::ReadAt. After an error the bytes at dst mean nothing.
+  // Writes all bytes of slice `slice` of tensor `tensor` to dst, including padding, and returns their checksum. FP8:
+  // writes the exceptions of its row group to `exceptions`, ceil(cols/128) words; otherwise null.
+  // INVALID_ARGUMENT, naming file and tensor: an FP8 NaN; a norm, router weight or bias that is not finite. Otherwise
+  // the errors of SafetensorsFile::ReadAt. After an error the bytes at dst are unspecified.
   absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions);
 
-  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. INVALID_ARGUMENT if one is not finite or
-  // negative.
+  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. INVALID_ARGUMENT if one is negative or not
+  // finite.
   absl::Status FillScales(size_t tensor, float* dst);
 
  private:
@@ -36,7 +36,7 @@ class SliceFiller {
   absl::Status Copy(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
   absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
   absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
-  // Packs `rows` rows at src. An FP8 NaN: INVALID_ARGUMENT that names `weight`.
+  // Packs `rows` rows at src. INVALID_ARGUMENT, naming `weight`, for an FP8 NaN.
   absl::Status PackFrom(const uint8_t* src, const TensorPlan& tensor, const TensorRef& weight, int64_t rows);
   void Append(std::span<const uint8_t> bytes);
   absl::Status Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
@@ -46,9 +46,9 @@ class SliceFiller {
   const Plan& plan_;
   std::vector<uint8_t> buffer_;      // bytes as read
   std::vector<uint8_t> transposed_;  // 64 rows of transposed keys
-  std::vector<uint8_t> chunk_;       // what goes to the segment next
+  std::vector<uint8_t> chunk_;       // the next bytes for the segment
   ChecksumStream checksum_;          // of the slice
-  uint8_t* dst_ = nullptr;           // where the slice goes on
+  uint8_t* dst_ = nullptr;           // where the slice's next bytes go
   uint32_t* exceptions_ = nullptr;   // of the slice
 };
 

@@ -263,7 +263,7 @@ TEST_F(CudaStreamingDevicesTest, NotUsedWhereOneOfThemIsMissing) {
   const LogCapture log;
   EXPECT_EQ(Devices(node_, "0,1"), nullptr);
   EXPECT_THAT(log.lines(), testing::ElementsAre(testing::AllOf(
-                               testing::HasSubstr("--devices 0,1 is not used, all prompts are computed where"),
+                               testing::HasSubstr("--devices 0,1 is not used, all prompts are computed in place"),
                                testing::HasSubstr("cuda:1: there are 1 GPUs, counted from 0; see nvidia-smi -L"))));
 }
 

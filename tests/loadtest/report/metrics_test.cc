@@ -23,7 +23,7 @@ TEST(MetricsSection, ShowsFirstLastAndExtremes) {
   EXPECT_THAT(text, HasSubstr("| moestro_kv_pages_free | h:1 | 64 | 64 | 3 | 64 |"));
   EXPECT_THAT(text, HasSubstr("| 1.00 MiB | 2.00 MiB | 1.00 MiB | 2.00 MiB |"));
   EXPECT_THAT(text, Not(HasSubstr("moestro_quiet")));
-  EXPECT_THAT(text, HasSubstr("1 scrapes of h:1 failed, the last one so: refused"));
+  EXPECT_THAT(text, HasSubstr("1 scrapes of h:1 failed, the last one with: refused"));
   EXPECT_EQ(report.data["metrics"].size(), 3U);
   EXPECT_THAT(ReportHtml(report), HasSubstr("Private memory"));
 }

@@ -67,7 +67,7 @@ TEST(PaperSection, HasThreePlotsAndTheDegradation) {
   EXPECT_THAT(report.findings[0],
               testing::ContainsRegex("^split: with a prefill beside it decode takes [0-9.]+ m?s for a token, "
                                      "2.00 × its time alone"));
-  EXPECT_THAT(report.findings[2], testing::HasSubstr("unified in absolute values, times what split takes in 1P+1D: "
+  EXPECT_THAT(report.findings[2], testing::HasSubstr("unified in absolute values, relative to split in 1P+1D: "
                                                      "1.00 for a token, 1.50 until the first token"));
   EXPECT_EQ(report.data["paper"].size(), 10U);
 }

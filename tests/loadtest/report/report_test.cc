@@ -27,7 +27,7 @@ Report Small() {
 TEST(Report, Markdown) {
   EXPECT_EQ(ReportMarkdown(Small()),
             "# moestro-loadtest poisson\n\n"
-            "**Interrupted: this is what was measured until then.**\n\n"
+            "**Interrupted: measurements up to that point.**\n\n"
             "- **2 requests & 1 failure**\n"
             "- Model: tiny\n\n"
             "## Requests\n\nWhat happened.\n\n"

@@ -53,7 +53,7 @@ TEST(Ramp, EndsAtTheLastLevelWithoutAKneeIfGoodputStillRises) {
   AddRampSection(options, workload.steps(), result.records, report);
   EXPECT_TRUE(report.data["knee"].is_null());
   EXPECT_EQ(report.findings[0],
-            "Not saturated yet, goodput may rise further: no step was finished after the best one (--to)");
+            "Not saturated yet, goodput may rise further: no step finished after the best one (--to)");
 }
 
 // In the middle of the fourth step, at 8 at a time.
@@ -68,7 +68,7 @@ TEST(Ramp, AStepThatWasInterruptedSaysNothingOfTheOnesBefore) {
   AddRampSection(options, workload.steps(), result.records, report);
   EXPECT_TRUE(report.data["knee"].is_null());
   EXPECT_EQ(report.findings[0],
-            "Not saturated yet, goodput may rise further: no step was finished after the best one (interrupted)");
+            "Not saturated yet, goodput may rise further: no step finished after the best one (interrupted)");
 }
 
 TEST(Ramp, OpenLoopRaisesTheRate) {
@@ -92,7 +92,7 @@ TEST(Ramp, StepsOfLowRatesStaySeparate) {
   const RunResult result = RunWorkload(workload, transport, {});
   std::vector<std::string> names;
   for (const GroupSummary& group : SummarizeGroups(result.records, options.slo)) names.push_back(group.name);
-  EXPECT_THAT(names, testing::ElementsAre("0.001 a second", "0.002 a second", "0.004 a second"));
+  EXPECT_THAT(names, testing::ElementsAre("0.001 per second", "0.002 per second", "0.004 per second"));
 }
 
 TEST(Ramp, NoKneeWithoutAGoodRequest) {

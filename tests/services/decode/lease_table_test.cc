@@ -59,7 +59,7 @@ TEST_F(LeaseTableTest, ReservesAheadAndNoMore) {
 TEST_F(LeaseTableTest, WhatCouldNeverFitIsRefused) {
   const auto refused = TryReserve(100, kPages * 64 - 99, 1);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("max_tokens 285 could never fit"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("max_tokens 285 can never fit"));
   EXPECT_TRUE(TryReserve(100, kPages * 64 - 100, 1).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(table_.Reserve({.tokens = {}, .max_tokens = 5}).status()));
 }

@@ -73,7 +73,7 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
     EXPECT_THAT(error(list), testing::HasSubstr("(--devices 0,1) or host devices (--devices host,host)")) << list;
   }
   for (const char* list : {"0,0", "cuda,1,0"}) {
-    EXPECT_THAT(error(list), testing::HasSubstr("cuda:0 is there twice; name a GPU once")) << list;
+    EXPECT_THAT(error(list), testing::HasSubstr("cuda:0 is listed twice; list a GPU once")) << list;
   }
   EXPECT_EQ(error("0,1"), "");
   EXPECT_THAT(error("host,host,host,host,host,host,host,host,host"), testing::HasSubstr("9 devices, use at most 8"));
@@ -101,7 +101,7 @@ TEST(PrefillConfigTest, ADeviceToBorrow) {
   config.stream.device = "cuda:0";
   EXPECT_TRUE(ValidatePrefillConfig(config).ok());
   config.stream.device = "cuda:1";
-  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("cuda:1 is there twice"));
+  EXPECT_THAT(ValidatePrefillConfig(config).message(), testing::HasSubstr("cuda:1 is listed twice"));
 }
 
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {

@@ -273,8 +273,8 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
   const auto devices = StreamingDevices::Create(config, node_.shared_segment(), TestKernels(), node_.workers());
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(*devices, nullptr);
-  EXPECT_THAT(log.lines(), testing::ElementsAre(testing::HasSubstr(
-                               "--devices 0,1 is not used, all prompts are computed where the weights lie: ")));
+  EXPECT_THAT(log.lines(), testing::ElementsAre(
+                               testing::HasSubstr("--devices 0,1 is not used, all prompts are computed in place: ")));
 }
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {

@@ -45,7 +45,7 @@ inline constexpr PathSettings kAllToPrefill{.chunked_below_tokens = 0};
 // is tied to the number of a step and happens just before it takes effect.
 class FakeNode : public PrefillPeer, public DecodePeer {
  public:
-  // kLeaseRevoked: it was not started in time. kPreempted: its pages were needed for an older request.
+  // kLeaseRevoked: it was not started in time. kPreempted: an older request needed its pages.
   enum class Fault { kPrefillDies, kDecodeDies, kBothDie, kLeaseRevoked, kPreempted, kClientLeaves, kPrefillDrains };
 
   explicit FakeNode(const PathSettings& settings = kAllToPrefill)

@@ -34,14 +34,14 @@ absl::StatusOr<std::vector<Question>> ReadQuestions(const EvalFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
   absl::StatusOr<std::vector<Question>> questions = ParseQuestions(text);
   if (!questions.ok()) return Annotate(questions.status(), flags.file);
-  // Every n-th, so that each task keeps its share.
+  // Takes evenly spaced questions, so that each task keeps its share.
   const size_t limit = flags.limit > 0 ? std::min<size_t>(flags.limit, questions->size()) : questions->size();
   std::vector<Question> chosen;
   for (size_t i = 0; i < limit; ++i) chosen.push_back(std::move((*questions)[i * questions->size() / limit]));
   return chosen;
 }
 
-// Asks all questions, several at a time. The first failure ends it.
+// Asks all questions, several at a time. The first failure ends the run.
 class Examination {
  public:
   Examination(const EvalFlags& flags, const std::vector<Question>& questions)
@@ -61,12 +61,12 @@ class Examination {
     return status_;
   }
 
-  // After Run.
+  // Valid after Run.
   Scores scores() {
     MutexLock lock(mutex_);
     return scores_;
   }
-  // One a question, in their order.
+  // One for each question, in their order.
   std::vector<std::string> answers() {
     MutexLock lock(mutex_);
     return answers_;
@@ -112,7 +112,7 @@ absl::Status CannotWriteAnswers(const EvalFlags& flags) {
   return absl::InvalidArgumentError(absl::StrCat("--answers ", flags.answers_file, ": cannot be written"));
 }
 
-// Opened before the first question, so that nobody waits for answers that have no place; not if there is no such flag.
+// Opened before the first question, so that no answers are computed that cannot be written. No file without the flag.
 absl::StatusOr<std::ofstream> OpenAnswers(const EvalFlags& flags) {
   std::ofstream file;
   if (flags.answers_file.empty()) return file;
@@ -148,16 +148,16 @@ absl::Status Eval(const EvalFlags& flags) {
 
 void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = app.add_subcommand("eval", "Exact match over a file of questions, answered greedily");
+  CLI::App* command = app.add_subcommand("eval", "Share of exact matches over a file of questions, answered greedily");
   AddServerFlags(*command, flags->server);
-  command->add_option("file", flags->file, "One JSON object a line: task, prompt or messages, answer")->required();
+  command->add_option("file", flags->file, "One JSON object per line: task, prompt or messages, answer")->required();
   command->add_option("--concurrency", flags->concurrency, "Questions at a time")->check(CLI::Range(1, 256));
-  command->add_option("--limit", flags->limit, "Ask only so many, evenly spread; 0: all")
+  command->add_option("--limit", flags->limit, "Ask only this many, evenly spaced; 0: all")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--json", flags->json, "Scores as JSON");
   command->add_option("--answers", flags->answers_file,
-                      "Write each answer there, a JSON line a question, in the order of the questions");
+                      "File for the answers: one JSON line per question, in the order of the questions");
   commands.push_back({command, [flags] { return Eval(*flags); }});
 }
 

@@ -29,7 +29,7 @@ absl::Status ReadInput(const Json& object, v1::GenerateRequest& request) {
     return absl::OkStatus();
   }
   if (!messages->is_array() || messages->empty()) {
-    return absl::InvalidArgumentError("field 'messages' must be a list that is not empty");
+    return absl::InvalidArgumentError("field 'messages' must be a non-empty list");
   }
   for (const Json& message : *messages) {
     if (!message.is_object()) return absl::InvalidArgumentError("field 'messages' must hold objects");
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Question>> ParseQuestions(std::string_view text) {
     if (!question.ok()) return Annotate(question.status(), absl::StrCat("line ", number));
     questions.push_back(*std::move(question));
   }
-  if (questions.empty()) return absl::InvalidArgumentError("there are no questions in it");
+  if (questions.empty()) return absl::InvalidArgumentError("it has no questions");
   return questions;
 }
 

@@ -1,7 +1,8 @@
-// A fixed set of questions with one right answer each, and how many were answered right. Pure: reads no file, talks to
-// nobody.
+// A fixed set of questions with one right answer each, and the count of right answers. Pure: reads no file, calls no
+// server.
 //
-// File: one JSON object a line, {"task": name, "prompt": text or "messages": [{"role", "content"}...], "answer": text}.
+// File: one JSON object per line, {"task": name, "prompt": text or "messages": [{"role", "content"}...], "answer":
+// text}.
 #pragma once
 
 #include <map>
@@ -24,13 +25,13 @@ struct Question {
 // INVALID_ARGUMENT names the line, counted from 1, and the field. Blank lines are skipped.
 absl::StatusOr<std::vector<Question>> ParseQuestions(std::string_view text);
 
-// Exact matches by task and in all.
+// Exact matches per task and in total.
 class Scores {
  public:
   void Add(const std::string& task, bool right);
   // {"tasks": {name: {"right", "of", "share"}}, "right", "of", "share"}; tasks in alphabetical order.
   nlohmann::json ToJson() const;
-  // A table for people.
+  // A table to read.
   std::string ToText() const;
 
  private:

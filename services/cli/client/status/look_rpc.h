@@ -1,4 +1,4 @@
-// Asks a node's roles.
+// Queries a node's roles.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace moestro::status {
 
-// Health over the sockets in `run_dir`, the model from the router, the rest from /metrics. Whoever does not answer
-// within `timeout_seconds` of each question is down, or has no metrics.
+// Gets health over the sockets in `run_dir`, the model from the router, the rest from /metrics. A role that does not
+// answer a query within `timeout_seconds` is down, or has no metrics.
 Look LookAt(const std::string& run_dir, const MetricsAddresses& metrics, double timeout_seconds);
 
 }  // namespace moestro::status

@@ -35,7 +35,7 @@ std::optional<LatencyPair> CompareLatency(const ScrapedMetrics* now, const Scrap
 
 std::optional<NodeView::Pages> PagesOf(const ScrapedMetrics* decode) {
   const std::optional<double> total = Value(decode, "moestro_kv_pages");
-  const std::optional<double> available = Value(decode, "moestro_kv_pages_free");  // cached ones among them
+  const std::optional<double> available = Value(decode, "moestro_kv_pages_free");  // includes the cached ones
   const std::optional<double> cached = Value(decode, "moestro_kv_pages_cached");
   if (!total || !available || !cached) return std::nullopt;
   return NodeView::Pages{.total = std::llround(*total),
@@ -44,7 +44,7 @@ std::optional<NodeView::Pages> PagesOf(const ScrapedMetrics* decode) {
                          .free = std::llround(*available - *cached)};
 }
 
-// A counter that has fallen began anew, with the process.
+// A counter that fell has restarted with its process.
 std::optional<double> Rate(const std::optional<double>& now, const std::optional<double>& before, double seconds) {
   if (!now || !before || seconds <= 0) return std::nullopt;
   return (*now < *before ? *now : *now - *before) / seconds;

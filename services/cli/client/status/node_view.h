@@ -1,4 +1,4 @@
-// What is known of a node at one moment, and what two such looks tell. Pure.
+// The state of a node at one moment, and the change between two. Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Model {
 struct Look {
   double at = 0;                          // seconds of a monotonic clock
   std::map<std::string, RoleLook> roles;  // by name
-  std::optional<Model> model;             // the router knows it
+  std::optional<Model> model;             // as reported by the router
 };
 
 struct Latency {
@@ -35,7 +35,7 @@ struct Latency {
   std::optional<double> p90;
 };
 
-// Between two looks, and since the router has been started.
+// Between two looks, and since the router started.
 struct LatencyPair {
   Latency interval;
   Latency total;
@@ -48,32 +48,32 @@ struct RoleView {
   std::optional<double> private_bytes;
 };
 
-// What stands in metrics is absent when the role has none.
+// Values from metrics are absent if the role has none.
 struct NodeView {
   std::map<std::string, RoleView> roles;
   std::optional<Model> model;
-  std::optional<double> load_progress;  // 0 to 1; 1 from the moment the weights are published
+  std::optional<double> load_progress;  // 0 to 1; 1 once the weights are published
 
   struct Pages {
     int64_t total = 0;
     int64_t leased = 0;  // by requests, or draining
-    int64_t cached = 0;  // only the prefix cache holds them
-    int64_t free = 0;    // hold nothing
+    int64_t cached = 0;  // held only by the prefix cache
+    int64_t free = 0;    // empty
   };
   std::optional<Pages> pages;
   std::optional<double> running;
   std::optional<double> waiting;
   std::optional<double> batch_size;
 
-  double interval_seconds = 0;              // between the looks; 0: there was only one
+  double interval_seconds = 0;              // between the looks; 0: only one look
   std::optional<double> tokens_per_second;  // generated within the interval
   std::optional<LatencyPair> first_token;
   std::optional<LatencyPair> inter_token;
 
-  bool serving() const;  // the router says so
+  bool serving() const;  // as the router reports
 };
 
-// `before`: an earlier look at the same node; null: there was none.
+// `before`: an earlier look at the same node; null: none.
 NodeView Compare(const Look& now, const Look* before);
 
 }  // namespace moestro::status

@@ -1,4 +1,4 @@
-// A node's status as a person and as a program reads it. Pure.
+// A node's status as text and as JSON. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ namespace moestro::status {
 // Lines for a terminal of 80 columns.
 std::string StatusText(const NodeView& view);
 
-// What is not known is null.
+// Unknown values are null.
 nlohmann::ordered_json StatusJson(const NodeView& view);
 
 }  // namespace moestro::status

@@ -11,14 +11,14 @@
 namespace moestro::status {
 namespace {
 
-// All four roles, the router at `address`.
+// The addresses of all four roles, with the router at `address`.
 absl::StatusOr<MetricsAddresses> Consecutive(const std::string& address) {
   MOE_ASSIGN_OR_RETURN(const Url url, ParseUrl(address));
   constexpr int kLastPort = 65535 - static_cast<int>(kRoles.size()) + 1;
   int port = 0;
   if (!absl::SimpleAtoi(url.port, &port) || port < 1 || port > kLastPort) {
     return absl::InvalidArgumentError(absl::StrCat("\"", address, "\": the port must be 1 to ", kLastPort,
-                                                   ", for the other roles use the next three"));
+                                                   ", because the other roles use the next three"));
   }
   MetricsAddresses addresses;
   for (const char* role : kRoles) addresses[role] = absl::StrCat(url.host, ":", port++);
@@ -34,7 +34,7 @@ absl::Status Add(const std::string& flag, MetricsAddresses& addresses) {
   }
   if (std::ranges::find(kRoles, named.first) == kRoles.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", named.first, "\" is no role: use router, weight_store, prefill or decode"));
+        absl::StrCat("\"", named.first, "\" is not a role: use router, weight_store, prefill or decode"));
   }
   MOE_RETURN_IF_ERROR(ParseUrl(named.second).status());
   addresses[named.first] = named.second;

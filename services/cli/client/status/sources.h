@@ -1,4 +1,4 @@
-// Where a node's roles answer. Pure.
+// The addresses at which a node's roles answer. Pure.
 #pragma once
 
 #include <array>
@@ -13,15 +13,16 @@ namespace moestro::status {
 
 inline constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", "prefill", "decode"};
 
-// Role → HOST:PORT of its /metrics; roles that are not named have none that is known.
+// Role → HOST:PORT of its /metrics. Roles that are absent have no known address.
 using MetricsAddresses = std::map<std::string, std::string>;
 
-// From what deploy/up has written to RUN_DIR/node.env (KEY=VALUE lines): the router at metrics_host:metrics_port, the
-// others at the next ports, in the order of kRoles. Empty if these keys are absent or no address.
+// Reads the addresses that deploy/up has written to RUN_DIR/node.env (KEY=VALUE lines): the router at
+// metrics_host:metrics_port, the others at the next ports, in the order of kRoles. Empty if these keys are absent or
+// not an address.
 MetricsAddresses AddressesOfNode(std::string_view node_env);
 
-// From --metrics: ROLE=HOST:PORT names one role's; HOST:PORT is the router's, with the others at the next ports. Later
-// ones win. INVALID_ARGUMENT names the flag.
+// Reads --metrics. ROLE=HOST:PORT names one role's address. HOST:PORT names the router's, with the others at the next
+// ports. Later flags win. INVALID_ARGUMENT names the flag.
 absl::StatusOr<MetricsAddresses> AddressesOfFlags(const std::vector<std::string>& flags);
 
 }  // namespace moestro::status

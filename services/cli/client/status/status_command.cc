@@ -34,14 +34,14 @@ struct StatusFlags {
   bool json = false;
 };
 
-// deploy/up's own.
+// The default of deploy/up.
 std::string DefaultRunDir() {
   const char* temporary = std::getenv("TMPDIR");
   return std::string(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp") + "/moestro-" +
          std::to_string(getuid());
 }
 
-// Read anew at every look: a node may come up meanwhile.
+// Read again at every look: a node may start meanwhile.
 absl::StatusOr<MetricsAddresses> Addresses(const StatusFlags& flags) {
   std::ifstream file(flags.run_dir + "/node.env");
   std::stringstream node_env;
@@ -85,7 +85,7 @@ absl::Status ShowStatus(const StatusFlags& flags) {
   }
   NodeView view = Compare(look, nullptr);
   if (look.roles.at("router").metrics) {
-    constexpr double kInterval = 1;  // what happens now takes two looks; long enough for several tokens
+    constexpr double kInterval = 1;  // rates need two looks; long enough for several tokens
     Wait(kInterval);
     MOE_ASSIGN_OR_RETURN(const Look next, TakeLook(flags));
     view = Compare(next, &look);
@@ -102,21 +102,22 @@ void AddStatusCommand(CLI::App& app, std::vector<Command>& commands) {
   flags->run_dir = DefaultRunDir();
   CLI::App* command = app.add_subcommand(
       "status", "The node at a glance: roles, model, requests, KV pages, latencies. Exit code 3 if it does not serve");
-  command->add_option("--run-dir", flags->run_dir, "Run directory of the node: its sockets, and node.env of deploy/up");
+  command->add_option("--run-dir", flags->run_dir,
+                      "Run directory of the node, with its sockets and deploy/up's node.env");
   command
-      ->add_option(
-          "--metrics", flags->metrics,
-          "Where /metrics are, if not as node.env says: HOST:PORT of the router, with weight store, prefill and "
-          "decode at the next ports; or ROLE=HOST:PORT, for each")
+      ->add_option("--metrics", flags->metrics,
+                   "Addresses of /metrics, if they differ from node.env: HOST:PORT of the router, with weight store, "
+                   "prefill and "
+                   "decode at the next ports; or ROLE=HOST:PORT for each")
       ->type_name("[ROLE=]HOST:PORT");
   command
       ->add_option("--watch", flags->watch_seconds,
-                   "Look again every so many seconds, until Ctrl-C or until nobody reads")
+                   "Repeat every this many seconds, until Ctrl-C or until the output is closed")
       ->check(CLI::Range(0.1, 86400.0))
       ->type_name("SECONDS");
-  command->add_option("--timeout", flags->timeout_seconds, "Seconds after which a role that does not answer is down")
+  command->add_option("--timeout", flags->timeout_seconds, "Seconds after which a silent role counts as down")
       ->check(CLI::Range(0.001, 86400.0));
-  command->add_flag("--json", flags->json, "One JSON object; with --watch one a line");
+  command->add_flag("--json", flags->json, "One JSON object; with --watch one per line");
   commands.push_back({command, [flags] { return ShowStatus(*flags); }});
 }
 

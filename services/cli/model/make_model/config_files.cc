@@ -31,9 +31,9 @@ struct Preset {
 };
 
 std::vector<Preset> Presets() {
-  // Small, yet with every irregularity: q_lora_rank and moe_intermediate_size are no multiples of the 128-element scale
-  // block, kv_a has 576 rows, the vocabulary has more rows than the tokenizer has tokens, there is a
-  // multi-token-prediction layer, and of the four shards one starts with the scales of a weight in another.
+  // Small, but with every irregularity. q_lora_rank and moe_intermediate_size are not multiples of the 128-element
+  // scale block. kv_a has 576 rows. The vocabulary has more rows than the tokenizer has tokens. There is a
+  // multi-token-prediction layer. One of the four shards starts with the scales of a weight in another shard.
   const Preset tiny = {"tiny",
                        "DeepSeek-V3 in tens of megabytes",
                        "deepseek-v3",
@@ -51,7 +51,7 @@ std::vector<Preset> Presets() {
                         {"topk_group", 2},
                         {"vocab_size", 2048}},
                        5'610'000};
-  // Grouped queries whose heads together are wider than the hidden size, as the published ones are.
+  // Grouped-query attention whose heads together are wider than the hidden size, as in the published models.
   const Preset tiny_qwen3 = {"tiny-qwen3",
                              "Qwen3-MoE",
                              "qwen3-235b",
@@ -67,7 +67,7 @@ std::vector<Preset> Presets() {
                               {"num_experts_per_tok", 4},
                               {"vocab_size", 2048}},
                              4'000'000};
-  // Without the prediction layer, which would double the size of a model that exists to be measured.
+  // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const Preset layer = {"layer",
                         "the true geometry of DeepSeek-V3, few layers",
                         "deepseek-v3",
@@ -76,15 +76,15 @@ std::vector<Preset> Presets() {
   return {tiny, tiny_qwen3, layer};
 }
 
-// Sets the keys of these that the family has.
+// Sets those of `keys` that the family has.
 void Change(json& config, std::initializer_list<const char*> keys, int64_t value) {
   for (const char* key : keys) {
     if (config.contains(key)) config[key] = value;
   }
 }
 
-// Keeps the preset's proportions as far as `experts` allows: groups are equal, hold two experts at least (a group's
-// score is the sum of its two best), and the kept groups hold enough experts for one token.
+// Keeps the preset's proportions as far as `experts` allows. Groups are equal and hold at least two experts, because a
+// group's score is the sum of its two best. The kept groups hold enough experts for one token.
 void AdaptRouting(int64_t experts, json& config) {
   const int64_t per_token = std::min(config["num_experts_per_tok"].get<int64_t>(), experts);
   const int64_t wanted = config.value("n_group", int64_t{1});

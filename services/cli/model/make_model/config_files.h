@@ -1,4 +1,4 @@
-// The model to be made, as its config.json says: a published one, with a preset's and the options' changes.
+// The model to generate, as described by its config.json: a published one, changed by a preset and the options.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace moestro {
 
 struct MadeModel {
   nlohmann::json config;   // config.json, with the keys of the published file
-  ModelSpec spec;          // what it says
+  ModelSpec spec;          // the contents of `config`
   int64_t mtp_layers = 0;  // 0 or 1, multi-token prediction, at layer index spec.num_layers
   int64_t shard_bytes = 0;
   bool fp8 = true;
 };
 
-// INVALID_ARGUMENT, naming the flag, for an unknown preset or weight type and for numbers out of range.
+// INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, or a value out of range.
 absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options);
 
 std::string ConfigJson(const MadeModel& model);

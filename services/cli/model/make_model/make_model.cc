@@ -15,11 +15,11 @@
 namespace moestro {
 namespace {
 
-// Room for the JSON files beside the tensors.
+// Room for the JSON files in addition to the tensors.
 constexpr int64_t kSmallFilesBytes = 16 << 20;
 
 int WriterThreads() {
-  // More threads than this only wait for the page cache.
+  // More threads would only wait for the page cache.
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 2u, 8u));
 }
 

@@ -1,5 +1,5 @@
-// Writes a checkpoint that has the exact layout of a published one, filled with reproducible random weights: for tests,
-// demos and measurements on machines that cannot hold (or download) the real one.
+// Writes a checkpoint in the exact layout of a published one, with reproducible random weights: for tests, demos and
+// measurements on machines that cannot hold (or download) the real one.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,26 @@ namespace moestro {
 struct MakeModelOptions {
   std::string preset = "tiny";  // of MakeModelPresets()
   std::string out_dir = {};     // created; must be absent or empty unless `force`
-  uint64_t seed = 1;            // same options and seed: same bytes, on every machine
+  uint64_t seed = 1;            // same options and seed give the same bytes on every machine
   int layers = 0;               // decoder layers; 0 = the preset's
-  int experts = 0;              // routed experts a layer; 0 = the preset's. Groups and experts per token adapt to it
+  int experts = 0;              // routed experts per layer; 0 = the preset's. Groups and experts per token adapt
   int vocab_rows = 0;           // rows of embedding and head; 0 = the preset's
   int64_t shard_bytes = 0;      // tensor bytes after which a new shard starts; 0 = the preset's
   std::string weights = "fp8";  // "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised
   bool force = false;           // replace an existing checkpoint in out_dir (only a directory that holds config.json)
 };
 
-// Name and what it is, for people.
+// Names and descriptions.
 std::vector<std::pair<std::string, std::string>> MakeModelPresets();
 
-// Bytes of tensor data written so far and in all. Called from the threads that write, one call at a time.
+// Bytes of tensor data written so far and in total. The writing threads call it, one call at a time.
 using MakeModelProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
 
-// Writes into "<out_dir>.partial" and renames it at the end, so out_dir is either complete or untouched; what a killed
-// run left there is replaced by the next. Holds a few megabytes whatever the model's size. `progress` may be null.
-// Errors: INVALID_ARGUMENT (an option), ALREADY_EXISTS (out_dir is not empty), FAILED_PRECONDITION (force on something
-// that is no checkpoint, or another run writes to the same directory), RESOURCE_EXHAUSTED (disk space), UNAVAILABLE
-// (a file operation failed: the message names the file).
+// Writes into "<out_dir>.partial" and renames it at the end, so out_dir is either complete or untouched. The next run
+// replaces what a killed run left there. Uses a few megabytes for a model of any size. `progress` may be null.
+// Errors: INVALID_ARGUMENT (an option), ALREADY_EXISTS (out_dir is not empty), FAILED_PRECONDITION (`force` on a
+// directory that is not a checkpoint, or another run writes to the same directory), RESOURCE_EXHAUSTED (disk space),
+// UNAVAILABLE (a file operation failed: the message names the file).
 absl::Status MakeModel(const MakeModelOptions& options, const MakeModelProgress& progress);
 
 }  // namespace moestro

@@ -22,7 +22,7 @@ absl::Status Failed(const std::string& what, const fs::path& path, const std::er
   return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path.string(), ": ", error.message()));
 }
 
-// Absolute, with links resolved and no trailing slash, so that siblings of it can be named.
+// Makes the path absolute, resolves links and removes a trailing slash, so that siblings of it can be named.
 absl::StatusOr<fs::path> Normalise(const fs::path& target) {
   if (target.empty()) return absl::InvalidArgumentError("--out is empty; name the directory to write");
   std::error_code error;
@@ -49,13 +49,13 @@ absl::Status CheckReplaceable(const fs::path& target, bool force) {
         absl::StrCat(target.string(), " is not empty; pass --force to replace it, or choose another --out"));
   }
   if (!fs::exists(target / "config.json", error)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(target.string(), " holds no config.json, so it is no checkpoint and --force does not remove it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        target.string(), " holds no config.json, so it is not a checkpoint and --force does not remove it"));
   }
   return absl::OkStatus();
 }
 
-// The lock lives as long as the returned descriptor: a killed run releases it.
+// The lock lasts as long as the returned descriptor: a killed run releases it.
 absl::StatusOr<int> LockDirectory(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Failed("open", path, std::error_code(errno, std::generic_category()));
@@ -116,7 +116,7 @@ OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
 
 OutputDirectory::~OutputDirectory() {
   if (lock_fd_ < 0) return;
-  std::error_code ignored;  // a failing clean-up must not hide the error that led here
+  std::error_code ignored;  // a failing clean-up must not hide the original error
   fs::remove_all(partial_, ignored);
   ::close(lock_fd_);
 }
@@ -124,7 +124,7 @@ OutputDirectory::~OutputDirectory() {
 absl::Status OutputDirectory::Commit() {
   std::error_code error;
   const bool replace = fs::exists(target_ / "config.json", error);
-  // A swap, so that at every moment one complete checkpoint is in place.
+  // A swap: at every moment one complete checkpoint is in place.
   if (replace) {
     if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0) {
       return Failed("replace", target_, std::error_code(errno, std::generic_category()));

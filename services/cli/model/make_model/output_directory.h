@@ -1,4 +1,4 @@
-// All-or-nothing output: a checkpoint is written beside its place and moved there when it is complete.
+// All-or-nothing output: a checkpoint is written beside its target and moved there when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ absl::Status CheckFreeSpace(const std::filesystem::path& directory, int64_t byte
 
 class OutputDirectory {
  public:
-  // Checks that `target` may be written, makes sure of `bytes` of free space, and creates an empty "<target>.partial",
-  // locked against other runs. Removes what a killed run left there. Errors: see MakeModel.
+  // Checks that `target` may be written and that `bytes` of space are free. Creates an empty "<target>.partial", locked
+  // against other runs, and removes what a killed run left there. Errors: see MakeModel.
   static absl::StatusOr<OutputDirectory> Open(const std::filesystem::path& target, bool force, int64_t bytes);
   // Removes the partial directory unless Commit succeeded.
   ~OutputDirectory();
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&&) = delete;
 
-  // Where to write.
+  // The directory to write to.
   const std::filesystem::path& path() const { return partial_; }
-  // Puts the written files in `target`'s place. A replaced checkpoint is swapped out in one step and removed.
+  // Moves the written files to `target`. A replaced checkpoint is swapped out in one step and removed.
   absl::Status Commit();
 
  private:

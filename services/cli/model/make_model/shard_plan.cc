@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// The order in which the safetensors library writes: every tensor is then aligned to its element size.
+// The order of the safetensors library: it aligns every tensor to its element size.
 bool WriterOrder(const PlannedTensor* a, const PlannedTensor* b) {
   const int64_t a_bytes = DTypeBytes(a->dtype);
   const int64_t b_bytes = DTypeBytes(b->dtype);

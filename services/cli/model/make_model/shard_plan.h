@@ -1,4 +1,4 @@
-// Which tensor goes into which safetensors file, and the headers of these files.
+// Assigns tensors to safetensors files, and writes the headers of these files.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace moestro {
 struct Shard {
   std::string file_name;                      // model-00001-of-0000N.safetensors
   std::vector<const PlannedTensor*> tensors;  // in file order: larger element types first, then by name
-  std::string header;                         // length prefix and padded JSON: the data starts right after it
+  std::string header;                         // length prefix and padded JSON; the data follows directly
   int64_t data_bytes = 0;
 };
 
-// Fills shards in checkpoint order, starting a new one before a tensor that would exceed `shard_bytes`; so a weight and
-// its scales may be parted. Pointers go into `tensors`, which must outlive the result.
+// Fills shards in checkpoint order, and starts a new one before a tensor that would exceed `shard_bytes`. So a weight
+// and its scales may be in different shards. Pointers refer to `tensors`, which must outlive the result.
 std::vector<Shard> PlanShards(const std::vector<PlannedTensor>& tensors, int64_t shard_bytes);
 
 // model.safetensors.index.json.

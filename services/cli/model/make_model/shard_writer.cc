@@ -89,7 +89,7 @@ std::vector<Piece> CutIntoPieces(const Shard& shard) {
   return pieces;
 }
 
-// Takes pieces until none is left or any thread has failed.
+// Takes pieces until none is left or a thread has failed.
 absl::Status WritePieces(const OutputFile& file, const std::vector<Piece>& pieces, uint64_t seed,
                          std::atomic<size_t>& next, std::atomic<bool>& failed, BytesWritten written) {
   std::vector<std::byte> buffer;

@@ -11,11 +11,11 @@
 
 namespace moestro {
 
-// Called after each piece with its size, from any writing thread, concurrently.
+// Called after each piece with its size. Any writing thread calls it, concurrently.
 using BytesWritten = absl::FunctionRef<void(int64_t bytes)>;
 
-// Creates `directory`/shard.file_name. Memory: a few megabytes a thread.
-// Errors: RESOURCE_EXHAUSTED (no space left), UNAVAILABLE (any other failure of the named file).
+// Creates `directory`/shard.file_name. Uses a few megabytes per thread.
+// Errors: RESOURCE_EXHAUSTED (no space left), UNAVAILABLE (any other failure; names the file).
 absl::Status WriteShard(const std::filesystem::path& directory, const Shard& shard, uint64_t seed, int threads,
                         BytesWritten written);
 

@@ -9,30 +9,30 @@
 namespace moestro {
 namespace {
 
-// A linear layer with gain g turns inputs of deviation 1 into outputs of deviation g: its weights have deviation
-// g / sqrt(inputs). The gains keep the model well conditioned, so that engines which round differently agree.
-// Queries: attention scores then have a deviation of about 1.5 with the softmax scale of the preset's YaRN factor, so
-// that attention is neither uniform nor a copy of one position.
+// A linear layer with gain g turns inputs of deviation 1 into outputs of deviation g: its weights have deviation g /
+// sqrt(inputs). The gains keep the model well conditioned, so that engines with different rounding agree.
+// Queries: attention scores then have a deviation of about 1.5 with the softmax scale of the preset's YaRN factor. So
+// attention is neither uniform nor a copy of one position.
 constexpr double kQueryGain = 0.6;
 // Router logits spread the sigmoid over most of (0, 1) without saturating it.
 constexpr double kRouterGain = 1.6;
-// What a block adds to the residual stream (deviation 1 at first) is about half of it, so that no block is idle and
-// none magnifies the rounding noise of the blocks before it. The four or eight weighted experts of a token add up to
-// more than one MLP does, and a swapped expert must not change everything.
+// A block adds about half of the residual stream (deviation 1 at first) to it. So no block is idle, and none magnifies
+// the rounding noise of earlier blocks. The four or eight weighted experts of a token add up to more than one MLP, and
+// a swapped expert must not change everything.
 constexpr double kAttentionOutGain = 0.6;
 constexpr double kMlpDownGain = 0.65;
 constexpr double kExpertDownGain = 0.4;
 // Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
 constexpr double kHeadGain = 3.5;
-// Large enough to change which experts are chosen, of both signs, and it widens the distances between scores, while
-// rounding noise stays as it is. Small enough that every expert still gets tokens: with 0.3 some get none.
+// Of both signs, and large enough to change which experts are chosen. It widens the distances between scores while
+// rounding noise stays the same. Small enough that every expert gets tokens: with 0.3 some get none.
 constexpr double kBiasDeviation = 0.15;
 constexpr double kNormDeviation = 0.1;  // around 1
 
-// Of a linear layer.
+// The gain of a linear layer.
 double Gain(const ModelSpec& spec, const ModelTensor& tensor) {
   switch (tensor.role) {
-    case TensorRole::kQueries:  // grouped queries are normed
+    case TensorRole::kQueries:  // grouped queries are normalised
       return spec.attention_kind() == AttentionKind::kLatent ? kQueryGain : 1;
     case TensorRole::kOutput:
       if (tensor.part == TensorPart::kAttention) return kAttentionOutGain;

@@ -1,4 +1,4 @@
-// The tensors of a checkpoint: names, types and shapes as published, and the recipe of each one's values.
+// The tensors of a checkpoint: names, types and shapes as published, and the recipe for their values.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace moestro {
 enum class Recipe {
   kFp8Codes,     // F8_E4M3: random codes
   kBlockScales,  // F32 [ceil(rows / 128), ceil(cols / 128)]: deviation * [0.5, 1.5) / kCodeStdDev
-  kDequantised,  // BF16: what kFp8Codes and kBlockScales of the same weight give, multiplied and rounded
+  kDequantised,  // BF16: the product of kFp8Codes and kBlockScales of the same weight, rounded
   kNormal,       // BF16 or F32: mean + deviation * (about normal, bounded by 3.47)
 };
 

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they are in memory");
 
 constexpr int64_t kCodesPerWord = 4;  // sixteen bits each
 
@@ -34,7 +34,7 @@ void FillCodes(const RandomWords& words, int64_t begin, int64_t end, uint8_t* ou
   for (; i < end; ++i) *out++ = CodeFrom(table, words[i / kCodesPerWord], i % kCodesPerWord);
 }
 
-// The scale of one block: 24 random bits spread the factor over [0.5, 1.5), so scales are no powers of two.
+// The scale of one block. 24 random bits spread the factor over [0.5, 1.5), so scales are not powers of two.
 float BlockScale(const RandomWords& words, double deviation, int64_t block) {
   const uint64_t factor = (uint64_t{1} << 23) + (words[block] >> 40);
   return static_cast<float>(deviation / kCodeStdDev * static_cast<double>(factor) * 0x1p-24);

@@ -141,7 +141,7 @@ TEST_F(CliTest, EvalCountsExactMatches) {
   EXPECT_EQ(json::parse(result.out)["of"], 2);
   EXPECT_TRUE(absl::IsNotFound(Run({"eval", directory_ + "/absent"}).status));
   std::ofstream(directory_ + "/empty.jsonl") << "";
-  EXPECT_THAT(Run({"eval", directory_ + "/empty.jsonl"}).status.message(), HasSubstr("there are no questions in it"));
+  EXPECT_THAT(Run({"eval", directory_ + "/empty.jsonl"}).status.message(), HasSubstr("it has no questions"));
 }
 
 TEST_F(CliTest, EvalWritesAnswers) {

@@ -134,12 +134,12 @@ TEST(PrepareTest, TextThatCannotFitIsNotTokenized) {
   const ServedModel model = Model();
   const std::string most(kMostBytes, 'h');
   EXPECT_EQ(Refusal(Prepare(Prompt(most.c_str())).status()),
-            "prompt: has more than 20 tokens, all that the model's context of 20 tokens can hold");
+            "prompt: has more than 20 tokens, the most that the model's context of 20 tokens can hold");
   EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{most}, .top = 0}, model, "id").status()),
               HasSubstr("text: has more than 20 tokens"));
   const std::string more = most + '\xFF';  // would be found not to be UTF-8
   EXPECT_EQ(Refusal(Prepare(Prompt(more.c_str())).status()),
-            "prompt: has more than 260 bytes, all that the model's context of 20 tokens can hold");
+            "prompt: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
   EXPECT_THAT(Refusal(PrepareScore({.text = PlainText{more}, .top = 0}, model, "id").status()),
               HasSubstr("text: has more than 260 bytes"));
 }
@@ -161,10 +161,10 @@ TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
   const ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
   EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has more than 20 tokens"));
   EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
-            "chat.messages.content: has more than 260 bytes, all that the model's context of 20 tokens can hold");
+            "chat.messages.content: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
   EXPECT_THAT(refusal(ChatMessages(20, {"user", "hh"})), HasSubstr("chat: has more than 20 tokens"));
   EXPECT_EQ(refusal(ChatMessages(21, {"user", "\xFF"})),
-            "chat.messages: has more than 20 messages, all that the model's context of 20 tokens can hold");
+            "chat.messages: has more than 20 messages, the most that the model's context of 20 tokens can hold");
 }
 
 TEST(PrepareTest, ListsAreBounded) {
@@ -182,7 +182,7 @@ TEST(PrepareTest, ListsAreBounded) {
   input = Prompt();
   input.prompt = TokenList(21, -1);
   EXPECT_EQ(Refusal(Prepare(input).status()),
-            "token_ids.ids: has more than 20 ids, all that the model's context of 20 tokens can hold");
+            "token_ids.ids: has more than 20 ids, the most that the model's context of 20 tokens can hold");
 }
 
 TEST(PrepareTest, DecodedTextIsBounded) {

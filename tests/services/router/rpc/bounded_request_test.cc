@@ -209,7 +209,7 @@ TEST(BoundedRequestTest, WhatIsNoMessageIsRefused) {
   request.set_prompt("a prompt");
   const std::string wire = request.SerializeAsString();
   for (size_t size = 1; size < wire.size(); ++size) {
-    ExpectRefused(Parse<v1::GenerateRequest>(wire.substr(0, size)), "the bytes are no moestro.v1.GenerateRequest");
+    ExpectRefused(Parse<v1::GenerateRequest>(wire.substr(0, size)), "the bytes are not a moestro.v1.GenerateRequest");
   }
   ExpectRefused(Parse<v1::GenerateRequest>(wire + '\0' + wire), "the bytes are no");
   request.set_prompt("\xFF");

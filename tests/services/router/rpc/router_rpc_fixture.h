@@ -62,7 +62,7 @@ struct FakePool {
   }
 };
 
-inline grpc::Status Preempted() { return {grpc::StatusCode::ABORTED, "the pages were needed for an older request"}; }
+inline grpc::Status Preempted() { return {grpc::StatusCode::ABORTED, "an older request needed the pages"}; }
 
 // Prompts of fewer new tokens go to decode.
 inline constexpr uint32_t kChunkedBelow = 2;

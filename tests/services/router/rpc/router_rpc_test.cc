@@ -140,12 +140,12 @@ TEST_F(RouterRpcTest, TokenizesOnlyWhatCouldFitTheContext) {
   grpc::Status status = tokenize(text);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
-            "text: has more than 1000 tokens, all that the model's context of 1000 tokens can hold");
+            "text: has more than 1000 tokens, the most that the model's context of 1000 tokens can hold");
   text.mutable_text()->push_back('x');
   status = tokenize(text);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
-            "text: has more than 13000 bytes, all that the model's context of 1000 tokens can hold");
+            "text: has more than 13000 bytes, the most that the model's context of 1000 tokens can hold");
 
   v1::TokenizeRequest chat;
   for (int i = 0; i < 1001; ++i) chat.mutable_chat()->add_messages()->set_role("user");
@@ -166,7 +166,7 @@ TEST_F(RouterRpcTest, DetokenizesOnlyWhatFitsTheContext) {
   grpc::Status status = detokenize(1001, testing::kHi);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(),
-            "ids: has more than 1000 ids, all that the model's context of 1000 tokens can hold");
+            "ids: has more than 1000 ids, the most that the model's context of 1000 tokens can hold");
   status = detokenize(1, -1);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("ids"));
