@@ -12,8 +12,8 @@
 
 #include "common/engine/cuda/device_pages.h"
 #include "common/engine/cuda/device_weights.h"
+#include "common/engine/cuda/inputs.h"
 #include "common/engine/cuda/rows.h"
-#include "common/engine/cuda/step_rows.h"
 #include "common/engine/cuda/supported.h"
 #include "common/engine/decode_compute.h"
 #include "common/model/attention/rope.h"
