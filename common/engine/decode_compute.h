@@ -25,6 +25,13 @@ struct HandOver {
   float* sums = nullptr;            // F32 [rows, hidden]: of weight * expert(x), in ascending id
 };
 
+// An expert that the device holds, for rows [begin, begin + count) of the input.
+struct HotExpert {
+  MlpWeights weights;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 // Calls put work on the stream and return. One thread for each lane calls; lanes do not wait for each other here.
 class DecodeCompute {
  public:
@@ -42,6 +49,13 @@ class DecodeCompute {
   virtual absl::Status Shared(int lane, int64_t layer, device::Stream& stream) = 0;
   // residual += sums + shared
   virtual absl::Status Combine(int lane, int64_t layer, device::Stream& stream) = 0;
+  // outputs[row] = expert(x[row]) for the rows of all experts, which lie one behind the other's. x: BF16, outputs: F32,
+  // both [rows, hidden] in device memory. By one thread at a time, and when what the last call put on its stream is
+  // done. UNIMPLEMENTED if no experts were to be held.
+  virtual absl::Status HotExperts(std::span<const HotExpert> /*experts*/, const uint16_t* /*x*/, float* /*outputs*/,
+                                  device::Stream& /*stream*/) {
+    return absl::UnimplementedError("the device holds no experts");
+  }
   // The device's side of what is handed over.
   virtual HandOver hand_over(int lane) const = 0;
   // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.
@@ -55,23 +69,6 @@ class RoutedExperts {
   virtual ~RoutedExperts() = default;
   // Fills rows.sums from rows.x and rows.choices, all in host memory. One call at a time, from any thread.
   virtual absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) = 0;
-};
-
-// An expert in device memory, for rows [begin, begin + count) of the input.
-struct HotExpert {
-  MlpWeights weights;
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
-class HotCompute {
- public:
-  virtual ~HotCompute() = default;
-  // Puts outputs[row] = expert(x[row]) for the rows of all experts, which lie one behind the other's, on the stream.
-  // x: BF16, outputs: F32, both [rows, hidden] in device memory. REQUIRES: what the last call has put on its stream is
-  // done.
-  virtual absl::Status Run(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
-                           device::Stream& stream) = 0;
 };
 
 }  // namespace moestro

@@ -48,17 +48,11 @@ struct PromptRun {
 // want logits, all in the last pass.
 absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run);
 
-class PrefillCompute {
+// The steps of a run on one device: of a prompt, or of a rank's share of one.
+class StepCompute {
  public:
-  virtual ~PrefillCompute() = default;
+  virtual ~StepCompute() = default;
 
-  // Device memory that a run of passes of so many rows takes, weights not counted.
-  virtual int64_t ActivationBytes(int64_t pass_rows) const = 0;
-
-  // UNIMPLEMENTED names the form that the kernels have in place of this one.
-  virtual absl::Status CheckForm(MlaForm form) const = 0;
-  // A new run, whose spans live until it ends. Checks it, and its form.
-  virtual absl::Status Begin(const PromptRun& run) = 0;
   // Puts the step on the stream. `modules` are those that it uses, there when the stream gets to it. Called for all
   // steps in order, by one thread. When `stopped` is true, work that has not begun need not be done any more.
   virtual absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
@@ -66,6 +60,17 @@ class PrefillCompute {
   // Puts the copies of what the step leaves for the host on the stream: a layer's KV. Called by another thread, after
   // the step is done, and done before Launch is called for the attention step kKvBuffers after it.
   virtual absl::Status Store(const LayerStep& step, device::Stream& stream) = 0;
+};
+
+// A prompt on one device.
+class PrefillCompute : public StepCompute {
+ public:
+  // Device memory that a run of passes of so many rows takes, weights not counted.
+  virtual int64_t ActivationBytes(int64_t pass_rows) const = 0;
+  // UNIMPLEMENTED names the form that the kernels have in place of this one.
+  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  // A new run, whose spans live until it ends. Checks it, and its form.
+  virtual absl::Status Begin(const PromptRun& run) = 0;
   // After the last step: logits of the rows that want them, in row order.
   virtual absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
   // The run is over, however it ended: nothing of it is on a stream any more.

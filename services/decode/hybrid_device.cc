@@ -10,7 +10,6 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/cuda/backend.h"
 #include "common/engine/host/host_decode.h"
-#include "common/engine/host/host_hot_compute.h"
 #include "services/decode/overlap/cpu_experts.h"
 #include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/split.h"
@@ -56,7 +55,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   RoutedExperts* experts = hybrid->experts_.get();
   if (config.expert_cache_bytes > 0) {
     const CachedExperts::Options cache{.budget_bytes = config.expert_cache_bytes, .max_rows = config.max_batch};
-    auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->hot_compute_,
+    auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->compute_,
                                         *hybrid->device_, cache);
     if (!cached.ok()) return Annotate(cached.status(), "--expert-cache-bytes");
     hybrid->cached_ = *std::move(cached);
@@ -93,15 +92,13 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment&
     const std::span<const uint8_t> pages = pool.PagesMemory();
     const int64_t weight_bytes = hot_experts ? PinnedWeightBytes(config, segment) : 0;
     const device::CudaDeviceOptions gpu{.ordinal = *ordinal, .registered_bytes = std::ssize(pages) + weight_bytes};
-    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode({.device = gpu,
-                                                                    .max_rows = max_rows,
+    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode(gpu, spec, weights_,
+                                                                   {.max_rows = max_rows,
                                                                     .max_sequences = config.max_batch,
                                                                     .kv_pages = pool.geometry().page_count,
-                                                                    .hot_experts = hot_experts},
-                                                                   spec, weights_));
+                                                                    .hot_experts = hot_experts}));
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
-    hot_compute_ = std::move(backend.hot);
     // Prefill and this role write it, so it is not registered as read-only.
     page_pinning_ = Pin(*device_, "the KV pool", "taking over sequences is slower", pages,
                         {.access = device::HostAccess::kReadsAndWrites});
@@ -109,8 +106,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment&
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over
   device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
-  compute_ = std::make_unique<HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads());
-  if (hot_experts) hot_compute_ = std::make_unique<HostHotCompute>(spec, kernels, config.max_batch);
+  compute_ = std::make_unique<HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(),
+                                          /*hot_rows=*/hot_experts ? config.max_batch : 0);
   return absl::OkStatus();
 }
 

@@ -52,7 +52,6 @@ class HybridDevice {
   ModelWeights weights_;
   std::unique_ptr<DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;
-  std::unique_ptr<HotCompute> hot_compute_;
   std::unique_ptr<CachedExperts> cached_;  // with --expert-cache-bytes
   std::unique_ptr<HybridForward> forward_;
   std::unique_ptr<CostModel> costs_;

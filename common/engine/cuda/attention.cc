@@ -5,6 +5,10 @@
 
 #include "common/base/status.h"
 #include "common/engine/weight_image.h"
+#include "common/kernels/cuda/attention.h"
+#include "common/kernels/cuda/decode_attention.h"
+#include "common/kernels/cuda/head_linear.h"
+#include "common/model/attention/rope.h"
 
 namespace moestro {
 namespace {
@@ -141,6 +145,212 @@ absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::St
       cuda::LaunchLinear(ShapeOf(w.o, rows.activations.attended, CudaStride(spec.num_heads * spec.v_head_dim),
                                  rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
                          PointersOf(w.o), rows.rows, stream));
+}
+
+// A prompt: part by part of its tokens.
+
+namespace {
+
+// Keys and values of a part for some heads.
+struct PartVectors {
+  int64_t kv_heads = 0;
+  cuda::KvVectors keys, shared_keys, values;
+};
+
+// MLA: expanded from the latents.
+absl::StatusOr<PartVectors> Expand(const CudaRows& rows, const AttentionWeights& w, IndexRange heads,
+                                   const KvPart& part, cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  uint16_t* const expanded = rows.activations.expanded;
+  const int64_t head = spec.qk_nope_head_dim + spec.v_head_dim, width = heads.size() * head;
+  const PackedMatrix slice = SliceRows(w.kv_b, heads.begin * head, width);
+  MOE_RETURN_IF_ERROR(LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(slice, part.latents, spec.kv_dim(), expanded, width, cuda::LinearOutput::kBf16),
+                         PointersOf(slice), part.tokens, stream)));
+  const cuda::KvVectors keys{expanded, nullptr, cuda::kKvBlock * width, width, head};
+  cuda::KvVectors values = keys;
+  values.data += spec.qk_nope_head_dim;
+  const cuda::KvVectors shared{part.latents + spec.kv_lora_rank, nullptr, cuda::kKvBlock * spec.kv_dim(), spec.kv_dim(),
+                               0};
+  return PartVectors{heads.size(), keys, shared, values};
+}
+
+// Grouped queries: as they are cached. The heads are whole groups.
+PartVectors Cached(const CudaRows& rows, IndexRange heads, const KvPart& part) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t group = spec.num_heads / spec.num_kv_heads;
+  const cuda::KvVectors keys{part.latents + heads.begin / group * spec.v_head_dim, nullptr,
+                             cuda::kKvBlock * spec.kv_dim(), spec.kv_dim(), spec.v_head_dim};
+  cuda::KvVectors values = keys;
+  values.data += spec.num_kv_heads * spec.v_head_dim;
+  return {heads.size() / group, keys, {}, values};
+}
+
+// What merging works with, of a stripe's rows and some heads.
+cuda::MergeAttentionArgs MergeOf(const CudaRows& rows, IndexRange heads, IndexRange of) {
+  const CudaActivations& a = rows.activations;
+  const int64_t value_dim = rows.spec.v_head_dim, first = of.begin * heads.size();
+  return {.rows = of.size(),
+          .heads = heads.size(),
+          .value_dim = value_dim,
+          .total = a.partial[0] + first * value_dim,
+          .total_log_sum = a.log_sum[0] + first,
+          .part = a.partial[1] + first * value_dim,
+          .part_log_sum = a.log_sum[1] + first,
+          .out = a.attended + of.begin * rows.spec.num_heads * value_dim + heads.begin * value_dim,
+          .out_stride = rows.spec.num_heads * value_dim};
+}
+
+}  // namespace
+
+absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, const KvPart& part,
+                    cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  const CudaActivations& a = rows.activations;
+  PartVectors vectors;
+  if (spec.attention_kind() == AttentionKind::kGroupedQueries) {
+    vectors = Cached(rows, heads, part);
+  } else {
+    MOE_ASSIGN_OR_RETURN(vectors, Expand(rows, w, heads, part, stream));
+  }
+  for (const CudaStripe& stripe : rows.stripes) {
+    // The first part sets what others add to, even where it has nothing for a stripe.
+    if (!part.is_first && stripe.end() <= part.first_token) continue;
+    cuda::MergeAttentionArgs merge = MergeOf(rows, heads, stripe.rows);
+    cuda::PrefillAttentionArgs attention{.heads = heads.size(),
+                                         .kv_heads = vectors.kv_heads,
+                                         .key_dim = spec.qk_head_dim(),
+                                         .value_dim = spec.v_head_dim,
+                                         .scale = static_cast<float>(SoftmaxScale(spec)),
+                                         .keys = vectors.keys,
+                                         .shared_keys = vectors.shared_keys,
+                                         .values = vectors.values,
+                                         .position = stripe.position,
+                                         .rows = stripe.rows.size(),
+                                         .queries = a.queries + stripe.rows.begin * heads.size() * spec.qk_head_dim(),
+                                         .query_stride = heads.size() * spec.qk_head_dim(),
+                                         .first_token = part.first_token,
+                                         .tokens = part.tokens};
+    if (part.is_first && part.is_last) {
+      attention.out = merge.out;
+      attention.out_stride = merge.out_stride;
+    } else {
+      const int buffer = part.is_first ? 0 : 1;  // the total, or what is added to it
+      const int64_t first = stripe.rows.begin * heads.size();
+      attention.partial = a.partial[buffer] + first * spec.v_head_dim;
+      attention.log_sum = a.log_sum[buffer] + first;
+    }
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchPrefillAttention(attention, stream)));
+    if (part.is_first) continue;
+    if (!part.is_last) merge.out = nullptr;
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchMergeAttention(merge, stream)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FinishHeads(const CudaRows& rows, IndexRange heads, cuda::Stream stream) {
+  cuda::MergeAttentionArgs merge = MergeOf(rows, heads, {0, rows.rows});
+  merge.part = merge.part_log_sum = nullptr;
+  return LaunchStatus(cuda::LaunchMergeAttention(merge, stream));
+}
+
+// A step of decode: over pages.
+
+namespace {
+
+// What both kinds of attention of the rows [begin, begin + count) have in common.
+cuda::DecodeAttentionArgs ArgsOf(const CudaRows& rows, int64_t begin, int64_t count) {
+  const CudaActivations& a = rows.activations;
+  return {.rows = count,
+          .heads = rows.spec.num_heads,
+          .scale = static_cast<float>(SoftmaxScale(rows.spec)),
+          .latent_queries = {},
+          .rotated_queries = {},
+          .pages = rows.cache,
+          .positions = rows.positions + begin,
+          .first_page = rows.first_page + begin,
+          .partial = a.partial[0],
+          .log_sum = a.log_sum[0]};
+}
+
+// attended = what the rows [begin, begin + count) attend to.
+absl::Status AttendGrouped(const CudaRows& rows, int64_t begin, int64_t count, cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t width = spec.num_heads * spec.v_head_dim;
+  cuda::DecodeAttentionArgs args = ArgsOf(rows, begin, count);
+  args.kv_heads = spec.num_kv_heads;
+  args.latent = spec.v_head_dim;
+  args.rotated_queries = {rows.activations.queries + begin * width, width, spec.v_head_dim};
+  args.out = rows.activations.attended + begin * width;
+  return LaunchStatus(cuda::LaunchDecodeAttention(args, stream));
+}
+
+// latent_queries = what the rows [begin, begin + count) attend to, in place of the queries, which are read before.
+absl::Status AttendLatents(const CudaRows& rows, int64_t begin, int64_t count, cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t width = spec.num_heads * spec.qk_head_dim(), latent = spec.kv_lora_rank;
+  uint16_t* const latents = rows.activations.latent_queries + begin * spec.num_heads * latent;
+  cuda::DecodeAttentionArgs args = ArgsOf(rows, begin, count);
+  args.latent = latent;
+  args.latent_queries = {latents, spec.num_heads * latent, latent};
+  args.rotated_queries = {rows.activations.queries + begin * width + spec.qk_nope_head_dim, width, spec.qk_head_dim()};
+  args.out = latents;
+  return LaunchStatus(cuda::LaunchDecodeAttention(args, stream));
+}
+
+// latent_queries: the queries' parts that are not rotated, in the latent space.
+absl::Status QueriesToLatents(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t latent = spec.kv_lora_rank;
+  return LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.key_transposed.dtype,
+                                              .matrix = PointersOf(w.key_transposed),
+                                              .heads = spec.num_heads,
+                                              .head_rows = latent,
+                                              .first_row = 0,
+                                              .out_rows = latent,
+                                              .cols = spec.qk_nope_head_dim,
+                                              .x = rows.activations.queries,
+                                              .x_row_stride = spec.num_heads * spec.qk_head_dim(),
+                                              .x_head_stride = spec.qk_head_dim(),
+                                              .y = rows.activations.latent_queries,
+                                              .y_row_stride = spec.num_heads * latent,
+                                              .y_head_stride = latent},
+                                             rows.rows, stream));
+}
+
+// attended: values of what was attended to in the latent space.
+absl::Status LatentsToValues(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
+  const ModelSpec& spec = rows.spec;
+  const int64_t values = spec.v_head_dim;
+  return LaunchStatus(cuda::LaunchHeadLinear({.dtype = w.kv_b.dtype,
+                                              .matrix = PointersOf(w.kv_b),
+                                              .heads = spec.num_heads,
+                                              .head_rows = spec.qk_nope_head_dim + values,
+                                              .first_row = spec.qk_nope_head_dim,
+                                              .out_rows = values,
+                                              .cols = spec.kv_lora_rank,
+                                              .x = rows.activations.latent_queries,
+                                              .x_row_stride = spec.num_heads * spec.kv_lora_rank,
+                                              .x_head_stride = spec.kv_lora_rank,
+                                              .y = rows.activations.attended,
+                                              .y_row_stride = CudaStride(spec.num_heads * values),
+                                              .y_head_stride = values},
+                                             rows.rows, stream));
+}
+
+}  // namespace
+
+absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
+  const bool grouped = rows.spec.attention_kind() == AttentionKind::kGroupedQueries;
+  MOE_RETURN_IF_ERROR(ProjectDown(rows, w, stream));
+  MOE_RETURN_IF_ERROR(ProjectQueries(rows, w, {0, rows.spec.num_heads}, stream));
+  if (!grouped) MOE_RETURN_IF_ERROR(QueriesToLatents(rows, w, stream));
+  for (int64_t begin = 0; begin < rows.rows; begin += kAttendRows) {
+    const int64_t count = std::min(kAttendRows, rows.rows - begin);
+    MOE_RETURN_IF_ERROR((grouped ? AttendGrouped : AttendLatents)(rows, begin, count, stream));
+  }
+  if (!grouped) MOE_RETURN_IF_ERROR(LatentsToValues(rows, w, stream));
+  return AddOutput(rows, w, stream);
 }
 
 }  // namespace moestro

@@ -3,7 +3,6 @@
 #include "common/base/status.h"
 #include "common/device/launch_check.h"
 #include "common/engine/cuda/cuda_decode.h"
-#include "common/engine/cuda/cuda_hot_compute.h"
 #include "common/engine/cuda/cuda_prefill.h"
 #include "common/engine/cuda/cuda_rank_kernels.h"
 #include "common/engine/cuda/supported.h"
@@ -37,17 +36,12 @@ absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& 
   return std::make_unique<CudaRankKernels>(device, spec, weights);
 }
 
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions& options, const ModelSpec& spec,
-                                                 const ModelWeights& weights) {
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device, const ModelSpec& spec,
+                                                 const ModelWeights& weights, const CudaDecodeOptions& options) {
   MOE_RETURN_IF_ERROR(CheckDecodeSupported(spec));
   CudaDecodeBackend backend;
-  MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options.device));
-  const CudaDecode::Options decode{
-      .max_rows = options.max_rows, .max_sequences = options.max_sequences, .kv_pages = options.kv_pages};
-  MOE_ASSIGN_OR_RETURN(backend.compute, CudaDecode::Create(*backend.device, spec, weights, decode));
-  if (options.hot_experts) {
-    MOE_ASSIGN_OR_RETURN(backend.hot, CudaHotCompute::Create(*backend.device, spec, options.max_sequences));
-  }
+  MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(device));
+  MOE_ASSIGN_OR_RETURN(backend.compute, CudaDecode::Create(*backend.device, spec, weights, options));
   return backend;
 }
 

@@ -28,7 +28,6 @@ absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& 
                                                                 const ModelWeights& weights);
 
 struct CudaDecodeOptions {
-  device::CudaDeviceOptions device;
   int64_t max_rows = 0;       // of a step
   int64_t max_sequences = 0;  // of a step
   int64_t kv_pages = 0;       // of the KV pool, all of which are kept on the device
@@ -38,12 +37,11 @@ struct CudaDecodeOptions {
 struct CudaDecodeBackend {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<DecodeCompute> compute;  // on the device
-  std::unique_ptr<HotCompute> hot;         // null without hot_experts
 };
 
-// Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported, CudaDecode and
-// CudaHotCompute, and what a first kernel fails with.
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions& options, const ModelSpec& spec,
-                                                 const ModelWeights& weights);
+// Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported and CudaDecode, and what a
+// first kernel fails with.
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device, const ModelSpec& spec,
+                                                 const ModelWeights& weights, const CudaDecodeOptions& options);
 
 }  // namespace moestro

@@ -1,9 +1,12 @@
 #include "common/engine/cuda/cuda_decode.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/device/pinned_buffer.h"
@@ -59,6 +62,50 @@ struct CudaDecode::Head {
   device::PinnedBuffer<float> host_logits;
 };
 
+// How rows of the experts that the device holds are cut into tiles: all tiles, then where those of each launch's
+// experts begin.
+struct CudaDecode::HotTiles {
+  static absl::StatusOr<std::unique_ptr<HotTiles>> Create(device::Device& device, const ModelSpec& spec,
+                                                          int64_t max_rows) {
+    const int64_t max_tiles = max_rows * spec.experts_per_token;  // an expert has one for a row at the least
+    const int64_t bytes = Bytes(max_tiles);
+    MOE_ASSIGN_OR_RETURN(auto host, device::PinnedBuffer<uint8_t>::Create(device, bytes));
+    MOE_ASSIGN_OR_RETURN(device::Memory memory, device.Allocate(bytes, "tiles of cached experts"));
+    const int64_t gated_bytes = max_tiles * CudaStride(spec.moe_intermediate_size) * int64_t{sizeof(uint16_t)};
+    MOE_ASSIGN_OR_RETURN(device::Memory gated, device.Allocate(gated_bytes, "activations of cached experts"));
+    return std::unique_ptr<HotTiles>(new HotTiles{max_tiles, std::move(host), std::move(memory), std::move(gated)});
+  }
+  static int64_t Bytes(int64_t max_tiles) {
+    const int64_t begins = CeilDiv(max_tiles, int64_t{cuda::kMaxMatrices}) + 1;
+    return max_tiles * int64_t{sizeof(cuda::TokenTile)} + begins * int64_t{sizeof(int32_t)};
+  }
+  static cuda::TokenTile* Tiles(uint8_t* plan) { return reinterpret_cast<cuda::TokenTile*>(plan); }
+  int32_t* Begins(uint8_t* plan) const { return reinterpret_cast<int32_t*>(Tiles(plan) + max_tiles); }
+
+  // Cuts the rows, in host memory.
+  void Cut(std::span<const HotExpert> experts) {
+    cuda::TokenTile* const tiles = Tiles(host.get());
+    int32_t* const begins = Begins(host.get());
+    int32_t count = 0;
+    for (int32_t i = 0; i < std::ssize(experts); ++i) {
+      if (i % cuda::kMaxMatrices == 0) begins[i / cuda::kMaxMatrices] = count;
+      const HotExpert& expert = experts[static_cast<size_t>(i)];
+      const int64_t end = expert.begin + expert.count;
+      for (int64_t row = expert.begin; row < end; row += cuda::kSmallTile) {
+        MOE_CHECK(count < max_tiles);
+        tiles[count++] = {i, static_cast<int32_t>(row),
+                          static_cast<int32_t>(std::min(end - row, int64_t{cuda::kSmallTile}))};
+      }
+    }
+    begins[CeilDiv(std::ssize(experts), std::ptrdiff_t{cuda::kMaxMatrices})] = count;
+  }
+
+  int64_t max_tiles = 0;
+  device::PinnedBuffer<uint8_t> host;
+  device::Memory memory;
+  device::Memory gated;  // BF16 [max_tiles, CudaStride(moe_intermediate_size)]
+};
+
 CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights,
                        device::Memory pages, const KvGeometry& geometry)
     : spec_(spec),
@@ -70,7 +117,8 @@ CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, Devic
 CudaDecode::~CudaDecode() = default;
 
 absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& device, const ModelSpec& spec,
-                                                               const ModelWeights& weights, const Options& options) {
+                                                               const ModelWeights& weights,
+                                                               const CudaDecodeOptions& options) {
   // Measurements take a sequence of max_rows tokens in pages of their own.
   const int64_t own_pages = CeilDiv(options.max_rows, kPageTokens);
   const KvGeometry geometry{
@@ -106,6 +154,9 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
     state->destinations.reserve(static_cast<size_t>(options.max_rows));
     state->sequences.reserve(static_cast<size_t>(options.max_sequences));
     decode->lanes_.push_back(std::move(state));
+  }
+  if (options.hot_experts) {
+    MOE_ASSIGN_OR_RETURN(decode->hot_, HotTiles::Create(device, spec, options.max_sequences));
   }
   return decode;
 }
@@ -183,6 +234,38 @@ absl::Status CudaDecode::Combine(int lane, int64_t layer, device::Stream& stream
                           const MlpWeights& w = weights_.get().layers[state.layer].feed_forward.always;
                           return CombineExperts(RowsOf(state), w, static_cast<cuda::Stream>(native));
                         }});
+}
+
+absl::Status CudaDecode::HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                                    device::Stream& stream) {
+  if (hot_ == nullptr) return DecodeCompute::HotExperts(experts, x, outputs, stream);
+  hot_->Cut(experts);
+  MOE_RETURN_IF_ERROR(stream.CopyToDevice(hot_->memory.data(), hot_->host.get(), HotTiles::Bytes(hot_->max_tiles)));
+  const auto launch = [&](void* native) { return RunHot(experts, x, outputs, native); };
+  return stream.Launch({.name = "hot experts", .cost = {}, .run = std::ref(launch)});  // a GPU calls this at once
+}
+
+absl::Status CudaDecode::RunHot(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                                void* native) const {
+  auto* const stream = static_cast<cuda::Stream>(native);
+  const int32_t* const host_begins = hot_->Begins(hot_->host.get());
+  const int32_t* const begins = hot_->Begins(hot_->memory.data());
+  auto* const gated = reinterpret_cast<uint16_t*>(hot_->gated.data());
+  for (size_t first = 0, group = 0; first < experts.size(); first += cuda::kMaxMatrices, ++group) {
+    const auto together = experts.subspan(first, std::min<size_t>(cuda::kMaxMatrices, experts.size() - first));
+    std::array<MlpWeights, cuda::kMaxMatrices> weights;
+    std::ranges::transform(together, weights.begin(), &HotExpert::weights);
+    MOE_RETURN_IF_ERROR(RunGroupedMlp(spec_, std::span(weights).first(together.size()),
+                                      {.matrices = {},
+                                       .first_group = static_cast<int32_t>(first),
+                                       .tiles = HotTiles::Tiles(hot_->memory.data()),
+                                       .first_tile = begins + group,
+                                       .end_tile = begins + group + 1,
+                                       .max_tiles = host_begins[group + 1] - host_begins[group],
+                                       .tile_tokens = cuda::kSmallTile},
+                                      x, gated, outputs, stream));
+  }
+  return absl::OkStatus();
 }
 
 CudaRows CudaDecode::RowsOf(const LaneState& state) const {

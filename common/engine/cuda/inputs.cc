@@ -1,8 +1,37 @@
 #include "common/engine/cuda/inputs.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/base/math.h"
 #include "common/base/status.h"
 
 namespace moestro {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// The arrays one behind the other from `base` on, and the bytes that they take; pages last, for their number is known
+// last.
+StepArrays Arrange(const ModelSpec& spec, int64_t rows, int64_t pages, uint8_t* base, int64_t* bytes) {
+  StepArrays arrays;
+  *bytes = 0;
+  const auto take = [&]<typename T>(T*& array, int64_t count) {
+    array = reinterpret_cast<T*>(base + *bytes);
+    *bytes += RoundUp(count * static_cast<int64_t>(sizeof(T)), kAlignment);
+  };
+  const int64_t pairs = spec.qk_rope_head_dim / 2;
+  take(arrays.embeddings, rows * spec.hidden_size);
+  take(arrays.cosine, rows * pairs);
+  take(arrays.sine, rows * pairs);
+  take(arrays.positions, rows);
+  take(arrays.first_page, rows);
+  take(arrays.has_nan, spec.num_layers);
+  take(arrays.pages, pages);
+  return arrays;
+}
+
+}  // namespace
 
 void CudaInputs::Begin(std::span<const EngineRow> rows) {
   rows_ = rows;
@@ -29,6 +58,42 @@ absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activation
                                             hidden * static_cast<int64_t>(sizeof(uint16_t))));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const ModelSpec& spec, const Limits& limits) {
+  int64_t bytes = 0;
+  Arrange(spec, limits.rows, limits.pages, nullptr, &bytes);
+  MOE_ASSIGN_OR_RETURN(auto host, device::PinnedBuffer<uint8_t>::Create(device, bytes));
+  MOE_ASSIGN_OR_RETURN(device::Memory memory, device.Allocate(bytes, "rows of a step"));
+  return StepRows(limits, std::move(host), std::move(memory));
+}
+
+absl::Status StepRows::Upload(const ModelSpec& spec, const Rope& rope, const uint16_t* embedding,
+                              const CheckedBatch& batch, device::Stream& stream) {
+  int64_t pages = 0;
+  for (const SequenceRun& run : batch.runs) pages += batch.rows[run.end - 1].position / kPageTokens + 1;
+  if (pages > limits_.pages) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the step's sequences have %d pages, at most %d are foreseen", pages, limits_.pages));
+  }
+  int64_t bytes = 0;
+  const StepArrays host = Arrange(spec, batch.size(), pages, host_memory_.get(), &bytes);
+  device_ = Arrange(spec, batch.size(), pages, device_memory_.data(), &bytes);
+  std::fill_n(host.has_nan, spec.num_layers, 0);
+  int32_t next_page = 0;
+  for (const SequenceRun& run : batch.runs) {
+    for (int64_t row = run.begin; row < run.end; ++row) {
+      const EngineRow& engine_row = batch.rows[row];
+      std::copy_n(embedding + engine_row.token * spec.hidden_size, spec.hidden_size,
+                  host.embeddings + row * spec.hidden_size);
+      rope.Angles(engine_row.position, host.cosine + row * rope.pairs(), host.sine + row * rope.pairs());
+      host.positions[row] = engine_row.position;
+      host.first_page[row] = next_page;
+    }
+    const int64_t blocks = batch.rows[run.end - 1].position / kPageTokens + 1;
+    for (int64_t block = 0; block < blocks; ++block) host.pages[next_page++] = batch.pages(run.begin).page(block);
+  }
+  return stream.CopyToDevice(device_memory_.data(), host_memory_.get(), bytes);
 }
 
 }  // namespace moestro

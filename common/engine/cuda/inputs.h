@@ -1,19 +1,24 @@
-// What a run's rows bring to the GPU: their embeddings, and the rotations of their positions.
+// What rows bring to the GPU: their embeddings and the rotations of their positions, and in a step of decode where each
+// row's sequence lies.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/device/pinned_buffer.h"
 #include "common/engine/cuda/rows.h"
 #include "common/model/attention/rope.h"
+#include "common/model/batch.h"
 #include "common/model/binding.h"
 #include "common/model/engine.h"
 
 namespace moestro {
 
+// Of a prompt.
 class CudaInputs {
  public:
   // Both outlive it; embeddings are copied from the weights row by row.
@@ -35,6 +40,44 @@ class CudaInputs {
   std::span<const EngineRow> rows_;
   std::vector<float> cosine_;  // [rows, pairs]
   std::vector<float> sine_;    // [rows, pairs]
+};
+
+// Arrays of a lane's rows in a step: in host memory, or on the device.
+struct StepArrays {
+  uint16_t* embeddings = nullptr;  // BF16 [rows, hidden]
+  float* cosine = nullptr;         // [rows, qk_rope_head_dim / 2]
+  float* sine = nullptr;           // [rows, qk_rope_head_dim / 2]
+  int32_t* positions = nullptr;    // [rows]
+  int32_t* first_page = nullptr;   // [rows]: where the row's sequence begins in `pages`
+  int32_t* has_nan = nullptr;      // [num_layers], zeros
+  uint32_t* pages = nullptr;       // of every sequence, those that its rows see
+};
+
+// Of a lane's part of a step: one copy, from pinned memory that is allocated once.
+class StepRows {
+ public:
+  struct Limits {
+    int64_t rows = 0;
+    int64_t pages = 0;  // of all sequences together
+  };
+  static absl::StatusOr<StepRows> Create(device::Device& device, const ModelSpec& spec, const Limits& limits);
+
+  // Gathers what the rows need and puts its copy on the stream. What the step before put there is done.
+  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit. `embedding`: BF16 [vocab_size, hidden].
+  absl::Status Upload(const ModelSpec& spec, const Rope& rope, const uint16_t* embedding, const CheckedBatch& batch,
+                      device::Stream& stream);
+
+  // On the device.
+  const StepArrays& arrays() const { return device_; }
+
+ private:
+  StepRows(const Limits& limits, device::PinnedBuffer<uint8_t> host, device::Memory memory)
+      : limits_(limits), host_memory_(std::move(host)), device_memory_(std::move(memory)) {}
+
+  Limits limits_;
+  device::PinnedBuffer<uint8_t> host_memory_;
+  device::Memory device_memory_;
+  StepArrays device_;
 };
 
 }  // namespace moestro

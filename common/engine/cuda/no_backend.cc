@@ -19,7 +19,8 @@ absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&,
   return NoCuda();
 }
 
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const CudaDecodeOptions&, const ModelSpec&, const ModelWeights&) {
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions&, const ModelSpec&,
+                                                 const ModelWeights&, const CudaDecodeOptions&) {
   return NoCuda();
 }
 

@@ -6,7 +6,9 @@
 #include "common/model/attention/attention.h"
 #include "common/model/head.h"
 #include "common/model/linear.h"
+#include "common/model/moe/expert_plan.h"
 #include "common/model/moe/feed_forward.h"
+#include "common/model/moe/moe.h"
 
 namespace moestro {
 
@@ -37,12 +39,32 @@ struct HostDecode::LaneState {
   RowsView rows;  // of the batch
 };
 
+// Of the call to HotExperts.
+struct HostDecode::HotState {
+  HotState(const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows)
+      : context{spec, kernels, pool}, buffers(spec, max_rows, pool.threads(), /*always_width=*/0) {
+    const auto most = static_cast<size_t>(max_rows * spec.experts_per_token);
+    plan.experts.reserve(most);
+    plan.routed.reserve(most);
+    weights.reserve(most);
+  }
+
+  WorkerPool pool{1};
+  EngineContext context;
+  ExpertBuffers buffers;
+  ExpertPlan plan;
+  std::vector<MlpWeights> weights;
+  const uint16_t* x = nullptr;
+  float* outputs = nullptr;
+};
+
 HostDecode::HostDecode(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, int64_t max_rows,
-                       int threads)
+                       int threads, int64_t hot_rows)
     : spec_(spec), weights_(weights), kernels_(kernels), rope_(spec), rows_(spec, max_rows), head_(spec) {
   for (int lane = 0; lane < kMaxLanes; ++lane) {
     lanes_.push_back(std::make_unique<LaneState>(*this, spec, kernels, max_rows, threads));
   }
+  if (hot_rows > 0) hot_ = std::make_unique<HotState>(spec, kernels, hot_rows);
 }
 
 HostDecode::~HostDecode() = default;
@@ -89,6 +111,28 @@ absl::Status HostDecode::Combine(int lane, int64_t layer, device::Stream& stream
          state.compute.RunCombine(state, mlp);
          return absl::OkStatus();
        }});
+}
+
+absl::Status HostDecode::HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
+                                    device::Stream& stream) {
+  if (hot_ == nullptr) return DecodeCompute::HotExperts(experts, x, outputs, stream);
+  // Every row with weight 1 to a sum of its own: the sum is the output.
+  ExpertPlan& plan = hot_->plan;
+  plan.experts.clear();
+  plan.routed.clear();
+  hot_->weights.clear();
+  for (const HotExpert& expert : experts) {
+    plan.experts.push_back({static_cast<int32_t>(hot_->weights.size()), expert.begin, expert.count});
+    hot_->weights.push_back(expert.weights);
+    for (int64_t row = expert.begin; row < expert.begin + expert.count; ++row) plan.routed.push_back({row, 1.0f});
+  }
+  hot_->x = x;
+  hot_->outputs = outputs;
+  return stream.Launch({.name = "hot experts", .cost = {}, .run = [&hot = *hot_](void*) {
+                          std::fill_n(hot.outputs, std::ssize(hot.plan.routed) * hot.context.spec.hidden_size, 0.0f);
+                          RunExperts({hot.context, hot.buffers}, {hot.weights, 0}, hot.plan, hot.x, hot.outputs);
+                          return absl::OkStatus();
+                        }});
 }
 
 absl::Status HostDecode::RunAttend(LaneState& state, int64_t layer) {

@@ -30,7 +30,7 @@ const ExpertRows& RowsOf(const ExpertPlan& plan, int32_t expert) {
 
 absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const ModelSpec& spec, const ModelWeights& weights,
                                                                      const CpuKernels& kernels, CpuExperts& cpu,
-                                                                     HotCompute& hot, device::Device& device,
+                                                                     DecodeCompute& compute, device::Device& device,
                                                                      const Options& options) {
   const int64_t bytes = ImageBytes(weights.layers[spec.first_dense_layers].feed_forward.experts.front());
   const int64_t layers = spec.num_layers - spec.first_dense_layers;
@@ -40,20 +40,20 @@ absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const Model
                                                       options.budget_bytes, bytes, layers));
   }
   std::unique_ptr<CachedExperts> experts(
-      new CachedExperts(spec, weights, kernels, cpu, hot, device, options, slots, bytes));
+      new CachedExperts(spec, weights, kernels, cpu, compute, device, options, slots, bytes));
   MOE_RETURN_IF_ERROR(experts->Allocate());
   MOE_RETURN_IF_ERROR(experts->NewStreams());
   return experts;
 }
 
 CachedExperts::CachedExperts(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels,
-                             CpuExperts& cpu, HotCompute& hot, device::Device& device, const Options& options,
+                             CpuExperts& cpu, DecodeCompute& compute, device::Device& device, const Options& options,
                              int64_t slots, int64_t slot_bytes)
     : spec_(spec),
       weights_(weights),
       kernels_(kernels),
       cpu_(cpu),
-      hot_(hot),
+      compute_(compute),
       device_(device),
       options_(options),
       slots_(slots),
@@ -151,7 +151,7 @@ absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& p
   auto* const device_outputs = reinterpret_cast<float*>(device_outputs_.data());
   MOE_RETURN_IF_ERROR(compute_stream_->CopyToDevice(device_x_.data(), reinterpret_cast<const uint8_t*>(x_->get()),
                                                     2 * count * spec_.hidden_size));
-  MOE_RETURN_IF_ERROR(hot_.Run(hot_experts_, device_x, device_outputs, *compute_stream_));
+  MOE_RETURN_IF_ERROR(compute_.HotExperts(hot_experts_, device_x, device_outputs, *compute_stream_));
   MOE_RETURN_IF_ERROR(compute_stream_->CopyToHost(reinterpret_cast<uint8_t*>(outputs_->get()), device_outputs_.data(),
                                                   4 * count * spec_.hidden_size));
   return compute_stream_->Record(*computed_);

@@ -26,11 +26,11 @@ class CachedExperts final : public RoutedExperts {
     int64_t max_rows = 0;      // passes with more rows (prompts) use the CPU alone and leave the cache as it is
     int64_t loads_per_pass = 1;
   };
-  // All outlive it. RESOURCE_EXHAUSTED if the device has not so much memory; INVALID_ARGUMENT if the budget does not
-  // pay for an expert of every layer.
+  // All outlive it; `compute` has HotExperts for max_rows rows. RESOURCE_EXHAUSTED if the device has not so much
+  // memory; INVALID_ARGUMENT if the budget does not pay for an expert of every layer.
   static absl::StatusOr<std::unique_ptr<CachedExperts>> Create(const ModelSpec& spec, const ModelWeights& weights,
                                                                const CpuKernels& kernels, CpuExperts& cpu,
-                                                               HotCompute& hot, device::Device& device,
+                                                               DecodeCompute& compute, device::Device& device,
                                                                const Options& options);
 
   absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) override;
@@ -46,7 +46,8 @@ class CachedExperts final : public RoutedExperts {
     std::unique_ptr<device::Event> loaded;
   };
   CachedExperts(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, CpuExperts& cpu,
-                HotCompute& hot, device::Device& device, const Options& options, int64_t slots, int64_t slot_bytes);
+                DecodeCompute& compute, device::Device& device, const Options& options, int64_t slots,
+                int64_t slot_bytes);
   absl::Status Allocate();
   // In place of those there are, if any: nothing is on them any more, whether there are new ones or not.
   absl::Status NewStreams();
@@ -60,7 +61,7 @@ class CachedExperts final : public RoutedExperts {
   const ModelWeights& weights_;
   const CpuKernels& kernels_;
   CpuExperts& cpu_;
-  HotCompute& hot_;
+  DecodeCompute& compute_;
   device::Device& device_;
   const Options options_;
   const int64_t slots_;

@@ -47,7 +47,8 @@ int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParal
          exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
 }
 
-absl::Status RankCompute::Begin(const PromptRun&) {
+absl::Status RankCompute::Begin(const RankRun& run) {
+  run_ = run;
   MOE_RETURN_IF_ERROR(kernels_.Begin(run_.share()));
   MOE_RETURN_IF_ERROR(experts_.Begin(run_));
   MOE_ASSIGN_OR_RETURN(kv_, device_.Allocate(KvBytes(spec_, run_), "keys and values of a layer"));
@@ -69,10 +70,6 @@ void RankCompute::End() {
   kv_ = device::Memory();
   experts_.End();
   kernels_.End();
-}
-
-absl::Status RankCompute::Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  return kernels_.Logits(on_logits);
 }
 
 absl::Status RankCompute::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,

@@ -21,31 +21,26 @@ namespace moestro {
 // Device memory that a rank's run takes, weights not counted.
 int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run);
 
-class RankCompute final : public PrefillCompute {
+class RankCompute final : public StepCompute {
  public:
   // All outlive it.
   RankCompute(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
-              RankKernels& kernels, ExpertParallelism parallelism, ExpertExchange& experts)
-      : spec_(spec),
-        device_(device),
-        communicator_(communicator),
-        kernels_(kernels),
-        parallelism_(parallelism),
-        experts_(experts) {}
+              RankKernels& kernels, ExpertExchange& experts)
+      : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels), experts_(experts) {}
 
-  // The rank's share of the prompt whose run begins next.
-  void SetShare(const RankRun& run) { run_ = run; }
-  int64_t ActivationBytes(int64_t) const override { return RankBytes(spec_, kernels_, parallelism_, run_); }
-  absl::Status CheckForm(MlaForm form) const override { return kernels_.CheckForm(form); }
-  // REQUIRES: SetShare.
-  absl::Status Begin(const PromptRun&) override;
+  // Takes the device memory that the rank's share of a prompt needs. Checks its form.
+  absl::Status Begin(const RankRun& run);
   // Exchanges block the caller until they are done here.
   absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
   // The rank's rows are on the host when the step is done, and go to the pages here.
   absl::Status Store(const LayerStep& step, device::Stream& stream) override;
-  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
-  void End() override;
+  // After the last step: logits of the rank's rows that want them, in row order.
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+    return kernels_.Logits(on_logits);
+  }
+  // The run is over, however it ended: nothing of it is on a stream any more.
+  void End();
 
  private:
   int64_t token_bytes() const { return 2 * spec_.kv_dim(); }
@@ -69,7 +64,6 @@ class RankCompute final : public PrefillCompute {
   device::Device& device_;
   collective::Communicator& communicator_;
   RankKernels& kernels_;
-  const ExpertParallelism parallelism_;
   ExpertExchange& experts_;
 
   // Of the run.

@@ -63,10 +63,9 @@ absl::Status RunPart(const RankSetup& setup, const ModelSpec& spec, const ModelW
   MOE_ASSIGN_OR_RETURN(report.plan, PlanWith(modules, setup, spec, experts, run, limits));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeRankSchedule(modules, limits, report.plan));
   const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator);
-  RankCompute compute(spec, *setup.device, communicator, *setup.kernels, experts, *exchange);
-  compute.SetShare(run);
+  RankCompute compute(spec, *setup.device, communicator, *setup.kernels, *exchange);
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
-    MOE_RETURN_IF_ERROR(compute.Begin({}));
+    MOE_RETURN_IF_ERROR(compute.Begin(run));
     MOE_RETURN_IF_ERROR(
         RunPipeline(*setup.device, schedule, compute, callbacks.interrupted, callbacks.on_released, &report.pipeline));
     return compute.Logits(callbacks.on_logits);

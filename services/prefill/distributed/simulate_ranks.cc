@@ -8,9 +8,9 @@
 #include "common/collective/shared/region.h"
 #include "common/collective/sim/sim_communicator.h"
 #include "common/device/sim/sim_device.h"
+#include "common/engine/sim/sim_rank_kernels.h"
 #include "common/roofline/shapes.h"
 #include "services/prefill/distributed/distributed_prefill.h"
-#include "services/prefill/distributed/sim_rank_kernels.h"
 
 namespace moestro {
 namespace {

@@ -41,7 +41,7 @@ absl::Status MakeEvents(Device& device, int64_t count, std::vector<EventPair>* e
 
 class Pipeline {
  public:
-  Pipeline(Device& device, const Schedule& schedule, PrefillCompute& compute, PipelineReport& report)
+  Pipeline(Device& device, const Schedule& schedule, StepCompute& compute, PipelineReport& report)
       : device_(device),
         schedule_(schedule),
         compute_(compute),
@@ -231,7 +231,7 @@ class Pipeline {
 
   Device& device_;
   const Schedule& schedule_;
-  PrefillCompute& compute_;
+  StepCompute& compute_;
   PipelineReport& report_;
   RunSignals signals_;
 
@@ -252,7 +252,7 @@ class Pipeline {
 
 }  // namespace
 
-absl::Status RunPipeline(Device& device, const Schedule& schedule, PrefillCompute& compute,
+absl::Status RunPipeline(Device& device, const Schedule& schedule, StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report) {
   Pipeline pipeline(device, schedule, compute, *report);

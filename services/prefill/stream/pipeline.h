@@ -26,7 +26,7 @@ struct PipelineReport {
 // `interrupted` is asked before every step and every few milliseconds, on_released called for every step that is done,
 // in order; both by the calling thread. Returns the first failure of any thread or stream; then, too, all threads have
 // ended, nothing is on a stream, and all memory is back. `compute` has begun its run.
-absl::Status RunPipeline(device::Device& device, const Schedule& schedule, PrefillCompute& compute,
+absl::Status RunPipeline(device::Device& device, const Schedule& schedule, StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report);
 

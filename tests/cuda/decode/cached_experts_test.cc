@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
-#include "common/engine/cuda/cuda_hot_compute.h"
+#include "common/engine/cuda/cuda_decode.h"
 #include "tests/common/model/tolerance.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
@@ -37,9 +37,12 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
   WorkerPool pool(2);
   CpuExperts cpu(spec, weights, kernels, pool, kMaxRows);
   const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
-  const auto hot = CudaHotCompute::Create(*device, spec, kMaxRows).value();
+  const auto compute =
+      CudaDecode::Create(*device, spec, weights,
+                         {.max_rows = kMaxRows, .max_sequences = kMaxRows, .kv_pages = 1, .hot_experts = true})
+          .value();
   const auto cached = CachedExperts::Create(
-                          spec, weights, kernels, cpu, *hot, *device,
+                          spec, weights, kernels, cpu, *compute, *device,
                           {.budget_bytes = int64_t{1} << 28, .max_rows = kMaxRows, .loads_per_pass = spec.num_experts})
                           .value();
   ASSERT_EQ(cached->slots(), spec.num_experts);

@@ -83,7 +83,7 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
   const CpuKernels& kernels = *AvailableKernels().back();
   WorkerPool workers(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 2));  // the lanes take two
   CpuExperts experts(spec, weights, kernels, workers, kSequences);
-  const CudaDecode::Options options{
+  const CudaDecodeOptions options{
       .max_rows = kSequences, .max_sequences = kSequences, .kv_pages = kSequences * Sequences::PagesOf(kLong)};
   MOE_ASSIGN_OR_RETURN(const auto compute, CudaDecode::Create(device, spec, weights, options));
   size_t cut = 1;

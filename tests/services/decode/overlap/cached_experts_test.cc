@@ -10,7 +10,7 @@
 #include <set>
 
 #include "common/device/host/host_device.h"
-#include "common/engine/host/host_hot_compute.h"
+#include "common/engine/host/host_decode.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
@@ -29,7 +29,7 @@ class CachedExpertsTest : public testing::Test {
 
   // Room for so many experts of each layer; a little is left.
   std::unique_ptr<CachedExperts> Make(int64_t slots, int64_t loads_per_pass = 2) {
-    return CachedExperts::Create(spec(), weights_, kernels_, cpu_, hot_, device_,
+    return CachedExperts::Create(spec(), weights_, kernels_, cpu_, compute_, device_,
                                  {.budget_bytes = slots * layers() * ExpertBytes() + 1,
                                   .max_rows = kMaxRows,
                                   .loads_per_pass = loads_per_pass})
@@ -37,7 +37,7 @@ class CachedExpertsTest : public testing::Test {
   }
   // What Create says about one byte tells how many bytes an expert takes.
   int64_t ExpertBytes() {
-    const auto none = CachedExperts::Create(spec(), weights_, kernels_, cpu_, hot_, device_,
+    const auto none = CachedExperts::Create(spec(), weights_, kernels_, cpu_, compute_, device_,
                                             {.budget_bytes = 1, .max_rows = kMaxRows, .loads_per_pass = 1});
     EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
     const std::string message(none.status().message());
@@ -73,7 +73,7 @@ class CachedExpertsTest : public testing::Test {
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
   CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kMaxRows};
-  HostHotCompute hot_{spec(), kernels_, kMaxRows};
+  HostDecode compute_{spec(), weights_, kernels_, kMaxRows, /*threads=*/1, /*hot_rows=*/kMaxRows};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
   std::mt19937 random_{1};
@@ -120,7 +120,7 @@ TEST_F(CachedExpertsTest, TakesItsMemoryFromTheDevice) {
   }
   EXPECT_EQ(device_.memory_used(), before);
   const auto small = device::NewHostDevice({.memory_bytes = 1000});
-  EXPECT_EQ(CachedExperts::Create(spec(), weights_, kernels_, cpu_, hot_, *small,
+  EXPECT_EQ(CachedExperts::Create(spec(), weights_, kernels_, cpu_, compute_, *small,
                                   {.budget_bytes = 1 << 30, .max_rows = 1, .loads_per_pass = 1})
                 .status()
                 .code(),

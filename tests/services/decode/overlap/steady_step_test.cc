@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/device/host/host_device.h"
-#include "common/engine/host/host_hot_compute.h"
 #include "services/decode/overlap/cached_experts.h"
 #include "services/decode/overlap/split.h"
 #include "tests/common/model/engine_harness.h"
@@ -121,7 +120,7 @@ class SteadyStepTest : public testing::Test {
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool workers_{2};
   UncountedDevice device_;
-  HostDecode compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2};
+  HostDecode compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2, /*hot_rows=*/kSequences};
   CpuExperts cpu_{spec(), weights_, kernels_, workers_, kSequences};
   std::vector<TestSequence> sequences_;
   std::vector<KvPages> pages_;
@@ -165,8 +164,7 @@ TEST_F(SteadyStepTest, OneBatch) { EXPECT_EQ(Allocations(cpu_, OneMicroBatch), k
 TEST_F(SteadyStepTest, TwoBatches) { EXPECT_EQ(Allocations(cpu_, SplitRuns), kNone); }
 
 TEST_F(SteadyStepTest, WithExpertsThatAreHitMissedAndLoaded) {
-  HostHotCompute hot(spec(), kernels_, kSequences);
-  const auto cached = CachedExperts::Create(spec(), weights_, kernels_, cpu_, hot, device_,
+  const auto cached = CachedExperts::Create(spec(), weights_, kernels_, cpu_, compute_, device_,
                                             {.budget_bytes = 1 << 18, .max_rows = kSequences, .loads_per_pass = 1})
                           .value();
   ASSERT_LT(cached->slots(), spec().num_experts);

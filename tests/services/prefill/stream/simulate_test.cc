@@ -70,7 +70,7 @@ TEST(Simulate, PassesStreamEverythingAgain) {
   const int64_t once = Simulate(1000).report.counters.streamed_bytes;
   const ModelSpec spec = SmallSpec();
   const ModelWeights weights = ShapesOnly(spec, DType::kF8E4M3);
-  const SimCompute compute(spec, weights);
+  const SimPrefill compute(spec, weights);
   const int64_t slot = SlotBytes(ListModules(spec, weights, MlaForm::kUnabsorbed, 1 << 18));
   const SimulatedPrefill twice = Simulate(1000, {.device_bytes = (1 << 20) + 8 * slot + compute.ActivationBytes(500),
                                                  .dense_bytes = 1 << 20,

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "common/engine/rank_kernels.h"
+#include "common/engine/sim/sim_prefill.h"
 #include "common/model/binding.h"
-#include "services/prefill/stream/costs.h"
 
 namespace moestro {
 

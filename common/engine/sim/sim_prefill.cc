@@ -1,9 +1,10 @@
-#include "services/prefill/stream/costs.h"
+#include "common/engine/sim/sim_prefill.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "common/model/attention/attention.h"
+#include "common/engine/host/prompt_forward.h"
 #include "common/roofline/work_count.h"
 
 namespace moestro {
@@ -62,9 +63,28 @@ StepLoad PassLoad(const PromptRun& run, int64_t pass_index) {
   return {.rows = rows, .visible_pairs = VisiblePairs(before, rows), .context = before + rows, .routed_rows = rows};
 }
 
-KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, const PromptRun& run, const LayerStep& step,
-                    std::span<const StagedModule> modules) {
-  return StepCost(spec, weights, run.form, PassLoad(run, step.pass), step, modules);
+int64_t SimPrefill::ActivationBytes(int64_t pass_rows) const {
+  return PromptForwardBytes(spec_, /*threads=*/0,
+                            {.max_rows = pass_rows, .tile_rows = std::min(kGpuTileRows, pass_rows)});
+}
+
+absl::Status SimPrefill::Begin(const PromptRun& run) {
+  run_ = run;
+  return absl::OkStatus();
+}
+
+absl::Status SimPrefill::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
+                                const std::atomic<bool>&) {
+  StepLoad load = PassLoad(run_, step.pass);
+  load.expert_spread = costs_.expert_spread;
+  load.activations = costs_.activations;
+  return stream.Launch(
+      {.name = StepName(step.kind), .cost = StepCost(spec_, weights_, run_.form, load, step, modules), .run = {}});
+}
+
+absl::Status SimPrefill::Store(const LayerStep& step, device::Stream& stream) {
+  constexpr int64_t kBytes = 2;  // BF16
+  return stream.CopyToHost(nullptr, nullptr, run_.PassRows(step.pass).size() * spec_.kv_dim() * kBytes);
 }
 
 }  // namespace moestro

@@ -1,4 +1,4 @@
-#include "services/prefill/distributed/sim_rank_kernels.h"
+#include "common/engine/sim/sim_rank_kernels.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,6 @@
 #include "common/kv/format.h"
 #include "common/model/attention/attention.h"
 #include "common/roofline/traffic.h"
-#include "services/prefill/stream/simulate.h"
 
 namespace moestro {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/prefill/stream/costs.h"
+#include "common/engine/sim/sim_prefill.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/roofline/shapes.h"
-#include "services/prefill/stream/simulate.h"
 #include "tests/support/synthetic_segment.h"
 
 namespace moestro {
@@ -19,7 +18,8 @@ class CostsTest : public testing::Test {
     std::vector<EngineRow> rows(tokens);
     for (int64_t i = 0; i < tokens; ++i) rows[i].position = static_cast<int32_t>(i);
     const std::vector<StagedModule> modules(experts);
-    return StepCost(spec_, weights_, {.rows = rows, .pages = {}, .form = form}, {.kind = kind, .layer = 2}, modules);
+    return StepCost(spec_, weights_, form, PassLoad({.rows = rows, .pages = {}}, 0), {.kind = kind, .layer = 2},
+                    modules);
   }
   // Of the same layer, with activations rounded to this.
   device::KernelCost CostWith(StepKind kind, DType activations) {
@@ -107,8 +107,9 @@ TEST_F(CostsTest, AttentionGrowsWithTheSquareOfAPrompt) {
 TEST_F(CostsTest, EarlierTokensAreAttendedToAndExpandedAgain) {
   std::vector<EngineRow> rows(10);
   for (int64_t i = 0; i < 10; ++i) rows[i].position = static_cast<int32_t>(90 + i);
-  const device::KernelCost last = StepCost(spec_, weights_, {.rows = rows, .pages = {}, .form = MlaForm::kUnabsorbed},
-                                           {.kind = StepKind::kAttention, .layer = 2}, {});
+  const device::KernelCost last =
+      StepCost(spec_, weights_, MlaForm::kUnabsorbed, PassLoad({.rows = rows, .pages = {}}, 0),
+               {.kind = StepKind::kAttention, .layer = 2}, {});
   const double heads = static_cast<double>(spec_.num_heads);
   EXPECT_DOUBLE_EQ(last.attention_flops,
                    2 * heads * static_cast<double>(spec_.qk_head_dim() + spec_.v_head_dim) * (10 * 90 + 10 * 11 / 2));

@@ -1,0 +1,58 @@
+// A prompt on one device as costs: the load of a pass, and the operations and bytes of the layer's part that a step
+// computes. Nothing is computed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "common/device/device.h"
+#include "common/engine/prefill_compute.h"
+#include "common/model/binding.h"
+#include "common/roofline/launch_costs.h"
+#include "common/weights/model_spec.h"
+
+namespace moestro {
+
+// Rows that a GPU takes through attention and the router together: many enough to fill it, few enough that their
+// queries (0.4 MB a row for DeepSeek-V3) stay below 2 GB.
+inline constexpr int64_t kGpuTileRows = 4096;
+
+// Of a pass of the prompt, its rows spread evenly over the experts.
+StepLoad PassLoad(const PromptRun& run, int64_t pass);
+
+device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
+                            const LayerStep& step, std::span<const StagedModule> modules);
+
+// What a simulation takes for granted: StepLoad's.
+struct CostOptions {
+  double expert_spread = 0;
+  DType activations = DType::kBF16;
+};
+
+// Every step costs what StepCost says; keys and values go back to the host.
+class SimPrefill final : public PrefillCompute {
+ public:
+  // spec and weights outlive it.
+  SimPrefill(const ModelSpec& spec, const ModelWeights& weights, const CostOptions& costs = {})
+      : spec_(spec), weights_(weights), costs_(costs) {}
+
+  int64_t ActivationBytes(int64_t pass_rows) const override;
+  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status Begin(const PromptRun& run) override;
+  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
+                      const std::atomic<bool>& stopped) override;
+  absl::Status Store(const LayerStep& step, device::Stream& stream) override;
+  absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
+    return absl::OkStatus();
+  }
+  void End() override {}
+
+ private:
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  const CostOptions costs_;
+  PromptRun run_;
+};
+
+}  // namespace moestro
