@@ -10,6 +10,8 @@
 namespace moestro {
 namespace {
 
+constexpr char kRevoked[] = "the lease was revoked";
+
 // Called when a layer is done. A streamed prompt calls `interrupted` also while a device hangs.
 void Advance(LeaseWriter& lease, const PrefillEvents& events) {
   lease.Renew();
@@ -100,7 +102,11 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, L
                                                         const PrefillEvents& events) {
   MOE_RETURN_IF_ERROR(Validate(job));
   auto token = Compute(job, lease, interrupted, events);
-  if (absl::IsInternal(token.status())) lease.Fail();
+  if (absl::IsInternal(token.status())) {
+    // An owner that died freed the pages under the computation, so their contents caused the error.
+    if (lease.revoked()) return absl::AbortedError(kRevoked);
+    lease.Fail();
+  }
   return token;
 }
 
@@ -114,7 +120,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
                                       std::to_string(total));
   }
   const auto revoked = [&]() -> absl::Status {
-    return lease.revoked() ? absl::AbortedError("the lease was revoked") : absl::OkStatus();
+    return lease.revoked() ? absl::AbortedError(kRevoked) : absl::OkStatus();
   };
   const BeatingScope beating(*heartbeat_);
   const auto revoked_or_interrupted = [&]() -> absl::Status {

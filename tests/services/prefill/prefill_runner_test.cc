@@ -194,6 +194,30 @@ TEST_F(PrefillRunnerTest, RevokedLeaseAborts) {
   EXPECT_TRUE(absl::IsAborted(runner_.Run(Job(40), *writer, revoke, {}).status()));
 }
 
+// Freed pages may hold anything, also what no computation survives. That is no error of the prompt.
+TEST_F(PrefillRunnerTest, AnErrorAfterTheLeaseWasRevokedIsNotThePrompts) {
+  EngineNode node(/*max_rows=*/16, /*nan_token=*/3);
+  PrefillRunner runner(node.engine(), node.workers(), Absorbed());
+  PrefillJob job = Job(10);
+  job.token_ids.back() = 3;
+  for (int64_t revoked_before = 0; revoked_before < node.spec().num_layers; ++revoked_before) {
+    const KvLease lease = *node.pool().Reserve({.capacity = 64});
+    const auto writer = node.Writer(lease);
+    int64_t layer = 0;
+    bool revoked = false;
+    const auto revoke = [&] {
+      if (layer++ == revoked_before) {
+        node.pool().Release(lease);
+        revoked = true;
+      }
+      return absl::OkStatus();
+    };
+    const absl::Status status = runner.Run(job, *writer, revoke, {}).status();
+    EXPECT_EQ(status.code(), revoked ? absl::StatusCode::kAborted : absl::StatusCode::kInternal) << status;
+    if (!revoked) node.pool().Release(lease);
+  }
+}
+
 TEST_F(PrefillRunnerTest, BadJobsAreRefused) {
   const KvLease lease = *node_.pool().Reserve({.capacity = 64});
   const auto writer = node_.Writer(lease);
