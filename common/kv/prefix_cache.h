@@ -64,12 +64,10 @@ class PrefixCache {
   bool Contains(uint32_t page) const { return !nodes_[page].tokens.empty(); }
   bool IsIdle(uint32_t page) const { return Contains(page) && nodes_[page].holds == 0; }
 
-  int64_t held_pages() const { return held_; }      // at least one hold
-  int64_t shared_pages() const { return shared_; }  // two or more holds
-  int64_t idle_pages() const { return idle_; }      // no holds: all of them can be evicted
-  int64_t scopes() const {
-    return static_cast<int64_t>(scope_index_.size());
-  }  // at most the number of pages in the trees
+  int64_t held_pages() const { return held_; }                                  // at least one hold
+  int64_t shared_pages() const { return shared_; }                              // two or more holds
+  int64_t idle_pages() const { return idle_; }                                  // no holds: all of them can be evicted
+  int64_t scopes() const { return static_cast<int64_t>(scope_index_.size()); }  // at most the pages in the trees
 
  private:
   using Leaf = std::pair<uint64_t, uint32_t>;  // last_use, page

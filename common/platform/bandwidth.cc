@@ -108,8 +108,7 @@ absl::StatusOr<double> MeasureReadRate(const std::string& path) {
     if (count == 0) break;
     bytes += count;
   }
-  if (bytes == 0)
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is empty, so its read rate cannot be measured"));
+  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": is empty, its read rate cannot be measured"));
   return static_cast<double>(bytes) / Seconds(Clock::now() - begin);
 }
 

@@ -66,9 +66,8 @@ void AddCpuShare(CLI::App& app, CpuRole role, CpuShare& share) {
                                                   : "half of the cores of each NUMA node; decode has the others";
   app.add_option("--cpus", share.cpus,
                  absl::StrCat("CPUs of the process, such as 0-3,8; all: those it was started with; auto: ", chosen));
-  app.add_option(
-      "--nice", share.nice,
-      "Lowers the process's priority by this much, up to 19; a negative value raises it and needs privileges");
+  app.add_option("--nice", share.nice,
+                 "Lowers the process's priority by this, up to 19; a negative value raises it and needs privileges");
 }
 
 absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole role) {
@@ -84,10 +83,9 @@ absl::StatusOr<std::vector<int>> TakeCpuShare(const CpuShare& share, CpuRole rol
 
 void AddCpuOptions(CLI::App& app, CpuOptions& options) {
   app.add_option("--threads", options.threads, "Worker threads; 0: one per CPU that the process may use");
-  app.add_option(
-      "--numa-domains", options.numa_domains,
-      "Parts of the machine that compute on separate weights; 0: one per NUMA node. Must be the same for all "
-      "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
+  app.add_option("--numa-domains", options.numa_domains,
+                 "Parts of the machine that compute on separate weights; 0: one per NUMA node. The same for all "
+                 "roles of a node; more domains than NUMA nodes split the CPUs evenly. Does not affect results");
 }
 
 absl::Status ValidateCpuOptions(const CpuOptions& options) {

@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::vector<st
   auto impl = std::make_unique<Impl>(names);
   impl->ports.resize(addresses.size());
   std::vector<std::unique_ptr<TcpListener>> listeners;
-  std::vector<std::shared_ptr<Acceptor>> acceptors;  // owned by the acceptors
+  std::vector<std::shared_ptr<Acceptor>> acceptors;  // of the listeners
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (addresses[i].starts_with(kUnix)) {
       MOE_ASSIGN_OR_RETURN(impl->locks.emplace_back(), SocketLock::Take(addresses[i].substr(kUnix.size())));

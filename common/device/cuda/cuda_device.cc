@@ -88,8 +88,7 @@ class CudaDevice final : public Device {
   int64_t memory_free() const override {
     cudaSetDevice(ordinal_);
     const absl::StatusOr<Room> room = RoomNow(registered_bytes_ - registered_.bytes());
-    return room.ok() ? std::min(budget_.free(), room->usable)
-                     : budget_.free();  // the caller of Allocate gets the error
+    return room.ok() ? std::min(budget_.free(), room->usable) : budget_.free();  // Allocate reports the error
   }
 
   absl::StatusOr<Memory> Allocate(int64_t bytes, const std::string& what) override {

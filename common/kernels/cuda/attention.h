@@ -40,9 +40,8 @@ struct PrefillAttentionArgs {
   KvVectors values;       // value_dim elements
   int64_t position = 0;   // position of the first row; row r sees tokens up to position + r
   int64_t rows = 0;
-  const uint16_t* queries =
-      nullptr;               // BF16 [rows, query_stride], of which [heads, key_dim] is read; aligned to 4 bytes
-  int64_t query_stride = 0;  // even
+  const uint16_t* queries = nullptr;  // BF16 [rows, query_stride], with [heads, key_dim]; aligned to 4 bytes
+  int64_t query_stride = 0;           // even
   // The tokens of the vectors, counted from the sequence's start: [first_token, first_token + tokens), or all up to
   // position + rows if tokens is 0. first_token is a multiple of kKvBlock; token t of the sequence is token t -
   // first_token of the vectors.

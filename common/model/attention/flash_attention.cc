@@ -84,9 +84,8 @@ class FlashAttention::Impl {
       : kernels_(kernels), pool_(pool), shape_(shape) {
     MOE_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0);
     MOE_CHECK(kAttentionSplitBlocks % shape.step_blocks == 0);
-    MOE_CHECK(
-        shape.kv_heads_together == 1 ||
-        (shape.key_dim % kRowGroup == 0 && shape.value_dim % kRowGroup == 0));  // so that packed heads are contiguous
+    MOE_CHECK(shape.kv_heads_together == 1 ||
+              (shape.key_dim % kRowGroup == 0 && shape.value_dim % kRowGroup == 0));  // contiguous heads
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, UnitQueryLimit(shape));
   }
 

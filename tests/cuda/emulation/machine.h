@@ -25,8 +25,7 @@ namespace moestro::emulation {
 
 inline constexpr int kWarpLanes = 32;
 inline constexpr int64_t kMaxThreads = 1024;
-inline constexpr int64_t kMaxSharedBytes =
-    227 * 1024;  // the largest GPU's limit: launches for smaller ones request less
+inline constexpr int64_t kMaxSharedBytes = 227 * 1024;  // the largest GPU's limit; launches for smaller ones need less
 
 struct Index3 {
   unsigned x = 0, y = 0, z = 0;
