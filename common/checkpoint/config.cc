@@ -20,14 +20,26 @@ constexpr std::pair<std::string_view, std::string_view> kPublished[] = {
 #include "published_configs.inc"
 };
 constexpr char kLabel[] = "config.json";
-constexpr char kQwen3Moe[] = "qwen3_moe";
 
-void ReadFamily(JsonFields& config, ModelSpec* spec) {
-  if (!config.Has("model_type")) return config.Fail("model_type", "missing");
-  config.OneOf("model_type", {"deepseek_v3", "kimi_k2", kQwen3Moe});
-  if (!config.ok()) return;
-  const std::string family = config.StringOr("model_type", "");
-  std::memcpy(spec->family, family.c_str(), family.size() + 1);  // a known name, shorter than the field
+// What each family calls its own, which config_families.h declares.
+struct Family {
+  const char* model_type;
+  void (*read)(JsonFields& config, ModelSpec* spec);
+};
+constexpr Family kFamilies[] = {
+    {"deepseek_v3", ReadDeepSeek},
+    {"kimi_k2", ReadDeepSeek},
+    {"qwen3_moe", ReadQwen3Moe},
+};
+
+// Null if there is a problem with model_type.
+const Family* FindFamily(JsonFields& config) {
+  if (!config.Has("model_type")) config.Fail("model_type", "missing");
+  std::vector<const char*> known;
+  for (const Family& family : kFamilies) known.push_back(family.model_type);
+  config.OneOf("model_type", known);
+  if (!config.ok()) return nullptr;
+  return std::ranges::find(kFamilies, config.StringOr("model_type", ""), &Family::model_type);
 }
 
 // "default" when neither spelling is there.
@@ -73,7 +85,6 @@ void ReadShape(JsonFields& config, ModelSpec* spec) {
   spec->hidden_size = config.Int("hidden_size", 1, kMaxHidden);
   spec->num_layers = config.Int("num_hidden_layers", 1, kMaxLayers);
   spec->num_heads = config.Int("num_attention_heads", 1, kMaxHeads);
-  spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->experts_per_token = config.Int("num_experts_per_tok", 1, kMaxExperts);
   spec->vocab_size = config.Int("vocab_size", 1, kMaxVocab);
   spec->max_position_embeddings = config.Int("max_position_embeddings", 1, kMaxPositions);
@@ -103,10 +114,31 @@ void CheckQuantization(JsonFields& config) {
   }
 }
 
+// A head that is not given is an even part of the hidden size.
+int64_t HeadDim(JsonFields& config, const ModelSpec& spec) {
+  if (config.Has("head_dim")) return config.Int("head_dim", 1, kMaxHeadDim);
+  if (spec.hidden_size % spec.num_heads != 0) {
+    config.Fail("head_dim", absl::StrCat("missing, and num_attention_heads = ", spec.num_heads,
+                                         " does not divide hidden_size = ", spec.hidden_size));
+  }
+  return spec.hidden_size / spec.num_heads;
+}
+
 }  // namespace
 
 void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor) {
   if (value % factor != 0) config.Unsupported(key, absl::StrCat(value, " is not a multiple of ", factor));
+}
+
+void ReadGroupedQueries(JsonFields& config, ModelSpec* spec) {
+  spec->num_kv_heads = config.IntOr("num_key_value_heads", spec->num_heads, 1, kMaxHeads);
+  if (spec->num_heads % spec->num_kv_heads != 0) {
+    config.Fail("num_key_value_heads",
+                absl::StrCat(spec->num_kv_heads, " does not divide num_attention_heads = ", spec->num_heads));
+  }
+  spec->v_head_dim = HeadDim(config, *spec);
+  CheckMultiple(config, "head_dim", spec->v_head_dim, 64);
+  spec->qk_rope_head_dim = spec->v_head_dim;
 }
 
 void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec) {
@@ -123,17 +155,15 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   MOE_ASSIGN_OR_RETURN(const json document, ParseJsonObject(config_json, kLabel));
   absl::Status status;
   JsonFields config(document, kLabel, &status);
+  const Family* const family = FindFamily(config);
+  MOE_RETURN_IF_ERROR(status);
   ModelSpec spec;
-  ReadFamily(config, &spec);
+  std::strcpy(spec.family, family->model_type);  // shorter than the field
   CheckQuantization(config);
   CheckFixedChoices(config);
   ReadShape(config, &spec);
   ReadRope(config, &spec);
-  if (std::string_view(spec.family) == kQwen3Moe) {
-    ReadQwen3Moe(config, &spec);
-  } else {
-    ReadDeepSeek(config, &spec);
-  }
+  family->read(config, &spec);
   MOE_RETURN_IF_ERROR(status);
   spec.token_count = spec.vocab_size;
   if (!tokenizer_json.empty()) {

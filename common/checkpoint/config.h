@@ -21,7 +21,7 @@ struct CheckpointDocuments {
   std::string chat_template_jinja = {};
 };
 
-// Families: deepseek_v3, kimi_k2 and qwen3_moe. Both spellings of a config are read (rope_theta + rope_scaling, or
+// The families are those of kFamilies in config.cc. Both spellings of a config are read (rope_theta + rope_scaling, or
 // rope_parameters; torch_dtype or dtype). `tokenizer_json` may be empty: then every row of the vocabulary counts as a
 // token. The result satisfies every relation that the engine relies on, and no size derived from it overflows int64.
 // UNIMPLEMENTED: another family, or a value that this engine does not implement (quantisation, rope type, router).

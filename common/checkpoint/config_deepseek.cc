@@ -21,6 +21,7 @@ void ReadAttention(JsonFields& config, ModelSpec* spec) {
 
 void ReadExperts(JsonFields& config, ModelSpec* spec) {
   spec->intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
+  spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("n_routed_experts", 1, kMaxExperts);
   spec->num_shared_experts = config.IntOr("n_shared_experts", 0, 0, kMaxSharedExperts);
   spec->first_dense_layers = config.Int("first_k_dense_replace", 0, kMaxLayers);

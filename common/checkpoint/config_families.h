@@ -28,6 +28,9 @@ inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
 void ReadDeepSeek(JsonFields& config, ModelSpec* spec);  // deepseek_v3, kimi_k2
 void ReadQwen3Moe(JsonFields& config, ModelSpec* spec);
 
+// For the readers above:
+// Key and value heads, and the size of a head, which rotates as a whole.
+void ReadGroupedQueries(JsonFields& config, ModelSpec* spec);
 // UNIMPLEMENTED, naming the field, unless value is a multiple of factor.
 void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor);
 // Relations between the numbers of experts, which config.json calls `experts_key`.

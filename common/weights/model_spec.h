@@ -25,7 +25,7 @@ enum class AttentionKind {
 };
 
 struct ModelSpec {
-  char family[32] = {};     // model_type: "deepseek_v3", "kimi_k2", "qwen3_moe"
+  char family[32] = {};     // model_type of config.json
   int64_t hidden_size = 0;  // H
   int64_t num_layers = 0;   // L, without MTP layers
   int64_t num_heads = 0;    // A

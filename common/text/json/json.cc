@@ -134,7 +134,7 @@ std::string JsonFields::StringOr(const char* key, std::string fallback) {
   return fallback;
 }
 
-void JsonFields::OneOf(const char* key, std::initializer_list<const char*> supported) {
+void JsonFields::OneOf(const char* key, std::span<const char* const> supported) {
   if (!Has(key)) return;
   const json& value = object_[key];
   const bool known = value.is_string() && std::any_of(supported.begin(), supported.end(), [&](const char* candidate) {

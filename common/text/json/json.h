@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,7 +37,8 @@ class JsonFields {
   std::string StringOr(const char* key, std::string fallback);
 
   // UNIMPLEMENTED unless the field is absent or has one of the `supported` values.
-  void OneOf(const char* key, std::initializer_list<const char*> supported);
+  void OneOf(const char* key, std::span<const char* const> supported);
+  void OneOf(const char* key, std::initializer_list<const char*> supported) { OneOf(key, std::span(supported)); }
   // UNIMPLEMENTED unless the field is absent or has this value.
   void OnlyBool(const char* key, bool supported);
 
