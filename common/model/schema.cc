@@ -1,6 +1,45 @@
 #include "common/model/schema.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
 namespace moestro {
+namespace {
+
+// Names are words with dots between them. These are the words that families choose differently: the block of MLPs and
+// experts; gate, up and down of an MLP.
+struct Dialect {
+  std::string_view family;  // ModelSpec::family
+  std::string_view words[4];
+};
+// The first has the segment's words. They are those of all families that have no row of their own.
+constexpr Dialect kDialects[] = {
+    {"deepseek_v3", {"mlp", "gate_proj", "up_proj", "down_proj"}},
+};
+
+// Of the family, a name of the segment.
+std::string Published(const Dialect& dialect, const std::string& name) {
+  std::vector<std::string> words = absl::StrSplit(name, '.');
+  for (std::string& word : words) {
+    const auto* const ours = std::ranges::find(kDialects[0].words, word);
+    if (ours != std::end(kDialects[0].words)) word = dialect.words[ours - kDialects[0].words];
+  }
+  return absl::StrJoin(words, ".");
+}
+
+std::vector<ModelTensor> AsPublished(const ModelSpec& spec, std::vector<ModelTensor> tensors) {
+  std::erase_if(tensors, [](const ModelTensor& tensor) { return tensor.role == TensorRole::kKeyUpTransposed; });
+  const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
+  if (dialect == std::end(kDialects)) return tensors;
+  for (ModelTensor& tensor : tensors) tensor.name = Published(*dialect, tensor.name);
+  return tensors;
+}
+
+}  // namespace
 
 std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec) {
   std::vector<ModelTensor> tensors;
@@ -9,19 +48,13 @@ std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec) {
   return tensors;
 }
 
-std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec) {
-  std::vector<ModelTensor> tensors = SegmentTensors(spec);
-  std::erase_if(tensors, [](const ModelTensor& tensor) { return tensor.role == TensorRole::kKeyUpTransposed; });
-  return tensors;
-}
+std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec) { return AsPublished(spec, SegmentTensors(spec)); }
 
 std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec, int64_t layer) {
   std::vector<ModelTensor> tensors;
   LayerWeights unused;
-  ForEachTensor(spec, layer, unused, [&](const ModelTensor& tensor, auto&) {
-    if (tensor.role != TensorRole::kKeyUpTransposed) tensors.push_back(tensor);
-  });
-  return tensors;
+  ForEachTensor(spec, layer, unused, [&](const ModelTensor& tensor, auto&) { tensors.push_back(tensor); });
+  return AsPublished(spec, std::move(tensors));
 }
 
 int64_t ParameterCount(const ModelSpec& spec) {

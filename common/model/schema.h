@@ -90,7 +90,7 @@ struct TensorRow {
 };
 
 struct ModelTensor {
-  std::string name;  // as the first family published it, and as the segment keeps it
+  std::string name;  // in CheckpointTensors as the family publishes it, else as the segment keeps it
   TensorPart part;
   TensorRole role;
   int64_t rows;
@@ -193,8 +193,8 @@ void ForEachTensor(const ModelSpec& spec, ModelWeights& w, const Visit& visit) {
   model(kHeadName, kHead, spec.vocab_size, w.head);
 }
 
-// In order of use: what the segment has; without kKeyUpTransposed, which is what a checkpoint has; of that, one layer,
-// which may lie past the last.
+// In order of use: what the segment has; without kKeyUpTransposed and with the family's names, which is what a
+// checkpoint has; of that, one layer, which may lie past the last.
 std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec);
 std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec);
 std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec, int64_t layer);
