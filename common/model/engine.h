@@ -1,4 +1,4 @@
-// The forward pass of a DeepSeek-family or Qwen3-MoE model on the CPU, over a weight segment and KV pages.
+// The forward pass of a model on the CPU, over a weight segment and KV pages.
 //
 // Batch invariance: a token's KV and logits depend only on the tokens before it and on the MLA form. The other rows of
 // the call, the chunk size, the number of threads and the process do not affect them. Weights and KV are read in place.

@@ -35,8 +35,8 @@ struct AttentionWeights {
   PackedMatrix key_transposed;        // [heads * kv_lora_rank, qk_nope_head_dim]
   PackedMatrix k;                     // [kv_heads * head_dim, hidden]
   PackedMatrix v;                     // [kv_heads * head_dim, hidden]
-  const float* q_norm = nullptr;      // [head_dim], of every head
-  const float* k_norm = nullptr;      // [head_dim]
+  const float* q_norm = nullptr;      // [head_dim], of every head; null when heads have no norms
+  const float* k_norm = nullptr;      // [head_dim]; null when heads have no norms
   PackedMatrix o;                     // [hidden, heads * v_head_dim]
 };
 
@@ -114,10 +114,11 @@ void ForEachTensor(const ModelSpec& spec, AttentionWeights& w, const Visit& visi
   visit(TensorRow{"input_layernorm.weight", kNorm, 1, hidden}, w.input_norm);
   if (spec.attention_kind() == AttentionKind::kGroupedQueries) {
     const int64_t dim = spec.head_dim(), keys = spec.num_kv_heads * dim;
+    const bool norms = spec.heads_without_norms == 0;
     visit(TensorRow{"self_attn.q_proj.weight", kQueries, heads * dim, hidden}, w.q_b);
-    visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, dim}, w.q_norm);
+    if (norms) visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, dim}, w.q_norm);
     visit(TensorRow{"self_attn.k_proj.weight", kLinear, keys, hidden}, w.k);
-    visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, dim}, w.k_norm);
+    if (norms) visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, dim}, w.k_norm);
     visit(TensorRow{"self_attn.v_proj.weight", kLinear, keys, hidden}, w.v);
   } else {
     const int64_t queries = heads * spec.qk_head_dim(), latent = spec.kv_lora_rank, nope = spec.qk_nope_head_dim;

@@ -21,7 +21,7 @@ struct YarnSpec {
 
 enum class AttentionKind {
   kLatent,          // MLA: keys and values of all heads come from one cached latent; rotation of adjacent pairs
-  kGroupedQueries,  // GQA: keys and values of num_kv_heads heads are cached; rotation in halves of whole, normed heads
+  kGroupedQueries,  // GQA: keys and values of num_kv_heads heads are cached; rotation in halves of whole heads
 };
 
 struct ModelSpec {
@@ -54,8 +54,9 @@ struct ModelSpec {
   // GQA: number of key and value heads, a divisor of num_heads; no low-rank projections, and qk_rope_head_dim =
   // v_head_dim. 0: MLA.
   int64_t num_kv_heads = 0;
-  int64_t softmax_router = 0;  // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
-  int64_t reserved[14] = {};
+  int64_t softmax_router = 0;       // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
+  int64_t heads_without_norms = 0;  // GQA: 1: queries and keys are as projected; 0: norms of heads before the rotation
+  int64_t reserved[13] = {};
 
   AttentionKind attention_kind() const {
     return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;

@@ -207,11 +207,13 @@ ReferenceModel::Vector ReferenceModel::AttendHead(int64_t layer, int64_t head, c
   return absorbed ? up(first_value, spec_.v_head_dim, Rounded(latent)) : values;
 }
 
-// One of several heads, normalised and rotated.
+// One of several heads, normalised if the model has head norms, and rotated.
 ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, const Vector& x, int64_t head,
                                                    int64_t position) const {
   const auto begin = x.begin() + head * spec_.v_head_dim;
-  return Rounded(Rotate(Norm(norm, Vector(begin, begin + spec_.v_head_dim), spec_.rms_norm_eps), position));
+  Vector vector(begin, begin + spec_.v_head_dim);
+  if (spec_.heads_without_norms == 0) vector = Norm(norm, vector, spec_.rms_norm_eps);
+  return Rounded(Rotate(vector, position));
 }
 
 ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,

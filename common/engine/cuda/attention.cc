@@ -19,9 +19,10 @@ absl::Status Project(const CudaRows& rows, const PackedMatrix& w, IndexRange til
       cuda::LaunchLinear(ShapeOf(w, rows.X(tile), rows.x_stride(), y, w.rows), PointersOf(w), tile.size(), stream));
 }
 
-// x = norm(x) of every head of some rows, [rows, heads, v_head_dim].
+// x = norm(x) of every head of some rows, [rows, heads, v_head_dim]. Null weight: heads have no norms.
 absl::Status NormHeads(const ModelSpec& spec, const float* weight, int64_t rows, int64_t heads, float* x,
                        cuda::Stream stream) {
+  if (weight == nullptr) return absl::OkStatus();
   return LaunchStatus(cuda::LaunchRmsNorm({.x = x,
                                            .x_stride = spec.v_head_dim,
                                            .weight = weight,
@@ -129,9 +130,7 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
     MOE_RETURN_IF_ERROR(
         LaunchStatus(cuda::LaunchLinear(ShapeOf(slice, input + tile.begin * stride, stride, a.projected, width),
                                         PointersOf(slice), tile.size(), stream)));
-    if (w.q_norm != nullptr) {
-      MOE_RETURN_IF_ERROR(NormHeads(spec, w.q_norm, tile.size(), heads.size(), a.projected, stream));
-    }
+    MOE_RETURN_IF_ERROR(NormHeads(spec, w.q_norm, tile.size(), heads.size(), a.projected, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
                                                              spec.qk_nope_head_dim, rows.Angles(tile),
                                                              a.queries + tile.begin * width, stream)));

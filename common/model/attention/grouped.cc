@@ -16,11 +16,13 @@ AttentionShape Shape(const ModelSpec& spec) {
 
 int64_t KeysWidth(const ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
 
-// x = rotated norm(x) of one head. REQUIRES: the whole head rotates.
+// x = rotated norm(x) of one head, without a norm if `norm` is null. REQUIRES: the whole head rotates.
 void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
   const int64_t dim = context.spec.v_head_dim;
   const int64_t pairs = dim / 2;
-  context.kernels.rms_norm(x, norm, dim, static_cast<float>(context.spec.rms_norm_eps), x, nullptr);
+  if (norm != nullptr) {
+    context.kernels.rms_norm(x, norm, dim, static_cast<float>(context.spec.rms_norm_eps), x, nullptr);
+  }
   RotateHalves(rows.cosine + row * pairs, rows.sine + row * pairs, pairs, x);
 }
 

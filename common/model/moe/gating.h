@@ -1,4 +1,4 @@
-// The routers of DeepSeek-V3 and Qwen3-MoE: each token's experts and their weights.
+// Routers with sigmoid or softmax scores: each token's experts and their weights.
 #pragma once
 
 #include <cstdint>

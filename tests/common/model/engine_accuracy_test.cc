@@ -73,6 +73,8 @@ TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   ModelSpec spec = SmallGroupedSpec();
   spec.num_experts = spec.experts_per_token;
   for (const bool fp8 : {true, false}) ExpectCloseToExact(spec, fp8);
+  spec.heads_without_norms = 1;
+  ExpectCloseToExact(spec, /*fp8=*/false);
 }
 
 // Against the reference with the engine's roundings, in models of one layer. What remains is the error of F32 sums:
@@ -138,6 +140,12 @@ ModelSpec OneGroupedLayer() {
 }
 
 TEST(EngineRoundings, GroupedQueries) { ExpectSameRoundings("grouped queries", OneGroupedLayer()); }
+
+TEST(EngineRoundings, HeadsWithoutNorms) {
+  ModelSpec spec = OneGroupedLayer();
+  spec.heads_without_norms = 1;
+  ExpectSameRoundings("heads without norms", spec);
+}
 
 TEST(EngineRoundings, OneKvHeadPlainRopeWeightsAsTheyAre) {
   ModelSpec spec = OneGroupedLayer();

@@ -33,7 +33,10 @@ TEST(Schema, ADenseLayerInOrderOfUse) {
 
 // Every tensor has a unique name and field.
 TEST(Schema, FieldsAreDistinct) {
-  for (const ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), BareSpec()}) {
+  ModelSpec without_norms = SmallGroupedSpec();
+  without_norms.heads_without_norms = 1;
+  EXPECT_EQ(SegmentTensors(without_norms).size() + 2 * 3, SegmentTensors(SmallGroupedSpec()).size());
+  for (const ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, BareSpec()}) {
     ModelWeights weights;
     std::set<std::string> names;
     std::set<const void*> fields;

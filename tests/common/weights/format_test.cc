@@ -77,7 +77,8 @@ TEST(SegmentFormat, SpecOffsets) {
   EXPECT_EQ(offsetof(ModelSpec, yarn), 224u);
   EXPECT_EQ(offsetof(ModelSpec, num_kv_heads), 288u);
   EXPECT_EQ(offsetof(ModelSpec, softmax_router), 296u);
-  EXPECT_EQ(offsetof(ModelSpec, reserved), 304u);
+  EXPECT_EQ(offsetof(ModelSpec, heads_without_norms), 304u);
+  EXPECT_EQ(offsetof(ModelSpec, reserved), 312u);
   EXPECT_EQ(sizeof(ModelSpec), 416u);
   EXPECT_EQ(offsetof(YarnSpec, original_max_position_embeddings), 48u);
   EXPECT_EQ(offsetof(YarnSpec, enabled), 56u);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "common/model/sampler.h"
@@ -168,12 +169,13 @@ TEST_F(HybridDecodeTest, OtherShapes) {
   }
 }
 
-// Grouped queries, for each kind of group.
+// Grouped queries, for each kind of group, with head norms and without.
 TEST_F(HybridDecodeTest, GroupedQueries) {
-  for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(6, 1)}) {
+  for (const auto& [heads, kv_heads, no_norms] : {std::tuple(4, 2, 0), std::tuple(6, 1, 0), std::tuple(4, 2, 1)}) {
     ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
+    spec.heads_without_norms = no_norms;
     spec.num_layers = 2;
     spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});

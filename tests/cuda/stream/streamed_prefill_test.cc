@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "common/device/cuda/cuda_device.h"
@@ -202,12 +203,13 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   CheckShapes(spec, true, 15);
 }
 
-// Some kv heads at a time, and all of them.
+// Some kv heads at a time, and all of them; with head norms and without.
 TEST(StreamedShapesTest, GroupedQueries) {
-  for (const auto& [heads, kv_heads] : {std::pair(4, 2), std::pair(20, 5)}) {
+  for (const auto& [heads, kv_heads, no_norms] : {std::tuple(4, 2, 0), std::tuple(20, 5, 0), std::tuple(4, 2, 1)}) {
     ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
+    spec.heads_without_norms = no_norms;
     spec.qk_rope_head_dim = spec.v_head_dim = 128;
     spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     spec.num_layers = 2;

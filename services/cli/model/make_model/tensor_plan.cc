@@ -32,7 +32,7 @@ constexpr double kNormDeviation = 0.1;  // around 1
 // The gain of a linear layer.
 double Gain(const ModelSpec& spec, const ModelTensor& tensor) {
   switch (tensor.role) {
-    case TensorRole::kQueries:  // grouped queries are normalised
+    case TensorRole::kQueries:  // grouped: scores deviate by about 1, with norms or without
       return spec.attention_kind() == AttentionKind::kLatent ? kQueryGain : 1;
     case TensorRole::kOutput:
       if (tensor.part == TensorPart::kAttention) return kAttentionOutGain;
