@@ -53,8 +53,7 @@ absl::Status Make(const MakeModelOptions& options) {
   for (const auto& entry : std::filesystem::directory_iterator(options.out_dir)) {
     files += entry.path().extension() == ".safetensors";
   }
-  PrintText(absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes), options.weights,
-                            files));
+  PrintText(absl::StrFormat("%s: %s in %d files\n", options.out_dir, HumanBytes(bytes), files));
   return absl::OkStatus();
 }
 
@@ -74,7 +73,9 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
   command->add_option("--seed", options->seed, "The same options and seed give the same bytes");
   command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
-  command->add_option("--weights", options->weights, "fp8: with block scales, as published; bf16: dequantised")
+  command
+      ->add_option("--weights", options->weights,
+                   "fp8: with block scales; bf16: dequantised; if not given, what the preset has")
       ->check(CLI::IsMember({"fp8", "bf16"}));
   command->add_flag("--force", options->force, "Replace an existing checkpoint");
   commands.push_back({command, [options] { return Make(*options); }});

@@ -28,6 +28,7 @@ struct Preset {
   std::string published;
   json changes;  // of the published config
   int64_t shard_bytes;
+  std::string weights = "fp8";
 };
 
 std::vector<Preset> Presets() {
@@ -105,7 +106,7 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t hi
 }
 
 absl::Status CheckOptions(const MakeModelOptions& options) {
-  if (options.weights != "fp8" && options.weights != "bf16") {
+  if (options.weights != "" && options.weights != "fp8" && options.weights != "bf16") {
     return absl::InvalidArgumentError(absl::StrCat("--weights \"", options.weights, "\" is unknown; use fp8 or bf16"));
   }
   MOE_RETURN_IF_ERROR(CheckRange("--layers", options.layers, 1, kMaxLayers));
@@ -134,7 +135,7 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   MadeModel model{.config = json::parse(PublishedConfig(preset->published)),
                   .spec = {},
                   .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
-                  .fp8 = options.weights == "fp8"};
+                  .fp8 = (options.weights.empty() ? preset->weights : options.weights) == "fp8"};
   json& config = model.config;
   config.update(preset->changes);
   config["bos_token_id"] = kBosId;

@@ -20,8 +20,9 @@ struct MakeModelOptions {
   int experts = 0;              // routed experts per layer; 0 = the preset's. Groups and experts per token adapt
   int vocab_rows = 0;           // rows of embedding and head; 0 = the preset's
   int64_t shard_bytes = 0;      // tensor bytes after which a new shard starts; 0 = the preset's
-  std::string weights = "fp8";  // "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised
-  bool force = false;           // replace an existing checkpoint in out_dir (only a directory that holds config.json)
+  // "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised; empty: the preset's
+  std::string weights = {};
+  bool force = false;  // replace an existing checkpoint in out_dir (only a directory that holds config.json)
 };
 
 // Names and descriptions.
