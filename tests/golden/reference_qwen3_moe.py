@@ -55,50 +55,20 @@ def bf16_activations(model):
 
 @contextlib.contextmanager
 def fast_attention(model, shared=None):
-    """Attention without copies of keys and values for every head. It is the same function as transformers' up to
-    rounding, and far cheaper with many sequences and short steps. `shared` is the cache of a prefix common to all
-    sequences, left by such a pass over it alone. The caller's cache then holds only what follows, and the caller passes
-    position_ids."""
+    """weights.grouped_attention, of heads with norms."""
 
-    def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
-        batch, steps = hidden_states.shape[:2]
+    def project(attention, hidden_states, position_embeddings, heads):
+        q = attention.q_norm(heads(attention.q_proj(hidden_states))).transpose(1, 2)
+        k = attention.k_norm(heads(attention.k_proj(hidden_states))).transpose(1, 2)
+        return hf.apply_rotary_pos_emb(q, k, *position_embeddings)
 
-        def heads(projected):
-            return projected.view(batch, steps, -1, self.head_dim)
-
-        q = self.q_norm(heads(self.q_proj(hidden_states))).transpose(1, 2)
-        k = self.k_norm(heads(self.k_proj(hidden_states))).transpose(1, 2)
-        q, k = hf.apply_rotary_pos_emb(q, k, *position_embeddings)
-        k, v = past_key_values.update(k, heads(self.v_proj(hidden_states)).transpose(1, 2), self.layer_idx)
-        q = q.reshape(batch, k.shape[1], -1, self.head_dim)  # the group's heads and steps folded
-        own = k.shape[2]
-        scores = (q @ k.mT).view(batch, k.shape[1], -1, steps, own) * self.scaling + attention_mask[:, :, None]
-        if shared is not None:
-            prefix = shared.layers[self.layer_idx]  # [1, kv heads, tokens, features]: one product for all sequences
-            shared_scores = (q @ prefix.keys.mT).view(batch, k.shape[1], -1, steps, prefix.keys.shape[2])
-            scores = torch.cat([shared_scores * self.scaling, scores], dim=-1)
-        shares = scores.softmax(-1)
-        summary = shares[..., -own:].flatten(2, 3) @ v
-        if shared is not None:
-            summary = summary + shares[..., :-own].flatten(2, 3) @ prefix.values
-        summary = summary.view(batch, -1, steps, self.head_dim).transpose(1, 2)
-        return self.o_proj(summary.reshape(batch, steps, -1)), shares
-
-    with weights.replaced_forward((m for m in model.modules() if isinstance(m, hf.Qwen3MoeAttention)), forward):
+    attentions = (m for m in model.modules() if isinstance(m, hf.Qwen3MoeAttention))
+    with weights.grouped_attention(attentions, project, shared):
         yield
 
 
 @contextlib.contextmanager
 def router_margins(model):
-    """Yields a list that receives, per layer and forward pass, each token's distance to another choice of experts: a
-    quarter of the gap between the last chosen and the first rejected logit. That equals the gap between the sigmoid
-    scores at their steepest."""
-    margins = []
-
-    def record(router, _, output):
-        logits = output[0].sort(dim=-1, descending=True)[0]
-        margins.append((logits[:, router.top_k - 1] - logits[:, router.top_k]) / 4)
-
-    routers = (m for m in model.modules() if isinstance(m, hf.Qwen3MoeTopKRouter))
-    with weights.hooks([router.register_forward_hook(record) for router in routers]):
+    """weights.softmax_router_margins."""
+    with weights.softmax_router_margins(m for m in model.modules() if isinstance(m, hf.Qwen3MoeTopKRouter)) as margins:
         yield margins

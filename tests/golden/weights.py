@@ -1,6 +1,7 @@
 """Weights of a checkpoint, which may be FP8, as parameters of a transformers model."""
 
 import contextlib
+import typing
 
 import torch
 
@@ -27,7 +28,16 @@ def dequantise(checkpoint, name):
     return weight * scale[: weight.shape[0], : weight.shape[1]]
 
 
-def state_dict(checkpoint, experts, first_expert_layer, bf16_weights):
+class Names(typing.NamedTuple):
+    """What a checkpoint calls the block of experts, and an expert's matrices."""
+
+    block: str = "mlp"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+
+
+def state_dict(checkpoint, experts, first_expert_layer, bf16_weights, names=Names()):
     """Parameters of the main model under transformers' names, without the multi-token-prediction layer."""
     layers = checkpoint.config["num_hidden_layers"]
 
@@ -42,12 +52,14 @@ def state_dict(checkpoint, experts, first_expert_layer, bf16_weights):
             continue
         if parts[1] == "layers" and int(parts[2]) >= layers:
             continue
-        state[name] = tensor(name)
+        state[name.replace(f".{names.block}.", ".mlp.")] = tensor(name)
     for layer in range(first_expert_layer, layers):
-        prefix = f"model.layers.{layer}.mlp.experts."
-        gate_up = [torch.cat([tensor(f"{prefix}{e}.{p}_proj.weight") for p in ("gate", "up")]) for e in range(experts)]
-        state[prefix + "gate_up_proj"] = torch.stack(gate_up)
-        state[prefix + "down_proj"] = torch.stack([tensor(f"{prefix}{e}.down_proj.weight") for e in range(experts)])
+        prefix = f"model.layers.{layer}.{names.block}.experts."
+        gate_up = [torch.cat([tensor(f"{prefix}{e}.{p}.weight") for p in (names.gate, names.up)])
+                   for e in range(experts)]
+        down = [tensor(f"{prefix}{e}.{names.down}.weight") for e in range(experts)]
+        state[f"model.layers.{layer}.mlp.experts.gate_up_proj"] = torch.stack(gate_up)
+        state[f"model.layers.{layer}.mlp.experts.down_proj"] = torch.stack(down)
     return state
 
 
@@ -113,6 +125,54 @@ def replaced(module, name, function):
         yield
     finally:
         setattr(module, name, original)
+
+
+@contextlib.contextmanager
+def grouped_attention(modules, project, shared):
+    """Attention of these modules without copies of keys and values for every head: the same function as transformers' up
+    to rounding, and far cheaper with many sequences and short steps. `project` gives rotated queries and keys. `shared`
+    is the cache of a prefix that all sequences have, left by such a pass over it alone: the caller's cache then holds
+    what follows, and the caller passes position_ids."""
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
+        batch, steps = hidden_states.shape[:2]
+
+        def heads(projected):
+            return projected.view(batch, steps, -1, self.head_dim)
+
+        q, k = project(self, hidden_states, position_embeddings, heads)
+        k, v = past_key_values.update(k, heads(self.v_proj(hidden_states)).transpose(1, 2), self.layer_idx)
+        q = q.reshape(batch, k.shape[1], -1, self.head_dim)  # the group's heads and steps folded
+        own = k.shape[2]
+        scores = (q @ k.mT).view(batch, k.shape[1], -1, steps, own) * self.scaling + attention_mask[:, :, None]
+        if shared is not None:
+            prefix = shared.layers[self.layer_idx]  # [1, kv heads, tokens, features]: one product for all sequences
+            shared_scores = (q @ prefix.keys.mT).view(batch, k.shape[1], -1, steps, prefix.keys.shape[2])
+            scores = torch.cat([shared_scores * self.scaling, scores], dim=-1)
+        shares = scores.softmax(-1)
+        summary = shares[..., -own:].flatten(2, 3) @ v
+        if shared is not None:
+            summary = summary + shares[..., :-own].flatten(2, 3) @ prefix.values
+        summary = summary.view(batch, -1, steps, self.head_dim).transpose(1, 2)
+        return self.o_proj(summary.reshape(batch, steps, -1)), shares
+
+    with replaced_forward(modules, forward):
+        yield
+
+
+@contextlib.contextmanager
+def softmax_router_margins(routers):
+    """Yields a list that receives, per layer and forward pass, each token's distance to another choice of experts: a
+    quarter of the gap between the last chosen and the first refused logit, which is as much as the same gap makes between
+    sigmoid scores at their steepest."""
+    margins = []
+
+    def record(router, _, output):
+        logits = output[0].sort(dim=-1, descending=True)[0]
+        margins.append((logits[:, router.top_k - 1] - logits[:, router.top_k]) / 4)
+
+    with hooks([router.register_forward_hook(record) for router in routers]):
+        yield margins
 
 
 def round_input(_, args):
