@@ -30,6 +30,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", ReadDeepSeek},
     {"kimi_k2", ReadDeepSeek},
     {"qwen3_moe", ReadQwen3Moe},
+    {"mixtral", ReadMixtral},
 };
 
 // Null if there is a problem with model_type.

@@ -27,6 +27,7 @@ inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
 // reads for all families are there already.
 void ReadDeepSeek(JsonFields& config, ModelSpec* spec);  // deepseek_v3, kimi_k2
 void ReadQwen3Moe(JsonFields& config, ModelSpec* spec);
+void ReadMixtral(JsonFields& config, ModelSpec* spec);
 
 // For the readers above:
 // Key and value heads, and the size of a head, which rotates as a whole.

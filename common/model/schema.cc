@@ -19,6 +19,7 @@ struct Dialect {
 // The first has the segment's words. They are those of all families that have no row of their own.
 constexpr Dialect kDialects[] = {
     {"deepseek_v3", {"mlp", "gate_proj", "up_proj", "down_proj"}},
+    {"mixtral", {"block_sparse_moe", "w1", "w3", "w2"}},
 };
 
 // Of the family, a name of the segment.

@@ -36,7 +36,9 @@ GAINS = (
     ("o_proj.weight", 0.6),
     (".experts.*down_proj.weight", 0.4),
     ("down_proj.weight", 0.65),
+    (".experts.*w2.weight", 0.4),
     ("mlp.gate.weight", 1.6),
+    ("block_sparse_moe.gate.weight", 1.6),
     ("lm_head.weight", 3.5),
 )
 
@@ -151,7 +153,7 @@ def source_name(name, layers):
 
 
 def is_quantised(name):
-    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", "mlp.gate.weight", "eh_proj.weight")
+    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", ".gate.weight", "eh_proj.weight")
     return not name.endswith(unquantised)
 
 
@@ -192,6 +194,10 @@ def sample_names(checkpoint):
         f"model.layers.{layers - 1}.self_attn.o_proj.weight",
         f"model.layers.{layers - 1}.self_attn.kv_a_layernorm.weight",
         f"model.layers.{layers - 1}.mlp.gate.weight",
+        f"model.layers.{layers - 1}.self_attn.q_proj.weight",
+        f"model.layers.{layers - 1}.block_sparse_moe.gate.weight",
+        f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w1.weight",
+        f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w2.weight",
         f"model.layers.{layers - 1}.mlp.gate.e_score_correction_bias",
         f"model.layers.{layers - 1}.mlp.experts.1.gate_proj.weight",
         f"model.layers.{layers - 1}.mlp.experts.1.down_proj.weight",

@@ -18,10 +18,15 @@ import torch
 import transformers
 
 import reference_deepseek_v3
+import reference_mixtral
 import reference_qwen3_moe
 from checkpoint import Checkpoint
 
-FAMILIES = {"deepseek_v3": reference_deepseek_v3, "qwen3_moe": reference_qwen3_moe}
+FAMILIES = {
+    "deepseek_v3": reference_deepseek_v3,
+    "mixtral": reference_mixtral,
+    "qwen3_moe": reference_qwen3_moe,
+}
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)
 TOP = 16

@@ -129,10 +129,10 @@ def replaced(module, name, function):
 
 @contextlib.contextmanager
 def grouped_attention(modules, project, shared):
-    """Attention of these modules without copies of keys and values for every head: the same function as transformers' up
-    to rounding, and far cheaper with many sequences and short steps. `project` gives rotated queries and keys. `shared`
-    is the cache of a prefix that all sequences have, left by such a pass over it alone: the caller's cache then holds
-    what follows, and the caller passes position_ids."""
+    """Attention of these modules without copies of keys and values for every head. It is the same function as
+    transformers' up to rounding, and far cheaper with many sequences and short steps. `project` returns rotated queries
+    and keys. `shared` is the cache of a prefix common to all sequences, left by such a pass over it alone. The caller's
+    cache then holds only what follows, and the caller passes position_ids."""
 
     def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
         batch, steps = hidden_states.shape[:2]
@@ -163,8 +163,8 @@ def grouped_attention(modules, project, shared):
 @contextlib.contextmanager
 def softmax_router_margins(routers):
     """Yields a list that receives, per layer and forward pass, each token's distance to another choice of experts: a
-    quarter of the gap between the last chosen and the first refused logit, which is as much as the same gap makes between
-    sigmoid scores at their steepest."""
+    quarter of the gap between the last chosen and the first rejected logit. That equals the gap between the sigmoid
+    scores at their steepest."""
     margins = []
 
     def record(router, _, output):

@@ -86,6 +86,42 @@ TEST(ModelSpecParse, Qwen3MoeDefaults) {
   EXPECT_EQ(spec->yarn.enabled, 1);
 }
 
+TEST(ModelSpecParse, Mixtral) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("mixtral-8x7b"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "mixtral");
+  EXPECT_TRUE(spec->attention_kind() == AttentionKind::kGroupedQueries);
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->v_head_dim, 128);  // hidden_size / num_attention_heads
+  EXPECT_EQ(spec->rope_theta, 1e6);
+  EXPECT_EQ(spec->rms_norm_eps, 1e-5);
+  EXPECT_EQ(spec->num_experts, 8);
+  EXPECT_EQ(spec->experts_per_token, 2);
+  EXPECT_EQ(spec->moe_intermediate_size, 14336);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->num_shared_experts, 0);
+  EXPECT_EQ(spec->first_dense_layers, 0);
+  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 46'702);
+}
+
+// As transformers 5.23 saves it.
+TEST(ModelSpecParse, MixtralInTheNewSpelling) {
+  json config = json::parse(PublishedConfig("mixtral-8x7b"));
+  config.erase("rope_theta");
+  config.erase("torch_dtype");
+  config["dtype"] = "bfloat16";
+  config["rope_parameters"] = {{"rope_theta", 1000000.0}, {"rope_type", "default"}};
+  config["head_dim"] = 64;
+  config["router_jitter_noise"] = 0.1;  // of training
+  config["sliding_window"] = config["max_position_embeddings"];
+  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rope_theta, 1e6);
+  EXPECT_EQ(spec->v_head_dim, 64);
+}
+
 TEST(ModelSpecParse, NullIsNoRankBetweenHiddenStateAndQueries) {
   json config = TinyConfig();
   config["q_lora_rank"] = nullptr;
@@ -174,9 +210,9 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe"},
+      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral"},
       {"model_type", "deepseek_v2", kUnimplemented,
-       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe)"},
+       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral)"},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\""},
       {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
@@ -319,6 +355,28 @@ TEST(ModelSpecReject, Qwen3MoeFields) {
   config.erase("head_dim");
   config["num_attention_heads"] = 60;
   ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
+}
+
+TEST(ModelSpecReject, MixtralFields) {
+  const std::vector<Rejection> cases = {
+      {"sliding_window", 32767, kUnimplemented, "32767 is less than max_position_embeddings = 32768"},
+      {"sliding_window", 0, kInvalid, "out of range"},
+      {"sliding_window", "all", kInvalid, ""},
+      {"num_local_experts", nullptr, kInvalid, "missing"},
+      {"num_experts_per_tok", 9, kInvalid, "9 is more than num_local_experts = 8"},
+      {"intermediate_size", 0, kInvalid, "out of range"},
+      {"num_key_value_heads", 5, kInvalid, "5 does not divide num_attention_heads = 32"},
+      {"head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
+      {"attention_bias", true, kUnimplemented, "true is not supported"},
+      {"hidden_act", "gelu", kUnimplemented, "\"gelu\" is not supported"},
+      {"tie_word_embeddings", true, kUnimplemented, "true is not supported"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(PublishedConfig("mixtral-8x7b"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
 }
 
 TEST(ModelSpecReject, KimiHasOneGroup) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/checkpoint/inventory.h"
+#include "common/checkpoint/segment_plan.h"
 #include "tests/common/checkpoint/checkpoint_test_util.h"
 
 namespace moestro::testing {
@@ -74,6 +75,39 @@ TEST_F(InventoryTest, QueriesWithoutRank) {
   ASSERT_NE(queries, items->end());
   EXPECT_THAT(queries->expected.shape(), ElementsAre(160, 64));
   EXPECT_EQ(items->size(), 3u + 2 * 7 + 3 + 2 + 8 * 3 + 3);
+}
+
+// The checkpoint has the family's names, the segment its own.
+TEST_F(InventoryTest, MixtralsNames) {
+  nlohmann::json config = nlohmann::json::parse(PublishedConfig("mixtral-8x7b"));
+  config.update({{"hidden_size", 64},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 64},
+                 {"intermediate_size", 32},
+                 {"vocab_size", 40}});
+  spec_ = ParseModelSpec(config.dump(), "").value();
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  const auto plan = MakePlan(*items, spec_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::map<std::string, std::string> sources;
+  for (size_t i = 0; i < plan->tensors.size(); ++i) {
+    sources[plan->tensors[i].name] = plan->sources[i].weight.info->name;
+  }
+  EXPECT_EQ(sources.size(), 3u + 2 * (2 + 4 + 1 + 8 * 3));
+  EXPECT_EQ(sources.at("model.embed_tokens.weight"), "model.embed_tokens.weight");
+  const auto in_layer = [&](const char* name) { return sources.at(std::string("model.layers.1.") + name); };
+  EXPECT_EQ(in_layer("self_attn.q_proj.weight"), "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(in_layer("mlp.gate.weight"), "model.layers.1.block_sparse_moe.gate.weight");
+  EXPECT_EQ(in_layer("mlp.experts.7.gate_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w1.weight");
+  EXPECT_EQ(in_layer("mlp.experts.7.up_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w3.weight");
+  EXPECT_EQ(in_layer("mlp.experts.7.down_proj.weight"), "model.layers.1.block_sparse_moe.experts.7.w2.weight");
+  SafetensorsBuilder lacking = TinyTensors(spec_);
+  lacking.Remove("model.layers.0.block_sparse_moe.experts.3.w2.weight");
+  Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.3.w2.weight'", "missing"});
 }
 
 TEST_F(InventoryTest, NoSharedExperts) {

@@ -60,4 +60,9 @@ const absl::StatusOr<TinyModel>& TinyQwen3() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyMixtral() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-mixtral", "tests/golden/mixtral_tiny");
+  return model;
+}
+
 }  // namespace moestro

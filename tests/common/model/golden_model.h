@@ -19,5 +19,6 @@ struct TinyModel {
 // Made once. Tests must run from the source root.
 const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
 const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
+const absl::StatusOr<TinyModel>& TinyMixtral();
 
 }  // namespace moestro

@@ -46,13 +46,16 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
   EXPECT_LT(median, 1.5 * measured_median);
 }
 
-enum class Attention { kAbsorbed, kUnabsorbed, kGrouped };
+enum class Attention { kAbsorbed, kUnabsorbed, kGrouped, kGroupedWithoutNorms };
 
 class Golden : public ::testing::TestWithParam<Attention> {
  protected:
   void SetUp() override { ASSERT_TRUE(made().ok()) << made().status(); }
   MlaForm form() const { return GetParam() == Attention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed; }
-  const absl::StatusOr<TinyModel>& made() const { return GetParam() == Attention::kGrouped ? TinyQwen3() : Tiny(); }
+  const absl::StatusOr<TinyModel>& made() const {
+    if (GetParam() == Attention::kGroupedWithoutNorms) return TinyMixtral();
+    return GetParam() == Attention::kGrouped ? TinyQwen3() : Tiny();
+  }
   const TinyModel& model() const { return *made(); }
   const ModelSpec& spec() const { return model().owned.segment->spec(); }
 
@@ -89,12 +92,14 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
 }
 
 std::string Name(const ::testing::TestParamInfo<Attention>& info) {
-  const char* const names[] = {"absorbed", "unabsorbed", "grouped"};
+  const char* const names[] = {"absorbed", "unabsorbed", "grouped", "grouped_without_norms"};
   return names[static_cast<int>(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, Golden,
-                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped), Name);
+                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped,
+                                           Attention::kGroupedWithoutNorms),
+                         Name);
 
 }  // namespace
 }  // namespace moestro

@@ -51,13 +51,15 @@ void CheckGolden(HybridSubject& subject, const GoldenCase& golden, int64_t steps
 }
 
 TEST(HybridDecodeGoldenTest, GreedyTokensLogitsAndKv) {
-  ASSERT_TRUE(Tiny().ok()) << Tiny().status();
-  HybridSubject subject(*Tiny()->owned.segment, kMaxRows, /*kv_pages=*/16);
-  for (const GoldenCase& golden : Tiny()->cases) {
-    if (cuda::DeviceName() != "emulation") {
-      CheckGolden(subject, golden, std::ssize(golden.greedy));
-    } else if (golden.prompt.size() == 2 || golden.prompt.size() == 64) {  // a step takes the model of a GPU seconds
-      CheckGolden(subject, golden, 2);
+  for (const absl::StatusOr<TinyModel>* model : {&Tiny(), &TinyMixtral()}) {
+    ASSERT_TRUE(model->ok()) << model->status();
+    HybridSubject subject(*(*model)->owned.segment, kMaxRows, /*kv_pages=*/16);
+    for (const GoldenCase& golden : (*model)->cases) {
+      if (cuda::DeviceName() != "emulation") {
+        CheckGolden(subject, golden, std::ssize(golden.greedy));
+      } else if (golden.prompt.size() == 2 || golden.prompt.size() == 64) {  // a step takes the model of a GPU seconds
+        CheckGolden(subject, golden, 2);
+      }
     }
   }
 }

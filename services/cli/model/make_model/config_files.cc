@@ -68,13 +68,26 @@ std::vector<Preset> Presets() {
                               {"num_experts_per_tok", 4},
                               {"vocab_size", 2048}},
                              4'000'000};
+  // Heads without norms, of the size that CUDA's kernels of prompts have, and names of the family's own.
+  const Preset tiny_mixtral = {"tiny-mixtral",
+                               "Mixtral",
+                               "mixtral-8x7b",
+                               {{"hidden_size", 256},
+                                {"num_hidden_layers", 3},
+                                {"num_attention_heads", 4},
+                                {"num_key_value_heads", 2},
+                                {"head_dim", 128},
+                                {"intermediate_size", 192},
+                                {"vocab_size", 2048}},
+                               4'000'000,
+                               "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const Preset layer = {"layer",
                         "the true geometry of DeepSeek-V3, few layers",
                         "deepseek-v3",
                         {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                         4'300'000'000};
-  return {tiny, tiny_qwen3, layer};
+  return {tiny, tiny_qwen3, tiny_mixtral, layer};
 }
 
 // Sets those of `keys` that the family has.
@@ -93,7 +106,7 @@ void AdaptRouting(int64_t experts, json& config) {
   const auto fits = [&] { return experts % groups == 0 && experts / groups >= 2; };
   while (groups > 1 && !fits()) --groups;
   const int64_t kept = CeilDiv(config.value("topk_group", int64_t{1}) * groups, wanted);
-  Change(config, {"n_routed_experts", "num_experts"}, experts);
+  Change(config, {"n_routed_experts", "num_experts", "num_local_experts"}, experts);
   Change(config, {"num_experts_per_tok"}, per_token);
   Change(config, {"n_group"}, groups);
   Change(config, {"topk_group"}, std::max(kept, CeilDiv(per_token, experts / groups)));

@@ -60,7 +60,7 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
 }
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
-  for (const char* preset : {"tiny", "tiny-qwen3", "layer"}) {
+  for (const char* preset : {"tiny", "tiny-qwen3", "tiny-mixtral", "layer"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto model = ResolveModel({.preset = preset, .experts = experts});
       ASSERT_TRUE(model.ok());
@@ -126,6 +126,18 @@ TEST(ConfigFilesTest, Qwen3) {
   EXPECT_EQ(config["num_experts"], 16);
   EXPECT_EQ(config["quantization_config"]["quant_method"], "fp8");
   EXPECT_FALSE(config.contains("kv_lora_rank"));
+}
+
+TEST(ConfigFilesTest, MixtralIsBf16UnlessFp8IsWanted) {
+  const json config = json::parse(ConfigJson(*ResolveModel({.preset = "tiny-mixtral", .experts = 6})));
+  EXPECT_THAT(config["architectures"], ElementsAre("MixtralForCausalLM"));
+  EXPECT_EQ(config["model_type"], "mixtral");
+  EXPECT_EQ(config["num_local_experts"], 6);
+  EXPECT_EQ(config["num_experts_per_tok"], 2);
+  EXPECT_EQ(config["sliding_window"], nullptr);
+  EXPECT_EQ(config["head_dim"], 128);
+  EXPECT_FALSE(config.contains("quantization_config"));
+  EXPECT_TRUE(ResolveModel({.preset = "tiny-mixtral", .weights = "fp8"})->fp8);
 }
 
 TEST(ConfigFilesTest, DequantisedCheckpointsAnnounceNoQuantisation) {

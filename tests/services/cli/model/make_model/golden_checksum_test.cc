@@ -68,10 +68,16 @@ TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
   }
 }
 
+std::string Name(const ::testing::TestParamInfo<Made>& model) {
+  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral"};
+  return names[model.index];
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
                          ::testing::Values(Made{"tiny", "tests/golden/deepseek_v3_tiny"},
-                                           Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"}),
-                         [](const auto& model) { return std::string(model.index == 0 ? "DeepSeekV3" : "Qwen3Moe"); });
+                                           Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"},
+                                           Made{"tiny-mixtral", "tests/golden/mixtral_tiny"}),
+                         Name);
 
 }  // namespace
 }  // namespace moestro

@@ -52,6 +52,21 @@ TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
   EXPECT_EQ(plan.count("model.layers.2.mlp.shared_experts.gate_proj.weight"), 0u);
 }
 
+TEST(TensorPlanTest, MixtralHasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-mixtral"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_proj.weight"), ElementsAre(512, 256));
+  EXPECT_THAT(shape("self_attn.k_proj.weight"), ElementsAre(256, 256));
+  EXPECT_THAT(shape("self_attn.v_proj.weight"), ElementsAre(256, 256));
+  EXPECT_THAT(shape("self_attn.o_proj.weight"), ElementsAre(256, 512));
+  EXPECT_THAT(shape("block_sparse_moe.gate.weight"), ElementsAre(8, 256));
+  EXPECT_THAT(shape("block_sparse_moe.experts.7.w1.weight"), ElementsAre(192, 256));
+  EXPECT_THAT(shape("block_sparse_moe.experts.7.w2.weight"), ElementsAre(256, 192));
+  EXPECT_THAT(shape("block_sparse_moe.experts.7.w3.weight"), ElementsAre(192, 256));
+  EXPECT_EQ(plan.at("model.layers.2.block_sparse_moe.experts.7.w2.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.size(), 3u + 3 * (2 + 4 + 1 + 8 * 3));
+}
+
 // 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
 TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
   MadeModel model = *ResolveModel({.preset = "layer", .layers = 61});
