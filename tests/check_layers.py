@@ -44,12 +44,13 @@ MAY_INCLUDE |= {
     "services/router": PROCESS | {"inference", "text"},
     # The load generator is a client: it sees the public API only.
     "loadtest/client": {"base", "process", "rpc"},
-    "loadtest/run": {"base", "loadtest/client", "loadtest/workloads"},
-    "loadtest/workloads": {"base", "loadtest/client", "loadtest/run", "loadtest/report"},
+    "loadtest/records": {"base"},
+    "loadtest/workloads": {"base", "loadtest/client", "loadtest/records"},
+    "loadtest/run": {"base", "loadtest/client", "loadtest/records", "loadtest/workloads"},
     "loadtest/metrics": {"base", "telemetry"},
-    "loadtest/report": {"base", "report", "loadtest/run", "loadtest/workloads", "loadtest/metrics"},
-    "loadtest/commands": {"base", "process", "report", "loadtest/client", "loadtest/run", "loadtest/workloads", "loadtest/metrics",
-                          "loadtest/report"},
+    "loadtest/report": {"base", "report", "loadtest/records", "loadtest/workloads", "loadtest/metrics"},
+    "loadtest/commands": {"base", "process", "report", "loadtest/client", "loadtest/records", "loadtest/workloads",
+                          "loadtest/run", "loadtest/metrics", "loadtest/report"},
     "loadtest/main.cc": {"process", "rpc", "loadtest/commands"},
     "loadtest/bench": ENGINE | {"checkpoint", "report"},
     # The same for commands that talk to a node. Planning commands use each role's own simulation.

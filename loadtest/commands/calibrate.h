@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 #include "loadtest/workloads/paper.h"
 
 namespace moestro::loadtest {

@@ -10,8 +10,8 @@
 #include "loadtest/client/server.h"
 #include "loadtest/commands/progress.h"
 #include "loadtest/metrics/scraper.h"
+#include "loadtest/records/statistics.h"
 #include "loadtest/report/report.h"
-#include "loadtest/report/statistics.h"
 #include "loadtest/run/runner.h"
 
 namespace CLI {

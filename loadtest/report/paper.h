@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "loadtest/records/record.h"
 #include "loadtest/report/report.h"
-#include "loadtest/run/record.h"
 #include "loadtest/workloads/paper.h"
 
 namespace moestro::loadtest {

@@ -3,8 +3,8 @@
 
 #include <span>
 
+#include "loadtest/records/statistics.h"
 #include "loadtest/report/report.h"
-#include "loadtest/report/statistics.h"
 #include "loadtest/workloads/ramp.h"
 
 namespace moestro::loadtest {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "loadtest/records/statistics.h"
 #include "loadtest/report/report.h"
-#include "loadtest/report/statistics.h"
 
 namespace moestro::loadtest {
 

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "loadtest/records/record.h"
 #include "loadtest/report/report.h"
-#include "loadtest/run/record.h"
 #include "loadtest/workloads/verify.h"
 
 namespace moestro::loadtest {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "loadtest/client/transport.h"
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 
 namespace moestro::loadtest {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "loadtest/report/statistics.h"
+#include "loadtest/records/statistics.h"
 #include "loadtest/workloads/poisson.h"
 #include "loadtest/workloads/traffic.h"
 #include "loadtest/workloads/workload.h"

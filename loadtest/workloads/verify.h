@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "loadtest/client/request.h"
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 #include "loadtest/workloads/lengths.h"
 
 namespace moestro::loadtest {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "loadtest/client/request.h"
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 
 namespace moestro::loadtest {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 
 namespace moestro::loadtest {
 

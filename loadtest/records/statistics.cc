@@ -1,4 +1,4 @@
-#include "loadtest/report/statistics.h"
+#include "loadtest/records/statistics.h"
 
 #include <algorithm>
 #include <cmath>

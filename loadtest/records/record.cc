@@ -1,4 +1,4 @@
-#include "loadtest/run/record.h"
+#include "loadtest/records/record.h"
 
 #include <algorithm>
 
