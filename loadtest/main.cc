@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
 
   loadtest::SessionFlags flags;
   loadtest::AddSessionFlags(app, flags);
-  std::vector<loadtest::Command> commands;
+  std::vector<loadtest::TrafficCommand> commands;
   loadtest::AddPaperCommand(app, commands);
   loadtest::AddPoissonCommand(app, commands);
   loadtest::AddChatCommand(app, commands);
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? moestro::kExitOk : moestro::kExitUsage;
   }
-  for (const loadtest::Command& command : commands) {
+  for (const loadtest::TrafficCommand& command : commands) {
     if (!command.app->parsed()) continue;
     const absl::Status status = command.run(flags, [&signal] { return signal.WaitFor(std::chrono::milliseconds(0)); });
     if (!status.ok()) std::fprintf(stderr, "moestro-loadtest: %s\n", std::string(status.message()).c_str());

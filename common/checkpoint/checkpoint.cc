@@ -13,7 +13,7 @@
 #include "common/text/json/quoted.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
@@ -56,7 +56,7 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
                                                    " that can be sent to the router"));
   }
   // The other documents are JSON, whose parser checks this.
-  if (const auto offset = FindInvalidUtf8(documents.chat_template_jinja)) {
+  if (const auto offset = text::FindInvalidUtf8(documents.chat_template_jinja)) {
     return absl::InvalidArgumentError(
         absl::StrCat(Join(dir, kChatTemplateName), ": not UTF-8 at byte ", *offset, "; convert it"));
   }
@@ -91,8 +91,8 @@ absl::Status ExplainNoWeights(const std::string& dir) {
 
 absl::Status CheckShardName(const std::string& name, const std::string& tensor, const std::string& index_path) {
   const auto fail = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(index_path, ": weight_map: tensor ", Quoted(tensor), ": file name ", Quoted(name), " ", why));
+    return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map: tensor ", text::Quoted(tensor),
+                                                   ": file name ", text::Quoted(name), " ", why));
   };
   if (name.empty() || name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos ||
       absl::StrContains(name, "..")) {
@@ -103,7 +103,7 @@ absl::Status CheckShardName(const std::string& name, const std::string& tensor, 
 }
 
 absl::StatusOr<WeightMap> ParseIndex(std::string_view text, const std::string& path) {
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, ParseJsonObject(text, path));
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, text::ParseJsonObject(text, path));
   const auto found = document.find("weight_map");
   if (found == document.end() || !found->is_object() || found->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: missing, empty or not an object"));
@@ -111,8 +111,8 @@ absl::StatusOr<WeightMap> ParseIndex(std::string_view text, const std::string& p
   WeightMap map;
   for (const auto& [tensor, file] : found->items()) {
     if (!file.is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": weight_map: tensor ", Quoted(tensor), ": ", Describe(file), " is not a file name"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: tensor ", text::Quoted(tensor), ": ",
+                                                     text::Describe(file), " is not a file name"));
     }
     const std::string& name = file.get_ref<const std::string&>();
     MOE_RETURN_IF_ERROR(CheckShardName(name, tensor, path));
@@ -171,7 +171,7 @@ absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, s
     for (const TensorInfo& info : shards_[s].tensors()) {
       const auto [entry, inserted] = tensors_.emplace(info.name, TensorRef{s, &info});
       if (!inserted) {
-        return absl::InvalidArgumentError(absl::StrCat(shards_[s].path(), ": tensor ", Quoted(info.name),
+        return absl::InvalidArgumentError(absl::StrCat(shards_[s].path(), ": tensor ", text::Quoted(info.name),
                                                        " is also in ", shard_names_[entry->second.shard]));
       }
       if (weight_map != nullptr && !weight_map->contains(info.name)) unmapped.push_back(info.name);
@@ -181,15 +181,15 @@ absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, s
     for (const auto& [name, file] : *weight_map) {
       const TensorRef* ref = Find(name);
       if (ref == nullptr || shard_names_[ref->shard] != file) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(Join(dir_, file), ": tensor ", Quoted(name), " is missing, but ", kIndexName, " lists it"));
+        return absl::InvalidArgumentError(absl::StrCat(Join(dir_, file), ": tensor ", text::Quoted(name),
+                                                       " is missing, but ", kIndexName, " lists it"));
       }
     }
   }
   if (!unmapped.empty()) {
     warnings_.push_back(absl::StrCat(dir_, ": ", unmapped.size(), " tensor(s) that ", kIndexName,
-                                     " does not list are ignored, the first is ", Quoted(unmapped.front()), " in ",
-                                     shard_names_[tensors_.at(unmapped.front()).shard]));
+                                     " does not list are ignored, the first is ", text::Quoted(unmapped.front()),
+                                     " in ", shard_names_[tensors_.at(unmapped.front()).shard]));
   }
   for (const std::string_view name : unmapped) tensors_.erase(name);
   for (const auto& [name, ref] : tensors_) total_bytes_ += ref.info->bytes;
@@ -211,4 +211,4 @@ void Checkpoint::ComputeFingerprint(std::string_view index) {
   fingerprint_ = HashHex(manifest);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

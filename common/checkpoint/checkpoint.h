@@ -12,7 +12,7 @@
 #include "common/checkpoint/config.h"
 #include "common/checkpoint/safetensors.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // Limit of all documents together: the other roles receive them in one message (common/rpc/channel.h).
 inline constexpr int64_t kMaxDocumentsBytes = int64_t{60} << 20;
@@ -64,4 +64,4 @@ class Checkpoint {
   std::vector<std::string> warnings_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

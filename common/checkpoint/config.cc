@@ -11,7 +11,11 @@
 #include "common/checkpoint/tokenizer_ids.h"
 #include "common/text/json/json.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
+
+using text::JsonFields;
+using weights::ModelSpec;
+
 namespace {
 
 using nlohmann::json;
@@ -48,12 +52,12 @@ std::string RopeType(JsonFields& rope) {
   const std::string type = rope.StringOr("rope_type", rope.StringOr("type", "default"));
   if (rope.StringOr("type", type) != type) rope.Fail("rope_type", "contradicts the field type");
   if (type != "default" && type != "yarn") {
-    rope.Unsupported("rope_type", absl::StrCat(Describe(type), " is not supported (supported: yarn, or none)"));
+    rope.Unsupported("rope_type", absl::StrCat(text::Describe(type), " is not supported (supported: yarn, or none)"));
   }
   return type;
 }
 
-void ReadYarn(JsonFields& config, JsonFields& rope, YarnSpec* yarn) {
+void ReadYarn(JsonFields& config, JsonFields& rope, weights::YarnSpec* yarn) {
   yarn->enabled = 1;
   yarn->factor = rope.Number("factor", 1, 1e4);
   yarn->beta_fast = rope.NumberOr("beta_fast", 32, 1e-3, 1e4);
@@ -153,7 +157,7 @@ void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelS
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json) {
-  MOE_ASSIGN_OR_RETURN(const json document, ParseJsonObject(config_json, kLabel));
+  MOE_ASSIGN_OR_RETURN(const json document, text::ParseJsonObject(config_json, kLabel));
   absl::Status status;
   JsonFields config(document, kLabel, &status);
   const Family* const family = FindFamily(config);
@@ -188,4 +192,4 @@ std::string_view PublishedConfig(std::string_view name) {
 
 ModelSpec PublishedModel(std::string_view name) { return ParseModelSpec(PublishedConfig(name), "").value(); }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

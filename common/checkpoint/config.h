@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // The small files of a checkpoint, as they are on disk. Empty where the checkpoint has no such file; only config.json
 // is always there.
@@ -26,13 +26,13 @@ struct CheckpointDocuments {
 // token. The result satisfies every relation that the engine relies on, and no size derived from it overflows int64.
 // UNIMPLEMENTED: another family, or a value that this engine does not implement (quantisation, rope type, router).
 // INVALID_ARGUMENT: malformed, missing, out of range or contradictory. Messages name file and field.
-absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json);
+absl::StatusOr<weights::ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json);
 
 // Models as they were published: the config.json files in published/, which are compiled in.
 std::vector<std::string> PublishedModels();
 // REQUIRES of both: one of PublishedModels().
 std::string_view PublishedConfig(std::string_view name);
-ModelSpec PublishedModel(std::string_view name);
+weights::ModelSpec PublishedModel(std::string_view name);
 
 // What a request gets that does not say otherwise, as the publisher of the model set it.
 struct GenerationDefaults {
@@ -52,4 +52,4 @@ struct GenerationDefaults {
 // tokenizer.json and tokenizer_config.json do not know.
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocuments& documents, int64_t vocab_size);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/config_families.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
-void ReadAttention(JsonFields& config, ModelSpec* spec) {
+void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   // Null: queries come straight from the hidden state.
   const auto rank = config.object().find("q_lora_rank");
   const bool has_rank = rank == config.object().end() || !rank->is_null();
@@ -19,7 +19,7 @@ void ReadAttention(JsonFields& config, ModelSpec* spec) {
   spec->lora_norm_eps = 1e-6;
 }
 
-void ReadExperts(JsonFields& config, ModelSpec* spec) {
+void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("n_routed_experts", 1, kMaxExperts);
@@ -32,7 +32,7 @@ void ReadExperts(JsonFields& config, ModelSpec* spec) {
 }
 
 // Choices that these families have always made alike; a config may leave them out.
-void CheckFixedChoices(JsonFields& config) {
+void CheckFixedChoices(text::JsonFields& config) {
   config.OneOf("scoring_func", {"sigmoid"});
   config.OneOf("topk_method", {"noaux_tc"});
   config.OnlyBool("rope_interleave", true);
@@ -40,14 +40,14 @@ void CheckFixedChoices(JsonFields& config) {
     config.Unsupported("moe_layer_freq", "only 1 is supported");
 }
 
-void CheckAttentionShape(JsonFields& config, const ModelSpec& spec) {
+void CheckAttentionShape(text::JsonFields& config, const weights::ModelSpec& spec) {
   CheckMultiple(config, "qk_nope_head_dim", spec.qk_nope_head_dim, 64);
   CheckMultiple(config, "v_head_dim", spec.v_head_dim, 64);
   CheckMultiple(config, "kv_lora_rank", spec.kv_lora_rank, 64);
   CheckMultiple(config, "qk_rope_head_dim", spec.qk_rope_head_dim, 2);
 }
 
-void CheckExpertGroups(JsonFields& config, const ModelSpec& spec) {
+void CheckExpertGroups(text::JsonFields& config, const weights::ModelSpec& spec) {
   const int64_t groups = spec.num_expert_groups;
   if (spec.first_dense_layers > spec.num_layers) {
     config.Fail("first_k_dense_replace",
@@ -75,7 +75,7 @@ void CheckExpertGroups(JsonFields& config, const ModelSpec& spec) {
 
 }  // namespace
 
-void ReadDeepSeek(JsonFields& config, ModelSpec* spec) {
+void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec) {
   CheckFixedChoices(config);
   ReadAttention(config, spec);
   ReadExperts(config, spec);
@@ -84,4 +84,4 @@ void ReadDeepSeek(JsonFields& config, ModelSpec* spec) {
   CheckExpertGroups(config, *spec);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

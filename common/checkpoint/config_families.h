@@ -6,7 +6,7 @@
 #include "common/text/json/json.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // Bounds of a model's dimensions. Several times the largest published models. Together they keep every product that the
 // engine forms (parameters and bytes of the whole model) below 2^58, and the list of expected tensors below a million
@@ -25,16 +25,16 @@ inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
 
 // Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
 // reads for all families are there already.
-void ReadDeepSeek(JsonFields& config, ModelSpec* spec);  // deepseek_v3, kimi_k2
-void ReadQwen3Moe(JsonFields& config, ModelSpec* spec);
-void ReadMixtral(JsonFields& config, ModelSpec* spec);
+void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deepseek_v3, kimi_k2
+void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
+void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
 
 // For the readers above:
 // Key and value heads, and the size of a head, which rotates as a whole.
-void ReadGroupedQueries(JsonFields& config, ModelSpec* spec);
+void ReadGroupedQueries(text::JsonFields& config, weights::ModelSpec* spec);
 // UNIMPLEMENTED, naming the field, unless value is a multiple of factor.
-void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor);
+void CheckMultiple(text::JsonFields& config, const char* key, int64_t value, int64_t factor);
 // Relations between the numbers of experts, which config.json calls `experts_key`.
-void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec);
+void CheckExpertCounts(text::JsonFields& config, const char* experts_key, const weights::ModelSpec& spec);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

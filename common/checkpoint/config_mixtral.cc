@@ -1,11 +1,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/config_families.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 // A window that is no shorter than the context hides nothing.
-void CheckWindow(JsonFields& config, const ModelSpec& spec) {
+void CheckWindow(text::JsonFields& config, const weights::ModelSpec& spec) {
   const int64_t positions = spec.max_position_embeddings;
   const int64_t window = config.IntOr("sliding_window", positions, 1, kMaxPositions);
   if (window < positions) {
@@ -14,7 +14,7 @@ void CheckWindow(JsonFields& config, const ModelSpec& spec) {
   }
 }
 
-void ReadExperts(JsonFields& config, ModelSpec* spec) {
+void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_local_experts", 1, kMaxExperts);
   spec->softmax_router = 1;
@@ -23,7 +23,7 @@ void ReadExperts(JsonFields& config, ModelSpec* spec) {
 
 }  // namespace
 
-void ReadMixtral(JsonFields& config, ModelSpec* spec) {
+void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadGroupedQueries(config, spec);
   spec->heads_without_norms = 1;
   CheckWindow(config, *spec);
@@ -31,4 +31,4 @@ void ReadMixtral(JsonFields& config, ModelSpec* spec) {
   CheckExpertCounts(config, "num_local_experts", *spec);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

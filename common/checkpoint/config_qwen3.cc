@@ -1,9 +1,9 @@
 #include "common/checkpoint/config_families.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
-void ReadExperts(JsonFields& config, ModelSpec* spec) {
+void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("num_experts", 1, kMaxExperts);
   spec->softmax_router = 1;
@@ -20,11 +20,11 @@ void ReadExperts(JsonFields& config, ModelSpec* spec) {
 
 }  // namespace
 
-void ReadQwen3Moe(JsonFields& config, ModelSpec* spec) {
+void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadGroupedQueries(config, spec);
   config.OnlyBool("use_sliding_window", false);
   ReadExperts(config, spec);
   CheckExpertCounts(config, "num_experts", *spec);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 // Linux transfers at most 2 GiB - 4 KiB in one call.
@@ -78,4 +78,4 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_b
   return content;
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // Size and time stamp are those at opening. Movable; closes its descriptor. Several threads may call ReadAt
 // concurrently.
@@ -43,4 +43,4 @@ class ReadOnlyFile {
 // The whole file. INVALID_ARGUMENT if it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -6,7 +6,10 @@
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
+
+using text::JsonFields;
+
 namespace {
 
 using nlohmann::json;
@@ -14,7 +17,7 @@ using nlohmann::json;
 // Returns an empty object for an absent document.
 absl::StatusOr<json> ParseOptional(std::string_view text, const char* label) {
   if (text.empty()) return json::object();
-  return ParseJsonObject(text, label);
+  return text::ParseJsonObject(text, label);
 }
 
 void ReadSampling(JsonFields& generation, GenerationDefaults* defaults) {
@@ -37,7 +40,7 @@ void AddStopIds(JsonFields& fields, int64_t vocab_size, std::vector<int32_t>* id
   for (const json& element : value) {
     const auto* id = element.get_ptr<const json::number_unsigned_t*>();
     if (id == nullptr || *id >= static_cast<uint64_t>(vocab_size)) {
-      return fields.Fail(kKey, absl::StrCat(Describe(element), " is not an id below vocab_size = ", vocab_size));
+      return fields.Fail(kKey, absl::StrCat(text::Describe(element), " is not an id below vocab_size = ", vocab_size));
     }
     ids->push_back(static_cast<int32_t>(*id));
   }
@@ -81,15 +84,15 @@ void ResolveTokens(JsonFields& tokenizer_config, const TokenIds& ids, bool has_t
   if (const auto eos = ids.find(defaults->eos_token); eos != ids.end()) {
     defaults->stop_ids.push_back(eos->second);
   } else if (has_tokenizer) {
-    tokenizer_config.Fail("eos_token",
-                          absl::StrCat(Quoted(defaults->eos_token), " is not among added_tokens of tokenizer.json"));
+    tokenizer_config.Fail(
+        "eos_token", absl::StrCat(text::Quoted(defaults->eos_token), " is not among added_tokens of tokenizer.json"));
   }
 }
 
 }  // namespace
 
 absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocuments& documents, int64_t vocab_size) {
-  MOE_ASSIGN_OR_RETURN(const json config_json, ParseJsonObject(documents.config_json, "config.json"));
+  MOE_ASSIGN_OR_RETURN(const json config_json, text::ParseJsonObject(documents.config_json, "config.json"));
   MOE_ASSIGN_OR_RETURN(const json generation_json,
                        ParseOptional(documents.generation_config_json, "generation_config.json"));
   MOE_ASSIGN_OR_RETURN(const json tokenizer_json, ParseOptional(documents.tokenizer_json, "tokenizer.json"));
@@ -120,4 +123,4 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocum
   return defaults;
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

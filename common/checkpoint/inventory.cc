@@ -10,7 +10,7 @@
 #include "common/base/math.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 constexpr size_t kMaxListed = 10;
@@ -18,19 +18,19 @@ constexpr char kScaleSuffix[] = "_scale_inv";
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-std::vector<DType> AllowedDTypes(TensorRole role) {
-  if (IsLinear(role)) return {DType::kF8E4M3, DType::kBF16};
-  if (role == TensorRole::kEmbedding || role == TensorRole::kHead) return {DType::kBF16};
-  if (role == TensorRole::kRouterBias) return {DType::kF32};  // BF16 would change the order of its experts
-  return {DType::kBF16, DType::kF32};                         // norms and routers
+std::vector<DType> AllowedDTypes(model::TensorRole role) {
+  if (model::IsLinear(role)) return {DType::kF8E4M3, DType::kBF16};
+  if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {DType::kBF16};
+  if (role == model::TensorRole::kRouterBias) return {DType::kF32};  // BF16 would change the order of its experts
+  return {DType::kBF16, DType::kF32};                                // norms and routers
 }
 
-bool IsAllowed(TensorRole role, std::optional<DType> dtype) {
+bool IsAllowed(model::TensorRole role, std::optional<DType> dtype) {
   const std::vector<DType> allowed = AllowedDTypes(role);
   return dtype && std::ranges::find(allowed, *dtype) != allowed.end();
 }
 
-std::string AllowedNames(TensorRole role) {
+std::string AllowedNames(model::TensorRole role) {
   return absl::StrJoin(AllowedDTypes(role), " or ",
                        [](std::string* out, DType dtype) { out->append(DTypeName(dtype)); });
 }
@@ -47,10 +47,10 @@ int64_t LayerOf(std::string_view name) {
 
 class Inventory {
  public:
-  Inventory(const Checkpoint& checkpoint, const ModelSpec& spec) : checkpoint_(checkpoint), spec_(spec) {}
+  Inventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec) : checkpoint_(checkpoint), spec_(spec) {}
 
   absl::StatusOr<std::vector<InventoryItem>> Check(std::vector<std::string>* warnings) && {
-    for (ModelTensor& expected : CheckpointTensors(spec_)) CheckTensor(std::move(expected));
+    for (model::ModelTensor& expected : model::CheckpointTensors(spec_)) CheckTensor(std::move(expected));
     CheckRest(warnings);
     if (count_ == 0) return std::move(items_);
     const std::string more = count_ > listed_.size() ? absl::StrCat("; and ", count_ - listed_.size(), " more") : "";
@@ -63,7 +63,7 @@ class Inventory {
     ++count_;
     if (listed_.size() >= kMaxListed) return;
     const std::string place = ref == nullptr ? "" : absl::StrCat(" (", checkpoint_.shards()[ref->shard].path(), ")");
-    listed_.push_back(absl::StrCat(Quoted(name), place, ": ", what));
+    listed_.push_back(absl::StrCat(text::Quoted(name), place, ": ", what));
   }
 
   // As Find; also marks the tensor as expected.
@@ -73,7 +73,7 @@ class Inventory {
     return ref;
   }
 
-  void CheckTensor(ModelTensor expected) {
+  void CheckTensor(model::ModelTensor expected) {
     const TensorRef* weight = Claim(expected.name);
     const std::string scale_name = absl::StrCat(expected.name, kScaleSuffix);
     if (weight == nullptr) {
@@ -109,7 +109,7 @@ class Inventory {
     }
     // The K and V rows of a head are used separately, so each needs its own scales.
     const bool straddles = spec_.qk_nope_head_dim % kScaleBlock != 0 || spec_.v_head_dim % kScaleBlock != 0;
-    if (straddles && item->expected.role == TensorRole::kLatentUp) {
+    if (straddles && item->expected.role == model::TensorRole::kLatentUp) {
       Problem(item->expected.name, "F8_E4M3 needs qk_nope_head_dim and v_head_dim that are multiples of 128; use BF16",
               &item->weight);
     }
@@ -131,11 +131,11 @@ class Inventory {
     if (unknown.empty() || warnings == nullptr) return;
     warnings->push_back(absl::StrCat(checkpoint_.dir(), ": ", unknown.size(),
                                      " tensor(s) that the model does not use are ignored, the first is ",
-                                     Quoted(*std::min_element(unknown.begin(), unknown.end()))));
+                                     text::Quoted(*std::min_element(unknown.begin(), unknown.end()))));
   }
 
   const Checkpoint& checkpoint_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   std::vector<InventoryItem> items_;
   absl::flat_hash_set<const TensorInfo*> claimed_;
   std::vector<std::string> listed_;
@@ -144,9 +144,9 @@ class Inventory {
 
 }  // namespace
 
-absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const ModelSpec& spec,
+absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
                                                           std::vector<std::string>* warnings) {
   return Inventory(checkpoint, spec).Check(warnings);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -5,7 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
@@ -46,4 +46,4 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, s
   return SafetensorsFile(std::move(file), std::move(tensors), HashHex(header));
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

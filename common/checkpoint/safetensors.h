@@ -11,7 +11,7 @@
 #include "common/checkpoint/file.h"
 #include "common/checkpoint/safetensors_header.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // Movable; owns its descriptor. Several threads may call const members concurrently.
 class SafetensorsFile {
@@ -44,4 +44,4 @@ class SafetensorsFile {
 // XXH3-128 in canonical (big-endian) order, 32 lower-case hex digits.
 std::string HashHex(std::string_view bytes);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -72,14 +72,14 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   }
   bool number_float(double, const std::string& text) override {
     return state_ == State::kArray
-               ? Fail(absl::StrCat(Printable(text), " is fractional, in exponent form or too large"))
+               ? Fail(absl::StrCat(text::Printable(text), " is fractional, in exponent form or too large"))
                : Scalar("a number");
   }
   bool string(std::string& value) override {
     if (state_ == State::kMetadata) return true;
     if (state_ != State::kEntry || field_ != "dtype") return Scalar("a string");
     dtype_ = FindDType(value);
-    if (dtype_ == nullptr) return Fail(absl::StrCat("unknown dtype ", Quoted(value)));
+    if (dtype_ == nullptr) return Fail(absl::StrCat("unknown dtype ", text::Quoted(value)));
     return true;
   }
   bool binary(json::binary_t&) override { return Scalar("a binary value"); }
@@ -116,12 +116,12 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (state_ == State::kRoot) {
       name_ = name;
       field_.clear();
-      return names_.insert(name).second || FailFile(absl::StrCat("duplicate key ", Quoted(name)));
+      return names_.insert(name).second || FailFile(absl::StrCat("duplicate key ", text::Quoted(name)));
     }
     field_ = name;
     if (!fields_.insert(name).second) return Fail("duplicate key");
     if (state_ == State::kEntry && !IsKnownField() && extra_fields_++ == 0) {
-      first_extra_field_ = absl::StrCat(Quoted(field_), " of tensor ", Quoted(name_));
+      first_extra_field_ = absl::StrCat(text::Quoted(field_), " of tensor ", text::Quoted(name_));
     }
     return true;
   }
@@ -137,7 +137,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return FailFile(absl::StrCat("the header is not valid JSON: ", Printable(error.what())));
+    return FailFile(absl::StrCat("the header is not valid JSON: ", text::Printable(error.what())));
   }
 
  private:
@@ -151,8 +151,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   }
   // The message names the tensor and, inside its entry, the field.
   bool Fail(absl::string_view message) {
-    const std::string where = field_.empty() ? "" : absl::StrCat(Printable(field_), ": ");
-    return FailFile(absl::StrCat(name_ == kMetadataKey ? "" : "tensor ", Quoted(name_), ": ", where, message));
+    const std::string where = field_.empty() ? "" : absl::StrCat(text::Printable(field_), ": ");
+    return FailFile(absl::StrCat(name_ == kMetadataKey ? "" : "tensor ", text::Quoted(name_), ": ", where, message));
   }
 
   // Handles a scalar that no field above takes.
@@ -247,7 +247,7 @@ absl::Status CheckFrame(std::string_view header, const std::string& label) {
 absl::Status CheckTiling(const std::vector<TensorInfo>& tensors, int64_t data_bytes, const std::string& label) {
   int64_t end = 0;
   for (const TensorInfo& tensor : tensors) {
-    const std::string where = absl::StrCat(label, ": tensor ", Quoted(tensor.name), ": ");
+    const std::string where = absl::StrCat(label, ": tensor ", text::Quoted(tensor.name), ": ");
     if (tensor.file_offset > end) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, "begins at ", tensor.file_offset, ", but no tensor holds the bytes from ", end));
@@ -288,4 +288,4 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view 
   return tensors;
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

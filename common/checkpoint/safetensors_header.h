@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "common/tensor/dtype.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 struct TensorInfo {
   std::string name;
@@ -31,4 +31,4 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view 
                                                                int64_t data_bytes, const std::string& label,
                                                                std::vector<std::string>* warnings);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

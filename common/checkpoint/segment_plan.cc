@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 using Kind = TensorSource::Kind;
@@ -16,15 +16,15 @@ using Kind = TensorSource::Kind;
 // A packing thread reads kChecksumRows rows at a time, so this bounds its memory. Real models stay below 3 MiB.
 constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
-Kind KindOf(TensorRole role) {
+Kind KindOf(model::TensorRole role) {
   switch (role) {
-    case TensorRole::kEmbedding:
+    case model::TensorRole::kEmbedding:
       return Kind::kCopy;
-    case TensorRole::kNorm:
-    case TensorRole::kRouter:
-    case TensorRole::kRouterBias:
+    case model::TensorRole::kNorm:
+    case model::TensorRole::kRouter:
+    case model::TensorRole::kRouterBias:
       return Kind::kWiden;
-    case TensorRole::kKeyUpTransposed:
+    case model::TensorRole::kKeyUpTransposed:
       return Kind::kTransposeKeys;
     default:
       return Kind::kPack;
@@ -32,10 +32,10 @@ Kind KindOf(TensorRole role) {
 }
 
 // The scale blocks of a latent's keys and values must not straddle heads after the key half is transposed.
-absl::Status CheckScaleBlocks(const ModelTensor& tensor, DType dtype, const ModelSpec& spec) {
+absl::Status CheckScaleBlocks(const model::ModelTensor& tensor, DType dtype, const weights::ModelSpec& spec) {
   const bool aligned = spec.kv_lora_rank % kScaleBlock == 0 && spec.qk_nope_head_dim % kScaleBlock == 0 &&
                        spec.v_head_dim % kScaleBlock == 0;
-  if (tensor.role != TensorRole::kLatentUp || dtype != DType::kF8E4M3 || aligned) return absl::OkStatus();
+  if (tensor.role != model::TensorRole::kLatentUp || dtype != DType::kF8E4M3 || aligned) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "tensor '%s': F8_E4M3 needs qk_nope_head_dim (%d), v_head_dim (%d) and kv_lora_rank (%d) that are multiples of "
       "128; publish it as BF16",
@@ -43,20 +43,22 @@ absl::Status CheckScaleBlocks(const ModelTensor& tensor, DType dtype, const Mode
 }
 
 // `dtype`: of the published tensor.
-absl::StatusOr<TensorPlan> PlanTensor(const ModelTensor& tensor, DType dtype, const ModelSpec& spec) {
+absl::StatusOr<weights::TensorPlan> PlanTensor(const model::ModelTensor& tensor, DType dtype,
+                                               const weights::ModelSpec& spec) {
   const Kind kind = KindOf(tensor.role);
   const bool packed = kind == Kind::kPack || kind == Kind::kTransposeKeys;
-  if (tensor.rows > kMaxTensorDimension || tensor.cols > kMaxRowGroupBytes / kChecksumRows / DTypeBytes(dtype)) {
+  if (tensor.rows > weights::kMaxTensorDimension ||
+      tensor.cols > kMaxRowGroupBytes / weights::kChecksumRows / DTypeBytes(dtype)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor '%s': shape [%d, %d] is too large", tensor.name, tensor.rows, tensor.cols));
   }
   MOE_RETURN_IF_ERROR(CheckScaleBlocks(tensor, dtype, spec));
-  return TensorPlan{.name = tensor.name,
-                    .dtype = kind == Kind::kWiden ? DType::kF32 : dtype,
-                    .layout = packed ? TensorLayout::kPacked : TensorLayout::kRowMajor,
-                    .rows = tensor.rows,
-                    .cols = tensor.cols,
-                    .has_scales = dtype == DType::kF8E4M3};
+  return weights::TensorPlan{.name = tensor.name,
+                             .dtype = kind == Kind::kWiden ? DType::kF32 : dtype,
+                             .layout = packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
+                             .rows = tensor.rows,
+                             .cols = tensor.cols,
+                             .has_scales = dtype == DType::kF8E4M3};
 }
 
 void SortByName(Plan& plan) {
@@ -73,13 +75,13 @@ void SortByName(Plan& plan) {
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec) {
+absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const weights::ModelSpec& spec) {
   Plan plan;
   size_t next = 0;
-  for (const ModelTensor& tensor : SegmentTensors(spec)) {
+  for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
     // Transposed keys are made from the preceding tensor.
-    const InventoryItem& item = inventory[tensor.role == TensorRole::kKeyUpTransposed ? next - 1 : next++];
-    MOE_ASSIGN_OR_RETURN(TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
+    const InventoryItem& item = inventory[tensor.role == model::TensorRole::kKeyUpTransposed ? next - 1 : next++];
+    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
     plan.tensors.push_back(std::move(planned));
     plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale});
   }
@@ -87,20 +89,20 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   return plan;
 }
 
-absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8) {
-  std::vector<TensorPlan> plan;
-  for (const ModelTensor& tensor : SegmentTensors(spec)) {
-    const DType dtype = fp8 && IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
-    MOE_ASSIGN_OR_RETURN(TensorPlan planned, PlanTensor(tensor, dtype, spec));
+absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8) {
+  std::vector<weights::TensorPlan> plan;
+  for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
+    const DType dtype = fp8 && model::IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
+    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, dtype, spec));
     plan.push_back(std::move(planned));
   }
-  std::ranges::sort(plan, {}, &TensorPlan::name);
+  std::ranges::sort(plan, {}, &weights::TensorPlan::name);
   return plan;
 }
 
-absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(spec, fp8));
-  return SegmentWriter::RequiredBytes(plan);
+absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<weights::TensorPlan> plan, PlanShapes(spec, fp8));
+  return weights::SegmentWriter::RequiredBytes(plan);
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

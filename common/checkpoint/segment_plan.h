@@ -9,7 +9,7 @@
 #include "common/checkpoint/inventory.h"
 #include "common/weights/segment_writer.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 struct TensorSource {
   enum class Kind {
@@ -24,19 +24,19 @@ struct TensorSource {
 };
 
 struct Plan {
-  std::vector<TensorPlan> tensors;    // sorted by name, as SegmentWriter requires
-  std::vector<TensorSource> sources;  // sources[i] fills tensors[i]; refers to the checkpoint
+  std::vector<weights::TensorPlan> tensors;  // sorted by name, as SegmentWriter requires
+  std::vector<TensorSource> sources;         // sources[i] fills tensors[i]; refers to the checkpoint
 };
 
 // INVALID_ARGUMENT names a tensor that is too large. The same for an FP8 kv_b_proj whose scale blocks straddle heads
 // after the key half is transposed (qk_nope_head_dim, v_head_dim and kv_lora_rank must then be multiples of 128).
-absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const ModelSpec& spec);
+absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const weights::ModelSpec& spec);
 
 // The tensors of such a model's segment, sorted by name, computed from its shapes. `fp8`: linear layers are FP8 with
 // block scales (embedding and head never are), else BF16. Errors as MakePlan.
-absl::StatusOr<std::vector<TensorPlan>> PlanShapes(const ModelSpec& spec, bool fp8);
+absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8);
 
 // The size of that segment.
-absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8);
+absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

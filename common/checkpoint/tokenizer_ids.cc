@@ -7,7 +7,7 @@
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 namespace {
 
 using nlohmann::json;
@@ -18,8 +18,9 @@ constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 absl::StatusOr<int32_t> CheckId(const json& value, std::string_view token, int64_t vocab_size) {
   const auto* id = value.get_ptr<const json::number_unsigned_t*>();
   if (id == nullptr || *id >= static_cast<uint64_t>(vocab_size)) {
-    return absl::InvalidArgumentError(absl::StrCat(kTokenizer, ": token ", Quoted(token), ": id ", Describe(value),
-                                                   " is not in [0, vocab_size = ", vocab_size, ") of config.json"));
+    return absl::InvalidArgumentError(absl::StrCat(kTokenizer, ": token ", text::Quoted(token), ": id ",
+                                                   text::Describe(value), " is not in [0, vocab_size = ", vocab_size,
+                                                   ") of config.json"));
   }
   return static_cast<int32_t>(*id);
 }
@@ -46,7 +47,7 @@ absl::Status VisitAddedTokens(const json& tokenizer, int64_t vocab_size, Visit v
 }  // namespace
 
 absl::StatusOr<int64_t> TokenCount(std::string_view tokenizer_json, int64_t vocab_size) {
-  MOE_ASSIGN_OR_RETURN(const json tokenizer, ParseJsonObject(tokenizer_json, kTokenizer));
+  MOE_ASSIGN_OR_RETURN(const json tokenizer, text::ParseJsonObject(tokenizer_json, kTokenizer));
   const json::json_pointer vocab_path("/model/vocab");
   if (!tokenizer.contains(vocab_path) || !tokenizer[vocab_path].is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(kTokenizer, ": model.vocab: missing or not an object"));
@@ -73,7 +74,7 @@ absl::StatusOr<TokenIds> AddedTokens(const json& tokenizer, const json& tokenize
     int32_t id = 0;
     if (!absl::SimpleAtoi(key, &id) || id < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kTokenizerConfig, ": added_tokens_decoder: ", Quoted(key), " is not a token id"));
+          absl::StrCat(kTokenizerConfig, ": added_tokens_decoder: ", text::Quoted(key), " is not a token id"));
     }
     // Slots past the last row of the embedding are reserved names that no text can produce.
     const bool usable =
@@ -83,4 +84,4 @@ absl::StatusOr<TokenIds> AddedTokens(const json& tokenizer, const json& tokenize
   return ids;
 }
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
 
 // The highest id of the vocabulary and the added tokens, plus one. INVALID_ARGUMENT, with the token, for an id that is
 // not an integer in [0, vocab_size).
@@ -22,4 +22,4 @@ using TokenIds = absl::flat_hash_map<std::string, int32_t>;
 absl::StatusOr<TokenIds> AddedTokens(const nlohmann::json& tokenizer, const nlohmann::json& tokenizer_config,
                                      int64_t vocab_size);
 
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -22,8 +22,8 @@ namespace moestro::device {
 
 // A kernel's work: charged by a device with a cost model, and compared with measured times.
 struct KernelCost {
-  double fp8_flops = 0;        // products of FP8 numbers
-  double bf16_flops = 0;       // products of BF16 numbers; FP8 weights may be expanded to BF16 first
+  double fp8_flops = 0;        // products of FP8 values
+  double bf16_flops = 0;       // products of BF16 values; FP8 weights may be expanded to BF16 first
   double attention_flops = 0;  // scores and value sums
   // Sum of the products' inner dimensions, one per launch. A launch's last tiles leave processors idle for a time that
   // grows with the inner dimension.

@@ -13,21 +13,21 @@
 #include "common/model/binding.h"
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Micro-batches that a step has at most. A lane is what computes one of them.
 inline constexpr int kMaxLanes = 2;
 
 // What routed experts read and write of a lane's rows in one layer. Twice: in device memory, and in pinned host memory.
-struct HandOver {
-  uint16_t* x = nullptr;            // BF16 [rows, hidden]
-  ExpertChoice* choices = nullptr;  // [rows, experts_per_token], each row's in ascending id
-  float* sums = nullptr;            // F32 [rows, hidden]: of weight * expert(x), in ascending id
+struct ExpertIo {
+  uint16_t* x = nullptr;                   // BF16 [rows, hidden]
+  model::ExpertChoice* choices = nullptr;  // [rows, experts_per_token], each row's in ascending id
+  float* sums = nullptr;                   // F32 [rows, hidden]: of weight * expert(x), in ascending id
 };
 
 // An expert that the device holds, for rows [begin, begin + count) of the input.
 struct HotExpert {
-  MlpWeights weights;
+  model::MlpWeights weights;
   int64_t begin = 0;
   int64_t count = 0;
 };
@@ -38,10 +38,10 @@ class DecodeCompute {
   virtual ~DecodeCompute() = default;
 
   // UNIMPLEMENTED names the form that the kernels have in place of this one.
-  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  virtual absl::Status CheckForm(model::MlaForm form) const = 0;
   // The lane's rows in the step that begins, `first_row` of all rows and the following. They live until it ends.
   // REQUIRES a form that CheckForm accepts.
-  virtual void Begin(int lane, int64_t first_row, const CheckedBatch& batch) = 0;
+  virtual void Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) = 0;
   virtual absl::Status Embed(int lane, device::Stream& stream) = 0;
   // residual += attention. Then the MLP of a dense layer; or x and choices, for a layer's experts.
   virtual absl::Status Attend(int lane, int64_t layer, device::Stream& stream) = 0;
@@ -57,9 +57,9 @@ class DecodeCompute {
     return absl::UnimplementedError("the device holds no experts");
   }
   // The device's side of what is handed over.
-  virtual HandOver hand_over(int lane) const = 0;
+  virtual ExpertIo expert_io(int lane) const = 0;
   // After the layers of all lanes: hands out the logits of the rows that want them, in row order. Waits for them.
-  virtual absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+  virtual absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                               absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 };
 
@@ -68,7 +68,7 @@ class RoutedExperts {
  public:
   virtual ~RoutedExperts() = default;
   // Fills rows.sums from rows.x and rows.choices, all in host memory. One call at a time, from any thread.
-  virtual absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) = 0;
+  virtual absl::Status Run(int64_t layer, int64_t count, const ExpertIo& rows) = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -5,7 +5,7 @@
 #include "common/model/batch.h"
 #include "common/model/head.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 const char* StepName(StepKind kind) {
   switch (kind) {
@@ -31,18 +31,18 @@ const char* StepName(StepKind kind) {
   return "";
 }
 
-absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run) {
-  MOE_ASSIGN_OR_RETURN(const CheckedBatch batch,
-                       CheckBatch(spec, std::ssize(run.rows), {run.rows, run.pages, run.form}));
+absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run) {
+  MOE_ASSIGN_OR_RETURN(const model::CheckedBatch batch,
+                       model::CheckBatch(spec, std::ssize(run.rows), {run.rows, run.pages, run.form}));
   if (batch.runs.size() != 1) return absl::InvalidArgumentError("a streamed run takes rows of one sequence");
   const IndexRange last = run.PassRows(run.passes - 1);
-  const std::vector<int64_t> wanted = RowsWithLogits(run.rows);
+  const std::vector<int64_t> wanted = model::RowsWithLogits(run.rows);
   if (!wanted.empty() && wanted.front() < last.begin) {
     return absl::InvalidArgumentError("only rows of a streamed run's last pass can want logits");
   }
-  if (std::ssize(wanted) <= kLogitRows) return absl::OkStatus();
+  if (std::ssize(wanted) <= model::kLogitRows) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%d rows want logits, a streamed run gives %d at most", wanted.size(), kLogitRows));
+      absl::StrFormat("%d rows want logits, a streamed run gives %d at most", wanted.size(), model::kLogitRows));
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -13,7 +13,7 @@
 #include "common/kv/pages.h"
 #include "common/model/engine.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // kDispatch and kCombine are exchanges with other ranks, around a layer's experts.
 enum class StepKind { kEmbed, kAttention, kDense, kRoute, kDispatch, kExperts, kCombine, kSharedExpert, kHead };
@@ -35,9 +35,9 @@ inline constexpr int64_t kKvBuffers = 2;
 
 // A prompt, or what is left of it, and how it is cut.
 struct PromptRun {
-  std::span<const EngineRow> rows;  // of one sequence, at consecutive positions
-  std::span<const KvPages> pages;   // of that sequence
-  MlaForm form = MlaForm::kUnabsorbed;
+  std::span<const model::EngineRow> rows;  // of one sequence, at consecutive positions
+  std::span<const kv::KvPages> pages;      // of that sequence
+  model::MlaForm form = model::MlaForm::kUnabsorbed;
   int64_t passes = 1;
 
   IndexRange PassRows(int64_t pass) const { return EvenPart(std::ssize(rows), pass, passes); }
@@ -46,7 +46,7 @@ struct PromptRun {
 
 // INVALID_ARGUMENT names what is wrong: rows and pages as for Engine::Forward, of one sequence; at most kLogitRows rows
 // want logits, all in the last pass.
-absl::Status CheckRun(const ModelSpec& spec, const PromptRun& run);
+absl::Status CheckRun(const weights::ModelSpec& spec, const PromptRun& run);
 
 // The steps of a run on one device: of a prompt, or of a rank's share of one.
 class StepCompute {
@@ -68,7 +68,7 @@ class PrefillCompute : public StepCompute {
   // Device memory that a run of passes of so many rows takes, weights not counted.
   virtual int64_t ActivationBytes(int64_t pass_rows) const = 0;
   // UNIMPLEMENTED names the form that the kernels have in place of this one.
-  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  virtual absl::Status CheckForm(model::MlaForm form) const = 0;
   // A new run, whose spans live until it ends. Checks it, and its form.
   virtual absl::Status Begin(const PromptRun& run) = 0;
   // After the last step: logits of the rows that want them, in row order.
@@ -77,4 +77,4 @@ class PrefillCompute : public StepCompute {
   virtual void End() = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

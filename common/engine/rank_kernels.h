@@ -16,7 +16,7 @@
 #include "common/model/engine.h"
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Ranks that share a prompt at most.
 inline constexpr int kMaxRanksOfPrompt = 8;
@@ -25,20 +25,22 @@ inline constexpr int kMaxRanksOfPrompt = 8;
 struct RankShare {
   static constexpr int kStripes = 2;
 
-  std::span<const EngineRow> rows;           // stripe by stripe; those of a stripe have its number as sequence
+  std::span<const model::EngineRow> rows;    // stripe by stripe; those of a stripe have its number as sequence
   std::array<IndexRange, kStripes> stripes;  // the rows' positions, ascending; may be empty
   int64_t end = 0;                           // of the prompt's positions; what is cached before is among them
   int64_t part_tokens = 0;                   // positions of the rank that has most, whole KV blocks
   int rank = 0;
   std::vector<int64_t> rank_rows;  // of every rank
-  KvPages pages;                   // of the prompt, for sizes only
-  MlaForm form = MlaForm::kUnabsorbed;
+  kv::KvPages pages;               // of the prompt, for sizes only
+  model::MlaForm form = model::MlaForm::kUnabsorbed;
 
   int ranks() const { return static_cast<int>(rank_rows.size()); }
   int64_t own_rows() const { return std::ssize(rows); }
   int64_t all_rows() const { return std::accumulate(rank_rows.begin(), rank_rows.end(), int64_t{0}); }
   // Experts that a rank has, ascending with the rank.
-  IndexRange Experts(const ModelSpec& spec, int of_rank) const { return EvenPart(spec.num_experts, of_rank, ranks()); }
+  IndexRange Experts(const weights::ModelSpec& spec, int of_rank) const {
+    return EvenPart(spec.num_experts, of_rank, ranks());
+  }
 };
 
 // Tokens and their experts, a pair for each: rows of standard EP.
@@ -56,7 +58,7 @@ class RankKernels {
   // Device memory for a rank's own rows and for what passes through its experts; without what exchanges need.
   virtual int64_t ActivationBytes(const RankShare& share) const = 0;
   // UNIMPLEMENTED names the form that the kernels have in place of this one.
-  virtual absl::Status CheckForm(MlaForm form) const = 0;
+  virtual absl::Status CheckForm(model::MlaForm form) const = 0;
   // Checks the form.
   virtual absl::Status Begin(const RankShare& share) = 0;
   // Nothing of the run is on a stream any more.
@@ -82,26 +84,26 @@ class RankKernels {
   // Experts. x: BF16 [rows, hidden]; choices: [rows, experts_per_token]; sums: F32 [rows, hidden].
   //
   // The rank's rows: their experts, and what these read.
-  virtual device::Kernel Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) = 0;
+  virtual device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) = 0;
   // Sorts rows, of `per_row` choices each, by this rank's experts, for Experts; sets their sums to zero.
-  virtual device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) = 0;
+  virtual device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) = 0;
   // Adds what the staged experts make of their rows, in ascending id.
   virtual device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) = 0;
   // What SharedExpert adds to: the rank's rows of all parts, added up in this order.
-  virtual device::Kernel AddUp(std::vector<const float*> parts) = 0;
+  virtual device::Kernel SumPartials(std::vector<const float*> parts) = 0;
 
   // Standard EP. The rank's rows, once for each of their experts, by rank and in that as the kernels like: x and the
   // expert's id. Pairs: how many, known when CountPairs is done; where kernels are only simulated, how many are
   // expected.
-  virtual device::Kernel CountPairs(const ExpertChoice* choices) = 0;
+  virtual device::Kernel CountPairs(const model::ExpertChoice* choices) = 0;
   virtual absl::StatusOr<PairLists> Pairs() const = 0;
-  virtual device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x,
+  virtual device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
                               int32_t* pair_experts) = 0;
   virtual device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) = 0;
   // As Sort, of pairs: a row each, of weight 1.
   virtual device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) = 0;
   // What SharedExpert adds to: each row's pairs, weighted, in ascending id. sums: F32 [pairs, hidden], as Pack's.
-  virtual device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) = 0;
+  virtual device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

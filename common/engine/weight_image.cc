@@ -7,12 +7,14 @@
 #include "common/model/schema.h"
 #include "common/weights/format.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 // Arrays are put together across what lies between them in the segment: padding up to the next tensor and, behind FP8
 // codes and their scales, exceptions, which only CPUs use: a bit for 256 codes.
-constexpr int64_t MaxGapAfter(int64_t bytes) { return bytes / (256 * 8) + kScaleAlignment + kTensorAlignment; }
+constexpr int64_t MaxGapAfter(int64_t bytes) {
+  return bytes / (256 * 8) + weights::kScaleAlignment + weights::kTensorAlignment;
+}
 constexpr int64_t kImageAlignment = 4096;
 
 class ImageBuilder {
@@ -58,31 +60,32 @@ class Relocation {
   const uint8_t* base_;
 };
 
-ModuleImage ImageOf(const ModelSpec& spec, MlaForm form, AttentionWeights weights) {
+ModuleImage ImageOf(const weights::ModelSpec& spec, model::MlaForm form, model::AttentionWeights weights) {
   ImageBuilder builder;
-  if (form != MlaForm::kAbsorbed) weights.key_transposed = PackedMatrix();  // not staged
-  VisitArrays(spec, weights, builder);
+  if (form != model::MlaForm::kAbsorbed) weights.key_transposed = PackedMatrix();  // not staged
+  model::VisitArrays(spec, weights, builder);
   return builder.Build();
 }
-ModuleImage ImageOf(const ModelSpec& spec, FeedForwardWeights weights) {
+ModuleImage ImageOf(const weights::ModelSpec& spec, model::FeedForwardWeights weights) {
   ImageBuilder builder;
-  VisitArrays(spec, weights, builder);
+  model::VisitArrays(spec, weights, builder);
   return builder.Build();
 }
-ModuleImage ImageOf(MlpWeights weights) {
+ModuleImage ImageOf(model::MlpWeights weights) {
   ImageBuilder builder;
-  VisitArrays(weights, builder);
+  model::VisitArrays(weights, builder);
   return builder.Build();
 }
 
-void AddHead(const ModelSpec& spec, const ModelWeights& weights, int64_t head_bytes, std::vector<Module>& modules) {
+void AddHead(const weights::ModelSpec& spec, const model::ModelWeights& weights, int64_t head_bytes,
+             std::vector<Module>& modules) {
   const int64_t row_bytes = PackedBytes(weights.head.dtype, kRowGroup, weights.head.cols) / kRowGroup;
   const int64_t rows = std::max(head_bytes / row_bytes / kScaleBlock, int64_t{1}) * kScaleBlock;
   for (int64_t first = 0; first < spec.vocab_size; first += rows) {
     const int64_t count = std::min(rows, spec.vocab_size - first);
     ImageBuilder builder;
     PackedMatrix slice = SliceRows(weights.head, first, count);
-    VisitArrays(slice, builder);
+    model::VisitArrays(slice, builder);
     const float* norm = weights.final_norm;
     if (first == 0) builder(norm, spec.hidden_size * int64_t{4});
     modules.push_back({ModuleKind::kHead, spec.num_layers, first / rows, first, count, builder.Build()});
@@ -117,13 +120,14 @@ const uint8_t* ModuleImage::Relocated(const uint8_t* source, const uint8_t* base
   return nullptr;
 }
 
-std::vector<Module> ListModules(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, int64_t head_bytes) {
+std::vector<Module> ListModules(const weights::ModelSpec& spec, const model::ModelWeights& weights, model::MlaForm form,
+                                int64_t head_bytes) {
   std::vector<Module> modules;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    const LayerWeights& w = weights.layers[layer];
+    const model::LayerWeights& w = weights.layers[layer];
     modules.push_back({ModuleKind::kAttention, layer, 0, 0, 0, ImageOf(spec, form, w.attention)});
     const bool is_moe = spec.IsMoeLayer(layer);
-    FeedForwardWeights others = w.feed_forward;
+    model::FeedForwardWeights others = w.feed_forward;
     others.experts.clear();
     modules.push_back(
         {is_moe ? ModuleKind::kRouter : ModuleKind::kDense, layer, 0, 0, 0, ImageOf(spec, std::move(others))});
@@ -136,39 +140,42 @@ std::vector<Module> ListModules(const ModelSpec& spec, const ModelWeights& weigh
   return modules;
 }
 
-AttentionWeights StagedModule::Attention(const ModelSpec& spec, MlaForm form, const ModelWeights& weights) const {
-  AttentionWeights staged = weights.layers[module->layer].attention;
-  if (form != MlaForm::kAbsorbed) staged.key_transposed = PackedMatrix();  // not staged
-  VisitArrays(spec, staged, Relocation(module->image, base));
+model::AttentionWeights StagedModule::Attention(const weights::ModelSpec& spec, model::MlaForm form,
+                                                const model::ModelWeights& weights) const {
+  model::AttentionWeights staged = weights.layers[module->layer].attention;
+  if (form != model::MlaForm::kAbsorbed) staged.key_transposed = PackedMatrix();  // not staged
+  model::VisitArrays(spec, staged, Relocation(module->image, base));
   return staged;
 }
 
-FeedForwardWeights StagedModule::FeedForward(const ModelSpec& spec, const ModelWeights& weights) const {
-  const FeedForwardWeights& w = weights.layers[module->layer].feed_forward;
-  FeedForwardWeights staged{w.norm, w.router, w.bias, {}, w.always};
-  VisitArrays(spec, staged, Relocation(module->image, base));
+model::FeedForwardWeights StagedModule::FeedForward(const weights::ModelSpec& spec,
+                                                    const model::ModelWeights& weights) const {
+  const model::FeedForwardWeights& w = weights.layers[module->layer].feed_forward;
+  model::FeedForwardWeights staged{w.norm, w.router, w.bias, {}, w.dense};
+  model::VisitArrays(spec, staged, Relocation(module->image, base));
   return staged;
 }
 
-MlpWeights StagedModule::Expert(const ModelWeights& weights) const {
-  MlpWeights staged = weights.layers[module->layer].feed_forward.experts[module->index];
-  VisitArrays(staged, Relocation(module->image, base));
+model::MlpWeights StagedModule::Expert(const model::ModelWeights& weights) const {
+  model::MlpWeights staged = weights.layers[module->layer].feed_forward.experts[module->index];
+  model::VisitArrays(staged, Relocation(module->image, base));
   return staged;
 }
 
-std::vector<MlpWeights> StagedExperts(const ModelWeights& weights, std::span<const StagedModule> experts) {
-  std::vector<MlpWeights> staged;
+std::vector<model::MlpWeights> StagedExperts(const model::ModelWeights& weights,
+                                             std::span<const StagedModule> experts) {
+  std::vector<model::MlpWeights> staged;
   for (const StagedModule& expert : experts) staged.push_back(expert.Expert(weights));
   return staged;
 }
 
-HeadSlice StagedModule::Head(const ModelWeights& weights) const {
+model::HeadSlice StagedModule::Head(const model::ModelWeights& weights) const {
   PackedMatrix staged = SliceRows(weights.head, module->first, module->rows);
-  VisitArrays(staged, Relocation(module->image, base));
+  model::VisitArrays(staged, Relocation(module->image, base));
   return {staged, module->first};
 }
 
-const float* StagedModule::FinalNorm(const ModelWeights& weights) const {
+const float* StagedModule::FinalNorm(const model::ModelWeights& weights) const {
   if (module->index > 0) return nullptr;
   const float* staged = weights.final_norm;
   Relocation(module->image, base)(staged, 0);
@@ -185,4 +192,4 @@ PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) 
   return slice;
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

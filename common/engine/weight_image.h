@@ -10,7 +10,7 @@
 #include "common/model/head.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // A run of host memory that holds arrays of one module, and where in the module's staged image it goes.
 struct StagedRange {
@@ -49,7 +49,8 @@ struct Module {
 
 // In the order of use: attention, then dense, or router and experts in ascending id, for every layer; then the head, in
 // slices of about head_bytes. `weights` points into host memory. Attention holds what this form of it reads.
-std::vector<Module> ListModules(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, int64_t head_bytes);
+std::vector<Module> ListModules(const weights::ModelSpec& spec, const model::ModelWeights& weights, model::MlaForm form,
+                                int64_t head_bytes);
 
 // A module whose image is on the device, and the module's weights there. REQUIRES of all: the module is one of
 // ListModules(spec, weights, form, ..) and of that kind.
@@ -57,16 +58,17 @@ struct StagedModule {
   const Module* module = nullptr;
   const uint8_t* base = nullptr;
 
-  AttentionWeights Attention(const ModelSpec& spec, MlaForm form, const ModelWeights& weights) const;
+  model::AttentionWeights Attention(const weights::ModelSpec& spec, model::MlaForm form,
+                                    const model::ModelWeights& weights) const;
   // Of a dense layer, or without routed experts.
-  FeedForwardWeights FeedForward(const ModelSpec& spec, const ModelWeights& weights) const;
-  MlpWeights Expert(const ModelWeights& weights) const;
-  HeadSlice Head(const ModelWeights& weights) const;
-  const float* FinalNorm(const ModelWeights& weights) const;  // null except with the head's first slice
+  model::FeedForwardWeights FeedForward(const weights::ModelSpec& spec, const model::ModelWeights& weights) const;
+  model::MlpWeights Expert(const model::ModelWeights& weights) const;
+  model::HeadSlice Head(const model::ModelWeights& weights) const;
+  const float* FinalNorm(const model::ModelWeights& weights) const;  // null except with the head's first slice
 };
-std::vector<MlpWeights> StagedExperts(const ModelWeights& weights, std::span<const StagedModule> experts);
+std::vector<model::MlpWeights> StagedExperts(const model::ModelWeights& weights, std::span<const StagedModule> experts);
 
 // Rows [first, first + rows) of a packed matrix; `first` is a multiple of the scale block.
 PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows);
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace moestro {
+namespace moestro::experts {
 
 void LruPolicy::Use(std::span<const ExpertUse> uses) {
   ++pass_;
@@ -15,4 +15,4 @@ int32_t LruPolicy::Victim(std::span<const int32_t> held) const {
       held, {}, [this](int32_t expert) { return std::pair(last_pass_[static_cast<size_t>(expert)], expert); });
 }
 
-}  // namespace moestro
+}  // namespace moestro::experts

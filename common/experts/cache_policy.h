@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace moestro {
+namespace moestro::experts {
 
 // An expert that a pass uses in a layer, for any number of rows.
 struct ExpertUse {
@@ -36,4 +36,4 @@ class LruPolicy final : public CachePolicy {
   std::vector<int64_t> last_pass_;  // the expert's last pass; 0: none
 };
 
-}  // namespace moestro
+}  // namespace moestro::experts

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace moestro {
+namespace moestro::experts {
 
 int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layers, int64_t num_experts) {
   return std::min(budget_bytes / (expert_bytes * moe_layers), num_experts);
@@ -30,7 +30,7 @@ void ExpertCache::Clear() {
   }
 }
 
-const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const ExpertChoice> choices) {
+const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices) {
   Layer& layer = layers_[static_cast<size_t>(moe_layer)];
   NoteUses(choices);
   layer.policy->Use(uses_);
@@ -59,9 +59,9 @@ const ExpertCache::Pass& ExpertCache::Take(int64_t moe_layer, std::span<const Ex
   return pass_;
 }
 
-void ExpertCache::NoteUses(std::span<const ExpertChoice> choices) {
+void ExpertCache::NoteUses(std::span<const model::ExpertChoice> choices) {
   uses_.assign(static_cast<size_t>(options_.num_experts), {});
-  for (const ExpertChoice& choice : choices) {
+  for (const model::ExpertChoice& choice : choices) {
     ExpertUse& use = uses_[static_cast<size_t>(choice.expert)];
     use.expert = choice.expert;
     ++use.rows;
@@ -79,4 +79,4 @@ int64_t ExpertCache::FindSlot(const Layer& layer) {
   return others_.empty() ? -1 : layer.slot_of[static_cast<size_t>(layer.policy->Victim(others_))];
 }
 
-}  // namespace moestro
+}  // namespace moestro::experts

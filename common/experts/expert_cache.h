@@ -10,7 +10,7 @@
 #include "common/experts/cache_policy.h"
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::experts {
 
 // Slots per layer that fit into the budget; at most num_experts.
 int64_t CacheSlots(int64_t budget_bytes, int64_t expert_bytes, int64_t moe_layers, int64_t num_experts);
@@ -42,7 +42,7 @@ class ExpertCache {  // not thread-safe
   };
   // Registers the experts that a pass uses in a layer (counted from the first MoE layer). Experts of one pass never
   // evict each other. The result is valid until the next call.
-  const Pass& Take(int64_t moe_layer, std::span<const ExpertChoice> choices);
+  const Pass& Take(int64_t moe_layer, std::span<const model::ExpertChoice> choices);
   // Frees all slots.
   void Clear();
 
@@ -52,7 +52,7 @@ class ExpertCache {  // not thread-safe
     std::vector<int32_t> held;     // by slot; -1: free
     std::vector<int64_t> slot_of;  // by expert; -1: not held
   };
-  void NoteUses(std::span<const ExpertChoice> choices);
+  void NoteUses(std::span<const model::ExpertChoice> choices);
   // A slot for an expert that the layer does not hold: a free one, or one whose expert the pass does not use; -1 if
   // none.
   int64_t FindSlot(const Layer& layer);
@@ -66,4 +66,4 @@ class ExpertCache {  // not thread-safe
   std::vector<int32_t> others_;    // held and unused by the pass
 };
 
-}  // namespace moestro
+}  // namespace moestro::experts

@@ -8,7 +8,7 @@
 #include "common/experts/expert_cache.h"
 #include "common/model/routing_trace.h"
 
-namespace moestro {
+namespace moestro::experts {
 
 struct CacheCounts {
   int64_t hits = 0;      // experts that a pass used in a layer while they were held
@@ -31,4 +31,4 @@ struct CacheCounts {
 absl::StatusOr<CacheCounts> ReplayCache(const std::string& path, int64_t slots, int64_t loads_per_pass, bool prompts,
                                         const ExpertCache::NewPolicy& new_policy);
 
-}  // namespace moestro
+}  // namespace moestro::experts

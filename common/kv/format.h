@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace moestro {
+namespace moestro::kv {
 
 inline constexpr uint64_t kKvPoolMagic = 0x3130564b54534f4dull;  // the bytes "MOSTKV01"
 // 2: a lease may begin with pages that others read too; a writer of version 1 could write into them.
@@ -67,4 +67,4 @@ struct PoolHeader {
   int64_t total_bytes;
 };
 
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
@@ -57,4 +57,4 @@ absl::StatusOr<KvLayout> ComputeKvLayout(const KvGeometry& geometry) {
   return layout;
 }
 
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 // Byte offsets from the pool's start, see format.h.
 struct KvLayout {
@@ -19,4 +19,4 @@ struct KvLayout {
 // total does not fit 63 bits. Safe for any input.
 absl::StatusOr<KvLayout> ComputeKvLayout(const KvGeometry& geometry);
 
-}  // namespace moestro
+}  // namespace moestro::kv

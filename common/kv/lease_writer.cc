@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "common/platform/robust_mutex.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 // The header of `memory`: complete and of this version, but with unverified numbers.
@@ -168,4 +168,4 @@ void LeaseWriter::Fail() { slot_->failed.store(1, std::memory_order_release); }
 
 bool LeaseWriter::revoked() const { return slot_->revoked.load(std::memory_order_acquire) != 0 || !pool_->HasOwner(); }
 
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -13,7 +13,7 @@
 #include "common/kv/pages.h"
 #include "common/platform/shared_memory.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 class KvPoolMapping {  // thread-safe
  public:
@@ -83,4 +83,4 @@ class LeaseWriter {
   std::vector<uint32_t> pages_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::kv

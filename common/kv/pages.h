@@ -6,7 +6,7 @@
 
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 // A view: the pool's mapping and the page list must outlive it. Copyable.
 class KvPages {
@@ -44,4 +44,4 @@ class KvPages {
   uint64_t lease_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::kv

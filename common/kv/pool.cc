@@ -16,7 +16,7 @@
 #include "common/kv/prefix_cache.h"
 #include "common/platform/robust_mutex.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -45,7 +45,7 @@ uint64_t Mix(uint64_t x) {
 }
 
 // The owner's record of a slot, in the owner's memory, so that no writer can corrupt the accounting.
-struct Lease {
+struct PoolLease {
   uint64_t id = 0;  // 0: free
   bool draining = false;
   Clock::time_point draining_since = {};
@@ -121,9 +121,9 @@ struct KvPool::Impl {
   }
 
   // Null if `lease` was released.
-  Lease* Find(const KvLease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  PoolLease* Find(const KvLease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (lease.id == 0 || lease.slot >= leases.size()) return nullptr;
-    Lease& record = leases[lease.slot];
+    PoolLease& record = leases[lease.slot];
     return record.id == lease.id && !record.draining ? &record : nullptr;
   }
 
@@ -151,11 +151,11 @@ struct KvPool::Impl {
     if (!TryLockRobust(shared.writer)) return false;
     shared.lease_id.store(0, std::memory_order_release);
     UnlockRobust(shared.writer);
-    Lease& record = leases[slot];
+    PoolLease& record = leases[slot];
     for (const uint32_t page : record.pages) FreePage(page);
     cache.Drop(record.cached);
     free_slots.push(slot);
-    record = Lease{};
+    record = PoolLease{};
     return true;
   }
 
@@ -212,7 +212,7 @@ struct KvPool::Impl {
   uint64_t next_id ABSL_GUARDED_BY(mutex);
   FreeList free_pages ABSL_GUARDED_BY(mutex);
   FreeList free_slots ABSL_GUARDED_BY(mutex);
-  std::vector<Lease> leases ABSL_GUARDED_BY(mutex);       // by slot
+  std::vector<PoolLease> leases ABSL_GUARDED_BY(mutex);   // by slot
   std::vector<uint32_t> draining ABSL_GUARDED_BY(mutex);  // slots
   PrefixCache cache ABSL_GUARDED_BY(mutex);
   int64_t own_pages ABSL_GUARDED_BY(mutex) = 0;  // of living leases, without cached ones
@@ -298,7 +298,7 @@ absl::StatusOr<KvLease> KvPool::Reserve(const KvReservation& reservation) {
 
 absl::Status KvPool::Grow(KvLease& lease, int64_t capacity) {
   const MutexLock lock(impl_->mutex);
-  Lease* const record = impl_->Find(lease);
+  PoolLease* const record = impl_->Find(lease);
   if (record == nullptr) return absl::AbortedError(absl::StrCat("KV pool ", name(), ": the lease was given back"));
   const int64_t have = static_cast<int64_t>(record->pages.size());
   if (capacity <= have * impl_->geometry.page_tokens) return absl::OkStatus();
@@ -313,7 +313,7 @@ absl::Status KvPool::Grow(KvLease& lease, int64_t capacity) {
 void KvPool::Cache(const KvLease& lease, std::span<const int32_t> tokens) {
   if (!impl_->options.prefix_cache) return;
   const MutexLock lock(impl_->mutex);
-  Lease* const record = impl_->Find(lease);
+  PoolLease* const record = impl_->Find(lease);
   if (record == nullptr || impl_->Failed(lease.slot)) return;
   const int64_t page_tokens = impl_->geometry.page_tokens;
   const int64_t end = std::min(impl_->ValidTokens(lease.slot), static_cast<int64_t>(tokens.size())) / page_tokens;
@@ -333,7 +333,7 @@ void KvPool::Fail(const KvLease& lease) {
 
 void KvPool::Release(const KvLease& lease) {
   const MutexLock lock(impl_->mutex);
-  Lease* const record = impl_->Find(lease);
+  PoolLease* const record = impl_->Find(lease);
   if (record == nullptr) return;
   if (impl_->Failed(lease.slot)) impl_->cache.Forget(record->cached);
   // Only this lease can have put its pages into the cache, and its hold kept them from eviction.
@@ -402,4 +402,4 @@ bool KvPool::damaged() const { return impl_->memory.damaged(); }
 const KvGeometry& KvPool::geometry() const { return impl_->geometry; }
 uint64_t KvPool::epoch() const { return impl_->epoch; }
 
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -15,7 +15,7 @@
 #include "common/kv/pages.h"
 #include "common/platform/shared_memory.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 struct KvReservation {
   std::span<const int32_t> tokens = {};  // the first tokens of the sequence; looked up in the prefix cache
@@ -90,7 +90,7 @@ class KvPool {
   // The contiguous memory of all pages, to register for copies.
   std::span<const uint8_t> PagesMemory() const;
 
-  // total == free + leased + cached + draining, always.
+  // total == free + leased + cached + draining, dense.
   struct Stats {
     int64_t total_pages = 0;
     int64_t free_pages = 0;
@@ -117,4 +117,4 @@ class KvPool {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::kv

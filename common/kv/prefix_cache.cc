@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "common/base/check.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 size_t PrefixCache::Hash::operator()(const Key& key) const {
   return absl::HashOf(key.scope, key.parent, absl::MakeConstSpan(key.tokens.data(), key.tokens.size()));
@@ -169,4 +169,4 @@ uint32_t PrefixCache::Evict() {
   return page;
 }
 
-}  // namespace moestro
+}  // namespace moestro::kv

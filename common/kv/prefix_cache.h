@@ -14,7 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
-namespace moestro {
+namespace moestro::kv {
 
 // Every page is a node. The edge to it is its page_tokens token ids; the path from the root spells the prefix whose KV
 // its pages hold. KV depends on all preceding tokens, so equal tokens after different prefixes are different nodes.
@@ -129,4 +129,4 @@ class PrefixCache {
   int64_t idle_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::kv

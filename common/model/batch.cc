@@ -6,21 +6,21 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-absl::Status CheckPages(const ModelSpec& spec, const KvPages& pages) {
-  const KvGeometry& geometry = pages.geometry();
+absl::Status CheckPages(const weights::ModelSpec& spec, const kv::KvPages& pages) {
+  const kv::KvGeometry& geometry = pages.geometry();
   if (geometry.num_layers == spec.num_layers && geometry.kv_dim == spec.kv_dim() &&
-      geometry.page_tokens == kPageTokens) {
+      geometry.page_tokens == kv::kPageTokens) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrFormat(
       "KV pages hold %d layers of %d elements for %d tokens, the model needs %d layers of %d elements for %d tokens",
-      geometry.num_layers, geometry.kv_dim, geometry.page_tokens, spec.num_layers, spec.kv_dim(), kPageTokens));
+      geometry.num_layers, geometry.kv_dim, geometry.page_tokens, spec.num_layers, spec.kv_dim(), kv::kPageTokens));
 }
 
-absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<const KvPages> sequences) {
+absl::Status CheckRow(const weights::ModelSpec& spec, const EngineRow& row, std::span<const kv::KvPages> sequences) {
   if (row.sequence < 0 || static_cast<size_t>(row.sequence) >= sequences.size()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("sequence %d is out of range: there are %d", row.sequence, sequences.size()));
@@ -33,7 +33,7 @@ absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<con
     return absl::InvalidArgumentError(absl::StrFormat("position %d is outside the model's context of %d tokens",
                                                       row.position, spec.max_position_embeddings));
   }
-  const KvPages& pages = sequences[row.sequence];
+  const kv::KvPages& pages = sequences[row.sequence];
   if (row.position >= pages.capacity()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "position %d does not fit into the sequence's KV pages, which hold %d tokens", row.position, pages.capacity()));
@@ -43,18 +43,19 @@ absl::Status CheckRow(const ModelSpec& spec, const EngineRow& row, std::span<con
 
 }  // namespace
 
-absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch) {
+absl::StatusOr<CheckedBatch> CheckBatch(const weights::ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch) {
   CheckedBatch checked;
   MOE_RETURN_IF_ERROR(CheckBatch(spec, max_rows, batch, checked));
   return checked;
 }
 
-absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch, CheckedBatch& checked) {
+absl::Status CheckBatch(const weights::ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch,
+                        CheckedBatch& checked) {
   if (batch.rows.empty() || static_cast<int64_t>(batch.rows.size()) > max_rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a forward pass takes 1 to %d rows, not %d", max_rows, batch.rows.size()));
   }
-  for (const KvPages& pages : batch.sequences) MOE_RETURN_IF_ERROR(CheckPages(spec, pages));
+  for (const kv::KvPages& pages : batch.sequences) MOE_RETURN_IF_ERROR(CheckPages(spec, pages));
 
   checked.rows = batch.rows;
   checked.sequences = batch.sequences;
@@ -81,4 +82,4 @@ absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBa
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

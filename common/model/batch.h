@@ -10,7 +10,7 @@
 #include "common/model/engine.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Rows [begin, end) belong to one sequence and have consecutive positions.
 struct SequenceRun {
@@ -20,17 +20,18 @@ struct SequenceRun {
 
 struct CheckedBatch {
   std::span<const EngineRow> rows;
-  std::span<const KvPages> sequences;
+  std::span<const kv::KvPages> sequences;
   std::vector<SequenceRun> runs;
   MlaForm form = MlaForm::kAbsorbed;
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
-  const KvPages& pages(int64_t row) const { return sequences[rows[row].sequence]; }
+  const kv::KvPages& pages(int64_t row) const { return sequences[rows[row].sequence]; }
 };
 
 // INVALID_ARGUMENT names the row and the fault.
-absl::StatusOr<CheckedBatch> CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch);
+absl::StatusOr<CheckedBatch> CheckBatch(const weights::ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch);
 // The same into `checked`, whose memory is reused.
-absl::Status CheckBatch(const ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch, CheckedBatch& checked);
+absl::Status CheckBatch(const weights::ModelSpec& spec, int64_t max_rows, const ForwardBatch& batch,
+                        CheckedBatch& checked);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,12 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 class Binder {
  public:
-  explicit Binder(const WeightSegment& segment)
+  explicit Binder(const weights::WeightSegment& segment)
       : segment_(segment),
         spec_(segment.spec()),
         fits_cache_(segment.header().data_bytes <= sysconf(_SC_LEVEL3_CACHE_SIZE)) {}
@@ -28,13 +28,13 @@ class Binder {
   }
 
  private:
-  static absl::Status WrongType(const TensorView& view, const char* expected) {
+  static absl::Status WrongType(const weights::TensorView& view, const char* expected) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor '%s' is %s, expected %s", view.name, DTypeName(view.dtype), expected));
   }
 
-  absl::StatusOr<TensorView> Find(const ModelTensor& tensor, TensorLayout layout) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, segment_.Find(tensor.name));
+  absl::StatusOr<weights::TensorView> Find(const ModelTensor& tensor, weights::TensorLayout layout) const {
+    MOE_ASSIGN_OR_RETURN(const weights::TensorView view, segment_.Find(tensor.name));
     if (view.rows != tensor.rows || view.cols != tensor.cols) {
       return absl::InvalidArgumentError(
           absl::StrFormat("tensor '%s' has shape [%d, %d], the model's configuration expects "
@@ -42,14 +42,14 @@ class Binder {
                           tensor.name, view.rows, view.cols, tensor.rows, tensor.cols));
     }
     if (view.layout != layout) {
-      return absl::InvalidArgumentError(absl::StrFormat("tensor '%s' should be %s", tensor.name,
-                                                        layout == TensorLayout::kPacked ? "packed" : "row-major"));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor '%s' should be %s", tensor.name, layout == weights::TensorLayout::kPacked ? "packed" : "row-major"));
     }
     return view;
   }
 
   absl::Status Bind(const ModelTensor& tensor, PackedMatrix& matrix) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kPacked));
+    MOE_ASSIGN_OR_RETURN(const weights::TensorView view, Find(tensor, weights::TensorLayout::kPacked));
     if (view.dtype == DType::kF32) return WrongType(view, "F8_E4M3 or BF16");
     matrix = view.packed();
     matrix.cached = fits_cache_;
@@ -57,21 +57,21 @@ class Binder {
   }
 
   absl::Status Bind(const ModelTensor& tensor, const float*& values) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kRowMajor));
+    MOE_ASSIGN_OR_RETURN(const weights::TensorView view, Find(tensor, weights::TensorLayout::kRowMajor));
     if (view.dtype != DType::kF32) return WrongType(view, "F32");
     values = reinterpret_cast<const float*>(view.data);
     return absl::OkStatus();
   }
 
   absl::Status Bind(const ModelTensor& tensor, const uint16_t*& values) const {
-    MOE_ASSIGN_OR_RETURN(const TensorView view, Find(tensor, TensorLayout::kRowMajor));
+    MOE_ASSIGN_OR_RETURN(const weights::TensorView view, Find(tensor, weights::TensorLayout::kRowMajor));
     if (view.dtype != DType::kBF16) return WrongType(view, "BF16");
     values = reinterpret_cast<const uint16_t*>(view.data);
     return absl::OkStatus();
   }
 
-  const WeightSegment& segment_;
-  const ModelSpec& spec_;
+  const weights::WeightSegment& segment_;
+  const weights::ModelSpec& spec_;
   const bool fits_cache_;  // whether all weights stay in the last-level cache between tokens
 };
 
@@ -79,7 +79,7 @@ absl::Status Unusable(const char* field, int64_t value, const char* expected) {
   return absl::InvalidArgumentError(absl::StrFormat("model spec: %s is %d, expected %s", field, value, expected));
 }
 
-absl::Status CheckPositive(const ModelSpec& spec) {
+absl::Status CheckPositive(const weights::ModelSpec& spec) {
   const std::pair<const char*, int64_t> fields[] = {{"hidden_size", spec.hidden_size},
                                                     {"num_layers", spec.num_layers},
                                                     {"num_heads", spec.num_heads},
@@ -100,7 +100,7 @@ absl::Status CheckPositive(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckGroupedQueries(const ModelSpec& spec) {
+absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
   if (spec.num_heads % spec.num_kv_heads != 0)
     return Unusable("num_kv_heads", spec.num_kv_heads, "a divisor of num_heads");
   if (spec.qk_rope_head_dim != spec.v_head_dim) {
@@ -117,7 +117,7 @@ absl::Status CheckGroupedQueries(const ModelSpec& spec) {
 
 // Attention cuts kv_b_proj and its transposed key half into heads, and kernels can only start at whole groups of packed
 // rows.
-absl::Status CheckLatents(const ModelSpec& spec) {
+absl::Status CheckLatents(const weights::ModelSpec& spec) {
   const std::pair<const char*, int64_t> fields[] = {{"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};
   for (const auto& [name, value] : fields) {
@@ -126,16 +126,16 @@ absl::Status CheckLatents(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeads(const ModelSpec& spec) {
+absl::Status CheckHeads(const weights::ModelSpec& spec) {
   if (spec.num_kv_heads < 0) return Unusable("num_kv_heads", spec.num_kv_heads, "0 or more");
-  MOE_RETURN_IF_ERROR(spec.attention_kind() == AttentionKind::kGroupedQueries ? CheckGroupedQueries(spec)
-                                                                              : CheckLatents(spec));
+  MOE_RETURN_IF_ERROR(spec.attention_kind() == weights::AttentionKind::kGroupedQueries ? CheckGroupedQueries(spec)
+                                                                                       : CheckLatents(spec));
   if (spec.v_head_dim % kRowGroup != 0) return Unusable("v_head_dim", spec.v_head_dim, "a multiple of 64");
   if (spec.qk_rope_head_dim % 2 != 0) return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "an even number");
   return absl::OkStatus();
 }
 
-absl::Status CheckRouting(const ModelSpec& spec) {
+absl::Status CheckRouting(const weights::ModelSpec& spec) {
   if (spec.first_dense_layers >= spec.num_layers) return absl::OkStatus();
   if (spec.num_experts <= 0) return Unusable("num_experts", spec.num_experts, "a positive number");
   if (spec.moe_intermediate_size <= 0) {
@@ -155,7 +155,7 @@ absl::Status CheckRouting(const ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckYarn(const ModelSpec& spec) {
+absl::Status CheckYarn(const weights::ModelSpec& spec) {
   if (!(spec.rope_theta > 1)) return absl::InvalidArgumentError("model spec: rope_theta must be greater than 1");
   if (spec.yarn.enabled == 0) return absl::OkStatus();
   if (!(spec.yarn.factor >= 1)) return absl::InvalidArgumentError("model spec: yarn.factor must be at least 1");
@@ -171,16 +171,16 @@ absl::Status CheckYarn(const ModelSpec& spec) {
 
 }  // namespace
 
-absl::Status CheckSpec(const ModelSpec& spec) {
+absl::Status CheckSpec(const weights::ModelSpec& spec) {
   MOE_RETURN_IF_ERROR(CheckPositive(spec));
   MOE_RETURN_IF_ERROR(CheckHeads(spec));
   MOE_RETURN_IF_ERROR(CheckRouting(spec));
   return CheckYarn(spec);
 }
 
-absl::StatusOr<ModelWeights> BindWeights(const WeightSegment& segment) {
+absl::StatusOr<ModelWeights> BindWeights(const weights::WeightSegment& segment) {
   MOE_RETURN_IF_ERROR(CheckSpec(segment.spec()));
   return Binder(segment).Bind();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -6,12 +6,12 @@
 #include "common/model/schema.h"
 #include "common/weights/segment.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // INVALID_ARGUMENT names the unsupported field.
-absl::Status CheckSpec(const ModelSpec& spec);
+absl::Status CheckSpec(const weights::ModelSpec& spec);
 
 // Includes CheckSpec. NOT_FOUND or INVALID_ARGUMENT name the tensor and the expected value.
-absl::StatusOr<ModelWeights> BindWeights(const WeightSegment& segment);
+absl::StatusOr<ModelWeights> BindWeights(const weights::WeightSegment& segment);
 
-}  // namespace moestro
+}  // namespace moestro::model

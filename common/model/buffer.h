@@ -6,7 +6,7 @@
 #include <memory>
 #include <new>
 
-namespace moestro {
+namespace moestro::model {
 
 // Zeroed, on a 64-byte boundary so that no vector load straddles a cache line.
 template <typename T>
@@ -43,4 +43,4 @@ struct CountBufferBytes {
   int64_t bytes = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -6,7 +6,7 @@
 #include "common/model/engine.h"
 #include "common/tensor/dtype.h"
 
-namespace moestro {
+namespace moestro::model {
 
 template <typename Take>
 void RowBuffers::Visit(int64_t max_rows, Take&& take) {
@@ -16,12 +16,12 @@ void RowBuffers::Visit(int64_t max_rows, Take&& take) {
   take(sine_, max_rows * pairs_);
 }
 
-RowBuffers::RowBuffers(const ModelSpec& spec, int64_t max_rows)
+RowBuffers::RowBuffers(const weights::ModelSpec& spec, int64_t max_rows)
     : hidden_(spec.hidden_size), pairs_(spec.qk_rope_head_dim / 2) {
   Visit(max_rows, AllocateBuffers());
 }
 
-int64_t RowBuffers::Bytes(const ModelSpec& spec, int64_t max_rows) {
+int64_t RowBuffers::Bytes(const weights::ModelSpec& spec, int64_t max_rows) {
   CountBufferBytes count;
   RowBuffers(spec, 0).Visit(max_rows, count);
   return count.bytes;
@@ -37,4 +37,4 @@ void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* e
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

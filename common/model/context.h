@@ -10,14 +10,14 @@
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct EngineRow;
 class Rope;
 
 // All members must outlive it. REQUIRES a spec that CheckSpec (binding.h) accepts.
 struct EngineContext {
-  const ModelSpec& spec;
+  const weights::ModelSpec& spec;
   const CpuKernels& kernels;
   WorkerPool& pool;
 };
@@ -34,8 +34,8 @@ struct RowsView {
 // The memory of rows.
 class RowBuffers {
  public:
-  RowBuffers(const ModelSpec& spec, int64_t max_rows);
-  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows);
+  RowBuffers(const weights::ModelSpec& spec, int64_t max_rows);
+  static int64_t Bytes(const weights::ModelSpec& spec, int64_t max_rows);
 
   RowsView View(IndexRange rows) const {
     return {.count = rows.size(),
@@ -61,4 +61,4 @@ class RowBuffers {
 void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows);
 
-}  // namespace moestro
+}  // namespace moestro::model

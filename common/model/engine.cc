@@ -14,10 +14,10 @@
 #include "common/model/head.h"
 #include "common/model/moe/feed_forward.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct Engine::Impl {
-  Impl(const WeightSegment& segment, const CpuKernels& kernels, WorkerPool& pool, const Options& options,
+  Impl(const weights::WeightSegment& segment, const CpuKernels& kernels, WorkerPool& pool, const Options& options,
        ModelWeights bound)
       : max_rows(options.max_rows),
         on_routing(options.on_routing),
@@ -27,7 +27,7 @@ struct Engine::Impl {
         rows(context.spec, max_rows),
         attention(context, max_rows),
         gating(context.spec, max_rows),
-        experts(context.spec, max_rows, pool.threads(), AlwaysWidth(context.spec)),
+        experts(context.spec, max_rows, pool.threads(), DenseWidth(context.spec)),
         head(context.spec) {}
 
   absl::Status RunLayer(const CheckedBatch& batch, const RowsView& view, int64_t layer);
@@ -70,7 +70,7 @@ absl::Status Engine::Impl::Logits(const CheckedBatch& batch, const RowsView& vie
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const WeightSegment& segment, const CpuKernels& kernels,
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const weights::WeightSegment& segment, const CpuKernels& kernels,
                                                        WorkerPool& pool, const Options& options) {
   if (options.max_rows < 1) {
     return absl::InvalidArgumentError(absl::StrFormat("engine: max_rows is %d, expected 1 or more", options.max_rows));
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const WeightSegment& segm
 }
 
 int64_t Engine::max_rows() const { return impl_->max_rows; }
-const ModelSpec& Engine::spec() const { return impl_->context.spec; }
+const weights::ModelSpec& Engine::spec() const { return impl_->context.spec; }
 
 absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                              absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
@@ -96,4 +96,4 @@ absl::Status Engine::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::
   return impl_->Logits(checked, view, on_logits);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

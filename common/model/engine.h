@@ -18,7 +18,7 @@
 #include "common/weights/model_spec.h"
 #include "common/weights/segment.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Both forms of MLA compute the same function; the last bits differ. The absorbed form works on the 576 cached elements
 // directly (cheap for few query rows). The un-absorbed form expands keys and values per head (cheap for many). Models
@@ -29,14 +29,14 @@ struct EngineRow {
   int32_t token = 0;
   int32_t position = 0;
   int32_t sequence = 0;  // index into ForwardBatch::sequences
-  bool wants_logits = false;
+  bool needs_logits = false;
 };
 
 // Rows of one sequence are consecutive and in position order. All tokens before a sequence's first row are already in
 // its pages.
 struct ForwardBatch {
   std::span<const EngineRow> rows;  // 1..Engine::max_rows()
-  std::span<const KvPages> sequences;
+  std::span<const kv::KvPages> sequences;
   MlaForm form = MlaForm::kAbsorbed;
 };
 
@@ -50,12 +50,13 @@ class Engine {  // one Forward at a time
   };
   // Binds every tensor now: NOT_FOUND / INVALID_ARGUMENT name what the segment lacks. Segment, kernels and pool must
   // outlive the engine.
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(const WeightSegment& segment, const CpuKernels& kernels,
-                                                        WorkerPool& pool, const Options& options);
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const weights::WeightSegment& segment,
+                                                        const CpuKernels& kernels, WorkerPool& pool,
+                                                        const Options& options);
   ~Engine();
 
   int64_t max_rows() const;
-  const ModelSpec& spec() const;
+  const weights::ModelSpec& spec() const;
 
   // Writes the rows' KV into their pages. Calls on_logits(row index, F32 [vocab_size]; padding ids are -inf) for each
   // row that needs logits, in row order. Calls `interrupted` before every layer: a status other than OK ends the call
@@ -70,4 +71,4 @@ class Engine {  // one Forward at a time
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -10,9 +10,9 @@
 #include "common/base/status.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 
-int64_t HeadBuffers::Bytes(const ModelSpec& spec) {
+int64_t HeadBuffers::Bytes(const weights::ModelSpec& spec) {
   CountBufferBytes count;
   HeadBuffers().Visit(spec, count);
   return count.bytes;
@@ -21,7 +21,7 @@ int64_t HeadBuffers::Bytes(const ModelSpec& spec) {
 std::vector<int64_t> RowsWithLogits(std::span<const EngineRow> rows) {
   std::vector<int64_t> wanted;
   for (size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row].wants_logits) wanted.push_back(static_cast<int64_t>(row));
+    if (rows[row].needs_logits) wanted.push_back(static_cast<int64_t>(row));
   }
   return wanted;
 }
@@ -31,7 +31,7 @@ absl::Status ForRowsWithLogits(std::span<const EngineRow> rows,
   std::array<int64_t, kLogitRows> wanted;
   size_t count = 0;
   for (size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row].wants_logits) wanted[count++] = static_cast<int64_t>(row);
+    if (rows[row].needs_logits) wanted[count++] = static_cast<int64_t>(row);
     if (count == wanted.size() || (count > 0 && row + 1 == rows.size())) {
       MOE_RETURN_IF_ERROR(run(std::span(wanted).first(count)));
       count = 0;
@@ -51,7 +51,7 @@ void NormHeadInput(const HeadContext& context, const float* final_norm, const fl
 }
 
 void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const HeadBuffers& buffers = context.buffers;
   const auto groups = [&](int domain) { return EvenPart(RowGroups(slice.weights), domain, context.pool.domains()); };
   context.pool.RunPerDomain([&](int domain) { return groups(domain).size(); },
@@ -73,7 +73,7 @@ absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<floa
 
 absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const std::span logits(context.buffers.logits.get() + i * spec.vocab_size, static_cast<size_t>(spec.vocab_size));
     MOE_RETURN_IF_ERROR(FinishRow(rows[wanted[i]], spec.token_count, logits));
@@ -82,4 +82,4 @@ absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow>
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

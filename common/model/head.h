@@ -12,7 +12,7 @@
 #include "common/model/context.h"
 #include "common/model/engine.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Rows [first, first + weights.rows) of the head; `first` is a multiple of the scale block.
 struct HeadSlice {
@@ -26,8 +26,8 @@ inline constexpr int64_t kLogitRows = 16;
 // The buffers of the head.
 class HeadBuffers {
  public:
-  explicit HeadBuffers(const ModelSpec& spec) { Visit(spec, AllocateBuffers()); }
-  static int64_t Bytes(const ModelSpec& spec);
+  explicit HeadBuffers(const weights::ModelSpec& spec) { Visit(spec, AllocateBuffers()); }
+  static int64_t Bytes(const weights::ModelSpec& spec);
 
   Buffer<uint16_t> x;    // BF16 [kLogitRows, hidden_size]: final norms
   Buffer<float> logits;  // [kLogitRows, vocab_size]
@@ -35,7 +35,7 @@ class HeadBuffers {
  private:
   HeadBuffers() = default;
   template <typename Take>
-  void Visit(const ModelSpec& spec, Take&& take) {
+  void Visit(const weights::ModelSpec& spec, Take&& take) {
     take(x, kLogitRows * spec.hidden_size);
     take(logits, kLogitRows * spec.vocab_size);
   }
@@ -65,4 +65,4 @@ absl::Status FinishRow(const EngineRow& row, int64_t token_count, std::span<floa
 absl::Status FinishLogits(const HeadContext& context, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
-}  // namespace moestro
+}  // namespace moestro::model

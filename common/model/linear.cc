@@ -4,7 +4,7 @@
 
 #include "common/base/math.h"
 
-namespace moestro {
+namespace moestro::model {
 
 int64_t TaskGroups(int64_t groups, int threads) {
   constexpr int64_t kTasksPerThread = 4;  // enough tasks that workers finish at about the same time
@@ -52,4 +52,4 @@ void AddLinear(const EngineContext& context, const PackedMatrix& weights, const 
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

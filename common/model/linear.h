@@ -9,7 +9,7 @@
 #include "common/model/context.h"
 #include "common/tensor/packed_matrix.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // x: BF16 [rows, stride], `stride` in elements.
 struct LinearInput {
@@ -56,4 +56,4 @@ void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs);
 // residual[row] += W x[row]; residual: F32 [rows, weights.rows].
 void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual);
 
-}  // namespace moestro
+}  // namespace moestro::model

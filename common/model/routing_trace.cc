@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/tensor/dtype.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 constexpr char kMagic[8] = {'M', 'O', 'E', 'R', 'O', 'U', 'T', 'E'};
@@ -67,7 +67,7 @@ void Append(std::vector<char>& bytes, const T& value) {
 
 }  // namespace
 
-RoutingTraceModel TraceModelOf(const ModelSpec& spec, const std::string& fingerprint) {
+RoutingTraceModel TraceModelOf(const weights::ModelSpec& spec, const std::string& fingerprint) {
   return {.fingerprint = fingerprint,
           .first_moe_layer = spec.first_dense_layers,
           .moe_layers = spec.num_layers - spec.first_dense_layers,
@@ -194,4 +194,4 @@ absl::Status RoutingTraceReader::ReadStep(int64_t tokens, RoutingStep& step) {
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

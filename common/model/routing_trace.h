@@ -13,7 +13,7 @@
 #include "common/model/moe/gating.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // The traced model. Layers are counted from the first MoE layer.
 struct RoutingTraceModel {
@@ -26,7 +26,7 @@ struct RoutingTraceModel {
   int64_t choices_per_token() const { return moe_layers * experts_per_token; }
 };
 
-RoutingTraceModel TraceModelOf(const ModelSpec& spec, const std::string& fingerprint);
+RoutingTraceModel TraceModelOf(const weights::ModelSpec& spec, const std::string& fingerprint);
 
 struct TracedToken {
   uint32_t sequence = 0;  // equal numbers: the same sequence
@@ -89,4 +89,4 @@ class RoutingTraceReader {
   std::vector<char> bytes_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

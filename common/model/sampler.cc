@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // SplitMix64's finaliser: every input bit changes every output bit with a probability close to one half.
@@ -163,4 +163,4 @@ LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t
   return result;
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/inference/types.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // INVALID_ARGUMENT names the field.
 absl::Status ValidateSampling(const Sampling& params);
@@ -24,4 +24,4 @@ struct LogprobResult {
 };
 LogprobResult ComputeLogprobs(std::span<const float> logits, int32_t id, int32_t top);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // Names are words with dots between them. These are the words that families choose differently: the block of MLPs and
@@ -32,7 +32,7 @@ std::string Published(const Dialect& dialect, const std::string& name) {
   return absl::StrJoin(words, ".");
 }
 
-std::vector<ModelTensor> AsPublished(const ModelSpec& spec, std::vector<ModelTensor> tensors) {
+std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, std::vector<ModelTensor> tensors) {
   std::erase_if(tensors, [](const ModelTensor& tensor) { return tensor.role == TensorRole::kKeyUpTransposed; });
   const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
   if (dialect == std::end(kDialects)) return tensors;
@@ -42,26 +42,28 @@ std::vector<ModelTensor> AsPublished(const ModelSpec& spec, std::vector<ModelTen
 
 }  // namespace
 
-std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec) {
+std::vector<ModelTensor> SegmentTensors(const weights::ModelSpec& spec) {
   std::vector<ModelTensor> tensors;
   ModelWeights unused;
   ForEachTensor(spec, unused, [&](const ModelTensor& tensor, auto&) { tensors.push_back(tensor); });
   return tensors;
 }
 
-std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec) { return AsPublished(spec, SegmentTensors(spec)); }
+std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec) {
+  return AsPublished(spec, SegmentTensors(spec));
+}
 
-std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec, int64_t layer) {
+std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64_t layer) {
   std::vector<ModelTensor> tensors;
   LayerWeights unused;
   ForEachTensor(spec, layer, unused, [&](const ModelTensor& tensor, auto&) { tensors.push_back(tensor); });
   return AsPublished(spec, std::move(tensors));
 }
 
-int64_t ParameterCount(const ModelSpec& spec) {
+int64_t ParameterCount(const weights::ModelSpec& spec) {
   int64_t total = 0;
   for (const ModelTensor& tensor : CheckpointTensors(spec)) total += tensor.elements();
   return total;
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -13,7 +13,7 @@
 #include "common/weights/model_spec.h"
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // down(silu(gate(x)) * up(x)); gate and up [width, hidden], down [hidden, width].
 struct MlpWeights {
@@ -46,7 +46,7 @@ struct FeedForwardWeights {
   const float* router = nullptr;    // [num_experts, hidden]; null in a dense layer
   const float* bias = nullptr;      // [num_experts]; null when the router has none
   std::vector<MlpWeights> experts;  // by id; empty in a dense layer
-  MlpWeights always;                // dense MLP or shared expert; always.gate.rows is 0 if there is neither
+  MlpWeights dense;                 // dense MLP or shared expert; dense.gate.rows is 0 if there is neither
 };
 
 struct LayerWeights {
@@ -108,11 +108,11 @@ inline constexpr const char kHeadName[] = "lm_head.weight";
 // const uint16_t*& of the weights. What the model lacks is left out.
 
 template <typename Visit>
-void ForEachTensor(const ModelSpec& spec, AttentionWeights& w, const Visit& visit) {
+void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Visit& visit) {
   using enum TensorRole;
   const int64_t hidden = spec.hidden_size, heads = spec.num_heads, rank = spec.q_lora_rank;
   visit(TensorRow{"input_layernorm.weight", kNorm, 1, hidden}, w.input_norm);
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) {
     const int64_t dim = spec.head_dim(), keys = spec.num_kv_heads * dim;
     const bool norms = spec.heads_without_norms == 0;
     visit(TensorRow{"self_attn.q_proj.weight", kQueries, heads * dim, hidden}, w.q_b);
@@ -139,7 +139,7 @@ void ForEachTensor(const ModelSpec& spec, AttentionWeights& w, const Visit& visi
 
 // Norm and router, without MLPs.
 template <typename Visit>
-void ForEachTensor(const ModelSpec& spec, bool is_moe, FeedForwardWeights& w, const Visit& visit) {
+void ForEachTensor(const weights::ModelSpec& spec, bool is_moe, FeedForwardWeights& w, const Visit& visit) {
   using enum TensorRole;
   visit(TensorRow{"post_attention_layernorm.weight", kNorm, 1, spec.hidden_size}, w.norm);
   if (!is_moe) return;
@@ -157,7 +157,7 @@ void ForEachTensor(int64_t hidden, int64_t width, MlpWeights& w, const Visit& vi
 
 // From here on tensor is a ModelTensor. Makes room for the experts.
 template <typename Visit>
-void ForEachTensor(const ModelSpec& spec, int64_t layer, LayerWeights& w, const Visit& visit) {
+void ForEachTensor(const weights::ModelSpec& spec, int64_t layer, LayerWeights& w, const Visit& visit) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const auto named = [&visit](TensorPart part, std::string before) {
     return [&visit, part, before = std::move(before)](const TensorRow& row, auto& field) {
@@ -171,18 +171,18 @@ void ForEachTensor(const ModelSpec& spec, int64_t layer, LayerWeights& w, const 
   const bool is_moe = spec.IsMoeLayer(layer);
   ForEachTensor(spec, w.attention, named(TensorPart::kAttention, prefix));
   ForEachTensor(spec, is_moe, f, named(TensorPart::kRouting, prefix));
-  if (!is_moe) return mlp(TensorPart::kDenseMlp, "mlp.", spec.intermediate_size, f.always);
+  if (!is_moe) return mlp(TensorPart::kDenseMlp, "mlp.", spec.intermediate_size, f.dense);
   f.experts.resize(static_cast<size_t>(spec.num_experts));
   for (size_t e = 0; e < f.experts.size(); ++e) {
     mlp(TensorPart::kExpert, absl::StrCat("mlp.experts.", e, "."), spec.moe_intermediate_size, f.experts[e]);
   }
   if (spec.num_shared_experts == 0) return;
-  mlp(TensorPart::kSharedExpert, "mlp.shared_experts.", spec.shared_intermediate_size(), f.always);
+  mlp(TensorPart::kSharedExpert, "mlp.shared_experts.", spec.shared_intermediate_size(), f.dense);
 }
 
 // Makes room for layers and experts.
 template <typename Visit>
-void ForEachTensor(const ModelSpec& spec, ModelWeights& w, const Visit& visit) {
+void ForEachTensor(const weights::ModelSpec& spec, ModelWeights& w, const Visit& visit) {
   using enum TensorRole;
   const auto model = [&](const char* name, TensorRole role, int64_t rows, auto& field) {
     visit(ModelTensor{name, TensorPart::kModel, role, rows, spec.hidden_size}, field);
@@ -196,12 +196,12 @@ void ForEachTensor(const ModelSpec& spec, ModelWeights& w, const Visit& visit) {
 
 // In order of use: what the segment has; without kKeyUpTransposed and with the family's names, which is what a
 // checkpoint has; of that, one layer, which may lie past the last.
-std::vector<ModelTensor> SegmentTensors(const ModelSpec& spec);
-std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec);
-std::vector<ModelTensor> CheckpointTensors(const ModelSpec& spec, int64_t layer);
+std::vector<ModelTensor> SegmentTensors(const weights::ModelSpec& spec);
+std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec);
+std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64_t layer);
 
 // Elements of CheckpointTensors; scales and multi-token-prediction layers are not counted.
-int64_t ParameterCount(const ModelSpec& spec);
+int64_t ParameterCount(const weights::ModelSpec& spec);
 
 // The arrays behind weights, one by one, for code that moves them: visit(pointer&, bytes), where pointer is a
 // const uint8_t* or const float* of the weights, which the visitor may change. Absent arrays (null) are left out, and
@@ -210,7 +210,7 @@ template <typename Visit>
 void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
   if (matrix.data == nullptr) return;
   visit(matrix.data, PackedBytes(matrix.dtype, matrix.rows, matrix.cols));
-  if (matrix.scales != nullptr) visit(matrix.scales, TensorScaleBytes(matrix.rows, matrix.cols));
+  if (matrix.scales != nullptr) visit(matrix.scales, weights::TensorScaleBytes(matrix.rows, matrix.cols));
 }
 
 template <typename Visit>
@@ -228,16 +228,16 @@ void VisitArrays(const TensorRow& row, const float*& values, Visit&& visit) {
 }
 
 template <typename Visit>
-void VisitArrays(const ModelSpec& spec, AttentionWeights& weights, Visit&& visit) {
+void VisitArrays(const weights::ModelSpec& spec, AttentionWeights& weights, Visit&& visit) {
   ForEachTensor(spec, weights, [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
 }
 
 // All but the routed experts.
 template <typename Visit>
-void VisitArrays(const ModelSpec& spec, FeedForwardWeights& weights, Visit&& visit) {
+void VisitArrays(const weights::ModelSpec& spec, FeedForwardWeights& weights, Visit&& visit) {
   const bool is_moe = weights.router != nullptr;
   ForEachTensor(spec, is_moe, weights, [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
-  VisitArrays(weights.always, visit);
+  VisitArrays(weights.dense, visit);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -21,15 +21,15 @@ namespace {
 // signal interrupts it; a piece this short completes between two signals of any timer.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-struct Piece {
+struct ReservedPiece {
   int64_t begin = 0;
   int64_t end = 0;
   const NumaDomain* domain = nullptr;
 };
 
-std::vector<Piece> MakePieces(int64_t bytes, const std::vector<MemoryStretch>& stretches) {
+std::vector<ReservedPiece> MakePieces(int64_t bytes, const std::vector<MemoryStretch>& stretches) {
   const int64_t page = sysconf(_SC_PAGESIZE);
-  std::vector<Piece> pieces;
+  std::vector<ReservedPiece> pieces;
   int64_t begin = 0;
   const auto cut = [&](int64_t end, const NumaDomain* domain) {
     while (begin < end) {
@@ -44,7 +44,7 @@ std::vector<Piece> MakePieces(int64_t bytes, const std::vector<MemoryStretch>& s
 }
 
 // 0, or the error number.
-int Back(int fd, uint8_t* data, const Piece& piece) {
+int Back(int fd, uint8_t* data, const ReservedPiece& piece) {
   const int64_t bytes = piece.end - piece.begin;
   while (madvise(data + piece.begin, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
@@ -74,7 +74,7 @@ absl::Status ErrorFor(int error) {
 }  // namespace
 
 absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOptions& options) {
-  const std::vector<Piece> pieces = MakePieces(bytes, options.stretches);
+  const std::vector<ReservedPiece> pieces = MakePieces(bytes, options.stretches);
   const auto count = static_cast<int64_t>(pieces.size());
   const int64_t threads = options.threads > 0 ? options.threads : static_cast<int64_t>(AllowedCpus().size());
   WorkerPool pool(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(1, count))));
@@ -85,7 +85,7 @@ absl::Status ReserveMemory(int fd, uint8_t* data, int64_t bytes, const ReserveOp
   absl::Status result;
   pool.Run(count, [&](int64_t index, int worker) {
     if (stop.load(std::memory_order_relaxed)) return;
-    const Piece& piece = pieces[static_cast<size_t>(index)];
+    const ReservedPiece& piece = pieces[static_cast<size_t>(index)];
     const NumaDomain*& domain = current[static_cast<size_t>(worker)];
     if (domain != piece.domain) {
       domain = piece.domain;

@@ -2,7 +2,7 @@
 
 #include "common/roofline/work_count.h"
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
 using device::KernelCost;
@@ -22,12 +22,12 @@ void AddLinear(const PackedMatrix& matrix, double rows, DType activations, Kerne
   ++cost.kernels;
 }
 
-void AddElementwise(double rows, int64_t numbers, KernelCost& cost) {
-  cost.elementwise_bytes += rows * static_cast<double>(numbers * kBf16);
+void AddElementwise(double rows, int64_t elements, KernelCost& cost) {
+  cost.elementwise_bytes += rows * static_cast<double>(elements * kBf16);
   ++cost.kernels;
 }
 
-void AddMlp(const MlpWeights& mlp, double rows, DType activations, KernelCost& cost, double count = 1) {
+void AddMlp(const model::MlpWeights& mlp, double rows, DType activations, KernelCost& cost, double count = 1) {
   AddLinear(mlp.gate, rows, activations, cost, count);
   AddLinear(mlp.up, rows, activations, cost, count);
   AddLinear(mlp.down, rows, activations, cost, count);
@@ -36,20 +36,21 @@ void AddMlp(const MlpWeights& mlp, double rows, DType activations, KernelCost& c
 
 }  // namespace
 
-KernelCost ElementwiseCost(double rows, int64_t numbers) {
+KernelCost ElementwiseCost(double rows, int64_t elements) {
   KernelCost cost{.kernels = 0};
-  AddElementwise(rows, numbers, cost);
+  AddElementwise(rows, elements, cost);
   return cost;
 }
 
-KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& w, MlaForm form, const StepLoad& load) {
+KernelCost AttentionCost(const weights::ModelSpec& spec, const model::AttentionWeights& w, model::MlaForm form,
+                         const StepLoad& load) {
   KernelCost cost{.kernels = 1};  // the attention kernel
   const double rows = load.rows;
   for (const PackedMatrix* matrix : {&w.q_a, &w.q_b, &w.kv_a, &w.k, &w.v, &w.o}) {
     AddLinear(*matrix, rows, load.activations, cost);
   }
   // Absorbed form: the transposed key half multiplies queries, the value half multiplies the attention output.
-  AddLinear(w.kv_b, form == MlaForm::kAbsorbed ? rows : load.context, load.activations, cost);
+  AddLinear(w.kv_b, form == model::MlaForm::kAbsorbed ? rows : load.context, load.activations, cost);
   cost.attention_flops = AttentionFlops(spec, form, load.visible_pairs);
   AddElementwise(rows, 2 * spec.hidden_size, cost);                     // norm
   AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of low-rank vectors or heads
@@ -59,14 +60,14 @@ KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& w, MlaFo
   return cost;
 }
 
-KernelCost MlpCost(const ModelSpec& spec, const MlpWeights& mlp, const StepLoad& load) {
+KernelCost MlpCost(const weights::ModelSpec& spec, const model::MlpWeights& mlp, const StepLoad& load) {
   KernelCost cost{.kernels = 0};
   AddMlp(mlp, load.rows, load.activations, cost);
   AddElementwise(load.rows, 3 * spec.hidden_size, cost);  // adding to the residual
   return cost;
 }
 
-KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load) {
+KernelCost RouterCost(const weights::ModelSpec& spec, const StepLoad& load) {
   KernelCost cost = ElementwiseCost(load.rows, 2 * spec.hidden_size);  // norm
   AddLinear({.dtype = DType::kBF16, .rows = spec.num_experts, .cols = spec.hidden_size}, load.rows, load.activations,
             cost);
@@ -74,7 +75,7 @@ KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load) {
   return cost;
 }
 
-KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double count, double routed,
+KernelCost ExpertsCost(const weights::ModelSpec& spec, const model::MlpWeights& expert, double count, double routed,
                        DType activations) {
   KernelCost cost = ElementwiseCost(count * routed, 2 * spec.hidden_size);  // gathering the expert's rows
   AddMlp(expert, routed, activations, cost, count);
@@ -82,4 +83,4 @@ KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double c
   return cost;
 }
 
-}  // namespace moestro
+}  // namespace moestro::roofline

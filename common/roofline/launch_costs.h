@@ -7,7 +7,7 @@
 #include "common/model/engine.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::roofline {
 
 // The load of a layer in one step.
 struct StepLoad {
@@ -19,21 +19,21 @@ struct StepLoad {
   // mean, with the same number for the same expert of a layer every time.
   double expert_spread = 0;
   // The type to which rows are rounded before a product with FP8 weights. kBF16, as in every kernel here: a product of
-  // BF16 numbers. kF8E4M3: a product of FP8 numbers, for which no kernel exists.
+  // BF16 values. kF8E4M3: a product of FP8 values, for which no kernel exists.
   DType activations = DType::kBF16;
 };
 
 // A kernel without products that reads and writes `numbers` BF16 elements per row.
-device::KernelCost ElementwiseCost(double rows, int64_t numbers);
+device::KernelCost ElementwiseCost(double rows, int64_t elements);
 // Attention with its norm and the addition to the residual. Keys and values are expanded from the latents once.
-device::KernelCost AttentionCost(const ModelSpec& spec, const AttentionWeights& weights, MlaForm form,
-                                 const StepLoad& load);
+device::KernelCost AttentionCost(const weights::ModelSpec& spec, const model::AttentionWeights& weights,
+                                 model::MlaForm form, const StepLoad& load);
 // A dense MLP or the shared expert, and the addition to the residual.
-device::KernelCost MlpCost(const ModelSpec& spec, const MlpWeights& mlp, const StepLoad& load);
+device::KernelCost MlpCost(const weights::ModelSpec& spec, const model::MlpWeights& mlp, const StepLoad& load);
 // The router with its norm and the choice of experts.
-device::KernelCost RouterCost(const ModelSpec& spec, const StepLoad& load);
+device::KernelCost RouterCost(const weights::ModelSpec& spec, const StepLoad& load);
 // One launch of `count` experts with `routed` rows each: gathers the rows and adds the outputs to F32 sums.
-device::KernelCost ExpertsCost(const ModelSpec& spec, const MlpWeights& expert, double count, double routed,
-                               DType activations);
+device::KernelCost ExpertsCost(const weights::ModelSpec& spec, const model::MlpWeights& expert, double count,
+                               double routed, DType activations);
 
-}  // namespace moestro
+}  // namespace moestro::roofline

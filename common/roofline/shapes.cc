@@ -5,7 +5,7 @@
 #include "common/weights/format.h"
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
 // Assigns addresses in the layout of the segment's writer.
@@ -13,18 +13,19 @@ class Layout {
  public:
   Layout(DType linear, int64_t first_address) : linear_(linear), next_(first_address) {}
 
-  void Place(const ModelTensor& tensor, PackedMatrix& matrix) {
-    const DType dtype = IsLinear(tensor.role) ? linear_ : DType::kBF16;
+  void Place(const model::ModelTensor& tensor, PackedMatrix& matrix) {
+    const DType dtype = model::IsLinear(tensor.role) ? linear_ : DType::kBF16;
     matrix = {.dtype = dtype, .rows = tensor.rows, .cols = tensor.cols};
-    matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), kTensorAlignment);
+    matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), weights::kTensorAlignment);
     if (dtype == DType::kF8E4M3) {
-      matrix.scales = Take<float>(TensorScaleBytes(tensor.rows, tensor.cols), kScaleAlignment);
-      matrix.exceptions = Take<uint32_t>(TensorExceptionBytes(tensor.rows, tensor.cols), kScaleAlignment);
+      matrix.scales = Take<float>(weights::TensorScaleBytes(tensor.rows, tensor.cols), weights::kScaleAlignment);
+      matrix.exceptions =
+          Take<uint32_t>(weights::TensorExceptionBytes(tensor.rows, tensor.cols), weights::kScaleAlignment);
     }
   }
   template <typename T>
-  void Place(const ModelTensor& tensor, const T*& values) {
-    values = Take<T>(tensor.elements() * int64_t{sizeof(T)}, kTensorAlignment);
+  void Place(const model::ModelTensor& tensor, const T*& values) {
+    values = Take<T>(tensor.elements() * int64_t{sizeof(T)}, weights::kTensorAlignment);
   }
 
  private:
@@ -41,16 +42,16 @@ class Layout {
 
 }  // namespace
 
-ModelWeights ShapesOnly(const ModelSpec& spec, DType linear) {
+model::ModelWeights ShapesOnly(const weights::ModelSpec& spec, DType linear) {
   // Experts have a separate address range, so that router and shared expert are contiguous.
   constexpr int64_t kExperts = int64_t{1} << 60;
   Layout experts(linear, kExperts);
-  Layout others(linear, kTensorAlignment);
-  ModelWeights weights;
-  ForEachTensor(spec, weights, [&](const ModelTensor& tensor, auto& field) {
-    (tensor.part == TensorPart::kExpert ? experts : others).Place(tensor, field);
+  Layout others(linear, weights::kTensorAlignment);
+  model::ModelWeights weights;
+  model::ForEachTensor(spec, weights, [&](const model::ModelTensor& tensor, auto& field) {
+    (tensor.part == model::TensorPart::kExpert ? experts : others).Place(tensor, field);
   });
   return weights;
 }
 
-}  // namespace moestro
+}  // namespace moestro::roofline

@@ -6,7 +6,7 @@
 #include "common/base/math.h"
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
 constexpr int64_t kBf16 = 2;
@@ -18,8 +18,10 @@ int64_t Sum(std::span<const int64_t> numbers) { return std::accumulate(numbers.b
 
 }  // namespace
 
-IndexRange RankExperts(const ModelSpec& spec, int rank, int ranks) { return EvenPart(spec.num_experts, rank, ranks); }
-int RankOfExpert(const ModelSpec& spec, int64_t expert, int ranks) {
+IndexRange RankExperts(const weights::ModelSpec& spec, int rank, int ranks) {
+  return EvenPart(spec.num_experts, rank, ranks);
+}
+int RankOfExpert(const weights::ModelSpec& spec, int64_t expert, int ranks) {
   return static_cast<int>(EvenPartOf(expert, spec.num_experts, ranks));
 }
 
@@ -31,15 +33,16 @@ LinkTraffic RingTraffic(int64_t kv_dim, std::span<const int64_t> rows, int rank)
   return {(Sum(rows) - rows[(rank + 1) % ranks]) * kv_dim * kBf16, (Sum(rows) - rows[rank]) * kv_dim * kBf16};
 }
 
-ExpertTraffic SmallEpTraffic(const ModelSpec& spec, std::span<const int64_t> rows, int rank) {
+ExpertTraffic SmallEpTraffic(const weights::ModelSpec& spec, std::span<const int64_t> rows, int rank) {
   const int64_t others = Sum(rows) - rows[rank];
   const int64_t copies = (std::ssize(rows) - 1) * rows[rank];
-  const int64_t row = kBf16 * spec.hidden_size + static_cast<int64_t>(sizeof(ExpertChoice)) * spec.experts_per_token;
+  const int64_t row =
+      kBf16 * spec.hidden_size + static_cast<int64_t>(sizeof(model::ExpertChoice)) * spec.experts_per_token;
   const int64_t sums = kF32 * spec.hidden_size;
   return {{copies * row, others * row}, {others * sums, copies * sums}};
 }
 
-ExpertTraffic StandardEpTraffic(const ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank) {
+ExpertTraffic StandardEpTraffic(const weights::ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank) {
   int64_t out = 0;
   int64_t in = 0;
   for (int peer = 0; peer < ranks; ++peer) {
@@ -53,7 +56,7 @@ ExpertTraffic StandardEpTraffic(const ModelSpec& spec, std::span<const int64_t> 
   return {{out * row + counts, in * row + counts}, {in * result, out * result}};
 }
 
-std::vector<int64_t> EvenPairs(const ModelSpec& spec, std::span<const int64_t> rows) {
+std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, std::span<const int64_t> rows) {
   const auto ranks = static_cast<int>(rows.size());
   std::vector<int64_t> pairs;
   for (const int64_t own : rows) {
@@ -64,7 +67,7 @@ std::vector<int64_t> EvenPairs(const ModelSpec& spec, std::span<const int64_t> r
   return pairs;
 }
 
-int BreakEvenRanks(const ModelSpec& spec) {
+int BreakEvenRanks(const weights::ModelSpec& spec) {
   const auto total = [](const ExpertTraffic& t) {
     return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
   };
@@ -80,4 +83,4 @@ int BreakEvenRanks(const ModelSpec& spec) {
   return best;
 }
 
-}  // namespace moestro
+}  // namespace moestro::roofline

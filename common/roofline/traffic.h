@@ -17,7 +17,7 @@
 #include "common/base/math.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::roofline {
 
 // One rank's link, one layer.
 struct LinkTraffic {
@@ -34,19 +34,19 @@ enum class ExpertParallelism { kSmall, kStandard };
 
 // rows[r]: the rows of rank r.
 LinkTraffic RingTraffic(int64_t kv_dim, std::span<const int64_t> rows, int rank);
-ExpertTraffic SmallEpTraffic(const ModelSpec& spec, std::span<const int64_t> rows, int rank);
+ExpertTraffic SmallEpTraffic(const weights::ModelSpec& spec, std::span<const int64_t> rows, int rank);
 // pairs[r * ranks + q]: (token, expert) pairs with the token on rank r and the expert on rank q.
-ExpertTraffic StandardEpTraffic(const ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank);
+ExpertTraffic StandardEpTraffic(const weights::ModelSpec& spec, std::span<const int64_t> pairs, int ranks, int rank);
 
 // Such pairs for equally likely experts, spread evenly over the ranks.
-std::vector<int64_t> EvenPairs(const ModelSpec& spec, std::span<const int64_t> rows);
+std::vector<int64_t> EvenPairs(const weights::ModelSpec& spec, std::span<const int64_t> rows);
 
 // The experts of a rank.
-IndexRange RankExperts(const ModelSpec& spec, int rank, int ranks);
+IndexRange RankExperts(const weights::ModelSpec& spec, int rank, int ranks);
 // The rank that holds an expert.
-int RankOfExpert(const ModelSpec& spec, int64_t expert, int ranks);
+int RankOfExpert(const weights::ModelSpec& spec, int64_t expert, int ranks);
 
 // The largest number of ranks at which SmallEP moves no more bytes than standard EP: both directions, both phases.
-int BreakEvenRanks(const ModelSpec& spec);
+int BreakEvenRanks(const weights::ModelSpec& spec);
 
-}  // namespace moestro
+}  // namespace moestro::roofline

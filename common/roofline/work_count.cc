@@ -3,7 +3,7 @@
 #include "common/model/attention/attention.h"
 #include "common/roofline/shapes.h"
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
 WeightCount& operator+=(WeightCount& sum, const WeightCount& other) {
@@ -19,26 +19,26 @@ WeightCount CountWeights(const PackedMatrix& matrix) {
   return {elements, elements * static_cast<double>(DTypeBytes(matrix.dtype))};
 }
 
-WeightCount CountWeights(const MlpWeights& mlp) {
+WeightCount CountWeights(const model::MlpWeights& mlp) {
   WeightCount sum;
   for (const PackedMatrix* matrix : {&mlp.gate, &mlp.up, &mlp.down}) sum += CountWeights(*matrix);
   return sum;
 }
 
-WeightCount CountWeights(const AttentionWeights& w) {
+WeightCount CountWeights(const model::AttentionWeights& w) {
   WeightCount sum;
   for (const PackedMatrix* matrix : {&w.q_a, &w.q_b, &w.kv_a, &w.kv_b, &w.k, &w.v, &w.o}) sum += CountWeights(*matrix);
   return sum;
 }
 
-ModelCount CountModel(const ModelSpec& spec, DType linear) {
-  const ModelWeights weights = ShapesOnly(spec, linear);
+ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
+  const model::ModelWeights weights = ShapesOnly(spec, linear);
   ModelCount model{.layers = {}, .head = CountWeights(weights.head)};
-  for (const LayerWeights& layer : weights.layers) {
-    const FeedForwardWeights& mlps = layer.feed_forward;
+  for (const model::LayerWeights& layer : weights.layers) {
+    const model::FeedForwardWeights& mlps = layer.feed_forward;
     LayerCount& count = model.layers.emplace_back();
     count.attention = CountWeights(layer.attention);
-    count.always = CountWeights(mlps.always);
+    count.dense = CountWeights(mlps.dense);
     if (mlps.experts.empty()) continue;
     const auto router = static_cast<double>(spec.num_experts * spec.hidden_size);
     count.router = {router, router * sizeof(float)};
@@ -49,32 +49,34 @@ ModelCount CountModel(const ModelSpec& spec, DType linear) {
 
 double VisiblePairs(double before, double rows) { return rows * before + rows * (rows + 1) / 2; }
 
-double AttentionFlops(const ModelSpec& spec, MlaForm form, double visible_pairs) {
-  return 2 * static_cast<double>(spec.num_heads * PairProducts(spec, form)) * visible_pairs;
+double AttentionFlops(const weights::ModelSpec& spec, model::MlaForm form, double visible_pairs) {
+  return 2 * static_cast<double>(spec.num_heads * model::PairProducts(spec, form)) * visible_pairs;
 }
 
-double KvBytes(const ModelSpec& spec, double positions) { return 2 * static_cast<double>(spec.kv_dim()) * positions; }
+double KvBytes(const weights::ModelSpec& spec, double positions) {
+  return 2 * static_cast<double>(spec.kv_dim()) * positions;
+}
 
-double PrefillOperations(const ModelSpec& spec, MlaForm form, int64_t tokens) {
+double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, int64_t tokens) {
   const auto rows = static_cast<double>(tokens);
   const ModelCount model = CountModel(spec, DType::kF8E4M3);
   double operations = 2 * model.head.elements;
   for (const LayerCount& layer : model.layers) {
-    const double elements = layer.attention.elements + layer.router.elements + layer.always.elements +
+    const double elements = layer.attention.elements + layer.router.elements + layer.dense.elements +
                             static_cast<double>(spec.experts_per_token) * layer.expert.elements;
     operations += 2 * rows * elements + AttentionFlops(spec, form, VisiblePairs(0, rows));
   }
   return operations;
 }
 
-double DecodeBytes(const ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts) {
+double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts) {
   const ModelCount model = CountModel(spec, DType::kF8E4M3);
   double bytes = model.head.bytes + static_cast<double>(experts) * model.layers.back().expert.bytes;
   for (const LayerCount& layer : model.layers) {
-    bytes += layer.attention.bytes + layer.router.bytes + layer.always.bytes;
+    bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes;
     bytes += KvBytes(spec, static_cast<double>((position + 1) * sequences));
   }
   return bytes;
 }
 
-}  // namespace moestro
+}  // namespace moestro::roofline

@@ -9,7 +9,7 @@
 #include "common/model/engine.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::roofline {
 
 // Weights that multiply a row. They are read once for any number of rows.
 struct WeightCount {
@@ -18,15 +18,15 @@ struct WeightCount {
 };
 
 WeightCount CountWeights(const PackedMatrix& matrix);
-WeightCount CountWeights(const MlpWeights& mlp);
+WeightCount CountWeights(const model::MlpWeights& mlp);
 // All projections. MLA's kv_b counts once in both forms, which need the same number of multiplications: it expands a
 // token's latent for all heads (un-absorbed), or queries and values (absorbed).
-WeightCount CountWeights(const AttentionWeights& weights);
+WeightCount CountWeights(const model::AttentionWeights& weights);
 
 struct LayerCount {
   WeightCount attention;
   WeightCount router;  // F32; 0 in a dense layer
-  WeightCount always;  // dense MLP or shared expert
+  WeightCount dense;   // dense MLP or shared expert
   WeightCount expert;  // one routed expert; 0 in a dense layer
 };
 
@@ -36,22 +36,22 @@ struct ModelCount {
 };
 
 // Linear layers have the type `linear`, the head is BF16.
-ModelCount CountModel(const ModelSpec& spec, DType linear);
+ModelCount CountModel(const weights::ModelSpec& spec, DType linear);
 
 // Pairs of a row and a position that the row sees, for `rows` rows after `before` positions.
 double VisiblePairs(double before, double rows);
 // Operations of scores and value sums in one layer.
-double AttentionFlops(const ModelSpec& spec, MlaForm form, double visible_pairs);
+double AttentionFlops(const weights::ModelSpec& spec, model::MlaForm form, double visible_pairs);
 // Bytes of the cached keys and values of `positions` positions in one layer.
-double KvBytes(const ModelSpec& spec, double positions);
+double KvBytes(const weights::ModelSpec& spec, double positions);
 
 // Multiplications and additions of a prompt of `tokens` tokens from position 0: all linear layers, the router, scores
 // and value sums of causal attention, and the head for one row.
-double PrefillOperations(const ModelSpec& spec, MlaForm form, int64_t tokens);
+double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, int64_t tokens);
 
 // Bytes of weights and KV for one token of each of `sequences` sequences at position `position`, in the absorbed form
 // with FP8 linear layers. Counts every weight once, `experts` different routed experts over all layers (all of equal
 // size), and the KV of every sequence.
-double DecodeBytes(const ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts);
+double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts);
 
-}  // namespace moestro
+}  // namespace moestro::roofline

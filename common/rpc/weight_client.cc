@@ -12,9 +12,9 @@
 namespace moestro {
 namespace {
 
-absl::StatusOr<std::unique_ptr<const WeightSegment>> OpenSegment(const std::string& name,
-                                                                 SharedMemory::ReadOnly mapping) {
-  auto segment = WeightSegment::Open(name, mapping);
+absl::StatusOr<std::unique_ptr<const weights::WeightSegment>> OpenSegment(const std::string& name,
+                                                                          SharedMemory::ReadOnly mapping) {
+  auto segment = weights::WeightSegment::Open(name, mapping);
   // Not the role's fault: the segment vanished with a store that is being replaced.
   if (absl::IsNotFound(segment.status())) return absl::UnavailableError(segment.status().message());
   return segment;

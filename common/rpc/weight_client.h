@@ -31,10 +31,10 @@ class WeightClient {
 
   // Waits until the segment is ready and maps it; call once. Calls `stop` ten times a second; true ends the wait
   // (CANCELLED). Waits for a store that is not up yet; returns the error of a store that failed.
-  absl::StatusOr<std::unique_ptr<const WeightSegment>> Attach(const std::function<bool()>& stop);
+  absl::StatusOr<std::unique_ptr<const weights::WeightSegment>> Attach(const std::function<bool()>& stop);
 
  private:
-  using Result = absl::StatusOr<std::unique_ptr<const WeightSegment>>;
+  using Result = absl::StatusOr<std::unique_ptr<const weights::WeightSegment>>;
 
   void HoldLease();    // the lease thread: repeats Attach calls until the destructor
   void FollowStore();  // one Attach call, to its end

@@ -12,14 +12,14 @@ namespace moestro {
 namespace {
 
 // name{labels} value [timestamp]; a label's value may contain blanks and braces
-struct Sample {
+struct MetricSample {
   absl::string_view name;
   absl::string_view labels;
   double value = 0;
 };
 
-std::optional<Sample> ParseSample(absl::string_view line) {
-  Sample sample{.name = line.substr(0, line.find_first_of("{ ")), .labels = {}};
+std::optional<MetricSample> ParseSample(absl::string_view line) {
+  MetricSample sample{.name = line.substr(0, line.find_first_of("{ ")), .labels = {}};
   absl::string_view rest = line.substr(sample.name.size());
   const size_t close = rest.rfind('}');
   if (absl::StartsWith(rest, "{") && close != absl::string_view::npos) {
@@ -52,7 +52,7 @@ ScrapedMetrics ParsePrometheusText(std::string_view text) {
       if (words.size() == 4) types[words[2]] = words[3];
       continue;
     }
-    const std::optional<Sample> sample = ParseSample(line);
+    const std::optional<MetricSample> sample = ParseSample(line);
     if (!sample) continue;
     const std::string name(sample->name);
     const auto type_of = [&](const std::string& family) {

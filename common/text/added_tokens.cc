@@ -6,7 +6,7 @@
 #include "common/text/unicode_word.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 uint64_t ChildKey(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
@@ -90,4 +90,4 @@ void AddedTokenMatcher::Split(std::string_view text, std::vector<Segment>* segme
   if (done < text.size()) segments->push_back({text.substr(done), kPlainText});
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

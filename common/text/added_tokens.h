@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-namespace moestro {
+namespace moestro::text {
 
 struct AddedToken {
   int32_t id = 0;
@@ -51,4 +51,4 @@ class AddedTokenMatcher {
   std::array<bool, 256> starts_{};  // whether any token starts with the byte
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -5,7 +5,7 @@
 
 #include "common/text/concat.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 uint64_t PairKey(int32_t left, int32_t right) {
@@ -79,4 +79,4 @@ absl::Status Bpe::Encode(std::string_view piece, std::vector<int32_t>* ids) cons
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

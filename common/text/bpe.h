@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // Merges two adjacent tokens into one.
 struct BpeMerge {
@@ -45,4 +45,4 @@ class Bpe {
   absl::flat_hash_map<uint64_t, Rule> rules_;  // by left id << 32 | right id
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

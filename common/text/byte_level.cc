@@ -4,7 +4,7 @@
 
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 constexpr char32_t kFirstShifted = 0x100;
@@ -58,4 +58,4 @@ std::optional<std::string> UnspellBytes(std::string_view spelling) {
   return out;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::text {
 
 // UTF-8 spelling of the bytes.
 std::string SpellBytes(std::string_view bytes);
@@ -15,4 +15,4 @@ std::string SpellBytes(std::string_view bytes);
 // The bytes of a spelling; empty if a code point does not spell a byte.
 std::optional<std::string> UnspellBytes(std::string_view spelling);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -8,7 +8,7 @@
 #include "common/text/jinja/parser.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 absl::StatusOr<jinja::Value> MessageList(std::span<const ChatMessage> messages) {
@@ -55,4 +55,4 @@ absl::StatusOr<std::string> ChatTemplate::Render(std::span<const ChatMessage> me
   return jinja::Evaluator(std::move(variables)).Render(program_->body);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

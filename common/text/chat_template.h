@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace moestro {
+namespace moestro::text {
 
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", ...
@@ -44,4 +44,4 @@ class ChatTemplate {
   std::unique_ptr<const Program> program_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::text {
 namespace internal {
 
 inline void AppendPart(std::string_view part, std::string* out) { out->append(part); }
@@ -24,4 +24,4 @@ std::string Concat(const Parts&... parts) {
   return out;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -1,10 +1,10 @@
 #include "common/text/detokenizer.h"
 
-namespace moestro {
+namespace moestro::text {
 
 std::string IncrementalDetokenizer::Push(int32_t id) {
   if (skip_special_ && tokenizer_.IsSpecial(id)) return "";
   return assembler_.Push(tokenizer_.DecodeBytes(id));
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -7,7 +7,7 @@
 #include "common/text/tokenizer.h"
 #include "common/text/utf8_assembler.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // The concatenated results equal Tokenizer::Decode of all ids. Not thread-safe.
 class IncrementalDetokenizer {
@@ -29,4 +29,4 @@ class IncrementalDetokenizer {
   Utf8Assembler assembler_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

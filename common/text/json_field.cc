@@ -2,7 +2,7 @@
 
 #include "common/text/concat.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 constexpr uint64_t kTokenIdLimit = uint64_t{1} << 24;
@@ -53,4 +53,4 @@ absl::StatusOr<int32_t> TokenIdValue(const Json& value, std::string_view where) 
   return static_cast<int32_t>(*id);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
-namespace moestro {
+namespace moestro::text {
 
 using Json = nlohmann::json;
 
@@ -25,4 +25,4 @@ absl::StatusOr<const Json*> RequiredArray(const Json& object, const char* key, s
 // A token id: an integer in [0, 2^24). Real vocabularies have fewer than 2^20 tokens.
 absl::StatusOr<int32_t> TokenIdValue(const Json& value, std::string_view where);
 
-}  // namespace moestro
+}  // namespace moestro::text

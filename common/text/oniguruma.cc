@@ -9,7 +9,7 @@
 #include "common/text/pcre2_code.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 constexpr int kMaxClassDepth = 16;
@@ -239,4 +239,4 @@ absl::StatusOr<std::string> OnigurumaToPcre2(std::string_view pattern) {
   return Translator(pattern).Run();
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // A PCRE2 pattern, for the options UTF, UCP and MULTILINE with newline LF, that matches what Oniguruma (Ruby syntax,
 // UTF-8) matches with `pattern`. Differences between the dialects:
@@ -20,4 +20,4 @@ namespace moestro {
 // after PCRE2's version of Unicode have no properties in PCRE2.
 absl::StatusOr<std::string> OnigurumaToPcre2(std::string_view pattern);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -5,7 +5,7 @@
 
 #include "common/text/concat.h"
 
-namespace moestro {
+namespace moestro::text {
 
 void Pcre2CodeDeleter::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
 
@@ -33,4 +33,4 @@ std::string Pcre2Message(int error) {
   return reinterpret_cast<const char*>(message);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

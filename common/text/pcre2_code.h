@@ -8,7 +8,7 @@
 
 struct pcre2_real_code_8;
 
-namespace moestro {
+namespace moestro::text {
 
 struct Pcre2CodeDeleter {
   void operator()(pcre2_real_code_8* code) const;
@@ -22,4 +22,4 @@ absl::StatusOr<Pcre2Code> CompilePcre2(const std::string& pattern);
 // PCRE2's message for one of its error numbers.
 std::string Pcre2Message(int error);
 
-}  // namespace moestro
+}  // namespace moestro::text

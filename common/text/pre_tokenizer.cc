@@ -4,7 +4,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::text {
 
 absl::StatusOr<PreTokenizer> PreTokenizer::Create(std::span<const std::string_view> patterns) {
   std::vector<Regex> splits;
@@ -24,4 +24,4 @@ absl::StatusOr<std::vector<std::string_view>> PreTokenizer::Split(std::string_vi
   return pieces;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

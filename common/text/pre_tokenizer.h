@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/text/regex.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // A sequence of isolating splits; each applies to every piece of the previous one. Immutable and thread-safe.
 class PreTokenizer {
@@ -29,4 +29,4 @@ class PreTokenizer {
   std::vector<Regex> splits_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -10,7 +10,7 @@
 #include "common/text/oniguruma.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 // Enough for a match that backtracks through 256 KiB. Small enough that hostile text can occupy neither a thread nor
@@ -94,4 +94,4 @@ absl::StatusOr<std::vector<std::string_view>> Regex::SplitIsolated(std::span<con
   return pieces;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/text/pcre2_code.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // Immutable and thread-safe.
 class Regex {
@@ -32,4 +32,4 @@ class Regex {
   Pcre2Code code_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -10,7 +10,7 @@
 #include "common/text/utf8.h"
 #include "common/text/utf8_assembler.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 // Bytes between two calls of EncodeLimits::check: some milliseconds of work.
@@ -191,4 +191,4 @@ std::optional<int32_t> Tokenizer::TokenId(std::string_view content) const {
   return std::nullopt;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -19,7 +19,7 @@
 #include "common/text/pre_tokenizer.h"
 #include "common/text/tokenizer_spec.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // Limits on the cost of encoding a text.
 struct EncodeLimits {
@@ -110,4 +110,4 @@ class Tokenizer {
   std::vector<AddedToken> added_tokens_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -5,7 +5,7 @@
 #include "common/text/tokenizer_pipeline_json.h"
 #include "common/text/tokenizer_spec.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using IdOwners = absl::flat_hash_map<int32_t, std::string>;
@@ -147,4 +147,4 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json
   return spec;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "common/text/concat.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 // A step of type "Sequence" has its parts under `parts_key`; any other step is its own single part.
@@ -151,4 +151,4 @@ absl::Status ParsePipeline(const Json& file, TokenizerSpec* spec) {
   return CheckDecoder(file);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -7,7 +7,7 @@
 #include "common/text/json_field.h"
 #include "common/text/tokenizer_spec.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // The pattern of a byte-level pre-tokenizer with use_regex (GPT-2), in Oniguruma's syntax.
 inline constexpr std::string_view kGpt2Pattern =
@@ -19,4 +19,4 @@ absl::Status ParsePipeline(const Json& file, TokenizerSpec* spec);
 // UNIMPLEMENTED for an unsupported value or type, with the remedy.
 absl::Status UnsupportedField(std::string_view field, std::string_view value);
 
-}  // namespace moestro
+}  // namespace moestro::text

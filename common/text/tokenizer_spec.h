@@ -11,7 +11,7 @@
 #include "common/text/added_tokens.h"
 #include "common/text/bpe.h"
 
-namespace moestro {
+namespace moestro::text {
 
 struct TokenizerSpec {
   absl::flat_hash_map<std::string, int32_t> vocabulary;  // by byte-level spelling; ids are unique
@@ -27,4 +27,4 @@ struct TokenizerSpec {
 // of another kind; both name the field.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "common/text/pcre2_code.h"
 
-namespace moestro {
+namespace moestro::text {
 
 bool IsWord(std::string_view utf8) {
   static const pcre2_code* const word = [] {
@@ -22,4 +22,4 @@ bool IsWord(std::string_view utf8) {
   return pcre2_match(word, reinterpret_cast<PCRE2_SPTR>(utf8.data()), utf8.size(), 0, 0, data.get(), nullptr) > 0;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -1,6 +1,6 @@
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 // The bytes allowed directly after a lead byte; later continuation bytes are always 0x80..0xBF (Unicode table 3-7).
@@ -74,4 +74,4 @@ bool IsUnicodeSpace(char32_t code_point) {
          code_point == 0x2029 || code_point == 0x202F || code_point == 0x205F || code_point == 0x3000;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::text {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -41,4 +41,4 @@ inline int Utf8Length(char lead) {
 // The Unicode property White_Space.
 bool IsUnicodeSpace(char32_t code_point);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -4,7 +4,7 @@
 
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 
 std::string Utf8Assembler::Push(std::string_view bytes) {
   const std::string text = std::exchange(pending_, {}).append(bytes);
@@ -32,4 +32,4 @@ std::string Utf8Assembler::Flush() {
   return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacementCharacter);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::text {
 
 // Not thread-safe. Holds back at most 3 bytes: a sequence that later bytes may complete. Each maximal ill-formed
 // subpart becomes one U+FFFD. A U+FFFD in the input is ordinary text and is never held back.
@@ -19,4 +19,4 @@ class Utf8Assembler {
   std::string pending_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::text

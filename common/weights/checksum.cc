@@ -13,7 +13,7 @@
 
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 std::span<const uint8_t> AsBytes(std::span<const uint64_t> words) {
@@ -77,4 +77,4 @@ uint64_t HeaderChecksum(const SegmentHeader& header) {
   return BytesChecksum(bytes);
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

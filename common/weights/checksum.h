@@ -13,7 +13,7 @@
 
 #include "common/weights/format.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 constexpr int64_t ChecksumSlices(int64_t rows) { return (rows + kChecksumRows - 1) / kChecksumRows; }
 
@@ -47,4 +47,4 @@ uint64_t TensorChecksum(const TensorEntry& entry, const uint8_t* base);
 uint64_t DirectoryChecksum(std::span<const TensorEntry> directory);
 uint64_t HeaderChecksum(const SegmentHeader& header);
 
-}  // namespace moestro
+}  // namespace moestro::weights

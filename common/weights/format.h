@@ -9,7 +9,7 @@
 #include "common/tensor/dtype.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 inline constexpr uint64_t kSegmentMagic = 0x31305754534f454dull;  // the bytes "MEOSTW01"
 inline constexpr uint32_t kSegmentLayoutVersion = 2;
@@ -65,4 +65,4 @@ struct SegmentHeader {
 };
 static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-}  // namespace moestro
+}  // namespace moestro::weights

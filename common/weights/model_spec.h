@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace moestro {
+namespace moestro::weights {
 
 struct YarnSpec {
   double factor = 1;            // context extension; 1 = no scaling
@@ -73,4 +73,4 @@ struct ModelSpec {
 };
 static_assert(std::is_trivially_copyable_v<ModelSpec> && sizeof(ModelSpec) % 8 == 0);
 
-}  // namespace moestro
+}  // namespace moestro::weights

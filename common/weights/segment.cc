@@ -8,7 +8,7 @@
 #include "common/weights/checksum.h"
 #include "common/weights/verify.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 absl::StatusOr<std::unique_ptr<const WeightSegment>> WeightSegment::Open(const std::string& name,
                                                                          SharedMemory::ReadOnly kind) {
@@ -66,4 +66,4 @@ absl::Status WeightSegment::VerifyData() const {
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -13,7 +13,7 @@
 #include "common/weights/format.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 // One tensor of the segment. The pointers are valid as long as the segment's mapping.
 struct TensorView {
@@ -67,4 +67,4 @@ class WeightSegment {  // immutable, thread-safe
   std::span<const TensorEntry> directory_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::weights

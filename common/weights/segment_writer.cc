@@ -16,7 +16,7 @@
 #include "common/weights/tensor_size.h"
 #include "common/weights/verify.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 int64_t SaturatingAdd(int64_t a, int64_t b) {
@@ -233,4 +233,4 @@ void SegmentWriter::Fail() {
   header_->state.compare_exchange_strong(expected, static_cast<uint32_t>(SegmentState::kFailed));
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -15,7 +15,7 @@
 #include "common/weights/format.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 // One tensor to store. 1-D tensors have rows = 1. Allowed: BF16 or FP8 packed, BF16 or F32 row-major.
 struct TensorPlan {
@@ -98,4 +98,4 @@ class SegmentWriter {
   std::vector<uint8_t> has_checksum_;  // bytes, not bits: threads set different elements
 };
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -7,7 +7,7 @@
 #include "common/tensor/packed_matrix.h"
 #include "common/weights/format.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 constexpr int64_t TensorDataBytes(TensorLayout layout, DType dtype, int64_t rows, int64_t cols) {
   return layout == TensorLayout::kPacked ? PackedBytes(dtype, rows, cols) : rows * cols * DTypeBytes(dtype);
@@ -38,4 +38,4 @@ constexpr bool IsStorable(TensorLayout layout, DType dtype, bool has_scales) {
   return dtype == DType::kBF16 || layout == TensorLayout::kRowMajor;
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -11,7 +11,7 @@
 #include "common/weights/checksum.h"
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 constexpr const char kReload[] = "; remove it with `moestro segments prune --all` and load the model again";
@@ -157,4 +157,4 @@ absl::StatusOr<std::span<const TensorEntry>> VerifySegment(const uint8_t* data, 
   return directory;
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -58,6 +58,6 @@ void AddAttentionBenchmarks(const Preset& preset, std::vector<Benchmark>& benchm
 void AddEndToEndBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 
 // Titles and explanations of the sections, in the order of the report, without rows.
-std::vector<Section> ReportSections();
+std::vector<BenchSection> ReportSections();
 
 }  // namespace moestro::bench

@@ -17,9 +17,9 @@ Shape CacheShape(int64_t l2_bytes, int64_t inputs) {
 }
 
 // DeepSeek-V3 except for the number of layers, and embedding and head rows in proportion to that.
-ModelSpec LayerSpec() {
-  const ModelSpec published = PublishedModel("deepseek-v3");
-  ModelSpec spec = published;
+weights::ModelSpec LayerSpec() {
+  const weights::ModelSpec published = checkpoint::PublishedModel("deepseek-v3");
+  weights::ModelSpec spec = published;
   spec.num_layers = 3;
   spec.first_dense_layers = 1;
   spec.vocab_size = PaddedRows(published.vocab_size * spec.num_layers / published.num_layers);
@@ -27,8 +27,8 @@ ModelSpec LayerSpec() {
   return spec;
 }
 
-ModelSpec TinySpec() {
-  ModelSpec spec = LayerSpec();
+weights::ModelSpec TinySpec() {
+  weights::ModelSpec spec = LayerSpec();
   spec.hidden_size = 256;
   spec.num_layers = 2;
   spec.num_heads = 4;
@@ -46,7 +46,7 @@ ModelSpec TinySpec() {
 }  // namespace
 
 Preset LayerPreset(int64_t l2_bytes, int64_t l3_bytes) {
-  const ModelSpec model = PublishedModel("deepseek-v3");
+  const weights::ModelSpec model = checkpoint::PublishedModel("deepseek-v3");
   const int64_t hidden = model.hidden_size, width = model.moe_intermediate_size;
   Preset preset;
   preset.name = "layer";

@@ -34,7 +34,7 @@ struct MoeSizes {
 
 // A model for the whole engine. The available memory decides the number of experts.
 struct ModelSizes {
-  ModelSpec spec;            // num_experts: upper limit
+  weights::ModelSpec spec;   // num_experts: upper limit
   int64_t memory_bytes = 0;  // of weights, approximately
   int64_t prefill_tokens = 0;
   int64_t decode_context = 0;  // tokens before the decoded one

@@ -24,7 +24,7 @@ constexpr char kNoFingerprint[] = "00000000000000000000000000000000";
 constexpr double kRouterGain = 1.5;
 
 // Norms are 1; the router's weights are random; its bias stays 0.
-void FillFloats(const TensorPlan& tensor, float* values) {
+void FillFloats(const weights::TensorPlan& tensor, float* values) {
   const int64_t count = tensor.rows * tensor.cols;
   if (tensor.name.ends_with("e_score_correction_bias")) return;
   if (!tensor.name.ends_with("mlp.gate.weight")) {
@@ -39,23 +39,24 @@ void FillFloats(const TensorPlan& tensor, float* values) {
   }
 }
 
-double UnitDeviation(const TensorPlan& tensor) { return 1 / std::sqrt(static_cast<double>(tensor.cols)); }
+double UnitDeviation(const weights::TensorPlan& tensor) { return 1 / std::sqrt(static_cast<double>(tensor.cols)); }
 
 }  // namespace
 
-absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpec& spec) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(spec, /*fp8=*/true));
+absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const weights::ModelSpec& spec) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<weights::TensorPlan> plan, checkpoint::PlanShapes(spec, /*fp8=*/true));
   RandomSegment result;
-  MOE_ASSIGN_OR_RETURN(result.memory, HugeBuffer::Allocate(SegmentWriter::RequiredBytes(plan)));
-  MOE_ASSIGN_OR_RETURN(const auto writer, SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1,
-                                                                        kNoFingerprint, spec, plan));
+  MOE_ASSIGN_OR_RETURN(result.memory, HugeBuffer::Allocate(weights::SegmentWriter::RequiredBytes(plan)));
+  MOE_ASSIGN_OR_RETURN(const auto writer,
+                       weights::SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1,
+                                                              kNoFingerprint, spec, plan));
   const WeightPattern codes(DType::kF8E4M3);
   for (size_t i = 0; i < plan.size(); ++i) {
-    const TensorEntry& entry = writer->directory()[i];
+    const weights::TensorEntry& entry = writer->directory()[i];
     if (plan[i].dtype == DType::kF32) {
       FillFloats(plan[i], reinterpret_cast<float*>(writer->data(i)));
     } else if (plan[i].dtype == DType::kBF16) {
-      const bool embedding = plan[i].name == kEmbeddingName;
+      const bool embedding = plan[i].name == model::kEmbeddingName;
       WeightPattern(DType::kBF16, embedding ? 1 : UnitDeviation(plan[i])).Fill(pool, writer->data(i), entry.data_bytes);
     } else {
       codes.Fill(pool, writer->data(i), entry.data_bytes);
@@ -67,15 +68,15 @@ absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpe
     }
   }
   pool.Run(static_cast<int64_t>(plan.size()), [&](int64_t i, int) {
-    writer->SetChecksum(i, TensorChecksum(writer->directory()[i], result.memory.data()));
+    writer->SetChecksum(i, weights::TensorChecksum(writer->directory()[i], result.memory.data()));
   });
   MOE_RETURN_IF_ERROR(writer->Finish());
-  MOE_ASSIGN_OR_RETURN(result.segment, WeightSegment::FromMemory(result.memory.data(), result.memory.size()));
+  MOE_ASSIGN_OR_RETURN(result.segment, weights::WeightSegment::FromMemory(result.memory.data(), result.memory.size()));
   return result;
 }
 
-absl::StatusOr<ModelSpec> FitExperts(const ModelSpec& spec, int64_t bytes) {
-  ModelSpec fitted = spec;
+absl::StatusOr<weights::ModelSpec> FitExperts(const weights::ModelSpec& spec, int64_t bytes) {
+  weights::ModelSpec fitted = spec;
   for (;; fitted.num_experts -= spec.num_expert_groups) {
     const int64_t reachable = fitted.num_experts / spec.num_expert_groups * spec.experts_topk_groups;
     if (fitted.num_experts <= 0 || reachable < spec.experts_per_token) {
@@ -83,8 +84,8 @@ absl::StatusOr<ModelSpec> FitExperts(const ModelSpec& spec, int64_t bytes) {
           absl::StrFormat("%s do not hold a model with %d experts per token; raise --memory", HumanBytes(bytes),
                           spec.experts_per_token));
     }
-    MOE_ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan, PlanShapes(fitted, /*fp8=*/true));
-    if (SegmentWriter::RequiredBytes(plan) <= bytes) return fitted;
+    MOE_ASSIGN_OR_RETURN(const std::vector<weights::TensorPlan> plan, checkpoint::PlanShapes(fitted, /*fp8=*/true));
+    if (weights::SegmentWriter::RequiredBytes(plan) <= bytes) return fitted;
   }
 }
 

@@ -14,15 +14,15 @@ namespace moestro::bench {
 
 struct RandomSegment {
   HugeBuffer memory;  // holds the segment's bytes
-  std::unique_ptr<const WeightSegment> segment;
+  std::unique_ptr<const weights::WeightSegment> segment;
 };
 
 // As the weight store would lay out a checkpoint with FP8 linear layers: same tensors, layouts and alignment. Errors of
 // HugeBuffer::Allocate; INVALID_ARGUMENT for a spec that cannot be stored.
-absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const ModelSpec& spec);
+absl::StatusOr<RandomSegment> MakeRandomSegment(WorkerPool& pool, const weights::ModelSpec& spec);
 
 // `spec` with as many experts as fit `bytes`: a multiple of its expert groups, at most spec.num_experts.
 // RESOURCE_EXHAUSTED if fewer than its experts_per_token requires fit.
-absl::StatusOr<ModelSpec> FitExperts(const ModelSpec& spec, int64_t bytes);
+absl::StatusOr<weights::ModelSpec> FitExperts(const weights::ModelSpec& spec, int64_t bytes);
 
 }  // namespace moestro::bench

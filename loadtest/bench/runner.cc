@@ -78,8 +78,8 @@ absl::StatusOr<std::vector<Benchmark>> SelectBenchmarks(const BenchOptions& opti
   return Select(preset, options.filter);
 }
 
-absl::StatusOr<Report> DescribeRun(const BenchOptions& options) {
-  Report report;
+absl::StatusOr<BenchReport> DescribeRun(const BenchOptions& options) {
+  BenchReport report;
   report.machine = DescribeMachine();
   MOE_RETURN_IF_ERROR(SelectBenchmarks(options).status());
   MOE_ASSIGN_OR_RETURN(const CpuKernels* const kernels, SelectKernels());
@@ -93,9 +93,9 @@ absl::StatusOr<Report> DescribeRun(const BenchOptions& options) {
   return report;
 }
 
-absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
-                                     const std::function<void(const std::string& line)>& progress) {
-  MOE_ASSIGN_OR_RETURN(Report report, DescribeRun(options));
+absl::StatusOr<BenchReport> RunBenchmarks(const BenchOptions& options,
+                                          const std::function<void(const std::string& line)>& progress) {
+  MOE_ASSIGN_OR_RETURN(BenchReport report, DescribeRun(options));
   report.sections = ReportSections();
   MOE_ASSIGN_OR_RETURN(const Preset preset, FindPreset(options, report.machine));
   MOE_ASSIGN_OR_RETURN(std::vector<Benchmark> benchmarks, Select(preset, options.filter));
@@ -132,10 +132,10 @@ absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
       progress(absl::StrCat("  not measured: ", item.name, ": ", item.reason));
     const PageUse pages = ReadPageUse();
     if (pages.anonymous_bytes > report.machine.pages.anonymous_bytes) report.machine.pages = pages;
-    const auto section = std::ranges::find(report.sections, benchmarks[i].section, &Section::id);
+    const auto section = std::ranges::find(report.sections, benchmarks[i].section, &BenchSection::id);
     Append(std::move(findings), &section->findings);
   }
-  std::erase_if(report.sections, [](const Section& section) {
+  std::erase_if(report.sections, [](const BenchSection& section) {
     return section.findings.rows.empty() && section.findings.skipped.empty();
   });
 

@@ -25,11 +25,11 @@ struct BenchOptions {
 absl::StatusOr<std::vector<Benchmark>> SelectBenchmarks(const BenchOptions& options);
 
 // Describes such a run: a report without date and sections. Errors of SelectBenchmarks.
-absl::StatusOr<Report> DescribeRun(const BenchOptions& options);
+absl::StatusOr<BenchReport> DescribeRun(const BenchOptions& options);
 
 // `progress` gets a line, without its newline, before and after every benchmark. Errors of SelectBenchmarks, and of a
 // benchmark itself unless they skip it (benchmark.h).
-absl::StatusOr<Report> RunBenchmarks(const BenchOptions& options,
-                                     const std::function<void(const std::string& line)>& progress);
+absl::StatusOr<BenchReport> RunBenchmarks(const BenchOptions& options,
+                                          const std::function<void(const std::string& line)>& progress);
 
 }  // namespace moestro::bench

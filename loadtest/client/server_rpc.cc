@@ -100,7 +100,7 @@ class GrpcTransport : public Transport {
     if (const auto it = calls_.find(id); it != calls_.end()) it->second->context.TryCancel();
   }
 
-  std::optional<Event> Wait(double until) override {
+  std::optional<TransportEvent> Wait(double until) override {
     for (;;) {
       void* tag = nullptr;
       bool ok = false;
@@ -123,12 +123,12 @@ class GrpcTransport : public Transport {
   };
 
   // After one operation of the call: processes its result and starts the next.
-  std::optional<Event> Advance(Call& call, bool ok) {
-    std::optional<Event> event;
+  std::optional<TransportEvent> Advance(Call& call, bool ok) {
+    std::optional<TransportEvent> event;
     if (call.state == State::kFinishing) {
-      event = Event{.request = call.id,
-                    .at = Now(),
-                    .what = End{ToStatus(call.status, servers_[static_cast<size_t>(call.server)])}};
+      event = TransportEvent{.request = call.id,
+                             .at = Now(),
+                             .what = End{ToStatus(call.status, servers_[static_cast<size_t>(call.server)])}};
       calls_.erase(call.id);
       return event;
     }
@@ -143,8 +143,8 @@ class GrpcTransport : public Transport {
     return event;
   }
 
-  std::optional<Event> ToEvent(const Call& call) const {
-    Event event{.request = call.id, .at = Now(), .what = {}};
+  std::optional<TransportEvent> ToEvent(const Call& call) const {
+    TransportEvent event{.request = call.id, .at = Now(), .what = {}};
     const v1::GenerateResponse& reply = call.reply;
     if (reply.has_started()) {
       const auto& started = reply.started();

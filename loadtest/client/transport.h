@@ -35,7 +35,7 @@ struct End {  // the last event of every request
   absl::Status status;
 };
 
-struct Event {
+struct TransportEvent {
   int64_t request = 0;
   double at = 0;  // Transport::Now when it arrived
   std::variant<Started, Tokens, Finished, End> what;
@@ -52,7 +52,7 @@ class Transport {
   // End follows soon, with CANCELLED unless the request has completed first. Ids that have ended are ignored.
   virtual void Cancel(int64_t id) = 0;
   // The next event; nullopt if none arrives before Now() reaches `until`.
-  virtual std::optional<Event> Wait(double until) = 0;
+  virtual std::optional<TransportEvent> Wait(double until) = 0;
 };
 
 }  // namespace moestro::loadtest

@@ -40,7 +40,7 @@ absl::Status RunChat(ChatOptions options, const SessionFlags& common, std::funct
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddChatCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto options = std::make_shared<ChatOptions>();
   CLI::App* command =
       app.add_subcommand("chat", "Growing conversations that share a beginning: exercises the prefix cache");

@@ -13,16 +13,16 @@ class App;
 
 namespace moestro::loadtest {
 
-struct Command {
+struct TrafficCommand {
   CLI::App* app;  // if parsed, this is the command to run
   std::function<absl::Status(const SessionFlags& flags, std::function<bool()> interrupted)> run;
 };
 
-void AddPaperCommand(CLI::App& app, std::vector<Command>& commands);
-void AddPoissonCommand(CLI::App& app, std::vector<Command>& commands);
-void AddChatCommand(CLI::App& app, std::vector<Command>& commands);
-void AddReplayCommand(CLI::App& app, std::vector<Command>& commands);
-void AddRampCommand(CLI::App& app, std::vector<Command>& commands);
-void AddVerifyCommand(CLI::App& app, std::vector<Command>& commands);
+void AddPaperCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
+void AddPoissonCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
+void AddChatCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
+void AddReplayCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
+void AddRampCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
+void AddVerifyCommand(CLI::App& app, std::vector<TrafficCommand>& commands);
 
 }  // namespace moestro::loadtest

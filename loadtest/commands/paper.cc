@@ -105,7 +105,7 @@ absl::Status RunPaper(PaperFlags flags, const SessionFlags& common, std::functio
 
 }  // namespace
 
-void AddPaperCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddPaperCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<PaperFlags>();
   PaperOptions& options = flags->options;
   CLI::App* command =

@@ -35,7 +35,7 @@ absl::Status RunPoisson(const PoissonFlags& flags, const SessionFlags& common, s
 
 }  // namespace
 
-void AddPoissonCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddPoissonCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<PoissonFlags>();
   CLI::App* command = app.add_subcommand(
       "poisson", "Requests that arrive at random at a given rate, whether or not the server keeps up (open loop)");

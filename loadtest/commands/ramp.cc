@@ -49,7 +49,7 @@ absl::Status RunRamp(RampFlags flags, const SessionFlags& common, std::function<
 
 }  // namespace
 
-void AddRampCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddRampCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<RampFlags>();
   CLI::App* command =
       app.add_subcommand("ramp", "Raise the load step by step until goodput no longer rises; reports the knee");

@@ -45,7 +45,7 @@ absl::Status RunReplay(const ReplayFlags& flags, const SessionFlags& common, std
 
 }  // namespace
 
-void AddReplayCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddReplayCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<ReplayFlags>();
   CLI::App* command = app.add_subcommand("replay", "Send the requests of a trace file at their recorded times");
   command->add_option("--trace", flags->trace, "JSON lines: arrival, prompt_tokens, output_tokens, ... (README.md)")

@@ -55,7 +55,7 @@ absl::Status RunVerify(VerifyFlags flags, const SessionFlags& common, std::funct
 
 }  // namespace
 
-void AddVerifyCommand(CLI::App& app, std::vector<Command>& commands) {
+void AddVerifyCommand(CLI::App& app, std::vector<TrafficCommand>& commands) {
   const auto flags = std::make_shared<VerifyFlags>();
   VerifyOptions& options = flags->options;
   CLI::App* command = app.add_subcommand("verify",

@@ -47,20 +47,20 @@ void AddCell(const PaperCell& cell, const std::vector<const Record*>& records, C
   figures.total[cell.round] = last - first;
 }
 
-std::optional<PaperFigure> ToFigure(const Rounds& rounds, const Rounds& baseline) {
+std::optional<MeasuredFigure> ToFigure(const Rounds& rounds, const Rounds& baseline) {
   if (rounds.empty()) return std::nullopt;
   std::vector<double> values, ratios;
   for (const auto& [round, value] : rounds) {
     values.push_back(value);
     if (const auto it = baseline.find(round); it != baseline.end()) ratios.push_back(value / it->second);
   }
-  return PaperFigure{.median = Median(values),
-                     .min = std::ranges::min(values),
-                     .max = std::ranges::max(values),
-                     .ratio = ratios.empty() ? 0 : Median(ratios)};
+  return MeasuredFigure{.median = Median(values),
+                        .min = std::ranges::min(values),
+                        .max = std::ranges::max(values),
+                        .ratio = ratios.empty() ? 0 : Median(ratios)};
 }
 
-using FigureMember = std::optional<PaperFigure> PaperResult::*;
+using FigureMember = std::optional<MeasuredFigure> PaperResult::*;
 
 const PaperResult& Find(const std::vector<PaperResult>& results, int server, int load) {
   return results[static_cast<size_t>(server * kPaperLoadCount + load)];
@@ -118,7 +118,7 @@ void AddAbsoluteFinding(const PaperResult& result, const PaperResult& first, con
       " for a token, ", ShortNumber(result.ttft->median / first.ttft->median), " until the first token"));
 }
 
-nlohmann::json ToJson(const std::optional<PaperFigure>& figure) {
+nlohmann::json ToJson(const std::optional<MeasuredFigure>& figure) {
   if (!figure) return nullptr;
   return {{"median", figure->median}, {"min", figure->min}, {"max", figure->max}, {"ratio", figure->ratio}};
 }

@@ -12,7 +12,7 @@
 
 namespace moestro::loadtest {
 
-struct PaperFigure {  // over the rounds
+struct MeasuredFigure {  // over the rounds
   double median = 0;
   double min = 0;
   double max = 0;
@@ -24,10 +24,10 @@ struct PaperResult {
   int server = 0;
   int load = 0;  // index of kPaperLoads
   int rounds = 0;
-  std::optional<PaperFigure> ttft;         // of the prefill request; ratio to 1P
-  std::optional<PaperFigure> tpot;         // mean of the decode requests; ratio to 1D
-  std::optional<PaperFigure> decode_ttft;  // mean of the decode requests; ratio to 1D
-  std::optional<PaperFigure> total;        // until the load's last request has ended; ratio to 1P
+  std::optional<MeasuredFigure> ttft;         // of the prefill request; ratio to 1P
+  std::optional<MeasuredFigure> tpot;         // mean of the decode requests; ratio to 1D
+  std::optional<MeasuredFigure> decode_ttft;  // mean of the decode requests; ratio to 1D
+  std::optional<MeasuredFigure> total;        // until the load's last request has ended; ratio to 1P
 };
 
 // By server, then in the order of kPaperLoads.

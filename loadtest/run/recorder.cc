@@ -19,7 +19,7 @@ int64_t Recorder::Begin(const Request& request, double scheduled, double now) {
   return static_cast<int64_t>(records_.size()) - 1;
 }
 
-const Record& Recorder::Apply(const Event& event) {
+const Record& Recorder::Apply(const TransportEvent& event) {
   MOE_CHECK(event.request >= 0 && event.request < static_cast<int64_t>(records_.size()));
   Record& record = records_[static_cast<size_t>(event.request)];
   if (const auto* started = std::get_if<Started>(&event.what)) {

@@ -23,7 +23,7 @@ class Recorder {
   // Returns the id of the request in events. Times are seconds since the run began.
   int64_t Begin(const Request& request, double scheduled, double now);
   // `event.at`: seconds since the run began. Returns the request's record.
-  const Record& Apply(const Event& event);
+  const Record& Apply(const TransportEvent& event);
   void MarkCancelled(int64_t id, double now);
 
   const Counts& counts() const { return counts_; }

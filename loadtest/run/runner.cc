@@ -60,7 +60,7 @@ class Execution {
     return std::nullopt;
   }
 
-  void Handle(Event event) {
+  void Handle(TransportEvent event) {
     event.at -= began_;
     const Record& record = recorder_.Apply(event);
     if (record.ended) {

@@ -16,7 +16,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct BenchFlags {
@@ -45,32 +45,32 @@ absl::Status PrepareReports(const BenchFlags& flags) {
   return flags.json_file.empty() ? absl::OkStatus() : WriteReportFile("--json", flags.json_file, "");
 }
 
-absl::StatusOr<bench::Report> ReadReport(const char* flag, const std::string& path) {
+absl::StatusOr<bench::BenchReport> ReadReport(const char* flag, const std::string& path) {
   absl::StatusOr<std::string> text = ReadFile(path);
   MOE_RETURN_IF_ERROR(Annotate(text.status(), flag));
-  absl::StatusOr<bench::Report> report = bench::ParseReport(*text);
+  absl::StatusOr<bench::BenchReport> report = bench::ParseReport(*text);
   MOE_RETURN_IF_ERROR(Annotate(report.status(), absl::StrCat(flag, " ", path)));
   return report;
 }
 
 // A report is useless later if nobody can tell which sources it measured.
-void WarnOfDirtyBuild(const bench::Report& report) {
+void WarnOfDirtyBuild(const bench::BenchReport& report) {
   const std::string& revision = report.machine.revision;
   if (!IsDirty(revision) && !revision.empty()) return;
   std::fprintf(stderr, "warning: built from %s: nobody can repeat this report; commit, build again, and measure then\n",
                revision.empty() ? "sources of unknown revision" : RevisionText(revision).c_str());
 }
 
-absl::Status Verdict(const std::string& name, const bench::Comparison& comparison) {
+absl::Status Verdict(const std::string& name, const bench::ReportComparison& comparison) {
   const int64_t fell = comparison.Count(bench::Change::kFell);
   if (fell == 0) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(fell, fell == 1 ? " row" : " rows", " fell since ", name));
 }
 
 // REQUIRES: `before` is the older report, already read.
-absl::Status CompareFiles(const BenchFlags& flags, const bench::Report& before) {
-  MOE_ASSIGN_OR_RETURN(const bench::Report after, ReadReport("--against", flags.against_file));
-  absl::StatusOr<bench::Comparison> comparison = bench::CompareReports(before, after);
+absl::Status CompareFiles(const BenchFlags& flags, const bench::BenchReport& before) {
+  MOE_ASSIGN_OR_RETURN(const bench::BenchReport after, ReadReport("--against", flags.against_file));
+  absl::StatusOr<bench::ReportComparison> comparison = bench::CompareReports(before, after);
   MOE_RETURN_IF_ERROR(Annotate(comparison.status(), absl::StrCat("--compare ", flags.compare_file)));
   PrintText(bench::ComparisonText(flags.compare_file, before, after, *comparison));
   if (!flags.json_file.empty()) {
@@ -81,7 +81,7 @@ absl::Status CompareFiles(const BenchFlags& flags, const bench::Report& before) 
 }
 
 // `comparison`: JSON, null without --compare.
-absl::Status WriteReports(const BenchFlags& flags, const bench::Report& report, const nlohmann::json& comparison) {
+absl::Status WriteReports(const BenchFlags& flags, const bench::BenchReport& report, const nlohmann::json& comparison) {
   nlohmann::json written = bench::ReportJson(report);
   if (!comparison.is_null()) written["comparison"] = comparison;
   const std::string json = written.dump(2) + "\n";
@@ -103,12 +103,12 @@ absl::Status Bench(BenchFlags flags) {
     for (const bench::Benchmark& benchmark : benchmarks) PrintText(benchmark.id() + "\n");
     return absl::OkStatus();
   }
-  std::optional<bench::Report> before;
+  std::optional<bench::BenchReport> before;
   if (!flags.compare_file.empty()) {
     MOE_ASSIGN_OR_RETURN(before, ReadReport("--compare", flags.compare_file));
     if (!flags.against_file.empty()) return CompareFiles(flags, *before);
   }
-  MOE_ASSIGN_OR_RETURN(const bench::Report planned, bench::DescribeRun(flags.options));
+  MOE_ASSIGN_OR_RETURN(const bench::BenchReport planned, bench::DescribeRun(flags.options));
   if (before) {
     MOE_RETURN_IF_ERROR(
         Annotate(bench::CheckComparable(*before, planned), absl::StrCat("--compare ", flags.compare_file)));
@@ -122,7 +122,7 @@ absl::Status Bench(BenchFlags flags) {
                static_cast<int>(report->missed()));
   WarnOfDirtyBuild(*report);
   if (!before) return WriteReports(flags, *report, nullptr);
-  MOE_ASSIGN_OR_RETURN(const bench::Comparison comparison, bench::CompareReports(*before, *report));
+  MOE_ASSIGN_OR_RETURN(const bench::ReportComparison comparison, bench::CompareReports(*before, *report));
   MOE_RETURN_IF_ERROR(WriteReports(flags, *report, bench::ComparisonJson(*before, *report, comparison)));
   std::fputs(bench::ComparisonText(flags.compare_file, *before, *report, comparison).c_str(), stderr);
   return Verdict(flags.compare_file, comparison);
@@ -171,4 +171,4 @@ void AddBenchCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Bench(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

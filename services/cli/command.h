@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-namespace moestro {
+namespace moestro::cli {
 
 struct Command {
   CLI::App* app;                      // if parsed, this is the command to run
@@ -34,4 +34,4 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands);
 void AddPlanCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands);
 
-}  // namespace moestro
+}  // namespace moestro::cli

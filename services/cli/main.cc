@@ -14,7 +14,7 @@ namespace {
 
 // Reports the error, which includes results that could not be written, and returns the exit code.
 int Finish(absl::Status status) {
-  status.Update(moestro::OutputStatus());
+  status.Update(moestro::cli::OutputStatus());
   if (!status.ok()) std::fprintf(stderr, "moestro: %s\n", std::string(status.message()).c_str());
   return moestro::ExitCode(status);
 }
@@ -32,29 +32,29 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
 
-  std::vector<moestro::Command> commands;
-  moestro::AddGenerateCommand(app, commands);
-  moestro::AddChatCommand(app, commands);
-  moestro::AddScoreCommand(app, commands);
-  moestro::AddEvalCommand(app, commands);
-  moestro::AddTextCommands(app, commands);
-  moestro::AddModelCommand(app, commands);
-  moestro::AddHealthCommand(app, commands);
-  moestro::AddStatusCommand(app, commands);
-  moestro::AddInspectCommand(app, commands);
-  moestro::AddSegmentsCommands(app, commands);
-  moestro::AddMakeModelCommand(app, commands);
-  moestro::AddBenchCommand(app, commands);
-  moestro::AddRoutingCommand(app, commands);
-  moestro::AddPlanCommand(app, commands);
-  moestro::AddSimulateCommand(app, commands);
+  std::vector<moestro::cli::Command> commands;
+  moestro::cli::AddGenerateCommand(app, commands);
+  moestro::cli::AddChatCommand(app, commands);
+  moestro::cli::AddScoreCommand(app, commands);
+  moestro::cli::AddEvalCommand(app, commands);
+  moestro::cli::AddTextCommands(app, commands);
+  moestro::cli::AddModelCommand(app, commands);
+  moestro::cli::AddHealthCommand(app, commands);
+  moestro::cli::AddStatusCommand(app, commands);
+  moestro::cli::AddInspectCommand(app, commands);
+  moestro::cli::AddSegmentsCommands(app, commands);
+  moestro::cli::AddMakeModelCommand(app, commands);
+  moestro::cli::AddBenchCommand(app, commands);
+  moestro::cli::AddRoutingCommand(app, commands);
+  moestro::cli::AddPlanCommand(app, commands);
+  moestro::cli::AddSimulateCommand(app, commands);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? Finish(absl::OkStatus()) : moestro::kExitUsage;
   }
-  for (const moestro::Command& command : commands) {
+  for (const moestro::cli::Command& command : commands) {
     if (command.app->parsed()) return Finish(moestro::CatchExceptions(command.run));
   }
   return moestro::kExitUsage;

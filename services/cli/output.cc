@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace moestro {
+namespace moestro::cli {
 
-bool IsTerminal(Stream stream) { return isatty(static_cast<int>(stream)) == 1; }
+bool IsTerminal(StandardStream stream) { return isatty(static_cast<int>(stream)) == 1; }
 
 void PrintJson(const nlohmann::json& json, bool indent) {
   PrintText(json.dump(indent ? 2 : -1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace));
@@ -24,4 +24,4 @@ absl::Status OutputStatus() {
   return absl::DataLossError("stdout: cannot be written; the result is incomplete");
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

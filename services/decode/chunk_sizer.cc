@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // Forecasts have some error, so they must stay within this share of the bound.
@@ -72,4 +72,4 @@ const ChunkSizer::SizeClass* ChunkSizer::Known(size_t size_class) const {
   return &found;
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,7 +7,7 @@
 
 #include "services/decode/recent_samples.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // Learns the cost of a step from past steps: base(decode rows) seconds, plus seconds for each prompt row. A step is not
 // linear in its rows. The first ones cost most, because each adds experts to read until all are read. So seconds per
@@ -46,4 +46,4 @@ class ChunkSizer {
   int64_t mixed_steps_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -8,7 +8,7 @@
 #include "common/kv/format.h"
 #include "common/process/flag_check.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 std::optional<int> DecodeConfig::cuda_ordinal() const {
   const std::optional<device::DeviceName> name = device::ParseDeviceName(device);
@@ -38,7 +38,7 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config) {
 int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes) {
   constexpr int64_t kMostTokens = 65536;
   const int64_t fitting = free_bytes / 4 / bytes_per_token;
-  return std::max(kPageTokens, std::min({2 * max_context_tokens, kMostTokens, fitting}));
+  return std::max(kv::kPageTokens, std::min({2 * max_context_tokens, kMostTokens, fitting}));
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -10,7 +10,7 @@
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // Whether a step is cut into two batches: the device computes one while the CPU computes the other's experts.
 enum class Overlap { kAuto, kOn, kOff };
@@ -45,4 +45,4 @@ absl::Status ValidateDecodeConfig(const DecodeConfig& config);
 // The capacity if --kv-tokens is 0: two full contexts, at most 64K tokens and a quarter of the free shared memory.
 int64_t ChooseKvTokens(int64_t max_context_tokens, int64_t bytes_per_token, int64_t free_bytes);
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // Pages drain, and a device comes back, when another process releases them. No message announces it. The process does
@@ -25,7 +25,7 @@ void InsertByAge(Batch& batch, std::shared_ptr<Sequence> sequence) {
 
 }  // namespace
 
-DecodeLoop::DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+DecodeLoop::DecodeLoop(ForwardPass& forward, kv::KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
                        const Options& options)
     : pool_(pool),
       leases_(leases),
@@ -49,7 +49,7 @@ DecodeLoop::~DecodeLoop() {
 }
 
 absl::Status DecodeLoop::Validate(const Lease& lease, const Continuation& next) const {
-  MOE_RETURN_IF_ERROR(ValidateSampling(next.sampling));
+  MOE_RETURN_IF_ERROR(model::ValidateSampling(next.sampling));
   const auto tokens = static_cast<int64_t>(lease.tokens.size());
   if (next.max_tokens < 1 || next.max_tokens > lease.limit - tokens) {
     return absl::InvalidArgumentError("max_tokens " + std::to_string(next.max_tokens) + " does not fit the " +
@@ -235,4 +235,4 @@ void DecodeLoop::UpdateGauges() {
   metrics_.batch_size.Set(static_cast<double>(running_.size()));
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,14 +14,14 @@
 #include "common/platform/device_loan.h"
 #include "services/decode/step_runner.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class DecodeLoop {
  public:
   struct Options {
     int max_batch = 0;  // sequences in one step, including those still in their prompt
     ChunkSizer::Options chunks;
-    RoutingTraceWriter* trace = nullptr;  // records the experts chosen in the forward pass; null: none
+    model::RoutingTraceWriter* trace = nullptr;  // records the experts chosen in the forward pass; null: none
     // The device of the forward pass, which others may borrow while the loop has no work; null: never lent.
     LentDevice* lent_device = nullptr;
     // The loop stops waiting for a borrower that keeps the device longer than this.
@@ -30,7 +30,8 @@ class DecodeLoop {
   };
 
   // REQUIRES: forward.max_rows() >= options.max_rows(). All arguments must outlive the loop.
-  DecodeLoop(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, const Options& options);
+  DecodeLoop(ForwardPass& forward, kv::KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics,
+             const Options& options);
   ~DecodeLoop();  // ends all sequences with UNAVAILABLE
 
   struct FirstToken {
@@ -68,10 +69,10 @@ class DecodeLoop {
   void EndPreempted(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateGauges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  KvPool& pool_;
+  kv::KvPool& pool_;
   LeaseTable& leases_;
   DecodeMetrics& metrics_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   const size_t max_batch_;
   LentDevice* const lent_device_;
   const std::chrono::milliseconds device_patience_;
@@ -90,4 +91,4 @@ class DecodeLoop {
   std::thread thread_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

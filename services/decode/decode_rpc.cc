@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 #include "common/rpc/convert.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // How long a handler waits for a token before it checks whether its caller is still there.
@@ -47,7 +47,7 @@ v1::SessionResponse ToReply(const TokenStream::Event& event) {
 
 }  // namespace
 
-void DecodeRpc::Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint) {
+void DecodeRpc::Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint) {
   fingerprint_ = fingerprint;
   pool_ = pool;
   leases_ = leases;
@@ -135,4 +135,4 @@ absl::Status DecodeRpc::Forward(grpc::ServerContext& context, Stream& stream, To
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -13,7 +13,7 @@
 #include "services/decode/lease_table.h"
 #include "services/decode/lease_watch.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class DecodeRpc final : public v1::DecodeService::Service {
  public:
@@ -22,7 +22,7 @@ class DecodeRpc final : public v1::DecodeService::Service {
 
   // Until this call, every Session fails as UNAVAILABLE. All pointers must outlive the RPC server. `fingerprint` is
   // that of the weights that the loop computes with.
-  void Serve(KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint);
+  void Serve(kv::KvPool* pool, LeaseTable* leases, DecodeLoop* loop, const std::string& fingerprint);
   // Called at the owner's clock tick. Returns the number of leases that expired.
   int ExpireLeases() { return watch_.Expire(LeaseWatch::Clock::now()); }
 
@@ -44,10 +44,10 @@ class DecodeRpc final : public v1::DecodeService::Service {
   const RpcMethod session_;
   const std::chrono::seconds lease_timeout_;
   std::string fingerprint_;  // written before loop_
-  std::atomic<KvPool*> pool_{nullptr};
+  std::atomic<kv::KvPool*> pool_{nullptr};
   std::atomic<LeaseTable*> leases_{nullptr};
   std::atomic<DecodeLoop*> loop_{nullptr};
   LeaseWatch watch_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,7 +14,7 @@
 #include "services/decode/overlap/measure.h"
 #include "services/decode/overlap/split.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // Registers `memory` in the background. Logs how much is registered, and again whenever that changes.
@@ -29,7 +29,7 @@ std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, c
       });
 }
 
-int64_t PinnedWeightBytes(const DecodeConfig& config, const WeightSegment& segment) {
+int64_t PinnedWeightBytes(const DecodeConfig& config, const weights::WeightSegment& segment) {
   const int64_t bytes = segment.header().total_bytes;
   return config.pin_bytes > 0 ? std::min(config.pin_bytes, bytes) : bytes;
 }
@@ -37,22 +37,22 @@ int64_t PinnedWeightBytes(const DecodeConfig& config, const WeightSegment& segme
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeConfig& config,
-                                                                   const WeightSegment& segment,
+                                                                   const weights::WeightSegment& segment,
                                                                    const CpuKernels& kernels, WorkerPool& workers,
-                                                                   const KvPool& pool, int64_t max_rows,
-                                                                   RoutingTraceWriter* trace) {
+                                                                   const kv::KvPool& pool, int64_t max_rows,
+                                                                   model::RoutingTraceWriter* trace) {
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
-  const ModelSpec& spec = segment.spec();
+  const weights::ModelSpec& spec = segment.spec();
   if (spec.first_dense_layers >= spec.num_layers) {
     return absl::InvalidArgumentError("--device " + config.device +
                                       ": the model has no routed experts for the CPU to compute; use none");
   }
   hybrid->overlap_ = config.overlap;
-  MOE_ASSIGN_OR_RETURN(hybrid->weights_, BindWeights(segment));
+  MOE_ASSIGN_OR_RETURN(hybrid->weights_, model::BindWeights(segment));
   MOE_RETURN_IF_ERROR(
       Annotate(hybrid->Open(config, segment, kernels, workers, pool, max_rows), "--device " + config.device));
   hybrid->experts_ = std::make_unique<CpuExperts>(spec, hybrid->weights_, kernels, workers, max_rows);
-  RoutedExperts* experts = hybrid->experts_.get();
+  engine::RoutedExperts* experts = hybrid->experts_.get();
   if (config.expert_cache_bytes > 0) {
     const CachedExperts::Options cache{.budget_bytes = config.expert_cache_bytes, .max_rows = config.max_batch};
     auto cached = CachedExperts::Create(spec, hybrid->weights_, kernels, *hybrid->experts_, *hybrid->compute_,
@@ -64,9 +64,10 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                  hybrid->cached_->slots(), spec.num_experts);
   }
   HybridForward::Options options{
-      .max_rows = max_rows, .split = [self = hybrid.get()](const CheckedBatch& batch) { return self->Split(batch); }};
+      .max_rows = max_rows,
+      .split = [self = hybrid.get()](const model::CheckedBatch& batch) { return self->Split(batch); }};
   if (trace != nullptr) {
-    options.on_routing = [trace](int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices) {
+    options.on_routing = [trace](int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices) {
       trace->Note(layer, first_row, choices);
     };
   }
@@ -84,19 +85,21 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
   return hybrid;
 }
 
-absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
-                                const WorkerPool& workers, const KvPool& pool, int64_t max_rows) {
-  const ModelSpec& spec = segment.spec();
+absl::Status HybridDevice::Open(const DecodeConfig& config, const weights::WeightSegment& segment,
+                                const CpuKernels& kernels, const WorkerPool& workers, const kv::KvPool& pool,
+                                int64_t max_rows) {
+  const weights::ModelSpec& spec = segment.spec();
   const bool hot_experts = config.expert_cache_bytes > 0;
   if (const std::optional<int> ordinal = config.cuda_ordinal()) {
     const std::span<const uint8_t> pages = pool.PagesMemory();
     const int64_t weight_bytes = hot_experts ? PinnedWeightBytes(config, segment) : 0;
     const device::CudaDeviceOptions gpu{.ordinal = *ordinal, .registered_bytes = std::ssize(pages) + weight_bytes};
-    MOE_ASSIGN_OR_RETURN(CudaDecodeBackend backend, OpenCudaDecode(gpu, spec, weights_,
-                                                                   {.max_rows = max_rows,
-                                                                    .max_sequences = config.max_batch,
-                                                                    .kv_pages = pool.geometry().page_count,
-                                                                    .hot_experts = hot_experts}));
+    MOE_ASSIGN_OR_RETURN(engine::CudaDecodeBackend backend,
+                         engine::OpenCudaDecode(gpu, spec, weights_,
+                                                {.max_rows = max_rows,
+                                                 .max_sequences = config.max_batch,
+                                                 .kv_pages = pool.geometry().page_count,
+                                                 .hot_experts = hot_experts}));
     device_ = std::move(backend.device);
     compute_ = std::move(backend.compute);
     // Prefill and this role write it, so it is not registered as read-only.
@@ -106,8 +109,8 @@ absl::Status HybridDevice::Open(const DecodeConfig& config, const WeightSegment&
   }
   constexpr int64_t kOtherBytes = int64_t{1} << 30;  // for the arrays that a pass hands over
   device_ = device::NewHostDevice({.memory_bytes = config.expert_cache_bytes + kOtherBytes});
-  compute_ = std::make_unique<HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(),
-                                          /*hot_rows=*/hot_experts ? config.max_batch : 0);
+  compute_ = std::make_unique<engine::HostDecode>(spec, weights_, kernels, max_rows, workers.own_threads(),
+                                                  /*hot_rows=*/hot_experts ? config.max_batch : 0);
   return absl::OkStatus();
 }
 
@@ -117,7 +120,7 @@ void HybridDevice::RetryPinning() {
   }
 }
 
-size_t HybridDevice::Split(const CheckedBatch& batch) const {
+size_t HybridDevice::Split(const model::CheckedBatch& batch) const {
   const size_t whole = batch.runs.size();
   if (overlap_ == Overlap::kOff) return whole;
   const size_t first = SplitRuns(batch);
@@ -144,4 +147,4 @@ void HybridDevice::LogChoice(int max_batch) const {
       1e6 * layer.shared, 1e6 * layer.experts, 1e6 * layer.transfer, 1e6 * layer.sync);
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -18,16 +18,17 @@
 #include "services/decode/overlap/cost_model.h"
 #include "services/decode/overlap/hybrid_forward.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class HybridDevice {
  public:
   // REQUIRES: config.device is not none. Measures the cost of steps and logs how they will be cut. Errors come from the
   // weights or the device. All arguments must outlive this object; `trace` may be null.
-  static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config, const WeightSegment& segment,
+  static absl::StatusOr<std::unique_ptr<HybridDevice>> Create(const DecodeConfig& config,
+                                                              const weights::WeightSegment& segment,
                                                               const CpuKernels& kernels, WorkerPool& workers,
-                                                              const KvPool& pool, int64_t max_rows,
-                                                              RoutingTraceWriter* trace);
+                                                              const kv::KvPool& pool, int64_t max_rows,
+                                                              model::RoutingTraceWriter* trace);
 
   HybridForward& forward() { return *forward_; }
   // Experts that steps used and that the device held, or did not hold; 0 without an expert cache. Thread-safe.
@@ -39,22 +40,22 @@ class HybridDevice {
  private:
   HybridDevice() = default;
   // Opens the device and the objects that compute on it.
-  absl::Status Open(const DecodeConfig& config, const WeightSegment& segment, const CpuKernels& kernels,
-                    const WorkerPool& workers, const KvPool& pool, int64_t max_rows);
+  absl::Status Open(const DecodeConfig& config, const weights::WeightSegment& segment, const CpuKernels& kernels,
+                    const WorkerPool& workers, const kv::KvPool& pool, int64_t max_rows);
   // Where --overlap cuts a step.
-  size_t Split(const CheckedBatch& batch) const;
+  size_t Split(const model::CheckedBatch& batch) const;
   void LogChoice(int max_batch) const;
 
   Overlap overlap_ = Overlap::kAuto;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Pinning> page_pinning_;    // of the KV pool, for a GPU
   std::unique_ptr<device::Pinning> expert_pinning_;  // of the weights, with --expert-cache-bytes
-  ModelWeights weights_;
-  std::unique_ptr<DecodeCompute> compute_;
+  model::ModelWeights weights_;
+  std::unique_ptr<engine::DecodeCompute> compute_;
   std::unique_ptr<CpuExperts> experts_;
   std::unique_ptr<CachedExperts> cached_;  // with --expert-cache-bytes
   std::unique_ptr<HybridForward> forward_;
   std::unique_ptr<CostModel> costs_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 absl::Status PreemptedError() { return absl::AbortedError("preempted: an older request needed the pages"); }
 
@@ -54,7 +54,7 @@ LeaseTable::Room LeaseTable::MakeRoom(const std::shared_ptr<Lease>& lease) {
     holder->second.waits_for_pages = !room.made;
     if (room.made) return room;
     // Draining pages come back by themselves, so no other lease needs to lose its pages.
-    const KvPool::Stats stats = pool_.stats();
+    const kv::KvPool::Stats stats = pool_.stats();
     if (stats.draining_pages > stats.stuck_pages) return room;
     const auto youngest = std::prev(holders_.end());
     ++preemptions_;
@@ -103,4 +103,4 @@ int64_t LeaseTable::waiting_for_pages() const {
   return std::ranges::count_if(holders_, [](const auto& holder) { return holder.second.waits_for_pages; });
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -26,7 +26,7 @@
 #include "common/base/mutex.h"
 #include "common/kv/pool.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // What one request holds. Created by LeaseTable::Reserve.
 struct Lease {
@@ -58,7 +58,7 @@ class LeaseTable {
 
   // Reserve requests room for `reserve_ahead` generated tokens; MakeRoom requests the rest when it is needed. The pool
   // must outlive the table.
-  LeaseTable(KvPool& pool, int64_t reserve_ahead) : pool_(pool), reserve_ahead_(reserve_ahead) {}
+  LeaseTable(kv::KvPool& pool, int64_t reserve_ahead) : pool_(pool), reserve_ahead_(reserve_ahead) {}
 
   // RESOURCE_EXHAUSTED: pages are short now. INVALID_ARGUMENT: no tokens, a cache_scope that is too long, or tokens and
   // max_tokens that can never fit the pool.
@@ -98,7 +98,7 @@ class LeaseTable {
   bool OlderOneWaits(uint64_t arrival) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(Holders::iterator holder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  KvPool& pool_;
+  kv::KvPool& pool_;
   const int64_t reserve_ahead_;
   mutable Mutex mutex_;
   Holders holders_ ABSL_GUARDED_BY(mutex_);  // the youngest last
@@ -108,4 +108,4 @@ class LeaseTable {
 // The error of a session whose lease has lost its pages.
 absl::Status PreemptedError();
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -10,7 +10,7 @@
 
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class LeaseWatch {
   struct Waiting;
@@ -80,4 +80,4 @@ class LeaseWatch {
   std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
-  moestro::DecodeConfig config;
+  moestro::decode::DecodeConfig config;
   CLI::App app{
       "moestro-decode: the decode role of a moestro node.\n"
       "Maps the weight store's segment, owns the KV pool and generates tokens for all running requests in one batch.\n"
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
       "computes everything; cuda:N: a GPU, which needs memory for all these weights and the KV pool; host: threads of "
       "this machine that emulate a device, for trials, not for speed");
   moestro::AddChoice(
-      app, "--overlap", moestro::kOverlapWords, config.overlap,
+      app, "--overlap", moestro::decode::kOverlapWords, config.overlap,
       "With a device, cut a step into two batches: the device computes one while the CPU computes the other's "
       "experts. auto: when that is faster by times measured at the start; on: always; off: never");
   app.add_option("--expert-cache-bytes", config.expert_cache_bytes,
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
                  "For tests: fill free KV pages with NaN, so that any result computed from them is an error");
   return moestro::RunRole(app, argc, argv, "decode", config.node, [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kDecode));
-    MOE_RETURN_IF_ERROR(moestro::ValidateDecodeConfig(config));
-    return moestro::RunDecodeServer(config, termination);
+    MOE_RETURN_IF_ERROR(moestro::decode::ValidateDecodeConfig(config));
+    return moestro::decode::RunDecodeServer(config, termination);
   });
 }

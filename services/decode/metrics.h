@@ -6,7 +6,7 @@
 #include "services/decode/lease_table.h"
 #include "services/decode/step_plan.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 struct DecodeMetrics {
   explicit DecodeMetrics(MetricsRegistry& registry)
@@ -72,7 +72,7 @@ struct DecodeMetrics {
   }
 
   // Called by one thread.
-  void Update(const KvPool::Stats& stats, const LeaseTable& lease_table) {
+  void Update(const kv::KvPool::Stats& stats, const LeaseTable& lease_table) {
     const int64_t available = stats.free_pages + stats.cached_pages;
     leases.Set(static_cast<double>(stats.leases));
     pages_total.Set(static_cast<double>(stats.total_pages));
@@ -132,4 +132,4 @@ struct DecodeMetrics {
   }
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

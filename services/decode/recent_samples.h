@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 
-namespace moestro {
+namespace moestro::decode {
 
 class RecentSamples {
  public:
@@ -39,4 +39,4 @@ class RecentSamples {
   size_t next_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -10,7 +10,7 @@
 #include "services/decode/lease_table.h"
 #include "services/decode/token_stream.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // What remains to be generated.
 struct Continuation {
@@ -49,4 +49,4 @@ struct Sequence {
 
 using Batch = std::vector<std::shared_ptr<Sequence>>;
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -29,7 +29,7 @@
 #include "services/decode/lease_table.h"
 #include "services/decode/metrics.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // One request holds one lease. More requests than this could only wait for a place in the batch.
@@ -43,7 +43,7 @@ absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
   for (const std::string& line : foreign) spdlog::warn("{}", line);
   for (const SharedMemory::Listing& object : found) {
     // The listing does not decide: another decode may have just created it.
-    const absl::Status removed = KvPoolMapping::RemoveOrphan(object.name, poison);
+    const absl::Status removed = kv::KvPoolMapping::RemoveOrphan(object.name, poison);
     if (absl::IsFailedPrecondition(removed)) {
       return absl::UnavailableError("instance '" + instance + "' already has a decode process (it owns " + object.name +
                                     "); choose another --instance");
@@ -54,10 +54,11 @@ absl::Status RemoveDeadPools(const std::string& instance, bool poison) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, const WeightSegment& weights) {
+absl::StatusOr<std::unique_ptr<kv::KvPool>> CreatePool(const DecodeConfig& config,
+                                                       const weights::WeightSegment& weights) {
   MOE_RETURN_IF_ERROR(RemoveDeadPools(config.node.instance, config.poison_freed_pages));
-  const ModelSpec& spec = weights.spec();
-  KvGeometry geometry;
+  const weights::ModelSpec& spec = weights.spec();
+  kv::KvGeometry geometry;
   geometry.num_layers = spec.num_layers;
   geometry.kv_dim = spec.kv_dim();
   geometry.lease_slots = kLeaseSlots;
@@ -71,8 +72,8 @@ absl::StatusOr<std::unique_ptr<KvPool>> CreatePool(const DecodeConfig& config, c
   const auto epoch = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   spdlog::info("KV pool: {} pages of {} tokens, {:.1f} MiB", geometry.page_count, geometry.page_tokens,
                static_cast<double>(geometry.page_count * geometry.page_bytes()) / (1 << 20));
-  return KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
-                        {.prefix_cache = config.prefix_cache, .poison_freed = config.poison_freed_pages});
+  return kv::KvPool::Create(KvPoolName(config.node.instance, epoch), epoch, weights.header().fingerprint, geometry,
+                            {.prefix_cache = config.prefix_cache, .poison_freed = config.poison_freed_pages});
 }
 
 // The members stand in the order of their dependencies.
@@ -115,8 +116,8 @@ class DecodeServer {
 
   absl::Status BuildTrace() {
     if (config_.routing_trace.empty()) return absl::OkStatus();
-    const RoutingTraceModel model = TraceModelOf(weights_->spec(), weights_->header().fingerprint);
-    MOE_ASSIGN_OR_RETURN(trace_, RoutingTraceWriter::Create(config_.routing_trace, model));
+    const model::RoutingTraceModel model = model::TraceModelOf(weights_->spec(), weights_->header().fingerprint);
+    MOE_ASSIGN_OR_RETURN(trace_, model::RoutingTraceWriter::Create(config_.routing_trace, model));
     loop_options_.trace = trace_.get();
     return absl::OkStatus();
   }
@@ -130,14 +131,14 @@ class DecodeServer {
       loop_options_.lent_device = lent_device_.get();
       return &hybrid_->forward();
     }
-    Engine::Options options;
+    model::Engine::Options options;
     options.max_rows = max_rows;
     if (trace_ != nullptr) {
-      options.on_routing = [this](int64_t layer, std::span<const ExpertChoice> choices) {
+      options.on_routing = [this](int64_t layer, std::span<const model::ExpertChoice> choices) {
         trace_->Note(layer, 0, choices);
       };
     }
-    MOE_ASSIGN_OR_RETURN(engine_, Engine::Create(*weights_, *kernels_, *workers_, options));
+    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, *kernels_, *workers_, options));
     return &cpu_forward_.emplace(*engine_);
   }
 
@@ -162,13 +163,13 @@ class DecodeServer {
   MetricsRegistry registry_;
   DecodeMetrics metrics_;
   WeightClient weight_client_;
-  std::unique_ptr<const WeightSegment> weights_;
+  std::unique_ptr<const weights::WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
-  std::unique_ptr<RoutingTraceWriter> trace_;  // null: no trace
+  std::unique_ptr<model::RoutingTraceWriter> trace_;  // null: no trace
   DecodeLoop::Options loop_options_;
-  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<kv::KvPool> pool_;
   // Either the CPU alone, or the device with the CPU.
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<model::Engine> engine_;
   std::optional<CpuForward> cpu_forward_;
   std::unique_ptr<HybridDevice> hybrid_;
   std::unique_ptr<LentDevice> lent_device_;
@@ -184,4 +185,4 @@ absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& term
   return DecodeServer(config, termination).Run();
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,11 +7,13 @@
 #include "services/decode/config.h"
 
 namespace moestro {
-
 class TerminationSignal;
+}  // namespace moestro
+
+namespace moestro::decode {
 
 // Runs until `termination`. The status says why it ended early: UNAVAILABLE if this process has lost the device.
 // Removes the KV pool's shared memory before it returns.
 absl::Status RunDecodeServer(const DecodeConfig& config, TerminationSignal& termination);
 
-}  // namespace moestro
+}  // namespace moestro::decode

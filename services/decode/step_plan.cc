@@ -4,7 +4,7 @@
 
 #include "common/base/math.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 int64_t CountDecodeRows(std::span<const int64_t> pending) { return std::ranges::count(pending, 1); }
 
@@ -33,4 +33,4 @@ StepPlan PlanStep(std::span<const int64_t> pending, int64_t prompt_budget) {
   return plan;
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

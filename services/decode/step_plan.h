@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace moestro {
+namespace moestro::decode {
 
 struct StepPlan {
   std::vector<int64_t> rows;  // per sequence: how many of its next tokens; 0: it skips this step
@@ -22,4 +22,4 @@ int64_t CountDecodeRows(std::span<const int64_t> pending);
 // one.
 StepPlan PlanStep(std::span<const int64_t> pending, int64_t prompt_budget);
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 absl::Status StepRunner::Run(const Batch& batch) {
   const StepPlan plan = Plan(batch);
@@ -43,10 +43,10 @@ StepPlan StepRunner::Plan(const Batch& batch) {
 }
 
 absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batch, std::span<const int64_t> rows) {
-  std::vector<EngineRow> engine_rows;
+  std::vector<model::EngineRow> engine_rows;
   std::vector<size_t> sequence_of;  // by engine row
-  std::vector<KvPages> pages;
-  std::vector<TracedToken> traced;
+  std::vector<kv::KvPages> pages;
+  std::vector<model::TracedToken> traced;
   for (size_t i = 0; i < batch.size(); ++i) {
     if (rows[i] == 0) continue;
     const Sequence& sequence = *batch[i];
@@ -71,7 +71,7 @@ absl::Status StepRunner::Forward(std::span<const std::shared_ptr<Sequence>> batc
     return all_gone ? absl::CancelledError("all sequences of the step were cancelled") : absl::OkStatus();
   };
   MOE_RETURN_IF_ERROR(forward_.Forward(
-      {engine_rows, pages, MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
+      {engine_rows, pages, model::MlaForm::kAbsorbed}, interrupted, [&](int64_t row, std::span<const float> values) {
         logits[sequence_of[static_cast<size_t>(row)]].assign(values.begin(), values.end());
       }));
   if (trace_ != nullptr) EndTrace();
@@ -101,7 +101,7 @@ void StepRunner::Advance(Sequence& sequence, int64_t rows, std::span<const float
 
 void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
   Continuation& next = sequence.next;
-  const absl::StatusOr<Token> token = Sample(logits, next.sampling, next.index);
+  const absl::StatusOr<Token> token = model::Sample(logits, next.sampling, next.index);
   if (!token.ok()) return sequence.End(leases_, token.status());
   metrics_.generated_tokens.Increment();
   if (std::ranges::find(next.stop_ids, token->id) != next.stop_ids.end()) {
@@ -114,4 +114,4 @@ void StepRunner::Accept(Sequence& sequence, std::span<const float> logits) {
   if (next.max_tokens == 0) sequence.End(leases_, FinishReason::kLength);
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -16,14 +16,14 @@
 #include "services/decode/sequence.h"
 #include "services/decode/step_plan.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class StepRunner {
  public:
   // All must outlive the runner. `heartbeat` beats between layers. `trace`, unless null, gets the steps' tokens; the
   // forward pass records their experts. REQUIRES: forward.max_rows() >= chunks.max_rows + sequences of any batch.
-  StepRunner(ForwardPass& forward, KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, Heartbeat& heartbeat,
-             const ChunkSizer::Options& chunks, RoutingTraceWriter* trace)
+  StepRunner(ForwardPass& forward, kv::KvPool& pool, LeaseTable& leases, DecodeMetrics& metrics, Heartbeat& heartbeat,
+             const ChunkSizer::Options& chunks, model::RoutingTraceWriter* trace)
       : forward_(forward),
         pool_(pool),
         leases_(leases),
@@ -45,13 +45,13 @@ class StepRunner {
   void Accept(Sequence& sequence, std::span<const float> logits);
 
   ForwardPass& forward_;
-  KvPool& pool_;
+  kv::KvPool& pool_;
   LeaseTable& leases_;
   DecodeMetrics& metrics_;
   Heartbeat& heartbeat_;
   ChunkSizer chunk_sizer_;
-  RoutingTraceWriter* trace_;  // null: no trace
+  model::RoutingTraceWriter* trace_;  // null: no trace
   bool trace_failed_ = false;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

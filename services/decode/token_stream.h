@@ -11,7 +11,7 @@
 #include "common/base/mutex.h"
 #include "common/inference/types.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class TokenStream {
  public:
@@ -45,4 +45,4 @@ class TokenStream {
   std::atomic<bool> cancelled_{false};
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

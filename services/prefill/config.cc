@@ -8,7 +8,7 @@
 #include "common/collective/shared/region.h"
 #include "common/process/flag_check.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using device::DeviceName;
@@ -126,4 +126,4 @@ absl::Status ValidatePrefillConfig(const PrefillConfig& config) {
   return ValidateStreamConfig(config);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -13,7 +13,7 @@
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // The form of MLA in which a prompt is computed. Un-absorbed is cheaper for long prompts. Absorbed everywhere makes
 // prefill and decode, whole and chunked, fresh and resumed requests bit-identical.
@@ -25,10 +25,10 @@ struct MlaFormPolicy {
   MlaFormChoice choice = MlaFormChoice::kAuto;
   int64_t unabsorbed_from_tokens = 1024;  // auto: shortest prompt that is computed un-absorbed
 
-  MlaForm ForPrompt(int64_t prompt_tokens) const {
-    if (choice == MlaFormChoice::kAbsorbed) return MlaForm::kAbsorbed;
-    if (choice == MlaFormChoice::kUnabsorbed) return MlaForm::kUnabsorbed;
-    return prompt_tokens >= unabsorbed_from_tokens ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
+  model::MlaForm ForPrompt(int64_t prompt_tokens) const {
+    if (choice == MlaFormChoice::kAbsorbed) return model::MlaForm::kAbsorbed;
+    if (choice == MlaFormChoice::kUnabsorbed) return model::MlaForm::kUnabsorbed;
+    return prompt_tokens >= unabsorbed_from_tokens ? model::MlaForm::kUnabsorbed : model::MlaForm::kAbsorbed;
   }
 };
 
@@ -72,4 +72,4 @@ struct PrefillConfig {
 // INVALID_ARGUMENT names the flag.
 absl::Status ValidatePrefillConfig(const PrefillConfig& config);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

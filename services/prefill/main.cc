@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
-  moestro::PrefillConfig config;
+  moestro::prefill::PrefillConfig config;
   CLI::App app{
       "moestro-prefill: the prefill role of a moestro node.\n"
       "Maps the weight store's segment and fills KV pages that decode has leased, one prompt at a time.\n"
@@ -17,12 +17,12 @@ int main(int argc, char** argv) {
   moestro::AddCpuOptions(app, config.cpu);
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
-  moestro::AddChoice(app, "--mla-form", moestro::kMlaFormWords, config.mla_form.choice,
+  moestro::AddChoice(app, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,
                      "absorbed: every path gives the same bits; unabsorbed; auto: un-absorbed for long prompts "
                      "(faster)");
   app.add_option("--unabsorbed-from-tokens", config.mla_form.unabsorbed_from_tokens,
                  "With --mla-form auto: shortest prompt that is computed un-absorbed");
-  moestro::StreamConfig& stream = config.stream;
+  moestro::prefill::StreamConfig& stream = config.stream;
   app.add_option(
       "--device", stream.device,
       "Device that computes long prompts from weights streamed to it: none (computed in place), host or cuda:N");
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   app.add_option("--trace-file", stream.trace_file, "Timeline of the last streamed prompt, for chrome://tracing");
   return moestro::RunRole(app, argc, argv, "prefill", config.node, [&]() -> absl::Status {
     MOE_ASSIGN_OR_RETURN(config.lent_cpus, moestro::TakeCpuShare(config.share, moestro::CpuRole::kPrefill));
-    MOE_RETURN_IF_ERROR(moestro::ValidatePrefillConfig(config));
-    return moestro::RunPrefillServer(config, termination);
+    MOE_RETURN_IF_ERROR(moestro::prefill::ValidatePrefillConfig(config));
+    return moestro::prefill::RunPrefillServer(config, termination);
   });
 }

@@ -3,7 +3,7 @@
 
 #include "common/telemetry/metrics.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct PrefillMetrics {
   explicit PrefillMetrics(MetricsRegistry& registry)
@@ -57,4 +57,4 @@ struct PrefillMetrics {
   prometheus::Counter& link_bytes;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

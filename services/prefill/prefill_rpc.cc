@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/rpc/convert.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -131,8 +131,8 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
                                 grpc::ServerWriter<v1::RunResponse>& writer) {
   KvLease granted = FromProto(request.lease());
   MOE_ASSIGN_OR_RETURN(auto pool, Pool(granted.pool));
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<LeaseWriter> lease,
-                       LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<kv::LeaseWriter> lease,
+                       kv::LeaseWriter::Acquire(std::move(pool), granted.slot, granted.id, std::move(granted.pages)));
   EventWriter events(writer);
   int64_t computed = lease->valid_tokens();
   spdlog::info("[{}] prefill: {} tokens, {} of them already computed{}{}", request.request_id(),
@@ -175,10 +175,10 @@ absl::Status PrefillRpc::RunNow(grpc::ServerContext& context, const v1::RunReque
   return events.status();
 }
 
-absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
+absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> PrefillRpc::Pool(const std::string& name) {
   MutexLock lock(mutex_);
   if (pool_ != nullptr && pool_->name() == name && pool_->HasOwner()) return pool_;
-  absl::StatusOr<std::shared_ptr<const KvPoolMapping>> opened = KvPoolMapping::Open(name, fingerprint_);
+  absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> opened = kv::KvPoolMapping::Open(name, fingerprint_);
   // The pool's owner has gone since it granted the lease, or is leaving because the pool is damaged. The caller
   // reserves anew from its successor.
   if (absl::IsNotFound(opened.status()) || absl::IsUnavailable(opened.status())) {
@@ -189,4 +189,4 @@ absl::StatusOr<std::shared_ptr<const KvPoolMapping>> PrefillRpc::Pool(const std:
   return pool_;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

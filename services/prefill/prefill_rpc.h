@@ -13,7 +13,7 @@
 #include "services/prefill/prefill_runner.h"
 #include "services/prefill/turn_queue.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 class PrefillRpc final : public v1::PrefillService::Service {
  public:
@@ -40,7 +40,7 @@ class PrefillRpc final : public v1::PrefillService::Service {
   absl::Status RunNow(grpc::ServerContext& context, const v1::RunRequest& request,
                       grpc::ServerWriter<v1::RunResponse>& writer);
   // The pool's mapping, opened again when decode has restarted.
-  absl::StatusOr<std::shared_ptr<const KvPoolMapping>> Pool(const std::string& name);
+  absl::StatusOr<std::shared_ptr<const kv::KvPoolMapping>> Pool(const std::string& name);
 
   const RpcMethod run_;
   PrefillMetrics& metrics_;
@@ -49,7 +49,7 @@ class PrefillRpc final : public v1::PrefillService::Service {
   std::atomic<PrefillRunner*> runner_{nullptr};
   std::string fingerprint_;  // written before runner_
   Mutex mutex_;
-  std::shared_ptr<const KvPoolMapping> pool_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const kv::KvPoolMapping> pool_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

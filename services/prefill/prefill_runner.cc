@@ -7,13 +7,13 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr char kRevoked[] = "the lease was revoked";
 
 // Called when a layer is done. A streamed prompt calls `interrupted` also while a device hangs.
-void Advance(LeaseWriter& lease, const PrefillEvents& events) {
+void Advance(kv::LeaseWriter& lease, const PrefillEvents& events) {
   lease.Renew();
   if (events.on_layer) events.on_layer();
 }
@@ -38,11 +38,11 @@ absl::Status PrefillRunner::Validate(const PrefillJob& job) const {
   if (job.score_top && (*job.score_top < 0 || *job.score_top > 100)) {
     return absl::InvalidArgumentError("score.top must be 0 to 100");
   }
-  return ValidateSampling(job.sampling);
+  return model::ValidateSampling(job.sampling);
 }
 
-MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
-  if (position >= job.prompt_tokens) return MlaForm::kAbsorbed;
+model::MlaForm PrefillRunner::FormAt(const PrefillJob& job, int64_t position) const {
+  if (position >= job.prompt_tokens) return model::MlaForm::kAbsorbed;
   return form_.ForPrompt(job.prompt_tokens);
 }
 
@@ -57,7 +57,7 @@ int64_t PrefillRunner::ChunkEnd(const PrefillJob& job, int64_t begin) const {
 bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   const int64_t left = job.prompt_tokens - begin;
   if (stream_.prefill == nullptr || job.score_top || left < stream_.from_tokens) return false;
-  const MlaForm form = stream_.prefill->FormFor(FormAt(job, begin));
+  const model::MlaForm form = stream_.prefill->FormFor(FormAt(job, begin));
   const absl::Status fits = stream_.prefill->CheckFits({begin, job.prompt_tokens}, form);
   if (!fits.ok()) {
     spdlog::warn("[{}] {} tokens are computed in place, not streamed: {}", job.request_id, left,
@@ -66,10 +66,11 @@ bool PrefillRunner::StreamsFrom(const PrefillJob& job, int64_t begin) const {
   return fits.ok();
 }
 
-absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
-                                   absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
+absl::Status PrefillRunner::Stream(std::span<const model::EngineRow> rows, model::MlaForm form, kv::LeaseWriter& lease,
+                                   int64_t total, absl::FunctionRef<absl::Status()> interrupted,
+                                   const PrefillEvents& events,
                                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  const KvPages pages = lease.pages();
+  const kv::KvPages pages = lease.pages();
   const int64_t begin = rows.front().position;
   const int64_t layers = engine_.spec().num_layers;
   const auto progress = [&](int64_t done) {
@@ -97,7 +98,7 @@ absl::Status PrefillRunner::Stream(std::span<const EngineRow> rows, MlaForm form
   return status;
 }
 
-absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, LeaseWriter& lease,
+absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, kv::LeaseWriter& lease,
                                                         absl::FunctionRef<absl::Status()> interrupted,
                                                         const PrefillEvents& events) {
   MOE_RETURN_IF_ERROR(Validate(job));
@@ -110,7 +111,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Run(const PrefillJob& job, L
   return token;
 }
 
-absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& job, LeaseWriter& lease,
+absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& job, kv::LeaseWriter& lease,
                                                             absl::FunctionRef<absl::Status()> interrupted,
                                                             const PrefillEvents& events) {
   const auto total = static_cast<int64_t>(job.token_ids.size());
@@ -136,26 +137,26 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   // The last token is always computed: a resumed request still needs its logits.
   int64_t begin = scoring ? 0 : std::min(lease.valid_tokens(), total - 1);
   bool streams = StreamsFrom(job, begin);
-  std::vector<EngineRow> rows;
+  std::vector<model::EngineRow> rows;
   while (begin < total) {
     const bool streamed = streams && begin < job.prompt_tokens;
     const int64_t end = streamed ? job.prompt_tokens : ChunkEnd(job, begin);
     rows.clear();
     for (int64_t i = begin; i < end; ++i) {
-      const bool wants_logits = scoring ? i + 1 < total : i + 1 == total;
-      rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, wants_logits});
+      const bool needs_logits = scoring ? i + 1 < total : i + 1 == total;
+      rows.push_back({job.token_ids[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, needs_logits});
     }
     const auto on_logits = [&](int64_t row, std::span<const float> logits) {
       if (lease.revoked()) return;  // its pages were freed meanwhile
       if (!scoring) {
-        sampled = Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
+        sampled = model::Sample(logits, job.sampling, static_cast<uint64_t>(total - job.prompt_tokens));
         return;
       }
       const int32_t next = job.token_ids[static_cast<size_t>(begin + row + 1)];
-      LogprobResult result = ComputeLogprobs(logits, next, *job.score_top);
+      model::LogprobResult result = model::ComputeLogprobs(logits, next, *job.score_top);
       if (events.on_score) events.on_score({next, result.logprob, std::move(result.top)});
     };
-    const MlaForm wanted = FormAt(job, begin), form = streamed ? stream_.prefill->FormFor(wanted) : wanted;
+    const model::MlaForm wanted = FormAt(job, begin), form = streamed ? stream_.prefill->FormFor(wanted) : wanted;
     if (streamed) {
       const absl::Status status = Stream(rows, form, lease, total, revoked_or_interrupted, events, on_logits);
       if (!status.ok()) {
@@ -167,7 +168,7 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
         continue;
       }
     } else {
-      const KvPages pages = lease.pages();
+      const kv::KvPages pages = lease.pages();
       const auto before_layer = [&] {
         heartbeat_->Beat();
         Advance(lease, events);
@@ -185,4 +186,4 @@ absl::StatusOr<std::optional<Token>> PrefillRunner::Compute(const PrefillJob& jo
   return *sampled;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

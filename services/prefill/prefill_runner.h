@@ -20,7 +20,7 @@
 #include "services/prefill/config.h"
 #include "services/prefill/stream/prompt_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct PrefillJob {
   std::string request_id;  // for the log
@@ -46,7 +46,7 @@ struct StreamPath {
   int64_t from_tokens = 1;           // shortest, in tokens to compute
   std::string trace_file;            // of the last run; empty: none
   // Called before each prompt with the pool that it writes; empty: not called.
-  std::function<void(const std::shared_ptr<const KvPoolMapping>& pool)> use_pool = {};
+  std::function<void(const std::shared_ptr<const kv::KvPoolMapping>& pool)> use_pool = {};
   // Called after each prompt, and from time to time while idle; empty: not called.
   std::function<void()> between_prompts = {};
 };
@@ -54,7 +54,7 @@ struct StreamPath {
 class PrefillRunner {
  public:
   // `workers` belongs to the engine and the stream.
-  PrefillRunner(Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
+  PrefillRunner(model::Engine& engine, WorkerPool& workers, MlaFormPolicy form, StreamPath stream = {})
       : engine_(engine), workers_(workers), form_(form), stream_(std::move(stream)) {}
 
   // Called after a prompt, and from time to time while idle.
@@ -69,30 +69,30 @@ class PrefillRunner {
   // scoring). Renews the lease with every layer. ABORTED when the lease is revoked, otherwise the error of
   // `interrupted`, each within one layer. A device failure costs only time: the prompt continues without the device.
   // INTERNAL when the logits are NaN or infinite: the lease is then marked as failed.
-  absl::StatusOr<std::optional<Token>> Run(const PrefillJob& job, LeaseWriter& lease,
+  absl::StatusOr<std::optional<Token>> Run(const PrefillJob& job, kv::LeaseWriter& lease,
                                            absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events);
 
   // Of the thread that runs a prompt. Beats between layers, or when a module of a streamed prompt is done.
   std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
  private:
-  absl::StatusOr<std::optional<Token>> Compute(const PrefillJob& job, LeaseWriter& lease,
+  absl::StatusOr<std::optional<Token>> Compute(const PrefillJob& job, kv::LeaseWriter& lease,
                                                absl::FunctionRef<absl::Status()> interrupted,
                                                const PrefillEvents& events);
-  MlaForm FormAt(const PrefillJob& job, int64_t position) const;
+  model::MlaForm FormAt(const PrefillJob& job, int64_t position) const;
   int64_t ChunkEnd(const PrefillJob& job, int64_t begin) const;
 
   // Whether the rest of the prompt, from `begin` on, is streamed. Logs the reason if it cannot be.
   bool StreamsFrom(const PrefillJob& job, int64_t begin) const;
-  absl::Status Stream(std::span<const EngineRow> rows, MlaForm form, LeaseWriter& lease, int64_t total,
-                      absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
+  absl::Status Stream(std::span<const model::EngineRow> rows, model::MlaForm form, kv::LeaseWriter& lease,
+                      int64_t total, absl::FunctionRef<absl::Status()> interrupted, const PrefillEvents& events,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
-  Engine& engine_;
+  model::Engine& engine_;
   WorkerPool& workers_;
   const MlaFormPolicy form_;
   const StreamPath stream_;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the running prompt");
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

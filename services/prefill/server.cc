@@ -16,11 +16,11 @@
 #include "common/rpc/role_server.h"
 #include "common/rpc/weight_client.h"
 #include "services/prefill/metrics.h"
+#include "services/prefill/prefill_backends.h"
 #include "services/prefill/prefill_rpc.h"
 #include "services/prefill/prefill_runner.h"
-#include "services/prefill/streaming_devices.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // The members stand in the order of their dependencies.
@@ -60,10 +60,10 @@ class PrefillServer {
     WorkerPool::Options pool_options = PoolOptions(config_.cpu);
     if (config_.cpu.threads == 0) pool_options.lent_cpus = config_.lent_cpus;  // an explicit --threads is kept
     workers_.emplace(pool_options);
-    Engine::Options options;
+    model::Engine::Options options;
     options.max_rows = config_.chunk_tokens;
-    MOE_ASSIGN_OR_RETURN(engine_, Engine::Create(*weights_, *kernels_, *workers_, options));
-    MOE_ASSIGN_OR_RETURN(streaming_, StreamingDevices::Create(config_, weights_, *kernels_, *workers_));
+    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, *kernels_, *workers_, options));
+    MOE_ASSIGN_OR_RETURN(streaming_, PrefillBackends::Create(config_, weights_, *kernels_, *workers_));
     StreamPath path;
     if (streaming_ != nullptr) {
       path = {.prefill = &streaming_->prefill(),
@@ -90,10 +90,10 @@ class PrefillServer {
   MetricsRegistry registry_;
   PrefillMetrics metrics_;
   WeightClient weight_client_;
-  std::shared_ptr<const WeightSegment> weights_;
+  std::shared_ptr<const weights::WeightSegment> weights_;
   std::optional<WorkerPool> workers_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<StreamingDevices> streaming_;  // null: no prompt is streamed
+  std::unique_ptr<model::Engine> engine_;
+  std::unique_ptr<PrefillBackends> streaming_;  // null: no prompt is streamed
   std::optional<PrefillRunner> runner_;
   PrefillRpc rpc_;
   RoleServer server_;
@@ -105,4 +105,4 @@ absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& te
   return PrefillServer(config, termination).Run();
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -5,10 +5,12 @@
 #include "services/prefill/config.h"
 
 namespace moestro {
-
 class TerminationSignal;
+}  // namespace moestro
+
+namespace moestro::prefill {
 
 // Runs until `termination`; the status says why it ended early.
 absl::Status RunPrefillServer(const PrefillConfig& config, TerminationSignal& termination);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 class TurnQueue {
  public:
@@ -86,4 +86,4 @@ class TurnQueue {
   uint64_t advances_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "common/process/flag_check.h"
 
-namespace moestro {
+namespace moestro::router {
 
 absl::Status ValidateRouterConfig(const RouterConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
@@ -26,4 +26,4 @@ PathSettings PathSettingsOf(const RouterConfig& config) {
           .decode_idle_window = std::chrono::seconds(config.decode_idle_window_seconds)};
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

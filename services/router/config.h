@@ -9,7 +9,7 @@
 #include "common/process/node_options.h"
 #include "services/router/admission/choose_path.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // Where prompts run: long ones in prefill beside decode, or all of them in decode.
 enum class PathMode { kSplit, kUnified };
@@ -34,4 +34,4 @@ absl::Status ValidateRouterConfig(const RouterConfig& config);
 // REQUIRES: `config` is valid.
 PathSettings PathSettingsOf(const RouterConfig& config);
 
-}  // namespace moestro
+}  // namespace moestro::router

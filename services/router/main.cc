@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
-  moestro::RouterConfig config;
+  moestro::router::RouterConfig config;
   CLI::App app{
       "moestro-router: the front door of a moestro node.\n"
       "Serves the gRPC API (moestro.v1.InferenceService, health, reflection) on --grpc-address and on a unix socket in "
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
       "Set it above the roles' --drain-seconds plus a start, or a restart fails requests");
   app.add_option("--write-stall-seconds", config.write_stall_seconds,
                  "A client that reads nothing of its answer for this long loses its call");
-  moestro::AddChoice(app, "--mode", moestro::kPathModeWords, config.mode,
+  moestro::AddChoice(app, "--mode", moestro::router::kPathModeWords, config.mode,
                      "split: long prompts run in prefill, beside decode; unified: every prompt runs in decode, and "
                      "only Score needs prefill");
   app.add_option("--chunked-below-tokens", config.chunked_below_tokens,
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   app.add_option("--decode-idle-window-seconds", config.decode_idle_window_seconds,
                  "With --mode split: a long prompt gets the whole machine when decode has had no work for this long");
   return moestro::RunRole(app, argc, argv, "router", config.node, [&]() -> absl::Status {
-    MOE_RETURN_IF_ERROR(moestro::ValidateRouterConfig(config));
-    return moestro::RunRouterServer(config, termination);
+    MOE_RETURN_IF_ERROR(moestro::router::ValidateRouterConfig(config));
+    return moestro::router::RunRouterServer(config, termination);
   });
 }

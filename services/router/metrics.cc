@@ -2,7 +2,7 @@
 
 #include "absl/strings/ascii.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // A finish reason, or the canonical error code in lower case.
@@ -92,4 +92,4 @@ void RouterMetrics::CountRequest(RequestKind kind, const absl::Status& status, c
   decode_seconds.Observe(summary.decode_seconds);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -11,7 +11,7 @@
 #include "services/router/admission/roles.h"
 #include "services/router/request/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 enum class RequestKind { kGenerate = 0, kScore = 1 };
 
@@ -63,4 +63,4 @@ class GaugeHold {
   prometheus::Gauge& gauge_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

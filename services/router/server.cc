@@ -26,7 +26,7 @@
 #include "services/router/rpc/weight_follower.h"
 #include "services/router/text/served_model.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 uint64_t RandomBits() {
@@ -153,4 +153,4 @@ absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& term
   return Router(config, termination).Run();
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

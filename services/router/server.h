@@ -5,10 +5,12 @@
 #include "services/router/config.h"
 
 namespace moestro {
-
 class TerminationSignal;
+}  // namespace moestro
+
+namespace moestro::router {
 
 // Runs until `termination`; the status says why it ended early.
 absl::Status RunRouterServer(const RouterConfig& config, TerminationSignal& termination);
 
-}  // namespace moestro
+}  // namespace moestro::router

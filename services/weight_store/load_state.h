@@ -7,7 +7,7 @@
 
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::store {
 
 class LoadState {
  public:
@@ -70,4 +70,4 @@ class LoadState {
   Snapshot snapshot_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace moestro
+}  // namespace moestro::store

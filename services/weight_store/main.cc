@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   moestro::TerminationSignal termination;
-  moestro::StoreConfig config;
+  moestro::store::StoreConfig config;
   CLI::App app{
       "moestro-weight-store: the weight store of a moestro node.\n"
       "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and "
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
                "On SIGTERM leave the segment in memory, for the next start to adopt");
   return moestro::RunRole(app, argc, argv, "weight_store", config.node, [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(moestro::TakeCpuShare(config.share, moestro::CpuRole::kAll));
-    MOE_RETURN_IF_ERROR(moestro::ValidateStoreConfig(config));
-    return moestro::RunWeightStoreServer(config, termination);
+    MOE_RETURN_IF_ERROR(moestro::store::ValidateStoreConfig(config));
+    return moestro::store::RunWeightStoreServer(config, termination);
   });
 }

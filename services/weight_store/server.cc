@@ -14,10 +14,11 @@
 #include "services/weight_store/store_metrics.h"
 #include "services/weight_store/weight_store_rpc.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
-static_assert(kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes, "a reply holds the documents and little else");
+static_assert(checkpoint::kMaxDocumentsBytes + (1 << 20) <= kMaxMessageBytes,
+              "a reply holds the documents and little else");
 
 v1::DescribeResponse Describe(const WeightStore& store) {
   v1::DescribeResponse reply;
@@ -29,7 +30,7 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   reply.set_segment_bytes(store.segment_bytes());
   reply.set_config_json(store.checkpoint().documents().config_json);
   reply.set_tokenizer_json(store.checkpoint().documents().tokenizer_json);
-  const GenerationDefaults& defaults = store.defaults();
+  const checkpoint::GenerationDefaults& defaults = store.defaults();
   reply.mutable_stop_ids()->Assign(defaults.stop_ids.begin(), defaults.stop_ids.end());
   reply.set_default_temperature(defaults.do_sample ? static_cast<float>(defaults.temperature) : 0.0f);
   reply.set_default_top_p(static_cast<float>(defaults.top_p));
@@ -142,4 +143,4 @@ absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& 
   return WeightStoreServer(*store, termination).Run();
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

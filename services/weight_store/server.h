@@ -5,11 +5,13 @@
 #include "services/weight_store/store_config.h"
 
 namespace moestro {
-
 class TerminationSignal;
+}  // namespace moestro
+
+namespace moestro::store {
 
 // Runs until `termination`. The status says why it ended early. A bad checkpoint ends it before it listens, or when the
 // bad tensor is read.
 absl::Status RunWeightStoreServer(const StoreConfig& config, TerminationSignal& termination);
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -17,7 +17,7 @@
 #include "common/text/tokenizer.h"
 #include "services/weight_store/pack/packer.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 constexpr double kGib = 1 << 30;
@@ -57,22 +57,22 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
 
 // The router builds the same tokenizer. It cannot serve a model whose text it cannot handle, so this fails before the
 // load.
-absl::Status CheckTokenizer(const std::string& model_dir, const CheckpointDocuments& documents,
-                            const GenerationDefaults& defaults) {
+absl::Status CheckTokenizer(const std::string& model_dir, const checkpoint::CheckpointDocuments& documents,
+                            const checkpoint::GenerationDefaults& defaults) {
   if (documents.tokenizer_json.empty()) {
     return absl::NotFoundError(model_dir + "/tokenizer.json: missing or empty; download it too");
   }
-  TokenizerConfig config;
+  text::TokenizerConfig config;
   config.bos_token = defaults.bos_token;
   config.eos_token = defaults.eos_token;
   config.add_bos_token = defaults.add_bos_token;
-  return Tokenizer::FromJson(documents.tokenizer_json, config).status();
+  return text::Tokenizer::FromJson(documents.tokenizer_json, config).status();
 }
 
 }  // namespace
 
-WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults,
-                         Plan plan)
+WeightStore::WeightStore(StoreConfig config, checkpoint::Checkpoint checkpoint, weights::ModelSpec spec,
+                         checkpoint::GenerationDefaults defaults, checkpoint::Plan plan)
     : config_(std::move(config)),
       checkpoint_(std::move(checkpoint)),
       spec_(spec),
@@ -80,23 +80,26 @@ WeightStore::WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec sp
       plan_(std::move(plan)) {}
 
 absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig& config) {
-  MOE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(config.model_dir));
-  const CheckpointDocuments& documents = checkpoint.documents();
-  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
-  MOE_ASSIGN_OR_RETURN(GenerationDefaults defaults, ParseGenerationDefaults(documents, spec.vocab_size));
+  MOE_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(config.model_dir));
+  const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
+  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
+                       checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
+  MOE_ASSIGN_OR_RETURN(checkpoint::GenerationDefaults defaults,
+                       checkpoint::ParseGenerationDefaults(documents, spec.vocab_size));
   MOE_RETURN_IF_ERROR(CheckTokenizer(config.model_dir, documents, defaults));
   std::vector<std::string> warnings = checkpoint.warnings();
-  MOE_ASSIGN_OR_RETURN(const std::vector<InventoryItem> inventory, CheckInventory(checkpoint, spec, &warnings));
+  MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
+                       checkpoint::CheckInventory(checkpoint, spec, &warnings));
   for (const std::string& warning : warnings) spdlog::warn("{}", warning);
-  MOE_ASSIGN_OR_RETURN(Plan plan, MakePlan(inventory, spec));
+  MOE_ASSIGN_OR_RETURN(checkpoint::Plan plan, checkpoint::MakePlan(inventory, spec));
   spdlog::info("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
-               static_cast<double>(ParameterCount(spec)) / 1e9, static_cast<double>(checkpoint.total_bytes()) / kGib,
-               checkpoint.fingerprint());
+               static_cast<double>(model::ParameterCount(spec)) / 1e9,
+               static_cast<double>(checkpoint.total_bytes()) / kGib, checkpoint.fingerprint());
   return std::unique_ptr<WeightStore>(
       new WeightStore(config, std::move(checkpoint), spec, std::move(defaults), std::move(plan)));
 }
 
-int64_t WeightStore::segment_bytes() const { return SegmentWriter::RequiredBytes(plan_.tensors); }
+int64_t WeightStore::segment_bytes() const { return weights::SegmentWriter::RequiredBytes(plan_.tensors); }
 
 // Adopts a READY segment of this checkpoint that a predecessor left, and removes every other segment.
 absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
@@ -108,8 +111,8 @@ absl::Status WeightStore::AdoptOrRemoveOld(uint64_t& next_generation) {
     heartbeat_->Beat();  // freeing a segment of hundreds of GB takes a while
     next_generation = std::max(next_generation, GenerationOf(object.name) + 1);
     if (writer_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<SegmentWriter>> adopted =
-          SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
+      absl::StatusOr<std::unique_ptr<weights::SegmentWriter>> adopted =
+          weights::SegmentWriter::Adopt(object.name, checkpoint_.fingerprint());
       if (adopted.ok()) {
         spdlog::info("adopted {}: {:.2f} GiB, nothing to load", object.name, static_cast<double>(object.bytes) / kGib);
         writer_ = std::move(*adopted);
@@ -156,7 +159,7 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
   const int threads = config_.threads > 0 ? config_.threads : static_cast<int>(AllowedCpus().size());
   const std::string name = WeightSegmentName(config_.node.instance, checkpoint_.fingerprint(), generation);
   spdlog::info("reserving {:.2f} GiB of shared memory, {}", static_cast<double>(segment_bytes()) / kGib, name);
-  SegmentMemoryOptions memory;
+  weights::SegmentMemoryOptions memory;
   memory.threads = threads;
   memory.domains = DomainsToPlaceIn(config_.numa_domains);
   if (!memory.domains.empty()) spdlog::info("placing weights in {} NUMA domains", memory.domains.size());
@@ -166,8 +169,8 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
     return interrupted();
   };
   const Stopwatch watch;
-  MOE_ASSIGN_OR_RETURN(
-      writer_, SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_, plan_.tensors, memory));
+  MOE_ASSIGN_OR_RETURN(writer_, weights::SegmentWriter::Create(name, generation, checkpoint_.fingerprint(), spec_,
+                                                               plan_.tensors, memory));
   segment_name_ = name;
   const double reserve_seconds = watch.Seconds();
   PackOptions options;
@@ -203,8 +206,9 @@ absl::Status WeightStore::Pack(LoadState& state, uint64_t generation, absl::Func
 bool WeightStore::damaged() const { return writer_ != nullptr && writer_->memory().damaged(); }
 
 void WeightStore::Remove() {
-  if (segment_name_.empty() || (config_.keep_segment && writer_ != nullptr && !damaged() &&
-                                writer_->header().state.load() == static_cast<uint32_t>(SegmentState::kReady))) {
+  if (segment_name_.empty() ||
+      (config_.keep_segment && writer_ != nullptr && !damaged() &&
+       writer_->header().state.load() == static_cast<uint32_t>(weights::SegmentState::kReady))) {
     return;
   }
   if (const absl::Status status = SharedMemory::Unlink(segment_name_); !status.ok())
@@ -214,4 +218,4 @@ void WeightStore::Remove() {
 
 int64_t WeightStore::huge_page_bytes() const { return writer_ == nullptr ? 0 : writer_->memory().HugePageBytes(); }
 
-}  // namespace moestro
+}  // namespace moestro::store

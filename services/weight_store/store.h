@@ -15,7 +15,7 @@
 #include "services/weight_store/load_state.h"
 #include "services/weight_store/store_config.h"
 
-namespace moestro {
+namespace moestro::store {
 
 class WeightStore {
  public:
@@ -36,28 +36,29 @@ class WeightStore {
   // Of Load: beats whenever it has reserved or packed some MB.
   std::shared_ptr<const Heartbeat> heartbeat() const { return heartbeat_; }
 
-  const Checkpoint& checkpoint() const { return checkpoint_; }
-  const ModelSpec& spec() const { return spec_; }
-  const GenerationDefaults& defaults() const { return defaults_; }
+  const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
+  const weights::ModelSpec& spec() const { return spec_; }
+  const checkpoint::GenerationDefaults& defaults() const { return defaults_; }
   const StoreConfig& config() const { return config_; }
   int64_t segment_bytes() const;
   double load_seconds() const { return load_seconds_; }  // 0 if adopted
   int64_t huge_page_bytes() const;
 
  private:
-  WeightStore(StoreConfig config, Checkpoint checkpoint, ModelSpec spec, GenerationDefaults defaults, Plan plan);
+  WeightStore(StoreConfig config, checkpoint::Checkpoint checkpoint, weights::ModelSpec spec,
+              checkpoint::GenerationDefaults defaults, checkpoint::Plan plan);
   absl::Status AdoptOrRemoveOld(uint64_t& next_generation);
   absl::Status Pack(LoadState& state, uint64_t generation, absl::FunctionRef<absl::Status()> interrupted);
 
   const StoreConfig config_;
-  const Checkpoint checkpoint_;
-  const ModelSpec spec_;
-  const GenerationDefaults defaults_;
-  const Plan plan_;
-  std::unique_ptr<SegmentWriter> writer_;
+  const checkpoint::Checkpoint checkpoint_;
+  const weights::ModelSpec spec_;
+  const checkpoint::GenerationDefaults defaults_;
+  const checkpoint::Plan plan_;
+  std::unique_ptr<weights::SegmentWriter> writer_;
   std::string segment_name_;
   double load_seconds_ = 0;
   const std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>("the load");
 };
 
-}  // namespace moestro
+}  // namespace moestro::store

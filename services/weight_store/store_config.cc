@@ -8,13 +8,13 @@
 #include "common/text/json/quoted.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 // The name, and errors that name files, reach the other roles in messages that must be UTF-8.
 absl::Status CheckUtf8(const std::string& flag, const std::string& text, const std::string& remedy) {
-  if (!FindInvalidUtf8(text)) return absl::OkStatus();
-  return absl::InvalidArgumentError(flag + " " + Printable(text) + ": not UTF-8; " + remedy);
+  if (!text::FindInvalidUtf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(flag + " " + text::Printable(text) + ": not UTF-8; " + remedy);
 }
 
 }  // namespace
@@ -35,4 +35,4 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   return CheckUtf8("--model-name", config.model_name, "choose another name");
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

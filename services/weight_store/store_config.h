@@ -7,7 +7,7 @@
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
 
-namespace moestro {
+namespace moestro::store {
 
 struct StoreConfig {
   NodeOptions node;
@@ -22,4 +22,4 @@ struct StoreConfig {
 // INVALID_ARGUMENT names the flag. Fills in an empty model_name.
 absl::Status ValidateStoreConfig(StoreConfig& config);
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -3,7 +3,7 @@
 
 #include "common/telemetry/metrics.h"
 
-namespace moestro {
+namespace moestro::store {
 
 struct StoreMetrics {
   explicit StoreMetrics(MetricsRegistry& registry)
@@ -27,4 +27,4 @@ struct StoreMetrics {
   prometheus::Gauge& huge_page_bytes;
 };
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 // Progress is sent this often while loading. A caller that left is also noticed within this time.
@@ -66,4 +66,4 @@ absl::Status WeightStoreRpc::HoldLease(grpc::ServerContext& context, const v1::A
   return snapshot.closing ? absl::UnavailableError("the weight store is shutting down") : absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

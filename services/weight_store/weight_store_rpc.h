@@ -6,7 +6,7 @@
 #include "services/weight_store/load_state.h"
 #include "services/weight_store/store_metrics.h"
 
-namespace moestro {
+namespace moestro::store {
 
 class WeightStoreRpc final : public v1::WeightStoreService::Service {
  public:
@@ -35,4 +35,4 @@ class WeightStoreRpc final : public v1::WeightStoreService::Service {
   StoreMetrics& metrics_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::store

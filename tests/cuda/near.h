@@ -18,9 +18,11 @@ namespace moestro {
 
 // Two devices that each stay within the tolerance of exact arithmetic differ by at most twice that. If both round the
 // same numbers the same way, which is nearly always the case, they differ much less.
-inline double DeviceTolerance(const ModelSpec& spec) { return 2 * kSigmas * RelativeDeviation(spec); }
+inline double DeviceTolerance(const weights::ModelSpec& spec) {
+  return 2 * model::kSigmas * model::RelativeDeviation(spec);
+}
 
-inline void ExpectNear(const ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
+inline void ExpectNear(const weights::ModelSpec& spec, std::span<const float> got, std::span<const float> expected) {
   ASSERT_EQ(got.size(), expected.size());
   double squares = 0, worst = 0;
   size_t count = 0;
@@ -37,7 +39,7 @@ inline void ExpectNear(const ModelSpec& spec, std::span<const float> got, std::s
   EXPECT_LE(worst, DeviceTolerance(spec) * std::sqrt(squares / static_cast<double>(count)));
 }
 
-inline void ExpectNear(const ModelSpec& spec, const Logits& got, const Logits& expected) {
+inline void ExpectNear(const weights::ModelSpec& spec, const model::Logits& got, const model::Logits& expected) {
   ASSERT_LE(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "row " << i << " of the last " << got.size());
@@ -46,7 +48,8 @@ inline void ExpectNear(const ModelSpec& spec, const Logits& got, const Logits& e
 }
 
 // Layer by layer, because layers have different magnitudes.
-inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, const std::vector<uint16_t>& expected) {
+inline void ExpectNear(const weights::ModelSpec& spec, const std::vector<uint16_t>& got,
+                       const std::vector<uint16_t>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   std::vector<float> got_floats, expected_floats;
   std::ranges::transform(got, std::back_inserter(got_floats), FromBf16);
@@ -60,20 +63,21 @@ inline void ExpectNear(const ModelSpec& spec, const std::vector<uint16_t>& got, 
 
 // A prompt suitable for comparing tokens: each of its next `steps` greedy tokens leads the second best by more than two
 // logits may differ between devices.
-inline std::vector<int32_t> ClearPrompt(Engine& engine, int64_t length, int64_t steps) {
-  const ModelSpec& spec = engine.spec();
+inline std::vector<int32_t> ClearPrompt(model::Engine& engine, int64_t length, int64_t steps) {
+  const weights::ModelSpec& spec = engine.spec();
   for (uint32_t seed = 1;; ++seed) {
-    const std::vector<int32_t> prompt = RandomTokens(length, spec.token_count, seed);
-    const TestSequence sequence(spec, length + steps);
-    const KvPages pages[] = {sequence.pages()};
-    std::vector<float> logits = RunPrompt(engine, sequence, prompt, engine.max_rows(), MlaForm::kAbsorbed).back();
+    const std::vector<int32_t> prompt = model::RandomTokens(length, spec.token_count, seed);
+    const model::TestSequence sequence(spec, length + steps);
+    const kv::KvPages pages[] = {sequence.pages()};
+    std::vector<float> logits =
+        model::RunPrompt(engine, sequence, prompt, engine.max_rows(), model::MlaForm::kAbsorbed).back();
     int64_t step = 0;
     for (; step < steps; ++step) {
       const std::vector<double> valid(logits.begin(), logits.begin() + spec.token_count);
-      const std::vector<Token> best = ComputeLogprobs(logits, /*id=*/0, /*top=*/2).top;
-      if (best[0].logprob - best[1].logprob <= 2 * DeviceTolerance(spec) * RootMeanSquare(valid)) break;
+      const std::vector<Token> best = model::ComputeLogprobs(logits, /*id=*/0, /*top=*/2).top;
+      if (best[0].logprob - best[1].logprob <= 2 * DeviceTolerance(spec) * model::RootMeanSquare(valid)) break;
       const int32_t next[] = {best[0].id};
-      logits = Forward(engine, MakeRows(next, length + step), pages, MlaForm::kAbsorbed)[0];
+      logits = model::Forward(engine, model::MakeRows(next, length + step), pages, model::MlaForm::kAbsorbed)[0];
     }
     if (step == steps) return prompt;
   }

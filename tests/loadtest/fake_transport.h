@@ -60,12 +60,12 @@ class FakeTransport : public Transport {
     if (events_.size() != before) Plan(now_, id, End{absl::CancelledError("by the client")});
   }
 
-  std::optional<Event> Wait(double until) override {
+  std::optional<TransportEvent> Wait(double until) override {
     if (events_.empty() || events_.begin()->first > until) {
       now_ = std::max(now_, until);
       return std::nullopt;
     }
-    Event event = std::move(events_.begin()->second);
+    TransportEvent event = std::move(events_.begin()->second);
     now_ = std::max(now_, events_.begin()->first);
     event.at = now_;
     events_.erase(events_.begin());
@@ -79,7 +79,7 @@ class FakeTransport : public Transport {
  private:
   template <typename What>
   void Plan(double at, int64_t id, What what) {
-    events_.emplace(at, Event{.request = id, .at = at, .what = std::move(what)});
+    events_.emplace(at, TransportEvent{.request = id, .at = at, .what = std::move(what)});
   }
 
   const Times times_;
@@ -87,7 +87,7 @@ class FakeTransport : public Transport {
   double now_ = 1000;  // clocks begin anywhere
   int in_flight_ = 0;
   int most_in_flight_ = 0;
-  std::multimap<double, Event> events_;  // equal times: in the order in which they were planned
+  std::multimap<double, TransportEvent> events_;  // equal times: in the order in which they were planned
   std::vector<Request> requests_;
 };
 

@@ -23,50 +23,50 @@ class EngineNode {
  public:
   // `nan_token`: as in SyntheticOptions. The pool's free pages are poisoned, whatever `pool` says.
   explicit EngineNode(int64_t max_rows = 64, int32_t nan_token = -1, int64_t page_count = 64,
-                      const WorkerPool::Options& workers = {.threads = 2}, const ModelSpec& model = SmallSpec(),
-                      KvPoolOptions pool = {})
+                      const WorkerPool::Options& workers = {.threads = 2},
+                      const weights::ModelSpec& model = SmallSpec(), kv::KvPoolOptions pool = {})
       : workers_(workers) {
     SyntheticOptions options;
     options.spec = model;
     options.nan_token = nan_token;
     segment_ = MakeSyntheticSegment(options);
-    engine_ = Engine::Create(*segment_.segment, TestKernels(), workers_, {.max_rows = max_rows}).value();
-    KvGeometry geometry;
+    engine_ = model::Engine::Create(*segment_.segment, TestKernels(), workers_, {.max_rows = max_rows}).value();
+    kv::KvGeometry geometry;
     geometry.num_layers = options.spec.num_layers;
     geometry.kv_dim = options.spec.kv_dim();
     geometry.page_count = page_count;
     geometry.lease_slots = 16;
     pool.poison_freed = true;
     static int pools = 0;
-    pool_ = KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
-                           kTestFingerprint, geometry, pool)
+    pool_ = kv::KvPool::Create("moestro.engine-node-" + std::to_string(getpid()) + ".kv." + std::to_string(++pools), 1,
+                               kTestFingerprint, geometry, pool)
                 .value();
-    mapping_ = KvPoolMapping::Open(pool_->name(), kTestFingerprint).value();
+    mapping_ = kv::KvPoolMapping::Open(pool_->name(), kTestFingerprint).value();
   }
 
-  Engine& engine() { return *engine_; }
-  const WeightSegment& segment() const { return *segment_.segment; }
+  model::Engine& engine() { return *engine_; }
+  const weights::WeightSegment& segment() const { return *segment_.segment; }
   // The same; release it before the node.
-  std::shared_ptr<const WeightSegment> shared_segment() const {
-    return {segment_.segment.get(), [](const WeightSegment*) {}};
+  std::shared_ptr<const weights::WeightSegment> shared_segment() const {
+    return {segment_.segment.get(), [](const weights::WeightSegment*) {}};
   }
   WorkerPool& workers() { return workers_; }
-  KvPool& pool() { return *pool_; }
-  const ModelSpec& spec() const { return segment_.segment->spec(); }
+  kv::KvPool& pool() { return *pool_; }
+  const weights::ModelSpec& spec() const { return segment_.segment->spec(); }
   // Prefill's mapping.
-  const std::shared_ptr<const KvPoolMapping>& mapping() const { return mapping_; }
+  const std::shared_ptr<const kv::KvPoolMapping>& mapping() const { return mapping_; }
   // As in prefill: ABORTED if the lease is over.
-  absl::StatusOr<std::unique_ptr<LeaseWriter>> TryWriter(const KvLease& lease) const {
-    return LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages);
+  absl::StatusOr<std::unique_ptr<kv::LeaseWriter>> TryWriter(const KvLease& lease) const {
+    return kv::LeaseWriter::Acquire(mapping_, lease.slot, lease.id, lease.pages);
   }
-  std::unique_ptr<LeaseWriter> Writer(const KvLease& lease) const { return TryWriter(lease).value(); }
+  std::unique_ptr<kv::LeaseWriter> Writer(const KvLease& lease) const { return TryWriter(lease).value(); }
 
  private:
   SyntheticSegment segment_;
   WorkerPool workers_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<KvPool> pool_;
-  std::shared_ptr<const KvPoolMapping> mapping_;
+  std::unique_ptr<model::Engine> engine_;
+  std::unique_ptr<kv::KvPool> pool_;
+  std::shared_ptr<const kv::KvPoolMapping> mapping_;
 };
 
 }  // namespace moestro

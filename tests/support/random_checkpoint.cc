@@ -41,16 +41,16 @@ class RandomBytes {
 
 bool IsFirstLayer(const std::string& name) { return name.find("layers.0.") != std::string::npos; }
 
-std::string DTypeOf(const ModelTensor& tensor, bool fp8) {
+std::string DTypeOf(const model::ModelTensor& tensor, bool fp8) {
   switch (tensor.role) {
-    case TensorRole::kEmbedding:
-    case TensorRole::kHead:
+    case model::TensorRole::kEmbedding:
+    case model::TensorRole::kHead:
       return "BF16";
-    case TensorRole::kRouterBias:
+    case model::TensorRole::kRouterBias:
       return "F32";
-    case TensorRole::kNorm:
+    case model::TensorRole::kNorm:
       return IsFirstLayer(tensor.name) ? "BF16" : "F32";
-    case TensorRole::kRouter:
+    case model::TensorRole::kRouter:
       return IsFirstLayer(tensor.name) ? "F32" : "BF16";
     default:
       return fp8 ? "F8_E4M3" : "BF16";
@@ -59,8 +59,8 @@ std::string DTypeOf(const ModelTensor& tensor, bool fp8) {
 
 }  // namespace
 
-ModelSpec OddSpec() {
-  ModelSpec spec;
+weights::ModelSpec OddSpec() {
+  weights::ModelSpec spec;
   std::string("deepseek_v3").copy(spec.family, sizeof(spec.family) - 1);
   spec.hidden_size = 70;
   spec.num_layers = 2;
@@ -80,8 +80,8 @@ ModelSpec OddSpec() {
   return spec;
 }
 
-ModelSpec BlockSpec() {
-  ModelSpec spec = OddSpec();
+weights::ModelSpec BlockSpec() {
+  weights::ModelSpec spec = OddSpec();
   spec.hidden_size = 201;
   spec.num_heads = 2;
   spec.kv_lora_rank = 256;
@@ -91,9 +91,9 @@ ModelSpec BlockSpec() {
   return spec;
 }
 
-RandomCheckpoint::RandomCheckpoint(const ModelSpec& spec, bool fp8) : spec_(spec) {
+RandomCheckpoint::RandomCheckpoint(const weights::ModelSpec& spec, bool fp8) : spec_(spec) {
   RandomBytes random;
-  for (const ModelTensor& expected : CheckpointTensors(spec)) {
+  for (const model::ModelTensor& expected : model::CheckpointTensors(spec)) {
     const int64_t count = expected.elements();
     const std::string dtype = DTypeOf(expected, fp8);
     tensors_[expected.name] = {dtype, expected.shape(),
@@ -117,8 +117,8 @@ void RandomCheckpoint::Write() const {
   dir_.Write("config.json", "{}");
 }
 
-Checkpoint RandomCheckpoint::Open() const {
-  auto checkpoint = Checkpoint::Open(dir_.path());
+checkpoint::Checkpoint RandomCheckpoint::Open() const {
+  auto checkpoint = checkpoint::Checkpoint::Open(dir_.path());
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
   return std::move(checkpoint).value();
 }

@@ -11,9 +11,9 @@
 namespace moestro {
 
 // Two layers (one dense, one MoE) of odd sizes: heads straddle row groups.
-ModelSpec OddSpec();
+weights::ModelSpec OddSpec();
 // As OddSpec, but with the head sizes that FP8 requires; other sizes end inside scale blocks.
-ModelSpec BlockSpec();
+weights::ModelSpec BlockSpec();
 
 class RandomCheckpoint {
  public:
@@ -25,19 +25,19 @@ class RandomCheckpoint {
 
   // Linear layers are FP8 with scales if `fp8`, else BF16. In layer 0, norms are BF16 and the router F32; in layer 1
   // the reverse.
-  RandomCheckpoint(const ModelSpec& spec, bool fp8);
+  RandomCheckpoint(const weights::ModelSpec& spec, bool fp8);
 
-  const ModelSpec& spec() const { return spec_; }
+  const weights::ModelSpec& spec() const { return spec_; }
   std::map<std::string, Tensor>& tensors() { return tensors_; }
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const testing::TempDir& dir() const { return dir_; }
 
   // Writes the files. Tensors alternate between two shards, so that a scale and its weight are often in different ones.
   void Write() const;
-  Checkpoint Open() const;
+  checkpoint::Checkpoint Open() const;
 
  private:
-  ModelSpec spec_;
+  weights::ModelSpec spec_;
   testing::TempDir dir_;
   std::map<std::string, Tensor> tensors_;
 };

@@ -14,8 +14,8 @@
 namespace moestro {
 namespace {
 
-double Element(const TensorView& view, int64_t row, int64_t col) {
-  const bool packed = view.layout == TensorLayout::kPacked;
+double Element(const weights::TensorView& view, int64_t row, int64_t col) {
+  const bool packed = view.layout == weights::TensorLayout::kPacked;
   const uint8_t* at = view.data + (packed ? PackedOffset(view.dtype, view.cols, row, col)
                                           : (row * view.cols + col) * DTypeBytes(view.dtype));
   if (view.dtype == DType::kF8E4M3) {
@@ -52,9 +52,9 @@ double Margin(std::vector<double> values, int64_t count) {
 
 }  // namespace
 
-ReferenceModel::ReferenceModel(const WeightSegment& segment) : spec_(segment.spec()) {
-  for (const TensorEntry& entry : segment.directory()) {
-    const TensorView view = segment.View(entry);
+ReferenceModel::ReferenceModel(const weights::WeightSegment& segment) : spec_(segment.spec()) {
+  for (const weights::TensorEntry& entry : segment.directory()) {
+    const weights::TensorView view = segment.View(entry);
     Matrix matrix{view.rows, view.cols, {}};
     matrix.values.reserve(view.rows * view.cols);
     for (int64_t row = 0; row < view.rows; ++row) {
@@ -104,7 +104,7 @@ ReferenceModel::Vector ReferenceModel::Norm(const std::string& name, const Vecto
 }
 
 ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position) const {
-  const YarnSpec& yarn = spec_.yarn;
+  const weights::YarnSpec& yarn = spec_.yarn;
   const double d = static_cast<double>(x.size());
   const auto gain = [&](double m) { return yarn.factor <= 1 ? 1 : 0.1 * m * std::log(yarn.factor) + 1; };
   const auto pair_of = [&](double beta) {

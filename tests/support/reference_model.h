@@ -26,7 +26,7 @@ class ReferenceModel {
   };
 
   // Dequantises all tensors of the segment. REQUIRES: a complete and valid segment.
-  explicit ReferenceModel(const WeightSegment& segment);
+  explicit ReferenceModel(const weights::WeightSegment& segment);
 
   Result Run(std::span<const int32_t> tokens, Rounding rounding);
 
@@ -62,7 +62,7 @@ class ReferenceModel {
   double Rounded(double value) const;
   Vector Rounded(Vector values) const;
 
-  ModelSpec spec_;
+  weights::ModelSpec spec_;
   std::map<std::string, Matrix, std::less<>> tensors_;
   Rounding rounding_ = Rounding::kNone;  // of the current Run
 };

@@ -12,7 +12,7 @@ namespace moestro {
 
 struct OwnedSegment {
   AlignedMemory memory;  // the memory of `segment`
-  std::unique_ptr<const WeightSegment> segment;
+  std::unique_ptr<const weights::WeightSegment> segment;
 };
 
 // The model's settings come from the checkpoint's config.json; generation is 1. Errors of Checkpoint, CheckInventory

@@ -16,6 +16,9 @@
 #include "common/weights/segment_writer.h"
 
 namespace moestro {
+
+using weights::TensorPlan;
+
 namespace {
 
 // Row-major codes of a linear layer, kept so that the transposed copy has the same numbers.
@@ -41,16 +44,16 @@ class Builder {
       if (!options_.omitted.contains(name)) plan.push_back(tensor);
     }
     SyntheticSegment result;
-    result.memory = AlignedMemory(SegmentWriter::RequiredBytes(plan));
-    auto writer =
-        SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1, std::string(32, '0'), spec_, plan);
+    result.memory = AlignedMemory(weights::SegmentWriter::RequiredBytes(plan));
+    auto writer = weights::SegmentWriter::CreateInMemory(result.memory.data(), result.memory.size(), 1,
+                                                         std::string(32, '0'), spec_, plan);
     MOE_CHECK(writer.ok());
     for (size_t i = 0; i < plan.size(); ++i) {
       Fill(plan[i], (*writer)->data(i), (*writer)->scales(i), (*writer)->exceptions(i));
-      (*writer)->SetChecksum(i, TensorChecksum((*writer)->directory()[i], result.memory.data()));
+      (*writer)->SetChecksum(i, weights::TensorChecksum((*writer)->directory()[i], result.memory.data()));
     }
     MOE_CHECK((*writer)->Finish().ok());
-    auto segment = WeightSegment::FromMemory(result.memory.data(), result.memory.size());
+    auto segment = weights::WeightSegment::FromMemory(result.memory.data(), result.memory.size());
     MOE_CHECK(segment.ok());
     result.segment = std::move(*segment);
     return result;
@@ -60,11 +63,11 @@ class Builder {
   // Lays out the model as the weight store does.
   void Describe() {
     const DType linear = options_.fp8 ? DType::kF8E4M3 : DType::kBF16;
-    for (const ModelTensor& t : SegmentTensors(spec_)) {
-      const bool is_embedding = t.role == TensorRole::kEmbedding;
-      const bool packed = IsLinear(t.role) || t.role == TensorRole::kHead;
-      const DType dtype = IsLinear(t.role) ? linear : packed || is_embedding ? DType::kBF16 : DType::kF32;
-      tensors_[t.name] = {t.name, dtype,  packed ? TensorLayout::kPacked : TensorLayout::kRowMajor,
+    for (const model::ModelTensor& t : model::SegmentTensors(spec_)) {
+      const bool is_embedding = t.role == model::TensorRole::kEmbedding;
+      const bool packed = model::IsLinear(t.role) || t.role == model::TensorRole::kHead;
+      const DType dtype = model::IsLinear(t.role) ? linear : packed || is_embedding ? DType::kBF16 : DType::kF32;
+      tensors_[t.name] = {t.name, dtype,  packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
                           t.rows, t.cols, dtype == DType::kF8E4M3};
     }
   }
@@ -78,7 +81,7 @@ class Builder {
   }
 
   void Fill(const TensorPlan& tensor, uint8_t* data, float* scales, uint32_t* exceptions) {
-    if (tensor.layout == TensorLayout::kPacked) {
+    if (tensor.layout == weights::TensorLayout::kPacked) {
       if (tensor.name.ends_with(kTransposed)) {
         MakeKvB(tensor.name.substr(0, tensor.name.size() - kTransposed.size()) + kKvB);
         Pack(tensor, TransposedKeys(), data, scales, exceptions);
@@ -188,7 +191,7 @@ class Builder {
   }
 
   const SyntheticOptions& options_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   std::mt19937_64 random_;
   std::array<double, 65536> normals_;  // drawing from these is faster than generating new ones
   std::map<std::string, TensorPlan> tensors_;
@@ -202,8 +205,8 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options) {
   return std::make_unique<Builder>(options)->Build();  // too large for the stack
 }
 
-ModelSpec SmallSpec() {
-  ModelSpec spec;
+weights::ModelSpec SmallSpec() {
+  weights::ModelSpec spec;
   std::strcpy(spec.family, "deepseek_v3");
   spec.hidden_size = 160;
   spec.num_layers = 3;
@@ -234,8 +237,8 @@ ModelSpec SmallSpec() {
   return spec;
 }
 
-ModelSpec SmallGroupedSpec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec SmallGroupedSpec() {
+  weights::ModelSpec spec = SmallSpec();
   std::strcpy(spec.family, "qwen3_moe");
   spec.num_heads = 4;
   spec.num_kv_heads = 2;
@@ -256,8 +259,8 @@ ModelSpec SmallGroupedSpec() {
   return spec;
 }
 
-ModelSpec BareSpec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec BareSpec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.num_shared_experts = 0;
   spec.q_lora_rank = 0;
   spec.first_dense_layers = 2;

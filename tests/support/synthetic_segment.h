@@ -13,7 +13,7 @@
 namespace moestro {
 
 struct SyntheticOptions {
-  ModelSpec spec;
+  weights::ModelSpec spec;
   bool fp8 = true;  // linear layers in FP8 with block scales, else BF16; the head is always BF16
   uint64_t seed = 1;
   bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens choose the same experts
@@ -25,17 +25,17 @@ struct SyntheticOptions {
 
 struct SyntheticSegment {
   AlignedMemory memory;
-  std::unique_ptr<const WeightSegment> segment;
+  std::unique_ptr<const weights::WeightSegment> segment;
 };
 
 SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 
 // A small model with every irregularity: dimensions that are not multiples of 64 or 128 where that is allowed, YaRN,
 // expert groups, a dense layer, padding rows in the vocabulary.
-ModelSpec SmallSpec();
+weights::ModelSpec SmallSpec();
 // The same with grouped queries and a softmax router, as in Qwen3-MoE, and two query heads per kv head.
-ModelSpec SmallGroupedSpec();
+weights::ModelSpec SmallGroupedSpec();
 // The same without optional parts: no shared experts, and no low-rank query projection.
-ModelSpec BareSpec();
+weights::ModelSpec BareSpec();
 
 }  // namespace moestro

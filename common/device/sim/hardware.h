@@ -16,8 +16,8 @@ struct HardwareSpec {
   double copy_bytes_per_second = 0;  // pinned memory over the bus, per direction, measured: has no fraction
   double copy_seconds = 0;           // latency of a copy
   double launch_seconds = 0;         // per kernel
-  double fp8_linear_fraction = 1;    // of the FP8 rate, in products of FP8 numbers with weights
-  double bf16_linear_fraction = 1;   // of the BF16 rate, in products of BF16 numbers with weights
+  double fp8_linear_fraction = 1;    // of the FP8 rate, in products of FP8 values with weights
+  double bf16_linear_fraction = 1;   // of the BF16 rate, in products of BF16 values with weights
   double attention_fraction = 1;     // of the BF16 rate, in attention
   double memory_fraction = 1;        // of the memory bandwidth
   // Decode with experts on the CPU; 0: unknown.

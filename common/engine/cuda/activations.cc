@@ -7,7 +7,7 @@
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/model/attention/attention.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 template <typename Take>
@@ -25,7 +25,7 @@ void VisitPlan(cuda::RoutingPlan& plan, int64_t choices, int64_t experts, const 
 
 // Calls take(pointer&, elements) for every array. This and the two below are the one list of them.
 template <typename Take>
-void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
+void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
   const bool is_step = sizes.use == CudaUse::kStep;
   const int64_t rows = sizes.rows, hidden = spec.hidden_size;
   const int64_t heads = is_step ? spec.num_heads : HeadsTogether(spec);
@@ -36,7 +36,7 @@ void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const
   take(projected, tile_rows * std::max({spec.q_lora_rank, spec.kv_dim(), heads * spec.qk_head_dim()}));
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
   take(queries, rows * heads * spec.qk_head_dim());
-  take(attended, rows * CudaStride(spec.num_heads * spec.v_head_dim));
+  take(attn_out, rows * CudaStride(spec.num_heads * spec.v_head_dim));
   const bool has_experts = spec.first_dense_layers < spec.num_layers;
   if (has_experts) {
     take(normed, tile_rows * hidden);
@@ -54,7 +54,7 @@ void CudaActivations::Visit(const ModelSpec& spec, const CudaSizes& sizes, const
 }
 
 template <typename Take>
-void CudaActivations::VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
+void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
   const int64_t rows = sizes.rows, hidden = spec.hidden_size, heads = HeadsTogether(spec);
   take(residual, rows * hidden);
   take(cosine, rows * spec.qk_rope_head_dim / 2);
@@ -63,7 +63,7 @@ void CudaActivations::VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes,
     for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
     take(earlier, part_tokens * spec.kv_dim());
   }
-  if (spec.attention_kind() == AttentionKind::kLatent)
+  if (spec.attention_kind() == weights::AttentionKind::kLatent)
     take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
   for (float*& buffer : partial) take(buffer, rows * heads * spec.v_head_dim);
   for (float*& buffer : log_sum) take(buffer, rows * heads);
@@ -75,25 +75,25 @@ void CudaActivations::VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes,
     take(expert_out, tile_rows * chosen * hidden);
   }
   take(has_nan, spec.num_layers);
-  take(head_input, kLogitRows * CudaStride(hidden));
-  take(logits, kLogitRows * spec.vocab_size);
+  take(head_input, model::kLogitRows * CudaStride(hidden));
+  take(logits, model::kLogitRows * spec.vocab_size);
 }
 
 template <typename Take>
-void CudaActivations::VisitStep(const ModelSpec& spec, int64_t rows, const Take& take) {
+void CudaActivations::VisitStep(const weights::ModelSpec& spec, int64_t rows, const Take& take) {
   const int64_t heads = spec.num_heads, together = std::min(rows, kAttendRows) * cuda::kMaxSplits * heads;
   if (spec.kv_lora_rank > 0) take(latent_queries, rows * heads * spec.kv_lora_rank);
-  take(partial[0], together * SumWidth(spec, MlaForm::kAbsorbed));
+  take(partial[0], together * model::SumWidth(spec, model::MlaForm::kAbsorbed));
   take(log_sum[0], together);
   take(entries, spec.num_layers * rows * spec.kv_dim());
   take(shared, rows * spec.hidden_size);
 }
 
-int64_t CudaActivations::Bytes(const ModelSpec& spec, const CudaSizes& sizes) {
+int64_t CudaActivations::Bytes(const weights::ModelSpec& spec, const CudaSizes& sizes) {
   return device::ArrayBytes([&](const auto& take) { CudaActivations().Visit(spec, sizes, take); });
 }
 
-absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const ModelSpec& spec,
+absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device, const weights::ModelSpec& spec,
                                                           const CudaSizes& sizes) {
   CudaActivations activations;
   MOE_ASSIGN_OR_RETURN(activations.memory_, device::AllocateArrays(device, "activations", [&](const auto& take) {
@@ -102,4 +102,4 @@ absl::StatusOr<CudaActivations> CudaActivations::Allocate(device::Device& device
   return activations;
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -14,7 +14,7 @@
 #include "common/model/moe/gating.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Rows of a prompt that go together through what is wider than the residual: enough to fill a GPU, few enough that the
 // routed rows' outputs (8 of 28 KB each for DeepSeek-V3) stay at 1 GB.
@@ -26,8 +26,8 @@ inline constexpr int64_t kAttendRows = 8;
 // from multiples of 128 on.
 inline constexpr int64_t kCudaHeads = 16;
 // Heads that a prompt's attention takes together: so many, or with grouped queries about so many in whole groups.
-inline int64_t HeadsTogether(const ModelSpec& spec) {
-  if (spec.attention_kind() == AttentionKind::kLatent) return std::min(spec.num_heads, kCudaHeads);
+inline int64_t HeadsTogether(const weights::ModelSpec& spec) {
+  if (spec.attention_kind() == weights::AttentionKind::kLatent) return std::min(spec.num_heads, kCudaHeads);
   const int64_t group = spec.num_heads / spec.num_kv_heads;
   return std::min(spec.num_heads, std::max<int64_t>(kCudaHeads / group, 1) * group);
 }
@@ -44,7 +44,7 @@ struct CudaSizes {
 
   // Parts have the pass's rows and the tokens that share the first row's KV block.
   static CudaSizes OfPass(int64_t rows) {
-    return {CudaUse::kPass, rows, rows, RoundUp(rows + kPageTokens - 1, kPageTokens)};
+    return {CudaUse::kPass, rows, rows, RoundUp(rows + kv::kPageTokens - 1, kv::kPageTokens)};
   }
   static CudaSizes OfStep(int64_t rows) { return {.use = CudaUse::kStep, .rows = rows}; }
 };
@@ -54,9 +54,9 @@ struct CudaSizes {
 // experts_per_token, E = num_experts, B = min(R, kAttendRows).
 class CudaActivations {
  public:
-  static int64_t Bytes(const ModelSpec& spec, const CudaSizes& sizes);
+  static int64_t Bytes(const weights::ModelSpec& spec, const CudaSizes& sizes);
   // RESOURCE_EXHAUSTED if it does not fit.
-  static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const ModelSpec& spec,
+  static absl::StatusOr<CudaActivations> Allocate(device::Device& device, const weights::ModelSpec& spec,
                                                   const CudaSizes& sizes);
 
   CudaActivations() = default;
@@ -72,17 +72,17 @@ class CudaActivations {
   float* projected = nullptr;       // [T, the widest of q_lora_rank, kv_dim, A * qk_head_dim]; keys, then values
   uint16_t* query_input = nullptr;  // [R, CudaStride(q_lora_rank)]; null when q_lora_rank is 0
   uint16_t* queries = nullptr;      // [R, A, qk_head_dim], rotated
-  uint16_t* attended = nullptr;     // [R, CudaStride(N * v_head_dim)]
+  uint16_t* attn_out = nullptr;     // [R, CudaStride(N * v_head_dim)]
   // Of a prompt: [R, A, v_head_dim] and [R, A], the total and what is added to it. Of a step: the first alone,
   // [B, kMaxSplits, N, kv_lora_rank, or v_head_dim with grouped queries] and [B, kMaxSplits, N].
   float* partial[2] = {};
   float* log_sum[2] = {};
 
   // MLPs and router.
-  float* normed = nullptr;          // [T, H]: what the router reads
-  float* router_logits = nullptr;   // [T, E]
-  ExpertChoice* choices = nullptr;  // [R, K] of a pass or a step; ranks keep theirs where they exchange them
-  uint16_t* gated = nullptr;        // [T, ..] of a dense or shared MLP, or [T * K, CudaStride(moe_intermediate_size)]
+  float* normed = nullptr;                 // [T, H]: what the router reads
+  float* router_logits = nullptr;          // [T, E]
+  model::ExpertChoice* choices = nullptr;  // [R, K] of a pass or a step; ranks keep theirs where they exchange them
+  uint16_t* gated = nullptr;  // [T, ..] of a dense or shared MLP, or [T * K, CudaStride(moe_intermediate_size)]
 
   // Of a prompt.
   float* residual = nullptr;             // [R, H]
@@ -105,13 +105,13 @@ class CudaActivations {
 
  private:
   template <typename Take>
-  void Visit(const ModelSpec& spec, const CudaSizes& sizes, const Take& take);
+  void Visit(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take);
   template <typename Take>
-  void VisitPrompt(const ModelSpec& spec, const CudaSizes& sizes, const Take& take);
+  void VisitPrompt(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take);
   template <typename Take>
-  void VisitStep(const ModelSpec& spec, int64_t rows, const Take& take);
+  void VisitStep(const weights::ModelSpec& spec, int64_t rows, const Take& take);
 
   std::vector<device::Memory> memory_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -10,7 +10,11 @@
 #include "common/kernels/cuda/head_linear.h"
 #include "common/model/attention/rope.h"
 
-namespace moestro {
+namespace moestro::engine {
+
+using model::AttentionWeights;
+using weights::ModelSpec;
+
 namespace {
 
 // y = W x of a tile's rows.
@@ -99,8 +103,9 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.input_norm, tile, nullptr, stream));
-    MOE_RETURN_IF_ERROR(spec.attention_kind() == AttentionKind::kGroupedQueries ? StoreKeysValues(rows, w, tile, stream)
-                                                                                : StoreLatents(rows, w, tile, stream));
+    MOE_RETURN_IF_ERROR(spec.attention_kind() == weights::AttentionKind::kGroupedQueries
+                            ? StoreKeysValues(rows, w, tile, stream)
+                            : StoreLatents(rows, w, tile, stream));
     if (spec.q_lora_rank == 0) continue;
     MOE_RETURN_IF_ERROR(Project(rows, w.q_a, tile, a.projected, stream));
     const int64_t stride = CudaStride(spec.q_lora_rank);
@@ -141,7 +146,7 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
 absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   return LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w.o, rows.activations.attended, CudaStride(spec.num_heads * spec.v_head_dim),
+      cuda::LaunchLinear(ShapeOf(w.o, rows.activations.attn_out, CudaStride(spec.num_heads * spec.v_head_dim),
                                  rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
                          PointersOf(w.o), rows.rows, stream));
 }
@@ -196,7 +201,7 @@ cuda::MergeAttentionArgs MergeOf(const CudaRows& rows, IndexRange heads, IndexRa
           .total_log_sum = a.log_sum[0] + first,
           .part = a.partial[1] + first * value_dim,
           .part_log_sum = a.log_sum[1] + first,
-          .out = a.attended + of.begin * rows.spec.num_heads * value_dim + heads.begin * value_dim,
+          .out = a.attn_out + of.begin * rows.spec.num_heads * value_dim + heads.begin * value_dim,
           .out_stride = rows.spec.num_heads * value_dim};
 }
 
@@ -207,7 +212,7 @@ absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange 
   const ModelSpec& spec = rows.spec;
   const CudaActivations& a = rows.activations;
   PartVectors vectors;
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) {
     vectors = Cached(rows, heads, part);
   } else {
     MOE_ASSIGN_OR_RETURN(vectors, Expand(rows, w, heads, part, stream));
@@ -220,7 +225,7 @@ absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange 
                                          .kv_heads = vectors.kv_heads,
                                          .key_dim = spec.qk_head_dim(),
                                          .value_dim = spec.v_head_dim,
-                                         .scale = static_cast<float>(SoftmaxScale(spec)),
+                                         .scale = static_cast<float>(model::SoftmaxScale(spec)),
                                          .keys = vectors.keys,
                                          .shared_keys = vectors.shared_keys,
                                          .values = vectors.values,
@@ -262,7 +267,7 @@ cuda::DecodeAttentionArgs ArgsOf(const CudaRows& rows, int64_t begin, int64_t co
   const CudaActivations& a = rows.activations;
   return {.rows = count,
           .heads = rows.spec.num_heads,
-          .scale = static_cast<float>(SoftmaxScale(rows.spec)),
+          .scale = static_cast<float>(model::SoftmaxScale(rows.spec)),
           .latent_queries = {},
           .rotated_queries = {},
           .pages = rows.cache,
@@ -272,7 +277,7 @@ cuda::DecodeAttentionArgs ArgsOf(const CudaRows& rows, int64_t begin, int64_t co
           .log_sum = a.log_sum[0]};
 }
 
-// attended = what the rows [begin, begin + count) attend to.
+// attn_out = what the rows [begin, begin + count) attend to.
 absl::Status AttendGrouped(const CudaRows& rows, int64_t begin, int64_t count, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   const int64_t width = spec.num_heads * spec.v_head_dim;
@@ -280,7 +285,7 @@ absl::Status AttendGrouped(const CudaRows& rows, int64_t begin, int64_t count, c
   args.kv_heads = spec.num_kv_heads;
   args.latent = spec.v_head_dim;
   args.rotated_queries = {rows.activations.queries + begin * width, width, spec.v_head_dim};
-  args.out = rows.activations.attended + begin * width;
+  args.out = rows.activations.attn_out + begin * width;
   return LaunchStatus(cuda::LaunchDecodeAttention(args, stream));
 }
 
@@ -317,7 +322,7 @@ absl::Status QueriesToLatents(const CudaRows& rows, const AttentionWeights& w, c
                                              rows.rows, stream));
 }
 
-// attended: values of what was attended to in the latent space.
+// attn_out: values of what was attended to in the latent space.
 absl::Status LatentsToValues(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   const int64_t values = spec.v_head_dim;
@@ -331,7 +336,7 @@ absl::Status LatentsToValues(const CudaRows& rows, const AttentionWeights& w, cu
                                               .x = rows.activations.latent_queries,
                                               .x_row_stride = spec.num_heads * spec.kv_lora_rank,
                                               .x_head_stride = spec.kv_lora_rank,
-                                              .y = rows.activations.attended,
+                                              .y = rows.activations.attn_out,
                                               .y_row_stride = CudaStride(spec.num_heads * values),
                                               .y_head_stride = values},
                                              rows.rows, stream));
@@ -340,7 +345,7 @@ absl::Status LatentsToValues(const CudaRows& rows, const AttentionWeights& w, cu
 }  // namespace
 
 absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream) {
-  const bool grouped = rows.spec.attention_kind() == AttentionKind::kGroupedQueries;
+  const bool grouped = rows.spec.attention_kind() == weights::AttentionKind::kGroupedQueries;
   MOE_RETURN_IF_ERROR(ProjectDown(rows, w, stream));
   MOE_RETURN_IF_ERROR(ProjectQueries(rows, w, {0, rows.spec.num_heads}, stream));
   if (!grouped) MOE_RETURN_IF_ERROR(QueriesToLatents(rows, w, stream));
@@ -352,4 +357,4 @@ absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w,
   return AddOutput(rows, w, stream);
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

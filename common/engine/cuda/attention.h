@@ -7,16 +7,17 @@
 
 #include "common/engine/cuda/rows.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // The rows' entries of the cache, and the input of q_b.
-absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream);
+absl::Status ProjectDown(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);
 
 // Rotated queries of the heads, of all rows.
-absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, cuda::Stream stream);
+absl::Status ProjectQueries(const CudaRows& rows, const model::AttentionWeights& w, IndexRange heads,
+                            cuda::Stream stream);
 
-// residual += o(attended)
-absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream);
+// residual += o(attn_out)
+absl::Status AddOutput(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);
 
 // Consecutive tokens.
 struct KvPart {
@@ -26,13 +27,13 @@ struct KvPart {
   bool is_first = false;
   bool is_last = false;  // then all rows see some of it
 };
-absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, const KvPart& part,
+absl::Status Attend(const CudaRows& rows, const model::AttentionWeights& w, IndexRange heads, const KvPart& part,
                     cuda::Stream stream);
 
-// attended = what the parts give together.
+// attn_out = what the parts give together.
 absl::Status FinishHeads(const CudaRows& rows, IndexRange heads, cuda::Stream stream);
 
 // residual += attention(norm(residual)), absorbed if it is MLA.
-absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w, cuda::Stream stream);
+absl::Status AddDecodeAttention(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);
 
-}  // namespace moestro
+}  // namespace moestro::engine

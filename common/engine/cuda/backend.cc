@@ -7,7 +7,7 @@
 #include "common/engine/cuda/cuda_rank_kernels.h"
 #include "common/engine/cuda/supported.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 // A device that has run a kernel: found out before gigabytes are copied.
@@ -21,8 +21,8 @@ absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDev
 
 }  // namespace
 
-absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options, const ModelSpec& spec,
-                                                   const ModelWeights& weights) {
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
+                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights) {
   MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
   CudaPrefillBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options));
@@ -30,14 +30,15 @@ absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptio
   return backend;
 }
 
-absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const ModelSpec& spec,
-                                                                const ModelWeights& weights) {
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
+                                                                const model::ModelWeights& weights) {
   MOE_RETURN_IF_ERROR(CheckRanksSupported(spec));
   return std::make_unique<CudaRankKernels>(device, spec, weights);
 }
 
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device, const ModelSpec& spec,
-                                                 const ModelWeights& weights, const CudaDecodeOptions& options) {
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,
+                                                 const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                                 const CudaDecodeOptions& options) {
   MOE_RETURN_IF_ERROR(CheckDecodeSupported(spec));
   CudaDecodeBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(device));
@@ -45,4 +46,4 @@ absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions
   return backend;
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -12,7 +12,7 @@
 #include "common/engine/rank_kernels.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 struct CudaPrefillBackend {
   std::unique_ptr<device::Device> device;
@@ -20,12 +20,12 @@ struct CudaPrefillBackend {
 };
 
 // Errors of OpenCudaDevice and CheckPrefillSupported, and what a first kernel fails with.
-absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options, const ModelSpec& spec,
-                                                   const ModelWeights& weights);
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
+                                                   const weights::ModelSpec& spec, const model::ModelWeights& weights);
 
 // A rank on a device of OpenCudaPrefill's, which outlives the result. Errors of CheckRanksSupported.
-absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const ModelSpec& spec,
-                                                                const ModelWeights& weights);
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device& device, const weights::ModelSpec& spec,
+                                                                const model::ModelWeights& weights);
 
 struct CudaDecodeOptions {
   int64_t max_rows = 0;       // of a step
@@ -41,7 +41,8 @@ struct CudaDecodeBackend {
 
 // Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported and CudaDecode, and what a
 // first kernel fails with.
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device, const ModelSpec& spec,
-                                                 const ModelWeights& weights, const CudaDecodeOptions& options);
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,
+                                                 const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                                 const CudaDecodeOptions& options);
 
-}  // namespace moestro
+}  // namespace moestro::engine

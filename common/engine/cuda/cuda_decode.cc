@@ -14,7 +14,7 @@
 #include "common/engine/cuda/feed_forward.h"
 #include "common/engine/cuda/head.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 absl::Status CheckMemory(const device::Device& device, int64_t weights, int64_t pages, int64_t activations) {
@@ -44,7 +44,7 @@ struct CudaDecode::LaneState {
   device::PinnedBuffer<int32_t> has_nan;   // [num_layers]
 
   // Of the step.
-  const CheckedBatch* batch = nullptr;  // until the layers are done
+  const model::CheckedBatch* batch = nullptr;  // until the layers are done
   int64_t rows = 0;
   float* residual = nullptr;
   int64_t layer = 0;                    // that is being launched: on a GPU launches are made at once
@@ -65,7 +65,7 @@ struct CudaDecode::Head {
 // How rows of the experts that the device holds are cut into tiles: all tiles, then where those of each launch's
 // experts begin.
 struct CudaDecode::HotTiles {
-  static absl::StatusOr<std::unique_ptr<HotTiles>> Create(device::Device& device, const ModelSpec& spec,
+  static absl::StatusOr<std::unique_ptr<HotTiles>> Create(device::Device& device, const weights::ModelSpec& spec,
                                                           int64_t max_rows) {
     const int64_t max_tiles = max_rows * spec.experts_per_token;  // an expert has one for a row at the least
     const int64_t bytes = Bytes(max_tiles);
@@ -106,8 +106,8 @@ struct CudaDecode::HotTiles {
   device::Memory gated;  // BF16 [max_tiles, CudaStride(moe_intermediate_size)]
 };
 
-CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights,
-                       device::Memory pages, const KvGeometry& geometry)
+CudaDecode::CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, DeviceWeights device_weights,
+                       device::Memory pages, const kv::KvGeometry& geometry)
     : spec_(spec),
       host_weights_(weights),
       rope_(spec),
@@ -116,12 +116,12 @@ CudaDecode::CudaDecode(const ModelSpec& spec, const ModelWeights& weights, Devic
 
 CudaDecode::~CudaDecode() = default;
 
-absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& device, const ModelSpec& spec,
-                                                               const ModelWeights& weights,
+absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& device, const weights::ModelSpec& spec,
+                                                               const model::ModelWeights& weights,
                                                                const CudaDecodeOptions& options) {
   // Measurements take a sequence of max_rows tokens in pages of their own.
-  const int64_t own_pages = CeilDiv(options.max_rows, kPageTokens);
-  const KvGeometry geometry{
+  const int64_t own_pages = CeilDiv(options.max_rows, kv::kPageTokens);
+  const kv::KvGeometry geometry{
       .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::max(options.kv_pages, own_pages)};
   const int64_t pages_bytes = geometry.page_count * geometry.page_bytes();
   MOE_RETURN_IF_ERROR(CheckMemory(device, DeviceWeights::Bytes(spec, weights), pages_bytes,
@@ -133,12 +133,13 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
 
   const int64_t hidden_bytes = options.max_rows * spec.hidden_size * static_cast<int64_t>(sizeof(float));
   MOE_ASSIGN_OR_RETURN(decode->residual_, device.Allocate(hidden_bytes, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(kLogitRows * spec.hidden_size * 2, "activations"));
-  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(kLogitRows * spec.vocab_size * 4, "logits"));
-  MOE_ASSIGN_OR_RETURN(auto host_logits, device::PinnedBuffer<float>::Create(device, kLogitRows * spec.vocab_size));
+  MOE_ASSIGN_OR_RETURN(device::Memory input, device.Allocate(model::kLogitRows * spec.hidden_size * 2, "activations"));
+  MOE_ASSIGN_OR_RETURN(device::Memory logits, device.Allocate(model::kLogitRows * spec.vocab_size * 4, "logits"));
+  MOE_ASSIGN_OR_RETURN(auto host_logits,
+                       device::PinnedBuffer<float>::Create(device, model::kLogitRows * spec.vocab_size));
   decode->head_.reset(new Head{std::move(input), std::move(logits), std::move(host_logits)});
 
-  const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kPageTokens);
+  const int64_t context_pages = CeilDiv(spec.max_position_embeddings, kv::kPageTokens);
   const StepRows::Limits limits{
       .rows = options.max_rows,
       .pages = std::max(own_pages, options.max_sequences * std::min(geometry.page_count, context_pages))};
@@ -161,15 +162,15 @@ absl::StatusOr<std::unique_ptr<CudaDecode>> CudaDecode::Create(device::Device& d
   return decode;
 }
 
-void CudaDecode::Begin(int lane, int64_t first_row, const CheckedBatch& batch) {
+void CudaDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) {
   LaneState& state = Lane(lane);
   state.batch = &batch;
   state.rows = batch.size();
   state.residual = reinterpret_cast<float*>(residual_.data()) + first_row * spec_.hidden_size;
   state.destinations.clear();
   state.sequences.clear();
-  for (const SequenceRun& run : batch.runs) {
-    const KvPages& pages = batch.pages(run.begin);
+  for (const model::SequenceRun& run : batch.runs) {
+    const kv::KvPages& pages = batch.pages(run.begin);
     for (int64_t row = run.begin; row < run.end; ++row) {
       state.destinations.push_back(pages.Token(0, batch.rows[row].position));
     }
@@ -177,21 +178,21 @@ void CudaDecode::Begin(int lane, int64_t first_row, const CheckedBatch& batch) {
   }
 }
 
-HandOver CudaDecode::hand_over(int lane) const {
+ExpertIo CudaDecode::expert_io(int lane) const {
   const CudaActivations& a = Lane(lane).activations;
   return {a.x, a.choices, a.sums};
 }
 
 absl::Status CudaDecode::Embed(int lane, device::Stream& stream) {
   LaneState& state = Lane(lane);
-  const CheckedBatch& batch = *state.batch;
-  for (const SequenceRun& run : batch.runs) {
-    MOE_RETURN_IF_ERROR(pages_.Bring(batch.pages(run.begin), batch.rows[run.begin].position, stream));
+  const model::CheckedBatch& batch = *state.batch;
+  for (const model::SequenceRun& run : batch.runs) {
+    MOE_RETURN_IF_ERROR(pages_.CopyMissingPages(batch.pages(run.begin), batch.rows[run.begin].position, stream));
   }
   MOE_RETURN_IF_ERROR(state.inputs.Upload(spec_, rope_, host_weights_.embedding, batch, stream));
   return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state](void* native) {
-                          return moestro::Embed(RowsOf(state), state.inputs.arrays().embeddings,
-                                                static_cast<cuda::Stream>(native));
+                          return engine::Embed(RowsOf(state), state.inputs.arrays().embeddings,
+                                               static_cast<cuda::Stream>(native));
                         }});
 }
 
@@ -211,7 +212,7 @@ absl::Status CudaDecode::Attend(int lane, int64_t layer, device::Stream& stream)
 absl::Status CudaDecode::RunAttend(const LaneState& state, void* native) const {
   auto* const stream = static_cast<cuda::Stream>(native);
   const CudaRows rows = RowsOf(state);
-  const LayerWeights& w = weights_.get().layers[state.layer];
+  const model::LayerWeights& w = weights_.get().layers[state.layer];
   MOE_RETURN_IF_ERROR(AddDecodeAttention(rows, w.attention, stream));
   if (!spec_.IsMoeLayer(state.layer)) return Dense(rows, w.feed_forward, stream);
   int32_t* const has_nan = state.inputs.arrays().has_nan + state.layer;
@@ -222,7 +223,7 @@ absl::Status CudaDecode::Shared(int lane, int64_t layer, device::Stream& stream)
   LaneState& state = Lane(lane);
   state.layer = layer;
   return stream.Launch({.name = "shared expert", .cost = {}, .run = [this, &state](void* native) {
-                          const MlpWeights& w = weights_.get().layers[state.layer].feed_forward.always;
+                          const model::MlpWeights& w = weights_.get().layers[state.layer].feed_forward.dense;
                           return RunSharedExpert(RowsOf(state), w, static_cast<cuda::Stream>(native));
                         }});
 }
@@ -231,7 +232,7 @@ absl::Status CudaDecode::Combine(int lane, int64_t layer, device::Stream& stream
   LaneState& state = Lane(lane);
   state.layer = layer;
   return stream.Launch({.name = "combine", .cost = {}, .run = [this, &state](void* native) {
-                          const MlpWeights& w = weights_.get().layers[state.layer].feed_forward.always;
+                          const model::MlpWeights& w = weights_.get().layers[state.layer].feed_forward.dense;
                           return CombineExperts(RowsOf(state), w, static_cast<cuda::Stream>(native));
                         }});
 }
@@ -253,7 +254,7 @@ absl::Status CudaDecode::RunHot(std::span<const HotExpert> experts, const uint16
   auto* const gated = reinterpret_cast<uint16_t*>(hot_->gated.data());
   for (size_t first = 0, group = 0; first < experts.size(); first += cuda::kMaxMatrices, ++group) {
     const auto together = experts.subspan(first, std::min<size_t>(cuda::kMaxMatrices, experts.size() - first));
-    std::array<MlpWeights, cuda::kMaxMatrices> weights;
+    std::array<model::MlpWeights, cuda::kMaxMatrices> weights;
     std::ranges::transform(together, weights.begin(), &HotExpert::weights);
     MOE_RETURN_IF_ERROR(RunGroupedMlp(spec_, std::span(weights).first(together.size()),
                                       {.matrices = {},
@@ -283,7 +284,7 @@ CudaRows CudaDecode::RowsOf(const LaneState& state) const {
           .entries = state.activations.entries + state.layer * state.rows * spec_.kv_dim()};
 }
 
-absl::Status CudaDecode::Logits(std::span<const EngineRow> rows, device::Stream& stream,
+absl::Status CudaDecode::Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                                 absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const bool one_lane = Lane(0).rows == std::ssize(rows);
   const auto lanes = std::span(lanes_).first(one_lane ? 1 : kMaxLanes);
@@ -298,29 +299,29 @@ absl::Status CudaDecode::Logits(std::span<const EngineRow> rows, device::Stream&
     MOE_RETURN_IF_ERROR(stream.Synchronize());
     return FinishLogits(spec_, rows, wanted, head_->host_logits.get(), on_logits);
   };
-  MOE_RETURN_IF_ERROR(ForRowsWithLogits(rows, give_logits));
+  MOE_RETURN_IF_ERROR(model::ForRowsWithLogits(rows, give_logits));
   for (const auto& state : lanes) StoreEntries(*state);
   return absl::OkStatus();
 }
 
 absl::Status CudaDecode::RunHead(std::span<const int64_t> wanted, void* native) const {
   auto* const stream = static_cast<cuda::Stream>(native);
-  const ModelWeights& w = weights_.get();
+  const model::ModelWeights& w = weights_.get();
   auto* const input = reinterpret_cast<uint16_t*>(head_->input.data());
   const auto* const residual = reinterpret_cast<const float*>(residual_.data());
   MOE_RETURN_IF_ERROR(NormHeadInput(spec_, w.final_norm, residual, wanted, input, stream));
-  return moestro::RunHead(spec_, {w.head, 0}, std::ssize(wanted), input, reinterpret_cast<float*>(head_->logits.data()),
-                          stream);
+  return engine::RunHead(spec_, {w.head, 0}, std::ssize(wanted), input, reinterpret_cast<float*>(head_->logits.data()),
+                         stream);
 }
 
 void CudaDecode::StoreEntries(const LaneState& state) {
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
     for (int64_t row = 0; row < state.rows; ++row) {
       std::copy_n(state.entries.get() + (layer * state.rows + row) * spec_.kv_dim(), spec_.kv_dim(),
-                  state.destinations[static_cast<size_t>(row)] + layer * kPageTokens * spec_.kv_dim());
+                  state.destinations[static_cast<size_t>(row)] + layer * kv::kPageTokens * spec_.kv_dim());
     }
   }
-  for (const LaneState::Sequence& sequence : state.sequences) pages_.Note(sequence.lease, sequence.tokens);
+  for (const LaneState::Sequence& sequence : state.sequences) pages_.MarkResident(sequence.lease, sequence.tokens);
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -21,28 +21,28 @@
 #include "common/engine/decode_compute.h"
 #include "common/model/attention/rope.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class CudaDecode final : public DecodeCompute {
  public:
   // Copies the weights. Device, spec and weights, which point into host memory, outlive it. RESOURCE_EXHAUSTED says
   // what does not fit into device memory. REQUIRES a spec that CheckDecodeSupported accepts.
-  static absl::StatusOr<std::unique_ptr<CudaDecode>> Create(device::Device& device, const ModelSpec& spec,
-                                                            const ModelWeights& weights,
+  static absl::StatusOr<std::unique_ptr<CudaDecode>> Create(device::Device& device, const weights::ModelSpec& spec,
+                                                            const model::ModelWeights& weights,
                                                             const CudaDecodeOptions& options);
   ~CudaDecode() override;
 
-  absl::Status CheckForm(MlaForm form) const override { return CheckAbsorbed(spec_, form); }
-  void Begin(int lane, int64_t first_row, const CheckedBatch& batch) override;
+  absl::Status CheckForm(model::MlaForm form) const override { return CheckAbsorbed(spec_, form); }
+  void Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) override;
   absl::Status Embed(int lane, device::Stream& stream) override;
   absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Shared(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                           device::Stream& stream) override;
-  HandOver hand_over(int lane) const override;
+  ExpertIo expert_io(int lane) const override;
   // Also writes what the step adds to the cache into the pool's pages.
-  absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+  absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
   // Pages that were copied to the device so far. Thread-safe.
@@ -52,8 +52,8 @@ class CudaDecode final : public DecodeCompute {
   struct LaneState;
   struct Head;
   struct HotTiles;
-  CudaDecode(const ModelSpec& spec, const ModelWeights& weights, DeviceWeights device_weights, device::Memory pages,
-             const KvGeometry& geometry);
+  CudaDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, DeviceWeights device_weights,
+             device::Memory pages, const kv::KvGeometry& geometry);
   LaneState& Lane(int lane) const { return *lanes_[static_cast<size_t>(lane)]; }
   CudaRows RowsOf(const LaneState& state) const;
   absl::Status RunAttend(const LaneState& state, void* native) const;
@@ -62,9 +62,9 @@ class CudaDecode final : public DecodeCompute {
   // What the lane's rows have added to the cache, into the pool's pages.
   void StoreEntries(const LaneState& state);
 
-  const ModelSpec& spec_;
-  const ModelWeights& host_weights_;
-  const Rope rope_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& host_weights_;
+  const model::Rope rope_;
   const DeviceWeights weights_;
   DevicePages pages_;
   device::Memory residual_;  // F32 [rows, hidden] of all lanes; each works on its part
@@ -73,4 +73,4 @@ class CudaDecode final : public DecodeCompute {
   std::vector<std::unique_ptr<LaneState>> lanes_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -9,7 +9,7 @@
 #include "common/engine/cuda/attention.h"
 #include "common/engine/cuda/feed_forward.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 constexpr int64_t kBf16Bytes = sizeof(uint16_t);
@@ -42,7 +42,7 @@ CudaRows CudaPrefill::RowsOf(const LayerStep& step) const {
           .sine = activations_.sine,
           .cache = ContiguousCache(spec_, LatentsOf(step)),
           .stripes = {{{{0, rows.size()}, position}}},
-          .first_token = position / kPageTokens * kPageTokens};
+          .first_token = position / kv::kPageTokens * kv::kPageTokens};
 }
 
 absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
@@ -78,10 +78,9 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
       return enqueue([rows, experts = StagedExperts(weights_, modules), first = modules[0].module->index](
                          cuda::Stream native) { return Experts(rows, OwnRows(rows), experts, first, native); });
     case StepKind::kSharedExpert:
-      return enqueue(
-          [rows, w = staged_mlps().always](cuda::Stream native) { return AddSharedExpert(rows, w, native); });
+      return enqueue([rows, w = staged_mlps().dense](cuda::Stream native) { return AddSharedExpert(rows, w, native); });
     case StepKind::kHead: {
-      const HeadSlice slice = modules[0].Head(weights_);
+      const model::HeadSlice slice = modules[0].Head(weights_);
       MOE_RETURN_IF_ERROR(enqueue([this, rows, slice, norm = modules[0].FinalNorm(weights_)](cuda::Stream native) {
         return results_.LaunchHead(rows, norm, slice, native);
       }));
@@ -96,7 +95,7 @@ absl::Status CudaPrefill::Launch(const LayerStep& step, std::span<const StagedMo
   return absl::OkStatus();
 }
 
-absl::Status CudaPrefill::Attention(const LayerStep& step, const AttentionWeights& w, device::Stream& stream,
+absl::Status CudaPrefill::Attention(const LayerStep& step, const model::AttentionWeights& w, device::Stream& stream,
                                     Enqueue enqueue) {
   const CudaRows rows = RowsOf(step);
   const CudaActivations& a = activations_;
@@ -132,8 +131,8 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const AttentionWeight
 // as the prefix.
 absl::Status CudaPrefill::LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const {
   std::vector<uint16_t> gathered(tokens.size() * spec_.kv_dim());
-  for (int64_t begin = tokens.begin; begin < tokens.end; begin += kPageTokens) {
-    const int64_t end = std::min(begin + kPageTokens, tokens.end);
+  for (int64_t begin = tokens.begin; begin < tokens.end; begin += kv::kPageTokens) {
+    const int64_t end = std::min(begin + kv::kPageTokens, tokens.end);
     std::copy_n(run_.pages[run_.rows[0].sequence].Token(layer, begin), (end - begin) * spec_.kv_dim(),
                 gathered.data() + (begin - tokens.begin) * spec_.kv_dim());
   }
@@ -145,10 +144,10 @@ absl::Status CudaPrefill::LoadLatents(int64_t layer, IndexRange tokens, uint16_t
 
 absl::Status CudaPrefill::Store(const LayerStep& step, device::Stream& stream) {
   const CudaRows rows = RowsOf(step);
-  const KvPages& pages = run_.pages[run_.rows[0].sequence];
+  const kv::KvPages& pages = run_.pages[run_.rows[0].sequence];
   const int64_t end = rows.stripes[0].end();
   for (int64_t begin = rows.stripes[0].position; begin < end;) {
-    const int64_t block_end = std::min(RoundUp(begin + 1, kPageTokens), end);
+    const int64_t block_end = std::min(RoundUp(begin + 1, kv::kPageTokens), end);
     MOE_RETURN_IF_ERROR(stream.CopyToHost(BytesOf(pages.Token(step.layer, begin)),
                                           BytesOf(LatentsOf(step) + (begin - rows.first_token) * spec_.kv_dim()),
                                           (block_end - begin) * spec_.kv_dim() * kBf16Bytes));
@@ -162,4 +161,4 @@ absl::Status CudaPrefill::Logits(absl::FunctionRef<void(int64_t row, std::span<c
   return results_.Logits(spec_, [&](int64_t row, std::span<const float> logits) { on_logits(first + row, logits); });
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -21,19 +21,19 @@
 #include "common/engine/prefill_compute.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class CudaPrefill final : public PrefillCompute {
  public:
   // All outlive it. `weights` point into host memory; embeddings are copied from there row by row. REQUIRES a spec that
   // CheckPrefillSupported accepts.
-  CudaPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights)
+  CudaPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights)
       : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override {
     return CudaActivations::Bytes(spec_, CudaSizes::OfPass(pass_rows));
   }
-  absl::Status CheckForm(MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
+  absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
   absl::Status Begin(const PromptRun& run) override;
   absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
@@ -49,13 +49,14 @@ class CudaPrefill final : public PrefillCompute {
   CudaRows RowsOf(const LayerStep& step) const;
   // The layer's latents that are on the device, from the first row's KV block on.
   uint16_t* LatentsOf(const LayerStep& step) const;
-  absl::Status Attention(const LayerStep& step, const AttentionWeights& w, device::Stream& stream, Enqueue enqueue);
+  absl::Status Attention(const LayerStep& step, const model::AttentionWeights& w, device::Stream& stream,
+                         Enqueue enqueue);
   // Tokens that are in the run's pages to `to`, BF16 [tokens, kv_dim]. Returns when they are there.
   absl::Status LoadLatents(int64_t layer, IndexRange tokens, uint16_t* to, device::Stream& stream) const;
 
   device::Device& device_;
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
 
   // Of the run. What streams copy from and to stays until its end.
   PromptRun run_;
@@ -64,4 +65,4 @@ class CudaPrefill final : public PrefillCompute {
   CudaResults results_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/kernels/cuda/routing.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 static_assert(kMaxRanksOfPrompt <= cuda::kMaxParts);
@@ -32,8 +32,8 @@ int64_t CudaRankKernels::ActivationBytes(const RankShare& share) const {
 
 absl::Status CudaRankKernels::Begin(const RankShare& share) {
   MOE_RETURN_IF_ERROR(CheckForm(share.form));
-  if (std::ranges::count_if(share.rows, &EngineRow::wants_logits) > kLogitRows) {
-    return absl::InvalidArgumentError(absl::StrFormat("more than %d rows want logits", kLogitRows));
+  if (std::ranges::count_if(share.rows, &model::EngineRow::needs_logits) > model::kLogitRows) {
+    return absl::InvalidArgumentError(absl::StrFormat("more than %d rows want logits", model::kLogitRows));
   }
   share_ = share;
   const auto& stripes = share.stripes;
@@ -76,18 +76,18 @@ device::Kernel CudaRankKernels::OfRows(const char* name, Work work) const {
 
 device::Kernel CudaRankKernels::Embed() {
   return OfRows("embed", [rows = Rows()](cuda::Stream stream) {
-    return moestro::Embed(rows, CudaInputs::Embeddings(rows.activations), stream);
+    return engine::Embed(rows, CudaInputs::Embeddings(rows.activations), stream);
   });
 }
 
 device::Kernel CudaRankKernels::Dense(const StagedModule& dense) {
   return OfRows("dense", [rows = Rows(), w = dense.FeedForward(spec_, weights_)](cuda::Stream stream) {
-    return moestro::Dense(rows, w, stream);
+    return engine::Dense(rows, w, stream);
   });
 }
 
 device::Kernel CudaRankKernels::SharedExpert(const StagedModule& router) {
-  return OfRows("shared expert", [rows = Rows(), w = router.FeedForward(spec_, weights_).always](cuda::Stream stream) {
+  return OfRows("shared expert", [rows = Rows(), w = router.FeedForward(spec_, weights_).dense](cuda::Stream stream) {
     return AddSharedExpert(rows, w, stream);
   });
 }
@@ -126,8 +126,8 @@ std::vector<KvPart> CudaRankKernels::PartsOf(const uint16_t* kv, std::span<const
   const int64_t seen = std::ranges::max(stripes_, {}, &CudaStripe::end).end();
   std::vector<KvPart> parts;
   for (const IndexRange& range : blocks) {
-    const int64_t end = std::min(range.end * kPageTokens, seen);
-    for (int64_t first = range.begin * kPageTokens; first < end; first += activations_.part_tokens) {
+    const int64_t end = std::min(range.end * kv::kPageTokens, seen);
+    for (int64_t first = range.begin * kv::kPageTokens; first < end; first += activations_.part_tokens) {
       parts.push_back({.latents = kv + first * spec_.kv_dim(),
                        .first_token = first,
                        .tokens = std::min(activations_.part_tokens, end - first),
@@ -156,11 +156,11 @@ device::Kernel CudaRankKernels::FinishAttention(const StagedModule& attention, i
                 });
 }
 
-device::Kernel CudaRankKernels::Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) {
+device::Kernel CudaRankKernels::Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) {
   return OfRows("route",
                 [rows = Rows(), w = router.FeedForward(spec_, weights_), x, choices,
                  has_nan = activations_.has_nan + router.module->layer](cuda::Stream stream) -> absl::Status {
-                  MOE_RETURN_IF_ERROR(moestro::Route(rows, w, choices, has_nan, stream));
+                  MOE_RETURN_IF_ERROR(engine::Route(rows, w, choices, has_nan, stream));
                   const int64_t elements = rows.rows * rows.spec.hidden_size;
                   return LaunchStatus(cuda::LaunchCopy(rows.activations.x,
                                                        elements * static_cast<int64_t>(sizeof(uint16_t)), x, stream));
@@ -175,7 +175,8 @@ device::Kernel CudaRankKernels::SortRouted(std::span<float> sums) const {
   });
 }
 
-device::Kernel CudaRankKernels::Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) {
+device::Kernel CudaRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t per_row,
+                                     std::span<float> sums) {
   routed_ = RoutedRows::Of(choices.data(), std::ssize(choices) / per_row, per_row);
   return SortRouted(sums);
 }
@@ -191,17 +192,17 @@ device::Kernel CudaRankKernels::Experts(std::span<const StagedModule> experts, c
   routed.sums = sums;
   return MakeKernel(
       "experts", [rows = Rows(), routed, weights = StagedExperts(weights_, experts), first = experts[0].module->index](
-                     cuda::Stream stream) { return moestro::Experts(rows, routed, weights, first, stream); });
+                     cuda::Stream stream) { return engine::Experts(rows, routed, weights, first, stream); });
 }
 
-device::Kernel CudaRankKernels::AddUp(std::vector<const float*> parts) {
+device::Kernel CudaRankKernels::SumPartials(std::vector<const float*> parts) {
   cuda::SumPartsArgs args{
       .count = std::ssize(parts), .n = share_.own_rows() * spec_.hidden_size, .out = activations_.sums};
   std::ranges::copy(parts, args.parts);
   return MakeKernel("add up", [args](cuda::Stream stream) { return LaunchStatus(cuda::LaunchSumParts(args, stream)); });
 }
 
-device::Kernel CudaRankKernels::CountPairs(const ExpertChoice* choices) {
+device::Kernel CudaRankKernels::CountPairs(const model::ExpertChoice* choices) {
   return OfRows("count", [this, choices](cuda::Stream stream) {
     return LaunchStatus(cuda::LaunchPlanExperts(&choices->expert, kChoiceStride, share_.own_rows(),
                                                 spec_.experts_per_token, spec_.num_experts, activations_.pairs,
@@ -226,7 +227,7 @@ absl::StatusOr<PairLists> CudaRankKernels::Pairs() const {
 }
 
 // By expert, then by row: so by rank, too.
-device::Kernel CudaRankKernels::Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x,
+device::Kernel CudaRankKernels::Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
                                      int32_t* pair_experts) {
   return OfRows("pack", [this, x, choices, pair_x, pair_experts](cuda::Stream stream) {
     return LaunchStatus(cuda::LaunchSpreadRows({.x = x,
@@ -242,7 +243,7 @@ device::Kernel CudaRankKernels::Pack(const uint16_t* x, const ExpertChoice* choi
   });
 }
 
-device::Kernel CudaRankKernels::WeighPairs(const ExpertChoice* choices, const float* sums) {
+device::Kernel CudaRankKernels::CombinePairs(const model::ExpertChoice* choices, const float* sums) {
   return OfRows("weigh", [this, choices, sums](cuda::Stream stream) {
     return LaunchStatus(cuda::LaunchCombine({.expert_out = sums,
                                              .ids = &choices->expert,
@@ -264,4 +265,4 @@ device::Kernel CudaRankKernels::Copy(uint8_t* to, const uint8_t* from, int64_t b
                     [=](cuda::Stream stream) { return LaunchStatus(cuda::LaunchCopy(from, bytes, to, stream)); });
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

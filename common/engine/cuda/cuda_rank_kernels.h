@@ -22,16 +22,16 @@
 #include "common/engine/rank_kernels.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class CudaRankKernels final : public RankKernels {
  public:
   // As CudaPrefill. REQUIRES a spec that CheckRanksSupported accepts.
-  CudaRankKernels(device::Device& device, const ModelSpec& spec, const ModelWeights& weights)
+  CudaRankKernels(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights)
       : device_(device), spec_(spec), weights_(weights), inputs_(spec, weights) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
-  absl::Status CheckForm(MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
+  absl::Status CheckForm(model::MlaForm form) const override { return CheckUnabsorbed(spec_, form); }
   absl::Status Begin(const RankShare& share) override;
   void End() override;
   device::Kernel Embed() override;
@@ -47,16 +47,17 @@ class CudaRankKernels final : public RankKernels {
                           std::vector<IndexRange> blocks) override;
   device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
-  device::Kernel Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) override;
-  device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
+  device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) override;
+  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
   device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
-  device::Kernel AddUp(std::vector<const float*> parts) override;
+  device::Kernel SumPartials(std::vector<const float*> parts) override;
 
-  device::Kernel CountPairs(const ExpertChoice* choices) override;
+  device::Kernel CountPairs(const model::ExpertChoice* choices) override;
   absl::StatusOr<PairLists> Pairs() const override;
-  device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x, int32_t* pair_experts) override;
+  device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
+                      int32_t* pair_experts) override;
   device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
-  device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) override;
+  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
@@ -72,8 +73,8 @@ class CudaRankKernels final : public RankKernels {
   device::Kernel SortRouted(std::span<float> sums) const;
 
   device::Device& device_;
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
 
   // Of the run. What streams copy from and to stays until its end.
   RankShare share_;
@@ -86,4 +87,4 @@ class CudaRankKernels final : public RankKernels {
   std::unique_ptr<device::Stream> copies_;  // between host and device, while nothing is computed
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

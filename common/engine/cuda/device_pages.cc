@@ -6,7 +6,7 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 // Leases that are remembered: more than run at a time. One that was forgotten is copied again.
@@ -19,11 +19,12 @@ DevicePages::Resident* DevicePages::Find(uint64_t lease) {
   return found == residents_.end() ? nullptr : &*found;
 }
 
-absl::Status DevicePages::Bring(const KvPages& pages, int64_t tokens, device::Stream& stream) {
+absl::Status DevicePages::CopyMissingPages(const kv::KvPages& pages, int64_t tokens, device::Stream& stream) {
   MutexLock lock(mutex_);
   const Resident* resident = pages.lease() == 0 ? nullptr : Find(pages.lease());
   const int64_t present = resident == nullptr ? 0 : resident->tokens;
-  for (int64_t block = present / kPageTokens; block < CeilDiv(tokens, kPageTokens) && present < tokens; ++block) {
+  for (int64_t block = present / kv::kPageTokens; block < CeilDiv(tokens, kv::kPageTokens) && present < tokens;
+       ++block) {
     if (pages.page(block) >= geometry_.page_count) {
       return absl::InternalError(
           absl::StrFormat("page %d of a KV pool of %d pages on the device", pages.page(block), geometry_.page_count));
@@ -35,7 +36,7 @@ absl::Status DevicePages::Bring(const KvPages& pages, int64_t tokens, device::St
   return absl::OkStatus();
 }
 
-void DevicePages::Note(uint64_t lease, int64_t tokens) {
+void DevicePages::MarkResident(uint64_t lease, int64_t tokens) {
   if (lease == 0) return;
   MutexLock lock(mutex_);
   Resident* resident = Find(lease);
@@ -65,4 +66,4 @@ int64_t DevicePages::copied_pages() const {
   return copied_pages_;
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

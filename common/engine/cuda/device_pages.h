@@ -16,18 +16,19 @@
 #include "common/kernels/cuda/elementwise.h"
 #include "common/kv/pages.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class DevicePages {
  public:
   // memory: of geometry.page_count pages.
-  DevicePages(device::Memory memory, const KvGeometry& geometry) : memory_(std::move(memory)), geometry_(geometry) {}
+  DevicePages(device::Memory memory, const kv::KvGeometry& geometry)
+      : memory_(std::move(memory)), geometry_(geometry) {}
 
   // Puts copies on the stream of what the device lacks of the sequence's first `tokens` tokens. INTERNAL for pages that
   // are none of the pool's. Thread-safe.
-  absl::Status Bring(const KvPages& pages, int64_t tokens, device::Stream& stream);
+  absl::Status CopyMissingPages(const kv::KvPages& pages, int64_t tokens, device::Stream& stream);
   // The device has the lease's first `tokens` tokens. Thread-safe.
-  void Note(uint64_t lease, int64_t tokens);
+  void MarkResident(uint64_t lease, int64_t tokens);
 
   // One layer; `list`, on the device, has the pages of sequences.
   cuda::KvPagesView View(int64_t layer, const uint32_t* list) const;
@@ -44,11 +45,11 @@ class DevicePages {
   Resident* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   device::Memory memory_;
-  const KvGeometry geometry_;
+  const kv::KvGeometry geometry_;
   mutable Mutex mutex_;
   std::vector<Resident> residents_ ABSL_GUARDED_BY(mutex_);
   int64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t copied_pages_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

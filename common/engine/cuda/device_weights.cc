@@ -9,33 +9,33 @@
 #include "common/base/status.h"
 #include "common/model/schema.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 constexpr int64_t kArrayAlignment = 256;
 
 // Calls visit(array, bytes) for the arrays of a layer, or of what follows the last one.
 template <typename Visit>
-void VisitPart(const ModelSpec& spec, ModelWeights& weights, int64_t layer, const Visit& visit) {
+void VisitPart(const weights::ModelSpec& spec, model::ModelWeights& weights, int64_t layer, const Visit& visit) {
   if (layer == spec.num_layers) {
     visit(weights.final_norm, spec.hidden_size * int64_t{4});
-    VisitArrays(weights.head, visit);
+    model::VisitArrays(weights.head, visit);
     return;
   }
-  VisitArrays(spec, weights.layers[layer].attention, visit);
-  VisitArrays(spec, weights.layers[layer].feed_forward, visit);
+  model::VisitArrays(spec, weights.layers[layer].attention, visit);
+  model::VisitArrays(spec, weights.layers[layer].feed_forward, visit);
 }
 
-ModelWeights WithoutExperts(const ModelWeights& weights) {
-  ModelWeights others{nullptr, {}, weights.final_norm, weights.head};
-  for (const LayerWeights& layer : weights.layers) {
-    const FeedForwardWeights& w = layer.feed_forward;
-    others.layers.push_back({layer.attention, {w.norm, w.router, w.bias, {}, w.always}});
+model::ModelWeights WithoutExperts(const model::ModelWeights& weights) {
+  model::ModelWeights others{nullptr, {}, weights.final_norm, weights.head};
+  for (const model::LayerWeights& layer : weights.layers) {
+    const model::FeedForwardWeights& w = layer.feed_forward;
+    others.layers.push_back({layer.attention, {w.norm, w.router, w.bias, {}, w.dense}});
   }
   return others;
 }
 
-int64_t PartBytes(const ModelSpec& spec, ModelWeights& weights, int64_t layer) {
+int64_t PartBytes(const weights::ModelSpec& spec, model::ModelWeights& weights, int64_t layer) {
   int64_t bytes = 0;
   VisitPart(spec, weights, layer, [&](auto&, int64_t array) { bytes += RoundUp(array, kArrayAlignment); });
   return bytes;
@@ -43,15 +43,15 @@ int64_t PartBytes(const ModelSpec& spec, ModelWeights& weights, int64_t layer) {
 
 }  // namespace
 
-int64_t DeviceWeights::Bytes(const ModelSpec& spec, const ModelWeights& weights) {
-  ModelWeights others = WithoutExperts(weights);
+int64_t DeviceWeights::Bytes(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+  model::ModelWeights others = WithoutExperts(weights);
   int64_t bytes = 0;
   for (int64_t layer = 0; layer <= spec.num_layers; ++layer) bytes += PartBytes(spec, others, layer);
   return bytes;
 }
 
-absl::StatusOr<DeviceWeights> DeviceWeights::Copy(device::Device& device, const ModelSpec& spec,
-                                                  const ModelWeights& weights) {
+absl::StatusOr<DeviceWeights> DeviceWeights::Copy(device::Device& device, const weights::ModelSpec& spec,
+                                                  const model::ModelWeights& weights) {
   DeviceWeights copied;
   copied.weights_ = WithoutExperts(weights);
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Stream> stream, device.NewStream("weights"));
@@ -73,4 +73,4 @@ absl::StatusOr<DeviceWeights> DeviceWeights::Copy(device::Device& device, const 
   return copied;
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

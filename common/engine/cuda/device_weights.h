@@ -9,20 +9,21 @@
 #include "common/device/device.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class DeviceWeights {
  public:
-  static int64_t Bytes(const ModelSpec& spec, const ModelWeights& weights);
+  static int64_t Bytes(const weights::ModelSpec& spec, const model::ModelWeights& weights);
   // Returns when the copies are done. `weights` point into host memory. RESOURCE_EXHAUSTED if the device is full.
-  static absl::StatusOr<DeviceWeights> Copy(device::Device& device, const ModelSpec& spec, const ModelWeights& weights);
+  static absl::StatusOr<DeviceWeights> Copy(device::Device& device, const weights::ModelSpec& spec,
+                                            const model::ModelWeights& weights);
 
   // Pointers into device memory; no embedding, no routed experts.
-  const ModelWeights& get() const { return weights_; }
+  const model::ModelWeights& get() const { return weights_; }
 
  private:
-  ModelWeights weights_;
+  model::ModelWeights weights_;
   std::vector<device::Memory> memory_;  // of each layer, then of the head
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -5,14 +5,14 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 static_assert(kMaxExpertsTogether <= cuda::kMaxMatrices);
 
 // out (+)= mlp(x) of some rows; `out` is that of the first of all rows.
-absl::Status RunMlp(const CudaRows& rows, const MlpWeights& w, IndexRange of, float* out, cuda::LinearOutput output,
-                    cuda::Stream stream) {
+absl::Status RunMlp(const CudaRows& rows, const model::MlpWeights& w, IndexRange of, float* out,
+                    cuda::LinearOutput output, cuda::Stream stream) {
   uint16_t* const gated = rows.activations.gated;
   const int64_t width = CudaStride(w.gate.rows), hidden = rows.spec.hidden_size;
   MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.X(of), rows.x_stride(), gated, width),
@@ -22,7 +22,7 @@ absl::Status RunMlp(const CudaRows& rows, const MlpWeights& w, IndexRange of, fl
 }
 
 // The rule of router.h for these logits. Where the choices go, the caller adds.
-cuda::ChooseExpertsArgs ChoiceOf(const ModelSpec& spec, const float* logits, const float* bias, int64_t rows) {
+cuda::ChooseExpertsArgs ChoiceOf(const weights::ModelSpec& spec, const float* logits, const float* bias, int64_t rows) {
   return {.logits = logits,
           .bias = bias,
           .rows = rows,
@@ -59,7 +59,7 @@ RoutedRows Part(const CudaRows& rows, const RoutedRows& routed, IndexRange of) {
 }
 
 // expert_out of a tile's routed rows: of the experts' large tiles, or of their small ones.
-absl::Status RunExpertTiles(const CudaRows& rows, std::span<const MlpWeights> experts, int64_t first,
+absl::Status RunExpertTiles(const CudaRows& rows, std::span<const model::MlpWeights> experts, int64_t first,
                             const RoutedRows& tile, const cuda::RoutingPlan& plan, bool small, cuda::Stream stream) {
   const int64_t count = std::ssize(experts);
   const int64_t most = tile.rows * std::min(tile.chosen, count);  // rows that can have chosen these
@@ -78,8 +78,9 @@ absl::Status RunExpertTiles(const CudaRows& rows, std::span<const MlpWeights> ex
 
 }  // namespace
 
-absl::Status RunGroupedMlp(const ModelSpec& spec, std::span<const MlpWeights> experts, cuda::LinearGroups groups,
-                           const uint16_t* x, uint16_t* gated, float* out, cuda::Stream stream) {
+absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model::MlpWeights> experts,
+                           cuda::LinearGroups groups, const uint16_t* x, uint16_t* gated, float* out,
+                           cuda::Stream stream) {
   cuda::MatrixList up, down;
   for (size_t e = 0; e < experts.size(); ++e) {
     groups.matrices.of[e] = PointersOf(experts[e].gate);
@@ -95,18 +96,18 @@ absl::Status RunGroupedMlp(const ModelSpec& spec, std::span<const MlpWeights> ex
       cuda::LaunchGroupedLinear(ShapeOf(experts[0].down, gated, width, out, spec.hidden_size), groups, stream));
 }
 
-absl::Status Dense(const CudaRows& rows, const FeedForwardWeights& w, cuda::Stream stream) {
+absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream) {
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, rows.Tile(t), nullptr, stream));
-    MOE_RETURN_IF_ERROR(RunMlp(rows, w.always, rows.Tile(t), rows.residual, cuda::LinearOutput::kAddF32, stream));
+    MOE_RETURN_IF_ERROR(RunMlp(rows, w.dense, rows.Tile(t), rows.residual, cuda::LinearOutput::kAddF32, stream));
   }
   return absl::OkStatus();
 }
 
-absl::Status Route(const CudaRows& rows, const FeedForwardWeights& w, ExpertChoice* choices, int32_t* has_nan,
-                   cuda::Stream stream) {
-  static_assert(sizeof(ExpertChoice) == kChoiceStride * sizeof(int32_t), "pairs of an id and a weight");
-  const ModelSpec& spec = rows.spec;
+absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, model::ExpertChoice* choices,
+                   int32_t* has_nan, cuda::Stream stream) {
+  static_assert(sizeof(model::ExpertChoice) == kChoiceStride * sizeof(int32_t), "pairs of an id and a weight");
+  const weights::ModelSpec& spec = rows.spec;
   const CudaActivations& a = rows.activations;
   for (int64_t t = 0; t < rows.tiles(); ++t) {
     const IndexRange tile = rows.Tile(t);
@@ -114,7 +115,7 @@ absl::Status Route(const CudaRows& rows, const FeedForwardWeights& w, ExpertChoi
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, tile, a.normed, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                               tile.size(), a.router_logits, stream)));
-    ExpertChoice* const first = choices + tile.begin * spec.experts_per_token;
+    model::ExpertChoice* const first = choices + tile.begin * spec.experts_per_token;
     cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, tile.size());
     choice.ids = &first->expert;
     choice.weights = &first->weight;
@@ -146,8 +147,8 @@ absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stre
   });
 }
 
-absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const MlpWeights> experts, int64_t first,
-                     cuda::Stream stream) {
+absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const model::MlpWeights> experts,
+                     int64_t first, cuda::Stream stream) {
   return ForRoutedTiles(rows, routed, [&](IndexRange of, const cuda::RoutingPlan& plan) -> absl::Status {
     const RoutedRows tile = Part(rows, routed, of);
     for (const bool small : {false, true}) {
@@ -168,7 +169,7 @@ absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<c
   });
 }
 
-absl::Status AddSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream) {
+absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream) {
   float* const sums = rows.activations.sums;
   for (int64_t t = 0; t < rows.tiles() && w.gate.rows > 0; ++t) {
     MOE_RETURN_IF_ERROR(RunMlp(rows, w, rows.Tile(t), sums, cuda::LinearOutput::kAddF32, stream));
@@ -176,17 +177,17 @@ absl::Status AddSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::St
   return LaunchStatus(cuda::LaunchAdd(sums, rows.rows * rows.spec.hidden_size, rows.residual, stream));
 }
 
-absl::Status RunSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream) {
+absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream) {
   if (w.gate.rows == 0) return absl::OkStatus();
   return RunMlp(rows, w, {0, rows.rows}, rows.activations.shared, cuda::LinearOutput::kF32, stream);
 }
 
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
-absl::Status CombineExperts(const CudaRows& rows, const MlpWeights& shared, cuda::Stream stream) {
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream) {
   const CudaActivations& a = rows.activations;
   const int64_t elements = rows.rows * rows.spec.hidden_size;
   if (shared.gate.rows > 0) MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, elements, a.sums, stream)));
   return LaunchStatus(cuda::LaunchAdd(a.sums, elements, rows.residual, stream));
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

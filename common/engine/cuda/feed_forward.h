@@ -7,15 +7,15 @@
 
 #include "common/engine/cuda/rows.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // residual += mlp(norm(residual))
-absl::Status Dense(const CudaRows& rows, const FeedForwardWeights& w, cuda::Stream stream);
+absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream);
 
 // x = norm(residual), and the choices of experts, [rows, experts_per_token]. *has_nan becomes 1 if scores are NaN; ids
 // are valid all the same.
-absl::Status Route(const CudaRows& rows, const FeedForwardWeights& w, ExpertChoice* choices, int32_t* has_nan,
-                   cuda::Stream stream);
+absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, model::ExpertChoice* choices,
+                   int32_t* has_nan, cuda::Stream stream);
 // INTERNAL names the first layer whose scores are NaN.
 absl::Status CheckScores(std::span<const int32_t> has_nan);
 
@@ -34,7 +34,7 @@ struct RoutedRows {
   float* sums = nullptr;        // F32 [rows, hidden_size]
 
   // choices: [rows, chosen]
-  static RoutedRows Of(const ExpertChoice* choices, int64_t rows, int64_t chosen) {
+  static RoutedRows Of(const model::ExpertChoice* choices, int64_t rows, int64_t chosen) {
     return {
         .rows = rows, .chosen = chosen, .ids = &choices->expert, .weights = &choices->weight, .stride = kChoiceStride};
   }
@@ -47,19 +47,20 @@ absl::Status PlanRows(const CudaRows& rows, const RoutedRows& routed, cuda::Stre
 
 // sums += the weighted outputs of experts first, first + 1, ..., at most cuda::kMaxMatrices; expert 0's sums begin at
 // 0.
-absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const MlpWeights> experts, int64_t first,
-                     cuda::Stream stream);
+absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<const model::MlpWeights> experts,
+                     int64_t first, cuda::Stream stream);
 
 // out = the outputs of experts, at most cuda::kMaxMatrices of one shape. groups: their first group, tiles and rows; its
 // matrices are not looked at. gated: BF16 [rows of the tiles, CudaStride(moe_intermediate_size)].
-absl::Status RunGroupedMlp(const ModelSpec& spec, std::span<const MlpWeights> experts, cuda::LinearGroups groups,
-                           const uint16_t* x, uint16_t* gated, float* out, cuda::Stream stream);
+absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model::MlpWeights> experts,
+                           cuda::LinearGroups groups, const uint16_t* x, uint16_t* gated, float* out,
+                           cuda::Stream stream);
 
 // residual += sums + shared(x); the shared expert may have no rows.
-absl::Status AddSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream);
+absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
 
 // A step's: shared = mlp(x), and residual += sums + shared.
-absl::Status RunSharedExpert(const CudaRows& rows, const MlpWeights& w, cuda::Stream stream);
-absl::Status CombineExperts(const CudaRows& rows, const MlpWeights& shared, cuda::Stream stream);
+absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
+absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream);
 
-}  // namespace moestro
+}  // namespace moestro::engine

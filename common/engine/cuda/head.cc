@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "common/engine/cuda/feed_forward.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 template <typename T>
@@ -13,7 +13,7 @@ int64_t SizeInBytes(const std::vector<T>& values) {
 
 }  // namespace
 
-absl::Status NormHeadInput(const ModelSpec& spec, const float* final_norm, const float* residual,
+absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_norm, const float* residual,
                            std::span<const int64_t> wanted, uint16_t* input, cuda::Stream stream) {
   const int64_t hidden = spec.hidden_size, stride = CudaStride(hidden);
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -30,27 +30,27 @@ absl::Status NormHeadInput(const ModelSpec& spec, const float* final_norm, const
   return absl::OkStatus();
 }
 
-absl::Status RunHead(const ModelSpec& spec, const HeadSlice& slice, int64_t count, const uint16_t* input, float* logits,
-                     cuda::Stream stream) {
+absl::Status RunHead(const weights::ModelSpec& spec, const model::HeadSlice& slice, int64_t count,
+                     const uint16_t* input, float* logits, cuda::Stream stream) {
   const cuda::LinearShape shape =
       ShapeOf(slice.weights, input, CudaStride(spec.hidden_size), logits + slice.first, spec.vocab_size);
   return LaunchStatus(cuda::LaunchLinear(shape, PointersOf(slice.weights), count, stream));
 }
 
-absl::Status FinishLogits(const ModelSpec& spec, std::span<const EngineRow> rows, std::span<const int64_t> wanted,
-                          float* logits,
+absl::Status FinishLogits(const weights::ModelSpec& spec, std::span<const model::EngineRow> rows,
+                          std::span<const int64_t> wanted, float* logits,
                           absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     const std::span row(logits + static_cast<int64_t>(i) * spec.vocab_size, static_cast<size_t>(spec.vocab_size));
-    MOE_RETURN_IF_ERROR(FinishRow(rows[static_cast<size_t>(wanted[i])], spec.token_count, row));
+    MOE_RETURN_IF_ERROR(model::FinishRow(rows[static_cast<size_t>(wanted[i])], spec.token_count, row));
     on_logits(wanted[i], row);
   }
   return absl::OkStatus();
 }
 
-void CudaResults::Begin(const ModelSpec& spec, std::span<const EngineRow> rows) {
+void CudaResults::Begin(const weights::ModelSpec& spec, std::span<const model::EngineRow> rows) {
   rows_ = rows;
-  wanted_ = RowsWithLogits(rows);
+  wanted_ = model::RowsWithLogits(rows);
   logits_.resize(wanted_.size() * spec.vocab_size);
   has_nan_.assign(spec.num_layers, 0);
 }
@@ -59,7 +59,7 @@ absl::Status CudaResults::Clear(const CudaActivations& activations, device::Stre
   return stream.CopyToDevice(BytesOf(activations.has_nan), BytesOf(has_nan_.data()), SizeInBytes(has_nan_));
 }
 
-absl::Status CudaResults::LaunchHead(const CudaRows& rows, const float* final_norm, const HeadSlice& slice,
+absl::Status CudaResults::LaunchHead(const CudaRows& rows, const float* final_norm, const model::HeadSlice& slice,
                                      cuda::Stream stream) const {
   const CudaActivations& a = rows.activations;
   if (final_norm != nullptr) {
@@ -73,10 +73,10 @@ absl::Status CudaResults::Fetch(const CudaActivations& activations, device::Stre
   return stream.CopyToHost(BytesOf(logits_.data()), BytesOf(activations.logits), SizeInBytes(logits_));
 }
 
-absl::Status CudaResults::Logits(const ModelSpec& spec,
+absl::Status CudaResults::Logits(const weights::ModelSpec& spec,
                                  absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   MOE_RETURN_IF_ERROR(CheckScores(has_nan_));
   return FinishLogits(spec, rows_, wanted_, logits_.data(), on_logits);
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -6,14 +6,14 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 constexpr int64_t kAlignment = 64;
 
 // The arrays one behind the other from `base` on, and the bytes that they take; pages last, for their number is known
 // last.
-StepArrays Arrange(const ModelSpec& spec, int64_t rows, int64_t pages, uint8_t* base, int64_t* bytes) {
+StepArrays Arrange(const weights::ModelSpec& spec, int64_t rows, int64_t pages, uint8_t* base, int64_t* bytes) {
   StepArrays arrays;
   *bytes = 0;
   const auto take = [&]<typename T>(T*& array, int64_t count) {
@@ -33,7 +33,7 @@ StepArrays Arrange(const ModelSpec& spec, int64_t rows, int64_t pages, uint8_t* 
 
 }  // namespace
 
-void CudaInputs::Begin(std::span<const EngineRow> rows) {
+void CudaInputs::Begin(std::span<const model::EngineRow> rows) {
   rows_ = rows;
   const int64_t pairs = rope_.pairs();
   cosine_.resize(rows.size() * pairs);
@@ -60,7 +60,8 @@ absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activation
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const ModelSpec& spec, const Limits& limits) {
+absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const weights::ModelSpec& spec,
+                                          const Limits& limits) {
   int64_t bytes = 0;
   Arrange(spec, limits.rows, limits.pages, nullptr, &bytes);
   MOE_ASSIGN_OR_RETURN(auto host, device::PinnedBuffer<uint8_t>::Create(device, bytes));
@@ -68,10 +69,10 @@ absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const ModelSpe
   return StepRows(limits, std::move(host), std::move(memory));
 }
 
-absl::Status StepRows::Upload(const ModelSpec& spec, const Rope& rope, const uint16_t* embedding,
-                              const CheckedBatch& batch, device::Stream& stream) {
+absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope& rope, const uint16_t* embedding,
+                              const model::CheckedBatch& batch, device::Stream& stream) {
   int64_t pages = 0;
-  for (const SequenceRun& run : batch.runs) pages += batch.rows[run.end - 1].position / kPageTokens + 1;
+  for (const model::SequenceRun& run : batch.runs) pages += batch.rows[run.end - 1].position / kv::kPageTokens + 1;
   if (pages > limits_.pages) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("the step's sequences have %d pages, at most %d are foreseen", pages, limits_.pages));
@@ -81,19 +82,19 @@ absl::Status StepRows::Upload(const ModelSpec& spec, const Rope& rope, const uin
   device_ = Arrange(spec, batch.size(), pages, device_memory_.data(), &bytes);
   std::fill_n(host.has_nan, spec.num_layers, 0);
   int32_t next_page = 0;
-  for (const SequenceRun& run : batch.runs) {
+  for (const model::SequenceRun& run : batch.runs) {
     for (int64_t row = run.begin; row < run.end; ++row) {
-      const EngineRow& engine_row = batch.rows[row];
+      const model::EngineRow& engine_row = batch.rows[row];
       std::copy_n(embedding + engine_row.token * spec.hidden_size, spec.hidden_size,
                   host.embeddings + row * spec.hidden_size);
       rope.Angles(engine_row.position, host.cosine + row * rope.pairs(), host.sine + row * rope.pairs());
       host.positions[row] = engine_row.position;
       host.first_page[row] = next_page;
     }
-    const int64_t blocks = batch.rows[run.end - 1].position / kPageTokens + 1;
+    const int64_t blocks = batch.rows[run.end - 1].position / kv::kPageTokens + 1;
     for (int64_t block = 0; block < blocks; ++block) host.pages[next_page++] = batch.pages(run.begin).page(block);
   }
   return stream.CopyToDevice(device_memory_.data(), host_memory_.get(), bytes);
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

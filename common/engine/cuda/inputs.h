@@ -16,16 +16,17 @@
 #include "common/model/binding.h"
 #include "common/model/engine.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Of a prompt.
 class CudaInputs {
  public:
   // Both outlive it; embeddings are copied from the weights row by row.
-  CudaInputs(const ModelSpec& spec, const ModelWeights& weights) : spec_(spec), weights_(weights), rope_(spec) {}
+  CudaInputs(const weights::ModelSpec& spec, const model::ModelWeights& weights)
+      : spec_(spec), weights_(weights), rope_(spec) {}
 
   // A new run, whose rows live until it ends.
-  void Begin(std::span<const EngineRow> rows);
+  void Begin(std::span<const model::EngineRow> rows);
   // Puts the copies of what some rows bring on the stream: angles, and BF16 embeddings where sums will be.
   absl::Status Copy(IndexRange rows, const CudaActivations& activations, device::Stream& stream) const;
   // Where they are then.
@@ -34,10 +35,10 @@ class CudaInputs {
   }
 
  private:
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
-  const Rope rope_;
-  std::span<const EngineRow> rows_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
+  const model::Rope rope_;
+  std::span<const model::EngineRow> rows_;
   std::vector<float> cosine_;  // [rows, pairs]
   std::vector<float> sine_;    // [rows, pairs]
 };
@@ -60,12 +61,12 @@ class StepRows {
     int64_t rows = 0;
     int64_t pages = 0;  // of all sequences together
   };
-  static absl::StatusOr<StepRows> Create(device::Device& device, const ModelSpec& spec, const Limits& limits);
+  static absl::StatusOr<StepRows> Create(device::Device& device, const weights::ModelSpec& spec, const Limits& limits);
 
   // Gathers what the rows need and puts its copy on the stream. What the step before put there is done.
   // RESOURCE_EXHAUSTED if the sequences have more pages than the limit. `embedding`: BF16 [vocab_size, hidden].
-  absl::Status Upload(const ModelSpec& spec, const Rope& rope, const uint16_t* embedding, const CheckedBatch& batch,
-                      device::Stream& stream);
+  absl::Status Upload(const weights::ModelSpec& spec, const model::Rope& rope, const uint16_t* embedding,
+                      const model::CheckedBatch& batch, device::Stream& stream);
 
   // On the device.
   const StepArrays& arrays() const { return device_; }
@@ -80,4 +81,4 @@ class StepRows {
   StepArrays device_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

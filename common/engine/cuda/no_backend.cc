@@ -1,6 +1,6 @@
 #include "common/engine/cuda/backend.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 absl::Status NoCuda() {
@@ -9,19 +9,19 @@ absl::Status NoCuda() {
 
 }  // namespace
 
-absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions&, const ModelSpec&,
-                                                   const ModelWeights&) {
+absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions&, const weights::ModelSpec&,
+                                                   const model::ModelWeights&) {
   return NoCuda();
 }
 
-absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&, const ModelSpec&,
-                                                                const ModelWeights&) {
+absl::StatusOr<std::unique_ptr<RankKernels>> NewCudaRankKernels(device::Device&, const weights::ModelSpec&,
+                                                                const model::ModelWeights&) {
   return NoCuda();
 }
 
-absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions&, const ModelSpec&,
-                                                 const ModelWeights&, const CudaDecodeOptions&) {
+absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions&, const weights::ModelSpec&,
+                                                 const model::ModelWeights&, const CudaDecodeOptions&) {
   return NoCuda();
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -15,7 +15,7 @@
 #include "common/kernels/cuda/stream.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Memory as the bytes that streams copy.
 inline uint8_t* BytesOf(void* data) { return static_cast<uint8_t*>(data); }
@@ -31,7 +31,7 @@ struct CudaStripe {
 
 // Rows of a prompt in one layer, or of a step of decode. Pointers are device memory.
 struct CudaRows {
-  const ModelSpec& spec;
+  const weights::ModelSpec& spec;
   const CudaActivations& activations;
   int64_t rows = 0;
   float* residual = nullptr;      // [rows, hidden_size]
@@ -57,13 +57,13 @@ struct CudaRows {
   cuda::RopeAngles Angles(IndexRange of) const {
     const int64_t pairs = spec.qk_rope_head_dim / 2;
     return {cosine + of.begin * pairs, sine + of.begin * pairs, 2 * pairs,
-            spec.attention_kind() == AttentionKind::kGroupedQueries ? cuda::RopePairs::kHalves
-                                                                    : cuda::RopePairs::kAdjacent};
+            spec.attention_kind() == weights::AttentionKind::kGroupedQueries ? cuda::RopePairs::kHalves
+                                                                             : cuda::RopePairs::kAdjacent};
   }
 };
 
 // The cache of a layer as tokens that follow each other, BF16 [.., kv_dim].
-inline cuda::KvPagesView ContiguousCache(const ModelSpec& spec, uint16_t* tokens) {
+inline cuda::KvPagesView ContiguousCache(const weights::ModelSpec& spec, uint16_t* tokens) {
   return {.pages = BytesOf(tokens),
           .list = nullptr,
           .page_bytes = cuda::kKvBlock * spec.kv_dim() * static_cast<int64_t>(sizeof(uint16_t)),
@@ -97,4 +97,4 @@ inline absl::Status NormResidual(const CudaRows& rows, const float* weight, Inde
                                           stream));
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

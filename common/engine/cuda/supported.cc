@@ -6,10 +6,10 @@
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/routing.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
-absl::Status CheckRouting(const ModelSpec& spec) {
+absl::Status CheckRouting(const weights::ModelSpec& spec) {
   if (spec.num_experts <= cuda::kMaxExperts && spec.experts_per_token <= cuda::kMaxChosen &&
       spec.num_expert_groups <= cuda::kMaxGroups) {
     return absl::OkStatus();
@@ -19,21 +19,21 @@ absl::Status CheckRouting(const ModelSpec& spec) {
       cuda::kMaxExperts, cuda::kMaxGroups, spec.experts_per_token, spec.num_experts, spec.num_expert_groups));
 }
 
-absl::Status CheckOnlyForm(const ModelSpec& spec, MlaForm form, MlaForm only, const char* what) {
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries || form == only) return absl::OkStatus();
-  const auto name = [](MlaForm of) { return of == MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"; };
+absl::Status CheckOnlyForm(const weights::ModelSpec& spec, model::MlaForm form, model::MlaForm only, const char* what) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries || form == only) return absl::OkStatus();
+  const auto name = [](model::MlaForm of) { return of == model::MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"; };
   return absl::UnimplementedError(
       absl::StrFormat("the CUDA kernels compute %s with %s MLA, not with %s", what, name(only), name(form)));
 }
 
 }  // namespace
 
-absl::Status CheckPrefillSupported(const ModelSpec& spec) {
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries && spec.v_head_dim != 128) {
+absl::Status CheckPrefillSupported(const weights::ModelSpec& spec) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries && spec.v_head_dim != 128) {
     return absl::UnimplementedError(absl::StrFormat(
         "the CUDA kernels attend with heads of 128 numbers to grouped keys, not of %d", spec.v_head_dim));
   }
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries) return CheckRouting(spec);
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) return CheckRouting(spec);
   if (spec.qk_nope_head_dim != 128 || spec.qk_rope_head_dim != 64 || spec.v_head_dim != 128) {
     return absl::UnimplementedError(
         absl::StrFormat("the CUDA kernels have attention heads of 128 + 64 numbers and values of 128, not of %d + %d "
@@ -43,7 +43,7 @@ absl::Status CheckPrefillSupported(const ModelSpec& spec) {
   return CheckRouting(spec);
 }
 
-absl::Status CheckRanksSupported(const ModelSpec& spec) {
+absl::Status CheckRanksSupported(const weights::ModelSpec& spec) {
   MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
   if (cuda::InputStride(spec.hidden_size) == spec.hidden_size) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat(
@@ -51,16 +51,16 @@ absl::Status CheckRanksSupported(const ModelSpec& spec) {
       spec.hidden_size));
 }
 
-absl::Status CheckDecodeSupported(const ModelSpec& spec) {
+absl::Status CheckDecodeSupported(const weights::ModelSpec& spec) {
   const int64_t dim = spec.v_head_dim;
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries &&
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries &&
       (dim % 16 != 0 || 2 * dim > cuda::kDecodeMaxKeyDim || spec.hidden_size % 8 != 0)) {
     return absl::UnimplementedError(
         absl::StrFormat("the CUDA kernels decode with heads of up to %d numbers, a multiple of 16, and a hidden_size "
                         "that is a multiple of 8; not with heads of %d, hidden_size %d",
                         cuda::kDecodeMaxKeyDim / 2, dim, spec.hidden_size));
   }
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries) return CheckRouting(spec);
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) return CheckRouting(spec);
   if (spec.kv_lora_rank > cuda::kDecodeMaxLatent || spec.kv_lora_rank % 8 != 0 ||
       spec.kv_dim() > cuda::kDecodeMaxKeyDim || spec.kv_dim() % 8 != 0 || spec.qk_nope_head_dim % 4 != 0 ||
       spec.v_head_dim % 4 != 0 || spec.qk_head_dim() % 4 != 0 || spec.hidden_size % 8 != 0) {
@@ -73,12 +73,12 @@ absl::Status CheckDecodeSupported(const ModelSpec& spec) {
   return CheckRouting(spec);
 }
 
-absl::Status CheckUnabsorbed(const ModelSpec& spec, MlaForm form) {
-  return CheckOnlyForm(spec, form, MlaForm::kUnabsorbed, "prompts");
+absl::Status CheckUnabsorbed(const weights::ModelSpec& spec, model::MlaForm form) {
+  return CheckOnlyForm(spec, form, model::MlaForm::kUnabsorbed, "prompts");
 }
 
-absl::Status CheckAbsorbed(const ModelSpec& spec, MlaForm form) {
-  return CheckOnlyForm(spec, form, MlaForm::kAbsorbed, "steps of decode");
+absl::Status CheckAbsorbed(const weights::ModelSpec& spec, model::MlaForm form) {
+  return CheckOnlyForm(spec, form, model::MlaForm::kAbsorbed, "steps of decode");
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -5,15 +5,15 @@
 #include "common/model/engine.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Prompts on one device, prompts that ranks share, and steps of decode.
-absl::Status CheckPrefillSupported(const ModelSpec& spec);
-absl::Status CheckRanksSupported(const ModelSpec& spec);
-absl::Status CheckDecodeSupported(const ModelSpec& spec);
+absl::Status CheckPrefillSupported(const weights::ModelSpec& spec);
+absl::Status CheckRanksSupported(const weights::ModelSpec& spec);
+absl::Status CheckDecodeSupported(const weights::ModelSpec& spec);
 
 // The form of MLA that the kernels of prompts have, and that of decode. Grouped queries have one form under both names.
-absl::Status CheckUnabsorbed(const ModelSpec& spec, MlaForm form);
-absl::Status CheckAbsorbed(const ModelSpec& spec, MlaForm form);
+absl::Status CheckUnabsorbed(const weights::ModelSpec& spec, model::MlaForm form);
+absl::Status CheckAbsorbed(const weights::ModelSpec& spec, model::MlaForm form);
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -10,16 +10,17 @@
 #include "common/model/moe/feed_forward.h"
 #include "common/model/moe/moe.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 struct HostDecode::LaneState {
-  LaneState(HostDecode& its_compute, const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows, int threads)
+  LaneState(HostDecode& its_compute, const weights::ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows,
+            int threads)
       : compute(its_compute),
         pool(threads),
         context{spec, kernels, pool},
         attention(context, max_rows),
         gating(spec, max_rows),
-        experts(spec, max_rows, threads, AlwaysWidth(spec)),
+        experts(spec, max_rows, threads, model::DenseWidth(spec)),
         gate(max_rows * spec.shared_intermediate_size()),
         up(max_rows * spec.shared_intermediate_size()),
         shared(max_rows * spec.hidden_size),
@@ -27,22 +28,22 @@ struct HostDecode::LaneState {
 
   HostDecode& compute;
   WorkerPool pool;
-  EngineContext context;
-  AttentionBuffers attention;
-  GatingBuffers gating;
-  ExpertBuffers experts;
-  Buffer<float> gate;    // [rows, shared_intermediate_size]
-  Buffer<float> up;      // [rows, shared_intermediate_size]
-  Buffer<float> shared;  // [rows, hidden]: the shared expert's outputs
-  Buffer<float> sums;    // [rows, hidden]: the routed experts'
-  const CheckedBatch* batch = nullptr;
-  RowsView rows;  // of the batch
+  model::EngineContext context;
+  model::AttentionBuffers attention;
+  model::GatingBuffers gating;
+  model::ExpertBuffers experts;
+  model::Buffer<float> gate;    // [rows, shared_intermediate_size]
+  model::Buffer<float> up;      // [rows, shared_intermediate_size]
+  model::Buffer<float> shared;  // [rows, hidden]: the shared expert's outputs
+  model::Buffer<float> sums;    // [rows, hidden]: the routed experts'
+  const model::CheckedBatch* batch = nullptr;
+  model::RowsView rows;  // of the batch
 };
 
 // Of the call to HotExperts.
 struct HostDecode::HotState {
-  HotState(const ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows)
-      : context{spec, kernels, pool}, buffers(spec, max_rows, pool.threads(), /*always_width=*/0) {
+  HotState(const weights::ModelSpec& spec, const CpuKernels& kernels, int64_t max_rows)
+      : context{spec, kernels, pool}, buffers(spec, max_rows, pool.threads(), /*dense_width=*/0) {
     const auto most = static_cast<size_t>(max_rows * spec.experts_per_token);
     plan.experts.reserve(most);
     plan.routed.reserve(most);
@@ -50,16 +51,16 @@ struct HostDecode::HotState {
   }
 
   WorkerPool pool{1};
-  EngineContext context;
-  ExpertBuffers buffers;
-  ExpertPlan plan;
-  std::vector<MlpWeights> weights;
+  model::EngineContext context;
+  model::ExpertBuffers buffers;
+  model::ExpertPlan plan;
+  std::vector<model::MlpWeights> weights;
   const uint16_t* x = nullptr;
   float* outputs = nullptr;
 };
 
-HostDecode::HostDecode(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, int64_t max_rows,
-                       int threads, int64_t hot_rows)
+HostDecode::HostDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
+                       int64_t max_rows, int threads, int64_t hot_rows)
     : spec_(spec), weights_(weights), kernels_(kernels), rope_(spec), rows_(spec, max_rows), head_(spec) {
   for (int lane = 0; lane < kMaxLanes; ++lane) {
     lanes_.push_back(std::make_unique<LaneState>(*this, spec, kernels, max_rows, threads));
@@ -69,13 +70,13 @@ HostDecode::HostDecode(const ModelSpec& spec, const ModelWeights& weights, const
 
 HostDecode::~HostDecode() = default;
 
-void HostDecode::Begin(int lane, int64_t first_row, const CheckedBatch& batch) {
+void HostDecode::Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) {
   LaneState& state = *lanes_[static_cast<size_t>(lane)];
   state.batch = &batch;
   state.rows = rows_.View({first_row, first_row + batch.size()});
 }
 
-HandOver HostDecode::hand_over(int lane) const {
+ExpertIo HostDecode::expert_io(int lane) const {
   LaneState& state = *lanes_[static_cast<size_t>(lane)];
   return {state.rows.x, state.gating.choices.data(), state.sums.get()};
 }
@@ -83,7 +84,7 @@ HandOver HostDecode::hand_over(int lane) const {
 // What kernels capture is two words, which std::function stores without allocating.
 absl::Status HostDecode::Embed(int lane, device::Stream& stream) {
   return stream.Launch({.name = "embed", .cost = {}, .run = [this, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
-                          EmbedRows(state.context, rope_, weights_.embedding, state.batch->rows, state.rows);
+                          model::EmbedRows(state.context, rope_, weights_.embedding, state.batch->rows, state.rows);
                           return absl::OkStatus();
                         }});
 }
@@ -96,7 +97,7 @@ absl::Status HostDecode::Attend(int lane, int64_t layer, device::Stream& stream)
 }
 
 absl::Status HostDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
-  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  const model::MlpWeights& mlp = weights_.layers[layer].feed_forward.dense;
   return stream.Launch(
       {.name = "shared expert", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
          state.compute.RunShared(state, mlp);
@@ -105,7 +106,7 @@ absl::Status HostDecode::Shared(int lane, int64_t layer, device::Stream& stream)
 }
 
 absl::Status HostDecode::Combine(int lane, int64_t layer, device::Stream& stream) {
-  const MlpWeights& mlp = weights_.layers[layer].feed_forward.always;
+  const model::MlpWeights& mlp = weights_.layers[layer].feed_forward.dense;
   return stream.Launch(
       {.name = "combine", .cost = {}, .run = [&mlp, &state = *lanes_[static_cast<size_t>(lane)]](void*) {
          state.compute.RunCombine(state, mlp);
@@ -117,7 +118,7 @@ absl::Status HostDecode::HotExperts(std::span<const HotExpert> experts, const ui
                                     device::Stream& stream) {
   if (hot_ == nullptr) return DecodeCompute::HotExperts(experts, x, outputs, stream);
   // Every row with weight 1 to a sum of its own: the sum is the output.
-  ExpertPlan& plan = hot_->plan;
+  model::ExpertPlan& plan = hot_->plan;
   plan.experts.clear();
   plan.routed.clear();
   hot_->weights.clear();
@@ -130,53 +131,54 @@ absl::Status HostDecode::HotExperts(std::span<const HotExpert> experts, const ui
   hot_->outputs = outputs;
   return stream.Launch({.name = "hot experts", .cost = {}, .run = [&hot = *hot_](void*) {
                           std::fill_n(hot.outputs, std::ssize(hot.plan.routed) * hot.context.spec.hidden_size, 0.0f);
-                          RunExperts({hot.context, hot.buffers}, {hot.weights, 0}, hot.plan, hot.x, hot.outputs);
+                          model::RunExperts({hot.context, hot.buffers}, {hot.weights, 0}, hot.plan, hot.x, hot.outputs);
                           return absl::OkStatus();
                         }});
 }
 
 absl::Status HostDecode::RunAttend(LaneState& state, int64_t layer) {
-  const LayerWeights& weights = weights_.layers[layer];
-  RunAttention({state.context, state.attention}, weights.attention, layer, *state.batch, state.rows);
+  const model::LayerWeights& weights = weights_.layers[layer];
+  model::RunAttention({state.context, state.attention}, weights.attention, layer, *state.batch, state.rows);
   return spec_.IsMoeLayer(layer)
-             ? NormAndRoute(state.context, state.gating, weights.feed_forward, state.rows)
-             : RunFeedForward({state.context, state.experts}, state.gating, weights.feed_forward, state.rows);
+             ? model::NormAndRoute(state.context, state.gating, weights.feed_forward, state.rows)
+             : model::RunFeedForward({state.context, state.experts}, state.gating, weights.feed_forward, state.rows);
 }
 
-void HostDecode::RunShared(LaneState& state, const MlpWeights& mlp) {
+void HostDecode::RunShared(LaneState& state, const model::MlpWeights& mlp) {
   const int64_t width = mlp.gate.rows;
   if (width == 0) return;
-  uint16_t* gated = state.experts.always_gated.get();
-  const LinearInput x{state.rows.x, spec_.hidden_size, state.rows.count};
-  const LinearJob gate_and_up[] = {{mlp.gate, x, state.gate.get()}, {mlp.up, x, state.up.get()}};
-  RunLinears(state.context, gate_and_up);
+  uint16_t* gated = state.experts.dense_gated.get();
+  const model::LinearInput x{state.rows.x, spec_.hidden_size, state.rows.count};
+  const model::LinearJob gate_and_up[] = {{mlp.gate, x, state.gate.get()}, {mlp.up, x, state.up.get()}};
+  model::RunLinears(state.context, gate_and_up);
   state.pool.Run(state.rows.count, [&](int64_t row, int) {
     kernels_.silu_mul(state.gate.get() + row * width, state.up.get() + row * width, width,
-                      gated + row * RowStride(width));
+                      gated + row * model::RowStride(width));
   });
-  const LinearJob down[] = {{mlp.down, {gated, RowStride(width), state.rows.count}, state.shared.get()}};
-  RunLinears(state.context, down);
+  const model::LinearJob down[] = {{mlp.down, {gated, model::RowStride(width), state.rows.count}, state.shared.get()}};
+  model::RunLinears(state.context, down);
 }
 
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
-void HostDecode::RunCombine(LaneState& state, const MlpWeights& mlp) {
-  const int64_t numbers = state.rows.count * spec_.hidden_size;
-  if (mlp.gate.rows > 0) kernels_.axpy(1.0f, state.shared.get(), numbers, state.sums.get());
-  kernels_.axpy(1.0f, state.sums.get(), numbers, state.rows.residual);
+void HostDecode::RunCombine(LaneState& state, const model::MlpWeights& mlp) {
+  const int64_t elements = state.rows.count * spec_.hidden_size;
+  if (mlp.gate.rows > 0) kernels_.axpy(1.0f, state.shared.get(), elements, state.sums.get());
+  kernels_.axpy(1.0f, state.sums.get(), elements, state.rows.residual);
 }
 
-absl::Status HostDecode::Logits(std::span<const EngineRow> rows, device::Stream& stream,
+absl::Status HostDecode::Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                                 absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
-  return ForRowsWithLogits(rows, [&](std::span<const int64_t> wanted) -> absl::Status {
+  return model::ForRowsWithLogits(rows, [&](std::span<const int64_t> wanted) -> absl::Status {
     MOE_RETURN_IF_ERROR(stream.Launch({.name = "head", .cost = {}, .run = [this, &wanted](void*) {
-                                         const HeadContext context{lanes_[0]->context, head_};
-                                         NormHeadInput(context, weights_.final_norm, rows_.View({}).residual, wanted);
-                                         RunHead(context, {weights_.head, 0}, std::ssize(wanted));
+                                         const model::HeadContext context{lanes_[0]->context, head_};
+                                         model::NormHeadInput(context, weights_.final_norm, rows_.View({}).residual,
+                                                              wanted);
+                                         model::RunHead(context, {weights_.head, 0}, std::ssize(wanted));
                                          return absl::OkStatus();
                                        }}));
     MOE_RETURN_IF_ERROR(stream.Synchronize());
-    return FinishLogits({lanes_[0]->context, head_}, rows, wanted, on_logits);
+    return model::FinishLogits({lanes_[0]->context, head_}, rows, wanted, on_logits);
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -14,43 +14,43 @@
 #include "common/model/head.h"
 #include "common/platform/worker_pool.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class HostDecode final : public DecodeCompute {
  public:
   // Spec, weights and kernels outlive it. max_rows: of all lanes together; hot_rows: of a step whose HotExperts are
   // asked for. Each lane has `threads` workers, of which the stream's own thread is one.
-  HostDecode(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, int64_t max_rows,
-             int threads, int64_t hot_rows = 0);
+  HostDecode(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
+             int64_t max_rows, int threads, int64_t hot_rows = 0);
   ~HostDecode() override;
 
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
-  void Begin(int lane, int64_t first_row, const CheckedBatch& batch) override;
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) override;
   absl::Status Embed(int lane, device::Stream& stream) override;
   absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Shared(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status HotExperts(std::span<const HotExpert> experts, const uint16_t* x, float* outputs,
                           device::Stream& stream) override;
-  HandOver hand_over(int lane) const override;
-  absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+  ExpertIo expert_io(int lane) const override;
+  absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
  private:
   struct LaneState;
   struct HotState;
   absl::Status RunAttend(LaneState& state, int64_t layer);
-  void RunShared(LaneState& state, const MlpWeights& mlp);
-  void RunCombine(LaneState& state, const MlpWeights& mlp);
+  void RunShared(LaneState& state, const model::MlpWeights& mlp);
+  void RunCombine(LaneState& state, const model::MlpWeights& mlp);
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const CpuKernels& kernels_;
-  const Rope rope_;
-  const RowBuffers rows_;  // of all lanes; each works on its part
-  HeadBuffers head_;
+  const model::Rope rope_;
+  const model::RowBuffers rows_;  // of all lanes; each works on its part
+  model::HeadBuffers head_;
   std::vector<std::unique_ptr<LaneState>> lanes_;
   std::unique_ptr<HotState> hot_;  // null without hot_rows
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 PromptForward::Options HostPrefill::OptionsFor(int64_t pass_rows) const {
   return {.max_rows = pass_rows, .tile_rows = std::min(tile_rows_, pass_rows)};
@@ -71,7 +71,7 @@ std::function<absl::Status()> HostPrefill::WorkOf(const LayerStep& step, std::sp
     case StepKind::kCombine:
       break;
     case StepKind::kSharedExpert:
-      return always_ok([this, w = modules[0].FeedForward(spec_, weights_)] { forward_->SharedExpert(w.always); });
+      return always_ok([this, w = modules[0].FeedForward(spec_, weights_)] { forward_->SharedExpert(w.dense); });
     case StepKind::kHead:
       return always_ok([this, slice = modules[0].Head(weights_), norm = modules[0].FinalNorm(weights_)] {
         if (norm != nullptr) forward_->FinalNorm(norm);
@@ -87,4 +87,4 @@ absl::Status HostPrefill::Logits(absl::FunctionRef<void(int64_t row, std::span<c
   return forward_->Logits([&](int64_t row, std::span<const float> logits) { on_logits(first + row, logits); });
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

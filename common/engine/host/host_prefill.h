@@ -10,18 +10,18 @@
 #include "common/model/binding.h"
 #include "common/platform/worker_pool.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class HostPrefill final : public PrefillCompute {
  public:
   // All outlive it. `weights` point into host memory; the embedding is read there, row by row. The pool is free while a
   // run is on.
-  HostPrefill(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, WorkerPool& pool,
-              int64_t tile_rows)
+  HostPrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
+              WorkerPool& pool, int64_t tile_rows)
       : spec_(spec), weights_(weights), kernels_(kernels), pool_(pool), tile_rows_(tile_rows) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override;
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
   absl::Status Begin(const PromptRun& run) override;
   absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
@@ -35,8 +35,8 @@ class HostPrefill final : public PrefillCompute {
   std::function<absl::Status()> WorkOf(const LayerStep& step, std::span<const StagedModule> modules);
   absl::Status BeginPass(int64_t pass);
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const CpuKernels& kernels_;
   WorkerPool& pool_;
   const int64_t tile_rows_;
@@ -44,4 +44,4 @@ class HostPrefill final : public PrefillCompute {
   std::unique_ptr<PromptForward> forward_;  // of the run
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

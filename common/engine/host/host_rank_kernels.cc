@@ -7,7 +7,10 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
+
+using model::ExpertChoice;
+
 namespace {
 
 // A kernel that cannot fail.
@@ -32,11 +35,11 @@ int64_t HostRankKernels::ActivationBytes(const RankShare& share) const {
 
 absl::Status HostRankKernels::Begin(const RankShare& share) {
   share_ = share;
-  page_numbers_.resize(static_cast<size_t>(CeilDiv(share.end, kPageTokens)));
+  page_numbers_.resize(static_cast<size_t>(CeilDiv(share.end, kv::kPageTokens)));
   std::iota(page_numbers_.begin(), page_numbers_.end(), 0);
   forward_ = std::make_unique<PromptForward>(spec_, kernels_, pool_, OptionsFor(share.own_rows()));
   if (share.own_rows() == 0) return absl::OkStatus();
-  const std::vector<KvPages> pages(RankShare::kStripes, share.pages);
+  const std::vector<kv::KvPages> pages(RankShare::kStripes, share.pages);
   return forward_->Begin(share.rows, pages, share.form);
 }
 
@@ -56,7 +59,7 @@ device::Kernel HostRankKernels::Dense(const StagedModule& dense) {
 }
 
 device::Kernel HostRankKernels::SharedExpert(const StagedModule& router) {
-  return OfRows("shared expert", [this, w = router.FeedForward(spec_, weights_).always] { forward_->SharedExpert(w); });
+  return OfRows("shared expert", [this, w = router.FeedForward(spec_, weights_).dense] { forward_->SharedExpert(w); });
 }
 
 device::Kernel HostRankKernels::Head(const StagedModule& slice) {
@@ -71,12 +74,12 @@ absl::Status HostRankKernels::Logits(absl::FunctionRef<void(int64_t row, std::sp
   return forward_->Logits(on_logits);
 }
 
-KvPages HostRankKernels::LayerKv(const uint16_t* kv) const {
-  const KvGeometry geometry{.num_layers = 1,
-                            .kv_dim = spec_.kv_dim(),
-                            .page_tokens = kPageTokens,
-                            .page_count = std::ssize(page_numbers_),
-                            .lease_slots = 0};
+kv::KvPages HostRankKernels::LayerKv(const uint16_t* kv) const {
+  const kv::KvGeometry geometry{.num_layers = 1,
+                                .kv_dim = spec_.kv_dim(),
+                                .page_tokens = kv::kPageTokens,
+                                .page_count = std::ssize(page_numbers_),
+                                .lease_slots = 0};
   return {geometry, reinterpret_cast<uint8_t*>(const_cast<uint16_t*>(kv)), page_numbers_};
 }
 
@@ -131,7 +134,7 @@ device::Kernel HostRankKernels::Experts(std::span<const StagedModule> experts, c
                     });
 }
 
-device::Kernel HostRankKernels::AddUp(std::vector<const float*> parts) {
+device::Kernel HostRankKernels::SumPartials(std::vector<const float*> parts) {
   return OfRows("add up", [this, parts = std::move(parts)] {
     const int64_t hidden = spec_.hidden_size;
     pool_.Run(share_.own_rows(), [&](int64_t row, int) {
@@ -185,7 +188,7 @@ device::Kernel HostRankKernels::SortPairs(std::span<const int32_t> experts, std:
   });
 }
 
-device::Kernel HostRankKernels::WeighPairs(const ExpertChoice* choices, const float* sums) {
+device::Kernel HostRankKernels::CombinePairs(const ExpertChoice* choices, const float* sums) {
   return OfRows("weigh", [this, choices, sums] {
     const int64_t hidden = spec_.hidden_size;
     float* total = forward_->expert_sums();
@@ -203,4 +206,4 @@ device::Kernel HostRankKernels::Copy(uint8_t* to, const uint8_t* from, int64_t b
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

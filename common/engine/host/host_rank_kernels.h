@@ -11,17 +11,17 @@
 #include "common/model/moe/expert_plan.h"
 #include "common/platform/worker_pool.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class HostRankKernels final : public RankKernels {
  public:
   // As HostPrefill; the pool is this rank's alone while a run is on.
-  HostRankKernels(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels, WorkerPool& pool,
-                  int64_t tile_rows)
+  HostRankKernels(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CpuKernels& kernels,
+                  WorkerPool& pool, int64_t tile_rows)
       : spec_(spec), weights_(weights), kernels_(kernels), pool_(pool), tile_rows_(tile_rows) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
   absl::Status Begin(const RankShare& share) override;
   void End() override { forward_.reset(); }
   device::Kernel Embed() override;
@@ -37,31 +37,32 @@ class HostRankKernels final : public RankKernels {
                           std::vector<IndexRange> blocks) override;
   device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
-  device::Kernel Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) override;
-  device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
+  device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) override;
+  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
   device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
-  device::Kernel AddUp(std::vector<const float*> parts) override;
+  device::Kernel SumPartials(std::vector<const float*> parts) override;
 
-  device::Kernel CountPairs(const ExpertChoice* choices) override;
+  device::Kernel CountPairs(const model::ExpertChoice* choices) override;
   absl::StatusOr<PairLists> Pairs() const override { return pairs_; }
-  device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x, int32_t* pair_experts) override;
+  device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
+                      int32_t* pair_experts) override;
   device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
-  device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) override;
+  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
   PromptForward::Options OptionsFor(int64_t own_rows) const;
   // The layer's KV as pages of one layer.
-  KvPages LayerKv(const uint16_t* kv) const;
+  kv::KvPages LayerKv(const uint16_t* kv) const;
   // A kernel that does nothing if the rank has no rows, and that cannot fail.
   template <typename Work>
   device::Kernel OfRows(const char* name, Work work) const;
   // pair -> where it lies: calls visit(pair, row, choice) for the rank's pairs in the order of Pack.
   template <typename Visit>
-  void ForPairs(const ExpertChoice* choices, Visit visit) const;
+  void ForPairs(const model::ExpertChoice* choices, Visit visit) const;
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const CpuKernels& kernels_;
   WorkerPool& pool_;
   const int64_t tile_rows_;
@@ -70,8 +71,8 @@ class HostRankKernels final : public RankKernels {
   RankShare share_;
   std::vector<uint32_t> page_numbers_;  // 0, 1, 2, ...: the layer's KV lies in the order of positions
   std::unique_ptr<PromptForward> forward_;
-  ExpertPlan plan_;  // of the layer: rows of this rank's experts
-  PairLists pairs_;  // of the layer
+  model::ExpertPlan plan_;  // of the layer: rows of this rank's experts
+  PairLists pairs_;         // of the layer
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -18,7 +18,7 @@
 #include "common/model/head.h"
 #include "common/model/moe/moe.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class PromptForward {  // one pass at a time, each function on one thread at a time
  public:
@@ -28,7 +28,7 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
     bool parts = false;     // attention comes in parts
   };
   // Spec, kernels and pool must outlive it. REQUIRES a spec that CheckSpec accepts.
-  PromptForward(const ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options);
+  PromptForward(const weights::ModelSpec& spec, const CpuKernels& kernels, WorkerPool& pool, const Options& options);
   ~PromptForward();
 
   int64_t max_rows() const;
@@ -37,39 +37,40 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
   // consecutive positions and everything before them is in the pages; with parts they may be several runs of positions,
   // each under a sequence index of its own. The spans must live until the pass ends. INVALID_ARGUMENT as
   // Engine::Forward.
-  absl::Status Begin(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form);
+  absl::Status Begin(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form);
 
   // Then, once each and in this order. Weights may go away when the function has returned.
   void Embed(const uint16_t* embedding);
   //   For every layer: attention ...
-  void Attention(int64_t layer, const AttentionWeights& weights);
+  void Attention(int64_t layer, const model::AttentionWeights& weights);
   //   (or that in parts, see below)
   //   ... and a dense MLP; or the router, all experts in ascending id, and the shared expert (which may have no rows).
-  void Dense(const FeedForwardWeights& weights);
-  absl::Status Route(const FeedForwardWeights& weights);  // INTERNAL if scores are NaN
-  void Experts(const ExpertSlice& slice);
-  void SharedExpert(const MlpWeights& weights);
+  void Dense(const model::FeedForwardWeights& weights);
+  absl::Status Route(const model::FeedForwardWeights& weights);  // INTERNAL if scores are NaN
+  void Experts(const model::ExpertSlice& slice);
+  void SharedExpert(const model::MlpWeights& weights);
   //   If rows want logits: the final norm, all slices of the head.
   void FinalNorm(const float* weights);
-  void Head(const HeadSlice& slice);
+  void Head(const model::HeadSlice& slice);
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   // Attention in parts, where other ranks compute parts of the context: ProjectKv, then for every tile in
   // [0, attention_tiles()) BeginAttention, AttendTo for each part, FinishAttention. `kv` holds the layer that is being
   // computed and no other, for all positions.
-  void ProjectKv(const AttentionWeights& weights, const KvPages& kv);
+  void ProjectKv(const model::AttentionWeights& weights, const kv::KvPages& kv);
   int64_t attention_tiles() const;
-  void BeginAttention(int64_t tile, const AttentionWeights& weights);
-  void AttendTo(int64_t tile, const AttentionWeights& weights, const KvPages& kv, std::span<const IndexRange> blocks);
-  void FinishAttention(int64_t tile, const AttentionWeights& weights);
+  void BeginAttention(int64_t tile, const model::AttentionWeights& weights);
+  void AttendTo(int64_t tile, const model::AttentionWeights& weights, const kv::KvPages& kv,
+                std::span<const IndexRange> blocks);
+  void FinishAttention(int64_t tile, const model::AttentionWeights& weights);
 
   // Between Route and SharedExpert: what the rows' experts read, BF16 [rows, hidden], which they are,
   // [rows, experts_per_token], and where their sums belong, F32 [rows, hidden], for whoever computes them elsewhere.
   const uint16_t* expert_input() const;
-  std::span<const ExpertChoice> choices() const;
+  std::span<const model::ExpertChoice> choices() const;
   float* expert_sums();
   // The slice's experts for any rows, as RunExperts (moe/moe.h).
-  void Experts(const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x, float* sums);
+  void Experts(const model::ExpertSlice& slice, const model::ExpertPlan& plan, const uint16_t* x, float* sums);
 
  private:
   struct Impl;
@@ -77,6 +78,6 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
 };
 
 // Memory that it takes.
-int64_t PromptForwardBytes(const ModelSpec& spec, int threads, const PromptForward::Options& options);
+int64_t PromptForwardBytes(const weights::ModelSpec& spec, int threads, const PromptForward::Options& options);
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -2,7 +2,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 using device::KernelCost;
@@ -12,7 +12,7 @@ constexpr int64_t kAttentionKernels = 14;
 constexpr int64_t kMlpKernels = 3;
 
 // Products of rows with weights that are read once, and multiplied as BF16.
-KernelCost Products(const WeightCount& weights, int64_t rows, int64_t kernels) {
+KernelCost Products(const roofline::WeightCount& weights, int64_t rows, int64_t kernels) {
   return {.bf16_flops = 2 * weights.elements * static_cast<double>(rows),
           .memory_bytes = weights.bytes,
           .kernels = kernels};
@@ -24,10 +24,10 @@ absl::Status Launch(const KernelCost& cost, device::Stream& stream) {
 
 }  // namespace
 
-void SimDecode::Begin(int lane, int64_t, const CheckedBatch& batch) {
+void SimDecode::Begin(int lane, int64_t, const model::CheckedBatch& batch) {
   State& state = lanes_[static_cast<size_t>(lane)];
   state = {.rows = batch.size()};
-  for (const EngineRow& row : batch.rows) state.visible += row.position + 1;
+  for (const model::EngineRow& row : batch.rows) state.visible += row.position + 1;
 }
 
 absl::Status SimDecode::Embed(int lane, device::Stream& stream) {
@@ -35,30 +35,30 @@ absl::Status SimDecode::Embed(int lane, device::Stream& stream) {
 }
 
 absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) {
-  const LayerCount& count = count_.layers[static_cast<size_t>(layer)];
+  const roofline::LayerCount& count = count_.layers[static_cast<size_t>(layer)];
   KernelCost products = Products(count.attention, Lane(lane).rows, kAttentionKernels);
   products.memory_bytes += count.router.bytes;
   MOE_RETURN_IF_ERROR(Launch(products, stream));
   const auto visible = static_cast<double>(Lane(lane).visible);
-  MOE_RETURN_IF_ERROR(Launch({.attention_flops = AttentionFlops(spec_, MlaForm::kAbsorbed, visible),
-                              .memory_bytes = KvBytes(spec_, visible),
+  MOE_RETURN_IF_ERROR(Launch({.attention_flops = roofline::AttentionFlops(spec_, model::MlaForm::kAbsorbed, visible),
+                              .memory_bytes = roofline::KvBytes(spec_, visible),
                               .kernels = 0},
                              stream));
   return spec_.IsMoeLayer(layer) ? absl::OkStatus() : Shared(lane, layer, stream);
 }
 
 absl::Status SimDecode::Shared(int lane, int64_t layer, device::Stream& stream) {
-  return Launch(Products(count_.layers[static_cast<size_t>(layer)].always, Lane(lane).rows, kMlpKernels), stream);
+  return Launch(Products(count_.layers[static_cast<size_t>(layer)].dense, Lane(lane).rows, kMlpKernels), stream);
 }
 
 absl::Status SimDecode::Combine(int lane, int64_t, device::Stream& stream) {
   return Launch({.elementwise_bytes = static_cast<double>(Lane(lane).rows * spec_.hidden_size * 16)}, stream);
 }
 
-absl::Status SimDecode::Logits(std::span<const EngineRow>, device::Stream& stream,
+absl::Status SimDecode::Logits(std::span<const model::EngineRow>, device::Stream& stream,
                                absl::FunctionRef<void(int64_t, std::span<const float>)>) {
   MOE_RETURN_IF_ERROR(Launch({.memory_bytes = count_.head.bytes}, stream));
   return stream.Synchronize();
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

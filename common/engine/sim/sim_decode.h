@@ -9,21 +9,21 @@
 #include "common/roofline/work_count.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class SimDecode final : public DecodeCompute {
  public:
   // Both outlive it.
-  SimDecode(const ModelSpec& spec, const ModelCount& count) : spec_(spec), count_(count) {}
+  SimDecode(const weights::ModelSpec& spec, const roofline::ModelCount& count) : spec_(spec), count_(count) {}
 
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
-  void Begin(int lane, int64_t first_row, const CheckedBatch& batch) override;
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int lane, int64_t first_row, const model::CheckedBatch& batch) override;
   absl::Status Embed(int lane, device::Stream& stream) override;
   absl::Status Attend(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Shared(int lane, int64_t layer, device::Stream& stream) override;
   absl::Status Combine(int lane, int64_t layer, device::Stream& stream) override;
-  HandOver hand_over(int) const override { return {}; }
-  absl::Status Logits(std::span<const EngineRow> rows, device::Stream& stream,
+  ExpertIo expert_io(int) const override { return {}; }
+  absl::Status Logits(std::span<const model::EngineRow> rows, device::Stream& stream,
                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
  private:
@@ -33,9 +33,9 @@ class SimDecode final : public DecodeCompute {
   };
   const State& Lane(int lane) const { return lanes_[static_cast<size_t>(lane)]; }
 
-  const ModelSpec& spec_;
-  const ModelCount& count_;
+  const weights::ModelSpec& spec_;
+  const roofline::ModelCount& count_;
   std::array<State, kMaxLanes> lanes_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -7,13 +7,13 @@
 #include "common/engine/host/prompt_forward.h"
 #include "common/roofline/work_count.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 using device::KernelCost;
 
 // Rows that each of these experts gets on average.
-double RowsOfAnExpert(const ModelSpec& spec, const StepLoad& load, int64_t layer,
+double RowsOfAnExpert(const weights::ModelSpec& spec, const roofline::StepLoad& load, int64_t layer,
                       std::span<const StagedModule> modules) {
   const double mean =
       load.routed_rows * static_cast<double>(spec.experts_per_token) / static_cast<double>(spec.num_experts);
@@ -31,22 +31,22 @@ double RowsOfAnExpert(const ModelSpec& spec, const StepLoad& load, int64_t layer
 
 }  // namespace
 
-KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
-                    const LayerStep& step, std::span<const StagedModule> modules) {
-  const LayerWeights* layer = step.layer < std::ssize(weights.layers) ? &weights.layers[step.layer] : nullptr;
+KernelCost StepCost(const weights::ModelSpec& spec, const model::ModelWeights& weights, model::MlaForm form,
+                    const roofline::StepLoad& load, const LayerStep& step, std::span<const StagedModule> modules) {
+  const model::LayerWeights* layer = step.layer < std::ssize(weights.layers) ? &weights.layers[step.layer] : nullptr;
   switch (step.kind) {
     case StepKind::kEmbed:
-      return ElementwiseCost(load.rows, 2 * spec.hidden_size);
+      return roofline::ElementwiseCost(load.rows, 2 * spec.hidden_size);
     case StepKind::kAttention:
-      return AttentionCost(spec, layer->attention, form, load);
+      return roofline::AttentionCost(spec, layer->attention, form, load);
     case StepKind::kDense:
     case StepKind::kSharedExpert:
-      return MlpCost(spec, layer->feed_forward.always, load);
+      return roofline::MlpCost(spec, layer->feed_forward.dense, load);
     case StepKind::kRoute:
-      return RouterCost(spec, load);
+      return roofline::RouterCost(spec, load);
     case StepKind::kExperts:
-      return ExpertsCost(spec, layer->feed_forward.experts.front(), static_cast<double>(modules.size()),
-                         RowsOfAnExpert(spec, load, step.layer, modules), load.activations);
+      return roofline::ExpertsCost(spec, layer->feed_forward.experts.front(), static_cast<double>(modules.size()),
+                                   RowsOfAnExpert(spec, load, step.layer, modules), load.activations);
     case StepKind::kDispatch:
     case StepKind::kCombine:
       break;               // what they launch is no cost of the step alone
@@ -56,11 +56,14 @@ KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm 
   return {.kernels = 0};
 }
 
-StepLoad PassLoad(const PromptRun& run, int64_t pass_index) {
+roofline::StepLoad PassLoad(const PromptRun& run, int64_t pass_index) {
   const IndexRange pass = run.PassRows(pass_index);
   const auto rows = static_cast<double>(pass.size());
   const auto before = static_cast<double>(run.rows[pass.begin].position);
-  return {.rows = rows, .visible_pairs = VisiblePairs(before, rows), .context = before + rows, .routed_rows = rows};
+  return {.rows = rows,
+          .visible_pairs = roofline::VisiblePairs(before, rows),
+          .context = before + rows,
+          .routed_rows = rows};
 }
 
 int64_t SimPrefill::ActivationBytes(int64_t pass_rows) const {
@@ -75,7 +78,7 @@ absl::Status SimPrefill::Begin(const PromptRun& run) {
 
 absl::Status SimPrefill::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                                 const std::atomic<bool>&) {
-  StepLoad load = PassLoad(run_, step.pass);
+  roofline::StepLoad load = PassLoad(run_, step.pass);
   load.expert_spread = costs_.expert_spread;
   load.activations = costs_.activations;
   return stream.Launch(
@@ -87,4 +90,4 @@ absl::Status SimPrefill::Store(const LayerStep& step, device::Stream& stream) {
   return stream.CopyToHost(nullptr, nullptr, run_.PassRows(step.pass).size() * spec_.kv_dim() * kBytes);
 }
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -12,17 +12,18 @@
 #include "common/roofline/launch_costs.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 // Rows that a GPU takes through attention and the router together: many enough to fill it, few enough that their
 // queries (0.4 MB a row for DeepSeek-V3) stay below 2 GB.
 inline constexpr int64_t kGpuTileRows = 4096;
 
 // Of a pass of the prompt, its rows spread evenly over the experts.
-StepLoad PassLoad(const PromptRun& run, int64_t pass);
+roofline::StepLoad PassLoad(const PromptRun& run, int64_t pass);
 
-device::KernelCost StepCost(const ModelSpec& spec, const ModelWeights& weights, MlaForm form, const StepLoad& load,
-                            const LayerStep& step, std::span<const StagedModule> modules);
+device::KernelCost StepCost(const weights::ModelSpec& spec, const model::ModelWeights& weights, model::MlaForm form,
+                            const roofline::StepLoad& load, const LayerStep& step,
+                            std::span<const StagedModule> modules);
 
 // What a simulation takes for granted: StepLoad's.
 struct CostOptions {
@@ -34,11 +35,11 @@ struct CostOptions {
 class SimPrefill final : public PrefillCompute {
  public:
   // spec and weights outlive it.
-  SimPrefill(const ModelSpec& spec, const ModelWeights& weights, const CostOptions& costs = {})
+  SimPrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights, const CostOptions& costs = {})
       : spec_(spec), weights_(weights), costs_(costs) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override;
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
   absl::Status Begin(const PromptRun& run) override;
   absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
                       const std::atomic<bool>& stopped) override;
@@ -49,10 +50,10 @@ class SimPrefill final : public PrefillCompute {
   void End() override {}
 
  private:
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const CostOptions costs_;
   PromptRun run_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -8,7 +8,7 @@
 #include "common/model/attention/attention.h"
 #include "common/roofline/traffic.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 constexpr int64_t kBf16 = 2;  // bytes
@@ -80,7 +80,7 @@ device::Kernel SimRankKernels::AttendTo(const StagedModule& attention, int64_t, 
   int64_t pairs = 0;
   for (const IndexRange& rows : share_.stripes) {
     for (const IndexRange& part : blocks) {
-      pairs += VisiblePairs(rows, {part.begin * kPageTokens, part.end * kPageTokens});
+      pairs += VisiblePairs(rows, {part.begin * kv::kPageTokens, part.end * kv::kPageTokens});
     }
   }
   const double flops = Cost(StepKind::kAttention, {&attention, 1}).attention_flops;
@@ -91,15 +91,15 @@ device::Kernel SimRankKernels::AttendTo(const StagedModule& attention, int64_t, 
 
 // Merging: sums of one part more than once.
 device::Kernel SimRankKernels::FinishAttention(const StagedModule&, int64_t) {
-  const int64_t width = SumWidth(spec_, share_.form);
+  const int64_t width = model::SumWidth(spec_, share_.form);
   return Moves("attended", share_.ranks() * 2 * share_.own_rows() * spec_.num_heads * width * kF32);
 }
 
-device::Kernel SimRankKernels::Route(const StagedModule& router, uint16_t*, ExpertChoice*) {
+device::Kernel SimRankKernels::Route(const StagedModule& router, uint16_t*, model::ExpertChoice*) {
   return Whole(StepKind::kRoute, {&router, 1});
 }
 
-device::Kernel SimRankKernels::Sort(std::span<const ExpertChoice> choices, int64_t, std::span<float> sums) {
+device::Kernel SimRankKernels::Sort(std::span<const model::ExpertChoice> choices, int64_t, std::span<float> sums) {
   return Moves("sort", static_cast<int64_t>(2 * choices.size_bytes() + sums.size_bytes()));
 }
 
@@ -107,23 +107,24 @@ device::Kernel SimRankKernels::Experts(std::span<const StagedModule> experts, co
   return Whole(StepKind::kExperts, experts);
 }
 
-device::Kernel SimRankKernels::AddUp(std::vector<const float*> parts) {
+device::Kernel SimRankKernels::SumPartials(std::vector<const float*> parts) {
   return Moves("add up", (std::ssize(parts) + 1) * share_.own_rows() * spec_.hidden_size * kF32);
 }
 
-device::Kernel SimRankKernels::CountPairs(const ExpertChoice*) {
-  return Moves("count", share_.own_rows() * spec_.experts_per_token * static_cast<int64_t>(sizeof(ExpertChoice)));
+device::Kernel SimRankKernels::CountPairs(const model::ExpertChoice*) {
+  return Moves("count",
+               share_.own_rows() * spec_.experts_per_token * static_cast<int64_t>(sizeof(model::ExpertChoice)));
 }
 
 PairLists SimRankKernels::ExpectedPairs() const {
-  const std::vector<int64_t> pairs = EvenPairs(spec_, share_.rank_rows);
+  const std::vector<int64_t> pairs = roofline::EvenPairs(spec_, share_.rank_rows);
   const auto first = pairs.begin() + share_.rank * share_.ranks();
   PairLists lists{{first, first + share_.ranks()}, 0};
   lists.total = std::accumulate(lists.counts.begin(), lists.counts.end(), int64_t{0});
   return lists;
 }
 
-device::Kernel SimRankKernels::Pack(const uint16_t*, const ExpertChoice*, uint16_t*, int32_t*) {
+device::Kernel SimRankKernels::Pack(const uint16_t*, const model::ExpertChoice*, uint16_t*, int32_t*) {
   return Moves("pack", 2 * ExpectedPairs().total * spec_.hidden_size * kBf16);
 }
 
@@ -131,10 +132,10 @@ device::Kernel SimRankKernels::SortPairs(std::span<const int32_t> experts, std::
   return Moves("sort", static_cast<int64_t>(2 * experts.size_bytes() + sums.size_bytes()));
 }
 
-device::Kernel SimRankKernels::WeighPairs(const ExpertChoice*, const float*) {
+device::Kernel SimRankKernels::CombinePairs(const model::ExpertChoice*, const float*) {
   return Moves("weigh", (ExpectedPairs().total + share_.own_rows()) * spec_.hidden_size * kF32);
 }
 
 device::Kernel SimRankKernels::Copy(uint8_t*, const uint8_t*, int64_t bytes) { return Moves("copy", 2 * bytes); }
 
-}  // namespace moestro
+}  // namespace moestro::engine

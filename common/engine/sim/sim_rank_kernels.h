@@ -7,16 +7,16 @@
 #include "common/engine/sim/sim_prefill.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::engine {
 
 class SimRankKernels final : public RankKernels {
  public:
   // spec and weights outlive it. Experts are taken to be chosen evenly. activations: StepLoad's.
-  SimRankKernels(const ModelSpec& spec, const ModelWeights& weights, DType activations)
+  SimRankKernels(const weights::ModelSpec& spec, const model::ModelWeights& weights, DType activations)
       : spec_(spec), weights_(weights), activations_(activations) {}
 
   int64_t ActivationBytes(const RankShare& share) const override;
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
   absl::Status Begin(const RankShare& share) override;
   void End() override {}
   device::Kernel Embed() override;
@@ -34,16 +34,17 @@ class SimRankKernels final : public RankKernels {
                           std::vector<IndexRange> blocks) override;
   device::Kernel FinishAttention(const StagedModule& attention, int64_t tile) override;
 
-  device::Kernel Route(const StagedModule& router, uint16_t* x, ExpertChoice* choices) override;
-  device::Kernel Sort(std::span<const ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
+  device::Kernel Route(const StagedModule& router, uint16_t* x, model::ExpertChoice* choices) override;
+  device::Kernel Sort(std::span<const model::ExpertChoice> choices, int64_t per_row, std::span<float> sums) override;
   device::Kernel Experts(std::span<const StagedModule> experts, const uint16_t* x, float* sums) override;
-  device::Kernel AddUp(std::vector<const float*> parts) override;
+  device::Kernel SumPartials(std::vector<const float*> parts) override;
 
-  device::Kernel CountPairs(const ExpertChoice* choices) override;
+  device::Kernel CountPairs(const model::ExpertChoice* choices) override;
   absl::StatusOr<PairLists> Pairs() const override { return ExpectedPairs(); }
-  device::Kernel Pack(const uint16_t* x, const ExpertChoice* choices, uint16_t* pair_x, int32_t* pair_experts) override;
+  device::Kernel Pack(const uint16_t* x, const model::ExpertChoice* choices, uint16_t* pair_x,
+                      int32_t* pair_experts) override;
   device::Kernel SortPairs(std::span<const int32_t> experts, std::span<float> sums) override;
-  device::Kernel WeighPairs(const ExpertChoice* choices, const float* sums) override;
+  device::Kernel CombinePairs(const model::ExpertChoice* choices, const float* sums) override;
   device::Kernel Copy(uint8_t* to, const uint8_t* from, int64_t bytes) override;
 
  private:
@@ -52,11 +53,11 @@ class SimRankKernels final : public RankKernels {
   // A step that is one kernel.
   device::Kernel Whole(StepKind kind, std::span<const StagedModule> modules) const;
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const DType activations_;
   RankShare share_;
-  StepLoad load_;  // of the run's steps
+  roofline::StepLoad load_;  // of the run's steps
 };
 
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -1,5 +1,5 @@
 // The loops of `linear` for instruction sets that accumulate with F32 fused multiply-adds, for any vector width. They
-// work on blocks of 128 inputs x 64 rows. FP8 codes are expanded once, for all tokens, into a panel of F16 numbers; one
+// work on blocks of 128 inputs x 64 rows. FP8 codes are expanded once, for all tokens, into a panel of F16 values; one
 // conversion on load turns these into F32. BF16 weights are converted on load. Every output has the same fused
 // multiply-adds in input order, for any number of tokens.
 //
@@ -8,14 +8,14 @@
 // has no such form and is patched in. No published weight is NaN, so a block is searched only if its expansion saw one.
 //
 // `Isa` is a struct of inlined static functions with internal linkage (see avx512/linear.cc and avx2/linear.cc):
-//   Vector, kLanes                     kLanes F32 numbers, one per row
+//   Vector, kLanes                     kLanes F32 values, one per row
 //   VectorsAtOnce(tokens)              row vectors whose sums are in registers together; a divisor of 64 / kLanes
 //   Zero, Broadcast(p), Fma(a, b, c)   Fma is a * b + c, rounded once
 //   Load(p), Store(p, v)               p is aligned to the vector
 //   StoreFirst(p, n, v)                writes only the first n lanes, p unaligned
-//   FromF16(p)                         kLanes F16 numbers, p aligned
-//   FromBf16(p)                        kLanes BF16 numbers, p unaligned
-//   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 numbers, p aligned
+//   FromF16(p)                         kLanes F16 values, p aligned
+//   FromBf16(p)                        kLanes BF16 values, p unaligned
+//   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 values, p aligned
 //   ExpandPanel(tiles, quads, panel)   FP8 tiles to the panel that PanelWeights reads; returns whether a code is NaN
 #pragma once
 
@@ -43,7 +43,7 @@ static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
   _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
 }
 
-struct Scratch {
+struct F32Scratch {
   alignas(64) float totals[kBatchTokens * kRowGroup];
   alignas(64) uint8_t panel[kScaleBlock / 4 * kPanelStepBytes];
   alignas(64) float x[kBlockTokens * kScaleBlock];
@@ -149,7 +149,7 @@ static inline void WidenInputs(const uint16_t* x, int64_t x_stride, int64_t toke
 // One block for any number of tokens, in register blocks of nearly equal size: 8 tokens are 4 + 4, not 6 + 2.
 template <typename Isa, typename Weights>
 static inline void AddBlockTokens(const Weights& weights, int64_t cols, const uint16_t* x, int64_t x_stride,
-                                  int64_t tokens, float scale, Scratch& scratch) {
+                                  int64_t tokens, float scale, F32Scratch& scratch) {
   const int64_t quads = PaddedCols(cols) / 4;
   const int64_t register_blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
   const int64_t size = (tokens + register_blocks - 1) / register_blocks;
@@ -194,7 +194,7 @@ static inline void PatchNans(uint8_t* panel, int64_t quads) {
 // Rows [row, min(row + 64, row_end)) for at most kBatchTokens tokens. y starts at `row`.
 template <typename Isa>
 static inline void LinearGroup(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
-                               int64_t y_stride, int64_t row, int64_t row_end, bool add, Scratch& scratch) {
+                               int64_t y_stride, int64_t row, int64_t row_end, bool add, F32Scratch& scratch) {
   const bool is_fp8 = w.dtype == DType::kF8E4M3;
   const int64_t column_bytes = kRowGroup * (is_fp8 ? 1 : 2);
   const uint8_t* group = w.data + row / kRowGroup * PaddedCols(w.cols) * column_bytes;
@@ -228,7 +228,7 @@ template <typename Isa>
 static inline void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                           int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
   static_assert(kRowGroup % Isa::kLanes == 0 && kTileRows % Isa::kLanes == 0, "the packed layout");
-  Scratch scratch;
+  F32Scratch scratch;
   for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
       LinearGroup<Isa>(w, x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t),

@@ -17,7 +17,7 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kQueries = 16 * kWarps;
 constexpr int kTokens = static_cast<int>(kKvBlock);
 constexpr int kTokenFragments = kTokens / 8;
-constexpr int kChunkNumbers = 8;  // BF16 elements in 16 bytes
+constexpr int kChunkElements = 8;  // BF16 elements in 16 bytes
 constexpr float kLog2E = 1.44269504088896340736f;
 
 template <int kKeyDim, int kSharedDim, int kValueDim>
@@ -45,7 +45,7 @@ __device__ __forceinline__ void CopyVectors(const KvVectors& vectors, int64_t bl
     const int token = i / kChunks, c = i % kChunks;
     const bool exists = token < tokens;
     CopyAsync16(Chunk<kDim>(tile, token, first_chunk + c),
-                exists ? from + token * vectors.token_stride + c * kChunkNumbers : from, exists ? 16 : 0);
+                exists ? from + token * vectors.token_stride + c * kChunkElements : from, exists ? 16 : 0);
   }
 }
 
@@ -161,12 +161,12 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   const auto copy_block = [&](int64_t block) {
     uint8_t* const keys = shared + block % 2 * G::kBlockBytes;
     const int present = static_cast<int>(min(int64_t{kTokens}, tokens - block * kTokens));
-    CopyVectors<kKeyDim, (kKeyDim - kSharedDim) / kChunkNumbers>(args.keys, block, present, kv_head, keys, 0);
+    CopyVectors<kKeyDim, (kKeyDim - kSharedDim) / kChunkElements>(args.keys, block, present, kv_head, keys, 0);
     if constexpr (kSharedDim > 0) {
-      CopyVectors<kKeyDim, kSharedDim / kChunkNumbers>(args.shared_keys, block, present, 0, keys,
-                                                       (kKeyDim - kSharedDim) / kChunkNumbers);
+      CopyVectors<kKeyDim, kSharedDim / kChunkElements>(args.shared_keys, block, present, 0, keys,
+                                                        (kKeyDim - kSharedDim) / kChunkElements);
     }
-    CopyVectors<kValueDim, kValueDim / kChunkNumbers>(args.values, block, present, kv_head, keys + G::kKeyBytes, 0);
+    CopyVectors<kValueDim, kValueDim / kChunkElements>(args.values, block, present, kv_head, keys + G::kKeyBytes, 0);
   };
 
   if (blocks > 0) copy_block(0);

@@ -28,8 +28,8 @@ constexpr int kMinSplitPages = 2;
 constexpr int kSlices = 4;
 constexpr int kSliceSteps = static_cast<int>(kDecodeMaxKeyDim) / kSlices / 16;
 constexpr int kWarpColumns = static_cast<int>(kDecodeMaxLatent) / kWarps;
-constexpr int kStepColumns = 16;  // value columns that a warp computes together
-constexpr int kChunkNumbers = 8;  // BF16 elements in 16 bytes
+constexpr int kStepColumns = 16;   // value columns that a warp computes together
+constexpr int kChunkElements = 8;  // BF16 elements in 16 bytes
 constexpr int kVectorBytes = static_cast<int>(kDecodeMaxKeyDim) * 2;
 constexpr int kVectorChunks = kVectorBytes / 16;
 constexpr int kStageBytes = kTokens * kVectorBytes;
@@ -62,10 +62,10 @@ struct Vectors {
   int64_t value = 0;
   int64_t rest = 0;
   int value_dim = 0;
-  int numbers = 0;
+  int elements = 0;
   int64_t stride = 0;  // between tokens
 
-  __device__ __forceinline__ int steps() const { return (numbers + 15) / 16; }
+  __device__ __forceinline__ int steps() const { return (elements + 15) / 16; }
   __device__ __forceinline__ int64_t At(int number) const {
     return number < value_dim ? value + number : rest + number - value_dim;
   }
@@ -80,9 +80,9 @@ __device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, cons
 #pragma unroll
     for (int c = lane; c < kVectorChunks; c += 32) {
       if (c >= 2 * vectors.steps()) continue;
-      const bool exists = token < tokens && c * kChunkNumbers < vectors.numbers;
+      const bool exists = token < tokens && c * kChunkElements < vectors.elements;
       CopyAsync16(VectorChunk(stage, token, c),
-                  exists ? from + token * vectors.stride + vectors.At(c * kChunkNumbers) : from, exists ? 16 : 0);
+                  exists ? from + token * vectors.stride + vectors.At(c * kChunkElements) : from, exists ? 16 : 0);
     }
   }
 }
@@ -90,9 +90,9 @@ __device__ __forceinline__ void CopyStage(const uint16_t* from, int tokens, cons
 // Two elements of a head's query, from `number` of the vector on. Zeros past its end, and where the vector is not a
 // key.
 __device__ __forceinline__ uint32_t QueryPair(const DecodeAttentionArgs& args, int64_t row, int64_t head,
-                                              int64_t number, int64_t numbers) {
+                                              int64_t number, int64_t elements) {
   const bool is_latent = number < args.latent;
-  if (number >= numbers || (is_latent && args.kv_heads > 0)) return 0;
+  if (number >= elements || (is_latent && args.kv_heads > 0)) return 0;
   const QueryPart& part = is_latent ? args.latent_queries : args.rotated_queries;
   const uint16_t* from =
       part.data + row * part.row_stride + head * part.head_stride + (is_latent ? number : number - args.latent);
@@ -136,8 +136,8 @@ __device__ __forceinline__ void AddValues(uint8_t* weights, uint8_t* stage, int 
     }
 #pragma unroll
     for (int n = 0; n < kWarpColumns / 8; n += 2) {
-      const int chunk = WarpColumn(warp, n) / kChunkNumbers;
-      if (chunk * kChunkNumbers >= latent) continue;
+      const int chunk = WarpColumn(warp, n) / kChunkElements;
+      if (chunk * kChunkElements >= latent) continue;
       uint32_t b[4];
       LoadMatrixX4Transposed(b, VectorChunk(stage, k * 16 + matrix % 2 * 8 + row, chunk + matrix / 2));
       const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const Vectors vectors{.value = grouped ? args.pages.kv_dim / 2 + kv_head * latent : 0,
                         .rest = grouped ? kv_head * latent : latent,
                         .value_dim = latent,
-                        .numbers = grouped ? 2 * latent : static_cast<int>(args.pages.kv_dim),
+                        .elements = grouped ? 2 * latent : static_cast<int>(args.pages.kv_dim),
                         .stride = args.pages.kv_dim};
   const int first_step = grouped ? latent / 16 : 0;  // first step of the scores
 
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
     for (int r = 0; r < 4; ++r) {
       const int64_t query_head = first_head + head_group * 16 + g + r % 2 * 8;
       const int number = (k * kSlices + slice) * 16 + r / 2 * 8 + 2 * t;
-      q[k][r] = query_head < end_head ? QueryPair(args, row, query_head, number, vectors.numbers) : 0;
+      q[k][r] = query_head < end_head ? QueryPair(args, row, query_head, number, vectors.elements) : 0;
     }
   }
   // Softmax: this thread's head, and four of the stage's tokens.

@@ -1,4 +1,4 @@
-// E4M3 codes to BF16 numbers in registers: exact for all 256 codes, subnormals and NaN included.
+// E4M3 codes to BF16 values in registers: exact for all 256 codes, subnormals and NaN included.
 #pragma once
 
 #include <cuda_runtime.h>

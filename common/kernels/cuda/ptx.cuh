@@ -43,7 +43,7 @@ __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit numbers: lane 8m + i points to row i of matrix m (16 bytes, aligned). registers[m] is
+// Four 8 x 8 matrices of 16-bit values: lane 8m + i points to row i of matrix m (16 bytes, aligned). registers[m] is
 // row g, columns 2t and 2t + 1 of matrix m; transposed: column g, rows 2t and 2t + 1.
 __device__ __forceinline__ void LoadMatrixX4(uint32_t (&registers)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -82,7 +82,7 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
-// a b + c of two pairs of BF16 numbers, subnormals included, rounded once.
+// a b + c of two pairs of BF16 values, subnormals included, rounded once.
 __device__ __forceinline__ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));

@@ -20,7 +20,7 @@ __device__ __forceinline__ float WarpMax(float value) {
   return value;
 }
 
-// The same in all threads; kThreads is the block's size, `shared` holds kThreads / 32 numbers. All threads must call
+// The same in all threads; kThreads is the block's size, `shared` holds kThreads / 32 elements. All threads must call
 // it.
 template <int kThreads>
 __device__ __forceinline__ float BlockSum(float value, float* shared) {

@@ -2,10 +2,10 @@
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-AttentionShape Shape(const ModelSpec& spec) {
+AttentionShape Shape(const weights::ModelSpec& spec) {
   return {.heads = spec.num_heads,
           .kv_heads = 1,
           .key_dim = spec.kv_dim(),
@@ -17,7 +17,7 @@ AttentionShape Shape(const ModelSpec& spec) {
 // queries[row, head] = [key_up^T q_nope ; rotated q_rope]
 void AbsorbQueries(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
                    IndexRange part) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const int64_t nope = spec.qk_nope_head_dim;
   const int64_t latent = spec.kv_lora_rank;
   context.pool.Run(spec.num_heads, [&](int64_t head, int worker) {
@@ -40,7 +40,7 @@ void AbsorbQueries(const AttentionContext& context, const AttentionWeights& weig
 }
 
 // The cached vector is the key of all heads; its latent part is their value.
-KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const KvPages& pages,
+KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const kv::KvPages& pages,
                     const FlashAttention::BlockRequest& request) {
   const int64_t width = context.spec.kv_dim();
   const uint16_t* cached = pages.Block(layer, request.block);
@@ -49,12 +49,12 @@ KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, in
           .values = cached,
           .value_stride = width,
           .next = reinterpret_cast<const uint8_t*>(pages.Block(layer, request.next_block)),
-          .next_bytes = kPageTokens * width * 2};
+          .next_bytes = kv::kPageTokens * width * 2};
 }
 
 // attn_out = value_up latents
 void ProjectValues(const AttentionContext& context, const AttentionWeights& weights, IndexRange part) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const int64_t latent = spec.kv_lora_rank;
   const int64_t width = spec.v_head_dim;
   context.pool.Run(spec.num_heads, [&](int64_t head, int worker) {
@@ -79,4 +79,4 @@ constinit const AttentionFunctions kAbsorbedAttention = {.shape = Shape,
                                                          .block = CachedBlock,
                                                          .project_values = ProjectValues};
 
-}  // namespace moestro
+}  // namespace moestro::model

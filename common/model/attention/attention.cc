@@ -6,10 +6,10 @@
 #include "common/model/attention/kinds.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-static_assert(kPageTokens == kAttentionBlock, "a page holds one KV block of every layer");
+static_assert(kv::kPageTokens == kAttentionBlock, "a page holds one KV block of every layer");
 
 // x = input_norm(residual)
 void NormInput(const EngineContext& context, const AttentionWeights& weights, const RowsView& rows) {
@@ -71,7 +71,7 @@ class Attended {
   }
 
   KvBlock Block(int64_t layer, std::span<const QueryRun> runs, const FlashAttention::BlockRequest& request) const {
-    const KvPages& pages = batch_.pages(part_.begin + runs[request.run].begin);
+    const kv::KvPages& pages = batch_.pages(part_.begin + runs[request.run].begin);
     return kind_.block(context_, weights_, layer, pages, request);
   }
 
@@ -107,12 +107,12 @@ void RunAttention(const AttentionContext& context, const AttentionWeights& weigh
   AddAttnOut(context, weights, rows);
 }
 
-int64_t PairProducts(const ModelSpec& spec, MlaForm form) {
+int64_t PairProducts(const weights::ModelSpec& spec, MlaForm form) {
   const AttentionShape shape = KindOf(spec, form).shape(spec);
   return shape.key_dim + shape.value_dim;
 }
 
-int64_t SumWidth(const ModelSpec& spec, MlaForm form) { return KindOf(spec, form).shape(spec).value_dim; }
+int64_t SumWidth(const weights::ModelSpec& spec, MlaForm form) { return KindOf(spec, form).shape(spec).value_dim; }
 
 void ProjectKv(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                const CheckedBatch& batch, const RowsView& rows) {
@@ -120,11 +120,11 @@ void ProjectKv(const AttentionContext& context, const AttentionWeights& weights,
   KindOf(context.spec, batch.form).project(context, weights, layer, batch, rows, {.kv = true});
 }
 
-int64_t PartRows(const ModelSpec& spec, MlaForm form, int64_t tile_rows) {
+int64_t PartRows(const weights::ModelSpec& spec, MlaForm form, int64_t tile_rows) {
   return std::min(KindOf(spec, form).max_rows, tile_rows);
 }
 
-AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows) {
+AttentionSums PartSums(const weights::ModelSpec& spec, MlaForm form, int64_t rows) {
   return {rows * spec.num_heads, SumWidth(spec, form)};
 }
 
@@ -148,4 +148,4 @@ void FinishAttention(const AttentionContext& context, const AttentionWeights& we
   AddAttnOut(context, weights, rows);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -11,7 +11,7 @@
 #include "common/model/binding.h"
 #include "common/model/context.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // residual += attention(input_norm(residual)) for all rows of the batch. `rows` has batch.size() rows with cosine and
 // sine of their positions. First writes the rows' KV of this layer into their pages. Changes rows.x.
@@ -19,9 +19,9 @@ void RunAttention(const AttentionContext& context, const AttentionWeights& weigh
                   const CheckedBatch& batch, const RowsView& rows);
 
 // Multiplications per head, query and visible token: scores, and sums of values.
-int64_t PairProducts(const ModelSpec& spec, MlaForm form);
+int64_t PairProducts(const weights::ModelSpec& spec, MlaForm form);
 // Elements of a head's sum over visible tokens.
-int64_t SumWidth(const ModelSpec& spec, MlaForm form);
+int64_t SumWidth(const weights::ModelSpec& spec, MlaForm form);
 
 // The same in parts, for a context that arrives in parts (context parallelism). Call ProjectKv for all rows. Then, for
 // at most PartRows rows at a time, call BeginAttention, AttendTo for each part, FinishAttention. REQUIRES: the residual
@@ -31,8 +31,8 @@ int64_t SumWidth(const ModelSpec& spec, MlaForm form);
 void ProjectKv(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
                const CheckedBatch& batch, const RowsView& rows);
 // The maximum rows of a tile for BeginAttention, and their sums.
-int64_t PartRows(const ModelSpec& spec, MlaForm form, int64_t tile_rows);
-AttentionSums PartSums(const ModelSpec& spec, MlaForm form, int64_t rows);
+int64_t PartRows(const weights::ModelSpec& spec, MlaForm form, int64_t tile_rows);
+AttentionSums PartSums(const weights::ModelSpec& spec, MlaForm form, int64_t rows);
 // Prepares the rows' queries; clears the sums.
 void BeginAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                     const RowsView& rows, AttentionSums& sums);
@@ -43,4 +43,4 @@ void AttendTo(const AttentionContext& context, const AttentionWeights& weights, 
 void FinishAttention(const AttentionContext& context, const AttentionWeights& weights, const CheckedBatch& batch,
                      const RowsView& rows, const AttentionSums& sums);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -11,19 +11,19 @@
 #include "common/model/linear.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Rows whose absorbed queries and summed latents are held at once (280 KB per row at the published geometry).
 inline constexpr int64_t kAbsorbedRows = 32;
 
 // Elements between rows of attn_out.
-inline int64_t AttnOutStride(const ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
+inline int64_t AttnOutStride(const weights::ModelSpec& spec) { return RowStride(spec.num_heads * spec.v_head_dim); }
 
 struct AttentionBuffers {
   // For passes of up to max_rows rows on the context's threads.
   AttentionBuffers(const EngineContext& context, int64_t max_rows);
   // Bytes of the buffers, without FlashAttention's, which do not depend on the number of rows.
-  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows, int threads);
+  static int64_t Bytes(const weights::ModelSpec& spec, int64_t max_rows, int threads);
 
   // Scratch memory of one MLA worker.
   struct Scratch {
@@ -48,11 +48,11 @@ struct AttentionBuffers {
  private:
   AttentionBuffers() = default;
   template <typename Take>
-  void Visit(const ModelSpec& spec, int64_t max_rows, int threads, Take&& take);
+  void Visit(const weights::ModelSpec& spec, int64_t max_rows, int threads, Take&& take);
 };
 
 struct AttentionContext : EngineContext {
   AttentionBuffers& buffers;
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // F32 elements of a task's sums: 256 KiB, which fits a core's L2 cache beside a block (140 KB for MLA).
@@ -57,4 +57,4 @@ void CutUnits(const AttentionShape& shape, std::span<const QueryRun> runs, int64
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

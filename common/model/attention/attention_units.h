@@ -8,7 +8,7 @@
 #include "common/base/math.h"
 #include "common/model/attention/flash_attention.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Blocks of one partial result. Long enough that merging (one pass over the sums) is negligible beside 16 passes over
 // keys and values. Short enough that 4K tokens give work to four threads.
@@ -46,4 +46,4 @@ int64_t MaxSplits(std::span<const AttentionUnit> units);
 void CutUnits(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t wanted_tasks,
               std::vector<AttentionUnit>& units);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -11,7 +11,7 @@
 #include "common/base/math.h"
 #include "common/model/attention/attention_units.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // Queries whose scores and new sums are computed together: their scratch stays in L1 and L2.
@@ -32,8 +32,8 @@ struct SumsView {
   SoftmaxState* states;
 };
 
-struct Scratch {
-  Scratch(const AttentionShape& shape, int64_t queries)
+struct UnitScratch {
+  UnitScratch(const AttentionShape& shape, int64_t queries)
       : total(queries, shape.value_dim),
         part(queries, shape.value_dim),
         keys(shape.step_blocks * PackedBytes(DType::kBF16, kAttentionBlock, shape.kv_heads_together * shape.key_dim)),
@@ -50,7 +50,7 @@ struct Scratch {
 };
 
 // Some KV blocks in one step of the online softmax.
-struct Step {
+struct BlockStep {
   int64_t begin = 0;   // position
   int64_t tokens = 0;  // visible to the unit
 
@@ -129,7 +129,7 @@ class FlashAttention::Impl {
 
   // One task per unit, with its splits in sequence.
   void AttendAll(const AttentionUnit& unit, BlockSource source, int worker) {
-    Scratch& scratch = scratch_[worker];
+    UnitScratch& scratch = scratch_[worker];
     AttendSplit(unit, 0, unit.splits(), source, worker, scratch.total);
     for (int64_t split = 1; split < unit.splits(); ++split) {
       AttendSplit(unit, split, unit.splits(), source, worker, scratch.part);
@@ -220,10 +220,10 @@ class FlashAttention::Impl {
   // One step for some of the unit's kv_heads: at most step_blocks blocks.
   void AddStep(const AttentionUnit& unit, IndexRange blocks, IndexRange kv_heads, int64_t last, BlockSource source,
                int worker, SumsView part) {
-    const Step step = {
+    const BlockStep step = {
         .begin = blocks.begin * kAttentionBlock,
         .tokens = std::min(blocks.end * kAttentionBlock, unit.last_position() + 1) - blocks.begin * kAttentionBlock};
-    Scratch& scratch = scratch_[worker];
+    UnitScratch& scratch = scratch_[worker];
     std::array<Hint, kAttentionSplitBlocks> next;
     for (int64_t i = 0; i < blocks.size(); ++i) {
       const int64_t block = blocks.begin + i, after = block + shape_.step_blocks;
@@ -266,7 +266,7 @@ class FlashAttention::Impl {
   }
 
   // The step's i-th block for the k-th of the kv_heads.
-  uint8_t* PackedKeys(Scratch& scratch, int64_t i, int64_t k) const {
+  uint8_t* PackedKeys(UnitScratch& scratch, int64_t i, int64_t k) const {
     return scratch.keys.get() + (i * shape_.kv_heads_together + k) * packed_key_bytes_;
   }
 
@@ -296,8 +296,8 @@ class FlashAttention::Impl {
   }
 
   // Adds queries [begin, begin + count), of one kv_head.
-  void AddTile(const AttentionUnit& unit, const Step& step, int64_t begin, int64_t count,
-               std::span<const PackedMatrix> keys, const PackedMatrix& values, Scratch& scratch, SumsView part) {
+  void AddTile(const AttentionUnit& unit, const BlockStep& step, int64_t begin, int64_t count,
+               std::span<const PackedMatrix> keys, const PackedMatrix& values, UnitScratch& scratch, SumsView part) {
     const int64_t kv_head = unit.kv_head + begin / unit.queries_per_kv_head();
     const int64_t in_head = begin % unit.queries_per_kv_head();
     const uint16_t* queries = QueriesOf(unit, kv_head) + in_head * shape_.key_dim;
@@ -355,7 +355,7 @@ class FlashAttention::Impl {
   // Sizes for one kv_head.
   int64_t packed_key_bytes_ = PackedBytes(DType::kBF16, kAttentionBlock, shape_.key_dim);
   int64_t packed_value_bytes_ = PackedBytes(DType::kBF16, shape_.value_dim, kAttentionBlock);
-  std::vector<Scratch> scratch_;
+  std::vector<UnitScratch> scratch_;
   AttentionSums shared_{kWaveSums * pool_.threads() * UnitQueryLimit(shape_), shape_.value_dim};
 
   // Of the current run.
@@ -392,4 +392,4 @@ void FlashAttention::Finish(int64_t rows, const AttentionSums& total, uint16_t* 
   impl_->FinishAll(rows, total, out, out_stride);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

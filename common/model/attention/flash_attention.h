@@ -21,7 +21,7 @@
 #include "common/model/buffer.h"
 #include "common/platform/worker_pool.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // AttentionShape::step_blocks of MLA, in both forms: a task's sums, 256 KiB, come from L2. With tiles, two blocks per
 // step are 1.2 times as fast as one (1.0 to 1.1 without); four are not faster than two.
@@ -102,4 +102,4 @@ class FlashAttention {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -2,10 +2,10 @@
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-AttentionShape Shape(const ModelSpec& spec) {
+AttentionShape Shape(const weights::ModelSpec& spec) {
   return {.heads = spec.num_heads,
           .kv_heads = spec.num_kv_heads,
           .key_dim = spec.qk_head_dim(),
@@ -14,7 +14,7 @@ AttentionShape Shape(const ModelSpec& spec) {
           .kv_heads_together = spec.num_kv_heads};
 }
 
-int64_t KeysWidth(const ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
+int64_t KeysWidth(const weights::ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
 
 // x = rotated norm(x) of one head, without a norm if `norm` is null. REQUIRES: the whole head rotates.
 void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
@@ -28,7 +28,7 @@ void NormAndRotate(const AttentionContext& context, const float* norm, const Row
 
 void Project(const AttentionContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
              const RowsView& rows, Projections wanted) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const int64_t width = KeysWidth(spec);
   float* keys = context.buffers.kv.get();
   float* values = keys + rows.count * width;
@@ -50,7 +50,7 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
 // queries[kv head, row, head of the group]
 void PrepareQueries(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows,
                     IndexRange part) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const int64_t dim = spec.v_head_dim;
   const int64_t group = spec.num_heads / spec.num_kv_heads;
   context.pool.Run(part.size(), [&](int64_t i, int) {
@@ -65,15 +65,15 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
 }
 
 // The block in the cache's layout.
-KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const KvPages& pages,
+KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, int64_t layer, const kv::KvPages& pages,
                     const FlashAttention::BlockRequest& request) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const uint16_t* keys = pages.Block(layer, request.block) + request.kv_heads.begin * spec.v_head_dim;
   KvBlock block{
       .keys = keys, .key_stride = spec.kv_dim(), .values = keys + KeysWidth(spec), .value_stride = spec.kv_dim()};
   if (request.kv_heads.size() == spec.num_kv_heads) {  // whole rows, so the next block is contiguous
     block.next = reinterpret_cast<const uint8_t*>(pages.Block(layer, request.next_block));
-    block.next_bytes = kPageTokens * spec.kv_dim() * 2;
+    block.next_bytes = kv::kPageTokens * spec.kv_dim() * 2;
   }
   return block;
 }
@@ -83,4 +83,4 @@ KvBlock CachedBlock(const AttentionContext& context, const AttentionWeights&, in
 constinit const AttentionFunctions kGroupedAttention = {
     .shape = Shape, .project = Project, .prepare_queries = PrepareQueries, .block = CachedBlock};
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -10,7 +10,7 @@
 #include "common/model/batch.h"
 #include "common/model/binding.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Selects the outputs of the rows' projections.
 struct Projections {
@@ -21,7 +21,7 @@ struct Projections {
 // All functions work on context.buffers.
 struct AttentionFunctions {
   // The shape for FlashAttention.
-  AttentionShape (*shape)(const ModelSpec& spec);
+  AttentionShape (*shape)(const weights::ModelSpec& spec);
   // Rows whose `queries` are held at once.
   int64_t max_rows = std::numeric_limits<int64_t>::max();
   // From rows.x, computes the rows' KV of this layer into their pages, and `q`.
@@ -32,7 +32,7 @@ struct AttentionFunctions {
                           IndexRange part);
   // A KV block of the sequence in `pages`, as requested by FlashAttention.
   KvBlock (*block)(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
-                   const KvPages& pages, const FlashAttention::BlockRequest& request);
+                   const kv::KvPages& pages, const FlashAttention::BlockRequest& request);
   // Computes `attn_out` of `part` from `latents`. Null: attention sums values, not latents.
   void (*project_values)(const AttentionContext& context, const AttentionWeights& weights, IndexRange part) = nullptr;
 };
@@ -44,8 +44,8 @@ extern const AttentionFunctions kUnabsorbedAttention;
 // Grouped queries (GQA).
 extern const AttentionFunctions kGroupedAttention;
 
-inline const AttentionFunctions& KindOf(const ModelSpec& spec, MlaForm form) {
-  if (spec.attention_kind() == AttentionKind::kGroupedQueries) return kGroupedAttention;
+inline const AttentionFunctions& KindOf(const weights::ModelSpec& spec, MlaForm form) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) return kGroupedAttention;
   return form == MlaForm::kAbsorbed ? kAbsorbedAttention : kUnabsorbedAttention;
 }
 
@@ -55,4 +55,4 @@ void ProjectLatents(const AttentionContext& context, const AttentionWeights& wei
 // Rotates the qk_rope_head_dim elements of a query or key to the row's position.
 void RotateToRow(const AttentionContext& context, const RowsView& rows, int64_t row, float* x);
 
-}  // namespace moestro
+}  // namespace moestro::model

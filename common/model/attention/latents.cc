@@ -3,13 +3,13 @@
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // The row's cache entry: the normalised latent, then the rotated key, which is not normalised.
 void StoreLatent(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows, int64_t row,
                  uint16_t* entry) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   float* latent = context.buffers.kv.get() + row * spec.kv_dim();
   float* key = latent + spec.kv_lora_rank;
   context.kernels.rms_norm(latent, weights.kv_a_norm, spec.kv_lora_rank, static_cast<float>(spec.lora_norm_eps),
@@ -53,4 +53,4 @@ void RotateToRow(const AttentionContext& context, const RowsView& rows, int64_t 
   RotatePairs(rows.cosine + row * pairs, rows.sine + row * pairs, pairs, x);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

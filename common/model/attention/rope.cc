@@ -4,16 +4,16 @@
 #include <cmath>
 #include <numbers>
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-bool HasYarn(const ModelSpec& spec) { return spec.yarn.enabled != 0; }
+bool HasYarn(const weights::ModelSpec& spec) { return spec.yarn.enabled != 0; }
 
 // Gain of the attention scores when the context is extended by `factor`.
 double YarnGain(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 // The (fractional) index of the pair with `rotations` rotations within the original context.
-double PairOfRotations(const ModelSpec& spec, double rotations) {
+double PairOfRotations(const weights::ModelSpec& spec, double rotations) {
   const auto context = static_cast<double>(spec.yarn.original_max_position_embeddings);
   return static_cast<double>(spec.qk_rope_head_dim) * std::log(context / (2 * std::numbers::pi * rotations)) /
          (2 * std::log(spec.rope_theta));
@@ -21,7 +21,7 @@ double PairOfRotations(const ModelSpec& spec, double rotations) {
 
 }  // namespace
 
-std::vector<double> RopeFrequencies(const ModelSpec& spec) {
+std::vector<double> RopeFrequencies(const weights::ModelSpec& spec) {
   const auto dims = static_cast<double>(spec.qk_rope_head_dim);
   std::vector<double> frequencies(spec.qk_rope_head_dim / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -40,8 +40,8 @@ std::vector<double> RopeFrequencies(const ModelSpec& spec) {
   return frequencies;
 }
 
-double RopeAmplitude(const ModelSpec& spec) {
-  const YarnSpec& yarn = spec.yarn;
+double RopeAmplitude(const weights::ModelSpec& spec) {
+  const weights::YarnSpec& yarn = spec.yarn;
   if (!HasYarn(spec)) return 1;
   if (yarn.attention_factor != 0) return yarn.attention_factor;
   if (yarn.mscale != 0 && yarn.mscale_all_dim != 0) {
@@ -50,7 +50,7 @@ double RopeAmplitude(const ModelSpec& spec) {
   return YarnGain(yarn.factor, 1);
 }
 
-double SoftmaxScale(const ModelSpec& spec) {
+double SoftmaxScale(const weights::ModelSpec& spec) {
   const double scale = 1 / std::sqrt(static_cast<double>(spec.qk_head_dim()));
   if (!HasYarn(spec) || spec.yarn.mscale_all_dim == 0) return scale;
   const double gain = YarnGain(spec.yarn.factor, spec.yarn.mscale_all_dim);
@@ -84,4 +84,4 @@ void RotateHalves(const float* cosine, const float* sine, int64_t pairs, float* 
   for (int64_t i = 0; i < pairs; ++i) Rotate(cosine[i], sine[i], x + i, x + pairs + i);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

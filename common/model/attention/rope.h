@@ -8,23 +8,24 @@
 
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // Radians per position of each of the qk_rope_head_dim / 2 pairs. With YaRN, pairs with more than beta_fast rotations
 // within the original context keep their frequency. Pairs with fewer than beta_slow rotations are divided by the
 // factor; pairs in between are blended.
-std::vector<double> RopeFrequencies(const ModelSpec& spec);
+std::vector<double> RopeFrequencies(const weights::ModelSpec& spec);
 
 // The factor on cos and sin: 1 unless YaRN's attention_factor or its mscale fields set another.
-double RopeAmplitude(const ModelSpec& spec);
+double RopeAmplitude(const weights::ModelSpec& spec);
 
 // The factor on attention scores: qk_head_dim^-1/2, times the square of YaRN's mscale_all_dim gain.
-double SoftmaxScale(const ModelSpec& spec);
+double SoftmaxScale(const weights::ModelSpec& spec);
 
 // Computes the rotations of the pairs at a position. Immutable, thread-safe.
 class Rope {
  public:
-  explicit Rope(const ModelSpec& spec) : frequencies_(RopeFrequencies(spec)), amplitude_(RopeAmplitude(spec)) {}
+  explicit Rope(const weights::ModelSpec& spec)
+      : frequencies_(RopeFrequencies(spec)), amplitude_(RopeAmplitude(spec)) {}
 
   int64_t pairs() const { return static_cast<int64_t>(frequencies_.size()); }
   // Writes `pairs()` elements each.
@@ -40,4 +41,4 @@ void RotatePairs(const float* cosine, const float* sine, int64_t pairs, float* x
 // In place: x[i], x[pairs + i] for i in [0, pairs).
 void RotateHalves(const float* cosine, const float* sine, int64_t pairs, float* x);
 
-}  // namespace moestro
+}  // namespace moestro::model

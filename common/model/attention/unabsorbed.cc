@@ -4,10 +4,10 @@
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
-AttentionShape Shape(const ModelSpec& spec) {
+AttentionShape Shape(const weights::ModelSpec& spec) {
   return {.heads = spec.num_heads,
           .kv_heads = spec.num_heads,
           .key_dim = spec.qk_head_dim(),
@@ -18,7 +18,7 @@ AttentionShape Shape(const ModelSpec& spec) {
 
 // queries[head, row] = [q_nope ; rotated q_rope]
 void RotateQueries(const AttentionContext& context, const AttentionWeights&, const RowsView& rows, IndexRange part) {
-  const ModelSpec& spec = context.spec;
+  const weights::ModelSpec& spec = context.spec;
   const int64_t dim = spec.qk_head_dim();
   context.pool.Run(part.size(), [&](int64_t i, int) {
     for (int64_t head = 0; head < spec.num_heads; ++head) {
@@ -32,8 +32,8 @@ void RotateQueries(const AttentionContext& context, const AttentionWeights&, con
 
 // One head's keys [key_up latent ; rotated key] and values value_up latent, in the worker's scratch.
 KvBlock ExpandedBlock(const AttentionContext& context, const AttentionWeights& weights, int64_t layer,
-                      const KvPages& pages, const FlashAttention::BlockRequest& request) {
-  const ModelSpec& spec = context.spec;
+                      const kv::KvPages& pages, const FlashAttention::BlockRequest& request) {
+  const weights::ModelSpec& spec = context.spec;
   const AttentionBuffers::Scratch& scratch = context.buffers.workers[request.worker];
   const uint16_t* cached = pages.Block(layer, request.block);
   const int64_t nope = spec.qk_nope_head_dim;
@@ -59,4 +59,4 @@ KvBlock ExpandedBlock(const AttentionContext& context, const AttentionWeights& w
 constinit const AttentionFunctions kUnabsorbedAttention = {
     .shape = Shape, .project = ProjectLatents, .prepare_queries = RotateQueries, .block = ExpandedBlock};
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -5,19 +5,19 @@
 #include "common/model/linear.h"
 #include "common/tensor/packed_matrix.h"
 
-namespace moestro {
+namespace moestro::model {
 
-int64_t AlwaysWidth(const ModelSpec& spec) {
+int64_t DenseWidth(const weights::ModelSpec& spec) {
   const int64_t dense = spec.first_dense_layers > 0 ? spec.intermediate_size : 0;
   return std::max(dense, spec.shared_intermediate_size());
 }
 
 template <typename Take>
-void ExpertBuffers::Visit(const ModelSpec& spec, int threads, int64_t always_width, Take&& take) {
+void ExpertBuffers::Visit(const weights::ModelSpec& spec, int threads, int64_t dense_width, Take&& take) {
   const int64_t routed = max_rows * spec.experts_per_token;
   take(gathered, routed * spec.hidden_size);
   take(routed_gated, routed * RowStride(spec.moe_intermediate_size));
-  take(always_gated, always_width > 0 ? max_rows * RowStride(always_width) : 0);
+  take(dense_gated, dense_width > 0 ? max_rows * RowStride(dense_width) : 0);
   workers.resize(static_cast<size_t>(threads));
   for (Scratch& worker : workers) {
     take(worker.group_a, max_rows * kMaxTaskGroups * kRowGroup);
@@ -25,16 +25,16 @@ void ExpertBuffers::Visit(const ModelSpec& spec, int threads, int64_t always_wid
   }
 }
 
-ExpertBuffers::ExpertBuffers(const ModelSpec& spec, int64_t rows, int threads, int64_t always_width)
+ExpertBuffers::ExpertBuffers(const weights::ModelSpec& spec, int64_t rows, int threads, int64_t dense_width)
     : max_rows(rows), progress(static_cast<size_t>(spec.num_experts)) {
-  Visit(spec, threads, always_width, AllocateBuffers());
+  Visit(spec, threads, dense_width, AllocateBuffers());
   pieces.reserve(static_cast<size_t>(spec.num_experts));
 }
 
-int64_t ExpertBuffers::Bytes(const ModelSpec& spec, int64_t max_rows, int threads, int64_t always_width) {
+int64_t ExpertBuffers::Bytes(const weights::ModelSpec& spec, int64_t max_rows, int threads, int64_t dense_width) {
   CountBufferBytes count;
-  ExpertBuffers(max_rows).Visit(spec, threads, always_width, count);
+  ExpertBuffers(max_rows).Visit(spec, threads, dense_width, count);
   return count.bytes;
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

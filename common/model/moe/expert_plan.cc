@@ -1,6 +1,6 @@
 #include "common/model/moe/expert_plan.h"
 
-namespace moestro {
+namespace moestro::model {
 
 void ExpertPlan::Sort(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts) {
   experts.resize(static_cast<size_t>(num_experts));
@@ -20,4 +20,4 @@ void ExpertPlan::Sort(std::span<const ExpertChoice> choices, int64_t per_row, in
   std::erase_if(experts, [](const ExpertRows& expert) { return expert.count == 0; });
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct RoutedRow {
   int64_t row = 0;
@@ -30,4 +30,4 @@ struct ExpertPlan {
   void Sort(std::span<const ExpertChoice> choices, int64_t per_row, int64_t num_experts);
 };
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "common/tensor/packed_matrix.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // Experts per scoring task: 115 KB of weights at the published geometry. One row alone gives enough tasks for 64
@@ -88,7 +88,7 @@ class NormAndRouteTasks {
   }
 
   const EngineContext& context_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   const CpuKernels& kernels_;
   GatingBuffers& gating_;
   const FeedForwardWeights& weights_;
@@ -100,17 +100,17 @@ class NormAndRouteTasks {
 }  // namespace
 
 template <typename Take>
-void GatingBuffers::Visit(const ModelSpec& spec, int64_t max_rows, Take&& take) {
+void GatingBuffers::Visit(const weights::ModelSpec& spec, int64_t max_rows, Take&& take) {
   take(normed, max_rows * spec.hidden_size);
   take(logits, max_rows * spec.num_experts);
 }
 
-GatingBuffers::GatingBuffers(const ModelSpec& spec, int64_t max_rows)
+GatingBuffers::GatingBuffers(const weights::ModelSpec& spec, int64_t max_rows)
     : choices(static_cast<size_t>(max_rows * spec.experts_per_token)), row_status(static_cast<size_t>(max_rows)) {
   Visit(spec, max_rows, AllocateBuffers());
 }
 
-int64_t GatingBuffers::Bytes(const ModelSpec& spec, int64_t max_rows) {
+int64_t GatingBuffers::Bytes(const weights::ModelSpec& spec, int64_t max_rows) {
   CountBufferBytes count;
   GatingBuffers().Visit(spec, max_rows, count);
   return count.bytes;
@@ -135,4 +135,4 @@ absl::Status RunFeedForward(const MoeContext& context, GatingBuffers& gating, co
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

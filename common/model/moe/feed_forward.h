@@ -13,13 +13,13 @@
 #include "common/model/moe/moe.h"
 #include "common/platform/countdown.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // The buffers of expert selection, besides the rows. R = max_rows.
 class GatingBuffers {
  public:
-  GatingBuffers(const ModelSpec& spec, int64_t max_rows);
-  static int64_t Bytes(const ModelSpec& spec, int64_t max_rows);  // bytes of the buffers
+  GatingBuffers(const weights::ModelSpec& spec, int64_t max_rows);
+  static int64_t Bytes(const weights::ModelSpec& spec, int64_t max_rows);  // bytes of the buffers
 
   Buffer<float> normed;                  // [R, hidden_size]: rows.x in F32, the router's input
   Buffer<float> logits;                  // [R, num_experts]
@@ -31,10 +31,10 @@ class GatingBuffers {
  private:
   GatingBuffers() = default;
   template <typename Take>
-  void Visit(const ModelSpec& spec, int64_t max_rows, Take&& take);
+  void Visit(const weights::ModelSpec& spec, int64_t max_rows, Take&& take);
 };
 
-// rows.residual += sum over chosen experts, in ascending id, of weight * expert(x), then + always(x); rows.x = x =
+// rows.residual += sum over chosen experts, in ascending id, of weight * expert(x), then + dense(x); rows.x = x =
 // norm(residual). INTERNAL if a row's router scores are NaN.
 absl::Status RunFeedForward(const MoeContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                             const RowsView& rows);
@@ -44,4 +44,4 @@ absl::Status RunFeedForward(const MoeContext& context, GatingBuffers& gating, co
 absl::Status NormAndRoute(const EngineContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                           const RowsView& rows);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -39,7 +39,7 @@ float TwoLargestSum(std::span<const float> values) {
   return values.size() == 1 ? first : first + second;
 }
 
-void MaskLosingGroups(const ModelSpec& spec, std::span<float> biased) {
+void MaskLosingGroups(const weights::ModelSpec& spec, std::span<float> biased) {
   const int64_t size = spec.num_experts / spec.num_expert_groups;
   std::vector<float> scores(spec.num_expert_groups);
   for (size_t group = 0; group < scores.size(); ++group) {
@@ -65,7 +65,7 @@ void Softmax(std::span<float> values) {
 
 }  // namespace
 
-absl::Status ChooseExperts(const ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
+absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
                            std::span<ExpertChoice> chosen) {
   std::vector<float> scores(logits.begin(), logits.end());
   if (spec.softmax_router != 0) {
@@ -90,4 +90,4 @@ absl::Status ChooseExperts(const ModelSpec& spec, std::span<const float> logits,
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct ExpertChoice {
   int32_t expert = 0;
@@ -22,7 +22,7 @@ struct ExpertChoice {
 //
 // logits: F32 [num_experts]. bias: the same, or empty: none. chosen: [experts_per_token], written in ascending id.
 // REQUIRES a spec that CheckSpec (binding.h) accepts. INTERNAL if a biased score is NaN. Thread-safe.
-absl::Status ChooseExperts(const ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
+absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
                            std::span<ExpertChoice> chosen);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -8,7 +8,7 @@
 #include "common/model/linear.h"
 #include "common/model/moe/moe_tasks.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // The work of one run of the pool. Either a whole layer: all experts of its rows and the shared MLP, summed in scratch,
@@ -17,13 +17,13 @@ struct MoeWork {
   std::span<const RoutedRow> routed = {};    // the rows of all `experts`, contiguous by expert
   std::span<const ExpertRows> experts = {};  // ascending ids, at most num_experts; their ranges are in `routed`
   ExpertSlice slice = {};                    // contains all `experts`
-  const MlpWeights* always = nullptr;        // null: none
-  int64_t rows = 0;                          // of `always`, or the maximum over experts
+  const MlpWeights* dense = nullptr;         // null: none
+  int64_t rows = 0;                          // of `dense`, or the maximum over experts
   const uint16_t* x = nullptr;               // BF16 [*, hidden]
   float* sums = nullptr;                     // F32 [*, hidden]; null: start from zero, in scratch
   float* residual = nullptr;                 // F32 [rows, hidden]; null: the sums are still incomplete
 
-  bool has_always() const { return always != nullptr && always->gate.rows > 0; }
+  bool has_dense() const { return dense != nullptr && dense->gate.rows > 0; }
 };
 
 // The tasks of moe_tasks.h. A down task walks the experts in ascending id, which fixes the order of the sum. Before
@@ -37,7 +37,7 @@ class MoeLayer {
         kernels_(context.kernels),
         buffers_(context.buffers),
         work_(work),
-        tasks_(context.spec, work.routed, work.experts, work.has_always() ? work.always->gate.rows : 0,
+        tasks_(context.spec, work.routed, work.experts, work.has_dense() ? work.dense->gate.rows : 0,
                context.pool.domains(), context.pool.active_threads()) {}
 
   void Run(MoeSync sync) {
@@ -71,7 +71,7 @@ class MoeLayer {
       buffers_.progress[i].gathered.Reset(LiesTogether(work_.routed, expert) ? 0 : expert.count);
       buffers_.progress[i].gated.Reset(tasks_.AllExpertTasks());
     }
-    buffers_.always_progress.Reset(tasks_.AllAlwaysTasks());
+    buffers_.dense_progress.Reset(tasks_.AllAlwaysTasks());
   }
 
   void GatherOrGate(int domain, int64_t task, int worker) {
@@ -102,7 +102,7 @@ class MoeLayer {
   uint16_t* GatedOf(const ExpertRows& expert) const {
     return buffers_.routed_gated.get() + expert.begin * GatedStride();
   }
-  int64_t AlwaysStride() const { return RowStride(work_.always->gate.rows); }
+  int64_t DenseStride() const { return RowStride(work_.dense->gate.rows); }
   const MlpWeights& WeightsOf(const ExpertRows& expert) const {
     return work_.slice.weights[expert.expert - work_.slice.first];
   }
@@ -110,8 +110,8 @@ class MoeLayer {
   void Gate(const GateTask& task, const ExpertBuffers::Scratch& scratch) {
     if (task.expert == std::ssize(work_.experts)) {
       const LinearInput input{work_.x, spec_.hidden_size, work_.rows};
-      GateRows(*work_.always, input, task.rows, scratch, buffers_.always_gated.get(), AlwaysStride());
-      buffers_.always_progress.Arrive();
+      GateRows(*work_.dense, input, task.rows, scratch, buffers_.dense_gated.get(), DenseStride());
+      buffers_.dense_progress.Arrive();
       return;
     }
     const ExpertRows& expert = work_.experts[task.expert];
@@ -145,9 +145,9 @@ class MoeLayer {
         kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sums + routed.row * stride);
       }
     }
-    if (work_.has_always()) {
-      buffers_.always_progress.Wait();
-      LinearRows(kernels_, work_.always->down, {buffers_.always_gated.get(), AlwaysStride(), work_.rows}, rows, output);
+    if (work_.has_dense()) {
+      buffers_.dense_progress.Wait();
+      LinearRows(kernels_, work_.dense->down, {buffers_.dense_gated.get(), DenseStride(), work_.rows}, rows, output);
       for (int64_t row = 0; row < work_.rows; ++row) {
         kernels_.axpy(1.0f, output + row * rows.size(), rows.size(), sums + row * stride);
       }
@@ -159,7 +159,7 @@ class MoeLayer {
   }
 
   const MoeContext& context_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   const CpuKernels& kernels_;
   ExpertBuffers& buffers_;
   const MoeWork& work_;
@@ -171,7 +171,7 @@ class MoeLayer {
 class PieceWalk {
  public:
   // Writes the pieces of each run into `buffers`.
-  PieceWalk(const ModelSpec& spec, ExpertBuffers& buffers, const ExpertSlice& slice, const ExpertPlan& plan)
+  PieceWalk(const weights::ModelSpec& spec, ExpertBuffers& buffers, const ExpertSlice& slice, const ExpertPlan& plan)
       : max_rows_(buffers.max_rows),
         max_routed_(buffers.max_rows * spec.experts_per_token),
         max_pieces_(spec.num_experts),
@@ -226,7 +226,7 @@ void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const 
   const MoeWork work{.routed = plan.routed,
                      .experts = plan.experts,
                      .slice = {weights.experts, 0},
-                     .always = &weights.always,
+                     .dense = &weights.dense,
                      .rows = rows.count,
                      .x = rows.x,
                      .residual = rows.residual};
@@ -247,9 +247,9 @@ void RunExperts(const MoeContext& context, const ExpertSlice& slice, const Exper
   }
 }
 
-void AddSharedExpert(const MoeContext& context, const MlpWeights& always, const RowsView& rows, float* sums) {
-  const MoeWork work{.always = &always, .rows = rows.count, .x = rows.x, .sums = sums, .residual = rows.residual};
+void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums) {
+  const MoeWork work{.dense = &dense, .rows = rows.count, .x = rows.x, .sums = sums, .residual = rows.residual};
   MoeLayer(context, work).Run(MoeSync::kPerExpert);
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

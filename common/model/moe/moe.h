@@ -10,7 +10,7 @@
 #include "common/model/moe/expert_plan.h"
 #include "common/model/moe/gating.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // How down projections wait for gate and up.
 enum class MoeSync {
@@ -19,7 +19,7 @@ enum class MoeSync {
 };
 
 // rows.residual[row] += sum over the row's experts, in ascending id, of weight * expert(rows.x[row]), then +
-// always(rows.x[row]). The bits do not depend on the other rows of the call, threads, domains or `sync`. choices:
+// dense(rows.x[row]). The bits do not depend on the other rows of the call, threads, domains or `sync`. choices:
 // [rows, experts_per_token], ascending ids in each row; empty in a dense layer. 1 to max_rows rows.
 void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const RowsView& rows,
             std::span<const ExpertChoice> choices, MoeSync sync = MoeSync::kPerExpert);
@@ -39,8 +39,8 @@ struct ExpertSlice {
 void RunExperts(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
                 float* sums);
 
-// rows.residual[row] += sums[row] + always(rows.x[row]), for 1 to max_rows rows; `always` may be empty. Changes sums,
+// rows.residual[row] += sums[row] + dense(rows.x[row]), for 1 to max_rows rows; `dense` may be empty. Changes sums,
 // F32 [rows, hidden].
-void AddSharedExpert(const MoeContext& context, const MlpWeights& always, const RowsView& rows, float* sums);
+void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums);
 
-}  // namespace moestro
+}  // namespace moestro::model

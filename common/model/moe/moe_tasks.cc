@@ -5,7 +5,7 @@
 #include "common/model/linear.h"
 #include "common/tensor/packed_matrix.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 int64_t Groups(int64_t rows) { return PaddedRows(rows) / kRowGroup; }
@@ -16,14 +16,14 @@ bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert) {
   return routed[expert.begin + expert.count - 1].row - routed[expert.begin].row == expert.count - 1;
 }
 
-MoeTasks::MoeTasks(const ModelSpec& spec, std::span<const RoutedRow> routed, std::span<const ExpertRows> experts,
-                   int64_t always_width, int domains, int threads)
+MoeTasks::MoeTasks(const weights::ModelSpec& spec, std::span<const RoutedRow> routed,
+                   std::span<const ExpertRows> experts, int64_t dense_width, int domains, int threads)
     : experts_(std::ssize(experts)),
       expert_width_(spec.moe_intermediate_size),
-      always_width_(always_width),
+      dense_width_(dense_width),
       hidden_(spec.hidden_size),
       domains_(domains),
-      gate_groups_(TaskGroups(experts_ * Groups(expert_width_) + Groups(always_width), threads)),
+      gate_groups_(TaskGroups(experts_ * Groups(expert_width_) + Groups(dense_width), threads)),
       down_groups_(TaskGroups(Groups(hidden_), threads)) {
   const auto lies_together = [&](const ExpertRows& expert) { return LiesTogether(routed, expert); };
   gathered_rows_ = std::ranges::all_of(experts, lies_together) ? 0 : std::ssize(routed);
@@ -33,7 +33,7 @@ int64_t MoeTasks::ExpertTasks(int domain) const {
   return CeilDiv(EvenPart(Groups(expert_width_), domain, domains_).size(), gate_groups_);
 }
 int64_t MoeTasks::AlwaysTasks(int domain) const {
-  return CeilDiv(EvenPart(Groups(always_width_), domain, domains_).size(), gate_groups_);
+  return CeilDiv(EvenPart(Groups(dense_width_), domain, domains_).size(), gate_groups_);
 }
 int64_t MoeTasks::DownTasks(int domain) const {
   return CeilDiv(EvenPart(Groups(hidden_), domain, domains_).size(), down_groups_);
@@ -46,8 +46,8 @@ GateTask MoeTasks::Gate(int domain, int64_t task) const {
     const IndexRange groups = EvenPart(Groups(expert_width_), domain, domains_);
     return {task / expert_tasks, TaskRows(expert_width_, groups, task % expert_tasks, gate_groups_)};
   }
-  const IndexRange groups = EvenPart(Groups(always_width_), domain, domains_);
-  return {experts_, TaskRows(always_width_, groups, task - routed_tasks, gate_groups_)};
+  const IndexRange groups = EvenPart(Groups(dense_width_), domain, domains_);
+  return {experts_, TaskRows(dense_width_, groups, task - routed_tasks, gate_groups_)};
 }
 
 IndexRange MoeTasks::DownRows(int domain, int64_t task) const {
@@ -65,4 +65,4 @@ int64_t MoeTasks::AllAlwaysTasks() const {
   return sum;
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

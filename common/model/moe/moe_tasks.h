@@ -14,7 +14,7 @@
 #include "common/model/moe/expert_plan.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // A gate and up task.
 struct GateTask {
@@ -24,10 +24,10 @@ struct GateTask {
 
 class MoeTasks {
  public:
-  // routed: the rows of all `experts`, contiguous by expert. always_width: the width of the dense MLP or shared expert,
+  // routed: the rows of all `experts`, contiguous by expert. dense_width: the width of the dense MLP or shared expert,
   // 0 without one.
-  MoeTasks(const ModelSpec& spec, std::span<const RoutedRow> routed, std::span<const ExpertRows> experts,
-           int64_t always_width, int domains, int threads);
+  MoeTasks(const weights::ModelSpec& spec, std::span<const RoutedRow> routed, std::span<const ExpertRows> experts,
+           int64_t dense_width, int domains, int threads);
 
   // Tasks of a domain.
   IndexRange Gather(int domain) const { return EvenPart(gathered_rows_, domain, domains_); }  // of routed rows
@@ -46,7 +46,7 @@ class MoeTasks {
 
   int64_t experts_;
   int64_t expert_width_;
-  int64_t always_width_;
+  int64_t dense_width_;
   int64_t hidden_;
   int64_t gathered_rows_;
   int domains_;
@@ -57,4 +57,4 @@ class MoeTasks {
 // Whether the expert's rows are contiguous in the batch (always true for one row). They are then read in place.
 bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert);
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -8,7 +8,7 @@
 #include "common/text/jinja/strings.h"
 #include "common/text/utf8.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 constexpr int64_t kItemCost = sizeof(Value);
@@ -139,4 +139,4 @@ absl::StatusOr<Value> DictItems(const Dict& dict, Budget& budget) {
   return Value::MakeList(std::move(pairs));
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -9,7 +9,7 @@
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // object.name: the value under that key, or undefined. INVALID_ARGUMENT if `object` is undefined.
 absl::StatusOr<Value> GetAttribute(const Value& object, std::string_view name, Budget& budget);
@@ -32,4 +32,4 @@ std::optional<int64_t> Length(const Value& value);
 // Keys and values of a dict as a list of pairs.
 absl::StatusOr<Value> DictItems(const Dict& dict, Budget& budget);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -5,7 +5,7 @@
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/print.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 std::string_view OperatorText(BinaryOperator op) {
@@ -158,4 +158,4 @@ absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Va
   return WrongTypes(op, left, right);
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

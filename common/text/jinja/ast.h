@@ -9,7 +9,7 @@
 
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 struct Expression;
 using ExpressionPointer = std::unique_ptr<const Expression>;
@@ -142,4 +142,4 @@ struct Statement {
   std::variant<TextNode, OutputNode, IfNode, ForNode, SetNode, SetBlockNode, MacroNode, BreakNode, ContinueNode> node;
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

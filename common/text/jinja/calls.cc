@@ -10,7 +10,7 @@
 #include "common/text/jinja/print.h"
 #include "common/text/jinja/scoped.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 // Index of a parameter in `names`, which ends at the first empty one; -1 if absent.
@@ -131,4 +131,4 @@ absl::StatusOr<Value> Evaluator::MakeRange(const CallArguments& arguments) {
   return Value::MakeList(std::move(items));
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

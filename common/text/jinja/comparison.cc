@@ -6,7 +6,7 @@
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/strings.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 constexpr int64_t kComparisonCost = 16;
@@ -114,4 +114,4 @@ absl::StatusOr<bool> Compare(Comparison comparison, const Value& left, const Val
   }
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -14,7 +14,7 @@
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 using Variables = std::map<std::string, Value>;
 
@@ -94,4 +94,4 @@ class Evaluator {
   std::vector<std::unique_ptr<Namespace>> namespaces_;
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -10,10 +10,10 @@
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/limits.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using Kind = LexerToken::Kind;
 
 // The maximum depth of the operands, for each kind of node.
 int Depth(const ExpressionPointer& expression) { return expression == nullptr ? 0 : expression->depth; }
@@ -85,7 +85,7 @@ constexpr int kTightestLevel = 3;
 // One level of parentheses is three levels of this parser.
 constexpr int kMaxRecursion = 3 * kMaxNesting;
 
-std::optional<Comparison> TakeComparison(TokenStream& tokens) {
+std::optional<Comparison> TakeComparison(TokenCursor& tokens) {
   constexpr std::pair<std::string_view, Comparison> kComparisons[] = {
       {"==", Comparison::kEqual},     {"!=", Comparison::kNotEqual}, {"<", Comparison::kLess},
       {"<=", Comparison::kLessEqual}, {">", Comparison::kGreater},   {">=", Comparison::kGreaterEqual},
@@ -94,7 +94,7 @@ std::optional<Comparison> TakeComparison(TokenStream& tokens) {
     if (tokens.SkipOperator(text)) return comparison;
   }
   if (tokens.SkipName("in")) return Comparison::kIn;
-  const Token& second = tokens.PeekSecond();
+  const LexerToken& second = tokens.PeekSecond();
   if (tokens.IsName("not") && second.kind == Kind::kName && second.text == "in") {
     tokens.Next();
     tokens.Next();
@@ -206,7 +206,7 @@ ExpressionParser::Result ExpressionParser::ParseUnary(bool with_filter) {
   if (nesting_ > kMaxRecursion) return TooDeep(tokens_.line());
   ExpressionPointer value;
   if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
-    const Token& sign = tokens_.Next();
+    const LexerToken& sign = tokens_.Next();
     const UnaryOperator op = sign.text == "-" ? UnaryOperator::kNegate : UnaryOperator::kPlus;
     MOE_ASSIGN_OR_RETURN(ExpressionPointer operand, ParseUnary(/*with_filter=*/false));
     MOE_ASSIGN_OR_RETURN(value, Make(sign.line, UnaryNode{op, std::move(operand)}));
@@ -239,7 +239,7 @@ ExpressionParser::Result ExpressionParser::ParsePrimary() {
 }
 
 ExpressionParser::Result ExpressionParser::ParseName() {
-  const Token& token = tokens_.Next();
+  const LexerToken& token = tokens_.Next();
   const std::string& name = token.text;
   if (name == "true" || name == "True") return Make(token.line, LiteralNode{Value(true)});
   if (name == "false" || name == "False") return Make(token.line, LiteralNode{Value(false)});
@@ -248,7 +248,7 @@ ExpressionParser::Result ExpressionParser::ParseName() {
 }
 
 ExpressionParser::Result ExpressionParser::ParseNumber() {
-  const Token& token = tokens_.Next();
+  const LexerToken& token = tokens_.Next();
   const char* begin = token.text.data();
   const char* end = begin + token.text.size();
   int64_t integer = 0;
@@ -414,7 +414,7 @@ absl::StatusOr<Arguments> ExpressionParser::ParseArguments() {
     if (tokens_.IsOperator("*") || tokens_.IsOperator("**")) {
       return TemplateError(tokens_.line(), "unpacked arguments are not supported");
     }
-    const Token& second = tokens_.PeekSecond();
+    const LexerToken& second = tokens_.PeekSecond();
     if (tokens_.Is(Kind::kName) && second.kind == Kind::kOperator && second.text == "=") {
       const std::string name = tokens_.Next().text;
       tokens_.Next();
@@ -431,4 +431,4 @@ absl::StatusOr<Arguments> ExpressionParser::ParseArguments() {
   return arguments;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -3,16 +3,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/text/jinja/ast.h"
-#include "common/text/jinja/token_stream.h"
+#include "common/text/jinja/token_cursor.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // All functions: INVALID_ARGUMENT with the line for a syntax error, an unknown filter or test, and nesting over
 // kMaxNesting.
 class ExpressionParser {
  public:
   // The stream must outlive this.
-  explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
+  explicit ExpressionParser(TokenCursor* tokens) : tokens_(*tokens) {}
 
   absl::StatusOr<ExpressionPointer> Parse();
   // Excludes "a if b else c", so that a following "if" remains: for the iterable of a for loop.
@@ -48,8 +48,8 @@ class ExpressionParser {
   template <typename Node>
   Result Make(int line, Node node);
 
-  TokenStream& tokens_;
+  TokenCursor& tokens_;
   int nesting_ = 0;  // recursion depth of this parser
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -10,7 +10,7 @@
 #include "common/text/jinja/operators.h"
 #include "common/text/jinja/scoped.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 // The source text of the expression for messages, if it consists of names.
@@ -169,4 +169,4 @@ absl::StatusOr<Value> Evaluator::Evaluate(const ConditionalNode& node, int) {
   return condition.IsTrue() ? Evaluate(*node.then) : EvaluateOptional(node.otherwise);
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -11,7 +11,7 @@
 #include "common/text/jinja/print.h"
 #include "common/text/jinja/strings.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 using Result = absl::StatusOr<Value>;
@@ -264,4 +264,4 @@ const Function* FindFilter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

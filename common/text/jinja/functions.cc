@@ -2,7 +2,7 @@
 
 #include "common/text/concat.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 absl::StatusOr<int64_t> IntegerArgument(const Value& argument, int64_t fallback, std::string_view name) {
   if (argument.IsUndefined() || argument.IsNone()) return fallback;
@@ -15,4 +15,4 @@ absl::StatusOr<const std::string*> StringArgument(const Value& argument, std::st
   return absl::InvalidArgumentError(Concat("'", name, "' must be a string, not ", argument.TypeName()));
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -9,7 +9,7 @@
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 struct Function {
   static constexpr int kMaxParameters = 3;
@@ -32,4 +32,4 @@ absl::StatusOr<int64_t> IntegerArgument(const Value& argument, int64_t fallback,
 // The argument, which must be a string.
 absl::StatusOr<const std::string*> StringArgument(const Value& argument, std::string_view name);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

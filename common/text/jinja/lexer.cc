@@ -10,10 +10,10 @@
 #include "common/text/jinja/strings.h"
 #include "common/text/utf8.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using Kind = LexerToken::Kind;
 
 // Longest first.
 constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
@@ -42,7 +42,7 @@ class Lexer {
  public:
   explicit Lexer(std::string_view source) : source_(source) {}
 
-  absl::StatusOr<std::vector<Token>> Run() {
+  absl::StatusOr<std::vector<LexerToken>> Run() {
     while (!AtEnd()) MOE_RETURN_IF_ERROR(LexDataAndTag());
     Add(Kind::kEnd, "");
     return std::move(tokens_);
@@ -244,12 +244,12 @@ class Lexer {
   size_t position_ = 0;
   int line_ = 1;
   bool at_line_start_ = true;  // the last tag, or the source, ended at the start of a line
-  std::vector<Token> tokens_;
+  std::vector<LexerToken> tokens_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source) {
+absl::StatusOr<std::vector<LexerToken>> Tokenize(std::string_view source) {
   if (const auto offset = FindInvalidUtf8(source)) {
     return absl::InvalidArgumentError(Concat("template: invalid UTF-8 at byte ", *offset));
   }
@@ -261,4 +261,4 @@ absl::Status TemplateError(int line, std::string_view message) {
   return absl::InvalidArgumentError(Concat("template line ", line, ": ", message));
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

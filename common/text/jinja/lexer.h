@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
-struct Token {
+struct LexerToken {
   enum class Kind {
     kData,           // text outside tags
     kVariableBegin,  // {{
@@ -32,9 +32,9 @@ struct Token {
 // Jinja's lexical rules with trim_blocks and lstrip_blocks on, as chat templates expect. The newline after a block or
 // comment and the indentation before it belong to the tag; "-" takes all white space, "+" keeps it. Newlines become \n,
 // and a newline at the end of the source is dropped. The last token is kEnd. INVALID_ARGUMENT with the line.
-absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
+absl::StatusOr<std::vector<LexerToken>> Tokenize(std::string_view source);
 
 // INVALID_ARGUMENT "template line N: message".
 absl::Status TemplateError(int line, std::string_view message);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // Nesting of expressions and statements in the source; real templates stay below 30.
 inline constexpr int kMaxNesting = 100;
@@ -41,4 +41,4 @@ class Budget {
   int64_t used_ = 0;
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

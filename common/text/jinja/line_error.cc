@@ -6,7 +6,7 @@
 #include "common/text/concat.h"
 #include "common/text/jinja/limits.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 absl::Status AtLine(const absl::Status& status, int line) {
   const std::string_view message(status.message().data(), status.message().size());
@@ -18,4 +18,4 @@ absl::Status TooDeep(int line) {
   return AtLine(absl::ResourceExhaustedError(Concat("evaluation is nested over ", kMaxEvaluationDepth)), line);
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // Adds "template line N" to an error that has no line yet. OK stays OK.
 absl::Status AtLine(const absl::Status& status, int line);
@@ -17,4 +17,4 @@ absl::StatusOr<T> AtLine(absl::StatusOr<T> result, int line) {
 // RESOURCE_EXHAUSTED: the nesting of evaluation exceeds its limit.
 absl::Status TooDeep(int line);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

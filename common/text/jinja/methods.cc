@@ -7,7 +7,7 @@
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/strings.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 using Result = absl::StatusOr<Value>;
@@ -170,4 +170,4 @@ const Function* FindMethod(const Value& self, std::string_view name) {
   return nullptr;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -7,10 +7,10 @@
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 absl::StatusOr<Value> ApplyUnary(UnaryOperator op, const Value& operand);
 absl::StatusOr<Value> ApplyBinary(BinaryOperator op, const Value& left, const Value& right, Budget& budget);
 absl::StatusOr<bool> Compare(Comparison comparison, const Value& left, const Value& right, Budget& budget);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

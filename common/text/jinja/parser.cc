@@ -6,16 +6,16 @@
 #include "common/text/concat.h"
 #include "common/text/jinja/expression_parser.h"
 #include "common/text/jinja/limits.h"
-#include "common/text/jinja/token_stream.h"
+#include "common/text/jinja/token_cursor.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
-using Kind = Token::Kind;
+using Kind = LexerToken::Kind;
 
 class StatementParser {
  public:
-  explicit StatementParser(std::vector<Token> tokens) : tokens_(std::move(tokens)), expressions_(&tokens_) {}
+  explicit StatementParser(std::vector<LexerToken> tokens) : tokens_(std::move(tokens)), expressions_(&tokens_) {}
 
   absl::StatusOr<Body> ParseTemplate() {
     MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
@@ -174,7 +174,7 @@ class StatementParser {
     return Statement{line, ContinueNode{}};
   }
 
-  TokenStream tokens_;
+  TokenCursor tokens_;
   ExpressionParser expressions_;
   int nesting_ = 0;
   int loops_ = 0;  // enclosing the current statement
@@ -184,8 +184,8 @@ class StatementParser {
 }  // namespace
 
 absl::StatusOr<Body> Parse(std::string_view source) {
-  MOE_ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(source));
+  MOE_ASSIGN_OR_RETURN(std::vector<LexerToken> tokens, Tokenize(source));
   return StatementParser(std::move(tokens)).ParseTemplate();
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -6,7 +6,7 @@
 #include "common/base/status.h"
 #include "common/text/concat.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 // Cost of one value, with its brackets and separator.
@@ -181,4 +181,4 @@ absl::StatusOr<std::string> ToJson(const Value& value, int indent, Budget* budge
   return writer.Take();
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -8,7 +8,7 @@
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // Python's str(): undefined is empty, none is "None", a list is "['a', 1]". Charges the budget for the result.
 absl::StatusOr<std::string> ToText(const Value& value, Budget* budget);
@@ -20,4 +20,4 @@ absl::StatusOr<std::string> ToJson(const Value& value, int indent, Budget* budge
 // Python's repr() of a float: the fewest digits that read back as the same number.
 std::string FloatText(double value);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // Sets a variable during its lifetime, then restores it.
 template <typename T>
@@ -19,4 +19,4 @@ class Scoped {
   T saved_;
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -9,7 +9,7 @@
 #include "common/text/jinja/print.h"
 #include "common/text/jinja/scoped.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 Evaluator::Evaluator(Variables variables) : globals_{std::move(variables), nullptr} {
   globals_.variables["namespace"] = Value(Builtin::kNamespace);
@@ -179,4 +179,4 @@ absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const MacroNode& node, int) {
 absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const BreakNode&, int) { return Flow::kBreak; }
 absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const ContinueNode&, int) { return Flow::kContinue; }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -4,7 +4,7 @@
 
 #include "common/text/utf8.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 // The letter after the backslash, then the character that it represents.
@@ -59,4 +59,4 @@ std::optional<std::string> ResolveEscapes(std::string_view literal) {
   return out;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "common/text/utf8.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 template <typename Predicate>
@@ -129,4 +129,4 @@ std::string Capitalize(std::string_view text) {
   return out;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 // str.isspace(): White_Space and U+001C..U+001F.
 bool IsPythonSpace(char32_t code_point);
@@ -37,4 +37,4 @@ std::string Lower(std::string_view text);
 // First letter upper case, the rest lower.
 std::string Capitalize(std::string_view text);
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

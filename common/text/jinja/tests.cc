@@ -4,7 +4,7 @@
 #include "common/text/jinja/functions.h"
 #include "common/text/jinja/operators.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 using Result = absl::StatusOr<Value>;
@@ -96,4 +96,4 @@ const Function* FindTest(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

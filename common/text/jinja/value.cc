@@ -6,7 +6,7 @@
 #include "common/text/concat.h"
 #include "common/text/jinja/limits.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 namespace {
 
 int Depth(const Value& value) {
@@ -75,4 +75,4 @@ std::string_view Value::TypeName() const {
   return kNames[data_.index()];
 }
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace moestro::jinja {
+namespace moestro::text::jinja {
 
 class Budget;
 class Value;
@@ -109,4 +109,4 @@ struct Dict {
   absl::StatusOr<const Value*> Find(std::string_view key, Budget& budget) const;
 };
 
-}  // namespace moestro::jinja
+}  // namespace moestro::text::jinja

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::text {
 
 using nlohmann::json;
 
@@ -160,4 +160,4 @@ JsonFields JsonFields::Sub(const char* key) {
   return JsonFields(kEmpty, absl::StrCat(label_, ": ", key), status_);
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::text {
 
 // Parses one JSON object. INVALID_ARGUMENT, with `label` (a file name) and the position, for syntax errors, invalid
 // UTF-8, trailing text, nesting deeper than 64, duplicate keys in any object, or another top-level type.
@@ -62,4 +62,4 @@ class JsonFields {
 // A value for a message: scalars verbatim, clipped; otherwise "an array" or "an object".
 std::string Describe(const nlohmann::json& value);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/text/utf8.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 constexpr size_t kMaxBytes = 160;
@@ -29,4 +29,4 @@ std::string Printable(std::string_view text) {
 
 std::string Quoted(std::string_view text) { return absl::StrCat("'", Printable(text), "'"); }
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::text {
 
 // Escapes control characters and invalid UTF-8, and cuts to 160 bytes: the result may be logged and sent over gRPC.
 std::string Printable(std::string_view text);
@@ -12,4 +12,4 @@ std::string Printable(std::string_view text);
 // 'text', made printable.
 std::string Quoted(std::string_view text);
 
-}  // namespace moestro
+}  // namespace moestro::text

@@ -13,7 +13,7 @@ namespace {
 using dnnl::memory;
 using Inner = dnnl::inner_product_forward;
 
-struct Gemv {
+struct OneDnnGemv {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   Inner primitive;
@@ -26,7 +26,7 @@ struct Gemv {
 memory::desc RowMajor(const memory::dims& dims, memory::data_type type) { return {dims, type, memory::format_tag::ab}; }
 
 // Converts `values` to the layout and type of `wanted`.
-memory Converted(Gemv& gemv, const memory::dims& dims, const float* values, const memory::desc& wanted) {
+memory Converted(OneDnnGemv& gemv, const memory::dims& dims, const float* values, const memory::desc& wanted) {
   memory source(RowMajor(dims, memory::data_type::f32), gemv.engine, const_cast<float*>(values));
   memory target(wanted, gemv.engine);
   dnnl::reorder(source, target).execute(gemv.stream, source, target);
@@ -46,7 +46,7 @@ const char* Describe() {
 void* Create(int64_t rows, int64_t cols, const float* weights, const float* input, int threads) {
   try {
     omp_set_num_threads(threads);
-    auto gemv = std::make_unique<Gemv>();
+    auto gemv = std::make_unique<OneDnnGemv>();
     gemv->threads = threads;
     constexpr auto kBf16 = memory::data_type::bf16;
     const Inner::primitive_desc chosen(
@@ -65,7 +65,7 @@ void* Create(int64_t rows, int64_t cols, const float* weights, const float* inpu
 }
 
 void Run(void* handle) {
-  auto& gemv = *static_cast<Gemv*>(handle);
+  auto& gemv = *static_cast<OneDnnGemv*>(handle);
   omp_set_num_threads(gemv.threads);
   gemv.primitive.execute(gemv.stream,
                          {{DNNL_ARG_SRC, gemv.input}, {DNNL_ARG_WEIGHTS, gemv.weights}, {DNNL_ARG_DST, gemv.output}});
@@ -73,9 +73,9 @@ void Run(void* handle) {
 }
 
 const float* Output(void* handle) {
-  return static_cast<const float*>(static_cast<Gemv*>(handle)->output.get_data_handle());
+  return static_cast<const float*>(static_cast<OneDnnGemv*>(handle)->output.get_data_handle());
 }
-void Destroy(void* handle) { delete static_cast<Gemv*>(handle); }
+void Destroy(void* handle) { delete static_cast<OneDnnGemv*>(handle); }
 
 constexpr MoestroGemvLibrary kLibrary = {.describe = Describe,
                                          .format = "BF16",

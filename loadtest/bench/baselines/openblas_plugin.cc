@@ -9,7 +9,7 @@
 
 namespace {
 
-struct Gemv {
+struct OpenBlasGemv {
   int rows;
   int cols;
   std::unique_ptr<float[]> weights;
@@ -28,7 +28,7 @@ const char* Describe() {
 
 void* Create(int64_t rows, int64_t cols, const float* weights, const float* input, int threads) {
   openblas_set_num_threads(threads);
-  auto gemv = std::make_unique<Gemv>();
+  auto gemv = std::make_unique<OpenBlasGemv>();
   gemv->rows = static_cast<int>(rows);
   gemv->cols = static_cast<int>(cols);
   gemv->weights = std::make_unique<float[]>(rows * cols);
@@ -39,13 +39,13 @@ void* Create(int64_t rows, int64_t cols, const float* weights, const float* inpu
 }
 
 void Run(void* handle) {
-  auto& gemv = *static_cast<Gemv*>(handle);
+  auto& gemv = *static_cast<OpenBlasGemv*>(handle);
   cblas_sgemv(CblasRowMajor, CblasNoTrans, gemv.rows, gemv.cols, 1.0f, gemv.weights.get(), gemv.cols, gemv.input.data(),
               1, 0.0f, gemv.output.data(), 1);
 }
 
-const float* Output(void* handle) { return static_cast<Gemv*>(handle)->output.data(); }
-void Destroy(void* handle) { delete static_cast<Gemv*>(handle); }
+const float* Output(void* handle) { return static_cast<OpenBlasGemv*>(handle)->output.data(); }
+void Destroy(void* handle) { delete static_cast<OpenBlasGemv*>(handle); }
 
 constexpr MoestroGemvLibrary kLibrary = {.describe = Describe,
                                          .format = "F32",

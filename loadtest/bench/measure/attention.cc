@@ -20,7 +20,7 @@ constexpr double kMlaTarget = 0.7;  // of the dot-product rate
 class Decode {
  public:
   // block_bytes: of kAttentionBlock tokens in the cache, all KV heads.
-  Decode(BenchContext& context, const AttentionShape& shape, int64_t block_bytes)
+  Decode(BenchContext& context, const model::AttentionShape& shape, int64_t block_bytes)
       : context_(context),
         shape_(shape),
         block_bytes_(block_bytes),
@@ -37,26 +37,26 @@ class Decode {
   void Run() {
     const int64_t sequences = context_.weights.size() / bytes();
     const uint8_t* sequence = context_.weights.data() + next_++ % sequences * bytes();
-    const QueryRun run[] = {{.begin = 0, .rows = 1, .position = tokens() - 1}};
+    const model::QueryRun run[] = {{.begin = 0, .rows = 1, .position = tokens() - 1}};
     attention_.Run(
         run, queries_.data(),
-        [&](const FlashAttention::BlockRequest& request) {
+        [&](const model::FlashAttention::BlockRequest& request) {
           return Block(request, sequence + request.block * block_bytes_);
         },
         out_.data(), shape_.heads * shape_.value_dim);
   }
 
  protected:
-  virtual KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) = 0;
+  virtual KvBlock Block(const model::FlashAttention::BlockRequest& request, const uint8_t* block) = 0;
 
   BenchContext& context_;
-  const AttentionShape shape_;
+  const model::AttentionShape shape_;
   const int64_t block_bytes_;
 
  private:
   int64_t tokens() const { return context_.preset.attention_tokens; }
 
-  FlashAttention attention_;
+  model::FlashAttention attention_;
   std::vector<uint16_t> queries_;
   std::vector<uint16_t> out_;
   int64_t next_ = 0;
@@ -64,7 +64,7 @@ class Decode {
 
 constexpr int kGqaDim = 128;
 constexpr int64_t kGqaHeads = 8;  // kv heads
-constexpr AttentionShape GqaShape() {
+constexpr model::AttentionShape GqaShape() {
   return {.heads = 64,
           .kv_heads = kGqaHeads,
           .key_dim = kGqaDim,
@@ -81,7 +81,7 @@ class GqaDecode : public Decode {
  private:
   static constexpr int64_t kRow = 2 * kGqaHeads * kGqaDim;
 
-  KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
+  KvBlock Block(const model::FlashAttention::BlockRequest& request, const uint8_t* block) override {
     const uint16_t* keys = reinterpret_cast<const uint16_t*>(block) + request.kv_heads.begin * kGqaDim;
     return {.keys = keys,
             .key_stride = kRow,
@@ -103,7 +103,7 @@ class MlaDecode : public Decode {
                 .key_dim = kKey,
                 .value_dim = kLatent,
                 .scale = 1 / std::sqrt(float{kHeadDim}),
-                .step_blocks = kLatentStepBlocks},
+                .step_blocks = model::kLatentStepBlocks},
                kAttentionBlock * kKey * 2) {}
 
  private:
@@ -111,7 +111,7 @@ class MlaDecode : public Decode {
   static constexpr int kKey = kLatent + 64;
   static constexpr int kHeadDim = 192;  // un-absorbed: the dimension that scales the scores
 
-  KvBlock Block(const FlashAttention::BlockRequest& request, const uint8_t* block) override {
+  KvBlock Block(const model::FlashAttention::BlockRequest& request, const uint8_t* block) override {
     const auto* rows = reinterpret_cast<const uint16_t*>(block);
     return {.keys = rows,
             .key_stride = kKey,

@@ -18,64 +18,64 @@ constexpr int64_t kRouterExperts = 4;  // of one task, as in the engine
 constexpr int64_t kLatent = 576;       // elements of a token in the KV cache of MLA
 
 // Outputs of one worker.
-struct Scratch {
-  Scratch()
-      : floats(kHidden), ones(kHidden), narrow(kHidden), packed(PackedBytes(DType::kBF16, kLatent, kAttentionBlock)) {
+struct ElementwiseScratch {
+  ElementwiseScratch()
+      : floats(kHidden), ones(kHidden), bf16(kHidden), packed(PackedBytes(DType::kBF16, kLatent, kAttentionBlock)) {
     std::fill_n(ones.get(), kHidden, 1.0f);
   }
-  Buffer<float> floats;
-  Buffer<float> ones;
-  Buffer<uint16_t> narrow;
-  Buffer<uint8_t> packed;
+  model::Buffer<float> floats;
+  model::Buffer<float> ones;
+  model::Buffer<uint16_t> bf16;
+  model::Buffer<uint8_t> packed;
 };
 
-struct Kernel {
+struct ElementwiseKernel {
   std::string name;
   int64_t bytes = 0;  // read from `data` by one call
   // data: BF16 values of deviation 1. Two of them form an F32 value of the same size.
-  std::function<void(const CpuKernels& kernels, const uint8_t* data, Scratch& scratch)> call;
+  std::function<void(const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& scratch)> call;
 };
 
 const float* Floats(const uint8_t* data) { return reinterpret_cast<const float*>(data); }
 const uint16_t* Narrow(const uint8_t* data) { return reinterpret_cast<const uint16_t*>(data); }
 
-std::vector<Kernel> Kernels() {
+std::vector<ElementwiseKernel> Kernels() {
   return {
       {"router-logits", kRouterExperts * kHidden * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          kernels.router_logits(Floats(data), kRouterExperts, kHidden, s.ones.get(), s.floats.get());
        }},
       {"rms-norm", kHidden * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
-         kernels.rms_norm(Floats(data), s.ones.get(), kHidden, 1e-6f, s.floats.get(), s.narrow.get());
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
+         kernels.rms_norm(Floats(data), s.ones.get(), kHidden, 1e-6f, s.floats.get(), s.bf16.get());
        }},
       {"silu-mul", kHidden * 8,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
-         kernels.silu_mul(Floats(data), Floats(data) + kHidden, kHidden, s.narrow.get());
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
+         kernels.silu_mul(Floats(data), Floats(data) + kHidden, kHidden, s.bf16.get());
        }},
       {"to-bf16", kHidden * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
-         kernels.to_bf16(Floats(data), kHidden, s.narrow.get());
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
+         kernels.to_bf16(Floats(data), kHidden, s.bf16.get());
        }},
       {"axpy", kHidden * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          kernels.axpy(0.25f, Floats(data), kHidden, s.floats.get());
        }},
       {"axpby", kHidden * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          kernels.axpby(0.25f, Floats(data), 0.5f, kHidden, s.floats.get());
        }},
       {"softmax-step", kAttentionBlock * 4,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          SoftmaxState state{-std::numeric_limits<float>::infinity(), 0};
-         kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.narrow.get());
+         kernels.softmax_step(Floats(data), kAttentionBlock, kAttentionBlock, 1.0f, &state, s.bf16.get());
        }},
       {"pack-keys", kAttentionBlock * kLatent * 2,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          kernels.pack_keys(Narrow(data), kLatent, kAttentionBlock, kLatent, s.packed.get());
        }},
       {"pack-values", kAttentionBlock * kLatent * 2,
-       [](const CpuKernels& kernels, const uint8_t* data, Scratch& s) {
+       [](const CpuKernels& kernels, const uint8_t* data, ElementwiseScratch& s) {
          kernels.pack_values(Narrow(data), kLatent, kAttentionBlock, kLatent, 0, kAttentionBlock, s.packed.get());
        }},
   };
@@ -84,9 +84,9 @@ std::vector<Kernel> Kernels() {
 // Approximate bytes that one task of the worker pool reads.
 constexpr int64_t kTaskBytes = int64_t{256} << 10;
 
-absl::StatusOr<Findings> Measure(BenchContext& context, const Kernel& kernel) {
+absl::StatusOr<Findings> Measure(BenchContext& context, const ElementwiseKernel& kernel) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(DType::kBF16));
-  std::vector<Scratch> scratch(context.pool.threads());
+  std::vector<ElementwiseScratch> scratch(context.pool.threads());
   const int64_t calls = std::max<int64_t>(1, kTaskBytes / kernel.bytes);
   const int64_t tasks = context.weights.size() / (calls * kernel.bytes);
   const int64_t bytes = tasks * calls * kernel.bytes;
@@ -108,7 +108,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, const Kernel& kernel) {
 }  // namespace
 
 void AddElementwiseBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
-  for (const Kernel& kernel : Kernels()) {
+  for (const ElementwiseKernel& kernel : Kernels()) {
     benchmarks.push_back(
         {"elementwise", kernel.name, [kernel](BenchContext& context) { return Measure(context, kernel); }});
   }

@@ -31,23 +31,24 @@ constexpr int64_t kBatches[] = {2, 4, 6};
 constexpr int64_t kLargestBatch = 6;
 
 // A model, an engine over it and the KV pages of kLargestBatch sequences.
-class Model {
+class BenchModel {
  public:
-  static absl::StatusOr<std::unique_ptr<Model>> Create(BenchContext& context) {
+  static absl::StatusOr<std::unique_ptr<BenchModel>> Create(BenchContext& context) {
     const ModelSizes& sizes = context.preset.model;
     MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
-    MOE_ASSIGN_OR_RETURN(const ModelSpec spec,
+    MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
                          FitExperts(sizes.spec, std::min(sizes.memory_bytes, available.bytes / 2)));
-    std::unique_ptr<Model> model(new Model());
+    std::unique_ptr<BenchModel> model(new BenchModel());
     MOE_ASSIGN_OR_RETURN(model->weights_, MakeRandomSegment(context.pool, spec));
-    MOE_ASSIGN_OR_RETURN(model->engine_, Engine::Create(*model->weights_.segment, context.kernels, context.pool,
-                                                        {.max_rows = std::max(sizes.prefill_tokens, kLargestBatch),
-                                                         .on_routing = [counted = model.get()](int64_t, auto choices) {
-                                                           counted->CountExperts(choices);
-                                                         }}));
+    MOE_ASSIGN_OR_RETURN(model->engine_,
+                         model::Engine::Create(*model->weights_.segment, context.kernels, context.pool,
+                                               {.max_rows = std::max(sizes.prefill_tokens, kLargestBatch),
+                                                .on_routing = [counted = model.get()](int64_t, auto choices) {
+                                                  counted->CountExperts(choices);
+                                                }}));
     const int64_t tokens = std::max(sizes.prefill_tokens, sizes.decode_context + 1);
-    const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kPageTokens));
-    const KvGeometry geometry = {
+    const auto pages = static_cast<uint32_t>(CeilDiv(tokens, kv::kPageTokens));
+    const kv::KvGeometry geometry = {
         .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = pages * kLargestBatch};
     MOE_ASSIGN_OR_RETURN(model->pages_, HugeBuffer::Allocate(geometry.page_count * geometry.page_bytes()));
     model->page_list_.resize(static_cast<size_t>(geometry.page_count));
@@ -61,13 +62,13 @@ class Model {
 
   // Computes random tokens at positions [begin, begin + count) of each of the first `sequences` sequences, with logits
   // of the last. Keeps the first error.
-  void Forward(int64_t begin, int64_t count, MlaForm form, int64_t sequences = 1) {
-    std::vector<EngineRow> rows;
+  void Forward(int64_t begin, int64_t count, model::MlaForm form, int64_t sequences = 1) {
+    std::vector<model::EngineRow> rows;
     for (int64_t i = 0; i < sequences * count; ++i) {
       rows.push_back({.token = static_cast<int32_t>(random_[draws_++] % static_cast<uint64_t>(spec().token_count)),
                       .position = static_cast<int32_t>(begin + i % count),
                       .sequence = static_cast<int32_t>(i / count),
-                      .wants_logits = (i + 1) % count == 0});
+                      .needs_logits = (i + 1) % count == 0});
     }
     experts_ = 0;
     const absl::Status done = engine_->Forward(
@@ -79,7 +80,7 @@ class Model {
   // Distinct routed experts of the last pass, summed over its layers.
   int64_t experts() const { return experts_; }
 
-  const ModelSpec& spec() const { return weights_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return weights_.segment->spec(); }
   const HugeBuffer& memory() const { return weights_.memory; }
   const absl::Status& status() const { return status_; }
   std::string ToString() const {
@@ -89,20 +90,20 @@ class Model {
   }
 
  private:
-  Model() = default;
+  BenchModel() = default;
 
-  void CountExperts(std::span<const ExpertChoice> choices) {
+  void CountExperts(std::span<const model::ExpertChoice> choices) {
     std::vector<int32_t> ids;
-    for (const ExpertChoice& choice : choices) ids.push_back(choice.expert);
+    for (const model::ExpertChoice& choice : choices) ids.push_back(choice.expert);
     std::ranges::sort(ids);
     experts_ += std::unique(ids.begin(), ids.end()) - ids.begin();
   }
 
   RandomSegment weights_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<model::Engine> engine_;
   HugeBuffer pages_;
   std::vector<uint32_t> page_list_;
-  std::vector<KvPages> sequences_;
+  std::vector<kv::KvPages> sequences_;
   int64_t experts_ = 0;
   RandomWords random_{5, "bench tokens"};
   uint64_t draws_ = 0;
@@ -112,46 +113,46 @@ class Model {
 // Created by the first benchmark that needs it, freed after the last.
 class SharedModel {
  public:
-  absl::StatusOr<Model*> Get(BenchContext& context) {
+  absl::StatusOr<BenchModel*> Get(BenchContext& context) {
     if (model_ == nullptr) {
       context.weights.Release();
-      MOE_ASSIGN_OR_RETURN(model_, Model::Create(context));
+      MOE_ASSIGN_OR_RETURN(model_, BenchModel::Create(context));
     }
     return model_.get();
   }
 
  private:
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<BenchModel> model_;
 };
 
-absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, Model& model, MlaForm form) {
+absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, BenchModel& model, model::MlaForm form) {
   const int64_t tokens = context.preset.model.prefill_tokens;
-  const double operations = PrefillOperations(model.spec(), form, tokens);
+  const double operations = roofline::PrefillOperations(model.spec(), form, tokens);
   const Work works[] = {context.ceilings.Dot(), {.run = [&] {
                           model.Forward(0, tokens, form);
                           return operations;
                         }}};
   const auto series = context.timer.Measure(works);
   MOE_RETURN_IF_ERROR(model.status());
-  Row row = MakeRow(
-      absl::StrFormat("prefill of %d tokens, MLA %s", tokens, form == MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"),
-      context.pool.threads(), "GFLOP/s", series[1],
-      absl::StrFormat("%s; one forward pass; 2 operations for each multiplication of all linear layers, "
-                      "the chosen experts of every token, attention and the last token's head",
-                      model.ToString()));
+  Row row = MakeRow(absl::StrFormat("prefill of %d tokens, MLA %s", tokens,
+                                    form == model::MlaForm::kAbsorbed ? "absorbed" : "un-absorbed"),
+                    context.pool.threads(), "GFLOP/s", series[1],
+                    absl::StrFormat("%s; one forward pass; 2 operations for each multiplication of all linear layers, "
+                                    "the chosen experts of every token, attention and the last token's head",
+                                    model.ToString()));
   CompareRates(series[1], kDotRate, series[0], kPrefillTarget, &row);
   return OneRow(std::move(row));
 }
 
-absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
+absl::StatusOr<Findings> MeasureDecode(BenchContext& context, BenchModel& model) {
   const int64_t position = context.preset.model.decode_context;
-  model.Forward(0, position, MlaForm::kAbsorbed);
-  const ModelSpec& spec = model.spec();
+  model.Forward(0, position, model::MlaForm::kAbsorbed);
+  const weights::ModelSpec& spec = model.spec();
   const int64_t experts = (spec.num_layers - spec.first_dense_layers) * spec.experts_per_token;
-  const double bytes = DecodeBytes(spec, position, 1, experts);
+  const double bytes = roofline::DecodeBytes(spec, position, 1, experts);
   const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
   const Work works[] = {context.ceilings.Read(model.memory().data(), window), {.run = [&] {
-                          model.Forward(position, 1, MlaForm::kAbsorbed);
+                          model.Forward(position, 1, model::MlaForm::kAbsorbed);
                           return bytes;
                         }}};
   const auto series = context.timer.Measure(works);
@@ -167,13 +168,13 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Model& model) {
 }
 
 // Compares several sequences in one step with reading the data they touch, and with one sequence at a time.
-absl::StatusOr<Findings> MeasureBatch(BenchContext& context, Model& model, int64_t sequences) {
+absl::StatusOr<Findings> MeasureBatch(BenchContext& context, BenchModel& model, int64_t sequences) {
   const int64_t position = context.preset.model.decode_context;
-  for (int64_t done = 0; done < position; ++done) model.Forward(done, 1, MlaForm::kAbsorbed, sequences);
+  for (int64_t done = 0; done < position; ++done) model.Forward(done, 1, model::MlaForm::kAbsorbed, sequences);
   const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
   const auto step = [&model, position](int64_t count) {
-    model.Forward(position, 1, MlaForm::kAbsorbed, count);
-    return DecodeBytes(model.spec(), position, count, model.experts());
+    model.Forward(position, 1, model::MlaForm::kAbsorbed, count);
+    return roofline::DecodeBytes(model.spec(), position, count, model.experts());
   };
   const Work works[] = {context.ceilings.Read(model.memory().data(), window),
                         {.run = [&] { return step(sequences); }},
@@ -203,18 +204,20 @@ void AddEndToEndBenchmarks(const Preset&, std::vector<Benchmark>& benchmarks) {
   const auto shared = std::make_shared<SharedModel>();
   const auto add = [&](const std::string& name, auto measure) {
     benchmarks.push_back({"end-to-end", name, [shared, measure](BenchContext& context) -> absl::StatusOr<Findings> {
-                            MOE_ASSIGN_OR_RETURN(Model* const model, shared->Get(context));
+                            MOE_ASSIGN_OR_RETURN(BenchModel* const model, shared->Get(context));
                             return measure(context, *model);
                           }});
   };
-  add("prefill-unabsorbed",
-      [](BenchContext& context, Model& model) { return MeasurePrefill(context, model, MlaForm::kUnabsorbed); });
-  add("prefill-absorbed",
-      [](BenchContext& context, Model& model) { return MeasurePrefill(context, model, MlaForm::kAbsorbed); });
+  add("prefill-unabsorbed", [](BenchContext& context, BenchModel& model) {
+    return MeasurePrefill(context, model, model::MlaForm::kUnabsorbed);
+  });
+  add("prefill-absorbed", [](BenchContext& context, BenchModel& model) {
+    return MeasurePrefill(context, model, model::MlaForm::kAbsorbed);
+  });
   add("decode", MeasureDecode);
   for (const int64_t sequences : kBatches) {
     add(absl::StrFormat("decode-%d", sequences),
-        [sequences](BenchContext& context, Model& model) { return MeasureBatch(context, model, sequences); });
+        [sequences](BenchContext& context, BenchModel& model) { return MeasureBatch(context, model, sequences); });
   }
 }
 

@@ -13,21 +13,21 @@ LinearWalk::LinearWalk(BenchContext& context, DType dtype, const Shape& shape, i
       tokens_(tokens),
       inputs_(MakeInputs(tokens * shape.cols)),
       groups_(PaddedRows(shape.rows) / kRowGroup),
-      outputs_(context.pool.threads(), std::vector<float>(tokens * kMaxTaskGroups * kRowGroup)) {
+      outputs_(context.pool.threads(), std::vector<float>(tokens * model::kMaxTaskGroups * kRowGroup)) {
   if (dtype == DType::kF8E4M3) {
     scales_ = MakeScales(shape.rows, shape.cols, 1 / std::sqrt(static_cast<double>(shape.cols)));
   }
 }
 
 void LinearWalk::Run(int64_t begin, int64_t count) {
-  const int64_t task_groups = TaskGroups(count * groups_, context_.pool.threads());
+  const int64_t task_groups = model::TaskGroups(count * groups_, context_.pool.threads());
   const int64_t tasks = CeilDiv(groups_, task_groups);
   const int64_t matrices = context_.weights.Count(shape_.rows, shape_.cols);
   context_.pool.Run(count * tasks, [&](int64_t task, int worker) {
     const PackedMatrix matrix = context_.weights.Matrix((begin + task / tasks) % matrices, shape_.rows, shape_.cols,
                                                         scales_.empty() ? nullptr : scales_.data());
-    const IndexRange rows = TaskRows(shape_.rows, {0, groups_}, task % tasks, task_groups);
-    LinearRows(context_.kernels, matrix, {inputs_.data(), shape_.cols, tokens_}, rows, outputs_[worker].data());
+    const IndexRange rows = model::TaskRows(shape_.rows, {0, groups_}, task % tasks, task_groups);
+    model::LinearRows(context_.kernels, matrix, {inputs_.data(), shape_.cols, tokens_}, rows, outputs_[worker].data());
   });
 }
 

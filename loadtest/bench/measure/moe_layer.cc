@@ -18,8 +18,8 @@
 namespace moestro::bench {
 namespace {
 
-ModelSpec LayerSpec(const MoeSizes& sizes, int64_t experts) {
-  ModelSpec spec;
+weights::ModelSpec LayerSpec(const MoeSizes& sizes, int64_t experts) {
+  weights::ModelSpec spec;
   spec.hidden_size = sizes.hidden;
   spec.moe_intermediate_size = sizes.width;
   spec.num_experts = experts;
@@ -47,10 +47,10 @@ class Layer {
 
   // One pass of `rows` tokens, each routed to new random experts. Returns the bytes of the experts' weights, counting
   // shared experts once.
-  double Run(int64_t rows, MoeSync sync) {
+  double Run(int64_t rows, model::MoeSync sync) {
     Route(rows);
-    RunMoe({context_, buffers_}, weights_, rows_.View({0, rows}),
-           std::span(choices_).first(rows * spec_.experts_per_token), sync);
+    model::RunMoe({context_, buffers_}, weights_, rows_.View({0, rows}),
+                  std::span(choices_).first(rows * spec_.experts_per_token), sync);
     return static_cast<double>((static_cast<int64_t>(active_.size()) + 1) * expert_bytes());
   }
 
@@ -74,10 +74,10 @@ class Layer {
         choices_(max_rows_ * spec_.experts_per_token),
         context_{spec_, context.kernels, context.pool},
         rows_(spec_, max_rows_),
-        buffers_(spec_, max_rows_, context.pool.threads(), AlwaysWidth(spec_)) {
+        buffers_(spec_, max_rows_, context.pool.threads(), model::DenseWidth(spec_)) {
     MOE_CHECK(sizes_.hidden % kScaleBlock == 0 && sizes_.width % kScaleBlock == 0);  // as exceptions_ requires
     for (int64_t expert = 0; expert < experts; ++expert) weights_.experts.push_back(Mlp(expert));
-    weights_.always = Mlp(experts);
+    weights_.dense = Mlp(experts);
     const std::vector<uint16_t> inputs = MakeInputs(max_rows_ * spec_.hidden_size);
     std::ranges::copy(inputs, rows_.View({}).x);
   }
@@ -89,7 +89,7 @@ class Layer {
     return rows;
   }
 
-  MlpWeights Mlp(int64_t expert) const {
+  model::MlpWeights Mlp(int64_t expert) const {
     const uint8_t* data = buffer_.data() + expert * expert_bytes();
     const int64_t bytes = expert_bytes() / 3;
     const uint32_t* exceptions = exceptions_.data() + expert * expert_bytes() / kPieceBytes;
@@ -117,20 +117,20 @@ class Layer {
   }
 
   const MoeSizes& sizes_;
-  ModelSpec spec_;
+  weights::ModelSpec spec_;
   int64_t max_rows_;
   HugeBuffer buffer_;
   std::vector<uint32_t> exceptions_;
   std::vector<float> gate_scales_;
   std::vector<float> down_scales_;
-  std::vector<ExpertChoice> choices_;
+  std::vector<model::ExpertChoice> choices_;
   std::set<int32_t> active_;  // experts of the last routing
   RandomWords random_{3, "bench routing"};
   uint64_t draws_ = 0;
-  FeedForwardWeights weights_;
-  EngineContext context_;
-  RowBuffers rows_;
-  ExpertBuffers buffers_;
+  model::FeedForwardWeights weights_;
+  model::EngineContext context_;
+  model::RowBuffers rows_;
+  model::ExpertBuffers buffers_;
 };
 
 // Created by the first benchmark that needs it, freed after the last.
@@ -150,11 +150,11 @@ class SharedLayer {
 
 absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Layer& layer, const TokenTarget& tokens) {
   const int64_t window = std::min(layer.buffer().size(), context.preset.pool_bytes) / 256 * 256;
-  const auto pass = [&](MoeSync sync) {
+  const auto pass = [&](model::MoeSync sync) {
     return Work{.run = [&layer, rows = tokens.tokens, sync] { return layer.Run(rows, sync); }};
   };
-  const Work works[] = {context.ceilings.Read(layer.buffer().data(), window), pass(MoeSync::kPerExpert),
-                        pass(MoeSync::kGlobal)};
+  const Work works[] = {context.ceilings.Read(layer.buffer().data(), window), pass(model::MoeSync::kPerExpert),
+                        pass(model::MoeSync::kGlobal)};
   const auto series = context.timer.Measure(works);
   const std::string batch = absl::StrFormat("batch %d", tokens.tokens);
   const std::string counted = absl::StrFormat(
@@ -173,7 +173,7 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, Layer& layer, cons
 
 absl::StatusOr<Findings> MeasurePrefill(BenchContext& context, Layer& layer, int64_t tokens) {
   const Work works[] = {context.ceilings.Dot(), {.run = [&] {
-                          layer.Run(tokens, MoeSync::kPerExpert);
+                          layer.Run(tokens, model::MoeSync::kPerExpert);
                           return layer.Operations(tokens);
                         }}};
   const auto series = context.timer.Measure(works);

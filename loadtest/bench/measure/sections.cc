@@ -2,7 +2,7 @@
 
 namespace moestro::bench {
 
-std::vector<Section> ReportSections() {
+std::vector<BenchSection> ReportSections() {
   return {
       {"ceilings", "Ceilings",
        "The limits of the machine, with all threads. Every benchmark measures its ceiling again in its own rounds; "

@@ -29,8 +29,8 @@ constexpr char kPostScaling[] = "paper's post-scaling kernel";
 constexpr double kTolerance = 0.05;
 
 // The same product in every kernel's format.
-struct Problem {
-  explicit Problem(const Shape& s, WorkerPool& pool)
+struct Table1Problem {
+  explicit Table1Problem(const Shape& s, WorkerPool& pool)
       : shape(s),
         codes(HugeBuffer::Allocate(shape.rows * shape.cols)),
         packed(HugeBuffer::Allocate(PackedBytes(DType::kF8E4M3, shape.rows, shape.cols))) {
@@ -83,9 +83,9 @@ struct Contestant {
   const float* output = nullptr;
 };
 
-class Table {
+class Table1 {
  public:
-  Table(BenchContext& context, const Shape& shape, int threads)
+  Table1(BenchContext& context, const Shape& shape, int threads)
       : context_(context), problem_(shape, context.pool), threads_(threads), y_(4, std::vector<float>(shape.rows)) {}
 
   absl::StatusOr<Findings> Measure(const std::string& where) {
@@ -206,7 +206,7 @@ class Table {
   }
 
   BenchContext& context_;
-  Problem problem_;
+  Table1Problem problem_;
   int threads_;
   std::vector<std::vector<float>> y_;  // ours, post-scaling, standard, sign-extending
   std::vector<Contestant> contestants_;
@@ -219,7 +219,7 @@ void AddTable1Benchmarks(const Preset& preset, std::vector<Benchmark>& benchmark
   const auto add = [&](const std::string& name, const Shape& shape, bool all_threads, const std::string& where) {
     benchmarks.push_back({"table1", name, [=](BenchContext& context) {
                             const int threads = all_threads ? context.pool.threads() : 1;
-                            return Table(context, shape, threads).Measure(where);
+                            return Table1(context, shape, threads).Measure(where);
                           }});
   };
   const std::string table = preset.table.ToString();

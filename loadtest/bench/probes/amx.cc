@@ -2,7 +2,7 @@
 
 namespace moestro::bench {
 
-struct alignas(64) TileConfig {
+struct alignas(64) ProbeTileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
   uint8_t reserved[14] = {};
@@ -13,7 +13,7 @@ struct alignas(64) TileConfig {
 // Four accumulators, enough to hide the latency, of two by two tiles that are loaded from L1 again and again. This is a
 // matrix multiplication without any other cost.
 static void DotTiles(int64_t rounds) {
-  static const TileConfig config;
+  static const ProbeTileConfig config;
   alignas(64) uint8_t a[2048] = {}, b[2048] = {};
   __asm__ volatile("ldtilecfg %0" : : "m"(config));
   for (int64_t round = 0; round < rounds; ++round) {

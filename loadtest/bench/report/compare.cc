@@ -56,7 +56,7 @@ ComparedRow Compare(const std::string& section, const Row& before, int rounds_be
           .counted_otherwise = before.counted != after.counted};
 }
 
-absl::Status CheckRounds(const char* which, const Report& report) {
+absl::Status CheckRounds(const char* which, const BenchReport& report) {
   if (report.settings.rounds >= kMinComparedRounds) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the ", which, " report has ", report.settings.rounds,
@@ -65,9 +65,9 @@ absl::Status CheckRounds(const char* which, const Report& report) {
 
 }  // namespace
 
-int64_t Comparison::Count(Change change) const { return std::ranges::count(rows, change, &ComparedRow::change); }
+int64_t ReportComparison::Count(Change change) const { return std::ranges::count(rows, change, &ComparedRow::change); }
 
-absl::Status CheckComparable(const Report& before, const Report& after) {
+absl::Status CheckComparable(const BenchReport& before, const BenchReport& after) {
   const Machine& old_machine = before.machine;
   const Machine& new_machine = after.machine;
   const bool families_known = old_machine.cpu_family != 0 && new_machine.cpu_family != 0;
@@ -99,14 +99,14 @@ absl::Status CheckComparable(const Report& before, const Report& after) {
   return CheckRounds("newer", after);
 }
 
-absl::StatusOr<Comparison> CompareReports(const Report& before, const Report& after) {
+absl::StatusOr<ReportComparison> CompareReports(const BenchReport& before, const BenchReport& after) {
   MOE_RETURN_IF_ERROR(CheckComparable(before, after));
   std::map<Key, const Row*> old_rows;
-  for (const Section& section : before.sections) {
+  for (const BenchSection& section : before.sections) {
     for (const Row& row : section.findings.rows) old_rows[KeyOf(section.id, row)] = &row;
   }
-  Comparison comparison;
-  for (const Section& section : after.sections) {
+  ReportComparison comparison;
+  for (const BenchSection& section : after.sections) {
     for (const Row& row : section.findings.rows) {
       const auto found = old_rows.find(KeyOf(section.id, row));
       if (found == old_rows.end()) {
@@ -127,7 +127,7 @@ absl::StatusOr<Comparison> CompareReports(const Report& before, const Report& af
     return comparison;
   }
   // In the older report's order.
-  for (const Section& section : before.sections) {
+  for (const BenchSection& section : before.sections) {
     for (const Row& row : section.findings.rows) {
       if (old_rows.contains(KeyOf(section.id, row))) comparison.missing.push_back(NameOf(section.id, row));
     }

@@ -47,7 +47,7 @@ struct RowName {
   int threads = 1;
 };
 
-struct Comparison {
+struct ReportComparison {
   std::vector<ComparedRow> rows;  // in the order of the newer report
   std::vector<RowName> missing;   // of the older report, not in the newer one
   std::vector<RowName> added;     // only in the newer report, including rows whose reference or unit changed
@@ -59,18 +59,18 @@ struct Comparison {
 // OK if the figures may be compared. INVALID_ARGUMENT gives the reason: another CPU (model name, family, number, or
 // instructions; family and number only where both reports have them), another table of kernels, preset or number of
 // threads, or too few rounds.
-absl::Status CheckComparable(const Report& before, const Report& after);
+absl::Status CheckComparable(const BenchReport& before, const BenchReport& after);
 
 // Rows with a reference are compared by their ratio to it, which each report measured in the same rounds. Rows without
 // one are compared by their rate. The deviation of a row in one report is estimated from the range of its n rounds,
 // (max - min) / d2(n). d2(n) is the expected range of n normal values of deviation 1. `deviation` is the root mean
 // square of both. Errors of CheckComparable.
-absl::StatusOr<Comparison> CompareReports(const Report& before, const Report& after);
+absl::StatusOr<ReportComparison> CompareReports(const BenchReport& before, const BenchReport& after);
 
 // Lists first the rows that fell, then those that rose, are missing, new, or not judged. `name`: of the older report,
 // as the user gave it.
-std::string ComparisonText(const std::string& name, const Report& before, const Report& after,
-                           const Comparison& comparison);
-nlohmann::json ComparisonJson(const Report& before, const Report& after, const Comparison& comparison);
+std::string ComparisonText(const std::string& name, const BenchReport& before, const BenchReport& after,
+                           const ReportComparison& comparison);
+nlohmann::json ComparisonJson(const BenchReport& before, const BenchReport& after, const ReportComparison& comparison);
 
 }  // namespace moestro::bench

@@ -28,7 +28,7 @@ const char* Name(Change change) {
 }
 
 // Its revision and, if known, its date.
-std::string Origin(const Report& report) {
+std::string Origin(const BenchReport& report) {
   return absl::StrCat("revision ", RevisionText(report.machine.revision),
                       report.date.empty() ? "" : absl::StrCat(", ", report.date));
 }
@@ -48,7 +48,7 @@ std::string RowText(const ComparedRow& row) {
   return text + "\n";
 }
 
-void AppendRows(const char* title, Change change, const Comparison& comparison, std::string* text) {
+void AppendRows(const char* title, Change change, const ReportComparison& comparison, std::string* text) {
   if (comparison.Count(change) == 0) return;
   absl::StrAppend(text, title, ":\n");
   for (const ComparedRow& row : comparison.rows) {
@@ -62,7 +62,7 @@ void AppendNames(const char* title, const std::vector<RowName>& names, std::stri
   for (const RowName& name : names) absl::StrAppend(text, "  ", NameText(name), "\n");
 }
 
-json OriginJson(const Report& report) {
+json OriginJson(const BenchReport& report) {
   return {{"revision", report.machine.revision},
           {"dirty", IsDirty(report.machine.revision)},
           {"date", report.date},
@@ -79,8 +79,8 @@ json NamesJson(const std::vector<RowName>& names) {
 
 }  // namespace
 
-std::string ComparisonText(const std::string& name, const Report& before, const Report& after,
-                           const Comparison& comparison) {
+std::string ComparisonText(const std::string& name, const BenchReport& before, const BenchReport& after,
+                           const ReportComparison& comparison) {
   std::string text =
       absl::StrCat("Compared with ", name, " (", Origin(before), "); the newer report: ", Origin(after), "\n");
   if (before.machine.cpu_family == 0) {
@@ -98,7 +98,7 @@ std::string ComparisonText(const std::string& name, const Report& before, const 
   return text + "\n";
 }
 
-json ComparisonJson(const Report& before, const Report& after, const Comparison& comparison) {
+json ComparisonJson(const BenchReport& before, const BenchReport& after, const ReportComparison& comparison) {
   json rows = json::array();
   for (const ComparedRow& row : comparison.rows) {
     rows.push_back({{"section", row.section},

@@ -12,9 +12,9 @@ namespace moestro::bench {
 namespace {
 
 template <typename Predicate>
-int64_t CountRows(const Report& report, Predicate predicate) {
+int64_t CountRows(const BenchReport& report, Predicate predicate) {
   int64_t count = 0;
-  for (const Section& section : report.sections) count += std::ranges::count_if(section.findings.rows, predicate);
+  for (const BenchSection& section : report.sections) count += std::ranges::count_if(section.findings.rows, predicate);
   return count;
 }
 
@@ -27,10 +27,10 @@ std::string Share(const PageUse& pages) {
 
 }  // namespace
 
-int64_t Report::passed() const {
+int64_t BenchReport::passed() const {
   return CountRows(*this, [](const Row& row) { return row.passed(); });
 }
-int64_t Report::missed() const {
+int64_t BenchReport::missed() const {
   return CountRows(*this, [](const Row& row) { return row.target && !row.passed(); });
 }
 
@@ -41,7 +41,7 @@ std::string CpuName(const Machine& machine) {
   return absl::StrCat(machine.cpu_model, " (family ", machine.cpu_family, ", model ", machine.cpu_number, ")");
 }
 
-std::vector<std::pair<std::string, std::string>> MachineFacts(const Report& report) {
+std::vector<std::pair<std::string, std::string>> MachineFacts(const BenchReport& report) {
   const Machine& m = report.machine;
   const auto cache = [](int64_t bytes) { return bytes == 0 ? std::string("unknown") : HumanBytes(bytes); };
   return {

@@ -43,7 +43,7 @@ struct Findings {
   std::vector<Skipped> skipped;
 };
 
-struct Section {
+struct BenchSection {
   std::string id;
   std::string title;
   std::string about;
@@ -58,11 +58,11 @@ struct Settings {
   std::string filter;
 };
 
-struct Report {
+struct BenchReport {
   std::string date;  // "2026-11-22", end of the run in UTC; empty: unknown
   Machine machine;
   Settings settings;
-  std::vector<Section> sections;
+  std::vector<BenchSection> sections;
 
   int64_t passed() const;  // rows that reach their target
   int64_t missed() const;
@@ -70,19 +70,19 @@ struct Report {
 
 inline constexpr char kReportSchema[] = "moestro-bench-1";
 
-nlohmann::json ReportJson(const Report& report);
+nlohmann::json ReportJson(const BenchReport& report);
 // The inverse of ReportJson. Reports of earlier versions may lack the date, the CPU's family and number, and the
 // prefetch distances. INVALID_ARGUMENT names the missing or wrong field and its place, without the file's name.
-absl::StatusOr<Report> ParseReport(const std::string& text);
-std::string ReportMarkdown(const Report& report);
+absl::StatusOr<BenchReport> ParseReport(const std::string& text);
+std::string ReportMarkdown(const BenchReport& report);
 // One self-contained page with inline styles and plots.
-std::string ReportHtml(const Report& report);
+std::string ReportHtml(const BenchReport& report);
 
 std::string Verdict(const Row& row);  // "pass", "miss", or empty without a target
 
 std::string CpuName(const Machine& machine);  // "AMD EPYC (family 26, model 2)"
 
 // Describes the machine in the order of the report's head: what, value.
-std::vector<std::pair<std::string, std::string>> MachineFacts(const Report& report);
+std::vector<std::pair<std::string, std::string>> MachineFacts(const BenchReport& report);
 
 }  // namespace moestro::bench

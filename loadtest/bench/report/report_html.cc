@@ -28,7 +28,7 @@ std::string RowHtml(const Row& row) {
   return absl::StrCat(html, "</td><td class=\"", verdict, "\">", verdict, "</td></tr>\n");
 }
 
-std::string TableHtml(const Section& section) {
+std::string TableHtml(const BenchSection& section) {
   std::string html =
       "<div class=\"scroll\"><table><thead><tr><th>what</th><th class=\"number\">threads</th><th "
       "class=\"number\">µs</th>"
@@ -38,7 +38,7 @@ std::string TableHtml(const Section& section) {
   return absl::StrCat(html, "</tbody></table></div>\n");
 }
 
-std::string SectionHtml(const Section& section) {
+std::string SectionHtml(const BenchSection& section) {
   std::string html = absl::StrCat("<h2>", EscapeHtml(section.title), "</h2>\n<p>", EscapeHtml(section.about), "</p>\n");
   absl::StrAppend(&html, RatioPlot(section.findings.rows));
   if (!section.findings.rows.empty()) absl::StrAppend(&html, TableHtml(section));
@@ -50,12 +50,12 @@ std::string SectionHtml(const Section& section) {
 
 }  // namespace
 
-std::string ReportHtml(const Report& report) {
+std::string ReportHtml(const BenchReport& report) {
   std::string html = absl::StrCat("<h1>moestro bench</h1>\n<p>", report.passed(), " targets reached, ", report.missed(),
                                   " missed. Ratios are to this machine's ceilings, measured in the same "
                                   "rounds.</p>\n",
                                   HtmlFacts(MachineFacts(report)));
-  for (const Section& section : report.sections) absl::StrAppend(&html, SectionHtml(section));
+  for (const BenchSection& section : report.sections) absl::StrAppend(&html, SectionHtml(section));
   return HtmlPage("moestro bench", html);
 }
 

@@ -28,7 +28,7 @@ json ToJson(const Row& row) {
   return out;
 }
 
-json ToJson(const Section& section) {
+json ToJson(const BenchSection& section) {
   json rows = json::array();
   for (const Row& row : section.findings.rows) rows.push_back(ToJson(row));
   json skipped = json::array();
@@ -69,9 +69,9 @@ json ToJson(const Machine& m) {
 
 }  // namespace
 
-json ReportJson(const Report& report) {
+json ReportJson(const BenchReport& report) {
   json sections = json::array();
-  for (const Section& section : report.sections) sections.push_back(ToJson(section));
+  for (const BenchSection& section : report.sections) sections.push_back(ToJson(section));
   return {{"schema", kReportSchema},
           {"date", report.date},
           {"machine", ToJson(report.machine)},

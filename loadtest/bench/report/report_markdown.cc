@@ -23,11 +23,11 @@ std::string RowLine(const Row& row) {
 
 }  // namespace
 
-std::string ReportMarkdown(const Report& report) {
+std::string ReportMarkdown(const BenchReport& report) {
   std::string text = "# moestro bench\n\n";
   for (const auto& [what, value] : MachineFacts(report)) absl::StrAppend(&text, "- ", what, ": ", value, "\n");
   absl::StrAppend(&text, "\n", report.passed(), " targets reached, ", report.missed(), " missed.\n");
-  for (const Section& section : report.sections) {
+  for (const BenchSection& section : report.sections) {
     absl::StrAppend(&text, "\n## ", section.title, "\n\n", section.about, "\n\n");
     if (!section.findings.rows.empty()) {
       absl::StrAppend(&text,

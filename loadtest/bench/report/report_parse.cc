@@ -74,8 +74,8 @@ Row ParseRow(const json& object, const std::string& section, Reader& reader) {
   return row;
 }
 
-Section ParseSection(const json& object, Reader& reader) {
-  Section section;
+BenchSection ParseSection(const json& object, Reader& reader) {
+  BenchSection section;
   section.id = reader.Get<std::string>(object, "a section", "id");
   const std::string where = absl::StrCat("section '", section.id, "'");
   section.title = reader.Get<std::string>(object, where, "title");
@@ -121,7 +121,7 @@ Machine ParseMachine(const json& object, Reader& reader) {
 
 }  // namespace
 
-absl::StatusOr<Report> ParseReport(const std::string& text) {
+absl::StatusOr<BenchReport> ParseReport(const std::string& text) {
   const json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return absl::InvalidArgumentError("not JSON: cut off, or another kind of file");
   if (!parsed.is_object() || !parsed.contains("schema") || parsed["schema"] != kReportSchema) {
@@ -129,7 +129,7 @@ absl::StatusOr<Report> ParseReport(const std::string& text) {
         absl::StrCat("not a report of `moestro bench`: its 'schema' is not \"", kReportSchema, "\""));
   }
   Reader reader;
-  Report report;
+  BenchReport report;
   report.date = reader.GetOr<std::string>(parsed, "the report", "date", "");
   report.machine = ParseMachine(reader.Nested(parsed, "the report", "machine", json::value_t::object), reader);
   const json settings = reader.Nested(parsed, "the report", "settings", json::value_t::object);

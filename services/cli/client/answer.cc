@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 const char* ReasonName(v1::FinishReason reason) {
@@ -56,7 +56,7 @@ class PrefillLine {
 
  private:
   static constexpr std::chrono::seconds kQuietTime{2};  // short waits need no explanation
-  const bool terminal_ = IsTerminal(Stream::kStderr);
+  const bool terminal_ = IsTerminal(StandardStream::kStderr);
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   bool shown_ = false;
 };
@@ -127,4 +127,4 @@ std::string Summary(const Answer& answer) {
   return line;
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

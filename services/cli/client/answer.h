@@ -9,7 +9,7 @@
 #include "moestro/v1/inference.pb.h"
 #include "services/cli/client/router_client.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct Answer {
   v1::GenerateResponse::Started started;  // empty unless the request was admitted
@@ -27,4 +27,4 @@ nlohmann::json ToJson(const Answer& answer);
 // "900 prompt (88 cached) + 12 tokens (stop), first after 0.310 s, 24.1 tok/s, path chunked (812 new tokens < 2048)"
 std::string Summary(const Answer& answer);
 
-}  // namespace moestro
+}  // namespace moestro::cli

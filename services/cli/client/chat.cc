@@ -16,7 +16,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct ChatFlags {
@@ -68,10 +68,10 @@ class ChatSession {
  public:
   explicit ChatSession(const ChatFlags& flags)
       : flags_(flags),
-        interactive_(IsTerminal(Stream::kStdin)),
+        interactive_(IsTerminal(StandardStream::kStdin)),
         client_(flags.server),
         interrupts_([this] { Interrupt(); }) {
-    if (interactive_ && IsTerminal(Stream::kStderr)) editor_.emplace();
+    if (interactive_ && IsTerminal(StandardStream::kStderr)) editor_.emplace();
     Reset();
   }
 
@@ -161,4 +161,4 @@ void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
                       }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -9,7 +9,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct GenerateFlags {
@@ -49,4 +49,4 @@ void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Generate(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -13,7 +13,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct HealthFlags {
@@ -52,4 +52,4 @@ void AddHealthCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return CheckHealth(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-namespace moestro {
+namespace moestro::cli {
 
 namespace {
 
@@ -35,4 +35,4 @@ InterruptWatcher::~InterruptWatcher() {
   thread_.join();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-namespace moestro {
+namespace moestro::cli {
 
 // From now on SIGINT ends nothing. Call it before other threads start, because they inherit it.
 void BlockInterrupts();
@@ -21,4 +21,4 @@ class InterruptWatcher {
   std::thread thread_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::cli

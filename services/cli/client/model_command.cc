@@ -11,7 +11,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct ModelFlags {
@@ -53,4 +53,4 @@ void AddModelCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return ShowModel(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -8,7 +8,7 @@
 #include "common/text/utf8.h"
 #include "moestro/v1/inference.pb.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--max-tokens", flags.max_tokens, "Most tokens to generate; 0: the server's default");
@@ -57,10 +57,10 @@ absl::StatusOr<std::string> ReadText(const TextFlags& flags) {
 }
 
 absl::Status CheckUtf8(const std::string& source, std::string_view text) {
-  const std::optional<size_t> offset = FindInvalidUtf8(text);
+  const std::optional<size_t> offset = text::FindInvalidUtf8(text);
   if (!offset) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(source, ": not valid UTF-8 at byte ", *offset, "; convert it to UTF-8 (iconv -t UTF-8)"));
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

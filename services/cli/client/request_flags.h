@@ -13,11 +13,11 @@ namespace CLI {
 class App;
 }
 
-namespace moestro {
-
-namespace v1 {
+namespace moestro::v1 {
 class GenerateRequest;
-}
+}  // namespace moestro::v1
+
+namespace moestro::cli {
 
 struct SamplingFlags {
   uint32_t max_tokens = 0;
@@ -49,4 +49,4 @@ absl::StatusOr<std::string> ReadText(const TextFlags& flags);
 // origin, and names the offset of the bad byte, counted from 0.
 absl::Status CheckUtf8(const std::string& source, std::string_view text);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -11,9 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace moestro {
-
-namespace v1 {
+namespace moestro::v1 {
 class DetokenizeResponse;
 class DetokenizeRequest;
 class GenerateResponse;
@@ -23,7 +21,9 @@ class ScoreResponse;
 class ScoreRequest;
 class TokenizeResponse;
 class TokenizeRequest;
-}  // namespace v1
+}  // namespace moestro::v1
+
+namespace moestro::cli {
 
 struct ServerFlags {
   std::string server = "127.0.0.1:50051";
@@ -54,4 +54,4 @@ class RouterClient {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -10,7 +10,7 @@
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/cli/client/router_client.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 void AddServerFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--server", flags.server, "Address of the router: HOST:PORT or unix:PATH")
@@ -48,9 +48,9 @@ namespace {
 
 // A client context that Cancel can reach while it lives.
 template <typename Impl>
-class Call {
+class ClientCall {
  public:
-  explicit Call(Impl& impl) : impl_(impl) {
+  explicit ClientCall(Impl& impl) : impl_(impl) {
     if (impl.flags.timeout_seconds > 0) {
       context_.set_deadline(std::chrono::system_clock::now() +
                             std::chrono::milliseconds(static_cast<int64_t>(impl.flags.timeout_seconds * 1000)));
@@ -58,7 +58,7 @@ class Call {
     MutexLock lock(impl_.mutex);
     impl_.call = &context_;
   }
-  ~Call() {
+  ~ClientCall() {
     MutexLock lock(impl_.mutex);
     impl_.call = nullptr;
   }
@@ -76,7 +76,7 @@ RouterClient::~RouterClient() = default;
 
 absl::Status RouterClient::Generate(const v1::GenerateRequest& request,
                                     const std::function<void(const v1::GenerateResponse&)>& on_reply) {
-  Call call(*impl_);
+  ClientCall call(*impl_);
   const auto reader = impl_->stub->Generate(call.context(), request);
   v1::GenerateResponse reply;
   while (reader->Read(&reply)) on_reply(reply);
@@ -85,7 +85,7 @@ absl::Status RouterClient::Generate(const v1::GenerateRequest& request,
 
 absl::Status RouterClient::Score(const v1::ScoreRequest& request,
                                  const std::function<void(const v1::ScoreResponse&)>& on_reply) {
-  Call call(*impl_);
+  ClientCall call(*impl_);
   const auto reader = impl_->stub->Score(call.context(), request);
   v1::ScoreResponse reply;
   while (reader->Read(&reply)) on_reply(reply);
@@ -93,17 +93,17 @@ absl::Status RouterClient::Score(const v1::ScoreRequest& request,
 }
 
 absl::Status RouterClient::Tokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& reply) {
-  Call call(*impl_);
+  ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->Tokenize(call.context(), request, &reply));
 }
 
 absl::Status RouterClient::Detokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& reply) {
-  Call call(*impl_);
+  ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->Detokenize(call.context(), request, &reply));
 }
 
 absl::Status RouterClient::GetModel(v1::GetModelResponse& reply) {
-  Call call(*impl_);
+  ClientCall call(*impl_);
   return impl_->ToStatus(impl_->stub->GetModel(call.context(), {}, &reply));
 }
 
@@ -114,4 +114,4 @@ bool RouterClient::Cancel() {
   return true;
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

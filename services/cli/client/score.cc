@@ -12,7 +12,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct ScoreFlags {
@@ -98,4 +98,4 @@ void AddScoreCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Score(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -11,7 +11,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct TokenizeFlags {
@@ -78,4 +78,4 @@ void AddTextCommands(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({to_text, [detokenize] { return Detokenize(*detokenize); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

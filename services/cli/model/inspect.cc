@@ -15,42 +15,42 @@
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* KindOf(const ModelTensor& tensor) {
-  if (tensor.role == TensorRole::kNorm) return "norms";
+const char* KindOf(const model::ModelTensor& tensor) {
+  if (tensor.role == model::TensorRole::kNorm) return "norms";
   switch (tensor.part) {
-    case TensorPart::kModel:
+    case model::TensorPart::kModel:
       return "embedding and head";
-    case TensorPart::kAttention:
+    case model::TensorPart::kAttention:
       return "attention";
-    case TensorPart::kRouting:
+    case model::TensorPart::kRouting:
       return "routers";
-    case TensorPart::kDenseMlp:
+    case model::TensorPart::kDenseMlp:
       return "dense feed-forward";
-    case TensorPart::kExpert:
+    case model::TensorPart::kExpert:
       return "routed experts";
-    case TensorPart::kSharedExpert:
+    case model::TensorPart::kSharedExpert:
       return "shared experts";
   }
   return "";
 }
 
-Json ParametersJson(const ModelSpec& spec) {
+Json ParametersJson(const weights::ModelSpec& spec) {
   Json kinds = Json::object();
-  for (const ModelTensor& tensor : CheckpointTensors(spec)) {
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec)) {
     const char* kind = KindOf(tensor);
     kinds[kind] = kinds.value(kind, int64_t{0}) + tensor.elements();
   }
   return kinds;
 }
 
-Json BytesJson(const std::vector<InventoryItem>& inventory) {
+Json BytesJson(const std::vector<checkpoint::InventoryItem>& inventory) {
   Json kinds = Json::object();
-  for (const InventoryItem& item : inventory) {
+  for (const checkpoint::InventoryItem& item : inventory) {
     const char* kind = KindOf(item.expected);
     const int64_t bytes = item.weight.info->bytes + (item.scale ? item.scale->info->bytes : 0);
     kinds[kind] = kinds.value(kind, int64_t{0}) + bytes;
@@ -58,8 +58,8 @@ Json BytesJson(const std::vector<InventoryItem>& inventory) {
   return kinds;
 }
 
-absl::Status AddSegmentNeed(const ModelSpec& spec, bool fp8, Json& json) {
-  MOE_ASSIGN_OR_RETURN(const int64_t need, SegmentBytesFor(spec, fp8));
+absl::Status AddSegmentNeed(const weights::ModelSpec& spec, bool fp8, Json& json) {
+  MOE_ASSIGN_OR_RETURN(const int64_t need, checkpoint::SegmentBytesFor(spec, fp8));
   MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
   json["segment_bytes"] = need;
@@ -69,11 +69,11 @@ absl::Status AddSegmentNeed(const ModelSpec& spec, bool fp8, Json& json) {
   return absl::OkStatus();
 }
 
-Json Head(const ModelSpec& spec, bool fp8) {
+Json Head(const weights::ModelSpec& spec, bool fp8) {
   Json json;
   json["family"] = spec.family;
   json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
-  json["parameters"] = ParameterCount(spec);
+  json["parameters"] = model::ParameterCount(spec);
   json["shapes"] = ShapesJson(spec);
   json["parameters_by_kind"] = ParametersJson(spec);
   return json;
@@ -81,7 +81,7 @@ Json Head(const ModelSpec& spec, bool fp8) {
 
 absl::StatusOr<Json> InspectConfig(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(path));
-  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config, /*tokenizer_json=*/""));
+  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, checkpoint::ParseModelSpec(config, /*tokenizer_json=*/""));
   // ParseModelSpec has accepted the config, and it accepts no quantisation other than FP8.
   const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
   const bool fp8 =
@@ -102,13 +102,15 @@ absl::StatusOr<Json> LoadedAs(const std::string& instance, const std::string& fi
 }
 
 absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string& instance) {
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
-  const CheckpointDocuments& documents = checkpoint.documents();
-  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
+  MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(path));
+  const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
+  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
+                       checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
   std::vector<std::string> warnings = checkpoint.warnings();
-  MOE_ASSIGN_OR_RETURN(const std::vector<InventoryItem> inventory, CheckInventory(checkpoint, spec, &warnings));
+  MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
+                       checkpoint::CheckInventory(checkpoint, spec, &warnings));
   bool fp8 = false;
-  for (const InventoryItem& item : inventory) fp8 |= item.scale.has_value();
+  for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
   Json json = Head(spec, fp8);
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
@@ -122,11 +124,11 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> ReadModelSpec(const std::string& path) {
+absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& path) {
   std::error_code error;
   const bool directory = std::filesystem::is_directory(path, error);
   MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory ? path + "/config.json" : path));
-  return ParseModelSpec(config, /*tokenizer_json=*/"");
+  return checkpoint::ParseModelSpec(config, /*tokenizer_json=*/"");
 }
 
 absl::StatusOr<Json> InspectCheckpoint(const std::string& path, const std::string& instance) {
@@ -135,4 +137,4 @@ absl::StatusOr<Json> InspectCheckpoint(const std::string& path, const std::strin
   return std::filesystem::is_directory(path, error) ? InspectDirectory(path, instance) : InspectConfig(path);
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

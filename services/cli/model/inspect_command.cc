@@ -11,7 +11,7 @@
 #include "services/cli/model/inspect.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct InspectFlags {
@@ -73,4 +73,4 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Inspect(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -6,22 +6,22 @@
 #include "common/weights/tensor_size.h"
 #include "services/cli/model/inspect.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json DirectoryJson(const WeightSegment& segment) {
+Json DirectoryJson(const weights::WeightSegment& segment) {
   struct Group {
     int64_t tensors = 0;
     int64_t bytes = 0;
   };
   std::map<std::string, Group> groups;
-  for (const TensorEntry& entry : segment.directory()) {
-    const char* layout = entry.layout == TensorLayout::kPacked ? "packed" : "row-major";
+  for (const weights::TensorEntry& entry : segment.directory()) {
+    const char* layout = entry.layout == weights::TensorLayout::kPacked ? "packed" : "row-major";
     Group& group = groups[std::string(DTypeName(entry.dtype)) + " " + layout];
     ++group.tensors;
-    group.bytes += StoredBytes(entry);
+    group.bytes += weights::StoredBytes(entry);
   }
   Json json = Json::object();
   for (const auto& [name, group] : groups) json[name] = {{"tensors", group.tensors}, {"bytes", group.bytes}};
@@ -30,7 +30,7 @@ Json DirectoryJson(const WeightSegment& segment) {
 
 }  // namespace
 
-Json ShapesJson(const ModelSpec& spec) {
+Json ShapesJson(const weights::ModelSpec& spec) {
   return {{"hidden_size", spec.hidden_size},
           {"layers", spec.num_layers},
           {"dense_layers", spec.first_dense_layers},
@@ -52,8 +52,8 @@ Json ShapesJson(const ModelSpec& spec) {
 }
 
 absl::StatusOr<Json> InspectSegment(const std::string& name, bool verify) {
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<const WeightSegment> segment, WeightSegment::Open(name));
-  const SegmentHeader& header = segment->header();
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<const weights::WeightSegment> segment, weights::WeightSegment::Open(name));
+  const weights::SegmentHeader& header = segment->header();
   Json json;
   json["segment"] = name;
   json["state"] = "ready";  // Open accepts no other state
@@ -73,4 +73,4 @@ absl::StatusOr<Json> InspectSegment(const std::string& name, bool verify) {
   return json;
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -14,7 +14,7 @@
 #include "services/cli/model/make_model/make_model.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 // A bar on stderr, rewritten in place. Prints nothing unless stderr is a terminal.
@@ -36,7 +36,7 @@ class ProgressBar {
   }
 
  private:
-  const bool terminal_ = IsTerminal(Stream::kStderr);
+  const bool terminal_ = IsTerminal(StandardStream::kStderr);
   int percent_ = -1;
 };
 
@@ -81,4 +81,4 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [options] { return Make(*options); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

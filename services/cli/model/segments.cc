@@ -16,7 +16,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct SegmentsFlags {
@@ -41,19 +41,20 @@ std::string State(const SharedMemory::Listing& listing) {
   if (!memory.ok()) return "unreadable";
   uint64_t magic = 0;
   if (memory->size() >= static_cast<int64_t>(sizeof(magic))) std::memcpy(&magic, memory->data(), sizeof(magic));
-  if (magic == kKvPoolMagic) return "kv pool";
-  if (magic != kSegmentMagic || memory->size() < static_cast<int64_t>(sizeof(SegmentHeader))) return "unknown";
-  const auto* header = reinterpret_cast<const SegmentHeader*>(memory->data());
-  switch (static_cast<SegmentState>(header->state.load(std::memory_order_acquire))) {
-    case SegmentState::kLoading: {
+  if (magic == kv::kKvPoolMagic) return "kv pool";
+  if (magic != weights::kSegmentMagic || memory->size() < static_cast<int64_t>(sizeof(weights::SegmentHeader)))
+    return "unknown";
+  const auto* header = reinterpret_cast<const weights::SegmentHeader*>(memory->data());
+  switch (static_cast<weights::SegmentState>(header->state.load(std::memory_order_acquire))) {
+    case weights::SegmentState::kLoading: {
       const double share = header->data_bytes > 0 ? static_cast<double>(header->loaded_bytes.load()) /
                                                         static_cast<double>(header->data_bytes)
                                                   : 0;
       return absl::StrFormat("weights, loading %.0f %%", 100 * share);
     }
-    case SegmentState::kReady:
+    case weights::SegmentState::kReady:
       return "weights, ready";
-    case SegmentState::kFailed:
+    case weights::SegmentState::kFailed:
       return "weights, failed";
   }
   return "weights, incomplete";
@@ -118,4 +119,4 @@ void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({prune, [flags] { return PruneSegments(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

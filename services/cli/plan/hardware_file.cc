@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/text/json/json.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
@@ -53,10 +53,10 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
 
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text, path));
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json json, text::ParseJsonObject(text, path));
   device::HardwareSpec hardware;
   MOE_RETURN_IF_ERROR(Annotate(Fill(json, &hardware), path));
   return hardware;
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -6,10 +6,10 @@
 #include "absl/status/statusor.h"
 #include "common/device/sim/hardware.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 // JSON, one field for each of HardwareSpec; those for decode may be absent. INVALID_ARGUMENT names the file and the
 // field: absent, unknown, or not a positive number. NOT_FOUND names an unreadable file.
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -6,7 +6,7 @@
 #include "common/base/check.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -50,4 +50,4 @@ void PrintClaims(const Json& claims) {
       "launch per expert. Fitted: a value of the hardware file was chosen to give this figure.\n");
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace moestro {
+namespace moestro::cli {
 
 // The value of a figure that the simulation never reaches.
 inline constexpr double kNotReached = std::numeric_limits<double>::quiet_NaN();
@@ -24,4 +24,4 @@ nlohmann::ordered_json PaperClaims(const std::vector<PaperFigure>& built, const 
 // Prints a table, one line per figure, and explains its columns.
 void PrintClaims(const nlohmann::ordered_json& claims);
 
-}  // namespace moestro
+}  // namespace moestro::cli

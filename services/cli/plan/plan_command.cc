@@ -19,7 +19,7 @@
 #include "services/cli/output.h"
 #include "services/prefill/distributed/simulate_ranks.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -32,19 +32,19 @@ struct PlanFlags {
   bool json = false;
 };
 
-absl::StatusOr<ModelSpec> ReadSpec(const std::string& model) {
-  const std::vector<std::string> published = PublishedModels();
-  if (std::ranges::find(published, model) != published.end()) return PublishedModel(model);
-  absl::StatusOr<ModelSpec> spec = ReadModelSpec(model);
+absl::StatusOr<weights::ModelSpec> ReadSpec(const std::string& model) {
+  const std::vector<std::string> published = checkpoint::PublishedModels();
+  if (std::ranges::find(published, model) != published.end()) return checkpoint::PublishedModel(model);
+  absl::StatusOr<weights::ModelSpec> spec = ReadModelSpec(model);
   if (!spec.ok()) return Annotate(spec.status(), absl::StrCat("--model ", model));
   return spec;
 }
 
-int64_t Moved(const ExpertTraffic& t) {
+int64_t Moved(const roofline::ExpertTraffic& t) {
   return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
 }
 
-Json TrafficJson(const ExpertTraffic& t, int64_t layers) {
+Json TrafficJson(const roofline::ExpertTraffic& t, int64_t layers) {
   return {{"dispatch_sent_bytes", t.dispatch.sent},
           {"dispatch_received_bytes", t.dispatch.received},
           {"combine_sent_bytes", t.combine.sent},
@@ -55,15 +55,16 @@ Json TrafficJson(const ExpertTraffic& t, int64_t layers) {
 
 // Bytes over the link of the rank with the most rows.
 absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
-  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ReadSpec(flags.model));
+  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, ReadSpec(flags.model));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--ranks", flags.ranks, 2, spec.num_experts));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", flags.tokens, 1, spec.max_position_embeddings));
-  const auto [rows, imbalance] = ShareOut(flags.tokens, flags.ranks);
+  const auto [rows, imbalance] = prefill::ShareOut(flags.tokens, flags.ranks);
   const auto busiest = static_cast<int>(std::ranges::max_element(rows) - rows.begin());
   const int64_t layers = spec.num_layers - spec.first_dense_layers;
-  const ExpertTraffic standard = StandardEpTraffic(spec, EvenPairs(spec, rows), flags.ranks, busiest);
-  const ExpertTraffic small = SmallEpTraffic(spec, rows, busiest);
-  const LinkTraffic ring = RingTraffic(spec.kv_dim(), rows, busiest);
+  const roofline::ExpertTraffic standard =
+      roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), flags.ranks, busiest);
+  const roofline::ExpertTraffic small = roofline::SmallEpTraffic(spec, rows, busiest);
+  const roofline::LinkTraffic ring = roofline::RingTraffic(spec.kv_dim(), rows, busiest);
   return Json{{"model", flags.model},
               {"ranks", flags.ranks},
               {"tokens", flags.tokens},
@@ -78,7 +79,7 @@ absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
               {"small_ep", TrafficJson(small, layers)},
               {"small_over_standard", static_cast<double>(Moved(small)) / static_cast<double>(Moved(standard))},
               {"break_even_ranks", spec.experts_per_token},
-              {"break_even_ranks_by_bytes", BreakEvenRanks(spec)}};
+              {"break_even_ranks_by_bytes", roofline::BreakEvenRanks(spec)}};
 }
 
 void PrintDslp(const Json& plan) {
@@ -125,11 +126,11 @@ void AddPlanCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::IsMember({"dslp"}));
   command->add_option(
       "--model", flags->model,
-      absl::StrCat(absl::StrJoin(PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
+      absl::StrCat(absl::StrJoin(checkpoint::PublishedModels(), ", "), ", a checkpoint directory or a config.json"));
   command->add_option("--ranks", flags->ranks, "Devices");
   command->add_option("--tokens", flags->tokens, "Tokens of the prompt");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Plan(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -15,7 +15,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct RoutingFlags {
@@ -29,12 +29,12 @@ struct RoutingFlags {
 // Counts over all passes and layers.
 class RoutingSummary {
  public:
-  explicit RoutingSummary(const RoutingTraceModel& model)
+  explicit RoutingSummary(const model::RoutingTraceModel& model)
       : model_(model), uses_(static_cast<size_t>(model.moe_layers * model.num_experts)) {}
 
-  void Add(const RoutingStep& step) {
+  void Add(const model::RoutingStep& step) {
     ++passes_;
-    for (const TracedToken& token : step.tokens) ++(token.prompt ? prompt_tokens_ : generated_tokens_);
+    for (const model::TracedToken& token : step.tokens) ++(token.prompt ? prompt_tokens_ : generated_tokens_);
     std::vector<bool> seen(uses_.size());
     for (size_t i = 0; i < step.choices.size(); ++i) {
       const size_t layer = i / static_cast<size_t>(model_.experts_per_token) % static_cast<size_t>(model_.moe_layers);
@@ -78,7 +78,7 @@ class RoutingSummary {
     return static_cast<double>(sum);
   }
 
-  const RoutingTraceModel& model_;
+  const model::RoutingTraceModel& model_;
   int64_t passes_ = 0;
   int64_t prompt_tokens_ = 0;
   int64_t generated_tokens_ = 0;
@@ -87,13 +87,14 @@ class RoutingSummary {
 };
 
 // Hits and loads of caches of these sizes.
-absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const RoutingTraceModel& model) {
+absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const model::RoutingTraceModel& model) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t slots : flags.cache_experts) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--cache-experts", slots, 0, model.num_experts));
-    MOE_ASSIGN_OR_RETURN(const CacheCounts counts,
-                         ReplayCache(flags.file, slots, flags.cache_loads, flags.prompts,
-                                     [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }));
+    MOE_ASSIGN_OR_RETURN(const experts::CacheCounts counts,
+                         experts::ReplayCache(flags.file, slots, flags.cache_loads, flags.prompts, [](int64_t experts) {
+                           return std::make_unique<experts::LruPolicy>(experts);
+                         }));
     rows.push_back({{"experts_a_layer", slots},
                     {"policy", "lru"},
                     {"hit_rate", counts.HitRate()},
@@ -104,9 +105,9 @@ absl::StatusOr<nlohmann::ordered_json> Caches(const RoutingFlags& flags, const R
 }
 
 absl::Status Routing(const RoutingFlags& flags) {
-  MOE_ASSIGN_OR_RETURN(const auto reader, RoutingTraceReader::Open(flags.file));
+  MOE_ASSIGN_OR_RETURN(const auto reader, model::RoutingTraceReader::Open(flags.file));
   RoutingSummary summary(reader->model());
-  RoutingStep step;
+  model::RoutingStep step;
   while (true) {
     MOE_ASSIGN_OR_RETURN(const bool more, reader->Next(step));
     if (!more) break;
@@ -152,4 +153,4 @@ void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Routing(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -22,7 +22,10 @@
 #include "services/cli/plan/simulate_ranks.h"
 #include "services/prefill/stream/simulate.h"
 
-namespace moestro {
+namespace moestro::cli {
+
+using prefill::PipelineReport;
+
 namespace {
 
 constexpr char kBf16Activations[] = "bf16";
@@ -32,8 +35,8 @@ struct SimulateFlags {
   std::string hardware;
   std::string model = "deepseek-v3";
   std::vector<int64_t> tokens;  // empty: all of kLengths that fit the model's context
-  MemoryLimits limits;
-  CostOptions costs;
+  prefill::MemoryLimits limits;
+  engine::CostOptions costs;
   std::string activations = kBf16Activations;
   int ranks = 1;
   std::string trace_file;
@@ -55,10 +58,12 @@ constexpr double kPaperTurningPoint = 50000;      // "e.g.": from here on a ring
 
 constexpr int64_t kKibi = 1024;
 
-bool IsTransferBound(const StreamCounters& counters) { return counters.load_seconds > counters.compute_seconds; }
+bool IsTransferBound(const prefill::StreamCounters& counters) {
+  return counters.load_seconds > counters.compute_seconds;
+}
 
-nlohmann::ordered_json RowJson(int64_t tokens, const SimulatedPrefill& simulated) {
-  const StreamCounters& c = simulated.report.counters;
+nlohmann::ordered_json RowJson(int64_t tokens, const prefill::SimulatedPrefill& simulated) {
+  const prefill::StreamCounters& c = simulated.report.counters;
   return {{"tokens", tokens},
           {"ttft_seconds", c.wall_seconds},
           {"tokens_per_second", static_cast<double>(tokens) / c.wall_seconds},
@@ -84,27 +89,30 @@ void PrintTable(const nlohmann::ordered_json& rows) {
 }
 
 // The share of the time before the experts in the layers with experts.
-double ShareBeforeExperts(const ModelSpec& spec, const Timeline& timeline) {
+double ShareBeforeExperts(const weights::ModelSpec& spec, const prefill::Timeline& timeline) {
   double before = 0;
   double all = 0;
-  for (const Span& span : timeline.lanes[Timeline::kModel]) {
+  for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kModel]) {
     if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
     const std::string_view name = span.name;
-    const bool is_before = name == StepName(StepKind::kAttention) || name == StepName(StepKind::kRoute);
+    const bool is_before =
+        name == engine::StepName(engine::StepKind::kAttention) || name == engine::StepName(engine::StepKind::kRoute);
     (is_before ? before : all) += span.end - span.begin;
   }
   return before / (before + all);
 }
 
 // The paper's figures beside those of a simulation.
-absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                          const MemoryLimits& limits, const CostOptions& costs) {
+absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::HardwareSpec& hardware,
+                                                          const weights::ModelSpec& spec,
+                                                          const prefill::MemoryLimits& limits,
+                                                          const engine::CostOptions& costs) {
   const auto simulate = [&](int64_t kibitokens, int64_t ring_slots) -> absl::StatusOr<PipelineReport> {
-    MemoryLimits with_ring = limits;
+    prefill::MemoryLimits with_ring = limits;
     with_ring.ring_slots = ring_slots;
-    MOE_ASSIGN_OR_RETURN(
-        SimulatedPrefill simulated,
-        SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, kibitokens * kKibi, with_ring, costs));
+    MOE_ASSIGN_OR_RETURN(prefill::SimulatedPrefill simulated,
+                         prefill::SimulatePrefill(hardware, spec, DType::kF8E4M3, model::MlaForm::kUnabsorbed,
+                                                  kibitokens * kKibi, with_ring, costs));
     return std::move(simulated.report);
   };
   std::vector<PaperFigure> figures;
@@ -148,8 +156,8 @@ absl::StatusOr<std::vector<PaperFigure>> CompareWithPaper(const device::Hardware
 // Both simulations: of this implementation and of the paper's way.
 absl::StatusOr<nlohmann::ordered_json> ComparisonsWithPaper(const device::HardwareSpec& hardware,
                                                             const SimulateFlags& flags) {
-  const ModelSpec spec = PublishedModel("deepseek-v3");
-  CostOptions costs = flags.costs;
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
+  engine::CostOptions costs = flags.costs;
   costs.activations = DType::kBF16;
   MOE_ASSIGN_OR_RETURN(const auto built, CompareWithPaper(hardware, spec, flags.limits, costs));
   costs.activations = DType::kF8E4M3;
@@ -164,7 +172,7 @@ constexpr const char* kRanksRemedy =
     "raise gpu_memory_bytes in the hardware file or --ranks, or lower --tokens, --dense-bytes or --ring-slots";
 
 // The limits of moestro-prefill.
-absl::Status CheckLimits(const MemoryLimits& limits) {
+absl::Status CheckLimits(const prefill::MemoryLimits& limits) {
   constexpr int64_t kMaxSlots = 4096;
   if (limits.ring_slots != 0 && (limits.ring_slots < 2 || limits.ring_slots > kMaxSlots)) {
     return absl::InvalidArgumentError(absl::StrCat("--ring-slots ", limits.ring_slots, ": must be 2 to ", kMaxSlots,
@@ -201,7 +209,7 @@ absl::Status Simulate(SimulateFlags flags) {
   flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
   if (flags.activations == kFp8Activations) flags.costs.activations = DType::kF8E4M3;
   MOE_ASSIGN_OR_RETURN(const device::HardwareSpec hardware, ReadHardwareFile(flags.hardware));
-  const ModelSpec spec = PublishedModel(flags.model);
+  const weights::ModelSpec spec = checkpoint::PublishedModel(flags.model);
   if (flags.tokens.empty()) {
     std::copy_if(std::begin(kLengths), std::end(kLengths), std::back_inserter(flags.tokens),
                  [&](int64_t tokens) { return tokens <= spec.max_position_embeddings; });
@@ -221,14 +229,15 @@ absl::Status Simulate(SimulateFlags flags) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   PipelineReport last;
   for (const int64_t tokens : flags.tokens) {
-    MOE_ASSIGN_OR_RETURN(
-        SimulatedPrefill simulated,
-        SimulatePrefill(hardware, spec, DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, flags.limits, flags.costs));
+    MOE_ASSIGN_OR_RETURN(prefill::SimulatedPrefill simulated,
+                         prefill::SimulatePrefill(hardware, spec, DType::kF8E4M3, model::MlaForm::kUnabsorbed, tokens,
+                                                  flags.limits, flags.costs));
     rows.push_back(RowJson(tokens, simulated));
     last = std::move(simulated.report);
   }
   if (!flags.trace_file.empty()) {
-    MOE_RETURN_IF_ERROR(Annotate(WriteChromeTrace(last.timeline, last.begin, flags.trace_file), "--trace-file"));
+    MOE_RETURN_IF_ERROR(
+        Annotate(prefill::WriteChromeTrace(last.timeline, last.begin, flags.trace_file), "--trace-file"));
   }
   nlohmann::ordered_json claims = nlohmann::ordered_json::array();
   if (flags.paper) {
@@ -260,7 +269,8 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
       "simulate",
       "Predict the time of a streamed prefill, or of decode, on a machine described by a file (deploy/hardware)");
   command->add_option("hardware", flags->hardware, "JSON file with the machine's figures")->required();
-  command->add_option("--model", flags->model, "A published model, in FP8")->check(CLI::IsMember(PublishedModels()));
+  command->add_option("--model", flags->model, "A published model, in FP8")
+      ->check(CLI::IsMember(checkpoint::PublishedModels()));
   command->add_option("--tokens", flags->tokens, "Prompt lengths; default: 4K to 64K, up to the model's context")
       ->delimiter(',');
   command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each as described in the file")
@@ -305,4 +315,4 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Simulate(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

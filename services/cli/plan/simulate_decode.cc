@@ -12,14 +12,14 @@
 #include "services/cli/output.h"
 #include "services/decode/overlap/simulate.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 constexpr int64_t kShort = 1024;  // "short prompts"
 constexpr int64_t kLong = 32768;
 
 // "Cloud-grade SLOs for local MoE", section 4.3 (Fig. 15 and 16): tokens per second of all sequences together.
-struct PaperFigure {
+struct DecodeFigure {
   const char* what;
   const char* model;
   int64_t batch;
@@ -29,7 +29,7 @@ struct PaperFigure {
   bool fitted = false;  // decode_memory_fraction was chosen to give it (deploy/hardware/README.md): not a prediction
 };
 constexpr double kPaperSingle = 21.5;
-constexpr PaperFigure kPaperFigures[] = {
+constexpr DecodeFigure kPaperFigures[] = {
     {"one stream", "deepseek-v3", 1, kShort, 1, kPaperSingle, true},
     {"one stream, 32K (about)", "deepseek-v3", 1, kLong, 1, 20},
     {"one stream, Kimi-K2", "kimi-k2", 1, kShort, 1, 22.4},
@@ -40,16 +40,16 @@ constexpr PaperFigure kPaperFigures[] = {
 };
 
 absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
-  const ModelSpec spec = PublishedModel(flags.model);
+  const weights::ModelSpec spec = checkpoint::PublishedModel(flags.model);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t context : flags.context) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--context", context, 1, spec.max_position_embeddings - 1));
     for (const int64_t batch : flags.batch) {
       MOE_RETURN_IF_ERROR(CheckFlagRange("--batch", batch, 1, 64));
-      MOE_ASSIGN_OR_RETURN(const double one, SimulateDecodeStep(hardware, spec, batch, context, 1));
+      MOE_ASSIGN_OR_RETURN(const double one, decode::SimulateDecodeStep(hardware, spec, batch, context, 1));
       nlohmann::ordered_json row = {{"context", context}, {"batch", batch}, {"one_batch_seconds", one}};
       if (batch > 1) {
-        MOE_ASSIGN_OR_RETURN(row["two_batches_seconds"], SimulateDecodeStep(hardware, spec, batch, context, 2));
+        MOE_ASSIGN_OR_RETURN(row["two_batches_seconds"], decode::SimulateDecodeStep(hardware, spec, batch, context, 2));
       }
       rows.push_back(std::move(row));
     }
@@ -59,9 +59,10 @@ absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardwar
 
 absl::StatusOr<nlohmann::ordered_json> CompareWithPaper(const device::HardwareSpec& hardware) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const PaperFigure& figure : kPaperFigures) {
-    MOE_ASSIGN_OR_RETURN(const double step, SimulateDecodeStep(hardware, PublishedModel(figure.model), figure.batch,
-                                                               figure.context, figure.lanes));
+  for (const DecodeFigure& figure : kPaperFigures) {
+    MOE_ASSIGN_OR_RETURN(const double step,
+                         decode::SimulateDecodeStep(hardware, checkpoint::PublishedModel(figure.model), figure.batch,
+                                                    figure.context, figure.lanes));
     const auto batch = static_cast<double>(figure.batch);
     rows.push_back({{"what", figure.what},
                     {"paper_tokens_per_second", figure.tokens_per_second},
@@ -124,4 +125,4 @@ absl::Status SimulateDecode(const device::HardwareSpec& hardware, const Simulate
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "common/device/sim/hardware.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct SimulateDecodeFlags {
   std::string model;
@@ -23,4 +23,4 @@ struct SimulateDecodeFlags {
 // Prints the result. INVALID_ARGUMENT names the flag, or the figure that the machine lacks.
 absl::Status SimulateDecode(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -12,7 +12,7 @@
 #include "services/cli/plan/paper_claims.h"
 #include "services/prefill/distributed/simulate_ranks.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -28,32 +28,32 @@ constexpr int64_t kPaperLongTokens = 45'000;
 constexpr double kPaperLongSeconds = 30;
 
 constexpr DType kWeights = DType::kF8E4M3;
-constexpr MlaForm kForm = MlaForm::kUnabsorbed;
+constexpr model::MlaForm kForm = model::MlaForm::kUnabsorbed;
 
 struct Way {
   std::string name;
   int ranks;
-  ExpertParallelism experts;
+  roofline::ExpertParallelism experts;
 };
 
 std::vector<Way> Ways(int ranks) {
-  return {{"one device", 1, ExpertParallelism::kSmall},
-          {absl::StrFormat("CP%d+EP%d", ranks, ranks), ranks, ExpertParallelism::kStandard},
-          {absl::StrFormat("CP%d+SmallEP%d", ranks, ranks), ranks, ExpertParallelism::kSmall}};
+  return {{"one device", 1, roofline::ExpertParallelism::kSmall},
+          {absl::StrFormat("CP%d+EP%d", ranks, ranks), ranks, roofline::ExpertParallelism::kStandard},
+          {absl::StrFormat("CP%d+SmallEP%d", ranks, ranks), ranks, roofline::ExpertParallelism::kSmall}};
 }
 
 struct Simulated {
   double seconds = 0;
   double imbalance = 1;
   int64_t exchanged_bytes = 0;  // over rank 0's link, both directions
-  Timeline timeline;            // of rank 0
+  prefill::Timeline timeline;   // of rank 0
 };
 
 // The settings that all prompts of a comparison share.
 struct Setting {
   const device::HardwareSpec& hardware;
-  ModelSpec spec;
-  MemoryLimits limits;
+  weights::ModelSpec spec;
+  prefill::MemoryLimits limits;
   DType activations;
   int ranks;
 };
@@ -61,12 +61,14 @@ struct Setting {
 absl::StatusOr<Simulated> Simulate(const Setting& setting, int64_t tokens, const Way& way) {
   const auto& [hardware, spec, limits, activations, ranks] = setting;
   if (way.ranks == 1) {
-    MOE_ASSIGN_OR_RETURN(SimulatedPrefill one, SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits,
-                                                               {.activations = activations}));
+    MOE_ASSIGN_OR_RETURN(
+        prefill::SimulatedPrefill one,
+        prefill::SimulatePrefill(hardware, spec, kWeights, kForm, tokens, limits, {.activations = activations}));
     return Simulated{one.report.counters.wall_seconds, 1, 0, std::move(one.report.timeline)};
   }
-  MOE_ASSIGN_OR_RETURN(SimulatedRanks many, SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks,
-                                                          way.experts, activations));
+  MOE_ASSIGN_OR_RETURN(
+      prefill::SimulatedRanks many,
+      prefill::SimulateRanks(hardware, spec, kWeights, kForm, tokens, limits, way.ranks, way.experts, activations));
   Simulated result{many.wall_seconds, many.imbalance, 0, std::move(many.ranks[0].pipeline.timeline)};
   for (const collective::OperationCounters& counters : many.ranks[0].exchanges) {
     result.exchanged_bytes += counters.sent_bytes + counters.received_bytes;
@@ -95,11 +97,11 @@ Json SkippedWay(int64_t tokens, const std::string& way, const absl::Status& why)
 
 // Mean seconds per step of a layer with experts, in the order of steps. "layer": from its first step to that of the
 // next layer.
-std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline& timeline) {
+std::map<std::string, double> LayerSeconds(const weights::ModelSpec& spec, const prefill::Timeline& timeline) {
   std::map<std::string, double> seconds;
   double first = 0;
   double last = 0;
-  for (const Span& span : timeline.lanes[Timeline::kModel]) {
+  for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kModel]) {
     if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
     if (first == 0) first = span.begin;
     last = span.end;
@@ -112,14 +114,14 @@ std::map<std::string, double> LayerSeconds(const ModelSpec& spec, const Timeline
 }
 
 // Lengths in the ways that fit, and the ways that do not fit.
-struct Lengths {
+struct SimulatedLengths {
   Json rows = Json::array();
   Json skipped = Json::array();
 };
 
 // An error if no length fits.
-absl::StatusOr<Lengths> CompareLengths(const Setting& setting, const std::vector<int64_t>& tokens) {
-  Lengths lengths;
+absl::StatusOr<SimulatedLengths> CompareLengths(const Setting& setting, const std::vector<int64_t>& tokens) {
+  SimulatedLengths lengths;
   absl::Status too_long;
   for (const int64_t count : tokens) {
     MOE_ASSIGN_OR_RETURN(const WayResults results, SimulateWays(setting, count));
@@ -155,9 +157,10 @@ absl::StatusOr<Json> LayerBreakdown(const Setting& setting, int64_t tokens, Json
     }
     Json steps = Json::object();
     const std::map<std::string, double> seconds = LayerSeconds(setting.spec, simulated->timeline);
-    for (const StepKind kind : {StepKind::kAttention, StepKind::kRoute, StepKind::kDispatch, StepKind::kExperts,
-                                StepKind::kCombine, StepKind::kSharedExpert}) {
-      const auto step = seconds.find(StepName(kind));
+    for (const engine::StepKind kind :
+         {engine::StepKind::kAttention, engine::StepKind::kRoute, engine::StepKind::kDispatch,
+          engine::StepKind::kExperts, engine::StepKind::kCombine, engine::StepKind::kSharedExpert}) {
+      const auto step = seconds.find(engine::StepName(kind));
       if (step != seconds.end()) steps[step->first] = step->second;
     }
     ways.push_back({{"way", name}, {"tokens", tokens}, {"layer_seconds", seconds.at("layer")}, {"steps", steps}});
@@ -193,8 +196,8 @@ absl::StatusOr<std::vector<PaperFigure>> CompareRanksWithPaper(const Setting& se
 }
 
 // Both simulations: of this implementation and of the paper's way.
-absl::StatusOr<Json> RankClaims(const device::HardwareSpec& hardware, const MemoryLimits& limits) {
-  const ModelSpec spec = PublishedModel("deepseek-v3");
+absl::StatusOr<Json> RankClaims(const device::HardwareSpec& hardware, const prefill::MemoryLimits& limits) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   MOE_ASSIGN_OR_RETURN(const auto built, CompareRanksWithPaper({hardware, spec, limits, DType::kBF16, kPaperRanks}));
   MOE_ASSIGN_OR_RETURN(const auto paper_way,
                        CompareRanksWithPaper({hardware, spec, InPapersWay(limits), DType::kF8E4M3, kPaperRanks}));
@@ -239,14 +242,15 @@ std::string ProductsLine(DType activations) {
                                        : "products of BF16 values, at the GPU's BF16 rate, as in the kernels here\n";
 }
 
-MemoryLimits InPapersWay(MemoryLimits limits) {
+prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
   limits.max_experts_together = 1;
   return limits;
 }
 
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
-  const Setting setting = {hardware, PublishedModel(flags.model), flags.limits, flags.activations, flags.ranks};
-  MOE_ASSIGN_OR_RETURN(Lengths lengths, CompareLengths(setting, flags.tokens));
+  const Setting setting = {hardware, checkpoint::PublishedModel(flags.model), flags.limits, flags.activations,
+                           flags.ranks};
+  MOE_ASSIGN_OR_RETURN(SimulatedLengths lengths, CompareLengths(setting, flags.tokens));
   // The user did not ask for this length, so the shorter ones are printed without it.
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
   Json claims = Json::array();
@@ -276,4 +280,4 @@ absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const Simulat
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -8,12 +8,12 @@
 #include "common/device/sim/hardware.h"
 #include "services/prefill/stream/simulate.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct SimulateRanksFlags {
   std::string model;  // one of PublishedModels()
   std::vector<int64_t> tokens;
-  MemoryLimits limits;
+  prefill::MemoryLimits limits;
   DType activations = DType::kBF16;  // as in StepLoad
   int ranks = 2;
   bool paper = false;
@@ -23,11 +23,11 @@ struct SimulateRanksFlags {
 // Describes, in one line, the products that the simulation computes.
 std::string ProductsLine(DType activations);
 // The limits with one launch per expert, as "Cloud-grade SLOs for local MoE" computes them (figure 5).
-MemoryLimits InPapersWay(MemoryLimits limits);
+prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits);
 
 // Prints prompts of each length on one device and on several, with standard EP and with SmallEP. Also prints a layer
 // with experts step by step. If a length does not fit in one way, that way is skipped, and a line gives the reason. It
 // is an error if no length fits in any way. The layer is that of 20K tokens; ways that do not fit are skipped as well.
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -10,31 +10,32 @@
 #include "common/device/staging.h"
 #include "common/model/schema.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr int64_t kArrayAlignment = 64;  // kernels read whole cache lines
 
-int64_t ImageBytes(MlpWeights mlp) {
+int64_t ImageBytes(model::MlpWeights mlp) {
   int64_t bytes = 0;
-  VisitArrays(mlp, [&](auto&, int64_t array) { bytes += RoundUp(array, kArrayAlignment); });
+  model::VisitArrays(mlp, [&](auto&, int64_t array) { bytes += RoundUp(array, kArrayAlignment); });
   return bytes;
 }
 
 // The plan's rows of an expert that it has.
-const ExpertRows& RowsOf(const ExpertPlan& plan, int32_t expert) {
-  return *std::ranges::lower_bound(plan.experts, expert, {}, &ExpertRows::expert);
+const model::ExpertRows& RowsOf(const model::ExpertPlan& plan, int32_t expert) {
+  return *std::ranges::lower_bound(plan.experts, expert, {}, &model::ExpertRows::expert);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const ModelSpec& spec, const ModelWeights& weights,
+absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const weights::ModelSpec& spec,
+                                                                     const model::ModelWeights& weights,
                                                                      const CpuKernels& kernels, CpuExperts& cpu,
-                                                                     DecodeCompute& compute, device::Device& device,
-                                                                     const Options& options) {
+                                                                     engine::DecodeCompute& compute,
+                                                                     device::Device& device, const Options& options) {
   const int64_t bytes = ImageBytes(weights.layers[spec.first_dense_layers].feed_forward.experts.front());
   const int64_t layers = spec.num_layers - spec.first_dense_layers;
-  const int64_t slots = CacheSlots(options.budget_bytes, bytes, layers, spec.num_experts);
+  const int64_t slots = experts::CacheSlots(options.budget_bytes, bytes, layers, spec.num_experts);
   if (slots == 0) {
     return absl::InvalidArgumentError(absl::StrFormat("%d bytes do not hold an expert of %d bytes of each of %d layers",
                                                       options.budget_bytes, bytes, layers));
@@ -46,9 +47,9 @@ absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const Model
   return experts;
 }
 
-CachedExperts::CachedExperts(const ModelSpec& spec, const ModelWeights& weights, const CpuKernels& kernels,
-                             CpuExperts& cpu, DecodeCompute& compute, device::Device& device, const Options& options,
-                             int64_t slots, int64_t slot_bytes)
+CachedExperts::CachedExperts(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                             const CpuKernels& kernels, CpuExperts& cpu, engine::DecodeCompute& compute,
+                             device::Device& device, const Options& options, int64_t slots, int64_t slot_bytes)
     : spec_(spec),
       weights_(weights),
       kernels_(kernels),
@@ -62,7 +63,7 @@ CachedExperts::CachedExperts(const ModelSpec& spec, const ModelWeights& weights,
               .num_experts = spec.num_experts,
               .slots = slots,
               .loads_per_pass = options.loads_per_pass},
-             [](int64_t experts) { return std::make_unique<LruPolicy>(experts); }) {
+             [](int64_t experts) { return std::make_unique<experts::LruPolicy>(experts); }) {
   hot_experts_.reserve(static_cast<size_t>(slots));
 }
 
@@ -96,16 +97,16 @@ CachedExperts::Slot& CachedExperts::SlotOf(int64_t layer, int64_t slot) {
   return all_slots_[static_cast<size_t>((layer - spec_.first_dense_layers) * slots_ + slot)];
 }
 
-absl::Status CachedExperts::Run(int64_t layer, int64_t count, const HandOver& rows) {
+absl::Status CachedExperts::Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) {
   if (count > options_.max_rows) return cpu_.Run(layer, count, rows);
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
   plan_.Sort(choices, spec_.experts_per_token, spec_.num_experts);
-  const ExpertCache::Pass& pass = cache_.Take(layer - spec_.first_dense_layers, choices);
+  const experts::ExpertCache::Pass& pass = cache_.Take(layer - spec_.first_dense_layers, choices);
   hits_ += std::ssize(pass.hits);
   misses_ += std::ssize(pass.misses);
   std::fill_n(rows.sums, count * spec_.hidden_size, 0.0f);
   absl::Status status = RunWithHits(layer, pass, rows);
-  for (const ExpertCache::Load& load : pass.loads) {
+  for (const experts::ExpertCache::Load& load : pass.loads) {
     if (status.ok()) status = Load(layer, load);
   }
   if (status.ok()) return status;
@@ -115,17 +116,18 @@ absl::Status CachedExperts::Run(int64_t layer, int64_t count, const HandOver& ro
   return status;
 }
 
-absl::Status CachedExperts::RunWithHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows) {
+absl::Status CachedExperts::RunWithHits(int64_t layer, const experts::ExpertCache::Pass& pass,
+                                        const engine::ExpertIo& rows) {
   if (!pass.hits.empty()) MOE_RETURN_IF_ERROR(LaunchHits(layer, pass, rows));
   int64_t next = 0;  // expert
   const float* output = outputs_->get();
-  for (const ExpertCache::Hit& hit : pass.hits) {
+  for (const experts::ExpertCache::Hit& hit : pass.hits) {
     cpu_.RunSlice(layer, {next, hit.use.expert}, plan_, rows);
     next = hit.use.expert + 1;
     MOE_RETURN_IF_ERROR(computed_->Wait());
-    const ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
+    const model::ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
     for (int64_t i = hit_rows.begin; i < hit_rows.begin + hit_rows.count; ++i, output += spec_.hidden_size) {
-      const RoutedRow& routed = plan_.routed[static_cast<size_t>(i)];
+      const model::RoutedRow& routed = plan_.routed[static_cast<size_t>(i)];
       kernels_.axpy(routed.weight, output, spec_.hidden_size, rows.sums + routed.row * spec_.hidden_size);
     }
   }
@@ -133,13 +135,14 @@ absl::Status CachedExperts::RunWithHits(int64_t layer, const ExpertCache::Pass& 
   return absl::OkStatus();
 }
 
-absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& pass, const HandOver& rows) {
+absl::Status CachedExperts::LaunchHits(int64_t layer, const experts::ExpertCache::Pass& pass,
+                                       const engine::ExpertIo& rows) {
   hot_experts_.clear();
   int64_t count = 0;
-  for (const ExpertCache::Hit& hit : pass.hits) {
+  for (const experts::ExpertCache::Hit& hit : pass.hits) {
     Slot& slot = SlotOf(layer, hit.slot);
     MOE_RETURN_IF_ERROR(compute_stream_->WaitFor(*slot.loaded));
-    const ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
+    const model::ExpertRows& hit_rows = RowsOf(plan_, hit.use.expert);
     hot_experts_.push_back({slot.weights, count, hit_rows.count});
     for (int64_t i = hit_rows.begin; i < hit_rows.begin + hit_rows.count; ++i, ++count) {
       std::memcpy(x_->get() + count * spec_.hidden_size,
@@ -157,13 +160,13 @@ absl::Status CachedExperts::LaunchHits(int64_t layer, const ExpertCache::Pass& p
   return compute_stream_->Record(*computed_);
 }
 
-absl::Status CachedExperts::Load(int64_t layer, const ExpertCache::Load& load) {
+absl::Status CachedExperts::Load(int64_t layer, const experts::ExpertCache::Load& load) {
   Slot& slot = SlotOf(layer, load.slot);
   slot.weights = weights_.layers[layer].feed_forward.experts[load.expert];
   const int64_t index = (layer - spec_.first_dense_layers) * slots_ + load.slot;
   uint8_t* to = device_experts_.data() + index * slot_bytes_;
   absl::Status status;
-  VisitArrays(slot.weights, [&](auto& array, int64_t bytes) {
+  model::VisitArrays(slot.weights, [&](auto& array, int64_t bytes) {
     if (status.ok()) status = load_stream_->CopyToDevice(to, reinterpret_cast<const uint8_t*>(array), bytes);
     array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(to);
     to += RoundUp(bytes, kArrayAlignment);
@@ -172,4 +175,4 @@ absl::Status CachedExperts::Load(int64_t layer, const ExpertCache::Load& load) {
   return load_stream_->Record(*slot.loaded);
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

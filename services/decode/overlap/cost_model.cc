@@ -5,7 +5,7 @@
 
 #include "common/engine/decode_compute.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // a + (b - a) * part
@@ -22,7 +22,7 @@ LayerTimes Between(const LayerTimes& a, const LayerTimes& b, double part) {
 double StepSeconds(std::span<const LayerTimes> lanes, int64_t layers) {
   double device_free = 0;
   double cpu_free = 0;
-  double ready[kMaxLanes] = {};  // the lane's sums are on the device
+  double ready[engine::kMaxLanes] = {};  // the lane's sums are on the device
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (size_t i = 0; i < lanes.size(); ++i) {
       const LayerTimes& times = lanes[i];
@@ -56,4 +56,4 @@ double CostModel::TwoBatches(int64_t first, int64_t second) const {
   return StepSeconds(lanes, layers_);
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace moestro {
+namespace moestro::decode {
 
 // Seconds of a layer with experts, for a micro-batch of some rows.
 struct LayerTimes {
@@ -40,4 +40,4 @@ class CostModel {
   int64_t layers_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

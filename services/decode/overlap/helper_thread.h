@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 class HelperThread {  // Start and Wait in turns, by one thread
  public:
@@ -55,4 +55,4 @@ class HelperThread {  // Start and Wait in turns, by one thread
   std::thread thread_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -5,11 +5,11 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // part = the runs [begin, end) of a batch, as a batch of their own.
-void TakePart(const CheckedBatch& batch, size_t begin, size_t end, CheckedBatch& part) {
+void TakePart(const model::CheckedBatch& batch, size_t begin, size_t end, model::CheckedBatch& part) {
   const int64_t first_row = batch.runs[begin].begin;
   const int64_t rows = batch.runs[end - 1].end - first_row;
   part.rows = batch.rows.subspan(static_cast<size_t>(first_row), static_cast<size_t>(rows));
@@ -23,27 +23,28 @@ void TakePart(const CheckedBatch& batch, size_t begin, size_t end, CheckedBatch&
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HybridForward>> HybridForward::Create(const ModelSpec& spec, device::Device& device,
-                                                                     DecodeCompute& compute, RoutedExperts& experts,
-                                                                     Options options) {
+absl::StatusOr<std::unique_ptr<HybridForward>> HybridForward::Create(const weights::ModelSpec& spec,
+                                                                     device::Device& device,
+                                                                     engine::DecodeCompute& compute,
+                                                                     engine::RoutedExperts& experts, Options options) {
   std::unique_ptr<HybridForward> forward(new HybridForward(spec, device, compute, experts, std::move(options)));
-  for (int lane = 0; lane < kMaxLanes; ++lane) {
+  for (int lane = 0; lane < engine::kMaxLanes; ++lane) {
     MOE_ASSIGN_OR_RETURN(forward->lanes_[static_cast<size_t>(lane)],
                          Lane::Create(forward->shared_, lane, forward->max_rows()));
   }
   return forward;
 }
 
-absl::Status HybridForward::Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+absl::Status HybridForward::Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   MOE_RETURN_IF_ERROR(shared_.compute.CheckForm(batch.form));
-  MOE_RETURN_IF_ERROR(CheckBatch(spec(), max_rows(), batch, batch_));
+  MOE_RETURN_IF_ERROR(model::CheckBatch(spec(), max_rows(), batch, batch_));
   const size_t runs = batch_.runs.size();
   const size_t first = runs > 1 ? options_.split(batch_) : runs;
   MOE_CHECK(first >= 1 && first <= runs);
-  const int lanes = first == runs ? 1 : kMaxLanes;
-  shared_.device_turns.Begin(lanes);
-  shared_.expert_turns.Begin(lanes);
+  const int lanes = first == runs ? 1 : engine::kMaxLanes;
+  shared_.device_order.Begin(lanes);
+  shared_.expert_order.Begin(lanes);
   shared_.failed = false;
   if (lanes == 1) {
     MOE_RETURN_IF_ERROR(lane(0).Run(0, batch_, interrupted));
@@ -76,4 +77,4 @@ absl::Status HybridForward::RunBoth(absl::FunctionRef<absl::Status()> interrupte
              : first_status;
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,10 +14,10 @@
 #include "services/decode/overlap/helper_thread.h"
 #include "services/decode/overlap/lane.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // How many of the batch's runs the first micro-batch takes: all of them for one micro-batch, else 1 to all but one.
-using SplitPolicy = std::function<size_t(const CheckedBatch& batch)>;
+using SplitPolicy = std::function<size_t(const model::CheckedBatch& batch)>;
 
 class HybridForward final : public ForwardPass {
  public:
@@ -25,17 +25,17 @@ class HybridForward final : public ForwardPass {
     int64_t max_rows = 0;
     SplitPolicy split;
     // As LaneShared::on_routing; may be empty.
-    std::function<void(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices)> on_routing = {};
+    std::function<void(int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices)> on_routing = {};
   };
   // All must outlive it. `compute` and `experts` take max_rows rows.
-  static absl::StatusOr<std::unique_ptr<HybridForward>> Create(const ModelSpec& spec, device::Device& device,
-                                                               DecodeCompute& compute, RoutedExperts& experts,
-                                                               Options options);
+  static absl::StatusOr<std::unique_ptr<HybridForward>> Create(const weights::ModelSpec& spec, device::Device& device,
+                                                               engine::DecodeCompute& compute,
+                                                               engine::RoutedExperts& experts, Options options);
 
-  const ModelSpec& spec() const override { return shared_.spec; }
+  const weights::ModelSpec& spec() const override { return shared_.spec; }
   int64_t max_rows() const override { return options_.max_rows; }
   // The bits are those of one batch on the engine, if the kernels are the engine's, however the batch is cut.
-  absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+  absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
   // Steps so far that were cut in two. Thread-safe.
@@ -46,18 +46,18 @@ class HybridForward final : public ForwardPass {
   Lane& lane(int index) { return *lanes_[static_cast<size_t>(index)]; }
 
  private:
-  HybridForward(const ModelSpec& spec, device::Device& device, DecodeCompute& compute, RoutedExperts& experts,
-                Options options)
+  HybridForward(const weights::ModelSpec& spec, device::Device& device, engine::DecodeCompute& compute,
+                engine::RoutedExperts& experts, Options options)
       : options_(std::move(options)), shared_{spec, device, compute, experts, options_.on_routing} {}
   absl::Status RunBoth(absl::FunctionRef<absl::Status()> interrupted);
 
   const Options options_;
   LaneShared shared_;
-  CheckedBatch batch_;                         // of the step
-  std::array<CheckedBatch, kMaxLanes> parts_;  // of it, where it is cut
-  std::array<std::unique_ptr<Lane>, kMaxLanes> lanes_;
+  model::CheckedBatch batch_;                                 // of the step
+  std::array<model::CheckedBatch, engine::kMaxLanes> parts_;  // of it, where it is cut
+  std::array<std::unique_ptr<Lane>, engine::kMaxLanes> lanes_;
   HelperThread second_thread_;
   std::atomic<int64_t> overlapped_steps_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

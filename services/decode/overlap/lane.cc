@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 absl::Status InLayer(int64_t layer, const absl::Status& status) {
@@ -16,7 +16,7 @@ absl::Status InLayer(int64_t layer, const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(LaneShared& shared, int index, int64_t max_rows) {
-  MOE_ASSIGN_OR_RETURN(HandOverMemory memory, HandOverMemory::Create(shared.device, shared.spec, max_rows));
+  MOE_ASSIGN_OR_RETURN(PinnedExpertIo memory, PinnedExpertIo::Create(shared.device, shared.spec, max_rows));
   std::unique_ptr<Lane> lane(new Lane(shared, index, std::move(memory)));
   MOE_RETURN_IF_ERROR(lane->NewStream());
   return lane;
@@ -37,17 +37,18 @@ absl::Status Lane::Renew(const absl::Status& failure) {
   return absl::UnavailableError(absl::StrFormat("%s; the device is lost: %s", failure.message(), renewed.message()));
 }
 
-absl::Status Lane::Run(int64_t first_row, const CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted) {
+absl::Status Lane::Run(int64_t first_row, const model::CheckedBatch& batch,
+                       absl::FunctionRef<absl::Status()> interrupted) {
   shared_.compute.Begin(index_, first_row, batch);
   absl::Status status = RunLayers(first_row, batch.size(), interrupted);
   if (!status.ok()) shared_.failed = true;
-  shared_.device_turns.Leave(index_);
-  shared_.expert_turns.Leave(index_);
+  shared_.device_order.Leave(index_);
+  shared_.expert_order.Leave(index_);
   return status.ok() ? status : Renew(status);
 }
 
 absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted) {
-  const ModelSpec& spec = shared_.spec;
+  const weights::ModelSpec& spec = shared_.spec;
   MOE_RETURN_IF_ERROR(shared_.compute.Embed(index_, *stream_));
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     MOE_RETURN_IF_ERROR(interrupted());
@@ -59,17 +60,17 @@ absl::Status Lane::RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<
       shared_.on_routing(layer, first_row,
                          std::span(host_.choices, static_cast<size_t>(rows * spec.experts_per_token)));
     }
-    shared_.expert_turns.Take(index_);
+    shared_.expert_order.Take(index_);
     MOE_RETURN_IF_ERROR(InLayer(layer, shared_.experts.Run(layer, rows, host_)));
-    shared_.expert_turns.Pass(index_);
+    shared_.expert_order.Pass(index_);
   }
   MOE_RETURN_IF_ERROR(LaunchLayer(spec.num_layers, rows));
   return ready_->Wait();
 }
 
 absl::Status Lane::LaunchLayer(int64_t layer, int64_t rows) {
-  const ModelSpec& spec = shared_.spec;
-  shared_.device_turns.Take(index_);
+  const weights::ModelSpec& spec = shared_.spec;
+  shared_.device_order.Take(index_);
   if (layer > 0 && spec.IsMoeLayer(layer - 1)) {
     MOE_RETURN_IF_ERROR(CopyToDevice(rows));
     MOE_RETURN_IF_ERROR(shared_.compute.Combine(index_, layer - 1, *stream_));
@@ -84,12 +85,12 @@ absl::Status Lane::LaunchLayer(int64_t layer, int64_t rows) {
       MOE_RETURN_IF_ERROR(shared_.compute.Shared(index_, layer, *stream_));
     }
   }
-  shared_.device_turns.Pass(index_);
+  shared_.device_order.Pass(index_);
   return absl::OkStatus();
 }
 
 absl::Status Lane::CopyToHost(int64_t rows) {
-  const HandOver from = shared_.compute.hand_over(index_);
+  const engine::ExpertIo from = shared_.compute.expert_io(index_);
   const auto copy = [&](auto* to, const auto* source, int64_t count) {
     return stream_->CopyToHost(reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(source),
                                count * static_cast<int64_t>(sizeof(*to)));
@@ -99,9 +100,9 @@ absl::Status Lane::CopyToHost(int64_t rows) {
 }
 
 absl::Status Lane::CopyToDevice(int64_t rows) {
-  return stream_->CopyToDevice(reinterpret_cast<uint8_t*>(shared_.compute.hand_over(index_).sums),
+  return stream_->CopyToDevice(reinterpret_cast<uint8_t*>(shared_.compute.expert_io(index_).sums),
                                reinterpret_cast<const uint8_t*>(host_.sums),
                                rows * shared_.spec.hidden_size * static_cast<int64_t>(sizeof(float)));
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -12,22 +12,22 @@
 #include "common/device/device.h"
 #include "common/engine/decode_compute.h"
 #include "common/model/batch.h"
-#include "services/decode/overlap/hand_over_memory.h"
-#include "services/decode/overlap/turns.h"
+#include "services/decode/overlap/lane_order.h"
+#include "services/decode/overlap/pinned_expert_io.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // What the lanes of a step share.
 struct LaneShared {
-  const ModelSpec& spec;
+  const weights::ModelSpec& spec;
   device::Device& device;
-  DecodeCompute& compute;
-  RoutedExperts& experts;
+  engine::DecodeCompute& compute;
+  engine::RoutedExperts& experts;
   // Told of a layer's choices, of the step's rows from first_row on, by the threads of the lanes. Empty: not told.
-  std::function<void(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices)> on_routing;
-  Turns device_turns{device};     // of putting a layer on the device, so that its kernels come in a fixed order
-  Turns expert_turns{device};     // of the CPU workers
-  std::atomic<bool> failed = {};  // a lane of this step has: the others need not go on
+  std::function<void(int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices)> on_routing;
+  LaneOrder device_order{device};  // of putting a layer on the device, so that its kernels come in a fixed order
+  LaneOrder expert_order{device};  // of the CPU workers
+  std::atomic<bool> failed = {};   // a lane of this step has: the others need not go on
 };
 
 // Paper, section 3.3.1 and Fig. 7. A layer with experts:
@@ -45,7 +45,7 @@ class Lane {
 
   // Takes the rows through all layers and returns when the device has done them. `interrupted` is asked before every
   // layer. After an error nothing of the step is on the stream any more. UNAVAILABLE as Renew says.
-  absl::Status Run(int64_t first_row, const CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted);
+  absl::Status Run(int64_t first_row, const model::CheckedBatch& batch, absl::FunctionRef<absl::Status()> interrupted);
 
   // Puts what is handed over in a layer on the stream: x and choices; sums.
   absl::Status CopyToHost(int64_t rows);
@@ -55,10 +55,10 @@ class Lane {
   absl::Status Renew(const absl::Status& failure);
 
   device::Stream& stream() { return *stream_; }
-  const HandOver& host() const { return host_; }
+  const engine::ExpertIo& host() const { return host_; }
 
  private:
-  Lane(LaneShared& shared, int index, HandOverMemory memory)
+  Lane(LaneShared& shared, int index, PinnedExpertIo memory)
       : shared_(shared), index_(index), memory_(std::move(memory)), host_(memory_.get()) {}
   absl::Status NewStream();
   absl::Status RunLayers(int64_t first_row, int64_t rows, absl::FunctionRef<absl::Status()> interrupted);
@@ -67,10 +67,10 @@ class Lane {
 
   LaneShared& shared_;
   const int index_;
-  HandOverMemory memory_;
-  const HandOver host_;
+  PinnedExpertIo memory_;
+  const engine::ExpertIo host_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Event> ready_;  // x and choices are there; or the last layer is done
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

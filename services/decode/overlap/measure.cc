@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/model/buffer.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr int kRepeats = 4;
@@ -16,16 +16,18 @@ constexpr int kRepeats = 4;
 // Pages of one sequence, for this measurement alone.
 class ScratchPages {
  public:
-  ScratchPages(const ModelSpec& spec, int64_t tokens)
-      : geometry_{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kPageTokens)},
+  ScratchPages(const weights::ModelSpec& spec, int64_t tokens)
+      : geometry_{.num_layers = spec.num_layers,
+                  .kv_dim = spec.kv_dim(),
+                  .page_count = CeilDiv(tokens, kv::kPageTokens)},
         memory_(geometry_.page_count * geometry_.page_bytes()) {
     for (uint32_t page = 0; page < geometry_.page_count; ++page) list_.push_back(page);
   }
-  KvPages pages() const { return {geometry_, memory_.get(), list_}; }
+  kv::KvPages pages() const { return {geometry_, memory_.get(), list_}; }
 
  private:
-  KvGeometry geometry_;
-  Buffer<uint8_t> memory_;
+  kv::KvGeometry geometry_;
+  model::Buffer<uint8_t> memory_;
   std::vector<uint32_t> list_;
 };
 
@@ -35,13 +37,14 @@ class Measurement {
       : shared_(forward.shared()), lane_(forward.lane(0)), rows_(rows), scratch_(shared_.spec, rows) {}
 
   absl::StatusOr<LayerTimes> Run() {
-    const ModelSpec& spec = shared_.spec;
-    const KvPages pages[] = {scratch_.pages()};
-    std::vector<EngineRow> rows;
+    const weights::ModelSpec& spec = shared_.spec;
+    const kv::KvPages pages[] = {scratch_.pages()};
+    std::vector<model::EngineRow> rows;
     for (int32_t i = 0; i < rows_; ++i) {
       rows.push_back({.token = static_cast<int32_t>(i % spec.token_count), .position = i});
     }
-    MOE_ASSIGN_OR_RETURN(const CheckedBatch batch, CheckBatch(spec, rows_, {rows, pages, MlaForm::kAbsorbed}));
+    MOE_ASSIGN_OR_RETURN(const model::CheckedBatch batch,
+                         model::CheckBatch(spec, rows_, {rows, pages, model::MlaForm::kAbsorbed}));
     MOE_ASSIGN_OR_RETURN(done_, shared_.device.NewEvent());
     shared_.compute.Begin(0, 0, batch);
     MOE_RETURN_IF_ERROR(shared_.compute.Embed(0, lane_.stream()));
@@ -108,8 +111,8 @@ absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows
     points.push_back({rows, times});
     if (rows == most_rows) break;
   }
-  const ModelSpec& spec = forward.spec();
+  const weights::ModelSpec& spec = forward.spec();
   return CostModel(std::move(points), spec.num_layers - spec.first_dense_layers);
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

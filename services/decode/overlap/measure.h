@@ -7,7 +7,7 @@
 #include "services/decode/overlap/cost_model.h"
 #include "services/decode/overlap/hybrid_forward.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // Runs the parts of layers with experts for 1, 2, 4, ... rows, the last of them `most_rows`, on the first lane of
 // `forward`, each several times; keeps the shortest time, which is the one that nothing else disturbed. The rows are
@@ -15,4 +15,4 @@ namespace moestro {
 // about 10 layers' time for each number of rows. REQUIRES a model with experts.
 absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows);
 
-}  // namespace moestro
+}  // namespace moestro::decode

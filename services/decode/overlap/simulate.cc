@@ -13,20 +13,20 @@
 #include "services/decode/overlap/hybrid_forward.h"
 #include "services/decode/overlap/split.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // As long as it takes to read every expert that some row takes.
-class SimulatedExperts final : public RoutedExperts {
+class SimulatedExperts final : public engine::RoutedExperts {
  public:
-  SimulatedExperts(const device::HardwareSpec& hardware, const ModelSpec& spec, const ModelCount& count,
-                   device::Device& device)
+  SimulatedExperts(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                   const roofline::ModelCount& count, device::Device& device)
       : bytes_per_second_(hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction),
         spec_(spec),
         expert_bytes_(count.layers.back().expert.bytes),
         device_(device) {}
 
-  absl::Status Run(int64_t, int64_t count, const HandOver&) override {
+  absl::Status Run(int64_t, int64_t count, const engine::ExpertIo&) override {
     const auto experts = static_cast<double>(spec_.num_experts);
     const double untaken = std::pow(1 - static_cast<double>(spec_.experts_per_token) / experts, count);
     device_.AdvanceTo(device_.Now() + experts * (1 - untaken) * expert_bytes_ / bytes_per_second_);
@@ -35,14 +35,14 @@ class SimulatedExperts final : public RoutedExperts {
 
  private:
   const double bytes_per_second_;
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   const double expert_bytes_;  // of one
   device::Device& device_;
 };
 
 }  // namespace
 
-absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const ModelSpec& spec,
+absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                           int64_t sequences, int64_t context, int lanes) {
   if (hardware.cpu_memory_bytes_per_second <= 0 || hardware.cpu_memory_fraction <= 0 ||
       hardware.decode_memory_fraction <= 0) {
@@ -54,23 +54,23 @@ absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, 
   device::HardwareSpec decode = hardware;
   decode.memory_fraction = hardware.decode_memory_fraction;
   const std::unique_ptr<device::Device> device = device::NewSimDevice(decode);
-  const ModelCount count = CountModel(spec, DType::kF8E4M3);
-  SimDecode compute(spec, count);
+  const roofline::ModelCount count = roofline::CountModel(spec, DType::kF8E4M3);
+  engine::SimDecode compute(spec, count);
   SimulatedExperts experts(hardware, spec, count, *device);
-  const SplitPolicy split = [lanes](const CheckedBatch& batch) {
+  const SplitPolicy split = [lanes](const model::CheckedBatch& batch) {
     return lanes == 1 ? batch.runs.size() : SplitRuns(batch);
   };
   MOE_ASSIGN_OR_RETURN(const auto forward,
                        HybridForward::Create(spec, *device, compute, experts, {.max_rows = sequences, .split = split}));
   // Pages of which nobody reads more than their number.
-  const std::vector<uint32_t> list(static_cast<size_t>(CeilDiv(context + 1, kPageTokens)));
-  const KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::ssize(list)};
-  const std::vector<KvPages> pages(static_cast<size_t>(sequences), KvPages(geometry, nullptr, list));
-  std::vector<EngineRow> rows;
+  const std::vector<uint32_t> list(static_cast<size_t>(CeilDiv(context + 1, kv::kPageTokens)));
+  const kv::KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = std::ssize(list)};
+  const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, list));
+  std::vector<model::EngineRow> rows;
   for (int32_t i = 0; i < sequences; ++i) rows.push_back({.position = static_cast<int32_t>(context), .sequence = i});
   MOE_RETURN_IF_ERROR(forward->Forward(
       {rows, pages}, [] { return absl::OkStatus(); }, [](int64_t, std::span<const float>) {}));
   return device->Now();
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,12 +7,12 @@
 #include "common/device/sim/hardware.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // Seconds of a step that gives `sequences` sequences, which have `context` tokens each, one token. FP8 weights, BF16
 // head, tokens spread evenly over the experts. lanes: 1, or 2 to cut the step in halves. INVALID_ARGUMENT names the
 // number of the machine that is missing.
-absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const ModelSpec& spec,
+absl::StatusOr<double> SimulateDecodeStep(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
                                           int64_t sequences, int64_t context, int lanes);
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "common/model/batch.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
@@ -22,9 +22,9 @@ using SteadyClock = std::chrono::steady_clock;
 // How often the caller looks around.
 constexpr std::chrono::milliseconds kPoll{10};
 
-class HeapGroup final : public Group {
+class InProcessRankGroup final : public RankGroup {
  public:
-  HeapGroup(int ranks, const collective::SharedOptions& options) : memory_(ranks), options_(options) {}
+  InProcessRankGroup(int ranks, const collective::SharedOptions& options) : memory_(ranks), options_(options) {}
   absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device& device) override {
     return collective::JoinRegion(memory_.region(), rank, device, options_);
   }
@@ -38,32 +38,32 @@ std::string RankName(int rank) { return absl::StrCat("rank ", rank); }
 
 }  // namespace
 
-std::unique_ptr<Group> NewHeapGroup(int ranks, const collective::SharedOptions& options) {
-  return std::make_unique<HeapGroup>(ranks, options);
+std::unique_ptr<RankGroup> NewInProcessRankGroup(int ranks, const collective::SharedOptions& options) {
+  return std::make_unique<InProcessRankGroup>(ranks, options);
 }
 
 // What the threads of a run share. It lives as long as one of them.
 struct DistributedPrefill::Shared {
-  Shared(const ModelSpec& model, const ModelWeights& model_weights, const Options& options, const ZigZagSplit& stripes,
-         const KvPages& pages)
+  Shared(const weights::ModelSpec& model, const model::ModelWeights& model_weights, const Options& options,
+         const ZigZagSplit& stripes, const kv::KvPages& pages)
       : spec(model),
         weights(model_weights),
         experts(options.experts),
         limits(options.limits),
         split(stripes),
-        gate(pages),
+        revocable_pages(pages),
         group(options.new_group(stripes.ranks())) {}
 
   // The rank's thread will do no more. `failed`: whose fault it is.
   void End(Share& share, const absl::Status& status, int failed);
 
-  const ModelSpec& spec;
-  const ModelWeights& weights;
-  const ExpertParallelism experts;
+  const weights::ModelSpec& spec;
+  const model::ModelWeights& weights;
+  const roofline::ExpertParallelism experts;
   const MemoryLimits limits;
   const ZigZagSplit split;
-  PageGate gate;
-  const std::unique_ptr<Group> group;
+  RevocablePages revocable_pages;
+  const std::unique_ptr<RankGroup> group;
 
   Mutex mutex;
   Condition changed;
@@ -78,7 +78,7 @@ struct DistributedPrefill::Shared {
 struct DistributedPrefill::Share {
   RankSetup setup;
   RankRun run;
-  std::vector<EngineRow> rows;
+  std::vector<model::EngineRow> rows;
   std::map<int64_t, std::vector<float>> logits;  // by position
   RankReport report;
   bool ended = false;  // under Shared::mutex
@@ -123,12 +123,12 @@ void DistributedPrefill::RunShare(Shared& shared, Share& share) {
   shared.End(share, status, failed);
 }
 
-absl::Status DistributedPrefill::CheckFits(IndexRange positions, MlaForm form) const {
+absl::Status DistributedPrefill::CheckFits(IndexRange positions, model::MlaForm form) const {
   const ZigZagSplit split(positions.begin, positions.end, static_cast<int>(ranks_.size()));
-  std::vector<EngineRow> rows(static_cast<size_t>(positions.size()));
-  rows.back().wants_logits = true;
+  std::vector<model::EngineRow> rows(static_cast<size_t>(positions.size()));
+  rows.back().needs_logits = true;
   for (int rank = 0; rank < split.ranks(); ++rank) {
-    const std::vector<EngineRow> own = RankRows(rows, split, rank);
+    const std::vector<model::EngineRow> own = RankRows(rows, split, rank);
     const auto plan = PlanRank(ranks_[static_cast<size_t>(rank)], spec_, weights_, options_.experts,
                                {&split, rank, own, nullptr, form}, options_.limits);
     MOE_RETURN_IF_ERROR(Annotate(plan.status(), RankName(rank)));
@@ -136,17 +136,18 @@ absl::Status DistributedPrefill::CheckFits(IndexRange positions, MlaForm form) c
   return absl::OkStatus();
 }
 
-absl::Status DistributedPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
-                                     absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+absl::Status DistributedPrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
+                                     model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
+                                     const StreamEvents& events,
                                      absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   reports_.assign(ranks_.size(), {});
   failed_ranks_.clear();
   in_use_.assign(ranks_.size(), {});
-  if (!pages.empty()) MOE_RETURN_IF_ERROR(CheckBatch(spec_, std::ssize(rows), {rows, pages, form}));
+  if (!pages.empty()) MOE_RETURN_IF_ERROR(model::CheckBatch(spec_, std::ssize(rows), {rows, pages, form}));
   const int64_t begin = rows.front().position;
   const auto shared = std::make_shared<Shared>(
       spec_, weights_, options_, ZigZagSplit(begin, begin + std::ssize(rows), static_cast<int>(ranks_.size())),
-      pages.empty() ? KvPages() : pages.front());
+      pages.empty() ? kv::KvPages() : pages.front());
 
   std::vector<std::shared_ptr<Share>> shares;
   std::vector<std::thread> threads(ranks_.size());
@@ -155,7 +156,7 @@ absl::Status DistributedPrefill::Run(std::span<const EngineRow> rows, std::span<
     const int rank = static_cast<int>(i);
     share->setup = ranks_[i];
     share->rows = RankRows(rows, shared->split, rank);
-    share->run = {&shared->split, rank, share->rows, &shared->gate, form};
+    share->run = {&shared->split, rank, share->rows, &shared->revocable_pages, form};
     const absl::Status started = CatchExceptions([&] {
       threads[i] = std::thread([shared, share] { RunShare(*shared, *share); });
       return absl::OkStatus();
@@ -164,8 +165,8 @@ absl::Status DistributedPrefill::Run(std::span<const EngineRow> rows, std::span<
   }
   const absl::Status interruption = Watch(*shared, interrupted, events);
 
-  // Whoever has not ended is left behind: from here on it finds the gate shut, and what it holds is its own.
-  shared->gate.Shut();
+  // Whoever has not ended is left behind: from here on it finds the pages revoked, and what it holds is its own.
+  shared->revocable_pages.Revoke();
   std::map<int64_t, std::vector<float>> logits;
   MutexLock lock(shared->mutex);
   const absl::Status failure = interruption.ok() ? shared->failure : interruption;
@@ -224,4 +225,4 @@ absl::Status DistributedPrefill::Watch(Shared& shared, absl::FunctionRef<absl::S
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

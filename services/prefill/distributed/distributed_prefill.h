@@ -13,24 +13,24 @@
 #include "services/prefill/distributed/rank_prefill.h"
 #include "services/prefill/stream/stream_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // How the ranks of one run find each other: `Join` is called once by each rank's thread.
-class Group {
+class RankGroup {
  public:
-  virtual ~Group() = default;
+  virtual ~RankGroup() = default;
   virtual absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device& device) = 0;
 };
 // Through memory of this process.
-std::unique_ptr<Group> NewHeapGroup(int ranks, const collective::SharedOptions& options);
+std::unique_ptr<RankGroup> NewInProcessRankGroup(int ranks, const collective::SharedOptions& options);
 
 class DistributedPrefill {  // one run at a time
  public:
   struct Options {
-    ExpertParallelism experts = ExpertParallelism::kSmall;
+    roofline::ExpertParallelism experts = roofline::ExpertParallelism::kSmall;
     MemoryLimits limits;  // of each rank
     // A new group of so many ranks, for every run.
-    std::function<std::unique_ptr<Group>(int ranks)> new_group;
+    std::function<std::unique_ptr<RankGroup>(int ranks)> new_group;
     // When a run is over, ranks have so long to end what they are at, and those that others have waited for in vain
     // `stalled_patience_seconds`; then they are left behind.
     double patience_seconds = 4;
@@ -38,18 +38,18 @@ class DistributedPrefill {  // one run at a time
   };
   // Spec and weights outlive it, and every rank that is left behind; `weights` point into host memory that stays. 1 or
   // more ranks.
-  DistributedPrefill(const ModelSpec& spec, const ModelWeights& weights, std::vector<RankSetup> ranks,
+  DistributedPrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights, std::vector<RankSetup> ranks,
                      const Options& options)
       : spec_(spec), weights_(weights), ranks_(std::move(ranks)), options_(options) {}
 
   // Whether rows at these positions, after what is cached, fit the devices. RESOURCE_EXHAUSTED names the rank.
-  absl::Status CheckFits(IndexRange positions, MlaForm form) const;
+  absl::Status CheckFits(IndexRange positions, model::MlaForm form) const;
 
   // As StreamPrefill::Run, by all ranks: KV and logits differ from one device's by the rounding of merged partial
   // results. on_layer is called when rank 0 has done a layer, on_step soon after steps of any rank, on_pass once, when
   // all rows are done. After a failure nothing of the run uses rows or pages any more, and no device but those of ranks
   // that are left behind.
-  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+  absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
@@ -67,8 +67,8 @@ class DistributedPrefill {  // one run at a time
   // Until all ranks have ended, or the patience with those that have not. What interrupted the run, if anything did.
   absl::Status Watch(Shared& shared, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events) const;
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const std::vector<RankSetup> ranks_;
   const Options options_;
   std::vector<RankReport> reports_;
@@ -76,4 +76,4 @@ class DistributedPrefill {  // one run at a time
   std::vector<std::weak_ptr<const void>> in_use_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

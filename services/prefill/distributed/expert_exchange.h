@@ -11,33 +11,34 @@
 #include "common/device/device.h"
 #include "common/engine/rank_kernels.h"
 #include "common/roofline/traffic.h"
-#include "services/prefill/distributed/page_gate.h"
+#include "services/prefill/distributed/revocable_pages.h"
 #include "services/prefill/distributed/split.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // A rank's share of a prompt, and how it gets at the pages. What it refers to lives until the run ends.
 struct RankRun {
   const ZigZagSplit* split = nullptr;
   int rank = 0;
-  std::span<const EngineRow> rows;  // the rank's, stripe by stripe; those of a stripe have its number as sequence
-  const PageGate* pages = nullptr;  // of the prompt; null: the run is only planned
-  MlaForm form = MlaForm::kUnabsorbed;
+  std::span<const model::EngineRow>
+      rows;                               // the rank's, stripe by stripe; those of a stripe have its number as sequence
+  const RevocablePages* pages = nullptr;  // of the prompt; null: the run is only planned
+  model::MlaForm form = model::MlaForm::kUnabsorbed;
 
   int64_t own_rows() const { return std::ssize(rows); }
   int64_t all_rows() const { return split->tokens(); }
   int ranks() const { return split->ranks(); }
-  RankShare share() const;  // as its kernels see it
+  engine::RankShare share() const;  // as its kernels see it
 };
 
 // What launches a kernel of the run: ends it early when the run is given up.
 using LaunchKernel = absl::FunctionRef<absl::Status(device::Kernel kernel)>;
 
 // Bytes of a row: what experts read (BF16), what they make of it (F32), which they are.
-constexpr int64_t XBytes(const ModelSpec& spec) { return 2 * spec.hidden_size; }
-constexpr int64_t SumBytes(const ModelSpec& spec) { return 4 * spec.hidden_size; }
-constexpr int64_t ChoiceBytes(const ModelSpec& spec) {
-  return static_cast<int64_t>(sizeof(ExpertChoice)) * spec.experts_per_token;
+constexpr int64_t XBytes(const weights::ModelSpec& spec) { return 2 * spec.hidden_size; }
+constexpr int64_t SumBytes(const weights::ModelSpec& spec) { return 4 * spec.hidden_size; }
+constexpr int64_t ChoiceBytes(const weights::ModelSpec& spec) {
+  return static_cast<int64_t>(sizeof(model::ExpertChoice)) * spec.experts_per_token;
 }
 
 class ExpertExchange {  // of one rank, one run at a time
@@ -49,16 +50,16 @@ class ExpertExchange {  // of one rank, one run at a time
   virtual void End() = 0;
 
   // A layer: Route, Dispatch, Experts for some of the rank's experts at a time, in ascending id, Combine.
-  virtual absl::Status Route(const StagedModule& router, LaunchKernel launch) = 0;
+  virtual absl::Status Route(const engine::StagedModule& router, LaunchKernel launch) = 0;
   virtual absl::Status Dispatch(const collective::Call& call, LaunchKernel launch) = 0;
-  virtual absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) = 0;
+  virtual absl::Status Experts(std::span<const engine::StagedModule> experts, LaunchKernel launch) = 0;
   virtual absl::Status Combine(const collective::Call& call, LaunchKernel launch) = 0;
 };
 
 // Device memory that the largest exchange of a run takes.
-int64_t SmallEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
+int64_t SmallEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
 // If experts are chosen evenly, with room for half as many pairs again. More is taken if it must and can be.
-int64_t StandardEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
+int64_t StandardEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks);
 
 // All arguments outlive the result.
 //
@@ -66,10 +67,10 @@ int64_t StandardEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_row
 // own experts make of all rows and sends the sums back, which are added up in the order of ranks. Rows are routed by
 // the rank that has them, in F32 as on one device: that is 8 bytes an expert, where routing all rows everywhere would
 // need them in F32, twice the bytes, or choose other experts.
-std::unique_ptr<ExpertExchange> NewSmallEp(const ModelSpec& spec, device::Device& device,
-                                           collective::Communicator& communicator, RankKernels& kernels);
+std::unique_ptr<ExpertExchange> NewSmallEp(const weights::ModelSpec& spec, device::Device& device,
+                                           collective::Communicator& communicator, engine::RankKernels& kernels);
 // Standard EP: a row goes to each of its experts, and comes back from each; the sums have the bits of one device.
-std::unique_ptr<ExpertExchange> NewStandardEp(const ModelSpec& spec, device::Device& device,
-                                              collective::Communicator& communicator, RankKernels& kernels);
+std::unique_ptr<ExpertExchange> NewStandardEp(const weights::ModelSpec& spec, device::Device& device,
+                                              collective::Communicator& communicator, engine::RankKernels& kernels);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

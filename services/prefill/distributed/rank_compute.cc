@@ -9,23 +9,26 @@
 #include "common/collective/shared/region.h"
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using engine::StepKind;
 
 using collective::Call;
 
-static_assert(ZigZagSplit::kStripes == RankShare::kStripes && collective::kMaxRanks <= kMaxRanksOfPrompt);
+static_assert(ZigZagSplit::kStripes == engine::RankShare::kStripes &&
+              collective::kMaxRanks <= engine::kMaxRanksOfPrompt);
 
 namespace {
 
 // Keys and values of a layer, whole blocks.
-int64_t KvBytes(const ModelSpec& spec, const RankRun& run) {
-  return RoundUp(run.split->end(), kPageTokens) * 2 * spec.kv_dim();
+int64_t KvBytes(const weights::ModelSpec& spec, const RankRun& run) {
+  return RoundUp(run.split->end(), kv::kPageTokens) * 2 * spec.kv_dim();
 }
 
 }  // namespace
 
-RankShare RankRun::share() const {
-  RankShare share;
+engine::RankShare RankRun::share() const {
+  engine::RankShare share;
   share.rows = rows;
   share.stripes = split->Stripes(rank);
   share.end = split->end();
@@ -35,14 +38,15 @@ RankShare RankRun::share() const {
   for (int of = 0; of < ranks(); ++of) {
     int64_t blocks = 0;
     for (const IndexRange& stripe : split->Stripes(of)) blocks += BlocksOf(stripe).size();
-    share.part_tokens = std::max(share.part_tokens, blocks * kPageTokens);
+    share.part_tokens = std::max(share.part_tokens, blocks * kv::kPageTokens);
     share.rank_rows.push_back(split->Rows(of));
   }
   return share;
 }
 
-int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run) {
-  const auto exchange_bytes = experts == ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
+int64_t RankBytes(const weights::ModelSpec& spec, const engine::RankKernels& kernels,
+                  roofline::ExpertParallelism experts, const RankRun& run) {
+  const auto exchange_bytes = experts == roofline::ExpertParallelism::kSmall ? SmallEpBytes : StandardEpBytes;
   return kernels.ActivationBytes(run.share()) + KvBytes(spec, run) +
          exchange_bytes(spec, run.own_rows(), run.all_rows(), run.ranks());
 }
@@ -72,8 +76,8 @@ void RankCompute::End() {
   kernels_.End();
 }
 
-absl::Status RankCompute::Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
-                                 const std::atomic<bool>& stopped) {
+absl::Status RankCompute::Launch(const engine::LayerStep& step, std::span<const engine::StagedModule> modules,
+                                 device::Stream& stream, const std::atomic<bool>& stopped) {
   // Kernels that have not begun are skipped when the run has stopped; those that are done are a sign of life.
   const auto launch = [&](device::Kernel kernel) {
     if (kernel.run) {
@@ -110,7 +114,7 @@ absl::Status RankCompute::Launch(const LayerStep& step, std::span<const StagedMo
   return absl::OkStatus();
 }
 
-absl::Status RankCompute::Attention(const StagedModule& module, device::Stream& stream,
+absl::Status RankCompute::Attention(const engine::StagedModule& module, device::Stream& stream,
                                     const std::atomic<bool>& stopped, LaunchKernel launch) {
   // kv_ is the layer's now: the one before has been attended to.
   MOE_RETURN_IF_ERROR(stream.Record(*before_));
@@ -165,7 +169,7 @@ absl::Status RankCompute::StoreRows(int64_t layer) {
   return absl::OkStatus();
 }
 
-absl::Status RankCompute::Store(const LayerStep& step, device::Stream&) {
+absl::Status RankCompute::Store(const engine::LayerStep& step, device::Stream&) {
   const uint8_t* from = stored(step.layer).data();
   for (const IndexRange& stripe : run_.split->Stripes(run_.rank)) {
     MOE_RETURN_IF_ERROR(run_.pages->Write(step.layer, stripe, from));
@@ -199,9 +203,9 @@ std::vector<IndexRange> RankCompute::BlocksAfter(int64_t passes) const {
     }
   };
   // Whole blocks of what is cached; one that is only partly cached belongs to the stripe that begins in it.
-  if (passes == 0) add({0, run_.split->begin() / kPageTokens});
+  if (passes == 0) add({0, run_.split->begin() / kv::kPageTokens});
   for (const IndexRange& stripe : run_.split->Stripes(HolderAfter(passes))) add(BlocksOf(stripe));
   return blocks;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -16,25 +16,26 @@
 #include "common/weights/model_spec.h"
 #include "services/prefill/distributed/expert_exchange.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // Device memory that a rank's run takes, weights not counted.
-int64_t RankBytes(const ModelSpec& spec, const RankKernels& kernels, ExpertParallelism experts, const RankRun& run);
+int64_t RankBytes(const weights::ModelSpec& spec, const engine::RankKernels& kernels,
+                  roofline::ExpertParallelism experts, const RankRun& run);
 
-class RankCompute final : public StepCompute {
+class RankCompute final : public engine::StepCompute {
  public:
   // All outlive it.
-  RankCompute(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
-              RankKernels& kernels, ExpertExchange& experts)
+  RankCompute(const weights::ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
+              engine::RankKernels& kernels, ExpertExchange& experts)
       : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels), experts_(experts) {}
 
   // Takes the device memory that the rank's share of a prompt needs. Checks its form.
   absl::Status Begin(const RankRun& run);
   // Exchanges block the caller until they are done here.
-  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
-                      const std::atomic<bool>& stopped) override;
+  absl::Status Launch(const engine::LayerStep& step, std::span<const engine::StagedModule> modules,
+                      device::Stream& stream, const std::atomic<bool>& stopped) override;
   // The rank's rows are on the host when the step is done, and go to the pages here.
-  absl::Status Store(const LayerStep& step, device::Stream& stream) override;
+  absl::Status Store(const engine::LayerStep& step, device::Stream& stream) override;
   // After the last step: logits of the rank's rows that want them, in row order.
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
     return kernels_.Logits(on_logits);
@@ -48,34 +49,35 @@ class RankCompute final : public StepCompute {
   uint16_t* kv() const { return reinterpret_cast<uint16_t*>(kv_.data()); }
   uint8_t* Kv(int64_t position) const { return kv_.data() + position * token_bytes(); }
 
-  absl::Status Attention(const StagedModule& module, device::Stream& stream, const std::atomic<bool>& stopped,
+  absl::Status Attention(const engine::StagedModule& module, device::Stream& stream, const std::atomic<bool>& stopped,
                          LaunchKernel launch);
   // Between the host's copies and kv_, on the exchange stream.
   absl::Status LoadPrefix(int64_t layer);
   absl::Status StoreRows(int64_t layer);
-  std::vector<uint8_t>& stored(int64_t layer) { return stored_[layer % kKvBuffers]; }
+  std::vector<uint8_t>& stored(int64_t layer) { return stored_[layer % engine::kKvBuffers]; }
   // The ring's n-th pass, 1 .. ranks - 1.
   absl::Status PassKv(int64_t pass, const std::atomic<bool>& stopped);
   // Whose keys and values this rank has after `passes` passes.
   int HolderAfter(int64_t passes) const;
   std::vector<IndexRange> BlocksAfter(int64_t passes) const;
 
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   device::Device& device_;
   collective::Communicator& communicator_;
-  RankKernels& kernels_;
+  engine::RankKernels& kernels_;
   ExpertExchange& experts_;
 
   // Of the run.
   RankRun run_;
   device::Memory kv_;  // BF16 [positions, kv_dim] of the layer, whole blocks
   // On the host.
-  std::vector<uint8_t> prefix_;              // what is cached, of the layer
-  std::vector<uint8_t> stored_[kKvBuffers];  // the rank's rows, stripe by stripe, of the layer and of the one before
+  std::vector<uint8_t> prefix_;  // what is cached, of the layer
+  std::vector<uint8_t>
+      stored_[engine::kKvBuffers];  // the rank's rows, stripe by stripe, of the layer and of the one before
   std::unique_ptr<device::Event> before_;
   std::unique_ptr<device::Event> projected_;
   std::unique_ptr<device::Event> exchanged_;
   std::unique_ptr<device::Stream> exchange_stream_;  // last: ends before what its work uses
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -9,32 +9,32 @@
 #include "services/prefill/distributed/expert_exchange.h"
 #include "services/prefill/distributed/rank_compute.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // Slices of the head that fit into the memory for dense weights at once, as on one device.
 constexpr int64_t kHeadSlices = 4;
 
 // Its own experts only; the head only where rows want logits.
-std::vector<Module> ModulesOf(const ModelSpec& spec, const ModelWeights& weights, const RankRun& run,
-                              const MemoryLimits& limits) {
-  std::vector<Module> modules = ListModules(spec, weights, run.form, limits.dense_bytes / kHeadSlices);
-  const IndexRange own = RankExperts(spec, run.rank, run.ranks());
-  const bool has_logits = std::ranges::any_of(run.rows, &EngineRow::wants_logits);
-  std::erase_if(modules, [&](const Module& module) {
-    if (module.kind == ModuleKind::kHead) return !has_logits;
-    return module.kind == ModuleKind::kExpert && (module.index < own.begin || module.index >= own.end);
+std::vector<engine::Module> ModulesOf(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                      const RankRun& run, const MemoryLimits& limits) {
+  std::vector<engine::Module> modules = engine::ListModules(spec, weights, run.form, limits.dense_bytes / kHeadSlices);
+  const IndexRange own = roofline::RankExperts(spec, run.rank, run.ranks());
+  const bool has_logits = std::ranges::any_of(run.rows, &model::EngineRow::needs_logits);
+  std::erase_if(modules, [&](const engine::Module& module) {
+    if (module.kind == engine::ModuleKind::kHead) return !has_logits;
+    return module.kind == engine::ModuleKind::kExpert && (module.index < own.begin || module.index >= own.end);
   });
   return modules;
 }
 
-std::unique_ptr<ExpertExchange> NewExchange(ExpertParallelism experts, const ModelSpec& spec, const RankSetup& setup,
-                                            collective::Communicator& communicator) {
-  return (experts == ExpertParallelism::kSmall ? NewSmallEp : NewStandardEp)(spec, *setup.device, communicator,
-                                                                             *setup.kernels);
+std::unique_ptr<ExpertExchange> NewExchange(roofline::ExpertParallelism experts, const weights::ModelSpec& spec,
+                                            const RankSetup& setup, collective::Communicator& communicator) {
+  return (experts == roofline::ExpertParallelism::kSmall ? NewSmallEp : NewStandardEp)(spec, *setup.device,
+                                                                                       communicator, *setup.kernels);
 }
 
-absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<Module>& modules, const MemoryLimits& limits,
+absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<engine::Module>& modules, const MemoryLimits& limits,
                                           const MemoryPlan& plan) {
   return MakeSchedule(modules, {.ring_slots = plan.ring_slots,
                                 .dense_bytes = limits.dense_bytes,
@@ -42,24 +42,26 @@ absl::StatusOr<Schedule> MakeRankSchedule(const std::vector<Module>& modules, co
                                 .exchanges = true});
 }
 
-absl::StatusOr<MemoryPlan> PlanWith(const std::vector<Module>& modules, const RankSetup& setup, const ModelSpec& spec,
-                                    ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits) {
+absl::StatusOr<MemoryPlan> PlanWith(const std::vector<engine::Module>& modules, const RankSetup& setup,
+                                    const weights::ModelSpec& spec, roofline::ExpertParallelism experts,
+                                    const RankRun& run, const MemoryLimits& limits) {
   MemoryLimits own = limits;
   const int64_t free = setup.device->memory_free();
   own.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
   own.min_pass_rows = std::numeric_limits<int64_t>::max();
-  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
-                       PlanMemory(run.own_rows(), RankExperts(spec, run.rank, run.ranks()).size(), SlotBytes(modules),
-                                  own, [&](int64_t) { return RankBytes(spec, *setup.kernels, experts, run); }));
+  MOE_ASSIGN_OR_RETURN(
+      const MemoryPlan plan,
+      PlanMemory(run.own_rows(), roofline::RankExperts(spec, run.rank, run.ranks()).size(), SlotBytes(modules), own,
+                 [&](int64_t) { return RankBytes(spec, *setup.kernels, experts, run); }));
   MOE_RETURN_IF_ERROR(MakeRankSchedule(modules, limits, plan).status());
   return plan;
 }
 
 // The rank's part, without telling the others how it ended.
-absl::Status RunPart(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
-                     ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
+absl::Status RunPart(const RankSetup& setup, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                     roofline::ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
                      collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport& report) {
-  const std::vector<Module> modules = ModulesOf(spec, weights, run, limits);
+  const std::vector<engine::Module> modules = ModulesOf(spec, weights, run, limits);
   MOE_ASSIGN_OR_RETURN(report.plan, PlanWith(modules, setup, spec, experts, run, limits));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeRankSchedule(modules, limits, report.plan));
   const std::unique_ptr<ExpertExchange> exchange = NewExchange(experts, spec, setup, communicator);
@@ -83,8 +85,8 @@ absl::Status Meet(device::Device& device, collective::Communicator& communicator
 
 }  // namespace
 
-std::vector<EngineRow> RankRows(std::span<const EngineRow> rows, const ZigZagSplit& split, int rank) {
-  std::vector<EngineRow> own;
+std::vector<model::EngineRow> RankRows(std::span<const model::EngineRow> rows, const ZigZagSplit& split, int rank) {
+  std::vector<model::EngineRow> own;
   const auto stripes = split.Stripes(rank);
   for (int i = 0; i < ZigZagSplit::kStripes; ++i) {
     for (int64_t position = stripes[i].begin; position < stripes[i].end; ++position) {
@@ -95,13 +97,14 @@ std::vector<EngineRow> RankRows(std::span<const EngineRow> rows, const ZigZagSpl
   return own;
 }
 
-absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
-                                    ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits) {
+absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const weights::ModelSpec& spec,
+                                    const model::ModelWeights& weights, roofline::ExpertParallelism experts,
+                                    const RankRun& run, const MemoryLimits& limits) {
   return PlanWith(ModulesOf(spec, weights, run, limits), setup, spec, experts, run, limits);
 }
 
-absl::Status RunRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
-                     ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
+absl::Status RunRank(const RankSetup& setup, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                     roofline::ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
                      collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport* report) {
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(RunPart(setup, spec, weights, experts, run, limits, communicator, callbacks, *report));
@@ -114,4 +117,4 @@ absl::Status RunRank(const RankSetup& setup, const ModelSpec& spec, const ModelW
   return status;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

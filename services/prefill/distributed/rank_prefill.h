@@ -18,11 +18,11 @@
 #include "services/prefill/stream/memory_plan.h"
 #include "services/prefill/stream/pipeline.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct RankSetup {
   device::Device* device = nullptr;
-  RankKernels* kernels = nullptr;
+  engine::RankKernels* kernels = nullptr;
   // Asked by the rank's thread every few milliseconds; its error ends the rank, by its own fault. May be null.
   std::function<absl::Status()> check = nullptr;
   // Keeps all of it, and what it refers to, as long as a thread uses it; null: it outlives all threads.
@@ -43,16 +43,17 @@ struct RankCallbacks {
 };
 
 // Shares of a prompt as rows of the ranks: run.rows refers to them.
-std::vector<EngineRow> RankRows(std::span<const EngineRow> rows, const ZigZagSplit& split, int rank);
+std::vector<model::EngineRow> RankRows(std::span<const model::EngineRow> rows, const ZigZagSplit& split, int rank);
 
 // How the rank would be run. RESOURCE_EXHAUSTED if its device is too small: there is one pass only.
-absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
-                                    ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits);
+absl::StatusOr<MemoryPlan> PlanRank(const RankSetup& setup, const weights::ModelSpec& spec,
+                                    const model::ModelWeights& weights, roofline::ExpertParallelism experts,
+                                    const RankRun& run, const MemoryLimits& limits);
 
 // Returns OK when all ranks are done and the KV of all rows is in the pages. A failure of this rank, an exception
 // included, becomes everybody's. Runs on the thread that has joined the communicator.
-absl::Status RunRank(const RankSetup& setup, const ModelSpec& spec, const ModelWeights& weights,
-                     ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
+absl::Status RunRank(const RankSetup& setup, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                     roofline::ExpertParallelism experts, const RankRun& run, const MemoryLimits& limits,
                      collective::Communicator& communicator, const RankCallbacks& callbacks, RankReport* report);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -12,15 +12,15 @@
 #include "common/roofline/shapes.h"
 #include "services/prefill/distributed/distributed_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // Two streams of copies share a direction of the bus evenly: while weights stream, which is always, exchanges get half.
 constexpr double kExchangeShare = 0.5;
 
-class SimGroup final : public Group {
+class SimRankGroup final : public RankGroup {
  public:
-  SimGroup(const collective::SimLink& link, std::span<device::Device* const> devices)
+  SimRankGroup(const collective::SimLink& link, std::span<device::Device* const> devices)
       : communicators_(collective::NewSimGroup(link, devices)) {}
   absl::StatusOr<std::unique_ptr<collective::Communicator>> Join(int rank, device::Device&) override {
     return std::move(communicators_[static_cast<size_t>(rank)]);
@@ -37,20 +37,22 @@ collective::SimLink LinkOf(const device::HardwareSpec& hardware) {
 }
 
 // Weights get what exchanges leave of the bus: over a run, both take turns.
-double CopyRate(const device::HardwareSpec& hardware, const ModelSpec& spec, const ModelWeights& weights, MlaForm form,
-                int64_t tokens, int ranks, ExpertParallelism experts) {
+double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                const model::ModelWeights& weights, model::MlaForm form, int64_t tokens, int ranks,
+                roofline::ExpertParallelism experts) {
   double streamed = 0;
-  for (const Module& module : ListModules(spec, weights, form, int64_t{1} << 28)) {
-    const double share = module.kind == ModuleKind::kExpert ? 1.0 / ranks : 1;
+  for (const engine::Module& module : engine::ListModules(spec, weights, form, int64_t{1} << 28)) {
+    const double share = module.kind == engine::ModuleKind::kExpert ? 1.0 / ranks : 1;
     streamed += share * static_cast<double>(module.image.bytes);
   }
   const std::vector<int64_t> rows(static_cast<size_t>(ranks), tokens / ranks);
-  const ExpertTraffic traffic = experts == ExpertParallelism::kSmall
-                                    ? SmallEpTraffic(spec, rows, 0)
-                                    : StandardEpTraffic(spec, EvenPairs(spec, rows), ranks, 0);
+  const roofline::ExpertTraffic traffic =
+      experts == roofline::ExpertParallelism::kSmall
+          ? roofline::SmallEpTraffic(spec, rows, 0)
+          : roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), ranks, 0);
   const auto moe_layers = static_cast<double>(spec.num_layers - spec.first_dense_layers);
   const double received = moe_layers * static_cast<double>(traffic.dispatch.received + traffic.combine.received) +
-                          static_cast<double>(spec.num_layers * RingTraffic(spec.kv_dim(), rows, 0).received);
+                          static_cast<double>(spec.num_layers * roofline::RingTraffic(spec.kv_dim(), rows, 0).received);
   return hardware.copy_bytes_per_second * streamed / (streamed + received);
 }
 
@@ -63,28 +65,30 @@ RankShares ShareOut(int64_t tokens, int ranks) {
   return shares;
 }
 
-absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const ModelSpec& spec, DType linear,
-                                             MlaForm form, int64_t tokens, const MemoryLimits& limits, int ranks,
-                                             ExpertParallelism experts, DType activations) {
-  const ModelWeights weights = ShapesOnly(spec, linear);
+absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                             DType linear, model::MlaForm form, int64_t tokens,
+                                             const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
+                                             DType activations) {
+  const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
   device::HardwareSpec shared = hardware;
   shared.copy_bytes_per_second = CopyRate(hardware, spec, weights, form, tokens, ranks, experts);
   std::vector<std::unique_ptr<device::Device>> devices;
   std::vector<device::Device*> pointers;
-  std::vector<std::unique_ptr<SimRankKernels>> kernels;
+  std::vector<std::unique_ptr<engine::SimRankKernels>> kernels;
   std::vector<RankSetup> setups;
   for (int rank = 0; rank < ranks; ++rank) {
     pointers.push_back(devices.emplace_back(device::NewSimDevice(shared)).get());
-    kernels.push_back(std::make_unique<SimRankKernels>(spec, weights, activations));
+    kernels.push_back(std::make_unique<engine::SimRankKernels>(spec, weights, activations));
     setups.push_back({pointers.back(), kernels.back().get()});
   }
-  DistributedPrefill prefill(spec, weights, setups,
-                             {.experts = experts, .limits = limits, .new_group = [&](int) -> std::unique_ptr<Group> {
-                                return std::make_unique<SimGroup>(LinkOf(hardware), pointers);
-                              }});
-  std::vector<EngineRow> rows(static_cast<size_t>(tokens));
+  DistributedPrefill prefill(
+      spec, weights, setups,
+      {.experts = experts, .limits = limits, .new_group = [&](int) -> std::unique_ptr<RankGroup> {
+         return std::make_unique<SimRankGroup>(LinkOf(hardware), pointers);
+       }});
+  std::vector<model::EngineRow> rows(static_cast<size_t>(tokens));
   for (int64_t i = 0; i < tokens; ++i) rows[static_cast<size_t>(i)].position = static_cast<int32_t>(i);
-  rows.back().wants_logits = true;
+  rows.back().needs_logits = true;
   MOE_RETURN_IF_ERROR(prefill.Run(
       rows, {}, form, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {}));
   SimulatedRanks result{prefill.reports(), 0, ZigZagSplit(0, tokens, ranks).Imbalance()};
@@ -94,4 +98,4 @@ absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardwar
   return result;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -10,7 +10,7 @@
 #include "services/prefill/distributed/rank_prefill.h"
 #include "services/prefill/stream/simulate.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct SimulatedRanks {
   std::vector<RankReport> ranks;  // in simulated seconds
@@ -27,8 +27,9 @@ RankShares ShareOut(int64_t tokens, int ranks);
 
 // A prompt of `tokens` new tokens, nothing of it cached, on `ranks` devices that are such as `hardware` says.
 // activations: StepLoad's.
-absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const ModelSpec& spec, DType linear,
-                                             MlaForm form, int64_t tokens, const MemoryLimits& limits, int ranks,
-                                             ExpertParallelism experts, DType activations = DType::kBF16);
+absl::StatusOr<SimulatedRanks> SimulateRanks(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                             DType linear, model::MlaForm form, int64_t tokens,
+                                             const MemoryLimits& limits, int ranks, roofline::ExpertParallelism experts,
+                                             DType activations = DType::kBF16);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

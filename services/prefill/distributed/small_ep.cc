@@ -3,7 +3,7 @@
 #include "common/base/status.h"
 #include "services/prefill/distributed/expert_exchange.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using collective::Call;
@@ -12,7 +12,8 @@ using collective::SendBlock;
 
 class SmallEp final : public ExpertExchange {
  public:
-  SmallEp(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator, RankKernels& kernels)
+  SmallEp(const weights::ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
+          engine::RankKernels& kernels)
       : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels) {}
 
   absl::Status Begin(const RankRun& run) override {
@@ -29,7 +30,7 @@ class SmallEp final : public ExpertExchange {
     for (device::Memory* memory : {&x_, &choices_, &sums_, &parts_}) *memory = device::Memory();
   }
 
-  absl::Status Route(const StagedModule& router, LaunchKernel launch) override {
+  absl::Status Route(const engine::StagedModule& router, LaunchKernel launch) override {
     const int64_t first = run_.split->FirstRow(run_.rank);
     return launch(kernels_.Route(router, x() + first * spec_.hidden_size, choices() + first * spec_.experts_per_token));
   }
@@ -42,7 +43,7 @@ class SmallEp final : public ExpertExchange {
                                 spec_.experts_per_token, {sums(), static_cast<size_t>(rows * spec_.hidden_size)}));
   }
 
-  absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) override {
+  absl::Status Experts(std::span<const engine::StagedModule> experts, LaunchKernel launch) override {
     return launch(kernels_.Experts(experts, x(), sums()));
   }
 
@@ -59,7 +60,7 @@ class SmallEp final : public ExpertExchange {
       if (rank != run_.rank) part += run_.own_rows() * sum_bytes();
     }
     MOE_RETURN_IF_ERROR(communicator_.AllToAll(call, to, from));
-    return launch(kernels_.AddUp(std::move(parts)));
+    return launch(kernels_.SumPartials(std::move(parts)));
   }
 
  private:
@@ -67,7 +68,7 @@ class SmallEp final : public ExpertExchange {
   int64_t sum_bytes() const { return SumBytes(spec_); }
   int64_t choice_bytes() const { return ChoiceBytes(spec_); }
   uint16_t* x() const { return reinterpret_cast<uint16_t*>(x_.data()); }
-  ExpertChoice* choices() const { return reinterpret_cast<ExpertChoice*>(choices_.data()); }
+  model::ExpertChoice* choices() const { return reinterpret_cast<model::ExpertChoice*>(choices_.data()); }
   float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
 
   // Every rank's rows, of so many bytes each.
@@ -80,10 +81,10 @@ class SmallEp final : public ExpertExchange {
     return communicator_.AllGather(call, {own.data, own.bytes}, blocks);
   }
 
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   device::Device& device_;
   collective::Communicator& communicator_;
-  RankKernels& kernels_;
+  engine::RankKernels& kernels_;
   RankRun run_;
   // Rows in the order of ranks.
   device::Memory x_;        // BF16 [all_rows, hidden]
@@ -94,13 +95,13 @@ class SmallEp final : public ExpertExchange {
 
 }  // namespace
 
-int64_t SmallEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
+int64_t SmallEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
   return all_rows * (XBytes(spec) + ChoiceBytes(spec) + SumBytes(spec)) + (ranks - 1) * own_rows * SumBytes(spec);
 }
 
-std::unique_ptr<ExpertExchange> NewSmallEp(const ModelSpec& spec, device::Device& device,
-                                           collective::Communicator& communicator, RankKernels& kernels) {
+std::unique_ptr<ExpertExchange> NewSmallEp(const weights::ModelSpec& spec, device::Device& device,
+                                           collective::Communicator& communicator, engine::RankKernels& kernels) {
   return std::make_unique<SmallEp>(spec, device, communicator, kernels);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -5,11 +5,11 @@
 #include "common/base/check.h"
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 IndexRange BlocksOf(IndexRange positions) {
   if (positions.size() <= 0) return {};
-  return {positions.begin / kPageTokens, CeilDiv(positions.end, kPageTokens)};
+  return {positions.begin / kv::kPageTokens, CeilDiv(positions.end, kv::kPageTokens)};
 }
 
 ZigZagSplit::ZigZagSplit(int64_t begin, int64_t end, int ranks) : begin_(begin), end_(end), ranks_(ranks) {
@@ -21,8 +21,8 @@ std::array<IndexRange, ZigZagSplit::kStripes> ZigZagSplit::Stripes(int rank) con
   const auto stripe = [&](int index) {
     const IndexRange part = EvenPart(blocks.size(), index, kStripes * ranks_);
     if (part.size() == 0) return IndexRange{};
-    return IndexRange{std::max(begin_, (blocks.begin + part.begin) * kPageTokens),
-                      std::min(end_, (blocks.begin + part.end) * kPageTokens)};
+    return IndexRange{std::max(begin_, (blocks.begin + part.begin) * kv::kPageTokens),
+                      std::min(end_, (blocks.begin + part.end) * kv::kPageTokens)};
   };
   return {stripe(rank), stripe(kStripes * ranks_ - 1 - rank)};
 }
@@ -55,4 +55,4 @@ double ZigZagSplit::Imbalance() const {
   return static_cast<double>(most) * ranks_ / static_cast<double>(sum);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

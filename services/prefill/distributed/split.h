@@ -8,7 +8,7 @@
 
 #include "common/base/math.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // The prompt's new tokens are cut into 2 * ranks stripes of KV blocks (kPageTokens positions; the first and the last
 // block may be incomplete), whose sizes differ by at most one block. Rank r has the stripes r and 2 * ranks - 1 - r:
@@ -45,4 +45,4 @@ class ZigZagSplit {
 // KV blocks that hold the positions.
 IndexRange BlocksOf(IndexRange positions);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

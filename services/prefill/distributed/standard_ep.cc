@@ -5,7 +5,7 @@
 #include "common/base/status.h"
 #include "services/prefill/distributed/expert_exchange.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using collective::Call;
@@ -33,8 +33,8 @@ constexpr int64_t kCountBytes = 8;
 
 class StandardEp final : public ExpertExchange {
  public:
-  StandardEp(const ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
-             RankKernels& kernels)
+  StandardEp(const weights::ModelSpec& spec, device::Device& device, collective::Communicator& communicator,
+             engine::RankKernels& kernels)
       : spec_(spec), device_(device), communicator_(communicator), kernels_(kernels) {}
 
   absl::Status Begin(const RankRun& run) override {
@@ -51,14 +51,14 @@ class StandardEp final : public ExpertExchange {
     for (Growing* memory : {&sent_x_, &sent_ids_, &returned_, &received_x_, &received_ids_, &sums_}) memory->Free();
   }
 
-  absl::Status Route(const StagedModule& router, LaunchKernel launch) override {
+  absl::Status Route(const engine::StagedModule& router, LaunchKernel launch) override {
     MOE_RETURN_IF_ERROR(launch(kernels_.Route(router, reinterpret_cast<uint16_t*>(x_.data()), choices())));
     return launch(kernels_.CountPairs(choices()));
   }
 
   absl::Status Dispatch(const Call& call, LaunchKernel launch) override {
     MOE_RETURN_IF_ERROR(call.stream.Synchronize());
-    MOE_ASSIGN_OR_RETURN(const PairLists pairs, kernels_.Pairs());
+    MOE_ASSIGN_OR_RETURN(const engine::PairLists pairs, kernels_.Pairs());
     sent_ = pairs.counts;
     MOE_RETURN_IF_ERROR(ExchangeCounts(call, launch));
     const int64_t out = pairs.total;
@@ -78,20 +78,20 @@ class StandardEp final : public ExpertExchange {
                                      {sums(), static_cast<size_t>(in * spec_.hidden_size)}));
   }
 
-  absl::Status Experts(std::span<const StagedModule> experts, LaunchKernel launch) override {
+  absl::Status Experts(std::span<const engine::StagedModule> experts, LaunchKernel launch) override {
     return launch(kernels_.Experts(experts, reinterpret_cast<const uint16_t*>(received_x_.data()), sums()));
   }
 
   absl::Status Combine(const Call& call, LaunchKernel launch) override {
     MOE_RETURN_IF_ERROR(Exchange(call, launch, sums_.data(), received_, returned_.data(), sent_, sum_bytes()));
-    return launch(kernels_.WeighPairs(choices(), reinterpret_cast<const float*>(returned_.data())));
+    return launch(kernels_.CombinePairs(choices(), reinterpret_cast<const float*>(returned_.data())));
   }
 
  private:
   int64_t x_bytes() const { return XBytes(spec_); }
   int64_t sum_bytes() const { return SumBytes(spec_); }
   int64_t choice_bytes() const { return ChoiceBytes(spec_); }
-  ExpertChoice* choices() const { return reinterpret_cast<ExpertChoice*>(choices_.data()); }
+  model::ExpertChoice* choices() const { return reinterpret_cast<model::ExpertChoice*>(choices_.data()); }
   float* sums() const { return reinterpret_cast<float*>(sums_.data()); }
 
   // received_[r]: how many pairs rank r has for this one.
@@ -124,10 +124,10 @@ class StandardEp final : public ExpertExchange {
     return communicator_.AllToAll(call, send, receive);
   }
 
-  const ModelSpec& spec_;
+  const weights::ModelSpec& spec_;
   device::Device& device_;
   collective::Communicator& communicator_;
-  RankKernels& kernels_;
+  engine::RankKernels& kernels_;
   RankRun run_;
   device::Memory x_;        // BF16 [own_rows, hidden]
   device::Memory choices_;  // [own_rows, experts_per_token]
@@ -145,14 +145,14 @@ class StandardEp final : public ExpertExchange {
 
 }  // namespace
 
-int64_t StandardEpBytes(const ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
+int64_t StandardEpBytes(const weights::ModelSpec& spec, int64_t own_rows, int64_t all_rows, int ranks) {
   const int64_t pairs = (own_rows + all_rows / ranks) * spec.experts_per_token;
   return own_rows * (XBytes(spec) + ChoiceBytes(spec)) + pairs * (XBytes(spec) + kIdBytes + SumBytes(spec)) * 3 / 2;
 }
 
-std::unique_ptr<ExpertExchange> NewStandardEp(const ModelSpec& spec, device::Device& device,
-                                              collective::Communicator& communicator, RankKernels& kernels) {
+std::unique_ptr<ExpertExchange> NewStandardEp(const weights::ModelSpec& spec, device::Device& device,
+                                              collective::Communicator& communicator, engine::RankKernels& kernels) {
   return std::make_unique<StandardEp>(spec, device, communicator, kernels);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/math.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slot_bytes, const MemoryLimits& limits,
                                       absl::FunctionRef<int64_t(int64_t rows)> activation_bytes) {
@@ -27,4 +27,4 @@ absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slo
       wanted, max_passes, limits.device_bytes, limits.remedy));
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "services/prefill/stream/schedule.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct MemoryLimits {
   int64_t device_bytes = 0;                // what may be used in all
@@ -16,7 +16,7 @@ struct MemoryLimits {
   // A prompt is cut into passes only where memory forces it, and never into shorter ones than this: each pass streams
   // all weights again. 16K tokens are what 13 s of PCIe 5 x16 for DeepSeek-V3 are still worth.
   int64_t min_pass_rows = 16384;
-  int64_t max_experts_together = kMaxExpertsTogether;  // experts of the ring that one launch computes
+  int64_t max_experts_together = engine::kMaxExpertsTogether;  // experts of the ring that one launch computes
   // What whoever set these can do where they do not suffice, as errors end with; by default the flags of
   // moestro-prefill.
   const char* remedy =
@@ -35,4 +35,4 @@ struct MemoryPlan {
 absl::StatusOr<MemoryPlan> PlanMemory(int64_t rows, int64_t experts, int64_t slot_bytes, const MemoryLimits& limits,
                                       absl::FunctionRef<int64_t(int64_t rows)> activation_bytes);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -12,7 +12,7 @@
 #include "common/device/staging.h"
 #include "services/prefill/stream/signals.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using device::Device;
@@ -41,7 +41,7 @@ absl::Status MakeEvents(Device& device, int64_t count, std::vector<EventPair>* e
 
 class Pipeline {
  public:
-  Pipeline(Device& device, const Schedule& schedule, StepCompute& compute, PipelineReport& report)
+  Pipeline(Device& device, const Schedule& schedule, engine::StepCompute& compute, PipelineReport& report)
       : device_(device),
         schedule_(schedule),
         compute_(compute),
@@ -96,7 +96,7 @@ class Pipeline {
   EventPair& StepEvents(int64_t s) { return step_events_[s % kStepWindow]; }
 
   uint8_t* BaseOf(const Staging& staging) const {
-    return (staging.module->kind == ModuleKind::kExpert ? ring_ : dense_).data() + staging.offset;
+    return (staging.module->kind == engine::ModuleKind::kExpert ? ring_ : dense_).data() + staging.offset;
   }
 
   // --- loader ---
@@ -105,12 +105,12 @@ class Pipeline {
     for (int64_t i = 0; i < std::ssize(schedule_.stagings); ++i) {
       const Staging& staging = schedule_.stagings[i];
       MOE_RETURN_IF_ERROR(WaitForMemory(staging));
-      if (staging.module->kind == ModuleKind::kExpert) {
+      if (staging.module->kind == engine::ModuleKind::kExpert) {
         max_ring_occupancy_ = std::max(max_ring_occupancy_, ++ring_occupancy_);
       }
       EventPair& events = StagingEvents(i);
       MOE_RETURN_IF_ERROR(load_stream_->Record(*events.begin));
-      for (const StagedRange& range : staging.module->image.ranges) {
+      for (const engine::StagedRange& range : staging.module->image.ranges) {
         MOE_RETURN_IF_ERROR(load_stream_->CopyToDevice(BaseOf(staging) + range.offset, range.source, range.bytes));
       }
       MOE_RETURN_IF_ERROR(load_stream_->Record(*events.end));
@@ -125,10 +125,10 @@ class Pipeline {
     MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kReleased, staging.after_step));
     const double end = device_.Now();
     slot_wait_seconds_ += end - begin;
-    const Module& module = *staging.module;
+    const engine::Module& module = *staging.module;
     if (end > begin) {
       report_.timeline.lanes[Timeline::kSlotWaits].push_back(
-          {ModuleName(module.kind), 0, module.layer, module.index, 0, begin, end});
+          {engine::ModuleName(module.kind), 0, module.layer, module.index, 0, begin, end});
     }
     return absl::OkStatus();
   }
@@ -179,7 +179,7 @@ class Pipeline {
       const Step& step = schedule_.steps[s];
       MOE_RETURN_IF_ERROR(signals_.WaitFor(RunSignals::kLaunched, s));
       MOE_RETURN_IF_ERROR(StepEvents(s).end->Wait());
-      if (step.kind == StepKind::kAttention) {
+      if (step.kind == engine::StepKind::kAttention) {
         MOE_RETURN_IF_ERROR(compute_.Store(step, *unload_stream_));
         MOE_RETURN_IF_ERROR(unload_stream_->Synchronize());
       }
@@ -201,45 +201,47 @@ class Pipeline {
     }
     for (int64_t i = step.releases.begin; i < step.releases.end; ++i) {
       MOE_RETURN_IF_ERROR(StagingEvents(i).begin->Wait());
-      const Module& module = *schedule_.stagings[i].module;
+      const engine::Module& module = *schedule_.stagings[i].module;
       int64_t bytes = 0;
-      for (const StagedRange& range : module.image.ranges) bytes += range.bytes;
+      for (const engine::StagedRange& range : module.image.ranges) bytes += range.bytes;
       const double begin = StagingEvents(i).begin->Seconds();
       const double end = StagingEvents(i).end->Seconds();
       lanes[Timeline::kLoads].push_back(
-          {ModuleName(module.kind), step.pass, module.layer, module.index, bytes, begin, end});
+          {engine::ModuleName(module.kind), step.pass, module.layer, module.index, bytes, begin, end});
       counters.streamed_bytes += bytes;
       counters.load_seconds += end - begin;
-      if (module.kind == ModuleKind::kExpert) --ring_occupancy_;
+      if (module.kind == engine::ModuleKind::kExpert) --ring_occupancy_;
     }
     MOE_RETURN_IF_ERROR(StepEvents(s).begin->Wait());
     const double begin = StepEvents(s).begin->Seconds();
     const double end = StepEvents(s).end->Seconds();
     const int64_t index = step.uses.size() > 0 ? schedule_.stagings[step.uses.begin].module->index : 0;
-    lanes[Timeline::kModel].push_back({StepName(step.kind), step.pass, step.layer, index, 0, begin, end});
+    lanes[Timeline::kModel].push_back({engine::StepName(step.kind), step.pass, step.layer, index, 0, begin, end});
     counters.compute_seconds += end - begin;
     if (arrived > last_end) {
-      lanes[Timeline::kStalls].push_back({StepName(step.kind), step.pass, step.layer, index, 0, last_end, arrived});
+      lanes[Timeline::kStalls].push_back(
+          {engine::StepName(step.kind), step.pass, step.layer, index, 0, last_end, arrived});
       counters.stall_seconds += arrived - last_end;
     }
     const double released = device_.Now();
     if (step.releases.size() > 0) {
-      lanes[Timeline::kUnloads].push_back({StepName(step.kind), step.pass, step.layer, index, 0, end, released});
+      lanes[Timeline::kUnloads].push_back(
+          {engine::StepName(step.kind), step.pass, step.layer, index, 0, end, released});
     }
     return absl::OkStatus();
   }
 
   Device& device_;
   const Schedule& schedule_;
-  StepCompute& compute_;
+  engine::StepCompute& compute_;
   PipelineReport& report_;
   RunSignals signals_;
 
   Memory ring_;
   Memory dense_;
-  std::vector<EventPair> staging_events_;  // end: ON
-  std::vector<EventPair> step_events_;     // end: OFF
-  std::vector<StagedModule> modules_;      // of the step that is being launched
+  std::vector<EventPair> staging_events_;      // end: ON
+  std::vector<EventPair> step_events_;         // end: OFF
+  std::vector<engine::StagedModule> modules_;  // of the step that is being launched
   std::atomic<int64_t> ring_occupancy_ = 0;
   int64_t max_ring_occupancy_ = 0;  // the loader's
   double slot_wait_seconds_ = 0;    // the loader's
@@ -252,7 +254,7 @@ class Pipeline {
 
 }  // namespace
 
-absl::Status RunPipeline(Device& device, const Schedule& schedule, StepCompute& compute,
+absl::Status RunPipeline(Device& device, const Schedule& schedule, engine::StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report) {
   Pipeline pipeline(device, schedule, compute, *report);
@@ -260,4 +262,4 @@ absl::Status RunPipeline(Device& device, const Schedule& schedule, StepCompute& 
   return pipeline.Run(interrupted, on_released);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

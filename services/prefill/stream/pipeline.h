@@ -15,7 +15,7 @@
 #include "services/prefill/stream/schedule.h"
 #include "services/prefill/stream/timeline.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct PipelineReport {
   StreamCounters counters;
@@ -26,8 +26,8 @@ struct PipelineReport {
 // `interrupted` is asked before every step and every few milliseconds, on_released called for every step that is done,
 // in order; both by the calling thread. Returns the first failure of any thread or stream; then, too, all threads have
 // ended, nothing is on a stream, and all memory is back. `compute` has begun its run.
-absl::Status RunPipeline(device::Device& device, const Schedule& schedule, StepCompute& compute,
+absl::Status RunPipeline(device::Device& device, const Schedule& schedule, engine::StepCompute& compute,
                          absl::FunctionRef<absl::Status()> interrupted,
                          absl::FunctionRef<void(const Step& step)> on_released, PipelineReport* report);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -1,5 +1,5 @@
 // A prompt computed with weights that stream: on one device (stream_prefill.h) or on several
-// (../prompt_devices.h).
+// (../multi_device_prefill.h).
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 #include "common/model/engine.h"
 #include "services/prefill/stream/timeline.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct StreamEvents {
   std::function<void(IndexRange rows, int64_t layer)> on_layer = {};  // it is done for the rows of a pass
@@ -26,18 +26,19 @@ class PromptPrefill {  // one run at a time
   virtual ~PromptPrefill() = default;
 
   // The form in which prompts are computed that may have any: this one, or where the kernels do not have it the other.
-  virtual MlaForm FormFor(MlaForm wanted) const = 0;
+  virtual model::MlaForm FormFor(model::MlaForm wanted) const = 0;
 
   // OK if a prompt whose new rows stand at these positions can be run now. RESOURCE_EXHAUSTED if the devices are too
   // small for it, UNAVAILABLE if there is none at the moment.
-  virtual absl::Status CheckFits(IndexRange positions, MlaForm form) = 0;
+  virtual absl::Status CheckFits(IndexRange positions, model::MlaForm form) = 0;
 
   // The rows' KV and logits, as Engine::Forward computes them in one call; several devices round differently, and after
   // a failure may begin again. All callbacks come from the calling thread. Errors: CheckFits', `interrupted`'s (within
   // about a layer), and what fails on the way; then, too, nothing of the run uses rows or pages any more. At most
   // kLogitRows rows want logits, all in the last pass. UNIMPLEMENTED if the kernels do not have the form.
-  virtual absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
-                           absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+  virtual absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
+                           model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
+                           const StreamEvents& events,
                            absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) = 0;
 
   // From the next run on: may use what belongs to decode while that has nothing to do.
@@ -49,4 +50,4 @@ class PromptPrefill {  // one run at a time
   virtual absl::Status WriteTrace(const std::string& path) const = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -7,7 +7,11 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using engine::Module;
+using engine::StepKind;
+
 namespace {
 
 // Beyond the experts of a layer, how many modules may be staged at once.
@@ -45,25 +49,25 @@ class Scheduler {
       const Module& module = modules_[m];
       const bool ends_layer = m + 1 == modules_.size() || modules_[m + 1].layer != module.layer;
       switch (module.kind) {
-        case ModuleKind::kAttention:
+        case engine::ModuleKind::kAttention:
           AddDense(StepKind::kAttention, pass, module, false);
           break;
-        case ModuleKind::kDense:
+        case engine::ModuleKind::kDense:
           AddDense(StepKind::kDense, pass, module, true);
           break;
-        case ModuleKind::kRouter:
+        case engine::ModuleKind::kRouter:
           router = Stage(module);
           AddStep({{StepKind::kRoute, pass, module.layer}, {router, router + 1}});
           if (options_.exchanges) AddStep({{StepKind::kDispatch, pass, module.layer}});
           if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
-        case ModuleKind::kExpert: {
+        case engine::ModuleKind::kExpert: {
           const int64_t staged = Stage(module) - router;  // experts of the layer, so far
           if (ends_layer || staged % together_ == 0) AddExperts(pass, module.layer, staged);
           if (ends_layer) AddSharedExpert(pass, module.layer, router);
           break;
         }
-        case ModuleKind::kHead:
+        case engine::ModuleKind::kHead:
           if (pass + 1 == options_.passes) AddDense(StepKind::kHead, pass, module, false);
           break;
       }
@@ -108,7 +112,7 @@ class Scheduler {
     int64_t next_slot = 0;
     for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
       Staging& staging = schedule_.stagings[i];
-      if (staging.module->kind != ModuleKind::kExpert) continue;
+      if (staging.module->kind != engine::ModuleKind::kExpert) continue;
       staging.offset = next_slot * schedule_.slot_bytes;
       next_slot = (next_slot + 1) % schedule_.ring_slots;
       if (std::ssize(in_ring) == schedule_.ring_slots) {
@@ -125,12 +129,12 @@ class Scheduler {
     int64_t next = 0;  // offset
     for (size_t i = 0; i < schedule_.stagings.size(); ++i) {
       Staging& staging = schedule_.stagings[i];
-      if (staging.module->kind == ModuleKind::kExpert) continue;
+      if (staging.module->kind == engine::ModuleKind::kExpert) continue;
       const int64_t bytes = staging.module->image.bytes;
       if (bytes > options_.dense_bytes) {
-        return absl::ResourceExhaustedError(
-            absl::StrFormat("%s of layer %d takes %d bytes, more than the %d that dense weights may take on the device",
-                            ModuleName(staging.module->kind), staging.module->layer, bytes, options_.dense_bytes));
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "%s of layer %d takes %d bytes, more than the %d that dense weights may take on the device",
+            engine::ModuleName(staging.module->kind), staging.module->layer, bytes, options_.dense_bytes));
       }
       if (next + bytes > options_.dense_bytes) next = 0;
       const auto overlaps = [&](int64_t other) {
@@ -166,7 +170,7 @@ class Scheduler {
     }
     const int64_t layers = std::ssize(attention) / options_.passes;
     for (int64_t n = 0; n < std::ssize(attention); ++n) {
-      const int64_t former = n - std::min(kKvBuffers, layers);
+      const int64_t former = n - std::min(engine::kKvBuffers, layers);
       if (former >= 0) schedule_.steps[attention[n]].after_step = attention[former];
     }
   }
@@ -198,7 +202,7 @@ int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together) {
 int64_t SlotBytes(const std::vector<Module>& modules) {
   int64_t bytes = 0;
   for (const Module& module : modules) {
-    if (module.kind == ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
+    if (module.kind == engine::ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
   }
   return bytes;
 }
@@ -208,4 +212,4 @@ absl::StatusOr<Schedule> MakeSchedule(const std::vector<Module>& modules, const 
   return Scheduler(modules, options).Make();
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -10,18 +10,18 @@
 #include "common/base/math.h"
 #include "common/engine/prefill_compute.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 // One staging of a module.
 struct Staging {
-  const Module* module = nullptr;
+  const engine::Module* module = nullptr;
   int64_t offset = 0;        // in the expert ring's memory, or in that of dense weights
   int64_t after_step = -1;   // must have been released before: its memory, or its events, are needed; -1: nothing
   int64_t released_by = -1;  // the step after which the memory is free
 };
 
 // What is launched on the device as one, and when.
-struct Step : LayerStep {
+struct Step : engine::LayerStep {
   IndexRange uses = {};      // stagings whose weights it reads
   IndexRange releases = {};  // stagings whose memory is free when it is done
   bool ends_layer = false;
@@ -34,7 +34,7 @@ struct ScheduleOptions {
   int64_t passes = 1;
   int64_t ring_slots = 2;   // experts that fit; 2 or more
   int64_t dense_bytes = 0;  // for all modules but experts
-  int64_t max_experts_together = kMaxExpertsTogether;
+  int64_t max_experts_together = engine::kMaxExpertsTogether;
   bool exchanges = false;  // whether there are steps kDispatch and kCombine
 };
 
@@ -49,13 +49,13 @@ struct Schedule {
 
 // Experts that are computed by one launch: enough to be worth one, and few enough that with as many again being loaded
 // and as many waiting the ring is not full.
-int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together = kMaxExpertsTogether);
+int64_t ExpertsTogether(int64_t ring_slots, int64_t max_experts_together = engine::kMaxExpertsTogether);
 
 // `modules` (ListModules, or that with fewer experts or without the head) must outlive the schedule. The head takes
 // part in the last pass only. RESOURCE_EXHAUSTED if a module does not fit into dense_bytes.
-absl::StatusOr<Schedule> MakeSchedule(const std::vector<Module>& modules, const ScheduleOptions& options);
+absl::StatusOr<Schedule> MakeSchedule(const std::vector<engine::Module>& modules, const ScheduleOptions& options);
 
 // Bytes of a slot: the largest expert. 0 if there are none.
-int64_t SlotBytes(const std::vector<Module>& modules);
+int64_t SlotBytes(const std::vector<engine::Module>& modules);
 
-}  // namespace moestro
+}  // namespace moestro::prefill

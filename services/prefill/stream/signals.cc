@@ -3,7 +3,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 RunSignals::RunSignals(device::Device& device, int64_t stagings, int64_t steps) : device_(device) {
   seconds_[kStaged].resize(stagings);
@@ -57,4 +57,4 @@ absl::Status RunSignals::status() const {
   return status_;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -18,7 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/device/device.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 class RunSignals {  // thread-safe
  public:
@@ -53,4 +53,4 @@ class RunSignals {  // thread-safe
   std::atomic<bool> stopped_ = false;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

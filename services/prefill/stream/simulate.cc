@@ -7,16 +7,16 @@
 #include "common/roofline/shapes.h"
 #include "services/prefill/stream/stream_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
-absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                 DType linear, MlaForm form, int64_t tokens, const MemoryLimits& limits,
-                                                 const CostOptions& costs) {
+absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                                 DType linear, model::MlaForm form, int64_t tokens,
+                                                 const MemoryLimits& limits, const engine::CostOptions& costs) {
   const std::unique_ptr<device::Device> device = device::NewSimDevice(hardware);
-  const ModelWeights weights = ShapesOnly(spec, linear);
-  SimPrefill compute(spec, weights, costs);
+  const model::ModelWeights weights = roofline::ShapesOnly(spec, linear);
+  engine::SimPrefill compute(spec, weights, costs);
   StreamPrefill prefill(*device, spec, weights, compute, limits);
-  std::vector<EngineRow> rows(tokens);
+  std::vector<model::EngineRow> rows(tokens);
   for (int64_t i = 0; i < tokens; ++i) rows[i].position = static_cast<int32_t>(i);
   SimulatedPrefill result;
   MOE_ASSIGN_OR_RETURN(result.plan, prefill.Plan(tokens, form));
@@ -26,4 +26,4 @@ absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& har
   return result;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -10,7 +10,7 @@
 #include "services/prefill/stream/memory_plan.h"
 #include "services/prefill/stream/pipeline.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct SimulatedPrefill {
   MemoryPlan plan;
@@ -18,8 +18,8 @@ struct SimulatedPrefill {
 };
 
 // A prompt of `tokens` new tokens, nothing of it cached. limits.device_bytes 0: the machine's GPU memory.
-absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const ModelSpec& spec,
-                                                 DType linear, MlaForm form, int64_t tokens, const MemoryLimits& limits,
-                                                 const CostOptions& costs = {});
+absl::StatusOr<SimulatedPrefill> SimulatePrefill(const device::HardwareSpec& hardware, const weights::ModelSpec& spec,
+                                                 DType linear, model::MlaForm form, int64_t tokens,
+                                                 const MemoryLimits& limits, const engine::CostOptions& costs = {});
 
-}  // namespace moestro
+}  // namespace moestro::prefill

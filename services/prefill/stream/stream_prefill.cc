@@ -6,7 +6,7 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // Slices of the head that fit into the memory for dense weights at once: one is computed while others are loaded.
@@ -14,13 +14,13 @@ constexpr int64_t kHeadSlices = 4;
 
 }  // namespace
 
-StreamPrefill::StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights,
-                             PrefillCompute& compute, const MemoryLimits& limits)
+StreamPrefill::StreamPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                             engine::PrefillCompute& compute, const MemoryLimits& limits)
     : device_(device), spec_(spec), weights_(weights), compute_(compute), limits_(limits) {}
 
-const std::vector<Module>& StreamPrefill::ModulesOf(MlaForm form) {
-  std::vector<Module>& modules = modules_[form];
-  if (modules.empty()) modules = ListModules(spec_, weights_, form, limits_.dense_bytes / kHeadSlices);
+const std::vector<engine::Module>& StreamPrefill::ModulesOf(model::MlaForm form) {
+  std::vector<engine::Module>& modules = modules_[form];
+  if (modules.empty()) modules = engine::ListModules(spec_, weights_, form, limits_.dense_bytes / kHeadSlices);
   return modules;
 }
 
@@ -31,7 +31,7 @@ ScheduleOptions StreamPrefill::OptionsFor(const MemoryPlan& plan) const {
           .max_experts_together = limits_.max_experts_together};
 }
 
-absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
+absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, model::MlaForm form) {
   MemoryLimits limits = limits_;
   const int64_t free = device_.memory_free();
   limits.device_bytes = limits.device_bytes > 0 ? std::min(limits.device_bytes, free) : free;
@@ -43,14 +43,15 @@ absl::StatusOr<MemoryPlan> StreamPrefill::Plan(int64_t rows, MlaForm form) {
   return plan;
 }
 
-absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
-                                absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+absl::Status StreamPrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
+                                model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
+                                const StreamEvents& events,
                                 absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   report_ = {};
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(std::ssize(rows), form));
   MOE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(ModulesOf(form), OptionsFor(plan)));
-  const PromptRun run{rows, pages, form, plan.passes};
+  const engine::PromptRun run{rows, pages, form, plan.passes};
   const absl::Status status = CatchExceptions([&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(compute_.Begin(run));
     return RunPasses(run, schedule, interrupted, events, on_logits);
@@ -60,7 +61,7 @@ absl::Status StreamPrefill::Run(std::span<const EngineRow> rows, std::span<const
   return status;
 }
 
-absl::Status StreamPrefill::RunPasses(const PromptRun& run, const Schedule& schedule,
+absl::Status StreamPrefill::RunPasses(const engine::PromptRun& run, const Schedule& schedule,
                                       absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                                       absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const auto on_released = [&](const Step& step) {
@@ -72,4 +73,4 @@ absl::Status StreamPrefill::RunPasses(const PromptRun& run, const Schedule& sche
   return compute_.Logits(on_logits);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

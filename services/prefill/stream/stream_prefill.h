@@ -18,24 +18,26 @@
 #include "services/prefill/stream/pipeline.h"
 #include "services/prefill/stream/prompt_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 class StreamPrefill final : public PromptPrefill {
  public:
   // All outlive it. `weights` point into host memory that stays. limits.device_bytes 0: what the device has.
-  StreamPrefill(device::Device& device, const ModelSpec& spec, const ModelWeights& weights, PrefillCompute& compute,
-                const MemoryLimits& limits);
+  StreamPrefill(device::Device& device, const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                engine::PrefillCompute& compute, const MemoryLimits& limits);
 
   // How a prompt of so many rows would be run. RESOURCE_EXHAUSTED if the device is too small for it.
-  absl::StatusOr<MemoryPlan> Plan(int64_t rows, MlaForm form);
+  absl::StatusOr<MemoryPlan> Plan(int64_t rows, model::MlaForm form);
 
-  MlaForm FormFor(MlaForm wanted) const override {
+  model::MlaForm FormFor(model::MlaForm wanted) const override {
     if (compute_.CheckForm(wanted).ok()) return wanted;
-    return wanted == MlaForm::kAbsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
+    return wanted == model::MlaForm::kAbsorbed ? model::MlaForm::kUnabsorbed : model::MlaForm::kAbsorbed;
   }
-  absl::Status CheckFits(IndexRange positions, MlaForm form) override { return Plan(positions.size(), form).status(); }
+  absl::Status CheckFits(IndexRange positions, model::MlaForm form) override {
+    return Plan(positions.size(), form).status();
+  }
   // On a host device with the bits of Engine::Forward. After an error, too, the device's memory is free again.
-  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+  absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
 
@@ -49,20 +51,20 @@ class StreamPrefill final : public PromptPrefill {
   const PipelineReport& report() const { return report_; }
 
  private:
-  const std::vector<Module>& ModulesOf(MlaForm form);
+  const std::vector<engine::Module>& ModulesOf(model::MlaForm form);
   ScheduleOptions OptionsFor(const MemoryPlan& plan) const;
-  absl::Status RunPasses(const PromptRun& run, const Schedule& schedule, absl::FunctionRef<absl::Status()> interrupted,
-                         const StreamEvents& events,
+  absl::Status RunPasses(const engine::PromptRun& run, const Schedule& schedule,
+                         absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                          absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
   device::Device& device_;
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
-  PrefillCompute& compute_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
+  engine::PrefillCompute& compute_;
   const MemoryLimits limits_;
-  std::map<MlaForm, std::vector<Module>> modules_;  // filled when first needed
+  std::map<model::MlaForm, std::vector<engine::Module>> modules_;  // filled when first needed
   StreamCounters counters_;
   PipelineReport report_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

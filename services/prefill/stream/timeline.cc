@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr const char* kLaneNames[Timeline::kLanes] = {"loader: copies", "loader: waits for memory", "model: kernels",
@@ -76,4 +76,4 @@ void StreamCounters::Add(const StreamCounters& run) {
   link_bytes += run.link_bytes;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

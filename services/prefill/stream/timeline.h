@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct Span {
   const char* name = "";
@@ -62,4 +62,4 @@ struct StreamCounters {
   void Add(const StreamCounters& run);
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

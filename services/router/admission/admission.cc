@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
-namespace moestro {
+namespace moestro::router {
 
 AdmissionQueue::Place::Place(Place&& other) noexcept
     : queue_(std::exchange(other.queue_, nullptr)), arrival_(other.arrival_) {}
@@ -57,4 +57,4 @@ uint64_t AdmissionQueue::returns() const {
   return returns_;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

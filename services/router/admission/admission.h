@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::router {
 
 class AdmissionQueue {
  public:
@@ -55,4 +55,4 @@ class AdmissionQueue {
   std::set<uint64_t> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // The reason given for a long prompt: whether decode is in use.
@@ -53,4 +53,4 @@ std::vector<Role> NeededRoles(const PathSettings& settings) {
   return {kServingRoles.begin(), kServingRoles.end()};
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

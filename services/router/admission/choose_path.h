@@ -12,7 +12,7 @@
 #include "services/router/admission/roles.h"
 #include "services/router/request/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct PathSettings {
   // Every prompt runs in decode: for comparison, and for machines on which splitting loses.
@@ -21,7 +21,7 @@ struct PathSettings {
   // limit has not been measured here.
   uint32_t chunked_below_tokens = 2048;
   // Decode counts as in use for this long after its last work: its user is likely to ask again. The paper's value.
-  Clock::Duration decode_idle_window = std::chrono::minutes(5);
+  RequestClock::Duration decode_idle_window = std::chrono::minutes(5);
 };
 
 // What generations do at this moment.
@@ -29,7 +29,7 @@ struct NodeLoad {
   uint32_t decoding = 0;    // running in decode, including prompts computed in chunks
   uint32_t prefilling = 0;  // running or waiting in prefill; they decode afterwards
   // Time since decode last had work; nullopt: never, as far as this process knows. Meaningless while decoding > 0.
-  std::optional<Clock::Duration> decode_idle = std::nullopt;
+  std::optional<RequestClock::Duration> decode_idle = std::nullopt;
 };
 
 struct PathChoice {
@@ -54,4 +54,4 @@ PathChoice ChoosePath(const PathSettings& settings, const NodeLoad& load, uint32
 // The roles that generation needs.
 std::vector<Role> NeededRoles(const PathSettings& settings);
 
-}  // namespace moestro
+}  // namespace moestro::router

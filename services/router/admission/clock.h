@@ -4,24 +4,24 @@
 #include <chrono>
 #include <thread>
 
-namespace moestro {
+namespace moestro::router {
 
-class Clock {  // thread-safe
+class RequestClock {  // thread-safe
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  virtual ~Clock() = default;
+  virtual ~RequestClock() = default;
   virtual TimePoint Now() = 0;
   virtual void SleepFor(Duration duration) = 0;
 };
 
-class SteadyClock final : public Clock {
+class SteadyClock final : public RequestClock {
  public:
   TimePoint Now() override { return std::chrono::steady_clock::now(); }
   void SleepFor(Duration duration) override { std::this_thread::sleep_for(duration); }
 };
 
-inline double Seconds(Clock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double Seconds(RequestClock::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace moestro {
+namespace moestro::router {
 
 PathPolicy::Work::Work(Work&& other) noexcept
     : policy_(std::exchange(other.policy_, nullptr)), decoding_(other.decoding_) {}
@@ -31,7 +31,7 @@ PathPolicy::Decision PathPolicy::Choose(uint32_t new_tokens, bool prefill_up) {
 
 bool PathPolicy::DecodeIsIdle() const {
   MutexLock lock(mutex_);
-  return moestro::DecodeIsIdle(settings_, Load());
+  return router::DecodeIsIdle(settings_, Load());
 }
 
 NodeLoad PathPolicy::Load() const {
@@ -40,4 +40,4 @@ NodeLoad PathPolicy::Load() const {
   return load;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -8,12 +8,12 @@
 #include "services/router/admission/choose_path.h"
 #include "services/router/admission/clock.h"
 
-namespace moestro {
+namespace moestro::router {
 
 class PathPolicy {
  public:
   // `clock` must outlive the policy.
-  PathPolicy(const PathSettings& settings, Clock& clock) : settings_(settings), clock_(clock) {}
+  PathPolicy(const PathSettings& settings, RequestClock& clock) : settings_(settings), clock_(clock) {}
 
   // One attempt at a generation. Counts as load for as long as it lives. Movable; must not outlive the policy.
   class Work {
@@ -40,7 +40,7 @@ class PathPolicy {
   Decision Choose(uint32_t new_tokens, bool prefill_up);
 
   // True if the choice for such a prompt depends on whether prefill is up.
-  bool IsForPrefill(uint32_t new_tokens) const { return moestro::IsForPrefill(settings_, new_tokens); }
+  bool IsForPrefill(uint32_t new_tokens) const { return router::IsForPrefill(settings_, new_tokens); }
 
   bool DecodeIsIdle() const;
 
@@ -49,11 +49,11 @@ class PathPolicy {
   uint32_t& Count(bool decoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return decoding ? decoding_ : prefilling_; }
 
   const PathSettings settings_;
-  Clock& clock_;
+  RequestClock& clock_;
   mutable Mutex mutex_;
   uint32_t decoding_ ABSL_GUARDED_BY(mutex_) = 0;
   uint32_t prefilling_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<Clock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when `decoding_` last became 0
+  std::optional<RequestClock::TimePoint> decode_ended_at_ ABSL_GUARDED_BY(mutex_);  // when `decoding_` last became 0
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -6,11 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::router {
 
 const char* RoleName(Role role) { return role == Role::kPrefill ? "prefill" : "decode"; }
 
-RoleMonitor::RoleMonitor(Ping ping, CutOff cut_off, Clock& clock, Clock::Duration recovery)
+RoleMonitor::RoleMonitor(Ping ping, CutOff cut_off, RequestClock& clock, RequestClock::Duration recovery)
     : ping_(std::move(ping)), cut_off_(std::move(cut_off)), clock_(clock), recovery_(recovery) {
   for (State& state : states_) state.down_since = clock_.Now();
 }
@@ -29,7 +29,7 @@ bool RoleMonitor::IsUp(Role role) const {
 void RoleMonitor::ReportDown(Role role) {
   MutexLock lock(mutex_);
   State& entry = state(role);
-  const Clock::TimePoint now = clock_.Now();
+  const RequestClock::TimePoint now = clock_.Now();
   if (entry.up) entry.down_since = now;
   entry.up = false;
   entry.pinged_at = now;  // An answer it gives right now is stale: a dying process may still answer.
@@ -50,15 +50,15 @@ bool RoleMonitor::Probe(Role role) {
   return answered;
 }
 
-Clock::Duration RoleMonitor::Away(Role role) const {
+RequestClock::Duration RoleMonitor::Away(Role role) const {
   MutexLock lock(mutex_);
-  return state(role).up ? Clock::Duration(0) : clock_.Now() - state(role).down_since;
+  return state(role).up ? RequestClock::Duration(0) : clock_.Now() - state(role).down_since;
 }
 
 absl::Status RoleMonitor::WaitUntilUp(Role role, absl::FunctionRef<absl::Status()> check) {
   while (!Probe(role)) {
     MOE_RETURN_IF_ERROR(check());
-    const Clock::Duration away = Away(role);
+    const RequestClock::Duration away = Away(role);
     if (away >= recovery_) {
       return absl::UnavailableError(
           absl::StrFormat("%s has not answered for %.0f seconds: is it running?", RoleName(role), Seconds(away)));
@@ -68,4 +68,4 @@ absl::Status RoleMonitor::WaitUntilUp(Role role, absl::FunctionRef<absl::Status(
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

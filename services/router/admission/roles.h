@@ -10,7 +10,7 @@
 #include "common/base/mutex.h"
 #include "services/router/admission/clock.h"
 
-namespace moestro {
+namespace moestro::router {
 
 enum class Role { kPrefill = 0, kDecode = 1 };
 inline constexpr std::array<Role, 2> kServingRoles = {Role::kPrefill, Role::kDecode};
@@ -26,7 +26,7 @@ class RoleMonitor {
 
   // `recovery`: how long requests wait for a role after it went away. At first every role counts as down until a ping
   // succeeds. `clock` must outlive the monitor.
-  RoleMonitor(Ping ping, CutOff cut_off, Clock& clock, Clock::Duration recovery);
+  RoleMonitor(Ping ping, CutOff cut_off, RequestClock& clock, RequestClock::Duration recovery);
 
   // Pings every role once, unless it was pinged less than kMinPingInterval ago. Cuts off roles that have been away for
   // `recovery`: a role whose loop hangs keeps its calls open.
@@ -48,21 +48,21 @@ class RoleMonitor {
   struct State {
     Mutex ping_mutex;  // held during a ping; taken before `mutex_`
     bool up = false;
-    Clock::TimePoint down_since;
-    std::optional<Clock::TimePoint> pinged_at;
+    RequestClock::TimePoint down_since;
+    std::optional<RequestClock::TimePoint> pinged_at;
   };
 
   bool Probe(Role role);
-  Clock::Duration Away(Role role) const;  // 0 while it is up
+  RequestClock::Duration Away(Role role) const;  // 0 while it is up
   State& state(Role role) { return states_[static_cast<size_t>(role)]; }
   const State& state(Role role) const { return states_[static_cast<size_t>(role)]; }
 
   const Ping ping_;
   const CutOff cut_off_;
-  Clock& clock_;
-  const Clock::Duration recovery_;
+  RequestClock& clock_;
+  const RequestClock::Duration recovery_;
   mutable Mutex mutex_;  // guards the states' values, but not their ping_mutex
   std::array<State, kServingRoles.size()> states_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -9,13 +9,13 @@
 
 #include "common/text/chat_template.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct PlainText {
   std::string text;
 };
 using TokenList = std::vector<int32_t>;
-using ChatMessages = std::vector<ChatMessage>;
+using ChatMessages = std::vector<text::ChatMessage>;
 // monostate: the client has set no prompt.
 using PromptInput = std::variant<std::monostate, PlainText, TokenList, ChatMessages>;
 
@@ -46,4 +46,4 @@ struct DetokenizeInput {
   bool keep_special_tokens = false;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::router {
 
 Generation::Generation(const GenerateJob& job, const RouterEnvironment& environment, const CallPeers& call,
                        GenerationSink& sink)
@@ -166,4 +166,4 @@ RequestSummary Generation::Summary() const {
   return summary;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

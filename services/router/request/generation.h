@@ -11,7 +11,7 @@
 #include "services/router/request/request_life.h"
 #include "services/router/request/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // What the client sees. An error (CANCELLED: the client is gone) ends the request.
 class GenerationSink {
@@ -62,4 +62,4 @@ class Generation {
   double last_token_seconds_ = 0;              // the same of the last token
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

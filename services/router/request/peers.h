@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "services/router/request/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct PrefillRequest {
   std::string request_id;
@@ -94,4 +94,4 @@ class DecodePeer {
   virtual std::unique_ptr<DecodeSession> OpenSession() = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "services/router/request/request_bounds.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // The range that published models and their clients use. Above it, sampling is almost uniform.
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<int32_t>> Encoded(absl::StatusOr<std::vector<int32_t>
   return ids;
 }
 
-EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) {
+text::EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) {
   return {.max_tokens = model.max_context_tokens, .max_piece_bytes = kMaxPieceBytes, .check = check};
 }
 
@@ -112,7 +112,7 @@ absl::StatusOr<uint32_t> PrepareMaxTokens(uint32_t asked, size_t prompt, const S
 absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
                                                 const char* field, const CancelCheck& check) {
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, field, text.size()));
-  const EncodeLimits limits = LimitsOf(model, check);
+  const text::EncodeLimits limits = LimitsOf(model, check);
   return Encoded(model.text->Encode(text, plain, limits), model, field);
 }
 
@@ -122,9 +122,9 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, co
   // has far fewer bytes per token than the longest token has.
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kMessages, "chat.messages", messages.size()));
   size_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += message.content.size();
+  for (const text::ChatMessage& message : messages) bytes += message.content.size();
   MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat.messages.content", bytes));
-  const EncodeLimits limits = LimitsOf(model, check);
+  const text::EncodeLimits limits = LimitsOf(model, check);
   return Encoded(model.text->EncodeChat(messages, limits), model, "chat");
 }
 
@@ -177,4 +177,4 @@ absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel
   return job;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -13,7 +13,7 @@
 #include "services/router/request/types.h"
 #include "services/router/text/served_model.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct PrepareLimits {
   uint32_t default_max_tokens = 1024;  // for requests that set none
@@ -43,4 +43,4 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, co
 absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens, const ServedModel& model,
                                       const CancelCheck& check = nullptr);
 
-}  // namespace moestro
+}  // namespace moestro::router

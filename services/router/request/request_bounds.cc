@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 constexpr size_t kMaxStopIds = 256;
@@ -43,4 +43,4 @@ absl::Status TooManyTokens(const ServedModel& model, const std::string& field) {
   return OverContext(model, field, model.max_context_tokens, "tokens");
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "services/router/text/served_model.h"
 
-namespace moestro {
+namespace moestro::router {
 
 enum class Quantity {
   kTextBytes,        // of a text, or of a chat's contents together: context tokens times bytes of the longest token
@@ -24,4 +24,4 @@ absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::
 // For a text whose size only tokenizing has shown to exceed the context.
 absl::Status TooManyTokens(const ServedModel& model, const std::string& field);
 
-}  // namespace moestro
+}  // namespace moestro::router

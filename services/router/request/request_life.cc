@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // True if the work is lost although the role may be up. Either decode ended a session that was not started in time, or
@@ -21,20 +21,20 @@ bool IsCutOff(const absl::Status& status) {
 class AskingPace {
  public:
   // `returns`: how often pages have come back so far.
-  bool IsTime(Clock::TimePoint now, uint64_t returns) {
+  bool IsTime(RequestClock::TimePoint now, uint64_t returns) {
     if (std::exchange(returns_, returns) != returns) {
       pause_ = RequestLife::kAdmissionInterval;
     } else if (now < next_) {
       return false;
     }
     next_ = now + pause_;
-    pause_ = std::min<Clock::Duration>(2 * pause_, RequestLife::kMaxAdmissionPause);
+    pause_ = std::min<RequestClock::Duration>(2 * pause_, RequestLife::kMaxAdmissionPause);
     return true;
   }
 
  private:
-  Clock::TimePoint next_;
-  Clock::Duration pause_ = RequestLife::kAdmissionInterval;
+  RequestClock::TimePoint next_;
+  RequestClock::Duration pause_ = RequestLife::kAdmissionInterval;
   uint64_t returns_ = 0;
 };
 
@@ -158,4 +158,4 @@ absl::Status RequestLife::Recover(const absl::Status& failure) {
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

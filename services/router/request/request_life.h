@@ -16,7 +16,7 @@
 #include "services/router/metrics.h"
 #include "services/router/request/peers.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // Shared by all requests of the process.
 struct RouterEnvironment {
@@ -24,7 +24,7 @@ struct RouterEnvironment {
   AdmissionQueue& queue;
   PathPolicy& policy;
   RouterMetrics& metrics;
-  Clock& clock;
+  RequestClock& clock;
 };
 
 // Belongs to one call of a client.
@@ -96,7 +96,7 @@ class RequestLife {
   const std::string request_id_;
   const std::string fingerprint_;
   const uint64_t arrival_;
-  const Clock::TimePoint arrived_at_;
+  const RequestClock::TimePoint arrived_at_;
   bool lined_up_ = false;
   bool admitted_ = false;
   double queue_seconds_ = 0;
@@ -109,4 +109,4 @@ class RequestLife {
   uint32_t resumed_ = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

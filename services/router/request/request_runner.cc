@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "services/router/request/generation.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // Turns tokens into text for the client.
@@ -135,4 +135,4 @@ absl::StatusOr<std::string> RequestRunner::Detokenize(Read<DetokenizeInput> read
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -18,7 +18,7 @@
 #include "services/router/text/served_model.h"
 #include "services/router/text/text_turns.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // The replies to one Generate call, in this order. An error (CANCELLED: the client is gone) ends the request.
 class GenerateReplies {
@@ -73,4 +73,4 @@ class RequestRunner {
   TextTurns text_turns_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

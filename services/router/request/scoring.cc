@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::router {
 
 Scoring::Scoring(const ScoreJob& job, const RouterEnvironment& environment, const CallPeers& call, Sink sink)
     : job_(job),
@@ -73,4 +73,4 @@ RequestSummary Scoring::Summary() const {
           .total_seconds = life_.SecondsSinceArrival()};
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -8,7 +8,7 @@
 #include "services/router/request/request_life.h"
 #include "services/router/request/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 class Scoring {
  public:
@@ -36,4 +36,4 @@ class Scoring {
   size_t delivered_ = 0;  // positions the client has
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

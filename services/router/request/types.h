@@ -7,7 +7,7 @@
 
 #include "common/inference/types.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // What the client learns when its request is admitted.
 struct AdmissionNotice {
@@ -49,4 +49,4 @@ struct RequestSummary {
   double total_seconds = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

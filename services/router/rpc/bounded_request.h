@@ -15,7 +15,7 @@ namespace google::protobuf {
 class Message;
 }
 
-namespace moestro {
+namespace moestro::router {
 
 // A request as a handler gets it: its bytes. Take releases them, because the handler may run for an hour.
 class RequestBytes {
@@ -43,13 +43,13 @@ absl::StatusOr<Request> ParseBounded(grpc::ByteBuffer bytes, const ServedModel& 
   return request;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router
 
 // gRPC constructs one by moving the bytes out of its buffer.
 template <>
-class grpc::SerializationTraits<moestro::RequestBytes> {
+class grpc::SerializationTraits<moestro::router::RequestBytes> {
  public:
-  static grpc::Status Deserialize(grpc::ByteBuffer* bytes, moestro::RequestBytes* request) {
+  static grpc::Status Deserialize(grpc::ByteBuffer* bytes, moestro::router::RequestBytes* request) {
     request->bytes_.Swap(bytes);
     return grpc::Status::OK;
   }

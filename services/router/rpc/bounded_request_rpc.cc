@@ -13,7 +13,7 @@
 #include "services/router/request/request_bounds.h"
 #include "services/router/rpc/bounded_request.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -157,4 +157,4 @@ absl::Status ParseBounded(grpc::ByteBuffer bytes, const ServedModel& model, goog
   return request.ParseFromZeroCopyStream(&reader) ? absl::OkStatus() : Malformed(type);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

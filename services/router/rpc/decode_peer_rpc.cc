@@ -6,7 +6,7 @@
 #include "common/rpc/convert.h"
 #include "services/router/rpc/peer_calls.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 constexpr char kPeer[] = "decode";
@@ -118,4 +118,4 @@ std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCal
   return std::make_unique<RpcDecodePeer>(stub, calls, call);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

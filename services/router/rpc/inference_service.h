@@ -13,7 +13,7 @@ namespace grpc {
 class Service;
 }
 
-namespace moestro {
+namespace moestro::router {
 
 // The name that health checks and reflection use.
 inline constexpr char kInferenceServiceName[] = "moestro.v1.InferenceService";
@@ -26,4 +26,4 @@ inline constexpr RpcLimits kRequestLimits = {.message_bytes = 16 << 20, .memory_
 std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, RequestRunner& runner,
                                                     const ModelBoard& board, PeerChannels& peers, SlowClients& clients);
 
-}  // namespace moestro
+}  // namespace moestro::router

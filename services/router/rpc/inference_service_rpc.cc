@@ -16,7 +16,7 @@
 #include "services/router/rpc/inference_service.h"
 #include "services/router/rpc/queued_writer.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 // These move the texts out of the message instead of copying them.
@@ -271,4 +271,4 @@ std::shared_ptr<grpc::Service> MakeInferenceService(MetricsRegistry& registry, R
   return std::make_shared<InferenceService>(registry, runner, board, peers, clients);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -16,7 +16,7 @@
 #include "moestro/v1/prefill.grpc.pb.h"
 #include "services/router/request/peers.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // UNAVAILABLE whenever the role is gone, whatever code the transport reports. Otherwise the role's own code.
 inline absl::Status PeerStatus(const grpc::Status& status, const char* peer) {
@@ -87,4 +87,4 @@ std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, Open
 std::unique_ptr<DecodePeer> NewDecodePeer(v1::DecodeService::Stub& stub, OpenCalls& calls,
                                           const grpc::ServerContext& call);
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -11,7 +11,7 @@ namespace grpc {
 class ServerContext;
 }
 
-namespace moestro {
+namespace moestro::router {
 
 class PeerChannels {
  public:
@@ -33,4 +33,4 @@ class PeerChannels {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -8,7 +8,7 @@
 #include "services/router/rpc/peer_calls.h"
 #include "services/router/rpc/peer_channels.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct PeerChannels::Impl {
   Impl(const std::string& prefill_address, const std::string& decode_address)
@@ -50,4 +50,4 @@ bool PeerChannels::Ping(Role role) {
 
 void PeerChannels::CutOff(Role role) { impl_->CallsTo(role).CutOff(); }
 
-}  // namespace moestro
+}  // namespace moestro::router

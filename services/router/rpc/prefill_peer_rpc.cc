@@ -8,7 +8,7 @@
 #include "common/rpc/convert.h"
 #include "services/router/rpc/peer_calls.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 constexpr char kPeer[] = "prefill";
@@ -84,4 +84,4 @@ std::unique_ptr<PrefillPeer> NewPrefillPeer(v1::PrefillService::Stub& stub, Open
   return std::make_unique<RpcPrefillPeer>(stub, calls, call);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -12,7 +12,7 @@
 #include "common/base/mutex.h"
 #include "services/router/rpc/slow_clients.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // Reply has `size_t SpaceUsedLong()`, its size in memory. Writer has `bool Write(const Reply&)`, which returns false
 // once the client is gone. Call Push and Finish from one thread at a time. The first Push starts a thread.
@@ -105,4 +105,4 @@ class QueuedWriter {
   std::thread thread_;  // started by the first Push, joined by Finish
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::router {
 
-SlowClients::SlowClients(const SlowClientLimits& limits, Clock& clock, prometheus::Counter& stalled,
+SlowClients::SlowClients(const SlowClientLimits& limits, RequestClock& clock, prometheus::Counter& stalled,
                          prometheus::Counter& behind)
     : limits_(limits), clock_(clock), stalled_(stalled), behind_(behind) {}
 
@@ -59,7 +59,7 @@ void SlowClients::Stream::EndWrite() {
 
 void SlowClients::CancelStalled() {
   MutexLock lock(mutex_);
-  const Clock::TimePoint now = clock_.Now();
+  const RequestClock::TimePoint now = clock_.Now();
   for (Stream* stream : streams_) {
     stream->clients_.mutex_.AssertHeld();
     if (!stream->writing_since_ || now - *stream->writing_since_ < limits_.stall) continue;
@@ -71,4 +71,4 @@ void SlowClients::CancelStalled() {
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

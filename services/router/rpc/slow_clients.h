@@ -13,10 +13,10 @@
 #include "common/base/mutex.h"
 #include "services/router/admission/clock.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct SlowClientLimits {
-  Clock::Duration stall = std::chrono::seconds(30);  // the longest time that a client may take for one reply
+  RequestClock::Duration stall = std::chrono::seconds(30);  // the longest time that a client may take for one reply
   // Memory for waiting replies. A generation's are small. The scores of a long text with many alternatives are large,
   // and arrive as fast as prefill computes.
   size_t call_bytes = size_t{256} << 20;
@@ -27,7 +27,8 @@ class SlowClients {
  public:
   // `stalled` counts calls that were cancelled, `behind` calls whose replies exceeded the memory. All arguments must
   // outlive this object.
-  SlowClients(const SlowClientLimits& limits, Clock& clock, prometheus::Counter& stalled, prometheus::Counter& behind);
+  SlowClients(const SlowClientLimits& limits, RequestClock& clock, prometheus::Counter& stalled,
+              prometheus::Counter& behind);
 
   // The replies to one client. `cancel` ends its call, and so the write in progress; it must not block.
   class Stream {
@@ -48,7 +49,7 @@ class SlowClients {
     SlowClients& clients_;
     const std::function<void()> cancel_;
     size_t bytes_ ABSL_GUARDED_BY(clients_.mutex_) = 0;
-    std::optional<Clock::TimePoint> writing_since_ ABSL_GUARDED_BY(clients_.mutex_);
+    std::optional<RequestClock::TimePoint> writing_since_ ABSL_GUARDED_BY(clients_.mutex_);
     std::list<Stream*>::iterator place_ ABSL_GUARDED_BY(clients_.mutex_);
   };
 
@@ -57,7 +58,7 @@ class SlowClients {
 
  private:
   const SlowClientLimits limits_;
-  Clock& clock_;
+  RequestClock& clock_;
   prometheus::Counter& stalled_;
   prometheus::Counter& behind_;
   Mutex mutex_;
@@ -65,4 +66,4 @@ class SlowClients {
   std::list<Stream*> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -16,7 +16,7 @@ namespace grpc {
 class ClientContext;
 }
 
-namespace moestro {
+namespace moestro::router {
 
 class WeightFollower {
  public:
@@ -43,4 +43,4 @@ class WeightFollower {
   std::thread thread_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

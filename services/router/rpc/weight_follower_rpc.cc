@@ -10,7 +10,7 @@
 #include "moestro/v1/weight_store.grpc.pb.h"
 #include "services/router/rpc/weight_follower.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply) {
@@ -134,4 +134,4 @@ void WeightFollower::Attach() {
   if (!stopping_) spdlog::warn("the weight store is gone ({}); waiting for it", status.error_message());
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -21,33 +21,33 @@
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 
 class ChatEncoder {  // immutable, thread-safe
  public:
   // `tokenizer` must outlive the encoder. INVALID_ARGUMENT for a template that cannot be used.
-  static absl::StatusOr<std::unique_ptr<const ChatEncoder>> Create(const Tokenizer& tokenizer,
+  static absl::StatusOr<std::unique_ptr<const ChatEncoder>> Create(const text::Tokenizer& tokenizer,
                                                                    const std::string& chat_template,
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);
 
   // The ids end with the start of the assistant's answer. INVALID_ARGUMENT names the wrong message, quotes the
   // template's objection, or says that the messages use every private code point. OUT_OF_RANGE as of the tokenizer.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::span<const ChatMessage> messages,
-                                              const EncodeLimits& limits = {}) const;
+  absl::StatusOr<std::vector<int32_t>> Encode(std::span<const text::ChatMessage> messages,
+                                              const text::EncodeLimits& limits = {}) const;
 
  private:
-  ChatEncoder(const Tokenizer& tokenizer, std::vector<AddedToken> added,
-              std::unique_ptr<const ChatTemplate> chat_template, ChatTemplate::Options options);
-  std::string Guard(const ChatMessage& message, std::string_view guard) const;
+  ChatEncoder(const text::Tokenizer& tokenizer, std::vector<text::AddedToken> added,
+              std::unique_ptr<const text::ChatTemplate> chat_template, text::ChatTemplate::Options options);
+  std::string Guard(const text::ChatMessage& message, std::string_view guard) const;
   absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& rendered, const std::string& guard,
-                                                const EncodeLimits& limits) const;
+                                                const text::EncodeLimits& limits) const;
 
-  const Tokenizer& tokenizer_;
-  const AddedTokenMatcher matcher_;
-  const std::unique_ptr<const ChatTemplate> template_;
-  const ChatTemplate::Options options_;
+  const text::Tokenizer& tokenizer_;
+  const text::AddedTokenMatcher matcher_;
+  const std::unique_ptr<const text::ChatTemplate> template_;
+  const text::ChatTemplate::Options options_;
   std::vector<std::string> first_characters_;  // of the added tokens, UTF-8, sorted
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

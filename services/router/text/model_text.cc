@@ -7,23 +7,23 @@
 #include "common/text/detokenizer.h"
 #include "services/router/text/chat_encoder.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 class DetokenizingStream final : public TextStream {
  public:
-  DetokenizingStream(const Tokenizer& tokenizer, bool skip_special) : detokenizer_(tokenizer, skip_special) {}
+  DetokenizingStream(const text::Tokenizer& tokenizer, bool skip_special) : detokenizer_(tokenizer, skip_special) {}
   std::string Push(int32_t id) override { return detokenizer_.Push(id); }
   std::string Flush() override { return detokenizer_.Flush(); }
 
  private:
-  IncrementalDetokenizer detokenizer_;
+  text::IncrementalDetokenizer detokenizer_;
 };
 
 }  // namespace
 
 struct ModelText::Impl {
-  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const text::Tokenizer> tokenizer;
   absl::StatusOr<std::unique_ptr<const ChatEncoder>> chat =
       absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
 };
@@ -33,12 +33,12 @@ ModelText::~ModelText() = default;
 
 absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source& source) {
   auto impl = std::make_unique<Impl>();
-  TokenizerConfig config;
+  text::TokenizerConfig config;
   config.bos_token = source.bos_token;
   config.eos_token = source.eos_token;
   // No effect if the post-processor of tokenizer.json already adds BOS.
   config.add_bos_token = source.add_bos_token;
-  MOE_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::FromJson(source.tokenizer_json, config));
+  MOE_ASSIGN_OR_RETURN(impl->tokenizer, text::Tokenizer::FromJson(source.tokenizer_json, config));
   if (!source.chat_template.empty()) {
     impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
     if (!impl->chat.ok()) {
@@ -50,12 +50,12 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
 }
 
 absl::StatusOr<std::vector<int32_t>> ModelText::Encode(std::string_view text, bool plain,
-                                                       const EncodeLimits& limits) const {
+                                                       const text::EncodeLimits& limits) const {
   return impl_->tokenizer->Encode(text, {.add_special_tokens = !plain, .parse_special_tokens = false}, limits);
 }
 
-absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(std::span<const ChatMessage> messages,
-                                                           const EncodeLimits& limits) const {
+absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(std::span<const text::ChatMessage> messages,
+                                                           const text::EncodeLimits& limits) const {
   MOE_RETURN_IF_ERROR(impl_->chat);
   return (*impl_->chat)->Encode(messages, limits);
 }
@@ -74,4 +74,4 @@ bool ModelText::has_chat_template() const { return impl_->chat.ok(); }
 int32_t ModelText::token_count() const { return impl_->tokenizer->size(); }
 size_t ModelText::longest_token_bytes() const { return impl_->tokenizer->longest_token_bytes(); }
 
-}  // namespace moestro
+}  // namespace moestro::router

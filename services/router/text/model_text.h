@@ -12,7 +12,7 @@
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 
 // The text of a growing token sequence, piece by piece. Used by one thread; must not outlive its ModelText.
 class TextStream {
@@ -38,11 +38,12 @@ class ModelText {
 
   // `text` is data: nothing in it becomes a special token. Adds BOS where the model's tokenizer does, unless `plain`.
   // OUT_OF_RANGE for more tokens than `limits` allow.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain, const EncodeLimits& limits = {}) const;
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool plain,
+                                              const text::EncodeLimits& limits = {}) const;
 
   // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.
-  absl::StatusOr<std::vector<int32_t>> EncodeChat(std::span<const ChatMessage> messages,
-                                                  const EncodeLimits& limits = {}) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(std::span<const text::ChatMessage> messages,
+                                                  const text::EncodeLimits& limits = {}) const;
 
   std::string Decode(std::span<const int32_t> ids, bool keep_special_tokens) const;
   std::string Piece(int32_t id) const;  // special tokens are spelled out
@@ -58,4 +59,4 @@ class ModelText {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

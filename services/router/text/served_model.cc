@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace moestro {
+namespace moestro::router {
 
 absl::StatusOr<ModelBoard::ModelPtr> ModelBoard::Described() const {
   MutexLock lock(mutex_);
@@ -46,4 +46,4 @@ std::string ModelBoard::fingerprint() const {
   return model_ == nullptr ? "" : model_->fingerprint;
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

@@ -11,7 +11,7 @@
 #include "common/base/mutex.h"
 #include "services/router/text/model_text.h"
 
-namespace moestro {
+namespace moestro::router {
 
 struct ServedModel {  // immutable once shared
   std::string name;
@@ -54,4 +54,4 @@ class ModelBoard {
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_) = "the weight store has not answered yet";
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

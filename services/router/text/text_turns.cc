@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{20};
@@ -43,4 +43,4 @@ absl::StatusOr<TextTurns::Turn> TextTurns::Take(const std::function<absl::Status
   return Turn(*this);
 }
 
-}  // namespace moestro
+}  // namespace moestro::router

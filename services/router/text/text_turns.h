@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 
-namespace moestro {
+namespace moestro::router {
 
 class TextTurns {
  public:
@@ -42,4 +42,4 @@ class TextTurns {
   std::set<uint64_t> waiting_ ABSL_GUARDED_BY(mutex_);  // tickets; the first is next
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

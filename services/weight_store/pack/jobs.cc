@@ -7,7 +7,7 @@
 #include "common/weights/checksum.h"
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 // Small enough that threads share even one large tensor evenly and stop soon; large enough for efficient disk reads.
@@ -15,19 +15,19 @@ constexpr int64_t kJobBytes = int64_t{4} << 20;
 
 }  // namespace
 
-std::vector<PackJob> MakeJobs(const Plan& plan) {
+std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan) {
   std::vector<size_t> order(plan.tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t i) {
-    const TensorSource& source = plan.sources[i];
+    const checkpoint::TensorSource& source = plan.sources[i];
     return std::tuple(source.weight.shard, source.weight.info->file_offset, i);
   });
   std::vector<PackJob> jobs;
   for (const size_t i : order) {
-    const TensorPlan& tensor = plan.tensors[i];
-    const int64_t tensor_bytes = TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
-    const int64_t slice_bytes = TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
-    const int64_t slices = ChecksumSlices(tensor.rows);
+    const weights::TensorPlan& tensor = plan.tensors[i];
+    const int64_t tensor_bytes = weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
+    const int64_t slice_bytes = weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
+    const int64_t slices = weights::ChecksumSlices(tensor.rows);
     const int64_t step = std::max<int64_t>(1, kJobBytes / slice_bytes);
     for (int64_t first = 0; first < slices; first += step) {
       const int64_t count = std::min(step, slices - first);
@@ -37,4 +37,4 @@ std::vector<PackJob> MakeJobs(const Plan& plan) {
   return jobs;
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

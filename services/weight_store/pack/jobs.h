@@ -6,7 +6,7 @@
 
 #include "common/checkpoint/segment_plan.h"
 
-namespace moestro {
+namespace moestro::store {
 
 // Slices [first_slice, first_slice + slice_count) of one tensor: at most 4 MiB of the segment, or one slice if that is
 // larger.
@@ -18,6 +18,6 @@ struct PackJob {
 };
 
 // Covers every slice once, in the order of the data in the files, so that reads go forward.
-std::vector<PackJob> MakeJobs(const Plan& plan);
+std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan);
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -20,7 +20,7 @@
 #include "services/weight_store/pack/jobs.h"
 #include "services/weight_store/pack/slice_filler.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 // Jobs for which the disk reads ahead of the threads: up to 32 MiB. Not tuned for any drive.
@@ -29,20 +29,21 @@ constexpr int64_t kReadAheadJobs = 8;
 // The state that all threads share.
 class Packer {
  public:
-  Packer(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer, const PackOptions& options)
+  Packer(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan, weights::SegmentWriter& writer,
+         const PackOptions& options)
       : checkpoint_(checkpoint), plan_(plan), writer_(writer), options_(options), jobs_(MakeJobs(plan)) {
     MOE_CHECK(writer.directory().size() == plan.tensors.size());
     slice_hashes_.resize(plan.tensors.size());
     slices_left_ = std::vector<std::atomic<int64_t>>(plan.tensors.size());
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
-      const int64_t slices = ChecksumSlices(plan.tensors[i].rows);
+      const int64_t slices = weights::ChecksumSlices(plan.tensors[i].rows);
       slice_hashes_[i].resize(static_cast<size_t>(slices));
       slices_left_[i] = slices;
     }
   }
 
   absl::Status Run() {
-    for (const SafetensorsFile& shard : checkpoint_.shards()) {
+    for (const checkpoint::SafetensorsFile& shard : checkpoint_.shards()) {
       posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
     }
     for (int64_t job = 0; job < kReadAheadJobs; ++job) ReadAhead(job);
@@ -76,8 +77,8 @@ class Packer {
   }
 
   absl::Status DoJob(const PackJob& job, SliceFiller& filler) {
-    const TensorEntry& entry = writer_.directory()[job.tensor];
-    const int64_t slice_bytes = TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
+    const weights::TensorEntry& entry = writer_.directory()[job.tensor];
+    const int64_t slice_bytes = weights::TensorSliceBytes(entry.layout, entry.dtype, entry.cols);
     if (job.first_slice == 0 && entry.scale_bytes > 0) {
       MOE_RETURN_IF_ERROR(filler.FillScales(job.tensor, writer_.scales(job.tensor)));
       writer_.AddProgress(entry.scale_bytes);
@@ -85,11 +86,11 @@ class Packer {
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
       uint32_t* exceptions = writer_.exceptions(job.tensor);
-      if (exceptions != nullptr) exceptions += ExceptionWords(slice * kChecksumRows, entry.cols);
+      if (exceptions != nullptr) exceptions += ExceptionWords(slice * weights::kChecksumRows, entry.cols);
       MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
                            filler.Fill(job.tensor, slice, dst, exceptions));
     }
-    writer_.AddProgress(job.bytes + entry.exception_bytes / ChecksumSlices(entry.rows) * job.slice_count);
+    writer_.AddProgress(job.bytes + entry.exception_bytes / weights::ChecksumSlices(entry.rows) * job.slice_count);
     const int64_t left = slices_left_[job.tensor].fetch_sub(job.slice_count, std::memory_order_acq_rel);
     if (left == job.slice_count) FinishTensor(job.tensor);
     return absl::OkStatus();
@@ -97,20 +98,20 @@ class Packer {
 
   // Called by the thread that completed the tensor's last job.
   void FinishTensor(size_t tensor) {
-    const TensorEntry& entry = writer_.directory()[tensor];
+    const weights::TensorEntry& entry = writer_.directory()[tensor];
     const auto bytes = [](const void* data, int64_t size) {
       return std::span(static_cast<const uint8_t*>(data), static_cast<size_t>(size));
     };
-    writer_.SetChecksum(tensor,
-                        CombineChecksums(slice_hashes_[tensor], bytes(writer_.scales(tensor), entry.scale_bytes),
-                                         bytes(writer_.exceptions(tensor), entry.exception_bytes)));
+    writer_.SetChecksum(
+        tensor, weights::CombineChecksums(slice_hashes_[tensor], bytes(writer_.scales(tensor), entry.scale_bytes),
+                                          bytes(writer_.exceptions(tensor), entry.exception_bytes)));
   }
 
   void ReadAhead(int64_t index) {
     if (index >= static_cast<int64_t>(jobs_.size())) return;
     const PackJob& job = jobs_[static_cast<size_t>(index)];
-    const TensorRef& weight = plan_.sources[job.tensor].weight;
-    const int64_t slices = ChecksumSlices(plan_.tensors[job.tensor].rows);
+    const checkpoint::TensorRef& weight = plan_.sources[job.tensor].weight;
+    const int64_t slices = weights::ChecksumSlices(plan_.tensors[job.tensor].rows);
     const int64_t begin = weight.info->bytes / slices * job.first_slice;  // ignores padding: this is only a hint
     const int64_t bytes = std::min(weight.info->bytes - begin, job.bytes);
     const int fd = checkpoint_.shards()[static_cast<size_t>(weight.shard)].fd();
@@ -133,9 +134,9 @@ class Packer {
     error_ = std::move(error);
   }
 
-  const Checkpoint& checkpoint_;
-  const Plan& plan_;
-  SegmentWriter& writer_;
+  const checkpoint::Checkpoint& checkpoint_;
+  const checkpoint::Plan& plan_;
+  weights::SegmentWriter& writer_;
   const PackOptions& options_;
   const std::vector<PackJob> jobs_;
   const std::thread::id caller_ = std::this_thread::get_id();
@@ -152,11 +153,11 @@ class Packer {
 
 }  // namespace
 
-absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
-                            const PackOptions& options) {
+absl::Status PackCheckpoint(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan,
+                            weights::SegmentWriter& writer, const PackOptions& options) {
   const absl::Status status = Packer(checkpoint, plan, writer, options).Run();
   if (!status.ok()) writer.Fail();
   return status;
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

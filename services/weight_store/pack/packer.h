@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "common/checkpoint/segment_plan.h"
 
-namespace moestro {
+namespace moestro::store {
 
 struct PackOptions {
   int threads = 1;
@@ -22,7 +22,7 @@ struct PackOptions {
 // On any error the segment is FAILED. INVALID_ARGUMENT, naming file and tensor: a NaN in FP8 weights; a scale that is
 // negative or not finite; a norm, router weight or bias that is not finite. DATA_LOSS: a file became shorter. Other
 // read errors come from the system.
-absl::Status PackCheckpoint(const Checkpoint& checkpoint, const Plan& plan, SegmentWriter& writer,
-                            const PackOptions& options);
+absl::Status PackCheckpoint(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan,
+                            weights::SegmentWriter& writer, const PackOptions& options);
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -10,10 +10,10 @@
 #include "common/tensor/pack.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
-using Kind = TensorSource::Kind;
+using Kind = checkpoint::TensorSource::Kind;
 
 // A chunk stays in the core's first or second cache between packing, hashing and copying. Not tuned further: sizes from
 // 16 KiB to 256 KiB performed equally.
@@ -33,17 +33,19 @@ void Transpose(const uint8_t* src, int64_t src_cols, int64_t rows, int64_t cols,
 }  // namespace
 
 absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions) {
-  const TensorPlan& plan = plan_.tensors[tensor];
-  const int64_t row = slice * kChecksumRows;
+  const weights::TensorPlan& plan = plan_.tensors[tensor];
+  const int64_t row = slice * weights::kChecksumRows;
   dst_ = dst;
   exceptions_ = exceptions;
-  const absl::Status status = FillFrom(plan, plan_.sources[tensor], row, std::min(kChecksumRows, plan.rows - row));
+  const absl::Status status =
+      FillFrom(plan, plan_.sources[tensor], row, std::min(weights::kChecksumRows, plan.rows - row));
   const uint64_t checksum = checksum_.Finish();
   MOE_RETURN_IF_ERROR(status);
   return checksum;
 }
 
-absl::Status SliceFiller::FillFrom(const TensorPlan& tensor, const TensorSource& source, int64_t row, int64_t rows) {
+absl::Status SliceFiller::FillFrom(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                   int64_t row, int64_t rows) {
   switch (source.kind) {
     case Kind::kPack:
       return Pack(tensor, source.weight, row, rows);
@@ -63,15 +65,16 @@ void SliceFiller::Append(std::span<const uint8_t> bytes) {
   dst_ += bytes.size();
 }
 
-absl::Status SliceFiller::Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows) {
+absl::Status SliceFiller::Pack(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                               int64_t rows) {
   const int64_t row_bytes = tensor.cols * DTypeBytes(tensor.dtype);
   buffer_.resize(static_cast<size_t>(rows * row_bytes));
   MOE_RETURN_IF_ERROR(Read(weight, row * row_bytes, buffer_));
   return PackFrom(buffer_.data(), tensor, weight, rows);
 }
 
-absl::Status SliceFiller::PackFrom(const uint8_t* src, const TensorPlan& tensor, const TensorRef& weight,
-                                   int64_t rows) {
+absl::Status SliceFiller::PackFrom(const uint8_t* src, const weights::TensorPlan& tensor,
+                                   const checkpoint::TensorRef& weight, int64_t rows) {
   const int64_t element = DTypeBytes(tensor.dtype);
   const int64_t step = kChunkBytes / kRowGroup / element;  // columns; a packed row group is ordered by column
   chunk_.resize(kChunkBytes);
@@ -87,7 +90,8 @@ absl::Status SliceFiller::PackFrom(const uint8_t* src, const TensorPlan& tensor,
   return absl::OkStatus();
 }
 
-absl::Status SliceFiller::Copy(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows) {
+absl::Status SliceFiller::Copy(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                               int64_t rows) {
   const int64_t row_bytes = tensor.cols * DTypeBytes(tensor.dtype);
   chunk_.resize(kChunkBytes);
   for (int64_t done = 0; done < rows * row_bytes;) {
@@ -99,7 +103,8 @@ absl::Status SliceFiller::Copy(const TensorPlan& tensor, const TensorRef& weight
   return absl::OkStatus();
 }
 
-absl::Status SliceFiller::Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows) {
+absl::Status SliceFiller::Widen(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                                int64_t rows) {
   const bool is_bf16 = weight.info->dtype == DType::kBF16;
   const int64_t element = is_bf16 ? 2 : 4;
   const int64_t count = rows * tensor.cols;
@@ -123,7 +128,8 @@ absl::Status SliceFiller::Widen(const TensorPlan& tensor, const TensorRef& weigh
 }
 
 // Output row h * kv_lora + l, column n is kv_b_proj[h * head_rows + n, l]. A slice may span heads.
-absl::Status SliceFiller::TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows) {
+absl::Status SliceFiller::TransposeKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                        int64_t row, int64_t rows) {
   const int64_t kv_lora = weight.info->shape[1];
   const int64_t head_rows = weight.info->shape[0] / (tensor.rows / kv_lora);
   const int64_t element = DTypeBytes(tensor.dtype);
@@ -148,9 +154,9 @@ absl::Status SliceFiller::TransposeKeys(const TensorPlan& tensor, const TensorRe
 }
 
 absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
-  const TensorPlan& plan = plan_.tensors[tensor];
-  const TensorSource& source = plan_.sources[tensor];
-  const TensorRef& scale = source.scale.value();
+  const weights::TensorPlan& plan = plan_.tensors[tensor];
+  const checkpoint::TensorSource& source = plan_.sources[tensor];
+  const checkpoint::TensorRef& scale = source.scale.value();
   std::vector<float> published(static_cast<size_t>(scale.info->bytes / 4));
   MOE_RETURN_IF_ERROR(Read(scale, 0, {reinterpret_cast<uint8_t*>(published.data()), published.size() * 4}));
   for (const float value : published) {
@@ -175,16 +181,16 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
   return absl::OkStatus();
 }
 
-absl::Status SliceFiller::Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
-  const SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+absl::Status SliceFiller::Read(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
+  const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
   const absl::Status status = file.ReadAt(ref.info->file_offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
-  return Annotate(status, absl::StrCat("tensor ", Quoted(ref.info->name)));
+  return Annotate(status, absl::StrCat("tensor ", text::Quoted(ref.info->name)));
 }
 
-absl::Status SliceFiller::Corrupt(const TensorRef& ref, const char* what) const {
-  const SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", Quoted(ref.info->name), " ", what,
+absl::Status SliceFiller::Corrupt(const checkpoint::TensorRef& ref, const char* what) const {
+  const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", text::Quoted(ref.info->name), " ", what,
                                                  ": the file is damaged, download it again"));
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -11,14 +11,15 @@
 #include "common/checkpoint/segment_plan.h"
 #include "common/weights/checksum.h"
 
-namespace moestro {
+namespace moestro::store {
 
 // The segment's memory is written once, by a plain copy. All other work on the bytes happens in chunks that stay in the
 // core's cache. One filler per thread: it owns the buffers, which grow to the largest row group so far.
 class SliceFiller {
  public:
   // Both must outlive the filler.
-  SliceFiller(const Checkpoint& checkpoint, const Plan& plan) : checkpoint_(checkpoint), plan_(plan) {}
+  SliceFiller(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan)
+      : checkpoint_(checkpoint), plan_(plan) {}
 
   // Writes all bytes of slice `slice` of tensor `tensor` to dst, including padding, and returns their checksum. FP8:
   // writes the exceptions of its row group to `exceptions`, ceil(cols/128) words; otherwise null.
@@ -31,25 +32,28 @@ class SliceFiller {
   absl::Status FillScales(size_t tensor, float* dst);
 
  private:
-  absl::Status FillFrom(const TensorPlan& tensor, const TensorSource& source, int64_t row, int64_t rows);
-  absl::Status Pack(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
-  absl::Status Copy(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
-  absl::Status Widen(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
-  absl::Status TransposeKeys(const TensorPlan& tensor, const TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status FillFrom(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
+                        int64_t rows);
+  absl::Status Pack(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status Copy(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status Widen(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status TransposeKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                             int64_t rows);
   // Packs `rows` rows at src. INVALID_ARGUMENT, naming `weight`, for an FP8 NaN.
-  absl::Status PackFrom(const uint8_t* src, const TensorPlan& tensor, const TensorRef& weight, int64_t rows);
+  absl::Status PackFrom(const uint8_t* src, const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                        int64_t rows);
   void Append(std::span<const uint8_t> bytes);
-  absl::Status Read(const TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
-  absl::Status Corrupt(const TensorRef& ref, const char* what) const;
+  absl::Status Read(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
+  absl::Status Corrupt(const checkpoint::TensorRef& ref, const char* what) const;
 
-  const Checkpoint& checkpoint_;
-  const Plan& plan_;
-  std::vector<uint8_t> buffer_;      // bytes as read
-  std::vector<uint8_t> transposed_;  // 64 rows of transposed keys
-  std::vector<uint8_t> chunk_;       // the next bytes for the segment
-  ChecksumStream checksum_;          // of the slice
-  uint8_t* dst_ = nullptr;           // where the slice's next bytes go
-  uint32_t* exceptions_ = nullptr;   // of the slice
+  const checkpoint::Checkpoint& checkpoint_;
+  const checkpoint::Plan& plan_;
+  std::vector<uint8_t> buffer_;       // bytes as read
+  std::vector<uint8_t> transposed_;   // 64 rows of transposed keys
+  std::vector<uint8_t> chunk_;        // the next bytes for the segment
+  weights::ChecksumStream checksum_;  // of the slice
+  uint8_t* dst_ = nullptr;            // where the slice's next bytes go
+  uint32_t* exceptions_ = nullptr;    // of the slice
 };
 
-}  // namespace moestro
+}  // namespace moestro::store

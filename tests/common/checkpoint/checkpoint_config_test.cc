@@ -13,12 +13,13 @@ using nlohmann::json;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
 
-absl::StatusOr<ModelSpec> Parse(const json& config, const std::string& tokenizer = "") {
-  return ParseModelSpec(config.dump(), tokenizer);
+absl::StatusOr<weights::ModelSpec> Parse(const json& config, const std::string& tokenizer = "") {
+  return checkpoint::ParseModelSpec(config.dump(), tokenizer);
 }
 
 TEST(ModelSpecParse, DeepSeekV3) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("deepseek-v3"), "");
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("deepseek-v3"), "");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_STREQ(spec->family, "deepseek_v3");
   EXPECT_EQ(spec->num_layers, 61);
@@ -38,27 +39,29 @@ TEST(ModelSpecParse, DeepSeekV3) {
   EXPECT_EQ(spec->yarn.mscale_all_dim, 1);
   EXPECT_EQ(spec->yarn.attention_factor, 0);
   EXPECT_EQ(spec->yarn.original_max_position_embeddings, 4096);
-  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 671'026);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 671'026);
 }
 
 TEST(ModelSpecParse, KimiK2) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("kimi-k2"), "");
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("kimi-k2"), "");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_STREQ(spec->family, "kimi_k2");
   EXPECT_EQ(spec->num_experts, 384);
   EXPECT_EQ(spec->rope_theta, 50000);
   EXPECT_EQ(spec->yarn.beta_fast, 1);
   EXPECT_EQ(spec->yarn.beta_slow, 1);
-  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 1'026'408);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 1'026'408);
 }
 
 TEST(ModelSpecParse, Qwen3Moe) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("qwen3-235b"), "");
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("qwen3-235b"), "");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_STREQ(spec->family, "qwen3_moe");
   EXPECT_EQ(spec->num_heads, 64);
   EXPECT_EQ(spec->num_kv_heads, 4);
-  EXPECT_TRUE(spec->attention_kind() == AttentionKind::kGroupedQueries);
+  EXPECT_TRUE(spec->attention_kind() == weights::AttentionKind::kGroupedQueries);
   EXPECT_EQ(spec->qk_head_dim(), 128);
   EXPECT_EQ(spec->v_head_dim, 128);
   EXPECT_EQ(spec->kv_dim(), 1024);
@@ -68,17 +71,17 @@ TEST(ModelSpecParse, Qwen3Moe) {
   EXPECT_EQ(spec->first_dense_layers, 0);
   EXPECT_EQ(spec->num_shared_experts, 0);
   EXPECT_EQ(spec->yarn.enabled, 0);
-  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 235'093);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 235'093);
 }
 
 TEST(ModelSpecParse, Qwen3MoeDefaults) {
-  json config = json::parse(PublishedConfig("qwen3-235b"));
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
   for (const char* key : {"head_dim", "num_key_value_heads", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers",
                           "use_sliding_window"}) {
     config.erase(key);
   }
   config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
-  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->v_head_dim, 64);  // hidden_size / num_attention_heads
   EXPECT_EQ(spec->num_kv_heads, 64);
@@ -87,10 +90,11 @@ TEST(ModelSpecParse, Qwen3MoeDefaults) {
 }
 
 TEST(ModelSpecParse, Mixtral) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(PublishedConfig("mixtral-8x7b"), "");
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("mixtral-8x7b"), "");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_STREQ(spec->family, "mixtral");
-  EXPECT_TRUE(spec->attention_kind() == AttentionKind::kGroupedQueries);
+  EXPECT_TRUE(spec->attention_kind() == weights::AttentionKind::kGroupedQueries);
   EXPECT_EQ(spec->heads_without_norms, 1);
   EXPECT_EQ(spec->num_kv_heads, 8);
   EXPECT_EQ(spec->v_head_dim, 128);  // hidden_size / num_attention_heads
@@ -103,12 +107,12 @@ TEST(ModelSpecParse, Mixtral) {
   EXPECT_EQ(spec->norm_topk_prob, 1);
   EXPECT_EQ(spec->num_shared_experts, 0);
   EXPECT_EQ(spec->first_dense_layers, 0);
-  EXPECT_EQ(ParameterCount(*spec) / 1'000'000, 46'702);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 46'702);
 }
 
 // As transformers 5.23 saves it.
 TEST(ModelSpecParse, MixtralInTheNewSpelling) {
-  json config = json::parse(PublishedConfig("mixtral-8x7b"));
+  json config = json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));
   config.erase("rope_theta");
   config.erase("torch_dtype");
   config["dtype"] = "bfloat16";
@@ -116,7 +120,7 @@ TEST(ModelSpecParse, MixtralInTheNewSpelling) {
   config["head_dim"] = 64;
   config["router_jitter_noise"] = 0.1;  // of training
   config["sliding_window"] = config["max_position_embeddings"];
-  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->rope_theta, 1e6);
   EXPECT_EQ(spec->v_head_dim, 64);
@@ -125,7 +129,7 @@ TEST(ModelSpecParse, MixtralInTheNewSpelling) {
 TEST(ModelSpecParse, NullIsNoRankBetweenHiddenStateAndQueries) {
   json config = TinyConfig();
   config["q_lora_rank"] = nullptr;
-  const absl::StatusOr<ModelSpec> spec = Parse(config);
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->q_lora_rank, 0);
 }
@@ -307,7 +311,7 @@ TEST(ModelSpecReject, RopeFields) {
 }
 
 TEST(ModelSpecReject, QuantizationFields) {
-  const json fp8 = json::parse(PublishedConfig("deepseek-v3"))["quantization_config"];
+  const json fp8 = json::parse(checkpoint::PublishedConfig("deepseek-v3"))["quantization_config"];
   const std::vector<Rejection> cases = {
       {"quant_method", "compressed-tensors", kUnimplemented, "\"compressed-tensors\" is not supported"},
       {"quant_method", nullptr, kInvalid, "missing"},
@@ -346,12 +350,12 @@ TEST(ModelSpecReject, Qwen3MoeFields) {
       {"attention_bias", true, kUnimplemented, "true is not supported"},
   };
   for (const Rejection& rejection : cases) {
-    json config = json::parse(PublishedConfig("qwen3-235b"));
+    json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
     config[rejection.field] = rejection.value;
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
   }
-  json config = json::parse(PublishedConfig("qwen3-235b"));
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
   config.erase("head_dim");
   config["num_attention_heads"] = 60;
   ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
@@ -372,7 +376,7 @@ TEST(ModelSpecReject, MixtralFields) {
       {"tie_word_embeddings", true, kUnimplemented, "true is not supported"},
   };
   for (const Rejection& rejection : cases) {
-    json config = json::parse(PublishedConfig("mixtral-8x7b"));
+    json config = json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));
     config[rejection.field] = rejection.value;
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
@@ -393,9 +397,10 @@ TEST(ModelSpecReject, TooManyExpertsInAllLayers) {
 }
 
 TEST(ModelSpecReject, MalformedDocuments) {
-  ExpectError(ParseModelSpec("", "").status(), kInvalid, {"config.json"});
-  ExpectError(ParseModelSpec("[]", "").status(), kInvalid, {"config.json"});
-  ExpectError(ParseModelSpec(R"({"a":1,"a":2})", "").status(), kInvalid, {"config.json", "duplicate key 'a'"});
+  ExpectError(checkpoint::ParseModelSpec("", "").status(), kInvalid, {"config.json"});
+  ExpectError(checkpoint::ParseModelSpec("[]", "").status(), kInvalid, {"config.json"});
+  ExpectError(checkpoint::ParseModelSpec(R"({"a":1,"a":2})", "").status(), kInvalid,
+              {"config.json", "duplicate key 'a'"});
 }
 
 // The extreme shape within the bounds: the count must not overflow (the sanitizer build would stop here).
@@ -414,8 +419,8 @@ TEST(ModelSpecParse, TheLargestAllowedModelDoesNotOverflow) {
                  {"vocab_size", 1 << 24}});
   const auto spec = Parse(config);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_GT(ParameterCount(*spec), int64_t{1} << 54);
-  EXPECT_LT(ParameterCount(*spec), int64_t{1} << 60);
+  EXPECT_GT(model::ParameterCount(*spec), int64_t{1} << 54);
+  EXPECT_LT(model::ParameterCount(*spec), int64_t{1} << 60);
 }
 
 TEST(TokenCount, HighestIdOfVocabularyAndAddedTokens) {

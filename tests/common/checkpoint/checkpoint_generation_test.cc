@@ -13,7 +13,7 @@ constexpr int64_t kVocab = 100;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(GenerationDefaultsParse, NothingGiven) {
-  const auto defaults = ParseGenerationDefaults({.config_json = "{}"}, kVocab);
+  const auto defaults = checkpoint::ParseGenerationDefaults({.config_json = "{}"}, kVocab);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 1);
   EXPECT_EQ(defaults->top_p, 1);
@@ -25,14 +25,14 @@ TEST(GenerationDefaultsParse, NothingGiven) {
 }
 
 TEST(GenerationDefaultsParse, AllFilesTogether) {
-  CheckpointDocuments documents;
+  checkpoint::CheckpointDocuments documents;
   documents.config_json = R"({"bos_token_id":0,"eos_token_id":[5,7]})";
   documents.generation_config_json =
       R"({"bos_token_id":3,"eos_token_id":7,"temperature":0.6,"top_p":0.95,"top_k":20,"do_sample":true})";
   documents.tokenizer_json = R"({"added_tokens":[{"id":9,"content":"<eos>"},{"id":3,"content":"<bos>"}]})";
   documents.tokenizer_config_json =
       R"({"bos_token":"<bos>","eos_token":{"content":"<eos>","lstrip":false},"chat_template":"{{ x }}"})";
-  const auto defaults = ParseGenerationDefaults(documents, kVocab);
+  const auto defaults = checkpoint::ParseGenerationDefaults(documents, kVocab);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->temperature, 0.6);
   EXPECT_EQ(defaults->top_p, 0.95);
@@ -47,13 +47,13 @@ TEST(GenerationDefaultsParse, AllFilesTogether) {
 
 TEST(GenerationDefaultsParse, TokensResolveByText) {
   // No tokenizer.json, as in the original release of Kimi-K2: tokenizer_config.json names the special tokens.
-  CheckpointDocuments documents;
+  checkpoint::CheckpointDocuments documents;
   documents.config_json = "{}";
   documents.generation_config_json = R"({"eos_token_id":86})";
   documents.tokenizer_config_json =
       R"({"bos_token":"[BOS]","eos_token":"[EOS]","added_tokens_decoder":{"84":{"content":"[BOS]"},)"
       R"("85":{"content":"[EOS]"},"86":{"content":"<|im_end|>"},"100":{"content":"<|reserved|>"}}})";
-  const auto defaults = ParseGenerationDefaults(documents, kVocab);
+  const auto defaults = checkpoint::ParseGenerationDefaults(documents, kVocab);
   ASSERT_TRUE(defaults.ok()) << defaults.status();
   EXPECT_EQ(defaults->bos, 84);
   EXPECT_THAT(defaults->stop_ids, ElementsAre(85, 86));
@@ -61,10 +61,10 @@ TEST(GenerationDefaultsParse, TokensResolveByText) {
 
 TEST(GenerationDefaultsParse, WhetherTextBeginsWithBos) {
   const auto adds_bos = [](const char* tokenizer_config) {
-    CheckpointDocuments documents;
+    checkpoint::CheckpointDocuments documents;
     documents.config_json = "{}";
     documents.tokenizer_config_json = tokenizer_config;
-    const auto defaults = ParseGenerationDefaults(documents, kVocab);
+    const auto defaults = checkpoint::ParseGenerationDefaults(documents, kVocab);
     EXPECT_TRUE(defaults.ok()) << defaults.status();
     return defaults.ok() && defaults->add_bos_token;
   };
@@ -82,24 +82,27 @@ TEST(GenerationDefaultsParse, WhetherTextBeginsWithBos) {
 }
 
 TEST(GenerationDefaultsParse, ChatTemplateSources) {
-  CheckpointDocuments documents;
+  checkpoint::CheckpointDocuments documents;
   documents.config_json = "{}";
   documents.tokenizer_config_json =
       R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"default","template":"D"}]})";
-  EXPECT_EQ(ParseGenerationDefaults(documents, kVocab)->chat_template, "D");
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->chat_template, "D");
   documents.chat_template_jinja = "J";
-  EXPECT_EQ(ParseGenerationDefaults(documents, kVocab)->chat_template, "J");
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->chat_template, "J");
 }
 
 TEST(GenerationDefaultsParse, MinusOneIsNoLimit) {
-  EXPECT_EQ(ParseGenerationDefaults({.config_json = "{}", .generation_config_json = R"({"top_k":-1})"}, kVocab)->top_k,
-            0);
+  EXPECT_EQ(
+      checkpoint::ParseGenerationDefaults({.config_json = "{}", .generation_config_json = R"({"top_k":-1})"}, kVocab)
+          ->top_k,
+      0);
 }
 
 TEST(GenerationDefaultsReject, GenerationConfig) {
   const auto refuse = [](const std::string& text, const std::string& part) {
-    ExpectError(ParseGenerationDefaults({.config_json = "{}", .generation_config_json = text}, kVocab).status(),
-                kInvalid, {"generation_config.json", part});
+    ExpectError(
+        checkpoint::ParseGenerationDefaults({.config_json = "{}", .generation_config_json = text}, kVocab).status(),
+        kInvalid, {"generation_config.json", part});
   };
   refuse("[", "not valid JSON");
   refuse(R"({"temperature":-1})", "temperature: -1 is out of range");
@@ -117,9 +120,10 @@ TEST(GenerationDefaultsReject, GenerationConfig) {
 
 TEST(GenerationDefaultsReject, TokenizerConfig) {
   const auto refuse = [](const std::string& text, const std::string& part) {
-    const CheckpointDocuments documents = {
+    const checkpoint::CheckpointDocuments documents = {
         .config_json = "{}", .tokenizer_json = R"({"added_tokens":[]})", .tokenizer_config_json = text};
-    ExpectError(ParseGenerationDefaults(documents, kVocab).status(), kInvalid, {"tokenizer_config.json", part});
+    ExpectError(checkpoint::ParseGenerationDefaults(documents, kVocab).status(), kInvalid,
+                {"tokenizer_config.json", part});
   };
   refuse(R"({"eos_token":"<eos>"})", "eos_token: '<eos>' is not among added_tokens of tokenizer.json");
   refuse(R"({"eos_token":3})", "eos_token: 3 is not a string");

@@ -21,12 +21,12 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 class InventoryTest : public ::testing::Test {
  protected:
   // Writes `tensors` as a single file and checks it.
-  absl::StatusOr<std::vector<InventoryItem>> Check(const SafetensorsBuilder& tensors) {
+  absl::StatusOr<std::vector<checkpoint::InventoryItem>> Check(const SafetensorsBuilder& tensors) {
     dir_.Write("config.json", "{}");
     dir_.Write("model.safetensors", tensors.Build());
-    checkpoint_.emplace(Checkpoint::Open(dir_.path()).value());
+    checkpoint_.emplace(checkpoint::Checkpoint::Open(dir_.path()).value());
     warnings_.clear();
-    return CheckInventory(*checkpoint_, spec_, &warnings_);
+    return checkpoint::CheckInventory(*checkpoint_, spec_, &warnings_);
   }
   void Refuse(const SafetensorsBuilder& tensors, const std::vector<std::string>& parts) {
     const absl::Status status = Check(tensors).status();
@@ -35,15 +35,15 @@ class InventoryTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  ModelSpec spec_ = TinySpec();
-  std::optional<Checkpoint> checkpoint_;
+  weights::ModelSpec spec_ = TinySpec();
+  std::optional<checkpoint::Checkpoint> checkpoint_;
   std::vector<std::string> warnings_;
 };
 
 TEST_F(InventoryTest, NamesAndShapesInOrderOfUse) {
-  const std::vector<ModelTensor> tensors = CheckpointTensors(spec_);
-  std::map<std::string, ModelTensor> by_name;
-  for (const ModelTensor& tensor : tensors) by_name.emplace(tensor.name, tensor);
+  const std::vector<model::ModelTensor> tensors = model::CheckpointTensors(spec_);
+  std::map<std::string, model::ModelTensor> by_name;
+  for (const model::ModelTensor& tensor : tensors) by_name.emplace(tensor.name, tensor);
   ASSERT_EQ(by_name.size(), tensors.size());
   EXPECT_EQ(tensors.size(), 3u + 2 * 9 + 3 + 2 + 8 * 3 + 3);
   EXPECT_EQ(tensors.front().name, "model.embed_tokens.weight");
@@ -62,16 +62,17 @@ TEST_F(InventoryTest, NamesAndShapesInOrderOfUse) {
   EXPECT_THAT(shape("model.layers.1.mlp.gate.e_score_correction_bias"), ElementsAre(8));
   EXPECT_THAT(shape("model.layers.1.mlp.experts.7.down_proj.weight"), ElementsAre(64, 32));
   EXPECT_THAT(shape("model.layers.1.mlp.shared_experts.up_proj.weight"), ElementsAre(32, 64));
-  EXPECT_EQ(by_name.at("model.layers.1.mlp.gate.weight").role, TensorRole::kRouter);
-  EXPECT_EQ(by_name.at("lm_head.weight").role, TensorRole::kHead);
+  EXPECT_EQ(by_name.at("model.layers.1.mlp.gate.weight").role, model::TensorRole::kRouter);
+  EXPECT_EQ(by_name.at("lm_head.weight").role, model::TensorRole::kHead);
 }
 
 TEST_F(InventoryTest, QueriesWithoutRank) {
   spec_.q_lora_rank = 0;
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
-  const auto queries = std::ranges::find_if(
-      *items, [](const InventoryItem& item) { return item.expected.name == "model.layers.0.self_attn.q_proj.weight"; });
+  const auto queries = std::ranges::find_if(*items, [](const checkpoint::InventoryItem& item) {
+    return item.expected.name == "model.layers.0.self_attn.q_proj.weight";
+  });
   ASSERT_NE(queries, items->end());
   EXPECT_THAT(queries->expected.shape(), ElementsAre(160, 64));
   EXPECT_EQ(items->size(), 3u + 2 * 7 + 3 + 2 + 8 * 3 + 3);
@@ -79,7 +80,7 @@ TEST_F(InventoryTest, QueriesWithoutRank) {
 
 // The checkpoint has the family's names, the segment its own.
 TEST_F(InventoryTest, MixtralsNames) {
-  nlohmann::json config = nlohmann::json::parse(PublishedConfig("mixtral-8x7b"));
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));
   config.update({{"hidden_size", 64},
                  {"num_hidden_layers", 2},
                  {"num_attention_heads", 2},
@@ -87,11 +88,11 @@ TEST_F(InventoryTest, MixtralsNames) {
                  {"head_dim", 64},
                  {"intermediate_size", 32},
                  {"vocab_size", 40}});
-  spec_ = ParseModelSpec(config.dump(), "").value();
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
-  const auto plan = MakePlan(*items, spec_);
+  const auto plan = checkpoint::MakePlan(*items, spec_);
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::map<std::string, std::string> sources;
   for (size_t i = 0; i < plan->tensors.size(); ++i) {
@@ -112,15 +113,16 @@ TEST_F(InventoryTest, MixtralsNames) {
 
 TEST_F(InventoryTest, NoSharedExperts) {
   spec_.num_shared_experts = 0;
-  for (const ModelTensor& tensor : CheckpointTensors(spec_)) EXPECT_THAT(tensor.name, Not(HasSubstr("shared_experts")));
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_))
+    EXPECT_THAT(tensor.name, Not(HasSubstr("shared_experts")));
 }
 
 TEST_F(InventoryTest, Bf16Checkpoint) {
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
-  EXPECT_EQ(items->size(), CheckpointTensors(spec_).size());
+  EXPECT_EQ(items->size(), model::CheckpointTensors(spec_).size());
   EXPECT_THAT(warnings_, IsEmpty());
-  for (const InventoryItem& item : *items) {
+  for (const checkpoint::InventoryItem& item : *items) {
     EXPECT_EQ(item.weight.info->name, item.expected.name);
     EXPECT_FALSE(item.scale.has_value());
   }
@@ -136,12 +138,12 @@ TEST_F(InventoryTest, Fp8CheckpointWithScalesInAnotherShard) {
   for (const auto& [file, builder] : shards) dir_.Write(file, builder.Build());
   dir_.Write("config.json", "{}");
   dir_.Write("model.safetensors.index.json", Index(shards));
-  const auto checkpoint = Checkpoint::Open(dir_.path());
+  const auto checkpoint = checkpoint::Checkpoint::Open(dir_.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const auto items = CheckInventory(*checkpoint, spec_);
+  const auto items = checkpoint::CheckInventory(*checkpoint, spec_);
   ASSERT_TRUE(items.ok()) << items.status();
-  for (const InventoryItem& item : *items) {
-    ASSERT_EQ(item.scale.has_value(), IsLinear(item.expected.role)) << item.expected.name;
+  for (const checkpoint::InventoryItem& item : *items) {
+    ASSERT_EQ(item.scale.has_value(), model::IsLinear(item.expected.role)) << item.expected.name;
     if (!item.scale) continue;
     EXPECT_EQ(item.scale->info->name, item.expected.name + "_scale_inv");
     EXPECT_EQ(item.scale->shard, 0);
@@ -153,7 +155,7 @@ TEST_F(InventoryTest, RaggedScaleBlocks) {
   spec_ = TinySpec(128);
   const auto items = Check(TinyTensors(spec_, true));
   ASSERT_TRUE(items.ok()) << items.status();
-  for (const InventoryItem& item : *items) {
+  for (const checkpoint::InventoryItem& item : *items) {
     // 2 heads of 128 + 16 rows: the third block of rows is partial.
     if (!item.expected.name.ends_with("q_b_proj.weight")) continue;
     EXPECT_THAT(item.scale->info->shape, ElementsAre(3, 1));

@@ -31,7 +31,7 @@ class CheckpointOpen : public ::testing::Test {
     dir_.Write(kIndexName, Index(shards));
   }
   void WriteMap(const std::string& weight_map) { dir_.Write(kIndexName, R"({"weight_map":)" + weight_map + "}"); }
-  absl::StatusOr<Checkpoint> Open() { return Checkpoint::Open(dir_.path()); }
+  absl::StatusOr<checkpoint::Checkpoint> Open() { return checkpoint::Checkpoint::Open(dir_.path()); }
   std::string Fingerprint() { return Open().value().fingerprint(); }
 
   TempDir dir_;
@@ -53,9 +53,9 @@ TEST_F(CheckpointOpen, ShardsOfAnyName) {
   WriteShards({{"model-1-of-2.safetensors", OneTensor("a")}, {"x.safetensors", OneTensor("b")}});
   auto opened = Open();
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const Checkpoint checkpoint = *std::move(opened);  // the references inside survive
+  const checkpoint::Checkpoint checkpoint = *std::move(opened);  // the references inside survive
   ASSERT_THAT(checkpoint.shards(), SizeIs(2));
-  const TensorRef* ref = checkpoint.Find("b");
+  const checkpoint::TensorRef* ref = checkpoint.Find("b");
   ASSERT_NE(ref, nullptr);
   EXPECT_EQ(ref->info->name, "b");
   EXPECT_THAT(checkpoint.shards()[ref->shard].path(), HasSubstr("x.safetensors"));
@@ -86,11 +86,12 @@ TEST_F(CheckpointOpen, DocumentsAreGivenOutUnchanged) {
 TEST_F(CheckpointOpen, DocumentsFitOneMessage) {
   dir_.Write("model.safetensors", OneTensor("a").Build());
   const std::string tokenizer = dir_.Write("tokenizer.json", "");
-  const int64_t most = kMaxDocumentsBytes - 2;  // config.json has the remaining bytes
+  const int64_t most = checkpoint::kMaxDocumentsBytes - 2;  // config.json has the remaining bytes
   std::filesystem::resize_file(tokenizer, most);
   EXPECT_TRUE(Open().ok());
   dir_.Write("tokenizer_config.json", "x");
-  ExpectError(Open().status(), kInvalid, {dir_.path(), "tokenizer.json", std::to_string(kMaxDocumentsBytes + 1)});
+  ExpectError(Open().status(), kInvalid,
+              {dir_.path(), "tokenizer.json", std::to_string(checkpoint::kMaxDocumentsBytes + 1)});
 }
 
 TEST_F(CheckpointOpen, ChatTemplateIsUtf8) {
@@ -115,7 +116,7 @@ TEST_F(CheckpointOpen, UnmappedTensorsWarn) {
 }
 
 TEST_F(CheckpointOpen, MissingPieces) {
-  ExpectError(Checkpoint::Open(dir_.path() + "/absent").status(), absl::StatusCode::kNotFound, {"absent"});
+  ExpectError(checkpoint::Checkpoint::Open(dir_.path() + "/absent").status(), absl::StatusCode::kNotFound, {"absent"});
   ExpectError(Open().status(), absl::StatusCode::kNotFound, {dir_.path(), kIndexName, "model.safetensors"});
   dir_.Write("model-00001-of-00002.safetensors", OneTensor("a").Build());
   ExpectError(Open().status(), absl::StatusCode::kNotFound, {dir_.path(), kIndexName, "download the index"});

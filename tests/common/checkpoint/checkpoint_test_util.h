@@ -74,14 +74,16 @@ inline nlohmann::json TinyConfig(int head_dim = 64) {
           {"rope_theta", 10000}};
 }
 
-inline ModelSpec TinySpec(int head_dim = 64) { return ParseModelSpec(TinyConfig(head_dim).dump(), "").value(); }
+inline weights::ModelSpec TinySpec(int head_dim = 64) {
+  return checkpoint::ParseModelSpec(TinyConfig(head_dim).dump(), "").value();
+}
 
 // Every tensor of the model, zeros. `fp8` stores the linears as F8_E4M3 with scales.
-inline SafetensorsBuilder TinyTensors(const ModelSpec& spec, bool fp8 = false) {
+inline SafetensorsBuilder TinyTensors(const weights::ModelSpec& spec, bool fp8 = false) {
   SafetensorsBuilder builder;
-  for (const ModelTensor& tensor : CheckpointTensors(spec)) {
-    const bool quantized = fp8 && IsLinear(tensor.role);
-    const bool bias = tensor.role == TensorRole::kRouterBias;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec)) {
+    const bool quantized = fp8 && model::IsLinear(tensor.role);
+    const bool bias = tensor.role == model::TensorRole::kRouterBias;
     builder.Add(tensor.name, quantized ? "F8_E4M3" : bias ? "F32" : "BF16", tensor.shape());
     if (!quantized) continue;
     builder.Add(tensor.name + "_scale_inv", "F32", {(tensor.rows + 127) / 128, (tensor.cols + 127) / 128});

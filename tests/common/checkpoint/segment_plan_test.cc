@@ -4,7 +4,10 @@
 
 #include "tests/support/random_checkpoint.h"
 
-namespace moestro {
+namespace moestro::checkpoint {
+
+using weights::ModelSpec;
+
 namespace {
 
 using testing::ExpectError;
@@ -40,7 +43,7 @@ TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
     ASSERT_TRUE(plan.ok());
     const auto bytes = SegmentBytesFor(random.spec(), fp8);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
-    EXPECT_EQ(*bytes, SegmentWriter::RequiredBytes(plan->tensors));
+    EXPECT_EQ(*bytes, weights::SegmentWriter::RequiredBytes(plan->tensors));
   }
 }
 
@@ -49,7 +52,7 @@ TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
   const ModelSpec spec = DeepSeekV3();
   const double embeddings = 2.0 * 129280 * 7168;
   const double transposed_keys = 61.0 * 128 * 512 * 128;
-  const double published = static_cast<double>(ParameterCount(spec)) + embeddings + transposed_keys;
+  const double published = static_cast<double>(model::ParameterCount(spec)) + embeddings + transposed_keys;
   const auto fp8 = SegmentBytesFor(spec, true);
   ASSERT_TRUE(fp8.ok()) << fp8.status();
   EXPECT_GT(static_cast<double>(*fp8), published);
@@ -79,4 +82,4 @@ TEST(SegmentBytesFor, AbsurdSizesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::checkpoint

@@ -10,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 
 // Time passes only during sleeps.
-class FakeClock final : public device::Clock {
+class SteppedClock final : public device::Clock {
  public:
   double Now() const override { return seconds_.load(); }
   void SleepUntil(double seconds) const override {
@@ -54,7 +54,7 @@ TEST(SharedFailure, ARankThatLeft) {
 
 // A rank is killed while it writes the failure: others must not see success.
 TEST(SharedFailure, AFailureThatIsNeverWrittenDown) {
-  FakeClock clock;
+  SteppedClock clock;
   const HeapRegion memory(2, 64);
   memory.region().header().failure = 1;
   { const Rank left(memory.region(), 1, {.clock = &clock}); }
@@ -78,7 +78,7 @@ TEST(SharedFailure, LeavingAfterTheLastOperationIsNoFailure) {
 }
 
 TEST(SharedFailure, AStalledRankIsWaitedForSoLong) {
-  FakeClock clock;
+  SteppedClock clock;
   const HeapRegion memory(3, 64);
   Rank came(memory.region(), 1, {.clock = &clock});
   came.stopped = true;
@@ -93,7 +93,7 @@ TEST(SharedFailure, AStalledRankIsWaitedForSoLong) {
 }
 
 TEST(SharedFailure, ASlowRankThatBeatsIsWaitedFor) {
-  FakeClock clock;
+  SteppedClock clock;
   const HeapRegion memory(2, 64);
   Rank slow(memory.region(), 1, {.clock = &clock});
   int beats = 0;

@@ -9,14 +9,14 @@
 #include "tests/support/aligned_memory.h"
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 class ModulesTest : public testing::Test {
  protected:
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
-  const ModelSpec& spec_ = model_.segment->spec();
-  const ModelWeights weights_ = BindWeights(*model_.segment).value();
+  const weights::ModelSpec& spec_ = model_.segment->spec();
+  const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
 
   static AlignedMemory Stage(const Module& module) {
     AlignedMemory memory(module.image.bytes);
@@ -33,7 +33,7 @@ class ModulesTest : public testing::Test {
 };
 
 TEST_F(ModulesTest, OrderOfUse) {
-  const std::vector<Module> modules = ListModules(spec_, weights_, MlaForm::kAbsorbed, 1);
+  const std::vector<Module> modules = ListModules(spec_, weights_, model::MlaForm::kAbsorbed, 1);
   std::string order;
   for (const Module& module : modules) order += ModuleName(module.kind)[0];
   EXPECT_EQ(order,
@@ -46,7 +46,7 @@ TEST_F(ModulesTest, OrderOfUse) {
 }
 
 TEST_F(ModulesTest, AnExpertIsOneCopy) {
-  for (const Module& module : ListModules(spec_, weights_, MlaForm::kAbsorbed, 1)) {
+  for (const Module& module : ListModules(spec_, weights_, model::MlaForm::kAbsorbed, 1)) {
     if (module.kind == ModuleKind::kExpert) {
       EXPECT_EQ(module.image.ranges.size(), 1u);
     }
@@ -54,19 +54,19 @@ TEST_F(ModulesTest, AnExpertIsOneCopy) {
 }
 
 TEST_F(ModulesTest, ImagesHoldTheSameNumbers) {
-  for (const Module& module : ListModules(spec_, weights_, MlaForm::kUnabsorbed, 1 << 20)) {
+  for (const Module& module : ListModules(spec_, weights_, model::MlaForm::kUnabsorbed, 1 << 20)) {
     const AlignedMemory memory = Stage(module);
     const StagedModule on_device{&module, memory.data()};
     if (module.kind == ModuleKind::kAttention) {
-      const AttentionWeights& original = weights_.layers[module.layer].attention;
-      const AttentionWeights staged = on_device.Attention(spec_, MlaForm::kUnabsorbed, weights_);
+      const model::AttentionWeights& original = weights_.layers[module.layer].attention;
+      const model::AttentionWeights staged = on_device.Attention(spec_, model::MlaForm::kUnabsorbed, weights_);
       EXPECT_EQ(staged.input_norm[spec_.hidden_size - 1], original.input_norm[spec_.hidden_size - 1]);
       EXPECT_EQ(staged.key_transposed.data, nullptr);
       ExpectSame(staged.kv_b, original.kv_b);
       ExpectSame(staged.o, original.o);
     } else if (module.kind == ModuleKind::kExpert) {
-      const MlpWeights& original = weights_.layers[module.layer].feed_forward.experts[module.index];
-      const MlpWeights staged = on_device.Expert(weights_);
+      const model::MlpWeights& original = weights_.layers[module.layer].feed_forward.experts[module.index];
+      const model::MlpWeights staged = on_device.Expert(weights_);
       ExpectSame(staged.gate, original.gate);
       ExpectSame(staged.up, original.up);
       ExpectSame(staged.down, original.down);
@@ -75,9 +75,10 @@ TEST_F(ModulesTest, ImagesHoldTheSameNumbers) {
 }
 
 TEST_F(ModulesTest, UnabsorbedAttentionLeavesTheTransposedKeysOut) {
-  const auto bytes = [&](MlaForm form) { return ListModules(spec_, weights_, form, 1).front().image.bytes; };
+  const auto bytes = [&](model::MlaForm form) { return ListModules(spec_, weights_, form, 1).front().image.bytes; };
   const PackedMatrix& keys = weights_.layers[0].attention.key_transposed;
-  EXPECT_GE(bytes(MlaForm::kAbsorbed) - bytes(MlaForm::kUnabsorbed), PackedBytes(keys.dtype, keys.rows, keys.cols));
+  EXPECT_GE(bytes(model::MlaForm::kAbsorbed) - bytes(model::MlaForm::kUnabsorbed),
+            PackedBytes(keys.dtype, keys.rows, keys.cols));
 }
 
 // Row 128 is the second row of scale blocks and the third row group; both have five blocks of columns.
@@ -95,4 +96,4 @@ TEST(SliceRows, TakesEachArrayFromItsOwnRow) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace moestro {
+namespace moestro::experts {
 namespace {
 
 using testing::ElementsAre;
@@ -35,8 +35,8 @@ std::vector<int32_t> Ids(const std::vector<ExpertCache::Load>& loads) {
   for (const ExpertCache::Load& load : loads) ids.push_back(load.expert);
   return ids;
 }
-std::vector<ExpertChoice> Choices(const std::vector<int32_t>& ids) {
-  std::vector<ExpertChoice> choices;
+std::vector<model::ExpertChoice> Choices(const std::vector<int32_t>& ids) {
+  std::vector<model::ExpertChoice> choices;
   for (const int32_t id : ids) choices.push_back({id, 0.5f});
   return choices;
 }
@@ -67,7 +67,7 @@ TEST(ExpertCache, ExpertsOfAPassDoNotGiveEachOtherUp) {
 
 TEST(ExpertCache, LoadsTheGreatestWeightsFirst) {
   ExpertCache cache({.moe_layers = 1, .num_experts = 10, .slots = 4, .loads_per_pass = 2}, Lru);
-  const std::vector<ExpertChoice> choices = {{1, 0.5f}, {2, 2}, {3, 1}, {4, 0.25f}};
+  const std::vector<model::ExpertChoice> choices = {{1, 0.5f}, {2, 2}, {3, 1}, {4, 0.25f}};
   EXPECT_THAT(Ids(cache.Take(0, choices).loads), ElementsAre(2, 3));
   EXPECT_THAT(Ids(cache.Take(0, choices).loads), ElementsAre(1, 4));
   cache.Clear();
@@ -76,7 +76,8 @@ TEST(ExpertCache, LoadsTheGreatestWeightsFirst) {
 
 TEST(ExpertCache, CountsRowsAndWeights) {
   ExpertCache cache(Sized(1, 10, 2), Lru);
-  const ExpertCache::Pass& pass = cache.Take(0, std::vector<ExpertChoice>{{3, 0.5f}, {7, 0.25f}, {1, 1}, {3, 2}});
+  const ExpertCache::Pass& pass =
+      cache.Take(0, std::vector<model::ExpertChoice>{{3, 0.5f}, {7, 0.25f}, {1, 1}, {3, 2}});
   ASSERT_THAT(Ids(pass.misses), ElementsAre(1, 3, 7));
   EXPECT_EQ(pass.misses[1].rows, 2);
   EXPECT_EQ(pass.misses[1].weight, 2.5f);
@@ -121,4 +122,4 @@ TEST(ExpertCache, IsWhatItsLoadsSay) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::experts

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-namespace moestro {
+namespace moestro::experts {
 namespace {
 
 // Two layers, two experts per token; layer 1 always uses the same ones.
@@ -13,13 +13,13 @@ class ReplayTest : public testing::Test {
  protected:
   ReplayTest() {
     const auto writer =
-        RoutingTraceWriter::Create(
+        model::RoutingTraceWriter::Create(
             path_,
             {.fingerprint = "f", .first_moe_layer = 3, .moe_layers = 2, .num_experts = 8, .experts_per_token = 2})
             .value();
-    const auto pass = [&](bool prompt, const std::vector<ExpertChoice>& first) {
-      const std::vector<TracedToken> tokens(first.size() / 2, {.sequence = 1, .position = 0, .prompt = prompt});
-      std::vector<ExpertChoice> second;
+    const auto pass = [&](bool prompt, const std::vector<model::ExpertChoice>& first) {
+      const std::vector<model::TracedToken> tokens(first.size() / 2, {.sequence = 1, .position = 0, .prompt = prompt});
+      std::vector<model::ExpertChoice> second;
       for (size_t i = 0; i < tokens.size(); ++i) second.insert(second.end(), {{0, 1}, {1, 1}});
       writer->Begin(tokens);
       writer->Note(3, 0, first);
@@ -67,4 +67,4 @@ TEST_F(ReplayTest, ReportsWhatIsWrongWithTheFile) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::experts

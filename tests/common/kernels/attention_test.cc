@@ -21,11 +21,12 @@ class AttentionTest : public KernelTest {};
 MOE_INSTANTIATE_PER_ISA(AttentionTest);
 
 // Strided vectors; the gap after each is NaN, which no kernel may read.
-struct Vectors {
+struct StridedVectors {
   int64_t tokens, dim, stride;
   std::vector<uint16_t> numbers;
 
-  Vectors(int64_t t, int64_t d, int64_t gap) : tokens(t), dim(d), stride(d + gap), numbers(RandomBf16(t * stride, 12)) {
+  StridedVectors(int64_t t, int64_t d, int64_t gap)
+      : tokens(t), dim(d), stride(d + gap), numbers(RandomBf16(t * stride, 12)) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (static_cast<int64_t>(i) % stride >= dim) numbers[i] = kNan;
     }
@@ -59,7 +60,7 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
   for (int64_t dim : {1, 2, 15, 31, 32, 33, 63, 64, 65, 96, 97, 128, 130, 192, 512, 576}) {
     for (int64_t tokens : {1, 2, 3, 15, 16, 17, 31, 33, 63, 64}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens of " << dim);
-      const Vectors kv(tokens, dim, 3);
+      const StridedVectors kv(tokens, dim, 3);
       std::vector<uint8_t> keys = Room(kAttentionBlock, dim);
       kernels_->pack_keys(kv.numbers.data(), kv.stride, tokens, dim, keys.data());
       ASSERT_NO_FATAL_FAILURE(
@@ -70,7 +71,7 @@ TEST_P(AttentionTest, PacksKeysAndValues) {
           ExpectPacked(values, dim, kAttentionBlock, [&](int64_t i, int64_t t) { return kv.at(t, i); }));
       // As the last of three blocks of a step.
       std::vector<uint8_t> step = Room(dim, 3 * kAttentionBlock);
-      const Vectors whole(kAttentionBlock, dim, 1);
+      const StridedVectors whole(kAttentionBlock, dim, 1);
       kernels_->pack_values(whole.numbers.data(), whole.stride, kAttentionBlock, dim, 0, 3 * kAttentionBlock,
                             step.data());
       kernels_->pack_values(whole.numbers.data(), whole.stride, kAttentionBlock, dim, kAttentionBlock,
@@ -186,8 +187,8 @@ struct TokenCase {
 };
 
 // A token's queries and their sums so far.
-struct Token {
-  Token(const TokenCase& c, uint32_t seed)
+struct TokenInputs {
+  TokenInputs(const TokenCase& c, uint32_t seed)
       : queries(RandomBf16(c.kv_heads * c.group * c.key_dim, seed)),
         sums(static_cast<size_t>(c.kv_heads * c.group * c.value_dim)),
         states(static_cast<size_t>(c.kv_heads * c.group), SoftmaxState{-kInfinity, 0}) {}
@@ -201,7 +202,7 @@ constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
 // One KV head's step with the kernels for packed blocks.
 void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t tokens, int64_t head,
-                  Token& token) {
+                  TokenInputs& token) {
   std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
   std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
   const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
@@ -230,9 +231,9 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
     for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, " << c.kv_heads << " x " << c.group << " heads, "
                                       << c.key_dim << " and " << c.value_dim);
-      Token expected(c, 3), token(c, 3);
+      TokenInputs expected(c, 3), token(c, 3);
       for (int block = 0; block < 2; ++block) {
-        Vectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
+        StridedVectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
         if (block == 1) {
           std::ranges::reverse(token.queries);
           expected.queries = token.queries;

@@ -21,7 +21,7 @@ struct alignas(kPackedAlignment) Line {
 };
 
 // A random matrix: row-major values as doubles for the truth, packed for the kernels.
-struct Matrix {
+struct PackedTestMatrix {
   std::vector<double> values;  // [rows, cols], scales applied
   std::vector<Line> packed;
   std::vector<float> scales;
@@ -29,8 +29,9 @@ struct Matrix {
   PackedMatrix view;
 };
 
-Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>& row_major, std::vector<float> scales) {
-  Matrix m;
+PackedTestMatrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>& row_major,
+                      std::vector<float> scales) {
+  PackedTestMatrix m;
   m.scales = std::move(scales);
   m.packed.resize(static_cast<size_t>(PackedBytes(dtype, rows, cols) / kPackedAlignment));
   uint8_t* packed = m.packed[0].bytes;
@@ -66,7 +67,7 @@ Matrix Pack(DType dtype, int64_t rows, int64_t cols, const std::vector<uint8_t>&
 
 constexpr float kMaxScale = 0.02f;
 
-Matrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
+PackedTestMatrix RandomMatrix(DType dtype, int64_t rows, int64_t cols) {
   std::mt19937 random(static_cast<uint32_t>(rows * 10007 + cols));
   std::vector<uint8_t> row_major(static_cast<size_t>(rows * cols * DTypeBytes(dtype)));
   std::vector<float> scales(static_cast<size_t>(CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock)));
@@ -122,7 +123,7 @@ bool SameBits(const float* a, const float* b, int64_t n) {
   return std::memcmp(a, b, static_cast<size_t>(n) * sizeof(float)) == 0;
 }
 
-struct Truth {
+struct LinearTruth {
   std::vector<double> y;          // [tokens, rows]
   std::vector<double> tolerance;  // [tokens, rows]
 };
@@ -135,12 +136,12 @@ struct Truth {
 // denormal operands as zero and flushes denormal sums. Each costs at most the smallest normal F32, for an operand times
 // the greatest |w| (448), once per input and once per sum, times the scale. Kernels that hold weights times 2^-8 round
 // denormal sums to multiples of 2^-149, 2^-141 after rescaling: less than that.
-Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
+LinearTruth ComputeTruth(const PackedTestMatrix& m, const Activations& a, int64_t tokens) {
   const int64_t rows = m.view.rows, cols = m.view.cols;
   const double roundings = static_cast<double>(std::min(cols, kScaleBlock) + CeilDiv(cols, kScaleBlock));
   const double max_scale = m.view.scales == nullptr ? 1.0 : *std::max_element(m.scales.begin(), m.scales.end());
   const double flushed = static_cast<double>(cols) * (448 + 2) * kSmallestNormal * max_scale;
-  Truth truth;
+  LinearTruth truth;
   std::vector<double> x(static_cast<size_t>(cols));
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < cols; ++i) x[static_cast<size_t>(i)] = FromBf16(a.x[static_cast<size_t>(t * a.stride + i)]);
@@ -162,15 +163,16 @@ Truth ComputeTruth(const Matrix& m, const Activations& a, int64_t tokens) {
 class LinearTest : public KernelOrModelTest {
  protected:
   void CheckShape(DType dtype, int64_t rows, int64_t cols);
-  void CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens);
+  void CheckAgainstTruth(const PackedTestMatrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens);
 };
 MOE_INSTANTIATE_PER_ISA(LinearTest);
 MOE_INSTANTIATE_ON_MODEL(LinearTest);
 
 constexpr int64_t kMaxTokens = 33;
 
-void LinearTest::CheckAgainstTruth(const Matrix& m, const Activations& a, const std::vector<float>& y, int64_t tokens) {
-  const Truth truth = ComputeTruth(m, a, tokens);
+void LinearTest::CheckAgainstTruth(const PackedTestMatrix& m, const Activations& a, const std::vector<float>& y,
+                                   int64_t tokens) {
+  const LinearTruth truth = ComputeTruth(m, a, tokens);
   const int64_t rows = m.view.rows;
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t row = 0; row < rows; ++row) {
@@ -186,7 +188,7 @@ void LinearTest::CheckAgainstTruth(const Matrix& m, const Activations& a, const 
 
 void LinearTest::CheckShape(DType dtype, int64_t rows, int64_t cols) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "]");
-  const Matrix m = RandomMatrix(dtype, rows, cols);
+  const PackedTestMatrix m = RandomMatrix(dtype, rows, cols);
   const Activations a = RandomActivations(kMaxTokens, cols);
   const std::vector<float> batch = RunLinear(*kernels_, m.view, a, kMaxTokens, 0, rows);
   ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, batch, kMaxTokens));
@@ -233,7 +235,7 @@ TEST_P(LinearTest, Bf16AgainstDoubleAndSameBitsForAnyBatchAndSplit) {
 TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
     for (const auto& [rows, cols, tokens] : {std::tuple<int64_t, int64_t, int64_t>(65, 131, 601), {129, 2100, 290}}) {
-      const Matrix m = RandomMatrix(dtype, rows, cols);
+      const PackedTestMatrix m = RandomMatrix(dtype, rows, cols);
       const Activations a = RandomActivations(tokens, cols);
       const std::vector<float> batch = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
       for (int64_t t : {0, 31, 32, 63, 64, 255, 263, 264, 265, 289, 527, 528, 600}) {
@@ -249,7 +251,7 @@ TEST_P(LinearTest, ManyTokensHaveTheBitsOfSingleOnes) {
 
 TEST_P(LinearTest, NoTokensWriteNothing) {
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
-    const Matrix m = RandomMatrix(dtype, 64, 128);
+    const PackedTestMatrix m = RandomMatrix(dtype, 64, 128);
     float y = kUntouched;
     kernels_->linear(m.view, nullptr, 128, 0, &y, 64, 0, 64);
     EXPECT_EQ(y, kUntouched);
@@ -264,7 +266,7 @@ TEST_P(LinearTest, AllFp8CodesAreExact) {
       std::vector<uint8_t> row_major(256 * kCols, 0);
       for (int64_t row = 0; row < 256; ++row)
         row_major[static_cast<size_t>(row * kCols + col)] = static_cast<uint8_t>(row);
-      const Matrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
+      const PackedTestMatrix m = Pack(DType::kF8E4M3, 256, kCols, row_major, std::vector<float>(4, 1.0f));
       const Activations a{kCols, std::vector<uint16_t>(static_cast<size_t>(tokens * kCols), ToBf16(1.0f))};
       const std::vector<float> y = RunLinear(*kernels_, m.view, a, tokens, 0, 256);
       for (int64_t i = 0; i < tokens * 256; ++i) {
@@ -290,7 +292,7 @@ TEST_P(LinearTest, NormalFp8CodesAreExactAmongNormalOnes) {
   }
   std::vector<uint8_t> row_major;
   for (size_t row = 0; row < kRows; ++row) row_major.insert(row_major.end(), kCols, codes[row % codes.size()]);
-  const Matrix m = Pack(DType::kF8E4M3, kRows, kCols, row_major, std::vector<float>(4, 1.0f));
+  const PackedTestMatrix m = Pack(DType::kF8E4M3, kRows, kCols, row_major, std::vector<float>(4, 1.0f));
   for (const uint32_t word : m.exceptions) ASSERT_EQ(word, 0u);
   for (bool cached : {false, true}) {
     PackedMatrix view = m.view;
@@ -312,14 +314,14 @@ TEST_P(LinearTest, NormalFp8CodesAreExactAmongNormalOnes) {
 
 // Activations down to the denormals of BF16: flushed values stay within the derived bound.
 TEST_P(LinearTest, TinyActivations) {
-  const Matrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
+  const PackedTestMatrix m = RandomMatrix(DType::kF8E4M3, 64, 128);
   Activations a{128, {}};
   for (uint16_t i = 0; i < 128; ++i) a.x.push_back(static_cast<uint16_t>(i % 2 == 0 ? i : 0x8000 | (i * 3)));
   ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, RunLinear(*kernels_, m.view, a, 1, 0, 64), 1));
 }
 
 TEST_P(LinearTest, InfinityAndNanActivationsReachTheOutput) {
-  const Matrix m = RandomMatrix(DType::kBF16, 16, 128);
+  const PackedTestMatrix m = RandomMatrix(DType::kBF16, 16, 128);
   Activations a = RandomActivations(1, 128);
   a.x[77] = kBf16Nan;
   for (float y : RunLinear(*kernels_, m.view, a, 1, 0, 16)) EXPECT_TRUE(std::isnan(y) || y == kUntouched);
@@ -329,9 +331,9 @@ TEST_P(LinearTest, InfinityAndNanActivationsReachTheOutput) {
 
 // Two implementations within the tolerance of the truth are within twice that tolerance of each other.
 TEST_P(LinearTest, AgreesWithTheReference) {
-  const Matrix m = RandomMatrix(DType::kF8E4M3, 129, 1000);
+  const PackedTestMatrix m = RandomMatrix(DType::kF8E4M3, 129, 1000);
   const Activations a = RandomActivations(3, 1000);
-  const Truth truth = ComputeTruth(m, a, 3);
+  const LinearTruth truth = ComputeTruth(m, a, 3);
   const std::vector<float> y = RunLinear(*kernels_, m.view, a, 3, 0, 129);
   const std::vector<float> reference = RunLinear(*FindKernels("ref"), m.view, a, 3, 0, 129);
   for (size_t i = 0; i < truth.y.size(); ++i) {
@@ -348,9 +350,9 @@ TEST_P(LinearTest, LinearAddAddsTheSameSum) {
     for (int64_t cols : {3, 64, 128, 300}) {
       for (int64_t rows : {1, 64, 65, 330}) {
         SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "]");
-        const Matrix m = RandomMatrix(dtype, rows, cols);
+        const PackedTestMatrix m = RandomMatrix(dtype, rows, cols);
         const Activations a = RandomActivations(kTokens, cols);
-        const Truth truth = ComputeTruth(m, a, kTokens);
+        const LinearTruth truth = ComputeTruth(m, a, kTokens);
         const bool begins_with_y = dtype == DType::kBF16 && kernels_->isa.starts_with("amx");
         const double roundings = static_cast<double>(CeilDiv(cols, 32));  // of the initial value of the sum
         std::vector<float> all;
@@ -386,7 +388,7 @@ TEST(AmxLinear, HasTheBitsOfTheModel) {
   if (amx == nullptr) GTEST_SKIP() << "this CPU lacks the instructions of amx";
   for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
     for (int64_t cols : {32, 100, 300, 1000}) {
-      const Matrix m = RandomMatrix(dtype, 129, cols);
+      const PackedTestMatrix m = RandomMatrix(dtype, 129, cols);
       for (int64_t tokens : {1, 5, 16, 33, 70}) {
         Activations a = RandomActivations(tokens, cols);
         for (size_t i = 0; i < a.x.size(); i += 7) a.x[i] = static_cast<uint16_t>(a.x[i] & 0x807f);  // denormals

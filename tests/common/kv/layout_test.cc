@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -42,4 +42,4 @@ TEST(LayoutTest, RejectsOverflowOfTheProduct) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

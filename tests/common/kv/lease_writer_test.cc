@@ -9,7 +9,7 @@
 
 #include "tests/common/kv/kv_fixture.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using testing::ExpectPages;
@@ -204,4 +204,4 @@ TEST_F(KvPoolTest, PoolOfALivingOwnerIsNotRemoved) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

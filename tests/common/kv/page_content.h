@@ -24,14 +24,14 @@ void ForEachBlock(std::span<const int32_t> tokens, int64_t page_tokens, int64_t 
 }
 
 // Writes blocks [begin, end).
-inline void WriteBlocks(const KvPages& pages, std::span<const int32_t> tokens, int64_t begin, int64_t end) {
+inline void WriteBlocks(const kv::KvPages& pages, std::span<const int32_t> tokens, int64_t begin, int64_t end) {
   ForEachBlock(tokens, pages.geometry().page_tokens, end, [&](int64_t block, uint64_t content) {
     if (block >= begin) std::memcpy(pages.Block(0, block), &content, sizeof(content));
   });
 }
 
 // Whether the first `end` blocks hold the contents for `tokens`.
-inline bool HoldsBlocks(const KvPages& pages, std::span<const int32_t> tokens, int64_t end) {
+inline bool HoldsBlocks(const kv::KvPages& pages, std::span<const int32_t> tokens, int64_t end) {
   bool same = true;
   ForEachBlock(tokens, pages.geometry().page_tokens, end, [&](int64_t block, uint64_t content) {
     same = same && std::memcmp(pages.Block(0, block), &content, sizeof(content)) == 0;

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 TEST(PagesTest, AddressesFollowThePageList) {
@@ -24,4 +24,4 @@ TEST(PagesTest, AddressesFollowThePageList) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -9,7 +9,7 @@
 #include "tests/common/kv/naive_prefix_tree.h"
 #include "tests/common/kv/page_content.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using testing::HoldsBlocks;
@@ -35,9 +35,9 @@ struct HeldLease {
 };
 
 // The pool's expected contents. Free pages are an ordered set, so begin() is the lowest.
-class Model {
+class PoolModel {
  public:
-  Model() {
+  PoolModel() {
     for (int64_t i = 0; i < kPages; ++i) free_.insert(i);
   }
 
@@ -273,7 +273,7 @@ class AccountingTest : public KvPoolTest {
   std::mt19937 random_{20240607};
   std::unique_ptr<KvPool> pool_;
   std::shared_ptr<const KvPoolMapping> mapping_;
-  Model model_;
+  PoolModel model_;
   std::vector<HeldLease> live_;
   std::vector<HeldLease> draining_;
   std::vector<KvLease> over_;
@@ -298,4 +298,4 @@ TEST_F(AccountingTest, RandomSteps) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -5,7 +5,7 @@
 
 #include "tests/common/kv/kv_fixture.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using ::testing::ElementsAre;
@@ -382,4 +382,4 @@ TEST_F(KvPoolTest, AWriterSaysThatItsLeaseFailed) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -7,7 +7,7 @@
 
 #include "tests/common/kv/kv_fixture.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using ::testing::AllOf;
@@ -226,4 +226,4 @@ TEST_F(KvPoolTest, PagesThatDrainForLongAreStuck) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

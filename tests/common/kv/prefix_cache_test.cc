@@ -9,7 +9,7 @@
 
 #include "tests/common/kv/naive_prefix_tree.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using ::testing::ElementsAre;
@@ -359,4 +359,4 @@ TEST(PrefixCacheProperty, DoesWhatTheNaiveTreeDoes) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

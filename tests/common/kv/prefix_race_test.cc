@@ -8,7 +8,7 @@
 #include "tests/common/kv/kv_fixture.h"
 #include "tests/common/kv/page_content.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using testing::ExpectPages;
@@ -78,4 +78,4 @@ TEST_F(KvPoolTest, WhatIsFoundBelongsToTheTokens) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

@@ -7,7 +7,7 @@
 #include "tests/common/kv/kv_fixture.h"
 #include "tests/common/platform/child_process.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using testing::ChildProcess;
@@ -18,7 +18,7 @@ using testing::KvPoolTest;
 using testing::SmallGeometry;
 
 // Commands for a writer process.
-enum Command : int64_t { kStop, kTellRevoked, kWriteAndPublish };
+enum WriterCommand : int64_t { kStop, kTellRevoked, kWriteAndPublish };
 
 class WriterProcessTest : public KvPoolTest {
  protected:
@@ -45,7 +45,7 @@ class WriterProcessTest : public KvPoolTest {
     });
   }
 
-  static int64_t Ask(const ChildProcess& writer, Command command) {
+  static int64_t Ask(const ChildProcess& writer, WriterCommand command) {
     writer.Send(command);
     return writer.Receive();
   }
@@ -275,4 +275,4 @@ TEST_F(WriterProcessTest, LateWriterOfARemovedPoolTakesOnlyWhatItWrites) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

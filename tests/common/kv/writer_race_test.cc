@@ -7,7 +7,7 @@
 
 #include "tests/common/kv/kv_fixture.h"
 
-namespace moestro {
+namespace moestro::kv {
 namespace {
 
 using testing::ExpectPages;
@@ -104,4 +104,4 @@ TEST_F(KvPoolTest, AcquireAtTheMomentOfReleaseNeverHoldsAFreedLease) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::kv

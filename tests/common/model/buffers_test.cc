@@ -5,12 +5,12 @@
 #include "common/model/moe/expert_buffers.h"
 #include "common/model/moe/feed_forward.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // DeepSeek-V3's.
-ModelSpec Geometry() {
-  ModelSpec spec;
+weights::ModelSpec Geometry() {
+  weights::ModelSpec spec;
   spec.hidden_size = 7168;
   spec.num_heads = 128;
   spec.q_lora_rank = 1536;
@@ -29,23 +29,23 @@ ModelSpec Geometry() {
 }
 
 TEST(BuffersTest, ExpertsAlonePayForExpertsAlone) {
-  const ModelSpec spec = Geometry();
+  const weights::ModelSpec spec = Geometry();
   const int64_t row = 8 * 2 * (7168 + RowStride(2048));
   const int64_t worker_row = 2 * 4 * kMaxTaskGroups * kRowGroup;
   EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 0, 0), 3 * row);
   EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 5, 0), 3 * (row + 5 * worker_row));
-  EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 0, AlwaysWidth(spec)), 3 * (row + 2 * RowStride(18432)));
+  EXPECT_EQ(ExpertBuffers::Bytes(spec, 3, 0, DenseWidth(spec)), 3 * (row + 2 * RowStride(18432)));
 }
 
 TEST(BuffersTest, OfTheOtherStages) {
-  const ModelSpec spec = Geometry();
+  const weights::ModelSpec spec = Geometry();
   EXPECT_EQ(RowBuffers::Bytes(spec, 3), 3 * (6 * 7168 + 4 * 64));
   EXPECT_EQ(GatingBuffers::Bytes(spec, 3), 3 * 4 * (7168 + 256));
   EXPECT_EQ(HeadBuffers::Bytes(spec), kLogitRows * (2 * 7168 + 4 * 129280));
 }
 
 TEST(BuffersTest, GroupedQueriesNeedNothingForEachWorker) {
-  ModelSpec spec = Geometry();
+  weights::ModelSpec spec = Geometry();
   EXPECT_LT(AttentionBuffers::Bytes(spec, 1, 1), AttentionBuffers::Bytes(spec, 1, 2));
   spec.q_lora_rank = spec.kv_lora_rank = spec.qk_nope_head_dim = 0;
   spec.qk_rope_head_dim = spec.v_head_dim;
@@ -57,4 +57,4 @@ TEST(BuffersTest, GroupedQueriesNeedNothingForEachWorker) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

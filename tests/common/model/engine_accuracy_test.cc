@@ -11,7 +11,10 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
+
+using weights::ModelSpec;
+
 namespace {
 
 using Rounding = ReferenceModel::Rounding;
@@ -171,4 +174,4 @@ TEST(EngineRoundings, YarnThatScalesTheAmplitude) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -8,7 +8,7 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using ::testing::HasSubstr;
@@ -43,8 +43,8 @@ TEST(EngineCreate, NamesMissingTensorsOfGroupedQueries) {
 
 TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
   SyntheticSegment model = MakeSyntheticSegment({.spec = SmallGroupedSpec()});
-  ModelSpec& spec = reinterpret_cast<SegmentHeader*>(model.memory.data())->spec;
-  const ModelSpec good = spec;
+  weights::ModelSpec& spec = reinterpret_cast<weights::SegmentHeader*>(model.memory.data())->spec;
+  const weights::ModelSpec good = spec;
   WorkerPool pool(1);
   EXPECT_TRUE(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).ok());
   const std::pair<const char*, std::function<void()>> cases[] = {
@@ -69,7 +69,7 @@ TEST(EngineCreate, RefusesShapesThatDoNotFitTheSpec) {
   WorkerPool pool(1);
   EXPECT_TRUE(Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).ok());
   // The engine knows the shapes only from the header: change one number there.
-  reinterpret_cast<SegmentHeader*>(model.memory.data())->spec.moe_intermediate_size = 80;
+  reinterpret_cast<weights::SegmentHeader*>(model.memory.data())->spec.moe_intermediate_size = 80;
   const absl::Status status = Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = 4}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("model.layers.1.mlp.experts.0.gate_proj.weight"));
@@ -78,8 +78,8 @@ TEST(EngineCreate, RefusesShapesThatDoNotFitTheSpec) {
 
 TEST(EngineCreate, RefusesSpecsItCannotRun) {
   SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
-  ModelSpec& spec = reinterpret_cast<SegmentHeader*>(model.memory.data())->spec;
-  const ModelSpec good = spec;
+  weights::ModelSpec& spec = reinterpret_cast<weights::SegmentHeader*>(model.memory.data())->spec;
+  const weights::ModelSpec good = spec;
   WorkerPool pool(1);
   const std::pair<const char*, std::function<void()>> cases[] = {
       {"num_heads", [&] { spec.num_heads = 0; }},
@@ -129,7 +129,7 @@ class EngineForward : public ::testing::Test {
   std::unique_ptr<Engine> engine_ = *Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kMaxRows});
   TestSequence first_{SmallSpec(), kCapacity};
   TestSequence second_{SmallSpec(), kCapacity};
-  std::vector<KvPages> pages_ = {first_.pages(), second_.pages()};
+  std::vector<kv::KvPages> pages_ = {first_.pages(), second_.pages()};
   int delivered_ = 0;
 };
 
@@ -157,7 +157,7 @@ TEST_F(EngineForward, RefusesBadRows) {
 }
 
 TEST_F(EngineForward, RefusesPagesOfAnotherModel) {
-  ModelSpec other = SmallSpec();
+  weights::ModelSpec other = SmallSpec();
   other.num_layers = 2;
   const TestSequence sequence(other, kCapacity);
   pages_[1] = sequence.pages();
@@ -188,13 +188,13 @@ TEST_F(EngineForward, NanInTheRouterIsAnError) {
 }
 
 TEST_F(EngineForward, NanLogitsAreAnErrorThatNamesThePosition) {
-  ModelSpec dense = SmallSpec();
+  weights::ModelSpec dense = SmallSpec();
   dense.first_dense_layers = dense.num_layers;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = dense, .nan_token = 13});
   const auto engine = Engine::Create(*model.segment, TestKernels(), pool_, {.max_rows = 4});
   ASSERT_TRUE(engine.ok()) << engine.status();
-  ASSERT_TRUE(Run(**engine, {{.token = 1, .position = 0, .sequence = 1, .wants_logits = true}}).ok());
-  const absl::Status status = Run(**engine, {{.token = 13, .position = 1, .sequence = 1, .wants_logits = true}});
+  ASSERT_TRUE(Run(**engine, {{.token = 1, .position = 0, .sequence = 1, .needs_logits = true}}).ok());
+  const absl::Status status = Run(**engine, {{.token = 13, .position = 1, .sequence = 1, .needs_logits = true}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(status.message(), HasSubstr("position 1 of sequence 1"));
   EXPECT_EQ(delivered_, 1);
@@ -232,4 +232,4 @@ TEST_F(EngineForward, WorksAfterAnInterruption) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,10 +7,10 @@
 #include "common/base/math.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::model {
 
-TestSequence::TestSequence(const ModelSpec& spec, int64_t tokens) {
-  const int64_t used = CeilDiv(tokens, kPageTokens);
+TestSequence::TestSequence(const weights::ModelSpec& spec, int64_t tokens) {
+  const int64_t used = CeilDiv(tokens, kv::kPageTokens);
   geometry_ = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 2 * used + 1};
   memory_ = AlignedMemory(geometry_.page_count * geometry_.page_bytes());
   std::memset(memory_.data(), 0xff, memory_.size());
@@ -36,7 +36,7 @@ std::vector<EngineRow> MakeRows(std::span<const int32_t> tokens, int64_t positio
   return rows;
 }
 
-Logits Forward(Engine& engine, std::span<const EngineRow> rows, std::span<const KvPages> sequences, MlaForm form) {
+Logits Forward(Engine& engine, std::span<const EngineRow> rows, std::span<const kv::KvPages> sequences, MlaForm form) {
   Logits result;
   const absl::Status status = engine.Forward(
       {rows, sequences, form}, NeverInterrupted,
@@ -48,7 +48,7 @@ Logits Forward(Engine& engine, std::span<const EngineRow> rows, std::span<const 
 Logits RunPrompt(Engine& engine, const TestSequence& sequence, std::span<const int32_t> tokens, int64_t chunk,
                  MlaForm form) {
   Logits result;
-  const KvPages pages[] = {sequence.pages()};
+  const kv::KvPages pages[] = {sequence.pages()};
   for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
     const auto part = tokens.subspan(begin, std::min<size_t>(chunk, tokens.size() - begin));
     for (auto& logits : Forward(engine, MakeRows(part, static_cast<int64_t>(begin)), pages, form)) {
@@ -71,4 +71,4 @@ bool SameBits(const Logits& a, const Logits& b) {
   });
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

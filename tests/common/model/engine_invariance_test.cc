@@ -8,12 +8,12 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 constexpr int64_t kTokens = 130;  // two page boundaries
 
-enum class Attention { kAbsorbed, kUnabsorbed, kGrouped };
+enum class AttentionCase { kAbsorbed, kUnabsorbed, kGrouped };
 
 const SyntheticSegment& LatentModel() {
   static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
@@ -24,11 +24,13 @@ const SyntheticSegment& GroupedModel() {
   return model;
 }
 
-class EngineInvariance : public ::testing::TestWithParam<Attention> {
+class EngineInvariance : public ::testing::TestWithParam<AttentionCase> {
  protected:
-  MlaForm form() const { return GetParam() == Attention::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
-  const SyntheticSegment& Model() const { return GetParam() == Attention::kGrouped ? GroupedModel() : LatentModel(); }
-  const ModelSpec& spec() const { return Model().segment->spec(); }
+  MlaForm form() const { return GetParam() == AttentionCase::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
+  const SyntheticSegment& Model() const {
+    return GetParam() == AttentionCase::kGrouped ? GroupedModel() : LatentModel();
+  }
+  const weights::ModelSpec& spec() const { return Model().segment->spec(); }
   std::unique_ptr<Engine> MakeEngine(WorkerPool& pool, int64_t max_rows = kTokens) const {
     auto engine = Engine::Create(*Model().segment, TestKernels(), pool, {.max_rows = max_rows});
     EXPECT_TRUE(engine.ok()) << engine.status();
@@ -75,7 +77,7 @@ TEST_P(EngineInvariance, Batching) {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<Logits> expected;
   std::vector<TestSequence> sequences;
-  std::vector<KvPages> pages;
+  std::vector<kv::KvPages> pages;
   for (int i = 0; i < 3; ++i) {
     prompts.push_back(RandomTokens(lengths[i], spec().token_count, 100 + i));
     const TestSequence alone(spec(), lengths[i]);
@@ -106,8 +108,8 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
   const TestSequence sequence(spec(), kTokens);
   const Logits expected = RunPrompt(*engine, sequence, tokens_, kTokens, form());
   std::vector<EngineRow> rows = MakeRows(tokens_, 0);
-  for (EngineRow& row : rows) row.wants_logits = row.position % 5 == 3;
-  const KvPages pages[] = {sequence.pages()};
+  for (EngineRow& row : rows) row.needs_logits = row.position % 5 == 3;
+  const kv::KvPages pages[] = {sequence.pages()};
   std::vector<int64_t> seen;
   const absl::Status status =
       engine->Forward({rows, pages, form()}, NeverInterrupted, [&](int64_t row, std::span<const float> logits) {
@@ -121,9 +123,9 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
 
 // With many heads and few rows, one task of absorbed attention takes several heads; the number depends on the threads.
 TEST_P(EngineInvariance, ManyHeads) {
-  ModelSpec spec = this->spec();
+  weights::ModelSpec spec = this->spec();
   spec.num_layers = 1;
-  spec.num_heads = GetParam() == Attention::kGrouped ? 14 : 13;
+  spec.num_heads = GetParam() == AttentionCase::kGrouped ? 14 : 13;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
   Logits expected;
   for (const auto& [threads, chunk] : {std::pair(1, 64), std::pair(1, 1), std::pair(2, 1), std::pair(1, 5)}) {
@@ -140,7 +142,7 @@ TEST_P(EngineInvariance, ManyHeads) {
 // In wide layers a task takes several row groups (TaskGroups); the last one takes fewer.
 TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   constexpr int64_t kManyTokens = 66;
-  ModelSpec spec = this->spec();
+  weights::ModelSpec spec = this->spec();
   spec.num_layers = 2;  // MLA: a dense one and one with experts
   spec.hidden_size = spec.intermediate_size = 1100;
   spec.moe_intermediate_size = 300;
@@ -162,13 +164,15 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
   }
 }
 
-std::string Name(const ::testing::TestParamInfo<Attention>& info) {
+std::string Name(const ::testing::TestParamInfo<AttentionCase>& info) {
   const char* const names[] = {"absorbed", "unabsorbed", "grouped"};
   return names[static_cast<int>(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, EngineInvariance,
-                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped), Name);
+                         ::testing::Values(AttentionCase::kAbsorbed, AttentionCase::kUnabsorbed,
+                                           AttentionCase::kGrouped),
+                         Name);
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

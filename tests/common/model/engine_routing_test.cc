@@ -7,14 +7,14 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using Routing = std::vector<std::pair<int64_t, std::vector<ExpertChoice>>>;  // (layer, choices) in order of the calls
 
 TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
-  const ModelSpec& spec = model.segment->spec();
+  const weights::ModelSpec& spec = model.segment->spec();
   WorkerPool pool(2);
   Routing told;
   const auto engine = Engine::Create(*model.segment, TestKernels(), pool,
@@ -52,4 +52,4 @@ TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

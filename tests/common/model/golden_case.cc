@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using Json = nlohmann::json;
@@ -58,4 +58,4 @@ absl::StatusOr<std::vector<GoldenCase>> ReadGoldenCases(const std::string& direc
   return absl::InvalidArgumentError(absl::StrCat(directory, ": ", error.what()));
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct GoldenPosition {
   std::vector<int32_t> ids;       // tokens with given logits
@@ -29,4 +29,4 @@ struct GoldenCase {
 // the file.
 absl::StatusOr<std::vector<GoldenCase>> ReadGoldenCases(const std::string& directory);
 
-}  // namespace moestro
+}  // namespace moestro::model

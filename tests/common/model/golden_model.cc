@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "services/cli/model/make_model/make_model.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // CRC-32 of all shards in the order of their names, as golden files record it.
@@ -34,7 +34,7 @@ absl::StatusOr<TinyModel> MakeTinyModel(const std::string& preset, const std::st
   TinyModel model;
   const auto directory =
       std::filesystem::path(::testing::TempDir()) / ("golden_" + preset + "." + std::to_string(::getpid()));
-  if (absl::Status status = MakeModel({.preset = preset, .out_dir = directory.string()}, nullptr); !status.ok()) {
+  if (absl::Status status = cli::MakeModel({.preset = preset, .out_dir = directory.string()}, nullptr); !status.ok()) {
     return status;
   }
   model.crc32 = ShardsCrc32(directory);
@@ -65,4 +65,4 @@ const absl::StatusOr<TinyModel>& TinyMixtral() {
   return model;
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

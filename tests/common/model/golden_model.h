@@ -8,7 +8,7 @@
 #include "tests/common/model/golden_case.h"
 #include "tests/support/segment_from_checkpoint.h"
 
-namespace moestro {
+namespace moestro::model {
 
 struct TinyModel {
   std::string crc32;  // of the shards
@@ -21,4 +21,4 @@ const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
 const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
 const absl::StatusOr<TinyModel>& TinyMixtral();
 
-}  // namespace moestro
+}  // namespace moestro::model

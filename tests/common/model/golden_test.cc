@@ -11,7 +11,7 @@
 #include "tests/common/model/tolerance.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 double Median(std::vector<double> values) {
@@ -21,7 +21,7 @@ double Median(std::vector<double> values) {
 
 // Every position must be within the tolerance: the prompts were chosen so that rounding does not change the choice of
 // experts anywhere (tests/golden/README.md).
-void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& logits) {
+void CheckLogits(const weights::ModelSpec& spec, const GoldenCase& golden, const Logits& logits) {
   std::vector<double> ratios;           // largest error over tolerance, per position
   std::vector<double> measured_ratios;  // the same for transformers with BF16 activations
   for (size_t t = 0; t < golden.positions.size(); ++t) {
@@ -46,23 +46,25 @@ void CheckLogits(const ModelSpec& spec, const GoldenCase& golden, const Logits& 
   EXPECT_LT(median, 1.5 * measured_median);
 }
 
-enum class Attention { kAbsorbed, kUnabsorbed, kGrouped, kGroupedWithoutNorms };
+enum class GoldenAttention { kAbsorbed, kUnabsorbed, kGrouped, kGroupedWithoutNorms };
 
-class Golden : public ::testing::TestWithParam<Attention> {
+class Golden : public ::testing::TestWithParam<GoldenAttention> {
  protected:
   void SetUp() override { ASSERT_TRUE(made().ok()) << made().status(); }
-  MlaForm form() const { return GetParam() == Attention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed; }
+  MlaForm form() const {
+    return GetParam() == GoldenAttention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
+  }
   const absl::StatusOr<TinyModel>& made() const {
-    if (GetParam() == Attention::kGroupedWithoutNorms) return TinyMixtral();
-    return GetParam() == Attention::kGrouped ? TinyQwen3() : Tiny();
+    if (GetParam() == GoldenAttention::kGroupedWithoutNorms) return TinyMixtral();
+    return GetParam() == GoldenAttention::kGrouped ? TinyQwen3() : Tiny();
   }
   const TinyModel& model() const { return *made(); }
-  const ModelSpec& spec() const { return model().owned.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model().owned.segment->spec(); }
 
   // Feeds the golden tokens one by one; each must be the most likely one. Decoding is absorbed, whatever form the
   // prompt used.
   void CheckGreedy(Engine& engine, const GoldenCase& golden, const TestSequence& sequence, std::vector<float> logits) {
-    const KvPages pages[] = {sequence.pages()};
+    const kv::KvPages pages[] = {sequence.pages()};
     auto position = static_cast<int64_t>(golden.prompt.size());
     for (size_t step = 0; step < golden.greedy.size(); ++step) {
       const int32_t wanted[] = {golden.greedy[step]};
@@ -91,15 +93,15 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
   EXPECT_EQ(lengths, (std::vector<size_t>{1, 2, 63, 64, 65, 300}));  // both sides of a page's 64 positions
 }
 
-std::string Name(const ::testing::TestParamInfo<Attention>& info) {
+std::string Name(const ::testing::TestParamInfo<GoldenAttention>& info) {
   const char* const names[] = {"absorbed", "unabsorbed", "grouped", "grouped_without_norms"};
   return names[static_cast<int>(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, Golden,
-                         ::testing::Values(Attention::kAbsorbed, Attention::kUnabsorbed, Attention::kGrouped,
-                                           Attention::kGroupedWithoutNorms),
+                         ::testing::Values(GoldenAttention::kAbsorbed, GoldenAttention::kUnabsorbed,
+                                           GoldenAttention::kGrouped, GoldenAttention::kGroupedWithoutNorms),
                          Name);
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

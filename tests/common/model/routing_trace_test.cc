@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST_F(RoutingTraceTest, SaysWhatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

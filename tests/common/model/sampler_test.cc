@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using ::testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(Logprobs, LargeLogitsDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -9,7 +9,7 @@
 
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -33,10 +33,10 @@ TEST(Schema, ADenseLayerInOrderOfUse) {
 
 // Every tensor has a unique name and field.
 TEST(Schema, FieldsAreDistinct) {
-  ModelSpec without_norms = SmallGroupedSpec();
+  weights::ModelSpec without_norms = SmallGroupedSpec();
   without_norms.heads_without_norms = 1;
   EXPECT_EQ(SegmentTensors(without_norms).size() + 2 * 3, SegmentTensors(SmallGroupedSpec()).size());
-  for (const ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, BareSpec()}) {
+  for (const weights::ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, BareSpec()}) {
     ModelWeights weights;
     std::set<std::string> names;
     std::set<const void*> fields;
@@ -49,7 +49,7 @@ TEST(Schema, FieldsAreDistinct) {
 }
 
 TEST(Schema, TransposedKeysFollowTheirSourceInTheSegmentAlone) {
-  const ModelSpec spec = SmallSpec();
+  const weights::ModelSpec spec = SmallSpec();
   const std::vector<ModelTensor> tensors = SegmentTensors(spec);
   EXPECT_EQ(std::ssize(tensors), std::ssize(CheckpointTensors(spec)) + spec.num_layers);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -62,7 +62,7 @@ TEST(Schema, TransposedKeysFollowTheirSourceInTheSegmentAlone) {
 }
 
 TEST(Schema, ArraysAreVisitedWhereTheyAre) {
-  const ModelSpec spec = SmallSpec();
+  const weights::ModelSpec spec = SmallSpec();
   const float scales = 0;
   const uint8_t data = 0;
   AttentionWeights attention;
@@ -80,4 +80,4 @@ TEST(Schema, ArraysAreVisitedWhereTheyAre) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -14,7 +14,7 @@
 
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::model {
 
 // The longest chain of one layer, which is that of the absorbed form: input of q_a and kv_a; input of q_b; cached
 // latent; cached rotated key; q_nope; absorbed query; softmax weights; sum of latents; input of o; input of gate and
@@ -22,7 +22,7 @@ namespace moestro {
 inline constexpr int kRoundingsPerLayer = 11;
 
 // Root mean square of the logits' deviation, relative to that of the logits.
-inline double RelativeDeviation(const ModelSpec& spec) {
+inline double RelativeDeviation(const weights::ModelSpec& spec) {
   const double roundings = static_cast<double>(kRoundingsPerLayer * spec.num_layers + 1);  // and the head's input
   return std::sqrt(roundings) / 512;
 }
@@ -37,10 +37,11 @@ inline double RootMeanSquare(std::span<const double> values) {
 }
 
 // Largest |actual - expected| of one position, as a fraction of the tolerance. Compares only expected.size() logits.
-inline double ToleranceRatio(const ModelSpec& spec, std::span<const float> actual, std::span<const double> expected) {
+inline double ToleranceRatio(const weights::ModelSpec& spec, std::span<const float> actual,
+                             std::span<const double> expected) {
   double worst = 0;
   for (size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(actual[i] - expected[i]));
   return worst / (kSigmas * RelativeDeviation(spec) * RootMeanSquare(expected));
 }
 
-}  // namespace moestro
+}  // namespace moestro::model

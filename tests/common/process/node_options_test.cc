@@ -18,17 +18,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct Settings {
+struct ParsedSettings {
   NodeOptions node;
   std::vector<std::string> devices;
   std::string error;
 };
 
 // Decode's options from a file.
-Settings Read(const std::string& toml, std::vector<std::string> arguments = {}) {
+ParsedSettings Read(const std::string& toml, std::vector<std::string> arguments = {}) {
   const std::string path = testing::TempDir() + "/node_options_test.toml";
   std::ofstream(path) << toml;
-  Settings settings;
+  ParsedSettings settings;
   CLI::App app;
   AddNodeOptions(app, "decode", settings.node);
   app.add_option("--devices", settings.devices);
@@ -44,7 +44,7 @@ Settings Read(const std::string& toml, std::vector<std::string> arguments = {}) 
 }
 
 TEST(NodeOptionsFile, OneSectionCounts) {
-  const Settings settings = Read(R"(
+  const ParsedSettings settings = Read(R"(
     # a comment
     [prefill]
     drain-seconds = 7
@@ -63,7 +63,7 @@ TEST(NodeOptionsFile, OneSectionCounts) {
 }
 
 TEST(NodeOptionsFile, TheCommandLineWins) {
-  const Settings settings = Read("[decode]\ndrain-seconds = 7", {"--drain-seconds", "8"});
+  const ParsedSettings settings = Read("[decode]\ndrain-seconds = 7", {"--drain-seconds", "8"});
   EXPECT_EQ(settings.error, "");
   EXPECT_EQ(settings.node.drain_seconds, 8);
 }

@@ -4,15 +4,15 @@
 
 #include <cstdio>
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
 int64_t Total(const ExpertTraffic& t) {
   return t.dispatch.sent + t.dispatch.received + t.combine.sent + t.combine.received;
 }
 
-ModelSpec FlagshipExperts() {
-  ModelSpec spec;
+weights::ModelSpec FlagshipExperts() {
+  weights::ModelSpec spec;
   spec.hidden_size = 7168;
   spec.num_experts = 256;
   spec.experts_per_token = 8;
@@ -20,7 +20,7 @@ ModelSpec FlagshipExperts() {
 }
 
 TEST(Traffic, ThePapersFormulasAndBreakEven) {
-  const ModelSpec spec = FlagshipExperts();
+  const weights::ModelSpec spec = FlagshipExperts();
   constexpr int64_t kTokens = 20480;
   for (const int64_t ranks : {2, 4, 8}) {
     const int64_t own = kTokens / ranks;
@@ -54,4 +54,4 @@ TEST(Traffic, RingPassesWhatOthersNeed) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::roofline

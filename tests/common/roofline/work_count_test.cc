@@ -4,13 +4,13 @@
 
 #include "common/checkpoint/config.h"
 
-namespace moestro {
+namespace moestro::roofline {
 namespace {
 
-ModelSpec DeepSeekV3() { return PublishedModel("deepseek-v3"); }
+weights::ModelSpec DeepSeekV3() { return checkpoint::PublishedModel("deepseek-v3"); }
 
 TEST(WorkCount, ATokenOfDeepSeekV3MeetsThePublished37BillionParameters) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   const double head = static_cast<double>(spec.vocab_size * spec.hidden_size);
   const double router = 58.0 * 256 * 7168;
   const double kv = 61.0 * 576 * 2;
@@ -21,30 +21,30 @@ TEST(WorkCount, ATokenOfDeepSeekV3MeetsThePublished37BillionParameters) {
 }
 
 TEST(WorkCount, EveryTokenBeforeAddsItsKv) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   const int64_t experts = 58 * 8;
   EXPECT_EQ(DecodeBytes(spec, 100, 1, experts) - DecodeBytes(spec, 0, 1, experts), 100.0 * 61 * 576 * 2);
   EXPECT_EQ(DecodeBytes(spec, 100, 3, experts) - DecodeBytes(spec, 100, 1, experts), 2 * 101.0 * 61 * 576 * 2);
 }
 
 TEST(WorkCount, EveryDifferentExpertIsReadOnce) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   EXPECT_EQ(DecodeBytes(spec, 0, 2, 500) - DecodeBytes(spec, 0, 2, 499), 3.0 * 7168 * 2048);
 }
 
 TEST(WorkCount, FormsDifferInAttentionPairsOnly) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   const double pairs = 61.0 * 512 * 513 / 2 * 128;
-  EXPECT_DOUBLE_EQ(
-      PrefillOperations(spec, MlaForm::kAbsorbed, 512) - PrefillOperations(spec, MlaForm::kUnabsorbed, 512),
-      2 * pairs * ((576 + 512) - (192 + 128)));
+  EXPECT_DOUBLE_EQ(PrefillOperations(spec, model::MlaForm::kAbsorbed, 512) -
+                       PrefillOperations(spec, model::MlaForm::kUnabsorbed, 512),
+                   2 * pairs * ((576 + 512) - (192 + 128)));
 }
 
 TEST(WorkCount, OneTokenDoesTwoOperationsAWeight) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   const double attention = 61.0 * 128 * (192 + 128);
-  EXPECT_NEAR(PrefillOperations(spec, MlaForm::kUnabsorbed, 1), 2 * (36.6e9 + attention), 0.3e9);
+  EXPECT_NEAR(PrefillOperations(spec, model::MlaForm::kUnabsorbed, 1), 2 * (36.6e9 + attention), 0.3e9);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::roofline

@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr char kName[] = "moestro.test.Named";
 
 // A placeholder for a role's service: the test is about health.
-class EmptyService : public grpc::Service {};
+class ServiceWithoutMethods : public grpc::Service {};
 
 HealthCheckRequest Request(const std::string& service) {
   HealthCheckRequest request;
@@ -71,7 +71,7 @@ class HealthTest : public testing::Test {
   }
 
   const std::string address_ = "unix:" + testing::TempDir() + "health-" + std::to_string(getpid()) + ".sock";
-  EmptyService service_;
+  ServiceWithoutMethods service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<Health::Stub> stub_;
 };

@@ -16,7 +16,7 @@ namespace moestro {
 namespace {
 
 // Answers every Attach with one reply.
-class FakeStore : public v1::WeightStoreService::Service {
+class FakeWeightStore : public v1::WeightStoreService::Service {
  public:
   grpc::Status Attach(grpc::ServerContext*, const v1::AttachRequest*,
                       grpc::ServerWriter<v1::AttachResponse>* writer) override {
@@ -41,7 +41,7 @@ class WeightClientTest : public testing::Test {
     return client.Attach([] { return false; }).status();
   }
 
-  FakeStore store_;
+  FakeWeightStore store_;
 };
 
 // As from a store that is being replaced: the role must be restarted.

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using Segments = std::vector<std::pair<std::string, int>>;
@@ -49,4 +49,4 @@ TEST(AddedTokensTest, NothingToFind) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

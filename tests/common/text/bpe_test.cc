@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -98,4 +98,4 @@ TEST(ByteLevelTest, KnowsWhatSpellsNothing) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using testing::HasSubstr;
@@ -85,4 +85,4 @@ TEST(ChatTemplateErrorTest, SurvivesDamagedTemplates) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 std::string Repeat(const std::string& text, int times) {
@@ -142,4 +142,4 @@ TEST(ChatTemplateLimitsTest, ModerateRecursionWorks) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/text/golden.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using nlohmann::json;
@@ -70,4 +70,4 @@ TEST(ChatTemplateTest, OneTemplateServesManyThreads) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/text/golden.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 class DetokenizerTest : public testing::Test {
@@ -80,4 +80,4 @@ TEST_F(DetokenizerTest, AddsUpToTheWholeText) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

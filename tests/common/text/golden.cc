@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 
 std::string ReadGolden(const std::string& name) {
   const std::string path = "tests/golden/text/" + name;
@@ -28,4 +28,4 @@ std::unique_ptr<const Tokenizer> MakeTokenizer(const nlohmann::json& tokenizer_j
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-}  // namespace moestro
+}  // namespace moestro::text

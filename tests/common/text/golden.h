@@ -7,7 +7,7 @@
 #include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
 
-namespace moestro {
+namespace moestro::text {
 
 // Bytes of tests/golden/text/<name>; fails the test if there is no such file.
 std::string ReadGolden(const std::string& name);
@@ -16,4 +16,4 @@ nlohmann::json ReadGoldenJson(const std::string& name);
 // The tokenizer of the JSON; fails the test if it does not parse.
 std::unique_ptr<const Tokenizer> MakeTokenizer(const nlohmann::json& tokenizer_json);
 
-}  // namespace moestro
+}  // namespace moestro::text

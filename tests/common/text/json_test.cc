@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/text/json/quoted.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 // Matches a message that contains every one of `parts`.
@@ -62,4 +62,4 @@ TEST(JsonFields, KeepsTheFirstProblem) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

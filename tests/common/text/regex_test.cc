@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/text/golden.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using Pieces = std::vector<std::string_view>;
@@ -143,4 +143,4 @@ TEST(OnigurumaTest, RefusesMalformedPatterns) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

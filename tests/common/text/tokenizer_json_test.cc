@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using nlohmann::json;
@@ -59,13 +59,13 @@ TEST(TokenizerJsonTest, LeavesOutWhatIsOptional) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-struct Case {
+struct RefusedCase {
   Change change;
   std::string names;  // what the message must name
 };
 
 TEST(TokenizerJsonTest, RefusesMalformedFiles) {
-  for (const auto& [change, names] : std::vector<Case>{
+  for (const auto& [change, names] : std::vector<RefusedCase>{
            {[](json& f) { f = json::array(); }, "JSON"},
            {[](json& f) { f.erase("model"); }, "'model'"},
            {[](json& f) { f["model"] = 3; }, "'model'"},
@@ -125,7 +125,7 @@ TEST(TokenizerJsonTest, RefusesMalformedFiles) {
 }
 
 TEST(TokenizerJsonTest, RefusesOtherKindsOfTokenizers) {
-  for (const auto& [change, names] : std::vector<Case>{
+  for (const auto& [change, names] : std::vector<RefusedCase>{
            {[](json& f) { f["model"]["type"] = "Unigram"; }, "model.type"},
            {[](json& f) { f["model"]["byte_fallback"] = true; }, "model.byte_fallback"},
            {[](json& f) { f["model"]["dropout"] = 0.1; }, "model.dropout"},
@@ -190,4 +190,4 @@ TEST(TokenizerJsonTest, DigitsSplitOneByOneOrInRuns) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

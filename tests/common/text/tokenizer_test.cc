@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/text/golden.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 using nlohmann::json;
@@ -243,4 +243,4 @@ TEST_F(TokenizerTest, LongInputsTakeLinearTime) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

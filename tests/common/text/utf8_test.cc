@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::text {
 namespace {
 
 TEST(Utf8Test, EveryScalarValueReadsBackAsWritten) {
@@ -45,4 +45,4 @@ TEST(Utf8AssemblerTest, ReplacesMaximalSubparts) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::text

@@ -10,7 +10,7 @@
 #include "common/weights/checksum.h"
 #include "tests/common/weights/small_segment.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 TEST(SegmentFormat, HeaderOffsets) {
@@ -139,4 +139,4 @@ TEST(SegmentFormat, GoldenBytes) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::weights

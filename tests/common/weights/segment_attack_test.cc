@@ -9,7 +9,7 @@
 #include "common/weights/segment.h"
 #include "tests/common/weights/small_segment.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -110,4 +110,4 @@ TEST(SegmentAttackControl, UnchangedSegmentOpens) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::weights

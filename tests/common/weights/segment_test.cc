@@ -6,7 +6,7 @@
 #include "common/weights/checksum.h"
 #include "tests/common/weights/small_segment.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,4 +141,4 @@ TEST(WeightSegment, AnyChangedByteOfHeaderOrDirectoryIsNoticed) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::weights

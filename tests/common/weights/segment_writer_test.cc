@@ -10,7 +10,7 @@
 #include "common/weights/segment.h"
 #include "tests/common/weights/small_segment.h"
 
-namespace moestro {
+namespace moestro::weights {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST_F(SharedSegment, AbsentSegmentIsNotFound) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -4,7 +4,7 @@
 #include "common/weights/checksum.h"
 #include "common/weights/tensor_size.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 std::vector<TensorPlan> SmallPlan() {
   using enum TensorLayout;
@@ -46,4 +46,4 @@ AlignedMemory SmallSegment() {
   return memory;
 }
 
-}  // namespace moestro
+}  // namespace moestro::weights

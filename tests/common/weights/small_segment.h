@@ -8,7 +8,7 @@
 #include "common/weights/segment_writer.h"
 #include "tests/support/aligned_memory.h"
 
-namespace moestro {
+namespace moestro::weights {
 
 inline constexpr const char kSmallFingerprint[] = "00112233445566778899aabbccddeeff";
 
@@ -22,4 +22,4 @@ void FillSmallSegment(SegmentWriter& writer);
 // The finished segment's memory.
 AlignedMemory SmallSegment();
 
-}  // namespace moestro
+}  // namespace moestro::weights

@@ -15,14 +15,14 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr int64_t kMaxRows = 20;
 
 // More experts than a launch takes, and more rows than a tile.
-ModelSpec Spec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec Spec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.num_layers = 2;
   spec.num_experts = 24;
   spec.experts_per_token = 6;
@@ -31,15 +31,15 @@ ModelSpec Spec() {
 
 TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = Spec()});
-  const ModelSpec& spec = model.segment->spec();
-  const ModelWeights weights = BindWeights(*model.segment).value();
+  const weights::ModelSpec& spec = model.segment->spec();
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
   const CpuKernels& kernels = TestKernels();
   WorkerPool pool(2);
   CpuExperts cpu(spec, weights, kernels, pool, kMaxRows);
   const auto device = device::OpenCudaDevice({.memory_bytes = int64_t{1} << 30}).value();
   const auto compute =
-      CudaDecode::Create(*device, spec, weights,
-                         {.max_rows = kMaxRows, .max_sequences = kMaxRows, .kv_pages = 1, .hot_experts = true})
+      engine::CudaDecode::Create(*device, spec, weights,
+                                 {.max_rows = kMaxRows, .max_sequences = kMaxRows, .kv_pages = 1, .hot_experts = true})
           .value();
   const auto cached = CachedExperts::Create(
                           spec, weights, kernels, cpu, *compute, *device,
@@ -52,7 +52,7 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
   for (const int64_t count : {kMaxRows, int64_t{1}, kMaxRows}) {
     std::vector<uint16_t> x(static_cast<size_t>(count * spec.hidden_size));
     for (uint16_t& number : x) number = ToBf16(normal(random));
-    std::vector<ExpertChoice> choices;
+    std::vector<model::ExpertChoice> choices;
     for (int64_t row = 0; row < count; ++row) {
       std::set<int32_t> ids = {0};  // one that all rows use
       while (std::ssize(ids) < spec.experts_per_token) ids.insert(static_cast<int32_t>(random() % spec.num_experts));
@@ -63,11 +63,12 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
     const absl::Status status = cached->Run(1, count, {x.data(), choices.data(), got.data()});
     ASSERT_TRUE(status.ok()) << status;
     // Both round the input of the down projection to BF16, nearly always in the same way.
-    const double tolerance = 2 * kSigmas / 512 * RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
+    const double tolerance =
+        2 * model::kSigmas / 512 * model::RootMeanSquare(std::vector<double>(expected.begin(), expected.end()));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
   }
   EXPECT_GT(cached->hits(), spec.num_experts) << "the first pass has loaded nearly all";
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -16,7 +16,10 @@
 #include "tests/support/faulty_device.h"
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::decode {
+
+using weights::ModelSpec;
+
 namespace {
 
 constexpr int64_t kMaxRows = 32;
@@ -24,37 +27,37 @@ constexpr int32_t kNanToken = 7;
 
 // The engine on the CPU computes the prompt, then hybrid steps decode it token by token. Logits and KV must match the
 // CPU's, and the tokens another implementation's.
-void CheckGolden(HybridSubject& subject, const GoldenCase& golden, int64_t steps) {
+void CheckGolden(HybridSubject& subject, const model::GoldenCase& golden, int64_t steps) {
   SCOPED_TRACE(testing::Message() << golden.prompt.size() << " tokens");
   const ModelSpec& spec = subject.spec();
   const int64_t last = std::ssize(golden.prompt) - 1, end = last + steps;
-  const TestSequence sequence(spec, end + 1), expected(spec, end + 1);
-  for (const TestSequence* one : {&sequence, &expected}) {
+  const model::TestSequence sequence(spec, end + 1), expected(spec, end + 1);
+  for (const model::TestSequence* one : {&sequence, &expected}) {
     if (last > 0) {
-      RunPrompt(subject.engine(), *one, std::span(golden.prompt).first(static_cast<size_t>(last)), 128,
-                MlaForm::kAbsorbed);
+      model::RunPrompt(subject.engine(), *one, std::span(golden.prompt).first(static_cast<size_t>(last)), 128,
+                       model::MlaForm::kAbsorbed);
     }
   }
-  const KvPages pages[] = {sequence.pages()}, expected_pages[] = {expected.pages()};
+  const kv::KvPages pages[] = {sequence.pages()}, expected_pages[] = {expected.pages()};
   int32_t token[] = {golden.prompt.back()};
   for (int64_t position = last; position < end; ++position) {
-    const std::vector<EngineRow> rows = MakeRows(token, position);
-    Logits logits;
+    const std::vector<model::EngineRow> rows = model::MakeRows(token, position);
+    model::Logits logits;
     const absl::Status status = subject.Step(rows, pages, 1, &logits);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_EQ(logits.size(), 1u);
-    ExpectNear(spec, logits, Forward(subject.engine(), rows, expected_pages, MlaForm::kAbsorbed));
+    ExpectNear(spec, logits, model::Forward(subject.engine(), rows, expected_pages, model::MlaForm::kAbsorbed));
     token[0] = golden.greedy[static_cast<size_t>(position - last)];
-    ASSERT_EQ(ComputeLogprobs(logits[0], token[0], 1).top[0].id, token[0]) << "greedy token " << position - last;
+    ASSERT_EQ(model::ComputeLogprobs(logits[0], token[0], 1).top[0].id, token[0]) << "greedy token " << position - last;
   }
   ExpectNear(spec, sequence.Contents(end), expected.Contents(end));
 }
 
 TEST(HybridDecodeGoldenTest, GreedyTokensLogitsAndKv) {
-  for (const absl::StatusOr<TinyModel>* model : {&Tiny(), &TinyMixtral()}) {
+  for (const absl::StatusOr<model::TinyModel>* model : {&model::Tiny(), &model::TinyMixtral()}) {
     ASSERT_TRUE(model->ok()) << model->status();
     HybridSubject subject(*(*model)->owned.segment, kMaxRows, /*kv_pages=*/16);
-    for (const GoldenCase& golden : (*model)->cases) {
+    for (const model::GoldenCase& golden : (*model)->cases) {
       if (cuda::DeviceName() != "emulation") {
         CheckGolden(subject, golden, std::ssize(golden.greedy));
       } else if (golden.prompt.size() == 2 || golden.prompt.size() == 64) {  // a step takes the model of a GPU seconds
@@ -76,24 +79,24 @@ class Conversation {
   Conversation(HybridSubject& subject, int64_t sequences)
       : pool(subject.spec(), sequences, kTokens), expected_pool_(subject.spec(), sequences, kTokens) {
     for (int32_t i = 0; i < sequences; ++i) {
-      std::vector<int32_t> prompt = RandomTokens(kLengths[i], subject.spec().token_count - 20, 50 + i);
+      std::vector<int32_t> prompt = model::RandomTokens(kLengths[i], subject.spec().token_count - 20, 50 + i);
       for (int32_t& token : prompt) token += 20;  // avoids kNanToken
       pages.push_back(pool.pages(i));
       expected_pages.push_back(expected_pool_.pages(i));
       for (const auto& all : {pages, expected_pages}) {
-        Forward(subject.engine(), MakeRows(prompt, 0, i), all, MlaForm::kAbsorbed);
+        model::Forward(subject.engine(), model::MakeRows(prompt, 0, i), all, model::MlaForm::kAbsorbed);
       }
     }
   }
   // One row of each sequence, and `chunk` rows of the last one.
-  std::vector<EngineRow> Step(int64_t chunk = 1) const {
-    std::vector<EngineRow> rows;
+  std::vector<model::EngineRow> Step(int64_t chunk = 1) const {
+    std::vector<model::EngineRow> rows;
     for (int32_t i = 0; i < std::ssize(pages); ++i) {
       for (int32_t j = 0; j < (i + 1 == std::ssize(pages) ? chunk : 1); ++j) {
         rows.push_back({.token = 30 + i + j,
                         .position = static_cast<int32_t>(kLengths[i]) + j,
                         .sequence = i,
-                        .wants_logits = true});
+                        .needs_logits = true});
       }
     }
     return rows;
@@ -102,23 +105,24 @@ class Conversation {
   static constexpr int64_t kLengths[] = {3, 63, 64, 20, 100, 1, 62, 31};
   static constexpr int64_t kTokens = 128;
   const TestPool pool;
-  std::vector<KvPages> pages, expected_pages;
+  std::vector<kv::KvPages> pages, expected_pages;
 
  private:
   const TestPool expected_pool_;
 };
 
 // Close to the engine; the same bits and KV for every division into micro-batches.
-void CheckCuts(HybridSubject& subject, const Conversation& conversation, const std::vector<EngineRow>& rows,
+void CheckCuts(HybridSubject& subject, const Conversation& conversation, const std::vector<model::EngineRow>& rows,
                const std::vector<size_t>& cuts) {
-  const Logits expected = Forward(subject.engine(), rows, conversation.expected_pages, MlaForm::kAbsorbed);
-  Logits first;
+  const model::Logits expected =
+      model::Forward(subject.engine(), rows, conversation.expected_pages, model::MlaForm::kAbsorbed);
+  model::Logits first;
   std::vector<uint16_t> first_kv;
   for (const size_t cut : cuts) {
     SCOPED_TRACE(testing::Message() << conversation.pages.size() << " sequences, " << rows.size() << " rows, cut after "
                                     << cut);
     TestPool::Forget(rows, conversation.pages);
-    Logits logits;
+    model::Logits logits;
     const absl::Status status = subject.Step(rows, conversation.pages, cut, &logits);
     ASSERT_TRUE(status.ok()) << status;
     const std::vector<uint16_t> kv = TestPool::Contents(rows, conversation.pages);
@@ -128,7 +132,7 @@ void CheckCuts(HybridSubject& subject, const Conversation& conversation, const s
       first = logits;
       first_kv = kv;
     }
-    EXPECT_TRUE(SameBits(logits, first));
+    EXPECT_TRUE(model::SameBits(logits, first));
     EXPECT_EQ(kv, first_kv);
   }
 }
@@ -198,11 +202,11 @@ TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
     conversation.pages[1] = conversation.pool.pages(1, lease);
     for (int step = 0; step < 3; ++step) {
       const int64_t before = subject.compute().copied_pages();
-      const EngineRow row{
-          .token = 40 + step, .position = static_cast<int32_t>(length) + step, .sequence = 1, .wants_logits = true};
-      const Logits expected =
-          Forward(subject.engine(), std::span(&row, 1), conversation.expected_pages, MlaForm::kAbsorbed);
-      Logits logits;
+      const model::EngineRow row{
+          .token = 40 + step, .position = static_cast<int32_t>(length) + step, .sequence = 1, .needs_logits = true};
+      const model::Logits expected =
+          model::Forward(subject.engine(), std::span(&row, 1), conversation.expected_pages, model::MlaForm::kAbsorbed);
+      model::Logits logits;
       ASSERT_TRUE(subject.Step(std::span(&row, 1), conversation.pages, 1, &logits).ok());
       ExpectNear(subject.spec(), logits, expected);
       EXPECT_EQ(subject.compute().copied_pages() - before, step == 0 ? 1 : 0) << "lease " << lease << " step " << step;
@@ -213,10 +217,10 @@ TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {
 TEST_F(HybridDecodeTest, NanIsAnErrorOfThatStep) {
   HybridSubject subject(*model_.segment, kMaxRows, 16);
   const Conversation conversation(subject, 3);
-  std::vector<EngineRow> rows = conversation.Step();
+  std::vector<model::EngineRow> rows = conversation.Step();
   for (const size_t row : {0, 2}) {
     rows[row].token = kNanToken;
-    Logits logits;
+    model::Logits logits;
     const absl::Status status = subject.Step(rows, conversation.pages, 1, &logits);
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
     EXPECT_NE(status.message().find("layer 1: scores of experts are NaN"), std::string_view::npos) << status;
@@ -239,7 +243,7 @@ TEST_F(HybridDecodeTest, AStepAllocatesNothingAndWaitsForChoicesAndLogitsOnly) {
     if (operation == "synchronize") ++synchronizations;
     return absl::OkStatus();
   });
-  Logits logits;
+  model::Logits logits;
   const absl::Status status = subject.Step(conversation.Step(), conversation.pages, 1, &logits);
   EXPECT_TRUE(status.ok()) << status;
   const int64_t moe_layers = subject.spec().num_layers - subject.spec().first_dense_layers;
@@ -249,43 +253,44 @@ TEST_F(HybridDecodeTest, AStepAllocatesNothingAndWaitsForChoicesAndLogitsOnly) {
 
 TEST(CudaDecodeTest, SaysWhatDoesNotFit) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
-  const ModelWeights weights = BindWeights(*model.segment).value();
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
   const auto gpu = device::OpenCudaDevice({.memory_bytes = 1 << 20}).value();
-  const absl::Status status =
-      CudaDecode::Create(*gpu, model.segment->spec(), weights, {.max_rows = 8, .max_sequences = 2, .kv_pages = 4})
-          .status();
+  const absl::Status status = engine::CudaDecode::Create(*gpu, model.segment->spec(), weights,
+                                                         {.max_rows = 8, .max_sequences = 2, .kv_pages = 4})
+                                  .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("--kv-tokens"), std::string_view::npos) << status;
   EXPECT_EQ(gpu->memory_used(), 0);
 }
 
 TEST(CudaDecodeTest, TheFormThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CheckAbsorbed(SmallGroupedSpec(), MlaForm::kUnabsorbed).ok()) << "grouped queries have one form";
+  EXPECT_TRUE(engine::CheckAbsorbed(SmallGroupedSpec(), model::MlaForm::kUnabsorbed).ok())
+      << "grouped queries have one form";
   const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
   HybridSubject subject(*model.segment, /*max_rows=*/2, /*kv_pages=*/1);
   const TestPool pool(subject.spec(), /*sequences=*/1, /*tokens=*/1);
-  const KvPages pages[] = {pool.pages(0)};
-  const EngineRow rows[] = {{.token = 1}};
-  const absl::Status status = subject.forward().Forward({rows, pages, MlaForm::kUnabsorbed}, NeverInterrupted,
-                                                        [](int64_t, std::span<const float>) {});
+  const kv::KvPages pages[] = {pool.pages(0)};
+  const model::EngineRow rows[] = {{.token = 1}};
+  const absl::Status status = subject.forward().Forward(
+      {rows, pages, model::MlaForm::kUnabsorbed}, model::NeverInterrupted, [](int64_t, std::span<const float>) {});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(), "the CUDA kernels compute steps of decode with absorbed MLA, not with un-absorbed");
 }
 
 TEST(CudaDecodeTest, ShapesThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CheckDecodeSupported(OddSpec()).ok());
+  EXPECT_TRUE(engine::CheckDecodeSupported(OddSpec()).ok());
   for (const auto change :
        {+[](ModelSpec& spec) { spec.kv_lora_rank = 520; }, +[](ModelSpec& spec) { spec.kv_lora_rank = 60; },
         +[](ModelSpec& spec) { spec.hidden_size = 164; }, +[](ModelSpec& spec) { spec.num_experts = 1024; }}) {
     ModelSpec spec = OddSpec();
     change(spec);
-    EXPECT_EQ(CheckDecodeSupported(spec).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(engine::CheckDecodeSupported(spec).code(), absl::StatusCode::kUnimplemented);
   }
   ModelSpec grouped = SmallGroupedSpec();
-  EXPECT_TRUE(CheckDecodeSupported(grouped).ok());
+  EXPECT_TRUE(engine::CheckDecodeSupported(grouped).ok());
   grouped.v_head_dim = grouped.qk_rope_head_dim = 320;
-  EXPECT_EQ(CheckDecodeSupported(grouped).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(engine::CheckDecodeSupported(grouped).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

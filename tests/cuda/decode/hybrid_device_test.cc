@@ -12,7 +12,7 @@
 #include "tests/services/decode/decode_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::HasSubstr;
@@ -23,8 +23,8 @@ constexpr int64_t kMaxRows = kMaxBatch + kMaxChunk;
 constexpr int64_t kTokens = 3;
 constexpr int64_t kFewExperts = int64_t{1} << 17;  // bytes of 2 of 8
 
-ModelSpec Spec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec Spec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.qk_rope_head_dim = 64;
   spec.num_layers = 2;
   return spec;
@@ -68,7 +68,7 @@ TEST_F(CudaHybridDeviceTest, TheSameTokensAsOnTheCpu) {
   EXPECT_GT(hybrid->expert_hits(), 0);
   // The dense weights were copied directly. Steps copy only from and to pinned memory: the lanes' exchange buffers, the
   // KV pool, and, once registered, missed experts.
-  const SegmentHeader& weights = node_.segment().header();
+  const weights::SegmentHeader& weights = node_.segment().header();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
   emulation::AwaitRegistered(&node_.pool().PagesMemory().back());
   const int64_t pageable = emulation::Gpu().pageable_copies;
@@ -121,4 +121,4 @@ TEST_F(CudaHybridDeviceTest, CopiesNoWeightsToAGpuThatTheBuildHasNoKernelsFor) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -6,17 +6,17 @@
 #include "common/base/math.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 
 }  // namespace
 
-TestPool::TestPool(const ModelSpec& spec, int64_t sequences, int64_t tokens)
+TestPool::TestPool(const weights::ModelSpec& spec, int64_t sequences, int64_t tokens)
     : geometry_{.num_layers = spec.num_layers,
                 .kv_dim = spec.kv_dim(),
-                .page_count = sequences * CeilDiv(tokens, kPageTokens)},
+                .page_count = sequences * CeilDiv(tokens, kv::kPageTokens)},
       memory_(geometry_.page_count * geometry_.page_bytes()),
       lists_(static_cast<size_t>(sequences)) {
   std::memset(memory_.data(), 0xff, static_cast<size_t>(geometry_.page_count * geometry_.page_bytes()));
@@ -25,11 +25,11 @@ TestPool::TestPool(const ModelSpec& spec, int64_t sequences, int64_t tokens)
   }
 }
 
-std::vector<uint16_t> TestPool::Contents(std::span<const EngineRow> rows, std::span<const KvPages> pages) {
+std::vector<uint16_t> TestPool::Contents(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages) {
   std::vector<uint16_t> numbers;
-  const KvGeometry& geometry = pages[0].geometry();
+  const kv::KvGeometry& geometry = pages[0].geometry();
   for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
-    for (const EngineRow& row : rows) {
+    for (const model::EngineRow& row : rows) {
       const uint16_t* token = pages[static_cast<size_t>(row.sequence)].Token(layer, row.position);
       numbers.insert(numbers.end(), token, token + geometry.kv_dim);
     }
@@ -37,36 +37,38 @@ std::vector<uint16_t> TestPool::Contents(std::span<const EngineRow> rows, std::s
   return numbers;
 }
 
-void TestPool::Forget(std::span<const EngineRow> rows, std::span<const KvPages> pages) {
-  const KvGeometry& geometry = pages[0].geometry();
+void TestPool::Forget(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages) {
+  const kv::KvGeometry& geometry = pages[0].geometry();
   for (int64_t layer = 0; layer < geometry.num_layers; ++layer) {
-    for (const EngineRow& row : rows) {
+    for (const model::EngineRow& row : rows) {
       std::memset(pages[static_cast<size_t>(row.sequence)].Token(layer, row.position), 0xff,
                   static_cast<size_t>(geometry.kv_dim) * sizeof(uint16_t));
     }
   }
 }
 
-HybridSubject::HybridSubject(const WeightSegment& segment, int64_t max_rows, int64_t kv_pages, device::Device* device)
+HybridSubject::HybridSubject(const weights::WeightSegment& segment, int64_t max_rows, int64_t kv_pages,
+                             device::Device* device)
     : segment_(segment),
-      weights_(BindWeights(segment).value()),
-      engine_(Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
+      weights_(model::BindWeights(segment).value()),
+      engine_(model::Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
       own_device_(device == nullptr ? device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value() : nullptr),
       device_(device == nullptr ? *own_device_ : *device),
-      compute_(CudaDecode::Create(device_, segment.spec(), weights_,
-                                  {.max_rows = max_rows, .max_sequences = 16, .kv_pages = kv_pages})
+      compute_(engine::CudaDecode::Create(device_, segment.spec(), weights_,
+                                          {.max_rows = max_rows, .max_sequences = 16, .kv_pages = kv_pages})
                    .value()),
       experts_(segment.spec(), weights_, TestKernels(), pool_, max_rows),
-      forward_(HybridForward::Create(segment.spec(), device_, *compute_, experts_,
-                                     {.max_rows = max_rows, .split = [this](const CheckedBatch&) { return cut_; }})
-                   .value()) {}
+      forward_(
+          HybridForward::Create(segment.spec(), device_, *compute_, experts_,
+                                {.max_rows = max_rows, .split = [this](const model::CheckedBatch&) { return cut_; }})
+              .value()) {}
 
-absl::Status HybridSubject::Step(std::span<const EngineRow> rows, std::span<const KvPages> pages, size_t cut,
-                                 Logits* logits) {
+absl::Status HybridSubject::Step(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, size_t cut,
+                                 model::Logits* logits) {
   cut_ = cut;
   logits->clear();
-  return forward_->Forward({rows, pages}, NeverInterrupted,
+  return forward_->Forward({rows, pages}, model::NeverInterrupted,
                            [&](int64_t, std::span<const float> row) { logits->emplace_back(row.begin(), row.end()); });
 }
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -63,7 +63,7 @@ bool SameSite(const Site& a, const Site& b) {
 }
 std::string ToString(const Site& site) { return std::string(site.file_name()) + ":" + std::to_string(site.line()); }
 
-class Machine {
+class EmulatedMachine {
  public:
   bool Run(const char* kernel, const LaunchShape& shape, ThreadBody body, const void* context);
 
@@ -123,14 +123,14 @@ class Machine {
   boost::context::pooled_fixedsize_stack stacks_{kStackBytes};
 };
 
-Machine& TheMachine() {
-  static Machine machine;
+EmulatedMachine& TheMachine() {
+  static EmulatedMachine machine;
   return machine;
 }
 
 int64_t StaticSharedBytes() { return __stop_moestro_shared - __start_moestro_shared; }
 
-bool Machine::Run(const char* kernel, const LaunchShape& shape, ThreadBody body, const void* context) {
+bool EmulatedMachine::Run(const char* kernel, const LaunchShape& shape, ThreadBody body, const void* context) {
   MOE_CHECK(running_ == nullptr);
   const int64_t threads = int64_t{shape.block.x} * shape.block.y * shape.block.z;
   kernel_ = kernel;
@@ -163,7 +163,7 @@ bool Machine::Run(const char* kernel, const LaunchShape& shape, ThreadBody body,
   return !failed_;
 }
 
-void Machine::RunBlock() {
+void EmulatedMachine::RunBlock() {
   const int count = static_cast<int>(shape_.block.x * shape_.block.y * shape_.block.z);
   ++block_number_;
   block_begin_ = block_epoch_ = ++now_;
@@ -203,7 +203,7 @@ void Machine::RunBlock() {
 }
 
 // Runs warp by warp, each until all its threads wait for others. False if no thread could run.
-bool Machine::RunReady() {
+bool EmulatedMachine::RunReady() {
   bool ran = false;
   for (size_t warp = 0; warp < warps_.size(); ++warp) {
     for (bool again = true; again;) {
@@ -220,18 +220,18 @@ bool Machine::RunReady() {
   return ran;
 }
 
-void Machine::Resume(Thread& thread) {
+void EmulatedMachine::Resume(Thread& thread) {
   running_ = &thread;
   thread.fiber = std::move(thread.fiber).resume();
   running_ = nullptr;
 }
 
-void Machine::Yield() {
+void EmulatedMachine::Yield() {
   Thread& self = *running_;
   self.scheduler = std::move(self.scheduler).resume();
 }
 
-void Machine::Note(const Thread& t, const std::string& what) {
+void EmulatedMachine::Note(const Thread& t, const std::string& what) {
   failed_ = true;
   char where[160];
   std::snprintf(where, sizeof where, ": block (%u, %u, %u) thread (%u, %u, %u): ", block_.x, block_.y, block_.z,
@@ -239,13 +239,13 @@ void Machine::Note(const Thread& t, const std::string& what) {
   finding = kernel_ + std::string(where) + what;
 }
 
-void Machine::Fail(const std::string& what) {
+void EmulatedMachine::Fail(const std::string& what) {
   Note(*running_, what);
   Yield();  // never returns
   std::abort();
 }
 
-void Machine::NoteDeadlock() {
+void EmulatedMachine::NoteDeadlock() {
   const Thread* waiting = nullptr;
   for (const Thread& t : threads_) {
     if (t.state == State::kDone) continue;
@@ -263,7 +263,7 @@ void Machine::NoteDeadlock() {
   Note(*waiting, "deadlock at " + std::string(waiting->what) + ", " + ToString(waiting->site));
 }
 
-void Machine::Barrier(Site site) {
+void EmulatedMachine::Barrier(Site site) {
   Thread& self = *running_;
   self.what = "__syncthreads";
   self.site = site;
@@ -285,7 +285,7 @@ void Machine::Barrier(Site site) {
   for (Thread& t : threads_) t.state = State::kReady;
 }
 
-void Machine::Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders) {
+void EmulatedMachine::Warp(const char* what, Site site, const void* in, void* out, Combine combine, bool orders) {
   Thread& self = *running_;
   const size_t number = static_cast<size_t>(self.number / kWarpLanes);
   struct Warp& warp = warps_[number];
@@ -320,7 +320,7 @@ void Machine::Warp(const char* what, Site site, const void* in, void* out, Combi
 }
 
 // Shared memory in one address range: dynamic first, then static.
-std::optional<int64_t> Machine::SharedOffset(const void* address) const {
+std::optional<int64_t> EmulatedMachine::SharedOffset(const void* address) const {
   const auto* p = static_cast<const uint8_t*>(address);
   if (p >= shared_ && p < shared_ + kMaxSharedBytes) return p - shared_;
   if (p >= __start_moestro_shared && p < __stop_moestro_shared)
@@ -328,7 +328,7 @@ std::optional<int64_t> Machine::SharedOffset(const void* address) const {
   return std::nullopt;
 }
 
-void Machine::CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp) {
+void EmulatedMachine::CheckShared(int64_t offset, int64_t bytes, Access access, bool whole_warp) {
   if (offset + bytes > shape_.shared_bytes + StaticSharedBytes()) {
     Fail("access of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
          " of shared memory, of which the block has " + std::to_string(shape_.shared_bytes));
@@ -339,7 +339,8 @@ void Machine::CheckShared(int64_t offset, int64_t bytes, Access access, bool who
   if (!wrong.empty()) Fail(wrong);
 }
 
-void Machine::Check(const void* address, int64_t bytes, Access access, bool whole_warp, const void* instruction) {
+void EmulatedMachine::Check(const void* address, int64_t bytes, Access access, bool whole_warp,
+                            const void* instruction) {
   const auto p = reinterpret_cast<uintptr_t>(address);
   if (p >= running_->stack_begin && p < running_->stack_end) return;
   if (const std::optional<int64_t> offset = SharedOffset(address)) {
@@ -356,7 +357,7 @@ void Machine::Check(const void* address, int64_t bytes, Access access, bool whol
   if (!wrong.empty()) Fail(wrong);
 }
 
-void Machine::CopyAsync(void* to, const void* from, int valid_bytes) {
+void EmulatedMachine::CopyAsync(void* to, const void* from, int valid_bytes) {
   const std::optional<int64_t> offset = SharedOffset(to);
   if (!offset) Fail("cp.async to an address that is not shared memory");
   CheckShared(*offset, 16, Access::kWrite, false);
@@ -369,7 +370,7 @@ void Machine::CopyAsync(void* to, const void* from, int valid_bytes) {
   running_->open.push_back(copy);
 }
 
-void Machine::WaitCopies(size_t groups) {
+void EmulatedMachine::WaitCopies(size_t groups) {
   auto& pending = running_->groups;
   while (pending.size() > groups) {
     for (const Copy& copy : pending.front()) {

@@ -24,17 +24,17 @@ __global__ void Reverse(Reversal how, const float* in, float* out) {
   out[i] = numbers[how == Reversal::kReadsTooFar ? kThreads + i : kThreads - 1 - i];
 }
 
-__global__ void Stage(Staging how, const float* a, const float* b, float* out) {
+__global__ void Stage(PlantedStaging how, const float* a, const float* b, float* out) {
   float* const numbers = reinterpret_cast<float*>(DynamicShared());
   const unsigned i = threadIdx.x;
   float sum = 0;
   for (const float* from : {a, b}) {
     if (i < kThreads / 4) CopyAsync16(numbers + 4 * i, from + 4 * i, 16);
     CommitCopies();
-    if (how != Staging::kNoWait) WaitCopies<0>();
+    if (how != PlantedStaging::kNoWait) WaitCopies<0>();
     __syncthreads();
     sum += numbers[i];
-    if (how != Staging::kNoBarrierBeforeReuse) __syncthreads();
+    if (how != PlantedStaging::kNoBarrierBeforeReuse) __syncthreads();
   }
   out[i] = sum;
 }
@@ -103,7 +103,7 @@ LaunchResult LaunchCopy(const float* from, float* to) {
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out) {
   return Launch("reversal", Reverse, dim3(1), dim3(kThreads), 0, nullptr, how, in, out);
 }
-LaunchResult LaunchStaging(Staging how, const float* a, const float* b, float* out) {
+LaunchResult LaunchStaging(PlantedStaging how, const float* a, const float* b, float* out) {
   return Launch("staging", Stage, dim3(1), dim3(kThreads), kThreads * 4, nullptr, how, a, b, out);
 }
 LaunchResult LaunchNeighbours(Neighbours how, const float* in, float* out) {

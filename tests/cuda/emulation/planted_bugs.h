@@ -14,9 +14,9 @@ enum class Reversal { kRight, kNoBarrier, kOneReturns, kTwoPlaces, kReadsTooFar,
 // out[i] = in[63 - i], through shared memory.
 LaunchResult LaunchReversal(Reversal how, const float* in, float* out);
 
-enum class Staging { kRight, kNoWait, kNoBarrierBeforeReuse };
+enum class PlantedStaging { kRight, kNoWait, kNoBarrierBeforeReuse };
 // out[i] = a[i] + b[i], with a and b in sequence through the same shared memory by cp.async.
-LaunchResult LaunchStaging(Staging how, const float* a, const float* b, float* out);
+LaunchResult LaunchStaging(PlantedStaging how, const float* a, const float* b, float* out);
 
 enum class Neighbours { kRight, kNoSyncWarp };
 // out[i] = in[i ^ 1] + in[i], through shared memory, ordered within the warp only.

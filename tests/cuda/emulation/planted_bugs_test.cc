@@ -58,10 +58,11 @@ TEST_F(PlantedBugsTest, BarrierThatSomeMiss) {
 }
 
 TEST_F(PlantedBugsTest, CopiesInFlight) {
-  ExpectRight(LaunchStaging(Staging::kRight, in_.get(), in_.get(), out_.get()),
+  ExpectRight(LaunchStaging(PlantedStaging::kRight, in_.get(), in_.get(), out_.get()),
               [&](int64_t i) { return Number(i) + Number(i); });
-  ExpectFinding(LaunchStaging(Staging::kNoWait, in_.get(), in_.get(), out_.get()), "while cp.async is filling it");
-  ExpectFinding(LaunchStaging(Staging::kNoBarrierBeforeReuse, in_.get(), in_.get(), out_.get()), "races with");
+  ExpectFinding(LaunchStaging(PlantedStaging::kNoWait, in_.get(), in_.get(), out_.get()),
+                "while cp.async is filling it");
+  ExpectFinding(LaunchStaging(PlantedStaging::kNoBarrierBeforeReuse, in_.get(), in_.get(), out_.get()), "races with");
 }
 
 TEST_F(PlantedBugsTest, MissingSyncWarp) {

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int64_t kHidden = 7168, kExpertWidth = 2048, kChosen = 8, kExperts = 256;
 
-struct Row {
+struct KernelRow {
   std::string kernel, shape;
   double seconds = 0;
   double bytes = 0;  // minimum bytes to move
@@ -55,7 +55,7 @@ float RandomFloat(uint32_t bits) { return static_cast<float>(bits % 2001) / 1000
 struct Weights {
   Weights(DType dtype, int64_t rows, int64_t cols)
       : data(Random<uint8_t>(PackedBytes(dtype, rows, cols), dtype == DType::kF8E4M3 ? RandomCode : [](uint32_t bits) {
-          return static_cast<uint8_t>(bits & 0x3f);  // small BF16 numbers, no NaN
+          return static_cast<uint8_t>(bits & 0x3f);  // small BF16 values, no NaN
         })),
         scales(Random<float>((rows + 127) / 128 * ((cols + 127) / 128), RandomFloat)) {}
   MatrixPointers pointers() const { return {data->get(), scales->get()}; }
@@ -75,7 +75,7 @@ std::string Shape(std::initializer_list<int64_t> sizes) {
   return text;
 }
 
-void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::vector<Row>& table) {
+void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::vector<KernelRow>& table) {
   const Weights weights(dtype, rows, cols);
   const auto x = Random<uint16_t>(tokens * cols, RandomBf16);
   const DeviceArray<float> y(tokens * rows);
@@ -89,7 +89,7 @@ void TimeLinear(DType dtype, int64_t rows, int64_t cols, int64_t tokens, std::ve
 
 // As many experts as one launch takes, each with its average number of rows for a prompt of `tokens`: gate and up with
 // SiLU, as in prefill.
-void TimeExperts(int64_t tokens, std::vector<Row>& table) {
+void TimeExperts(int64_t tokens, std::vector<KernelRow>& table) {
   constexpr int64_t kTogether = kMaxMatrices;
   const int64_t per_expert = tokens * kChosen / kExperts, routed = per_expert * kTogether;
   std::vector<std::unique_ptr<Weights>> weights;
@@ -141,7 +141,7 @@ void TimeExperts(int64_t tokens, std::vector<Row>& table) {
                    2.0 * 2 * kExpertWidth * kHidden * static_cast<double>(routed)});
 }
 
-void TimeAttention(int64_t heads, int64_t rows, std::vector<Row>& table) {
+void TimeAttention(int64_t heads, int64_t rows, std::vector<KernelRow>& table) {
   constexpr int64_t kHead = 256, kKv = 576;
   const auto expanded = Random<uint16_t>(rows * heads * kHead, RandomBf16);
   const auto rope = Random<uint16_t>(rows * kKv, RandomBf16);
@@ -183,7 +183,7 @@ constexpr DecodeShape kDeepSeekV3Decode{"decode attention, absorbed MLA", 128, 0
 constexpr DecodeShape kQwen3Decode{"decode attention, grouped queries", 64, 4, 128, 128, 1024};
 
 // Rows of sequences of `tokens` tokens. Every call reads different pages, in total more than caches hold.
-void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens, std::vector<Row>& table) {
+void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens, std::vector<KernelRow>& table) {
   constexpr int64_t kPage = 64, kLeastBytes = int64_t{1} << 29;
   const int64_t heads = shape.heads, kv = shape.kv_dim, latent = shape.latent, key = shape.key_dim;
   const int64_t sequence_pages = tokens / kPage, call_pages = rows * sequence_pages;
@@ -225,7 +225,7 @@ void TimeDecodeAttention(const DecodeShape& shape, int64_t rows, int64_t tokens,
 }
 
 void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int64_t cols, int64_t rows,
-                    std::vector<Row>& table) {
+                    std::vector<KernelRow>& table) {
   constexpr int64_t kHeads = 128;
   const Weights weights(DType::kF8E4M3, kHeads * head_rows, cols);
   const auto x = Random<uint16_t>(rows * kHeads * cols, RandomBf16);
@@ -248,9 +248,9 @@ void TimeHeadLinear(int64_t head_rows, int64_t first_row, int64_t out_rows, int6
                    static_cast<double>(kHeads * (out_rows * cols + rows * 2 * (cols + out_rows))), 0});
 }
 
-void TimeElementwise(int64_t rows, std::vector<Row>& table) {
+void TimeElementwise(int64_t rows, std::vector<KernelRow>& table) {
   const auto x = Random<float>(rows * kHidden, RandomFloat), weight = Random<float>(kHidden, RandomFloat);
-  const DeviceArray<uint16_t> narrow(rows * kHidden);
+  const DeviceArray<uint16_t> bf16(rows * kHidden);
   const RmsNormArgs norm{.x = x->get(),
                          .x_stride = kHidden,
                          .weight = weight->get(),
@@ -258,19 +258,19 @@ void TimeElementwise(int64_t rows, std::vector<Row>& table) {
                          .n = kHidden,
                          .eps = 1e-6f,
                          .out = nullptr,
-                         .out_bf16 = narrow.get(),
+                         .out_bf16 = bf16.get(),
                          .out_bf16_stride = kHidden};
   const auto cells = static_cast<double>(rows * kHidden);
   table.push_back(
       {"rms_norm", Shape({rows, kHidden}), SecondsOf([&] { return LaunchRmsNorm(norm, nullptr); }), 6 * cells, 0});
   const auto up = Random<float>(rows * kHidden, RandomFloat);
   table.push_back({"silu_mul", Shape({rows, kHidden}), SecondsOf([&] {
-                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, narrow.get(), kHidden, nullptr);
+                     return LaunchSiluMul(x->get(), up->get(), rows, kHidden, kHidden, bf16.get(), kHidden, nullptr);
                    }),
                    10 * cells, 0});
 }
 
-void TimeRouting(int64_t rows, std::vector<Row>& table) {
+void TimeRouting(int64_t rows, std::vector<KernelRow>& table) {
   const auto logits = Random<float>(rows * kExperts, RandomFloat), bias = Random<float>(kExperts, RandomFloat);
   const auto w = Random<float>(kExperts * kHidden, RandomFloat), x = Random<float>(rows * kHidden, RandomFloat);
   const DeviceArray<float> out(rows * kExperts), weights(rows * kChosen), sums(rows * kHidden);
@@ -317,7 +317,7 @@ void TimeRouting(int64_t rows, std::vector<Row>& table) {
                    SecondsOf([&] { return LaunchCombine(combine, nullptr); }), 4 * n * kHidden * (kChosen + 1), 0});
 }
 
-nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mma_rate) {
+nlohmann::json Report(const std::vector<KernelRow>& table, double bandwidth, double mma_rate) {
   cudaDeviceProp gpu;
   cudaGetDeviceProperties(&gpu, 0);
   nlohmann::json report{{"gpu", gpu.name},
@@ -326,7 +326,7 @@ nlohmann::json Report(const std::vector<Row>& table, double bandwidth, double mm
                         {"copy_bytes_per_second", bandwidth},
                         {"mma_bf16_flops_per_second", mma_rate},
                         {"kernels", nlohmann::json::array()}};
-  for (const Row& row : table) {
+  for (const KernelRow& row : table) {
     report["kernels"].push_back({{"kernel", row.kernel},
                                  {"shape", row.shape},
                                  {"seconds", row.seconds},
@@ -356,7 +356,7 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 int Main(const std::string& out) {
   WarmUp();
   const double bandwidth = CopyBandwidth(), mma_rate = MmaRate();
-  std::vector<Row> table;
+  std::vector<KernelRow> table;
   for (const int64_t tokens : {1, 16, 128, 1024, 4096}) {
     TimeLinear(DType::kF8E4M3, kExpertWidth, kHidden, tokens, table);
   }

@@ -35,16 +35,16 @@ constexpr int kRepeats = 20;
 // Sequences with caches of zeros: their contents do not affect what is read.
 class Sequences {
  public:
-  Sequences(const ModelSpec& spec, int64_t tokens)
+  Sequences(const weights::ModelSpec& spec, int64_t tokens)
       : geometry_{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = kSequences * PagesOf(tokens)},
         memory_(geometry_.page_bytes() * geometry_.page_count),
         list_(static_cast<size_t>(geometry_.page_count)) {
     std::memset(memory_.data(), 0, static_cast<size_t>(geometry_.page_bytes() * geometry_.page_count));
     std::iota(list_.begin(), list_.end(), 0u);
   }
-  static int64_t PagesOf(int64_t tokens) { return CeilDiv(tokens + kRepeats + 8, kPageTokens); }
-  std::vector<KvPages> pages(uint64_t first_lease) const {
-    std::vector<KvPages> pages;
+  static int64_t PagesOf(int64_t tokens) { return CeilDiv(tokens + kRepeats + 8, kv::kPageTokens); }
+  std::vector<kv::KvPages> pages(uint64_t first_lease) const {
+    std::vector<kv::KvPages> pages;
     const auto each = static_cast<size_t>(geometry_.page_count / kSequences);
     for (size_t i = 0; i < kSequences; ++i) {
       pages.emplace_back(geometry_, memory_.data(), std::span(list_).subspan(i * each, each), first_lease + i);
@@ -53,22 +53,22 @@ class Sequences {
   }
 
  private:
-  KvGeometry geometry_;
+  kv::KvGeometry geometry_;
   AlignedMemory memory_;
   std::vector<uint32_t> list_;
 };
 
 // The shortest time of a step of the first `count` sequences, one token each, after `tokens` tokens.
-absl::StatusOr<double> StepSeconds(device::Device& device, HybridForward& forward, std::span<const KvPages> pages,
-                                   int64_t count, int64_t tokens) {
+absl::StatusOr<double> StepSeconds(device::Device& device, decode::HybridForward& forward,
+                                   std::span<const kv::KvPages> pages, int64_t count, int64_t tokens) {
   double shortest = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    std::vector<EngineRow> rows;
+    std::vector<model::EngineRow> rows;
     for (int32_t i = 0; i < count; ++i) {
       rows.push_back({.token = (repeat * 7 + i * 13) % 1000,
                       .position = static_cast<int32_t>(tokens) + repeat,
                       .sequence = i,
-                      .wants_logits = true});
+                      .needs_logits = true});
     }
     const double begin = device.Now();
     MOE_RETURN_IF_ERROR(forward.Forward(
@@ -78,25 +78,27 @@ absl::StatusOr<double> StepSeconds(device::Device& device, HybridForward& forwar
   return shortest;
 }
 
-absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec, const ModelWeights& weights) {
+absl::StatusOr<nlohmann::json> Run(device::Device& device, const weights::ModelSpec& spec,
+                                   const model::ModelWeights& weights) {
   constexpr int64_t kShort = 64, kLong = 32768;
   const CpuKernels& kernels = *AvailableKernels().back();
   WorkerPool workers(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 2));  // the lanes take two
-  CpuExperts experts(spec, weights, kernels, workers, kSequences);
-  const CudaDecodeOptions options{
+  decode::CpuExperts experts(spec, weights, kernels, workers, kSequences);
+  const engine::CudaDecodeOptions options{
       .max_rows = kSequences, .max_sequences = kSequences, .kv_pages = kSequences * Sequences::PagesOf(kLong)};
-  MOE_ASSIGN_OR_RETURN(const auto compute, CudaDecode::Create(device, spec, weights, options));
+  MOE_ASSIGN_OR_RETURN(const auto compute, engine::CudaDecode::Create(device, spec, weights, options));
   size_t cut = 1;
   std::vector<std::atomic<bool>> chosen(static_cast<size_t>(spec.num_experts));  // chosen in any step
-  const auto note_chosen = [&chosen](int64_t, int64_t, std::span<const ExpertChoice> choices) {
-    for (const ExpertChoice& choice : choices) chosen[static_cast<size_t>(choice.expert)] = true;
+  const auto note_chosen = [&chosen](int64_t, int64_t, std::span<const model::ExpertChoice> choices) {
+    for (const model::ExpertChoice& choice : choices) chosen[static_cast<size_t>(choice.expert)] = true;
   };
-  MOE_ASSIGN_OR_RETURN(const auto forward, HybridForward::Create(spec, device, *compute, experts,
-                                                                 {.max_rows = kSequences,
-                                                                  .split = [&cut](const CheckedBatch&) { return cut; },
-                                                                  .on_routing = note_chosen}));
-  MOE_ASSIGN_OR_RETURN(const CostModel costs, MeasureCosts(*forward, kSequences));
-  const LayerTimes layer = costs.At(1);
+  MOE_ASSIGN_OR_RETURN(const auto forward,
+                       decode::HybridForward::Create(spec, device, *compute, experts,
+                                                     {.max_rows = kSequences,
+                                                      .split = [&cut](const model::CheckedBatch&) { return cut; },
+                                                      .on_routing = note_chosen}));
+  MOE_ASSIGN_OR_RETURN(const decode::CostModel costs, decode::MeasureCosts(*forward, kSequences));
+  const decode::LayerTimes layer = costs.At(1);
   nlohmann::json report{{"gpu", std::string(device.name())},
                         {"cpu_kernels", kernels.isa},
                         {"cpu_threads", workers.threads()},
@@ -114,7 +116,7 @@ absl::StatusOr<nlohmann::json> Run(device::Device& device, const ModelSpec& spec
     const auto time = [&](int64_t count, size_t first) {
       cut = first;
       lease += kSequences;
-      const std::vector<KvPages> pages = sequences.pages(lease);
+      const std::vector<kv::KvPages> pages = sequences.pages(lease);
       return StepSeconds(device, *forward, pages, count, tokens);
     };
     MOE_ASSIGN_OR_RETURN(const double one, time(1, 1));
@@ -168,7 +170,7 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 absl::Status Main(const std::string& out) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
   cuda::WarmUp();
-  const ModelSpec spec = DeepSeekV3Layers(kLayers);
+  const weights::ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
   MOE_ASSIGN_OR_RETURN(const nlohmann::json report, Run(*device, spec, host.weights));
   std::ofstream(out + "/decode.json") << report.dump(2) << "\n";

@@ -21,8 +21,8 @@ inline constexpr int64_t kDistinctExperts = 64;
 inline constexpr int64_t kHostBytes = int64_t{7} << 29;  // 3.5 GiB: these experts and a layer's other weights
 
 // MoE layers; the head is small, because it is not measured.
-inline ModelSpec DeepSeekV3Layers(int64_t layers) {
-  ModelSpec spec = PublishedModel("deepseek-v3");
+inline weights::ModelSpec DeepSeekV3Layers(int64_t layers) {
+  weights::ModelSpec spec = checkpoint::PublishedModel("deepseek-v3");
   spec.num_layers = layers;
   spec.first_dense_layers = 0;
   spec.vocab_size = spec.token_count = 1024;
@@ -34,7 +34,7 @@ inline ModelSpec DeepSeekV3Layers(int64_t layers) {
 // determines what is read.
 class HostWeights {
  public:
-  explicit HostWeights(const ModelSpec& spec) : memory_(kHostBytes) {
+  explicit HostWeights(const weights::ModelSpec& spec) : memory_(kHostBytes) {
     std::mt19937 random(1);
     for (uint8_t& code : codes_) code = static_cast<uint8_t>(random() % 0x7f | (random() & 0x80));  // no NaN
     std::normal_distribution<float> normal(0, 1);
@@ -45,8 +45,8 @@ class HostWeights {
     for (float& number : scales_) number = 2e-4f * (1 + 0.1f * normal(random));
 
     const int64_t hidden = spec.hidden_size, heads = spec.num_heads;
-    LayerWeights layer;
-    AttentionWeights& a = layer.attention;
+    model::LayerWeights layer;
+    model::AttentionWeights& a = layer.attention;
     a.input_norm = Floats(norms_, hidden);
     a.q_a = Linear(spec.q_lora_rank, hidden);
     a.q_a_norm = Floats(norms_, spec.q_lora_rank);
@@ -56,11 +56,11 @@ class HostWeights {
     a.kv_b = Linear(heads * (spec.qk_nope_head_dim + spec.v_head_dim), spec.kv_lora_rank);
     a.key_transposed = Linear(heads * spec.kv_lora_rank, spec.qk_nope_head_dim);
     a.o = Linear(hidden, heads * spec.v_head_dim);
-    FeedForwardWeights& f = layer.feed_forward;
+    model::FeedForwardWeights& f = layer.feed_forward;
     f.norm = Floats(norms_, hidden);
     f.router = Floats(router_, spec.num_experts * hidden);
     f.bias = Floats(router_, spec.num_experts);
-    f.always = Mlp(hidden, spec.shared_intermediate_size());
+    f.dense = Mlp(hidden, spec.shared_intermediate_size());
     for (int64_t e = 0; e < kDistinctExperts; ++e) f.experts.push_back(Mlp(hidden, spec.moe_intermediate_size));
     for (int64_t e = kDistinctExperts; e < spec.num_experts; ++e) f.experts.push_back(f.experts[e % kDistinctExperts]);
     weights.layers.assign(static_cast<size_t>(spec.num_layers), layer);
@@ -72,7 +72,7 @@ class HostWeights {
 
   const uint8_t* data() const { return memory_.data(); }
   int64_t bytes() const { return next_; }
-  ModelWeights weights;
+  model::ModelWeights weights;
 
  private:
   // `bytes` of memory, filled with repetitions of the pattern.
@@ -83,7 +83,7 @@ class HostWeights {
     for (int64_t at = 0; at < bytes; at += whole) {
       std::memcpy(data + at, pattern.data(), static_cast<size_t>(std::min(whole, bytes - at)));
     }
-    next_ = RoundUp(next_ + bytes, kTensorAlignment);
+    next_ = RoundUp(next_ + bytes, weights::kTensorAlignment);
     return data;
   }
   const float* Floats(const std::vector<float>& pattern, int64_t count) {
@@ -92,10 +92,10 @@ class HostWeights {
   PackedMatrix Linear(int64_t rows, int64_t cols) {
     PackedMatrix matrix{.dtype = DType::kF8E4M3, .rows = rows, .cols = cols};
     matrix.data = Take(codes_, PackedBytes(matrix.dtype, rows, cols));
-    matrix.scales = reinterpret_cast<const float*>(Take(scales_, TensorScaleBytes(rows, cols)));
+    matrix.scales = reinterpret_cast<const float*>(Take(scales_, weights::TensorScaleBytes(rows, cols)));
     return matrix;
   }
-  MlpWeights Mlp(int64_t hidden, int64_t width) {
+  model::MlpWeights Mlp(int64_t hidden, int64_t width) {
     return {Linear(width, hidden), Linear(width, hidden), Linear(hidden, width)};
   }
 

@@ -34,9 +34,9 @@ struct Operations {
   double products = 0;
   double attention = 0;
 };
-Operations OperationsOf(const ModelSpec& spec, const LayerWeights& layer, int64_t tokens) {
-  const AttentionWeights& a = layer.attention;
-  const MlpWeights& expert = layer.feed_forward.experts[0];
+Operations OperationsOf(const weights::ModelSpec& spec, const model::LayerWeights& layer, int64_t tokens) {
+  const model::AttentionWeights& a = layer.attention;
+  const model::MlpWeights& expert = layer.feed_forward.experts[0];
   double weights = 0;  // weights that multiply a token
   for (const PackedMatrix* m : {&a.q_a, &a.q_b, &a.kv_a, &a.kv_b, &a.o})
     weights += static_cast<double>(m->rows * m->cols);
@@ -47,48 +47,49 @@ Operations OperationsOf(const ModelSpec& spec, const LayerWeights& layer, int64_
   return {2 * n * weights, 2 * per_pair * n * (n + 1) / 2};
 }
 
-struct Result {
+struct StreamResult {
   int64_t tokens = 0;
-  PipelineReport report;
+  prefill::PipelineReport report;
 };
 
-absl::StatusOr<Result> Time(device::Device& device, const ModelSpec& spec, const ModelWeights& weights,
-                            int64_t tokens) {
-  CudaPrefill compute(device, spec, weights);
-  StreamPrefill prefill(device, spec, weights, compute, {});
-  std::vector<EngineRow> rows;
+absl::StatusOr<StreamResult> Time(device::Device& device, const weights::ModelSpec& spec,
+                                  const model::ModelWeights& weights, int64_t tokens) {
+  engine::CudaPrefill compute(device, spec, weights);
+  prefill::StreamPrefill prefill(device, spec, weights, compute, {});
+  std::vector<model::EngineRow> rows;
   for (int64_t i = 0; i < tokens; ++i) {
     rows.push_back({static_cast<int32_t>(i * 7 % spec.token_count), static_cast<int32_t>(i), 0, i + 1 == tokens});
   }
-  const KvGeometry geometry{
-      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kPageTokens)};
+  const kv::KvGeometry geometry{
+      .num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = CeilDiv(tokens, kv::kPageTokens)};
   const AlignedMemory kv(geometry.page_bytes() * geometry.page_count);
   const absl::StatusOr<device::Registration> pinned_kv =
       device.Register(kv.data(), kv.size(), device::HostAccess::kReadsAndWrites);
   std::vector<uint32_t> list(static_cast<size_t>(geometry.page_count));
   std::iota(list.begin(), list.end(), 0u);
-  const KvPages pages[] = {KvPages(geometry, kv.data(), list)};
+  const kv::KvPages pages[] = {kv::KvPages(geometry, kv.data(), list)};
   bool all_equal = false;
   for (int run = 0; run < 2; ++run) {  // the first run loads kernels
     MOE_RETURN_IF_ERROR(prefill.Run(
-        rows, pages, MlaForm::kUnabsorbed, [] { return absl::OkStatus(); }, {},
+        rows, pages, model::MlaForm::kUnabsorbed, [] { return absl::OkStatus(); }, {},
         [&](int64_t, std::span<const float> logits) {
           all_equal = std::ranges::count(logits, logits[0]) == std::ssize(logits);
         }));
   }
   // With such weights, all tokens choose the same experts.
   if (all_equal) return absl::InternalError("all logits are equal: the weights make no sense");
-  return Result{tokens, prefill.report()};
+  return StreamResult{tokens, prefill.report()};
 }
 
-struct Ceilings {
+struct GpuCeilings {
   double copy_bytes_per_second = 0;
   double bf16_flops_per_second = 0;
   double fp8_flops_per_second = 0;  // 0: not known
 };
 
-nlohmann::json RowOf(const Result& result, const ModelSpec& spec, const LayerWeights& layer, const Ceilings& ceilings) {
-  const StreamCounters& run = result.report.counters;
+nlohmann::json RowOf(const StreamResult& result, const weights::ModelSpec& spec, const model::LayerWeights& layer,
+                     const GpuCeilings& ceilings) {
+  const prefill::StreamCounters& run = result.report.counters;
   const Operations operations = OperationsOf(spec, layer, result.tokens);
   const auto layers = static_cast<double>(spec.num_layers);
   const double copies = static_cast<double>(run.streamed_bytes) / ceilings.copy_bytes_per_second;
@@ -141,8 +142,8 @@ void WriteMarkdown(const nlohmann::json& report, const std::string& path) {
 }
 
 // The greater of mma's and the libraries' rates.
-Ceilings Measure(const std::string& libraries_file) {
-  Ceilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
+GpuCeilings Measure(const std::string& libraries_file) {
+  GpuCeilings ceilings{cuda::PinnedBandwidth(), cuda::MmaRate(), cuda::HasNativeFp8Mma() ? cuda::MmaRate(true) : 0};
   const nlohmann::json libraries = nlohmann::json::parse(std::ifstream(libraries_file), nullptr, false);
   if (libraries.is_object()) {
     ceilings.bf16_flops_per_second =
@@ -156,8 +157,8 @@ Ceilings Measure(const std::string& libraries_file) {
 absl::Status Main(const std::string& out, const std::string& libraries_file) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device, device::OpenCudaDevice({}));
   cuda::WarmUp();
-  const Ceilings ceilings = Measure(libraries_file);
-  const ModelSpec spec = DeepSeekV3Layers(kLayers);
+  const GpuCeilings ceilings = Measure(libraries_file);
+  const weights::ModelSpec spec = DeepSeekV3Layers(kLayers);
   const HostWeights host(spec);
   std::promise<std::pair<int64_t, absl::Status>> told;
   const device::Pinning pinning(*device, host.data(), host.bytes(), {}, [&](int64_t bytes, const absl::Status& status) {
@@ -173,7 +174,7 @@ absl::Status Main(const std::string& out, const std::string& libraries_file) {
                         {"fp8_flops_per_second", ceilings.fp8_flops_per_second},
                         {"runs", nlohmann::json::array()}};
   for (const int64_t tokens : {4096, 16384, 32768}) {
-    MOE_ASSIGN_OR_RETURN(const Result result, Time(*device, spec, host.weights, tokens));
+    MOE_ASSIGN_OR_RETURN(const StreamResult result, Time(*device, spec, host.weights, tokens));
     report["runs"].push_back(RowOf(result, spec, host.weights.layers[0], ceilings));
   }
   std::ofstream(out + "/stream.json") << report.dump(2) << "\n";

@@ -13,7 +13,7 @@ namespace moestro::cuda {
 namespace {
 
 // A sequence with keys and values in pages of a pool, in any order; everything else in the pool is NaN.
-struct Case {
+struct PagedCase {
   int64_t heads, kv_heads, key_dim;
   int64_t position, rows;
   float spread = 1;  // of queries: the greater, the sharper the attention
@@ -55,7 +55,7 @@ struct Paged {
 // merges: relative error of merging parts. key(t, kv_head, i) and value(t, kv_head, i) give the elements of keys and
 // values for the truth.
 template <typename Key, typename Value>
-void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
+void CheckAgainstTruth(const PagedCase& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
                        const std::vector<uint16_t>& out, const Key& key, const Value& value, double merges = 0) {
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t head = 0; head < c.heads; ++head) {
@@ -83,7 +83,7 @@ void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const st
       // rounding to BF16, which the sum of weights shares.
       const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
       const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16 + merges;
-      for (int64_t i = 0; i < Case::kValueDim; ++i) {
+      for (int64_t i = 0; i < PagedCase::kValueDim; ++i) {
         double truth = 0, magnitude = 0;
         for (int64_t t = 0; t < seen; ++t) {
           const double term = scores[static_cast<size_t>(t)] / sum * value(t, kv_head, i);
@@ -94,17 +94,17 @@ void CheckAgainstTruth(const Case& c, const PrefillAttentionArgs& args, const st
         const double sums = Gamma(kMmaRoundings * 4 * blocks + 64 * blocks);
         const double tolerance =
             2 * (weight + sums) / (1 - weight) * magnitude + (kUnitBf16 + Gamma(1)) * std::fabs(truth);
-        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * Case::kValueDim + i)];
+        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * PagedCase::kValueDim + i)];
         ASSERT_NEAR(FromBf16(got), truth, tolerance) << "row " << row << " head " << head << " number " << i;
       }
     }
-    for (int64_t i = c.heads * Case::kValueDim; i < args.out_stride; ++i) {
+    for (int64_t i = c.heads * PagedCase::kValueDim; i < args.out_stride; ++i) {
       ASSERT_EQ(out[static_cast<size_t>(row * args.out_stride + i)], 0xffff) << "written past the last head";
     }
   }
 }
 
-void CheckGrouped(const Case& c) {
+void CheckGrouped(const PagedCase& c) {
   SCOPED_TRACE(testing::Message() << "GQA, " << c.rows << " rows from " << c.position);
   const int64_t width = c.kv_heads * c.key_dim;
   const Paged cache(c.tokens(), 2 * width, 1);  // keys of all heads, then values
@@ -113,7 +113,7 @@ void CheckGrouped(const Case& c) {
   PrefillAttentionArgs args{.heads = c.heads,
                             .kv_heads = c.kv_heads,
                             .key_dim = c.key_dim,
-                            .value_dim = Case::kValueDim,
+                            .value_dim = PagedCase::kValueDim,
                             .scale = 0.0884f,
                             .keys = cache.View(0, c.key_dim),
                             .shared_keys = {},
@@ -123,7 +123,7 @@ void CheckGrouped(const Case& c) {
                             .queries = device_queries.get(),
                             .query_stride = c.heads * c.key_dim,
                             .out = nullptr,
-                            .out_stride = c.heads * Case::kValueDim + 2};
+                            .out_stride = c.heads * PagedCase::kValueDim + 2};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
   args.out = out.get();
   ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
@@ -134,9 +134,9 @@ void CheckGrouped(const Case& c) {
 }
 
 // Keys and values of all heads, expanded side by side; the rotated key is in the pages after the latent.
-void CheckLatent(const Case& c) {
+void CheckLatent(const PagedCase& c) {
   SCOPED_TRACE(testing::Message() << "MLA, " << c.rows << " rows from " << c.position);
-  constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + Case::kValueDim;
+  constexpr int64_t kNope = 128, kRope = 64, kLatent = 48, kHead = kNope + PagedCase::kValueDim;
   const Paged cache(c.tokens(), kLatent + kRope, 3);
   const std::vector<uint16_t> expanded = RandomBf16(c.tokens() * c.heads * kHead, 4);
   const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 5, c.spread);
@@ -147,7 +147,7 @@ void CheckLatent(const Case& c) {
   PrefillAttentionArgs args{.heads = c.heads,
                             .kv_heads = c.heads,
                             .key_dim = c.key_dim,
-                            .value_dim = Case::kValueDim,
+                            .value_dim = PagedCase::kValueDim,
                             .scale = 0.1352f,
                             .keys = keys,
                             .shared_keys = cache.View(kLatent, 0),
@@ -157,7 +157,7 @@ void CheckLatent(const Case& c) {
                             .queries = device_queries.get(),
                             .query_stride = c.heads * c.key_dim,
                             .out = nullptr,
-                            .out_stride = c.heads * Case::kValueDim};
+                            .out_stride = c.heads * PagedCase::kValueDim};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
   args.out = out.get();
   ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
@@ -188,14 +188,14 @@ TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
 // Keys and values in three parts that are computed separately and merged, as in context parallelism; rows before a part
 // see none of it.
 TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
-  const Case c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
+  const PagedCase c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
   const Paged cache(c.tokens(), 2 * c.key_dim, 6);
   const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 7, 3);
-  const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * Case::kValueDim);
+  const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * PagedCase::kValueDim);
   PrefillAttentionArgs args{.heads = c.heads,
                             .kv_heads = c.kv_heads,
                             .key_dim = c.key_dim,
-                            .value_dim = Case::kValueDim,
+                            .value_dim = PagedCase::kValueDim,
                             .scale = 0.0884f,
                             .keys = cache.View(0, c.key_dim),
                             .shared_keys = {},
@@ -204,9 +204,9 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
                             .rows = c.rows,
                             .queries = device_queries.get(),
                             .query_stride = c.heads * c.key_dim,
-                            .out_stride = c.heads * Case::kValueDim};
-  const DeviceArray<float> total(c.rows * c.heads * Case::kValueDim), total_log_sum(c.rows * c.heads),
-      part(c.rows * c.heads * Case::kValueDim), part_log_sum(c.rows * c.heads);
+                            .out_stride = c.heads * PagedCase::kValueDim};
+  const DeviceArray<float> total(c.rows * c.heads * PagedCase::kValueDim), total_log_sum(c.rows * c.heads),
+      part(c.rows * c.heads * PagedCase::kValueDim), part_log_sum(c.rows * c.heads);
   const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see none of it
   for (size_t i = 0; i < 3; ++i) {
     args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
@@ -222,7 +222,7 @@ TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
     }
     ASSERT_TRUE(Ran(LaunchMergeAttention({.rows = c.rows,
                                           .heads = c.heads,
-                                          .value_dim = Case::kValueDim,
+                                          .value_dim = PagedCase::kValueDim,
                                           .total = total.get(),
                                           .total_log_sum = total_log_sum.get(),
                                           .part = part.get(),
@@ -246,15 +246,15 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
   constexpr int64_t kStripes[4][2] = {{0, 64}, {64, 128}, {128, 192}, {192, kTokens}};
   constexpr int kRankOf[4] = {0, 1, 1, 0};
   constexpr int kRing[2][4] = {{0, 3, 1, 2}, {1, 2, 0, 3}};  // stripes in the order in which a rank has them
-  const Case whole{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = kTokens};
+  const PagedCase whole{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 0, .rows = kTokens};
   const Paged cache(kTokens, 2 * whole.key_dim, 8);
-  const int64_t width = whole.heads * whole.key_dim, out_stride = whole.heads * Case::kValueDim;
+  const int64_t width = whole.heads * whole.key_dim, out_stride = whole.heads * PagedCase::kValueDim;
   const std::vector<uint16_t> queries = RandomBf16(kTokens * width, 9, 3);
   const DeviceArray<uint16_t> device_queries(queries);
   for (int stripe = 0; stripe < 4; ++stripe) {
     const auto& [begin, end] = kStripes[stripe];
     SCOPED_TRACE(testing::Message() << "queries from " << begin);
-    Case c = whole;
+    PagedCase c = whole;
     c.position = begin;
     c.rows = end - begin;
     const DeviceArray<float> total(c.rows * out_stride), total_log_sum(c.rows * c.heads), part(c.rows * out_stride),
@@ -263,7 +263,7 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
     PrefillAttentionArgs args{.heads = c.heads,
                               .kv_heads = c.kv_heads,
                               .key_dim = c.key_dim,
-                              .value_dim = Case::kValueDim,
+                              .value_dim = PagedCase::kValueDim,
                               .scale = 0.0884f,
                               .keys = cache.View(0, c.key_dim),
                               .shared_keys = {},
@@ -275,7 +275,7 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
                               .out_stride = out_stride};
     MergeAttentionArgs merge{.rows = c.rows,
                              .heads = c.heads,
-                             .value_dim = Case::kValueDim,
+                             .value_dim = PagedCase::kValueDim,
                              .total = total.get(),
                              .total_log_sum = total_log_sum.get(),
                              .part = part.get(),

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPage = 64;
 constexpr int64_t kStage = 32;  // tokens that the kernel processes together
 
-struct Shape {
+struct StepShape {
   int64_t heads = 0;
   int64_t latent = 512;
   int64_t rope = 64;  // grouped queries: elements of a key
@@ -32,7 +32,7 @@ struct Shape {
 // Rows of separate sequences, with cached vectors in pages of a pool, in any order. Everything else in the pool is NaN.
 class Batch {
  public:
-  Batch(const Shape& s, const std::vector<int32_t>& positions, uint32_t seed)
+  Batch(const StepShape& s, const std::vector<int32_t>& positions, uint32_t seed)
       : shape(s),
         at(positions),
         latent_queries(RandomBf16(rows() * s.heads * s.latent, seed, s.spread)),
@@ -99,7 +99,7 @@ class Batch {
     }
   }
 
-  const Shape shape;
+  const StepShape shape;
   const std::vector<int32_t> at;
   std::vector<uint16_t> latent_queries, rotated_queries;
   std::vector<std::vector<uint16_t>> vectors;  // of each row: [position + 1, kv_dim]
@@ -169,7 +169,7 @@ class Batch {
   std::unique_ptr<DeviceArray<float>> partial_, log_sum_;
 };
 
-void Check(const Shape& shape, const std::vector<int32_t>& positions) {
+void Check(const StepShape& shape, const std::vector<int32_t>& positions) {
   SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.latent << " + " << shape.rope);
   const Batch batch(shape, positions, 1);
   batch.ExpectNearTruth(batch.Run(0, batch.rows()));

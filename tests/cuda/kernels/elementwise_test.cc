@@ -48,7 +48,7 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
     const int64_t stride = n + 3;
     const std::vector<float> x = RandomFloats(kRows * stride, 2, 3.0f), weight = RandomFloats(n, 3);
     const DeviceArray<float> device_x(x), device_weight(weight), out(kRows * n);
-    const DeviceArray<uint16_t> narrow(kRows * (n + 1));
+    const DeviceArray<uint16_t> bf16(kRows * (n + 1));
     RmsNormArgs args{.x = device_x.get(),
                      .x_stride = stride,
                      .weight = device_weight.get(),
@@ -56,11 +56,11 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
                      .n = n,
                      .eps = kEps,
                      .out = out.get(),
-                     .out_bf16 = narrow.get(),
+                     .out_bf16 = bf16.get(),
                      .out_bf16_stride = n + 1};
     ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
     const std::vector<float> got = out.Download();
-    const std::vector<uint16_t> got_narrow = narrow.Download();
+    const std::vector<uint16_t> got_bf16 = bf16.Download();
     for (int64_t row = 0; row < kRows; ++row) {
       const double inverse = InverseRoot(&x[static_cast<size_t>(row * stride)], n, kEps);
       for (int64_t i = 0; i < n; ++i) {
@@ -68,9 +68,9 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
         const float value = got[static_cast<size_t>(row * n + i)];
         ASSERT_NEAR(value, truth, NormTolerance(n) * std::fabs(truth))
             << "row " << row << " number " << i << " of " << n;
-        ASSERT_EQ(got_narrow[static_cast<size_t>(row * (n + 1) + i)], ToBf16(value));
+        ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + i)], ToBf16(value));
       }
-      ASSERT_EQ(got_narrow[static_cast<size_t>(row * (n + 1) + n)], kUntouched);
+      ASSERT_EQ(got_bf16[static_cast<size_t>(row * (n + 1) + n)], kUntouched);
     }
     args.out = nullptr;  // either output may be missing
     ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));

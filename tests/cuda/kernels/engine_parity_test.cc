@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kRows = 24;
 
-ModelSpec DeepSeekV3() {
-  ModelSpec spec;
+weights::ModelSpec DeepSeekV3() {
+  weights::ModelSpec spec;
   spec.num_experts = 256;
   spec.experts_per_token = 8;
   spec.num_expert_groups = 8;
@@ -31,13 +31,13 @@ ModelSpec DeepSeekV3() {
 }
 
 TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
-  const ModelSpec spec = DeepSeekV3();
+  const weights::ModelSpec spec = DeepSeekV3();
   const std::vector<float> logits = RandomFloats(kRows * 256, 1, 2.0f), bias = RandomFloats(256, 2, 0.1f);
-  std::vector<ExpertChoice> expected(kRows * 8);
+  std::vector<model::ExpertChoice> expected(kRows * 8);
   for (size_t row = 0; row < kRows; ++row) {
-    ASSERT_TRUE(
-        ChooseExperts(spec, std::span(logits).subspan(row * 256, 256), bias, std::span(expected).subspan(row * 8, 8))
-            .ok());
+    ASSERT_TRUE(model::ChooseExperts(spec, std::span(logits).subspan(row * 256, 256), bias,
+                                     std::span(expected).subspan(row * 8, 8))
+                    .ok());
   }
   const DeviceArray<float> device_logits(logits), device_bias(bias), weights(kRows * 8);
   const DeviceArray<int32_t> ids(kRows * 8), has_nan(std::vector<int32_t>(1, 0)), begin(257), row_of(kRows * 8),
@@ -65,11 +65,11 @@ TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
   const RoutingPlan plan{begin.get(), row_of.get(),      routed_of.get(),  small.get(),
                          large.get(), small_begin.get(), large_begin.get()};
   ASSERT_TRUE(Ran(LaunchPlanExperts(ids.get(), 1, kRows, 8, 256, plan, nullptr)));
-  ExpertPlan expected_plan;
+  model::ExpertPlan expected_plan;
   expected_plan.Sort(expected, 8, 256);
   const std::vector<int32_t> got_rows = row_of.Download(), got_begin = begin.Download();
   for (size_t i = 0; i < got_rows.size(); ++i) ASSERT_EQ(got_rows[i], expected_plan.routed[i].row);
-  for (const ExpertRows& rows : expected_plan.experts) {
+  for (const model::ExpertRows& rows : expected_plan.experts) {
     ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert)], rows.begin);
     ASSERT_EQ(got_begin[static_cast<size_t>(rows.expert) + 1], rows.begin + rows.count);
   }
@@ -77,8 +77,8 @@ TEST(CudaEngineParityTest, ChoiceAndPlanOfExperts) {
 
 // Same angles, same roundings: the same bits.
 TEST(CudaEngineParityTest, YarnRotationOfQueries) {
-  const ModelSpec spec = DeepSeekV3();
-  const Rope rope(spec);
+  const weights::ModelSpec spec = DeepSeekV3();
+  const model::Rope rope(spec);
   constexpr int64_t kHeads = 2, kHead = 192, kPosition = 100000;
   std::vector<float> q = RandomFloats(kRows * kHeads * kHead, 3), cosine(kRows * 32), sine(kRows * 32);
   for (int64_t row = 0; row < kRows; ++row) rope.Angles(kPosition + row, &cosine[row * 32], &sine[row * 32]);
@@ -89,7 +89,7 @@ TEST(CudaEngineParityTest, YarnRotationOfQueries) {
   const std::vector<uint16_t> got = out.Download();
   for (int64_t head = 0; head < kRows * kHeads; ++head) {
     const int64_t row = head / kHeads;
-    RotatePairs(&cosine[row * 32], &sine[row * 32], 32, &q[head * kHead + 128]);
+    model::RotatePairs(&cosine[row * 32], &sine[row * 32], 32, &q[head * kHead + 128]);
     for (int64_t i = head * kHead; i < (head + 1) * kHead; ++i) {
       ASSERT_EQ(got[static_cast<size_t>(i)], ToBf16(q[static_cast<size_t>(i)])) << i;
     }

@@ -10,7 +10,7 @@
 namespace moestro::cuda {
 namespace {
 
-struct Shape {
+struct HeadShape {
   int64_t heads, head_rows, first_row, out_rows, cols;
 };
 
@@ -18,7 +18,7 @@ constexpr uint16_t kUntouched = 0xffff;
 
 // Inputs and outputs of heads and rows have gaps; these contain NaN and stay unchanged.
 struct Product {
-  Product(const Shape& s, DType dtype, int64_t rows)
+  Product(const HeadShape& s, DType dtype, int64_t rows)
       : shape(s),
         matrix(RandomMatrix(dtype, s.heads * s.head_rows, s.cols)),
         x_head(s.cols + 4),
@@ -47,13 +47,13 @@ struct Product {
     return y.Download();
   }
 
-  const Shape shape;
+  const HeadShape shape;
   const Matrix matrix;
   const int64_t x_head, y_head;
   std::vector<uint16_t> x;
 };
 
-void Check(const Shape& s, DType dtype, int64_t rows) {
+void Check(const HeadShape& s, DType dtype, int64_t rows) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << s.heads << " heads [" << s.head_rows << ", " << s.cols
                                   << "] x " << rows);
   const Product product(s, dtype, rows);

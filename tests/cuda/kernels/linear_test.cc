@@ -18,8 +18,8 @@ namespace moestro::cuda {
 namespace {
 
 // Inputs [tokens, stride] with NaN past `cols`; the buffer ends with the last token's last element.
-struct Inputs {
-  Inputs(int64_t tokens, int64_t cols)
+struct PaddedInputs {
+  PaddedInputs(int64_t tokens, int64_t cols)
       : stride(RoundUp(cols, 8) + 8), values(RandomBf16(tokens * stride, static_cast<uint32_t>(cols))) {
     for (size_t i = 0; i < values.size(); ++i) {
       if (static_cast<int64_t>(i) % stride >= cols) values[i] = kBf16Nan;
@@ -32,13 +32,13 @@ struct Inputs {
   std::unique_ptr<DeviceArray<uint16_t>> device;
 };
 
-struct Truth {
+struct ElementTruth {
   double y = 0;
   double tolerance = 0;
 };
 
 // Blocks of 128 inputs are summed by mma of 16, then scaled and added to the total: one fused multiply-add each.
-Truth ComputeTruth(const Matrix& m, const Inputs& x, int64_t row, int64_t cols, int64_t token) {
+ElementTruth ComputeTruth(const Matrix& m, const PaddedInputs& x, int64_t row, int64_t cols, int64_t token) {
   double sum = 0, magnitude = 0;
   for (int64_t i = 0; i < cols; ++i) {
     const double term =
@@ -56,7 +56,7 @@ constexpr float kUntouched = -12345.0f;
 void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " [" << rows << ", " << cols << "] x " << tokens);
   const Matrix m = RandomMatrix(dtype, rows, cols);
-  const Inputs x(tokens, cols);
+  const PaddedInputs x(tokens, cols);
   for (const int64_t y_stride : {rows + 3, RoundUp(rows, 4) + 4}) {  // by single elements, and by four
     const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(tokens * y_stride), kUntouched));
     const LinearShape shape{.dtype = dtype,
@@ -75,7 +75,7 @@ void CheckDense(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
           ASSERT_EQ(value, kUntouched) << "written past the last row";
           continue;
         }
-        const Truth truth = ComputeTruth(m, x, row, cols, token);
+        const ElementTruth truth = ComputeTruth(m, x, row, cols, token);
         ASSERT_NEAR(value, truth.y, truth.tolerance) << "token " << token << " row " << row;
       }
     }
@@ -137,12 +137,12 @@ TEST(CudaLinearTest, AllFp8CodesAreExact) {
 TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
   constexpr int64_t kRows = 70, kCols = 64, kTokens = 3;
   const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
-  const Inputs x(kTokens, kCols);
+  const PaddedInputs x(kTokens, kCols);
   const std::vector<float> before = RandomFloats(kTokens * 72, 3);
   for (const int64_t stride : {70, 72}) {
     const DeviceArray<float> plain(kTokens * stride);
     const DeviceArray<float> sum(before);
-    const DeviceArray<uint16_t> narrow(kTokens * stride);
+    const DeviceArray<uint16_t> bf16(kTokens * stride);
     LinearShape shape{.dtype = DType::kF8E4M3,
                       .rows = kRows,
                       .cols = kCols,
@@ -154,16 +154,16 @@ TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
     shape.y = sum.get();
     shape.output = LinearOutput::kAddF32;
     ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
-    shape.y = narrow.get();
+    shape.y = bf16.get();
     shape.output = LinearOutput::kBf16;
     ASSERT_TRUE(Ran(LaunchLinear(shape, m.pointers(), kTokens, nullptr)));
     const std::vector<float> y = plain.Download(), y_sum = sum.Download();
-    const std::vector<uint16_t> y_narrow = narrow.Download();
+    const std::vector<uint16_t> y_bf16 = bf16.Download();
     for (int64_t i = 0; i < kTokens * stride; ++i) {
       if (i % stride >= kRows) continue;
       const auto at = static_cast<size_t>(i);
       ASSERT_EQ(y_sum[at], before[at] + y[at]);
-      ASSERT_EQ(y_narrow[at], ToBf16(y[at]));
+      ASSERT_EQ(y_bf16[at], ToBf16(y[at]));
     }
   }
 }
@@ -171,7 +171,7 @@ TEST(CudaLinearTest, AddsAndRoundsAsAsked) {
 // Rows by expert, some experts without rows, rows of x in any order and repeated.
 void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& counts, int64_t rows, int64_t cols) {
   constexpr int64_t kInputs = 19;
-  const Inputs x(kInputs, cols);
+  const PaddedInputs x(kInputs, cols);
   std::vector<Matrix> matrices;
   MatrixList pointers;
   std::vector<int32_t> row_of;
@@ -221,7 +221,7 @@ void CheckGrouped(DType dtype, int tile_tokens, const std::vector<int64_t>& coun
   for (int64_t i = 0; i < total; ++i) {
     for (int64_t row = 0; row < rows; ++row) {
       const auto at = static_cast<size_t>(i);
-      const Truth truth = ComputeTruth(matrices[static_cast<size_t>(group_of[at])], x, row, cols, row_of[at]);
+      const ElementTruth truth = ComputeTruth(matrices[static_cast<size_t>(group_of[at])], x, row, cols, row_of[at]);
       ASSERT_NEAR(got[static_cast<size_t>(i * rows + row)], truth.y, truth.tolerance) << "row " << i << ", " << row;
     }
   }
@@ -241,7 +241,7 @@ TEST(CudaLinearTest, GroupsOfAnySizeInLargeTiles) {
 void CheckGateUp(DType dtype, int64_t rows, int64_t cols, int64_t tokens) {
   SCOPED_TRACE(testing::Message() << DTypeName(dtype) << " " << rows << " x " << cols << " x " << tokens);
   const Matrix gate = RandomMatrix(dtype, rows, cols, 1), up = RandomMatrix(dtype, rows, cols, 2);
-  const Inputs x(tokens, cols);
+  const PaddedInputs x(tokens, cols);
   const DeviceArray<float> gate_out(tokens * rows), up_out(tokens * rows);
   const int64_t stride = rows + 3;
   const DeviceArray<uint16_t> fused(tokens * stride), apart(tokens * stride);
@@ -275,7 +275,7 @@ TEST(CudaLinearTest, GateAndUpTogether) {
 TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
   constexpr int64_t kRows = 128, kCols = 300, kTokens = 40;
   const Matrix m = RandomMatrix(DType::kF8E4M3, kRows, kCols);
-  const Inputs x(kTokens, kCols);
+  const PaddedInputs x(kTokens, kCols);
   const DeviceArray<float> large(kTokens * kRows), small(kRows);
   LinearShape shape{.dtype = DType::kF8E4M3,
                     .rows = kRows,

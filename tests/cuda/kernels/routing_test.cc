@@ -12,7 +12,7 @@
 namespace moestro::cuda {
 namespace {
 
-struct Choice {
+struct RoutedChoice {
   std::vector<int32_t> ids;  // ascending
   std::vector<double> weights;
   double margin = 0;  // distance to another choice of groups and experts: 0 for a tie
@@ -33,7 +33,7 @@ std::vector<int32_t> Best(const std::vector<double>& values, int64_t count, doub
 }
 
 // The selection rules of common/model/moe/gating.h and similar ones, in double precision.
-Choice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vector<float>& bias) {
+RoutedChoice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vector<float>& bias) {
   const auto experts = static_cast<size_t>(args.experts);
   std::vector<double> scores(experts), biased(experts);
   double sum = 0;
@@ -43,7 +43,7 @@ Choice Choose(const ChooseExpertsArgs& args, const float* logits, const std::vec
     scores[e] = args.score == RouterScore::kSoftmax ? exponential / sum : exponential / (1 + exponential);
     biased[e] = scores[e] + (bias.empty() ? 0 : bias[e]);
   }
-  Choice choice{.ids = {}, .weights = {}, .margin = std::numeric_limits<double>::infinity()};
+  RoutedChoice choice{.ids = {}, .weights = {}, .margin = std::numeric_limits<double>::infinity()};
   const auto size = static_cast<int64_t>(experts) / args.groups;
   std::vector<double> ranks;
   for (int64_t g = 0; g < args.groups; ++g) {
@@ -89,7 +89,7 @@ class ChooseExpertsTest : public testing::Test {
     const double roundings = 8 + (args.score == RouterScore::kSoftmax ? static_cast<double>(args.experts) : 0);
     int64_t compared = 0;
     for (int64_t row = 0; row < args.rows; ++row) {
-      const Choice truth = Choose(args, &logits[static_cast<size_t>(row * args.experts)], bias);
+      const RoutedChoice truth = Choose(args, &logits[static_cast<size_t>(row * args.experts)], bias);
       double largest = 2;  // scores are at most 1; a group rank is the sum of two
       for (const float b : bias) largest = std::max(largest, 2 + 2 * std::fabs(double{b}));
       if (!exact && truth.margin < 2 * Gamma(roundings) * largest) continue;

@@ -20,29 +20,32 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using model::MlaForm;
+
 namespace {
 
 constexpr int64_t kDeviceBytes = int64_t{1} << 30;
 
 // A model, the engine on the CPU, and streamed prefills.
-class Subject {
+class StreamSubject {
  public:
-  explicit Subject(const WeightSegment& segment)
+  explicit StreamSubject(const weights::WeightSegment& segment)
       : segment_(segment),
-        weights_(BindWeights(segment).value()),
-        engine_(Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
+        weights_(model::BindWeights(segment).value()),
+        engine_(model::Engine::Create(segment, TestKernels(), pool_, {.max_rows = 128}).value()),
         device_(device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value()),
         compute_(*device_, segment.spec(), weights_) {}
 
-  const ModelSpec& spec() const { return segment_.spec(); }
-  Engine& engine() { return *engine_; }
-  CudaPrefill& compute() { return compute_; }
+  const weights::ModelSpec& spec() const { return segment_.spec(); }
+  model::Engine& engine() { return *engine_; }
+  engine::CudaPrefill& compute() { return compute_; }
   const PipelineReport& report() const { return report_; }
 
   // Memory that limits a pass to this many rows.
   MemoryLimits LimitsForPassesOf(int64_t rows) {
-    const int64_t slots = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kUnabsorbed, 1 << 20));
+    const int64_t slots = 2 * SlotBytes(engine::ListModules(spec(), weights_, MlaForm::kUnabsorbed, 1 << 20));
     return {.device_bytes = kDense + slots + compute_.ActivationBytes(rows),
             .dense_bytes = kDense,
             .ring_slots = 2,
@@ -51,16 +54,16 @@ class Subject {
   static MemoryLimits Ring(int64_t slots) { return {.dense_bytes = kDense, .ring_slots = slots}; }
 
   // Logits of the last rows, at most 16, of the tokens from `begin` on; the earlier ones are in the sequence's pages.
-  Logits Stream(const TestSequence& sequence, std::span<const int32_t> tokens, int64_t begin,
-                const MemoryLimits& limits) {
+  model::Logits Stream(const model::TestSequence& sequence, std::span<const int32_t> tokens, int64_t begin,
+                       const MemoryLimits& limits) {
     StreamPrefill prefill(*device_, spec(), weights_, compute_, limits);
-    std::vector<EngineRow> rows = MakeRows(tokens.subspan(begin), begin);
-    const int64_t wanted = std::min(kLogitRows, std::ssize(rows) / kMostPasses + 1);  // all in the last pass
-    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].wants_logits = i + wanted >= std::ssize(rows);
-    const KvPages pages[] = {sequence.pages()};
-    Logits logits;
+    std::vector<model::EngineRow> rows = model::MakeRows(tokens.subspan(begin), begin);
+    const int64_t wanted = std::min(model::kLogitRows, std::ssize(rows) / kMostPasses + 1);  // all in the last pass
+    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].needs_logits = i + wanted >= std::ssize(rows);
+    const kv::KvPages pages[] = {sequence.pages()};
+    model::Logits logits;
     const absl::Status status =
-        prefill.Run(rows, pages, MlaForm::kUnabsorbed, NeverInterrupted, {},
+        prefill.Run(rows, pages, MlaForm::kUnabsorbed, model::NeverInterrupted, {},
                     [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(device_->memory_used(), 0);
@@ -72,111 +75,113 @@ class Subject {
   static constexpr int64_t kDense = 8 << 20;
   static constexpr int64_t kMostPasses = 6;
 
-  const WeightSegment& segment_;
-  const ModelWeights weights_;
+  const weights::WeightSegment& segment_;
+  const model::ModelWeights weights_;
   WorkerPool pool_{2};
-  const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<model::Engine> engine_;
   const std::unique_ptr<device::Device> device_;
-  CudaPrefill compute_;
+  engine::CudaPrefill compute_;
   PipelineReport report_;
 };
 
 class GoldenPromptTest : public testing::Test {
  protected:
-  explicit GoldenPromptTest(const absl::StatusOr<TinyModel>& model = Tiny()) : model_(model) {}
+  explicit GoldenPromptTest(const absl::StatusOr<model::TinyModel>& model = model::Tiny()) : model_(model) {}
   void SetUp() override {
     ASSERT_TRUE(model_.ok()) << model_.status();
-    subject_ = std::make_unique<Subject>(*model_->owned.segment);
+    subject_ = std::make_unique<StreamSubject>(*model_->owned.segment);
   }
-  const ModelSpec& spec() const { return subject_->spec(); }
+  const weights::ModelSpec& spec() const { return subject_->spec(); }
 
-  static int64_t Tokens(const GoldenCase& golden) { return std::ssize(golden.prompt); }
+  static int64_t Tokens(const model::GoldenCase& golden) { return std::ssize(golden.prompt); }
 
   // Logits within the tolerance of the other implementation's, KV within that of the CPU's; decoding on the CPU from
   // this KV gives the greedy tokens.
-  void Check(const GoldenCase& golden, const TestSequence& sequence, const Logits& logits) {
+  void Check(const model::GoldenCase& golden, const model::TestSequence& sequence, const model::Logits& logits) {
     ASSERT_FALSE(logits.empty());
     for (size_t i = 0; i < logits.size(); ++i) {
-      const GoldenPosition& position = golden.positions[golden.positions.size() - logits.size() + i];
+      const model::GoldenPosition& position = golden.positions[golden.positions.size() - logits.size() + i];
       const double rms = position.norm / std::sqrt(static_cast<double>(golden.token_count));
       for (size_t k = 0; k < position.ids.size(); ++k) {
         ASSERT_NEAR(logits[i][static_cast<size_t>(position.ids[k])], position.logits[k],
-                    kSigmas * RelativeDeviation(spec()) * rms)
+                    model::kSigmas * model::RelativeDeviation(spec()) * rms)
             << "row " << i << " of the last " << logits.size();
       }
     }
-    const TestSequence expected(spec(), Tokens(golden));
-    const Logits expected_logits = RunPrompt(subject_->engine(), expected, golden.prompt, 128, MlaForm::kUnabsorbed);
+    const model::TestSequence expected(spec(), Tokens(golden));
+    const model::Logits expected_logits =
+        model::RunPrompt(subject_->engine(), expected, golden.prompt, 128, MlaForm::kUnabsorbed);
     ExpectNear(spec(), logits, expected_logits);
     ExpectNear(spec(), sequence.Contents(Tokens(golden)), expected.Contents(Tokens(golden)));
 
-    const KvPages pages[] = {sequence.pages()};
+    const kv::KvPages pages[] = {sequence.pages()};
     std::vector<float> last = logits.back();
     for (size_t step = 0; step < golden.greedy.size(); ++step) {
       const int32_t wanted[] = {golden.greedy[step]};
-      ASSERT_EQ(ComputeLogprobs(last, wanted[0], 1).top[0].id, wanted[0]) << "greedy token " << step;
+      ASSERT_EQ(model::ComputeLogprobs(last, wanted[0], 1).top[0].id, wanted[0]) << "greedy token " << step;
       const int64_t position = Tokens(golden) + static_cast<int64_t>(step);
-      last = Forward(subject_->engine(), MakeRows(wanted, position), pages, MlaForm::kAbsorbed)[0];
+      last = model::Forward(subject_->engine(), model::MakeRows(wanted, position), pages, MlaForm::kAbsorbed)[0];
     }
   }
 
-  void CheckFrom(const GoldenCase& golden, int64_t begin, const MemoryLimits& limits) {
+  void CheckFrom(const model::GoldenCase& golden, int64_t begin, const MemoryLimits& limits) {
     SCOPED_TRACE(testing::Message() << Tokens(golden) << " tokens from " << begin);
-    const TestSequence sequence(spec(), Tokens(golden) + std::ssize(golden.greedy));
+    const model::TestSequence sequence(spec(), Tokens(golden) + std::ssize(golden.greedy));
     if (begin > 0) {
-      RunPrompt(subject_->engine(), sequence, std::span(golden.prompt).first(begin), 128, MlaForm::kUnabsorbed);
+      model::RunPrompt(subject_->engine(), sequence, std::span(golden.prompt).first(begin), 128, MlaForm::kUnabsorbed);
     }
     Check(golden, sequence, subject_->Stream(sequence, golden.prompt, begin, limits));
   }
 
-  const GoldenCase& CaseOf(int64_t tokens) const {
-    return *std::ranges::find(model_->cases, tokens, [](const GoldenCase& c) { return Tokens(c); });
+  const model::GoldenCase& CaseOf(int64_t tokens) const {
+    return *std::ranges::find(model_->cases, tokens, [](const model::GoldenCase& c) { return Tokens(c); });
   }
 
   // The model of a GPU takes minutes for 300 tokens, and as long for 63 or 64 as for 65.
   void CheckCases() {
-    for (const GoldenCase& golden : model_->cases) {
+    for (const model::GoldenCase& golden : model_->cases) {
       const int64_t tokens = Tokens(golden);
-      if (cuda::DeviceName() != "emulation" || tokens <= 2 || tokens == 65) CheckFrom(golden, 0, Subject::Ring(16));
+      if (cuda::DeviceName() != "emulation" || tokens <= 2 || tokens == 65)
+        CheckFrom(golden, 0, StreamSubject::Ring(16));
     }
   }
 
-  const absl::StatusOr<TinyModel>& model_;
-  std::unique_ptr<Subject> subject_;
+  const absl::StatusOr<model::TinyModel>& model_;
+  std::unique_ptr<StreamSubject> subject_;
 };
 
 TEST_F(GoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
 class MixtralGoldenPromptTest : public GoldenPromptTest {
  protected:
-  MixtralGoldenPromptTest() : GoldenPromptTest(TinyMixtral()) {}
+  MixtralGoldenPromptTest() : GoldenPromptTest(model::TinyMixtral()) {}
 };
 
 TEST_F(MixtralGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
-TEST_F(MixtralGoldenPromptTest, AfterACachedPrefix) { CheckFrom(CaseOf(65), 55, Subject::Ring(4)); }
+TEST_F(MixtralGoldenPromptTest, AfterACachedPrefix) { CheckFrom(CaseOf(65), 55, StreamSubject::Ring(4)); }
 
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;
-  Logits logits;
+  model::Logits logits;
   for (const int64_t slots : {2, 5, 8}) {
-    const TestSequence sequence(spec(), std::ssize(tokens));
-    const Logits got = subject_->Stream(sequence, tokens, 0, Subject::Ring(slots));
+    const model::TestSequence sequence(spec(), std::ssize(tokens));
+    const model::Logits got = subject_->Stream(sequence, tokens, 0, StreamSubject::Ring(slots));
     if (logits.empty()) {
       logits = got;
       kv = sequence.Contents(std::ssize(tokens));
     }
-    EXPECT_TRUE(SameBits(got, logits)) << slots << " slots";
+    EXPECT_TRUE(model::SameBits(got, logits)) << slots << " slots";
     EXPECT_EQ(sequence.Contents(std::ssize(tokens)), kv) << slots << " slots";
   }
 }
 
 // A pass reads earlier tokens from the pages: the beginning of a KV block, and whole parts.
 TEST_F(GoldenPromptTest, AfterACachedPrefix) {
-  CheckFrom(CaseOf(65), 64, Subject::Ring(4));
-  CheckFrom(CaseOf(64), 55, Subject::Ring(4));
-  CheckFrom(CaseOf(300), 290, Subject::Ring(4));
+  CheckFrom(CaseOf(65), 64, StreamSubject::Ring(4));
+  CheckFrom(CaseOf(64), 55, StreamSubject::Ring(4));
+  CheckFrom(CaseOf(300), 290, StreamSubject::Ring(4));
 }
 
 TEST_F(GoldenPromptTest, InPasses) {
@@ -186,18 +191,18 @@ TEST_F(GoldenPromptTest, InPasses) {
 }
 
 // Shapes that the golden model lacks. All tokens choose the same experts: no choice is close.
-void CheckShapes(const ModelSpec& spec, bool fp8, int64_t count) {
+void CheckShapes(const weights::ModelSpec& spec, bool fp8, int64_t count) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
-  Subject subject(*model.segment);
-  const std::vector<int32_t> tokens = RandomTokens(count, spec.token_count, 3);
-  const TestSequence sequence(spec, count), expected(spec, count);
-  const Logits logits = subject.Stream(sequence, tokens, 0, Subject::Ring(3));
-  ExpectNear(spec, logits, RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed));
+  StreamSubject subject(*model.segment);
+  const std::vector<int32_t> tokens = model::RandomTokens(count, spec.token_count, 3);
+  const model::TestSequence sequence(spec, count), expected(spec, count);
+  const model::Logits logits = subject.Stream(sequence, tokens, 0, StreamSubject::Ring(3));
+  ExpectNear(spec, logits, model::RunPrompt(subject.engine(), expected, tokens, 128, MlaForm::kUnabsorbed));
   ExpectNear(spec, sequence.Contents(count), expected.Contents(count));
 }
 
-ModelSpec OddSpec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec OddSpec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.qk_rope_head_dim = 64;
   return spec;
 }
@@ -208,10 +213,10 @@ TEST(StreamedShapesTest, OddSizes) {
 }
 
 TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
-  ModelSpec spec = OddSpec();
+  weights::ModelSpec spec = OddSpec();
   spec.q_lora_rank = 0;
   spec.num_shared_experts = 0;
-  spec.num_heads = kCudaHeads + 3;
+  spec.num_heads = engine::kCudaHeads + 3;
   spec.num_layers = 2;
   CheckShapes(spec, true, 15);
 }
@@ -219,7 +224,7 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
 // Some kv heads at a time, and all of them; with head norms and without.
 TEST(StreamedShapesTest, GroupedQueries) {
   for (const auto& [heads, kv_heads, no_norms] : {std::tuple(4, 2, 0), std::tuple(20, 5, 0), std::tuple(4, 2, 1)}) {
-    ModelSpec spec = SmallGroupedSpec();
+    weights::ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
     spec.heads_without_norms = no_norms;
@@ -231,28 +236,28 @@ TEST(StreamedShapesTest, GroupedQueries) {
 }
 
 TEST(StreamedShapesTest, OneDenseLayer) {
-  ModelSpec spec = OddSpec();
+  weights::ModelSpec spec = OddSpec();
   spec.num_layers = spec.first_dense_layers = 1;
   CheckShapes(spec, true, 15);
 }
 
 TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CheckPrefillSupported(OddSpec()).ok());
-  const absl::Status status = CheckPrefillSupported(SmallSpec());
+  EXPECT_TRUE(engine::CheckPrefillSupported(OddSpec()).ok());
+  const absl::Status status = engine::CheckPrefillSupported(SmallSpec());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("128 + 32"), std::string_view::npos) << status;
-  const absl::Status grouped = CheckPrefillSupported(SmallGroupedSpec());
+  const absl::Status grouped = engine::CheckPrefillSupported(SmallGroupedSpec());
   EXPECT_EQ(grouped.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(grouped.message().find("not of 64"), std::string_view::npos) << grouped;
 }
 
 TEST(StreamedShapesTest, TheFormThatTheKernelsDoNotHave) {
-  EXPECT_TRUE(CheckUnabsorbed(OddSpec(), MlaForm::kUnabsorbed).ok());
-  EXPECT_TRUE(CheckUnabsorbed(SmallGroupedSpec(), MlaForm::kAbsorbed).ok()) << "grouped queries have one form";
+  EXPECT_TRUE(engine::CheckUnabsorbed(OddSpec(), MlaForm::kUnabsorbed).ok());
+  EXPECT_TRUE(engine::CheckUnabsorbed(SmallGroupedSpec(), MlaForm::kAbsorbed).ok()) << "grouped queries have one form";
   const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec()});
-  const ModelWeights weights = BindWeights(*model.segment).value();
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
   const auto device = device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value();
-  CudaPrefill compute(*device, model.segment->spec(), weights);
+  engine::CudaPrefill compute(*device, model.segment->spec(), weights);
   const absl::Status status = compute.Begin({.rows = {}, .pages = {}, .form = MlaForm::kAbsorbed});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(), "the CUDA kernels compute prompts with un-absorbed MLA, not with absorbed");
@@ -260,18 +265,18 @@ TEST(StreamedShapesTest, TheFormThatTheKernelsDoNotHave) {
 
 TEST(StreamedShapesTest, NanInAnEmbeddingIsAnError) {
   const SyntheticSegment model = MakeSyntheticSegment({.spec = OddSpec(), .nan_token = 7});
-  Subject subject(*model.segment);
+  StreamSubject subject(*model.segment);
   const auto device = device::OpenCudaDevice({.memory_bytes = kDeviceBytes}).value();
-  const ModelWeights weights = BindWeights(*model.segment).value();
-  CudaPrefill compute(*device, subject.spec(), weights);
-  StreamPrefill prefill(*device, subject.spec(), weights, compute, Subject::Ring(2));
-  const TestSequence sequence(subject.spec(), 3);
-  const KvPages pages[] = {sequence.pages()};
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
+  engine::CudaPrefill compute(*device, subject.spec(), weights);
+  StreamPrefill prefill(*device, subject.spec(), weights, compute, StreamSubject::Ring(2));
+  const model::TestSequence sequence(subject.spec(), 3);
+  const kv::KvPages pages[] = {sequence.pages()};
   const int32_t tokens[] = {1, 7, 2};
-  const absl::Status status = prefill.Run(MakeRows(tokens, 0), pages, MlaForm::kUnabsorbed, NeverInterrupted, {},
-                                          [](int64_t, std::span<const float>) {});
+  const absl::Status status = prefill.Run(model::MakeRows(tokens, 0), pages, MlaForm::kUnabsorbed,
+                                          model::NeverInterrupted, {}, [](int64_t, std::span<const float>) {});
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kRows = 256;
 constexpr int64_t kCols = 384;
 
-struct Product {
-  Product() : codes(kRows * kCols), scales(MakeScales(kRows, kCols, 0.05)), input(MakeInputs(kCols)) {
+struct BaselineProduct {
+  BaselineProduct() : codes(kRows * kCols), scales(MakeScales(kRows, kCols, 0.05)), input(MakeInputs(kCols)) {
     WorkerPool pool(1);
     WeightPattern(DType::kF8E4M3).Fill(pool, codes.data(), static_cast<int64_t>(codes.size()));
     for (int64_t i = 0; i < kRows * kCols; ++i) {
@@ -49,7 +49,7 @@ class PaperKernelTest : public ::testing::TestWithParam<void (*)(const PaperGemv
 
 TEST_P(PaperKernelTest, ComputesTheProduct) {
   if (!DetectCpuFeatures().avx512_bf16) GTEST_SKIP() << "no AVX512_BF16";
-  const Product product;
+  const BaselineProduct product;
   std::vector<float> output(kRows, NAN);
   const PaperGemv gemv = {product.codes.data(), product.scales.data(), kCols, product.input.data(), output.data()};
   GetParam()(gemv, 0, 64);
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Paper, PaperKernelTest,
                          ::testing::Values(PaperStandardGemv, PaperPostScalingGemv, SignExtendingGemv));
 
 TEST(GemvLibraries, ThoseThatWereBuiltComputeTheProduct) {
-  const Product product;
+  const BaselineProduct product;
   std::vector<float> input;
   for (const uint16_t x : product.input) input.push_back(FromBf16(x));
   for (const char* plugin : {"openblas", "onednn"}) {

@@ -14,20 +14,20 @@ namespace {
 
 TEST(RandomSegment, IsASegmentThatTheEngineRuns) {
   WorkerPool pool(2);
-  const ModelSpec spec = QuickPreset().model.spec;
+  const weights::ModelSpec spec = QuickPreset().model.spec;
   const auto segment = MakeRandomSegment(pool, spec);
   ASSERT_TRUE(segment.ok()) << segment.status();
   EXPECT_TRUE(segment->segment->VerifyData().ok());
-  auto engine = Engine::Create(*segment->segment, *AvailableKernels().back(), pool, {.max_rows = 8});
+  auto engine = model::Engine::Create(*segment->segment, *AvailableKernels().back(), pool, {.max_rows = 8});
   ASSERT_TRUE(engine.ok()) << engine.status();
 
-  const KvGeometry geometry = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
+  const kv::KvGeometry geometry = {.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
   const auto pages = HugeBuffer::Allocate(geometry.page_bytes());
   ASSERT_TRUE(pages.ok());
   const uint32_t page_list[] = {0};
-  const KvPages sequence(geometry, pages->data(), page_list);
-  const EngineRow rows[] = {{.token = 3, .position = 0, .sequence = 0, .wants_logits = false},
-                            {.token = 7, .position = 1, .sequence = 0, .wants_logits = true}};
+  const kv::KvPages sequence(geometry, pages->data(), page_list);
+  const model::EngineRow rows[] = {{.token = 3, .position = 0, .sequence = 0, .needs_logits = false},
+                                   {.token = 7, .position = 1, .sequence = 0, .needs_logits = true}};
   double squares = 0;
   const absl::Status done = (*engine)->Forward(
       {.rows = rows, .sequences = {&sequence, 1}}, [] { return absl::OkStatus(); },
@@ -40,7 +40,7 @@ TEST(RandomSegment, IsASegmentThatTheEngineRuns) {
 }
 
 TEST(FitExperts, TakesAsManyAsFit) {
-  const ModelSpec spec = LayerPreset(0, 0).model.spec;
+  const weights::ModelSpec spec = LayerPreset(0, 0).model.spec;
   const auto four = FitExperts(spec, int64_t{4} << 30);
   ASSERT_TRUE(four.ok()) << four.status();
   EXPECT_EQ(four->num_experts % spec.num_expert_groups, 0);

@@ -21,7 +21,7 @@ std::vector<std::string> Ids(const std::string& filter) {
 
 TEST(SelectBenchmarks, NamesAreDistinctAndBelongToASection) {
   std::set<std::string> sections;
-  for (const Section& section : ReportSections()) sections.insert(section.id);
+  for (const BenchSection& section : ReportSections()) sections.insert(section.id);
   std::set<std::string> ids;
   const std::vector<Benchmark> benchmarks = SelectBenchmarks({}).value();
   for (const Benchmark& benchmark : benchmarks) {

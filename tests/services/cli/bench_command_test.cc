@@ -5,7 +5,7 @@
 #include "common/process/process.h"
 #include "tests/services/cli/cli_fixture.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -68,4 +68,4 @@ TEST_F(CliTest, BenchRefusesAnotherCpusReportBeforeItMeasures) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -18,7 +18,7 @@
 #include "moestro/v1/inference.grpc.pb.h"
 #include "services/cli/command.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 // Answers every prompt with "ok" and an incomplete character, and remembers what it was asked.
 class FakeRouter final : public v1::InferenceService::Service {
@@ -150,4 +150,4 @@ class CliTest : public ::testing::Test {
   std::unique_ptr<RpcServer> server_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::cli

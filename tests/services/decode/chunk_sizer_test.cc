@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr double kBound = 0.050;
@@ -13,7 +13,7 @@ constexpr int64_t kMaxRows = 256;
 
 // A machine: 10 ms to read what every step reads, 1 ms for each decoding sequence, and for the prompt rows the experts
 // that they reach first (up to `experts_seconds`), then 0.1 ms of arithmetic each.
-struct Machine {
+struct SimulatedMachine {
   double base = 0.010;
   double experts_seconds = 0.008;
   double StepSeconds(int64_t decode_rows, int64_t prompt_rows) const {
@@ -25,7 +25,7 @@ struct Machine {
 
 // Runs mixed steps; gives the rows that the last of them had. `seen` gets each step's seconds.
 int64_t RunSteps(
-    ChunkSizer& sizer, const Machine& machine, int64_t decode_rows, int steps,
+    ChunkSizer& sizer, const SimulatedMachine& machine, int64_t decode_rows, int steps,
     const std::function<void(double)>& seen = [](double) {}) {
   int64_t rows = 0;
   for (int i = 0; i < steps; ++i) {
@@ -45,7 +45,7 @@ TEST(ChunkSizerTest, StartsSmallAndTakesTheMaximumWhenNobodyDecodes) {
 
 TEST(ChunkSizerTest, ClimbsToTheBoundAndNeverExceedsIt) {
   ChunkSizer sizer({kBound, kMaxRows});
-  const Machine machine;
+  const SimulatedMachine machine;
   for (int i = 0; i < 3; ++i) sizer.Note(4, 0, machine.StepSeconds(4, 0));
   const int64_t rows = RunSteps(sizer, machine, 4, 8, [](double seconds) { EXPECT_LE(seconds, kBound); });
   EXPECT_GT(rows, 180) << "4 + 14 ms are fixed, the rest is room for about 230 rows";
@@ -59,7 +59,7 @@ TEST(ChunkSizerTest, LearnsWithoutEverSeeingAStepWithoutPrompts) {
 
 TEST(ChunkSizerTest, KeepsGoingWhenDecodingAloneExceedsTheBound) {
   ChunkSizer sizer({kBound, kMaxRows});
-  const Machine slow{.base = 0.2};
+  const SimulatedMachine slow{.base = 0.2};
   for (int i = 0; i < 3; ++i) sizer.Note(1, 0, slow.StepSeconds(1, 0));
   EXPECT_EQ(RunSteps(sizer, slow, 1, 5), ChunkSizer::kMinRows);
 }
@@ -73,7 +73,7 @@ TEST(ChunkSizerTest, SmallMaximumIsKept) {
 
 TEST(ChunkSizerTest, OneSlowStepChangesLittle) {
   ChunkSizer sizer({kBound, kMaxRows});
-  const Machine machine;
+  const SimulatedMachine machine;
   sizer.Note(2, 0, machine.StepSeconds(2, 0));
   const int64_t before = RunSteps(sizer, machine, 2, 12);
   sizer.Note(2, before, 3.0);
@@ -86,7 +86,7 @@ TEST(ChunkSizerTest, OneSlowStepChangesLittle) {
 TEST(ChunkSizerTest, ShrinksWhenRowsBecomeDearer) {
   ChunkSizer sizer({kBound, kMaxRows});
   RunSteps(sizer, {}, 2, 12);
-  const Machine dearer{.experts_seconds = 0.038};
+  const SimulatedMachine dearer{.experts_seconds = 0.038};
   int late = 0;
   const auto count = [&](double seconds) { late += seconds > kBound ? 1 : 0; };
   RunSteps(sizer, dearer, 2, 20, count);
@@ -104,4 +104,4 @@ TEST(ChunkSizerTest, RecoversAfterABusySpell) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -5,7 +5,7 @@
 
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 TEST(DecodeConfigTest, ErrorsNameTheFlag) {
@@ -45,8 +45,8 @@ TEST(ChooseKvTokensTest, BoundedByContextMemoryAndCap) {
   EXPECT_EQ(ChooseKvTokens(4096, 1000, kPlenty), 8192);
   EXPECT_EQ(ChooseKvTokens(163840, 1000, kPlenty), 65536);
   EXPECT_EQ(ChooseKvTokens(163840, 1000, 4000000), 1000);
-  EXPECT_EQ(ChooseKvTokens(163840, 1000, 0), kPageTokens);
+  EXPECT_EQ(ChooseKvTokens(163840, 1000, 0), kv::kPageTokens);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

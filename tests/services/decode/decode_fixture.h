@@ -12,7 +12,7 @@
 #include "services/decode/decode_loop.h"
 #include "tests/support/engine_node.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // What came out of a stream, up to its end.
 struct DecodeOutcome {
@@ -48,19 +48,19 @@ inline DecodeOutcome Collect(TokenStream& stream) {
 
 // The first token of a prompt, or the one after the tokens that the lease's pages hold: an engine of its own, as
 // prefill has, one pass over what is not valid yet.
-inline absl::StatusOr<Token> PrefillInto(Engine& engine, LeaseWriter& writer, const std::vector<int32_t>& tokens,
-                                         const Sampling& sampling, uint64_t index) {
-  std::vector<EngineRow> rows;
+inline absl::StatusOr<Token> PrefillInto(model::Engine& engine, kv::LeaseWriter& writer,
+                                         const std::vector<int32_t>& tokens, const Sampling& sampling, uint64_t index) {
+  std::vector<model::EngineRow> rows;
   const auto total = static_cast<int64_t>(tokens.size());
   for (int64_t i = std::min(writer.valid_tokens(), total - 1); i < total; ++i) {
     rows.push_back({tokens[static_cast<size_t>(i)], static_cast<int32_t>(i), 0, i + 1 == total});
   }
-  const KvPages pages = writer.pages();
+  const kv::KvPages pages = writer.pages();
   absl::StatusOr<Token> sampled = absl::InternalError("no logits");
   const absl::Status status = engine.Forward(
-      {rows, std::span(&pages, 1), MlaForm::kAbsorbed},
+      {rows, std::span(&pages, 1), model::MlaForm::kAbsorbed},
       [&] { return writer.revoked() ? absl::AbortedError("revoked") : absl::OkStatus(); },
-      [&](int64_t, std::span<const float> logits) { sampled = Sample(logits, sampling, index); });
+      [&](int64_t, std::span<const float> logits) { sampled = model::Sample(logits, sampling, index); });
   if (!status.ok()) return status;
   writer.Publish(std::max(writer.valid_tokens(), total));
   return sampled;
@@ -119,4 +119,4 @@ class DecodeNode {
   DecodeLoop loop;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

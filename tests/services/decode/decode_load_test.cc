@@ -10,7 +10,7 @@
 
 #include "tests/services/decode/decode_fixture.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 struct Job {
@@ -176,7 +176,7 @@ TEST(DecodeLoadTest, EveryRequestGivesItsOwnTokens) {
     EXPECT_EQ(outcomes[i].ids, expected[i].ids) << i;
     EXPECT_EQ(outcomes[i].logprobs, expected[i].logprobs) << i;
   }
-  const KvPool::Stats stats = decode.node.pool().stats();
+  const kv::KvPool::Stats stats = decode.node.pool().stats();
   EXPECT_EQ(stats.free_pages + stats.cached_pages, stats.total_pages);
   EXPECT_EQ(stats.leases, 0);
   RecordProperty("preemptions", std::to_string(decode.leases.preemptions()));
@@ -186,4 +186,4 @@ TEST(DecodeLoadTest, EveryRequestGivesItsOwnTokens) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -10,7 +10,7 @@
 
 #include "tests/services/decode/decode_fixture.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::HasSubstr;
@@ -135,7 +135,7 @@ TEST_F(DecodeLoopTest, APoisonedPageFailsOneRequestOnly) {
   const DecodeOutcome expected = Collect(*Prompt(prompt, 5));
   const auto lease = Reserve(prompt);
   ASSERT_EQ(lease->kv.cached_tokens, 128);
-  *node_.node.pool().Pages(lease->kv).Token(0, 5) = kPoison;
+  *node_.node.pool().Pages(lease->kv).Token(0, 5) = kv::kPoison;
   EXPECT_TRUE(absl::IsInternal(Collect(**node_.loop.Prompt(lease, Next(5))).error));
   const auto again = Reserve(prompt);
   EXPECT_EQ(again->kv.cached_tokens, 0);
@@ -273,4 +273,4 @@ TEST_F(LentDeviceTest, ABorrowerThatKeepsItIsNotWaitedForForever) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

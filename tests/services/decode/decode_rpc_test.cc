@@ -12,7 +12,7 @@
 #include "common/rpc/server.h"
 #include "tests/services/decode/decode_fixture.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::ElementsAre;
@@ -172,4 +172,4 @@ TEST_F(DecodeRpcTest, ACancelledSessionGivesItsPagesBack) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

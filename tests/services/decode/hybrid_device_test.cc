@@ -8,7 +8,7 @@
 #include "tests/support/engine_node.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // In a build without CUDA, and on a machine that has no such GPU.
@@ -23,4 +23,4 @@ TEST(HybridDeviceTest, SaysThatThereIsNoSuchGpu) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

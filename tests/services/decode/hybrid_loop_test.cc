@@ -12,7 +12,7 @@
 #include "tests/services/decode/overlap/overlap_fixture.h"
 #include "tests/support/faulty_device.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr int kMaxBatch = 6;
@@ -113,4 +113,4 @@ TEST_F(HybridLoopTest, ADeviceThatIsLostEndsTheLoopAndItsRequestsWithUnavailable
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,7 +7,7 @@
 
 #include "tests/support/engine_node.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::ElementsAre;
@@ -39,7 +39,7 @@ class LeaseTableTest : public testing::Test {
     lease->tokens.resize(static_cast<size_t>(node_.pool().Pages(lease->kv).capacity() + count), 3);
     return table_.MakeRoom(lease);
   }
-  KvPool::Stats Stats() { return node_.pool().stats(); }
+  kv::KvPool::Stats Stats() { return node_.pool().stats(); }
 
   std::chrono::steady_clock::time_point now_;
   EngineNode node_{/*max_rows=*/1, /*nan_token=*/-1, kPages,
@@ -164,7 +164,7 @@ TEST_F(LeaseTableTest, PagesOfAWriterThatHangsAreNotWaitedFor) {
   const LeasePtr third = Reserve(64, 30);
   const auto stopped = node_.Writer(third->kv);
   EXPECT_THAT(Want(first, 1).preempted, ElementsAre(third));
-  now_ += KvPool::kDrainPatience - std::chrono::milliseconds(1);
+  now_ += kv::KvPool::kDrainPatience - std::chrono::milliseconds(1);
   EXPECT_THAT(table_.MakeRoom(first).preempted, IsEmpty());
   now_ += std::chrono::milliseconds(1);
   const LeaseTable::Room room = table_.MakeRoom(first);
@@ -235,4 +235,4 @@ TEST_F(LeaseTableTest, IgnoringTheCacheMeansAddingNothingEither) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

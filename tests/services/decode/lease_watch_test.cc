@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using Time = LeaseWatch::Clock::time_point;
@@ -50,4 +50,4 @@ TEST_F(LeaseWatchTest, StartedAndEndedLeasesAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -7,7 +7,7 @@
 
 #include "tests/services/decode/decode_fixture.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using std::chrono::hours;
@@ -15,10 +15,10 @@ using std::chrono::hours;
 // The engine, whose layers wait until the test lets one go.
 class HeldForward final : public ForwardPass {
  public:
-  explicit HeldForward(Engine& engine) : engine_(engine) {}
-  const ModelSpec& spec() const override { return engine_.spec(); }
+  explicit HeldForward(model::Engine& engine) : engine_(engine) {}
+  const weights::ModelSpec& spec() const override { return engine_.spec(); }
   int64_t max_rows() const override { return engine_.max_rows(); }
-  absl::Status Forward(const ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
+  absl::Status Forward(const model::ForwardBatch& batch, absl::FunctionRef<absl::Status()> interrupted,
                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
     const auto between_layers = [&] {
       const absl::Status status = interrupted();
@@ -49,7 +49,7 @@ class HeldForward final : public ForwardPass {
     changed_.notify_all();
   }
 
-  Engine& engine_;
+  model::Engine& engine_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int reached_ = 0;  // layers
@@ -86,4 +86,4 @@ TEST(LoopHeartbeatTest, BeatsBetweenLayersAndRestsWithoutWork) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // Every step pays for this, whether or not anybody looks. The bound is 1 % of a step of 2 ms: that of a model of a few
@@ -29,4 +29,4 @@ TEST(DecodeMetricsTest, AStepIsCountedInMicroseconds) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

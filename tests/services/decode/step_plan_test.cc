@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::ElementsAre;
@@ -43,4 +43,4 @@ TEST(StepPlanTest, TheFirstGetsOnWhateverTheBudget) {
 TEST(StepPlanTest, NothingToDo) { EXPECT_TRUE(Plan({}, 8).rows.empty()); }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using device::DeviceName;
@@ -106,13 +106,13 @@ TEST(PrefillConfigTest, ADeviceToBorrow) {
 
 TEST(MlaFormPolicyTest, AutoChangesFormAtTheThreshold) {
   MlaFormPolicy policy;
-  EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens - 1), MlaForm::kAbsorbed);
-  EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens), MlaForm::kUnabsorbed);
+  EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens - 1), model::MlaForm::kAbsorbed);
+  EXPECT_EQ(policy.ForPrompt(policy.unabsorbed_from_tokens), model::MlaForm::kUnabsorbed);
   policy.choice = MlaFormChoice::kAbsorbed;
-  EXPECT_EQ(policy.ForPrompt(1 << 20), MlaForm::kAbsorbed);
+  EXPECT_EQ(policy.ForPrompt(1 << 20), model::MlaForm::kAbsorbed);
   policy.choice = MlaFormChoice::kUnabsorbed;
-  EXPECT_EQ(policy.ForPrompt(1), MlaForm::kUnabsorbed);
+  EXPECT_EQ(policy.ForPrompt(1), model::MlaForm::kUnabsorbed);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -12,7 +12,7 @@
 #include "common/platform/numa.h"
 #include "tests/support/engine_node.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 absl::Status Never() { return absl::OkStatus(); }
@@ -243,4 +243,4 @@ TEST_F(PrefillRunnerTest, BadJobsAreRefused) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

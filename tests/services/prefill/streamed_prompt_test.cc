@@ -11,13 +11,16 @@
 #include "common/device/host/host_device.h"
 #include "common/engine/host/host_prefill.h"
 #include "common/platform/numa.h"
+#include "services/prefill/prefill_backends.h"
 #include "services/prefill/prefill_runner.h"
-#include "services/prefill/streaming_devices.h"
 #include "tests/support/engine_node.h"
 #include "tests/support/log_capture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using model::MlaForm;
+
 namespace {
 
 absl::Status Never() { return absl::OkStatus(); }
@@ -31,7 +34,7 @@ class StreamedPromptTest : public testing::Test {
     return job;
   }
 
-  std::unique_ptr<StreamingDevices> Device(int64_t memory_bytes = 0, int64_t dense_bytes = 1 << 20) {
+  std::unique_ptr<PrefillBackends> Device(int64_t memory_bytes = 0, int64_t dense_bytes = 1 << 20) {
     PrefillConfig config;
     config.chunk_tokens = 16;
     config.mla_form = form_;
@@ -40,17 +43,17 @@ class StreamedPromptTest : public testing::Test {
     config.stream.dense_bytes = dense_bytes;
     config.stream.from_tokens = kFrom;
     config.stream.min_pass_tokens = 4;
-    return StreamingDevices::Create(config, node_.shared_segment(), TestKernels(), node_.workers()).value();
+    return PrefillBackends::Create(config, node_.shared_segment(), TestKernels(), node_.workers()).value();
   }
 
   // Device memory for passes of at most so many rows.
   int64_t BytesFor(int64_t rows) {
-    const HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
-    const int64_t slots = 2 * SlotBytes(ListModules(node_.spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
+    const engine::HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
+    const int64_t slots = 2 * SlotBytes(engine::ListModules(node_.spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
     return (1 << 20) + slots + compute.ActivationBytes(rows);
   }
 
-  PrefillRunner Runner(StreamingDevices* device, const std::string& trace_file = "") {
+  PrefillRunner Runner(PrefillBackends* device, const std::string& trace_file = "") {
     return {
         node_.engine(),
         node_.workers(),
@@ -65,8 +68,7 @@ class StreamedPromptTest : public testing::Test {
     std::vector<int64_t> progress;
     std::optional<StreamCounters> streamed;
   };
-  Result Run(StreamingDevices* device, const PrefillJob& job, const KvLease& lease,
-             const std::string& trace_file = "") {
+  Result Run(PrefillBackends* device, const PrefillJob& job, const KvLease& lease, const std::string& trace_file = "") {
     PrefillRunner runner = Runner(device, trace_file);
     const auto writer = node_.Writer(lease);
     Result result;
@@ -78,7 +80,7 @@ class StreamedPromptTest : public testing::Test {
     EXPECT_EQ(node_.pool().ValidTokens(lease), std::ssize(job.token_ids));
     return result;
   }
-  Result Run(StreamingDevices* device, const PrefillJob& job) {
+  Result Run(PrefillBackends* device, const PrefillJob& job) {
     return Run(device, job, Reserve(std::ssize(job.token_ids)));
   }
 
@@ -91,7 +93,7 @@ class StreamedPromptTest : public testing::Test {
                    /*nan_token=*/-1,
                    /*page_count=*/64,
                    {.threads = 2, .domains = 1, .pin = true, .lent_cpus = AllowedCpus()}};
-  const ModelWeights weights_ = BindWeights(node_.segment()).value();
+  const model::ModelWeights weights_ = model::BindWeights(node_.segment()).value();
   MlaFormPolicy form_{.choice = MlaFormChoice::kAbsorbed};
 };
 
@@ -120,7 +122,7 @@ class HangingDevice final : public PromptPrefill {
  public:
   MlaForm FormFor(MlaForm wanted) const override { return wanted; }
   absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
-  absl::Status Run(std::span<const EngineRow>, std::span<const KvPages>, MlaForm,
+  absl::Status Run(std::span<const model::EngineRow>, std::span<const kv::KvPages>, MlaForm,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents&,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
     while (true) MOE_RETURN_IF_ERROR(interrupted());
@@ -270,7 +272,7 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
   const LogCapture log;
   PrefillConfig config;
   config.stream.devices = "0,1";
-  const auto devices = StreamingDevices::Create(config, node_.shared_segment(), TestKernels(), node_.workers());
+  const auto devices = PrefillBackends::Create(config, node_.shared_segment(), TestKernels(), node_.workers());
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_EQ(*devices, nullptr);
   EXPECT_THAT(log.lines(), testing::ElementsAre(
@@ -279,7 +281,7 @@ TEST_F(StreamedPromptTest, GpusThatCannotBeUsedAreOneLineToo) {
 
 TEST_F(StreamedPromptTest, APromptThatIsTooLongForTheDeviceIsComputedWithoutIt) {
   // Room for 24 rows at a time, which may not be cut.
-  HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
+  engine::HostPrefill compute(node_.spec(), weights_, TestKernels(), node_.workers(), 16);
   const auto host = device::NewHostDevice({.memory_bytes = int64_t{1} << 30});
   StreamPrefill prefill(*host, node_.spec(), weights_, compute, {.device_bytes = BytesFor(24), .dense_bytes = 1 << 20});
   PrefillRunner runner(node_.engine(), node_.workers(), form_,
@@ -298,7 +300,7 @@ class LostDevices final : public PromptPrefill {
  public:
   MlaForm FormFor(MlaForm wanted) const override { return wanted; }
   absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
-  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages>, MlaForm,
+  absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages>, MlaForm,
                    absl::FunctionRef<absl::Status()>, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
     events.on_layer({0, std::ssize(rows)}, 0);
@@ -328,7 +330,7 @@ class SlowDevices final : public PromptPrefill {
  public:
   MlaForm FormFor(MlaForm wanted) const override { return wanted; }
   absl::Status CheckFits(IndexRange, MlaForm) override { return absl::OkStatus(); }
-  absl::Status Run(std::span<const EngineRow>, std::span<const KvPages>, MlaForm,
+  absl::Status Run(std::span<const model::EngineRow>, std::span<const kv::KvPages>, MlaForm,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)>) override {
     const auto later = Heartbeat::Clock::now() + std::chrono::hours(1);
@@ -368,4 +370,4 @@ TEST_F(StreamedPromptTest, WritesTheTimeline) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 absl::Status Never(bool) { return absl::OkStatus(); }
@@ -107,4 +107,4 @@ TEST(TurnQueueTest, FullQueueRefuses) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

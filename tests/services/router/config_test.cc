@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::HasSubstr;
@@ -56,4 +56,4 @@ TEST(RouterConfigTest, WrongFlagsAreNamed) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -21,7 +21,7 @@
 
 namespace moestro::testing {
 
-class FakeClock final : public Clock {
+class FakeRequestClock final : public router::RequestClock {
  public:
   TimePoint Now() override { return now_; }
   void SleepFor(Duration duration) override {
@@ -39,27 +39,27 @@ class FakeClock final : public Clock {
 inline constexpr char kWeights[] = "weights";
 
 // Sends every prompt to prefill.
-inline constexpr PathSettings kAllToPrefill{.chunked_below_tokens = 0};
+inline constexpr router::PathSettings kAllToPrefill{.chunked_below_tokens = 0};
 
 // Prefill, decode and the client of one request at a time. Each call that crosses a process boundary is a step; a fault
 // is tied to the number of a step and happens just before it takes effect.
-class FakeNode : public PrefillPeer, public DecodePeer {
+class FakeNode : public router::PrefillPeer, public router::DecodePeer {
  public:
   // kLeaseRevoked: it was not started in time. kPreempted: an older request needed its pages.
   enum class Fault { kPrefillDies, kDecodeDies, kBothDie, kLeaseRevoked, kPreempted, kClientLeaves, kPrefillDrains };
 
-  explicit FakeNode(const PathSettings& settings = kAllToPrefill)
+  explicit FakeNode(const router::PathSettings& settings = kAllToPrefill)
       : registry("router"),
         metrics(registry),
-        roles([this](Role role) { return IsUp(role); }, [](Role) {}, clock, std::chrono::seconds(10)),
+        roles([this](router::Role role) { return IsUp(role); }, [](router::Role) {}, clock, std::chrono::seconds(10)),
         queue(4),
         policy(settings, clock) {
     spdlog::set_level(spdlog::level::off);
     roles.Poll();
   }
 
-  RouterEnvironment Environment() { return {roles, queue, policy, metrics, clock}; }
-  CallPeers Call() {
+  router::RouterEnvironment Environment() { return {roles, queue, policy, metrics, clock}; }
+  router::CallPeers Call() {
     return {*this, *this, [this] { return client_here ? absl::OkStatus() : absl::CancelledError("client left"); }};
   }
 
@@ -71,11 +71,11 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   }
 
   // PrefillPeer
-  absl::StatusOr<Token> Run(const PrefillRequest& job, PrefillProgressFn progress) override {
+  absl::StatusOr<Token> Run(const router::PrefillRequest& job, router::PrefillProgressFn progress) override {
     const std::vector<int32_t> tokens(job.tokens.begin(), job.tokens.end());
     ++prefill_runs;
     whole_machine = job.whole_machine;
-    MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
+    MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));
     if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     const auto total = static_cast<uint32_t>(tokens.size());
     while (true) {
@@ -86,18 +86,19 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       pages->valid.push_back(tokens[pages->valid.size()]);
       ++prefilled_tokens;
       const auto valid = static_cast<uint32_t>(pages->valid.size());
-      MOE_RETURN_IF_ERROR(Step(Role::kPrefill));  // decode may die in it, and the pages with it
+      MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));  // decode may die in it, and the pages with it
       MOE_RETURN_IF_ERROR(progress({.done_tokens = valid, .total_tokens = total}));
     }
     EXPECT_EQ(Find(job.lease.id)->valid, tokens);
     return Model(tokens, job.sampling, tokens.size() - job.prompt_tokens);
   }
 
-  absl::Status Score(const PrefillRequest& job, uint32_t top, PrefillProgressFn progress, ScoresFn scores) override {
+  absl::Status Score(const router::PrefillRequest& job, uint32_t top, router::PrefillProgressFn progress,
+                     router::ScoresFn scores) override {
     whole_machine = job.whole_machine;
     if (prefill_refuses) return absl::FailedPreconditionError("prefill: the pool has another layout");
     for (size_t i = 0; i < job.tokens.size(); ++i) {
-      MOE_RETURN_IF_ERROR(Step(Role::kPrefill));
+      MOE_RETURN_IF_ERROR(Step(router::Role::kPrefill));
       const Pages* pages = Find(job.lease.id);
       if (pages == nullptr || !pages->end.ok()) return absl::AbortedError("prefill: the lease was revoked");
       EXPECT_TRUE(pages->valid.empty());
@@ -112,12 +113,12 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   }
 
   // DecodePeer
-  std::unique_ptr<DecodeSession> OpenSession() override { return std::make_unique<Session>(*this); }
+  std::unique_ptr<router::DecodeSession> OpenSession() override { return std::make_unique<Session>(*this); }
 
-  bool IsUp(Role role) const { return clock.Now() >= down_until_[static_cast<size_t>(role)]; }
-  void Kill(Role role) {
+  bool IsUp(router::Role role) const { return clock.Now() >= down_until_[static_cast<size_t>(role)]; }
+  void Kill(router::Role role) {
     down_until_[static_cast<size_t>(role)] = clock.Now() + downtime;
-    if (role != Role::kDecode) return;
+    if (role != router::Role::kDecode) return;
     pages_.clear();
     cache.clear();
   }
@@ -125,15 +126,15 @@ class FakeNode : public PrefillPeer, public DecodePeer {
   size_t leases() const { return pages_.size(); }
   uint64_t reserved() const { return reserved_; }
 
-  mutable FakeClock clock;
+  mutable FakeRequestClock clock;
   MetricsRegistry registry;
-  RouterMetrics metrics;
-  RoleMonitor roles;
-  AdmissionQueue queue;
-  PathPolicy policy;
+  router::RouterMetrics metrics;
+  router::RoleMonitor roles;
+  router::AdmissionQueue queue;
+  router::PathPolicy policy;
 
   std::map<int, Fault> faults;  // by number of the step, from 1
-  Clock::Duration downtime = std::chrono::seconds(3);
+  router::RequestClock::Duration downtime = std::chrono::seconds(3);
   std::function<void()> on_step;
   bool client_here = true;
   bool prefill_refuses = false;  // it is of another version than decode
@@ -161,7 +162,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
     absl::Status end = absl::OkStatus();  // why decode has ended the session
   };
 
-  class Session final : public DecodeSession {
+  class Session final : public router::DecodeSession {
    public:
     explicit Session(FakeNode& node) : node_(node) {}
     ~Session() override {
@@ -171,10 +172,10 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       }
       node_.pages_.erase(id_);
     }
-    absl::StatusOr<KvLease> Reserve(const ReserveRequest& request) override {
+    absl::StatusOr<KvLease> Reserve(const router::ReserveRequest& request) override {
       EXPECT_FALSE(request.request_id.empty());
       const auto tokens = static_cast<uint32_t>(request.tokens.size()) + request.max_tokens;
-      MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
+      MOE_RETURN_IF_ERROR(node_.Step(router::Role::kDecode));
       if (request.fingerprint != node_.decode_weights) return absl::FailedPreconditionError("decode: other weights");
       if (tokens > node_.capacity) return absl::InvalidArgumentError("decode: never fits");
       if (node_.pages_.empty()) node_.reserved_ = 0;
@@ -190,7 +191,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       if (!request.ignore_cache) pages.valid = node_.CachedPrefix(pages.wanted);
       return KvLease{.pool = "pool", .id = id_, .cached_tokens = std::ssize(pages.valid)};
     }
-    absl::Status Start(const DecodeStart& start) override {
+    absl::Status Start(const router::DecodeStart& start) override {
       MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());
       ++node_.decode_starts;
       EXPECT_EQ(pages->valid, pages->wanted);
@@ -202,7 +203,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       Begin(start.index + 1, start.max_tokens, start.sampling, start.stop_ids);
       return absl::OkStatus();
     }
-    absl::Status Prompt(const DecodePrompt& prompt) override {
+    absl::Status Prompt(const router::DecodePrompt& prompt) override {
       MOE_ASSIGN_OR_RETURN(const Pages* pages, Live());
       ++node_.decode_prompts;
       EXPECT_LE(pages->wanted.size() + prompt.max_tokens, pages->tokens);
@@ -210,17 +211,17 @@ class FakeNode : public PrefillPeer, public DecodePeer {
       Begin(prompt.index, prompt.max_tokens, prompt.sampling, prompt.stop_ids);
       return absl::OkStatus();
     }
-    absl::StatusOr<DecodeEvent> Next() override {
+    absl::StatusOr<router::DecodeEvent> Next() override {
       MOE_ASSIGN_OR_RETURN(Pages * pages, Live());
       EXPECT_TRUE(begun_);
-      if (pages->valid.size() < pages->wanted.size()) return DecodeEvent(Chunk(*pages));
-      if (left_ == 0) return DecodeEvent(FinishReason::kLength);
+      if (pages->valid.size() < pages->wanted.size()) return router::DecodeEvent(Chunk(*pages));
+      if (left_ == 0) return router::DecodeEvent(FinishReason::kLength);
       --left_;
       const Token token = Model(tokens_, sampling_, index_++);
-      if (std::ranges::find(stop_ids_, token.id) != stop_ids_.end()) return DecodeEvent(FinishReason::kStop);
+      if (std::ranges::find(stop_ids_, token.id) != stop_ids_.end()) return router::DecodeEvent(FinishReason::kStop);
       pages->valid = tokens_;
       tokens_.push_back(token.id);
-      return DecodeEvent(token);
+      return router::DecodeEvent(token);
     }
 
     absl::Status GiveUp() override {
@@ -232,7 +233,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
    private:
     // The pages, or why there are none any more.
     absl::StatusOr<Pages*> Live() {
-      MOE_RETURN_IF_ERROR(node_.Step(Role::kDecode));
+      MOE_RETURN_IF_ERROR(node_.Step(router::Role::kDecode));
       Pages* pages = node_.Find(id_);
       if (pages == nullptr) return absl::UnavailableError("decode: Socket closed");
       MOE_RETURN_IF_ERROR(pages->end);
@@ -274,20 +275,20 @@ class FakeNode : public PrefillPeer, public DecodePeer {
     return {wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(longest)};
   }
 
-  absl::Status Step(Role role) {
+  absl::Status Step(router::Role role) {
     const auto fault = faults.find(++steps);
     if (on_step) on_step();
     if (fault != faults.end()) {
-      if (fault->second == Fault::kPrefillDies || fault->second == Fault::kBothDie) Kill(Role::kPrefill);
-      if (fault->second == Fault::kDecodeDies || fault->second == Fault::kBothDie) Kill(Role::kDecode);
+      if (fault->second == Fault::kPrefillDies || fault->second == Fault::kBothDie) Kill(router::Role::kPrefill);
+      if (fault->second == Fault::kDecodeDies || fault->second == Fault::kBothDie) Kill(router::Role::kDecode);
       if (fault->second == Fault::kClientLeaves) client_here = false;
       if (fault->second == Fault::kLeaseRevoked) EndSessions(absl::CancelledError("decode: not started in time"));
       if (fault->second == Fault::kPreempted) EndSessions(absl::AbortedError("decode: preempted"));
-      if (fault->second == Fault::kPrefillDrains && role == Role::kPrefill)
+      if (fault->second == Fault::kPrefillDrains && role == router::Role::kPrefill)
         return absl::CancelledError("prefill: drained");
     }
     if (!client_here) return absl::CancelledError("CANCELLED");
-    if (!IsUp(role)) return absl::UnavailableError(std::string(RoleName(role)) + ": connection refused");
+    if (!IsUp(role)) return absl::UnavailableError(std::string(router::RoleName(role)) + ": connection refused");
     return absl::OkStatus();
   }
 
@@ -300,7 +301,7 @@ class FakeNode : public PrefillPeer, public DecodePeer {
     return found == pages_.end() ? nullptr : &found->second;
   }
 
-  std::array<Clock::TimePoint, 2> down_until_{};
+  std::array<router::RequestClock::TimePoint, 2> down_until_{};
   std::map<uint64_t, Pages> pages_;
   uint64_t reserved_ = 0;
   uint64_t last_lease_ = 0;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 TEST(RouterMetricsTest, EveryOutcomeOfARequestIsCounted) {
@@ -52,4 +52,4 @@ TEST(GaugeHoldTest, CountsWhatLives) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

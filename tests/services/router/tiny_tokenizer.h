@@ -19,7 +19,7 @@ inline constexpr int32_t kTokenCount = 263;
 
 inline std::string TinyTokenizerJson() {
   nlohmann::json vocab;
-  for (int byte = 0; byte < 256; ++byte) vocab[SpellBytes(std::string(1, static_cast<char>(byte)))] = byte;
+  for (int byte = 0; byte < 256; ++byte) vocab[text::SpellBytes(std::string(1, static_cast<char>(byte)))] = byte;
   vocab["hi"] = kHi;
   nlohmann::json added = nlohmann::json::array();
   const auto add = [&](int32_t id, const char* content, bool special) {

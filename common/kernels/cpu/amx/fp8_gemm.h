@@ -26,7 +26,7 @@ constexpr int64_t kPassTokens = 256;
 constexpr int64_t kPassGroups = 4;
 constexpr int64_t kPassBlocks = 8;
 
-struct Scratch {
+struct GemmScratch {
   // Two panels in turn; with several batches, one per half of a group's blocks.
   alignas(64) uint8_t panels[2 * kPassBlocks][kScaleBlock * kHalfRows * 2];
   alignas(64) uint16_t inputs[2][kBatchTokens][kScaleBlock];
@@ -118,10 +118,10 @@ struct PendingPanel {
 
 // At most kPassGroups row groups for at most kPassTokens tokens.
 template <typename Tiles>
-class Pass {
+class GemmPass {
  public:
   // Tokens from `token` on; rows [row, row + rows).
-  Pass(const Problem& p, Scratch& scratch, int64_t token, int64_t tokens, int64_t row, int64_t rows)
+  GemmPass(const Problem& p, GemmScratch& scratch, int64_t token, int64_t tokens, int64_t row, int64_t rows)
       : p_(p),
         scratch_(scratch),
         x_(p.x + token * p.x_stride),
@@ -292,7 +292,7 @@ class Pass {
   }
 
   const Problem& p_;
-  Scratch& scratch_;
+  GemmScratch& scratch_;
   const uint16_t* x_;
   float* y_;  // starts at the first row
   int64_t tokens_;
@@ -311,11 +311,11 @@ class Pass {
 template <typename Tiles>
 static inline void MultiplyTokens(const Problem& p, int64_t row_begin, int64_t row_end) {
   Tiles::Configure();
-  Scratch scratch;
+  GemmScratch scratch;
   const int64_t pass_rows = (p.tokens > kBatchTokens ? kPassGroups : 1) * kRowGroup;
   for (int64_t row = row_begin; row < row_end; row += pass_rows) {
     for (int64_t t = 0; t < p.tokens; t += kPassTokens) {
-      Pass<Tiles>(p, scratch, t, Min(kPassTokens, p.tokens - t), row, Min(pass_rows, row_end - row)).Run();
+      GemmPass<Tiles>(p, scratch, t, Min(kPassTokens, p.tokens - t), row, Min(pass_rows, row_end - row)).Run();
     }
   }
 }

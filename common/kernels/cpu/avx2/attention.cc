@@ -4,7 +4,7 @@
 namespace moestro::avx2 {
 
 constexpr int64_t kStepBytes = 256;  // packed BF16 matrix: 2 columns x 64 rows
-constexpr int64_t kWords = 16;       // BF16 numbers in a vector
+constexpr int64_t kWords = 16;       // BF16 values in a vector
 
 static inline void StoreInts(uint8_t* p, __m256i v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
 

@@ -6,7 +6,7 @@
 namespace moestro::avx2 {
 namespace {
 
-struct Isa {
+struct Avx2Isa {
   using Vector = __m256;
   static constexpr int64_t kLanes = avx2::kLanes;
 
@@ -57,12 +57,12 @@ struct Isa {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  linear_f32::Linear<Avx2Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  linear_f32::Linear<Avx2Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
 }  // namespace moestro::avx2

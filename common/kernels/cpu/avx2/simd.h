@@ -15,7 +15,7 @@ static inline __m256i FirstLanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-// Loads 8 numbers as F32. LoadFirst reads only the first n; the other lanes are zero.
+// Loads 8 elements as F32. LoadFirst reads only the first n; the other lanes are zero.
 static inline __m256 Load(const float* p) { return _mm256_loadu_ps(p); }
 static inline __m256 Widen(__m128i bf16) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bf16), 16));

@@ -6,7 +6,7 @@
 namespace moestro::avx512 {
 namespace {
 
-struct Isa {
+struct Avx512Isa {
   using Vector = __m512;
   static constexpr int64_t kLanes = avx512::kLanes;
 
@@ -55,12 +55,12 @@ struct Isa {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  linear_f32::Linear<Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
 }  // namespace moestro::avx512

@@ -15,7 +15,7 @@ static inline __mmask16 FirstLanes(int64_t n) {
   return n >= kLanes ? static_cast<__mmask16>(0xffff) : n <= 0 ? __mmask16{0} : static_cast<__mmask16>((1u << n) - 1);
 }
 
-// Loads 16 numbers as F32; lanes outside the mask are zero and not read.
+// Loads 16 elements as F32; lanes outside the mask are zero and not read.
 static inline __m512 Load(const float* p) { return _mm512_loadu_ps(p); }
 static inline __m512 Load(const float* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
 static inline __m512 Widen(__m256i bf16) {

@@ -1,6 +1,6 @@
 // E4M3 to BF16 by table. Without its sign, a code has 7 bits. So the low and high bytes of its BF16 come from two
 // 128-entry tables for vpermi2b, whose index ignores the top bit. One ternary-logic operation restores the sign. Exact
-// for all 256 codes: subnormals are normal BF16 numbers, NaN stays NaN.
+// for all 256 codes: subnormals are normal BF16 values, NaN stays NaN.
 #pragma once
 
 #include <immintrin.h>

@@ -26,7 +26,7 @@ struct Number {
   static constexpr int value = kValue;
 };
 
-struct Scratch {
+struct PassScratch {
   alignas(64) float totals[kPassGroups][kBatchTokens * kGroupRows];
   alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
@@ -97,9 +97,9 @@ static inline void AddCachedBlockTokens(const Block& block, const uint16_t* x, i
 namespace {  // otherwise members would be weak symbols, which the linker might use for baseline code
 
 // At most kPassGroups row groups for at most kBatchTokens tokens.
-class Pass {
+class LinearPass {
  public:
-  Pass(const PackedMatrix& w, const Fp8Weights& fp8, Scratch& scratch, int64_t row, int64_t row_end)
+  LinearPass(const PackedMatrix& w, const Fp8Weights& fp8, PassScratch& scratch, int64_t row, int64_t row_end)
       : w_(w), fp8_(fp8), scratch_(scratch), row_(row), rows_(Min(kPassGroups * kGroupRows, row_end - row)) {}
 
   // y starts at the pass's first row.
@@ -160,7 +160,7 @@ class Pass {
       const int64_t distance = PrefetchDistance(kScaleBlock * kGroupRows * column_bytes_);
       AddCachedBlockTokens(block, x, x_stride, tokens, totals, BlockPrefetch(block.weights + distance));
     } else {
-      AddBlockTokens(Bf16Weights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals);
+      AddBlockTokens(Bf16BlockWeights<true>{PrefetchDistance(kPrefetchBytes)}, block, x, x_stride, tokens, totals);
     }
   }
 
@@ -171,7 +171,7 @@ class Pass {
                        const uint8_t* next, int64_t next_quads, uint8_t* next_panel) {
     const int64_t register_blocks = RegisterBlocks(tokens);
     if (!IsUnrollable(block)) {
-      AddBlockTokens(Bf16Weights<false>(), block, x, x_stride, tokens, totals);
+      AddBlockTokens(Bf16BlockWeights<false>(), block, x, x_stride, tokens, totals);
     } else if (next_quads != block.quads) {
       AddCachedBlockTokens(block, x, x_stride, tokens, totals, NoSideWork());
     } else if (register_blocks >= PanelExpansion<1>::kCarriers) {
@@ -198,7 +198,7 @@ class Pass {
 
   const PackedMatrix& w_;
   const Fp8Weights& fp8_;
-  Scratch& scratch_;
+  PassScratch& scratch_;
   int64_t row_;
   int64_t rows_;
   int64_t groups_ = Groups(rows_);
@@ -212,11 +212,11 @@ class Pass {
 static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                              int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
   const Fp8Weights fp8;
-  Scratch scratch;
+  PassScratch scratch;
   // Few tokens' inputs stay in the cache anyway, so each group's weights are read sequentially.
   const int64_t pass_rows = (tokens > kBlockTokens ? kPassGroups : 1) * kGroupRows;
   for (int64_t row = row_begin; row < row_end; row += pass_rows) {
-    Pass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
+    LinearPass pass(w, fp8, scratch, row, Min(row_end, row + pass_rows));
     for (int64_t t = 0; t < tokens; t += kBatchTokens) {
       pass.Run(x + t * x_stride, x_stride, Min(kBatchTokens, tokens - t), y + t * y_stride + (row - row_begin),
                y_stride, add);

@@ -113,7 +113,7 @@ struct Fp8Weights {
 
 // BF16 tiles: published BF16 weights, or FP8 weights expanded into a panel.
 template <bool kPrefetch>
-struct Bf16Weights {
+struct Bf16BlockWeights {
   int64_t prefetch = kPrefetchBytes;  // prefetch distance in bytes
 
   template <int kTokens>
@@ -218,7 +218,7 @@ struct NoSideWork {
 template <int kTokens, typename SideWork>
 static inline void AddCachedBlock(const Block& block, const uint16_t* x, int64_t x_stride, const Totals& totals,
                                   SideWork& side_work) {
-  const Bf16Weights<false> weights;
+  const Bf16BlockWeights<false> weights;
   __m512 sums[kTokens][kVectors];
   ClearSums(sums);
   SideWork side = side_work;  // in registers, despite its writes

@@ -51,7 +51,7 @@ void DecodeBf16(const uint8_t* tile, int64_t cols, Tile& out) {
   }
 }
 
-// totals[r] += scale * sum_c tile[c][r] * x[c], summed in column order. A product of two BF16 numbers is exact in F32,
+// totals[r] += scale * sum_c tile[c][r] * x[c], summed in column order. A product of two BF16 values is exact in F32,
 // so multiply-then-add rounds exactly as a fused multiply-add.
 void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, float* totals) {
   float sums[kTileRows] = {};

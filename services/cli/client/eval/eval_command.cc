@@ -17,7 +17,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 struct EvalFlags {
@@ -50,7 +50,7 @@ class Examination {
   absl::Status Run() {
     std::vector<std::thread> threads;
     for (int i = 0; i < flags_.concurrency; ++i) threads.emplace_back([this] { Ask(); });
-    const bool terminal = IsTerminal(Stream::kStderr);
+    const bool terminal = IsTerminal(StandardStream::kStderr);
     while (done_ < questions_.size() && !failed_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       if (terminal) std::fprintf(stderr, "\r%zu of %zu questions", done_.load(), questions_.size());
@@ -161,4 +161,4 @@ void AddEvalCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return Eval(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

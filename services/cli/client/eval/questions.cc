@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::json;
@@ -105,4 +105,4 @@ std::string Scores::ToText() const {
   return text;
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "moestro/v1/inference.pb.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct Question {
   std::string task;
@@ -44,4 +44,4 @@ class Scores {
   std::map<std::string, Count> tasks_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::cli

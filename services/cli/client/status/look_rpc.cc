@@ -11,7 +11,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "moestro/v1/inference.grpc.pb.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 namespace {
 
 using std::chrono::system_clock;
@@ -28,15 +28,15 @@ void AskHealth(const std::shared_ptr<grpc::Channel>& channel, double timeout_sec
   role.serving = role.up && reply.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
-std::optional<Model> AskModel(const std::shared_ptr<grpc::Channel>& channel, double timeout_seconds) {
+std::optional<NodeModel> AskModel(const std::shared_ptr<grpc::Channel>& channel, double timeout_seconds) {
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(timeout_seconds));
   v1::GetModelResponse reply;
   if (!v1::InferenceService::NewStub(channel)->GetModel(&context, {}, &reply).ok()) return std::nullopt;
-  return Model{.name = reply.name(),
-               .family = reply.family(),
-               .fingerprint = reply.fingerprint(),
-               .segment_bytes = reply.segment_bytes()};
+  return NodeModel{.name = reply.name(),
+                   .family = reply.family(),
+                   .fingerprint = reply.fingerprint(),
+                   .segment_bytes = reply.segment_bytes()};
 }
 
 std::optional<ScrapedMetrics> AskMetrics(const MetricsAddresses& addresses, const std::string& role,
@@ -65,4 +65,4 @@ Look LookAt(const std::string& run_dir, const MetricsAddresses& metrics, double 
   return look;
 }
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

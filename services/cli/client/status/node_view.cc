@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace moestro::status {
+namespace moestro::cli::status {
 namespace {
 
 const ScrapedMetrics* MetricsOf(const Look& look, const std::string& role) {
@@ -86,4 +86,4 @@ NodeView Compare(const Look& now, const Look* before) {
   return view;
 }
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

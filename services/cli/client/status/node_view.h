@@ -8,7 +8,7 @@
 
 #include "common/telemetry/prometheus_text.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 
 struct RoleLook {
   bool up = false;       // answers on its socket
@@ -16,7 +16,7 @@ struct RoleLook {
   std::optional<ScrapedMetrics> metrics;
 };
 
-struct Model {
+struct NodeModel {
   std::string name;
   std::string family;
   std::string fingerprint;
@@ -26,7 +26,7 @@ struct Model {
 struct Look {
   double at = 0;                          // seconds of a monotonic clock
   std::map<std::string, RoleLook> roles;  // by name
-  std::optional<Model> model;             // as reported by the router
+  std::optional<NodeModel> model;         // as reported by the router
 };
 
 struct Latency {
@@ -51,7 +51,7 @@ struct RoleView {
 // Values from metrics are absent if the role has none.
 struct NodeView {
   std::map<std::string, RoleView> roles;
-  std::optional<Model> model;
+  std::optional<NodeModel> model;
   std::optional<double> load_progress;  // 0 to 1; 1 once the weights are published
 
   struct Pages {
@@ -76,4 +76,4 @@ struct NodeView {
 // `before`: an earlier look at the same node; null: none.
 NodeView Compare(const Look& now, const Look* before);
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

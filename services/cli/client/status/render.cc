@@ -7,7 +7,7 @@
 #include "common/report/number.h"
 #include "services/cli/client/status/sources.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 namespace {
 
 using nlohmann::ordered_json;
@@ -140,4 +140,4 @@ ordered_json StatusJson(const NodeView& view) {
   return json;
 }
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

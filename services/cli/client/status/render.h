@@ -6,7 +6,7 @@
 
 #include "services/cli/client/status/node_view.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 
 // Lines for a terminal of 80 columns.
 std::string StatusText(const NodeView& view);
@@ -14,4 +14,4 @@ std::string StatusText(const NodeView& view);
 // Unknown values are null.
 nlohmann::ordered_json StatusJson(const NodeView& view);
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/telemetry/http_get.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 namespace {
 
 // The addresses of all four roles, with the router at `address`.
@@ -58,4 +58,4 @@ absl::StatusOr<MetricsAddresses> AddressesOfFlags(const std::vector<std::string>
   return addresses;
 }
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 
 inline constexpr std::array<const char*, 4> kRoles = {"router", "weight_store", "prefill", "decode"};
 
@@ -25,4 +25,4 @@ MetricsAddresses AddressesOfNode(std::string_view node_env);
 // ports. Later flags win. INVALID_ARGUMENT names the flag.
 absl::StatusOr<MetricsAddresses> AddressesOfFlags(const std::vector<std::string>& flags);
 
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

@@ -19,7 +19,7 @@
 #include "services/cli/command.h"
 #include "services/cli/output.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using status::Look;
@@ -65,7 +65,7 @@ void Print(const StatusFlags& flags, const NodeView& view) {
         "\n");
     return;
   }
-  const std::string clear = !watching ? "" : IsTerminal(Stream::kStdout) ? "\033[H\033[J" : "\n";
+  const std::string clear = !watching ? "" : IsTerminal(StandardStream::kStdout) ? "\033[H\033[J" : "\n";
   PrintText(clear + status::StatusText(view));
 }
 
@@ -121,4 +121,4 @@ void AddStatusCommand(CLI::App& app, std::vector<Command>& commands) {
   commands.push_back({command, [flags] { return ShowStatus(*flags); }});
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/tokenizer_files.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -22,7 +22,7 @@ constexpr int64_t kMaxLayers = 1000;
 constexpr int64_t kMaxExperts = 1024;
 constexpr int64_t kMaxVocabRows = 1 << 20;
 
-struct Preset {
+struct ModelPreset {
   std::string name;
   std::string what;
   std::string published;
@@ -31,62 +31,62 @@ struct Preset {
   std::string weights = "fp8";
 };
 
-std::vector<Preset> Presets() {
+std::vector<ModelPreset> Presets() {
   // Small, but with every irregularity. q_lora_rank and moe_intermediate_size are not multiples of the 128-element
   // scale block. kv_a has 576 rows. The vocabulary has more rows than the tokenizer has tokens. There is a
   // multi-token-prediction layer. One of the four shards starts with the scales of a weight in another shard.
-  const Preset tiny = {"tiny",
-                       "DeepSeek-V3 in tens of megabytes",
-                       "deepseek-v3",
-                       {{"hidden_size", 256},
-                        {"num_hidden_layers", 4},
-                        {"first_k_dense_replace", 1},
-                        {"num_attention_heads", 4},
-                        {"num_key_value_heads", 4},
-                        {"q_lora_rank", 192},
-                        {"intermediate_size", 640},
-                        {"moe_intermediate_size", 192},
-                        {"n_routed_experts", 16},
-                        {"num_experts_per_tok", 4},
-                        {"n_group", 4},
-                        {"topk_group", 2},
-                        {"vocab_size", 2048}},
-                       5'610'000};
+  const ModelPreset tiny = {"tiny",
+                            "DeepSeek-V3 in tens of megabytes",
+                            "deepseek-v3",
+                            {{"hidden_size", 256},
+                             {"num_hidden_layers", 4},
+                             {"first_k_dense_replace", 1},
+                             {"num_attention_heads", 4},
+                             {"num_key_value_heads", 4},
+                             {"q_lora_rank", 192},
+                             {"intermediate_size", 640},
+                             {"moe_intermediate_size", 192},
+                             {"n_routed_experts", 16},
+                             {"num_experts_per_tok", 4},
+                             {"n_group", 4},
+                             {"topk_group", 2},
+                             {"vocab_size", 2048}},
+                            5'610'000};
   // Grouped-query attention whose heads together are wider than the hidden size, as in the published models.
-  const Preset tiny_qwen3 = {"tiny-qwen3",
-                             "Qwen3-MoE",
-                             "qwen3-235b",
-                             {{"hidden_size", 256},
-                              {"num_hidden_layers", 3},
-                              {"max_window_layers", 3},
-                              {"num_attention_heads", 8},
-                              {"num_key_value_heads", 2},
-                              {"head_dim", 64},
-                              {"intermediate_size", 576},
-                              {"moe_intermediate_size", 192},
-                              {"num_experts", 16},
-                              {"num_experts_per_tok", 4},
-                              {"vocab_size", 2048}},
-                             4'000'000};
+  const ModelPreset tiny_qwen3 = {"tiny-qwen3",
+                                  "Qwen3-MoE",
+                                  "qwen3-235b",
+                                  {{"hidden_size", 256},
+                                   {"num_hidden_layers", 3},
+                                   {"max_window_layers", 3},
+                                   {"num_attention_heads", 8},
+                                   {"num_key_value_heads", 2},
+                                   {"head_dim", 64},
+                                   {"intermediate_size", 576},
+                                   {"moe_intermediate_size", 192},
+                                   {"num_experts", 16},
+                                   {"num_experts_per_tok", 4},
+                                   {"vocab_size", 2048}},
+                                  4'000'000};
   // Heads without norms, of the size that CUDA's kernels of prompts have, and names of the family's own.
-  const Preset tiny_mixtral = {"tiny-mixtral",
-                               "Mixtral",
-                               "mixtral-8x7b",
-                               {{"hidden_size", 256},
-                                {"num_hidden_layers", 3},
-                                {"num_attention_heads", 4},
-                                {"num_key_value_heads", 2},
-                                {"head_dim", 128},
-                                {"intermediate_size", 192},
-                                {"vocab_size", 2048}},
-                               4'000'000,
-                               "bf16"};
+  const ModelPreset tiny_mixtral = {"tiny-mixtral",
+                                    "Mixtral",
+                                    "mixtral-8x7b",
+                                    {{"hidden_size", 256},
+                                     {"num_hidden_layers", 3},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"head_dim", 128},
+                                     {"intermediate_size", 192},
+                                     {"vocab_size", 2048}},
+                                    4'000'000,
+                                    "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
-  const Preset layer = {"layer",
-                        "the true geometry of DeepSeek-V3, few layers",
-                        "deepseek-v3",
-                        {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
-                        4'300'000'000};
+  const ModelPreset layer = {"layer",
+                             "the true geometry of DeepSeek-V3, few layers",
+                             "deepseek-v3",
+                             {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
+                             4'300'000'000};
   return {tiny, tiny_qwen3, tiny_mixtral, layer};
 }
 
@@ -132,20 +132,20 @@ absl::Status CheckOptions(const MakeModelOptions& options) {
 
 std::vector<std::pair<std::string, std::string>> MakeModelPresets() {
   std::vector<std::pair<std::string, std::string>> presets;
-  for (const Preset& preset : Presets()) presets.emplace_back(preset.name, preset.what);
+  for (const ModelPreset& preset : Presets()) presets.emplace_back(preset.name, preset.what);
   return presets;
 }
 
 absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
-  const std::vector<Preset> presets = Presets();
-  const auto preset = std::ranges::find(presets, options.preset, &Preset::name);
+  const std::vector<ModelPreset> presets = Presets();
+  const auto preset = std::ranges::find(presets, options.preset, &ModelPreset::name);
   if (preset == presets.end()) {
-    const auto name = [](std::string* out, const Preset& known) { out->append(known.name); };
+    const auto name = [](std::string* out, const ModelPreset& known) { out->append(known.name); };
     return absl::InvalidArgumentError(
         absl::StrCat("--preset \"", options.preset, "\" is unknown; use ", absl::StrJoin(presets, " or ", name)));
   }
   MOE_RETURN_IF_ERROR(CheckOptions(options));
-  MadeModel model{.config = json::parse(PublishedConfig(preset->published)),
+  MadeModel model{.config = json::parse(checkpoint::PublishedConfig(preset->published)),
                   .spec = {},
                   .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
                   .fp8 = (options.weights.empty() ? preset->weights : options.weights) == "fp8"};
@@ -164,7 +164,7 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
                                      {"weight_block_size", {kScaleBlock, kScaleBlock}}};
   }
   model.mtp_layers = config.value("num_nextn_predict_layers", int64_t{0});
-  MOE_ASSIGN_OR_RETURN(model.spec, ParseModelSpec(config.dump(), /*tokenizer_json=*/""));
+  MOE_ASSIGN_OR_RETURN(model.spec, checkpoint::ParseModelSpec(config.dump(), /*tokenizer_json=*/""));
   return model;
 }
 
@@ -183,4 +183,4 @@ std::string GenerationConfigJson() {
   return config.dump(2) + "\n";
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

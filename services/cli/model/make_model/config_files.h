@@ -9,12 +9,12 @@
 #include "common/weights/model_spec.h"
 #include "services/cli/model/make_model/make_model.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct MadeModel {
-  nlohmann::json config;   // config.json, with the keys of the published file
-  ModelSpec spec;          // the contents of `config`
-  int64_t mtp_layers = 0;  // 0 or 1, multi-token prediction, at layer index spec.num_layers
+  nlohmann::json config;    // config.json, with the keys of the published file
+  weights::ModelSpec spec;  // the contents of `config`
+  int64_t mtp_layers = 0;   // 0 or 1, multi-token prediction, at layer index spec.num_layers
   int64_t shard_bytes = 0;
   bool fp8 = true;
 };
@@ -25,4 +25,4 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options);
 std::string ConfigJson(const MadeModel& model);
 std::string GenerationConfigJson();
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -12,7 +12,7 @@
 #include "services/cli/model/make_model/shard_writer.h"
 #include "services/cli/model/make_model/tokenizer_files.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 // Room for the JSON files in addition to the tensors.
@@ -71,4 +71,4 @@ absl::Status MakeModel(const MakeModelOptions& options, const MakeModelProgress&
   return directory.Commit();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct MakeModelOptions {
   std::string preset = "tiny";  // of MakeModelPresets()
@@ -38,4 +38,4 @@ using MakeModelProgress = std::function<void(int64_t bytes_done, int64_t bytes_t
 // UNAVAILABLE (a file operation failed: the message names the file).
 absl::Status MakeModel(const MakeModelOptions& options, const MakeModelProgress& progress);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -139,4 +139,4 @@ absl::Status OutputDirectory::Commit() {
   return absl::OkStatus();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

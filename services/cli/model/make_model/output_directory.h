@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 // RESOURCE_EXHAUSTED if the file system of `directory` (which must exist) cannot take `bytes` more.
 absl::Status CheckFreeSpace(const std::filesystem::path& directory, int64_t bytes);
@@ -35,4 +35,4 @@ class OutputDirectory {
   int lock_fd_ = -1;
 };
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -8,7 +8,7 @@
 #include "common/base/math.h"
 #include "nlohmann/json.hpp"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 // The order of the safetensors library: it aligns every tensor to its element size.
@@ -70,4 +70,4 @@ std::string ShardIndexJson(const std::vector<Shard>& shards) {
   return index.dump(2) + "\n";
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -7,7 +7,7 @@
 
 #include "services/cli/model/make_model/tensor_plan.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 struct Shard {
   std::string file_name;                      // model-00001-of-0000N.safetensors
@@ -23,4 +23,4 @@ std::vector<Shard> PlanShards(const std::vector<PlannedTensor>& tensors, int64_t
 // model.safetensors.index.json.
 std::string ShardIndexJson(const std::vector<Shard>& shards);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -16,7 +16,7 @@
 #include "common/base/status.h"
 #include "services/cli/model/make_model/tensor_values.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 // One unit of work. Large enough to amortise a system call, small enough for the second-level cache to feed it.
@@ -68,15 +68,15 @@ class OutputFile {
   int fd_ = -1;
 };
 
-struct Piece {
+struct TensorPiece {
   const PlannedTensor* tensor;
   int64_t begin;  // elements
   int64_t end;
   int64_t offset;  // in the file, bytes
 };
 
-std::vector<Piece> CutIntoPieces(const Shard& shard) {
-  std::vector<Piece> pieces;
+std::vector<TensorPiece> CutIntoPieces(const Shard& shard) {
+  std::vector<TensorPiece> pieces;
   int64_t offset = static_cast<int64_t>(shard.header.size());
   for (const PlannedTensor* tensor : shard.tensors) {
     const int64_t elements = tensor->elements();
@@ -90,11 +90,11 @@ std::vector<Piece> CutIntoPieces(const Shard& shard) {
 }
 
 // Takes pieces until none is left or a thread has failed.
-absl::Status WritePieces(const OutputFile& file, const std::vector<Piece>& pieces, uint64_t seed,
+absl::Status WritePieces(const OutputFile& file, const std::vector<TensorPiece>& pieces, uint64_t seed,
                          std::atomic<size_t>& next, std::atomic<bool>& failed, BytesWritten written) {
   std::vector<std::byte> buffer;
   for (size_t i = next++; i < pieces.size() && !failed; i = next++) {
-    const Piece& piece = pieces[i];
+    const TensorPiece& piece = pieces[i];
     const int64_t size = (piece.end - piece.begin) * DTypeBytes(piece.tensor->dtype);
     if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
     FillValues(*piece.tensor, seed, piece.begin, piece.end, buffer.data());
@@ -113,7 +113,7 @@ absl::Status WriteShard(const std::filesystem::path& directory, const Shard& sha
                         BytesWritten written) {
   MOE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(directory / shard.file_name));
   MOE_RETURN_IF_ERROR(file.WriteAt(0, shard.header.data(), static_cast<int64_t>(shard.header.size())));
-  const std::vector<Piece> pieces = CutIntoPieces(shard);
+  const std::vector<TensorPiece> pieces = CutIntoPieces(shard);
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
   std::vector<absl::Status> results(threads);
@@ -133,4 +133,4 @@ absl::Status WriteTextFile(const std::filesystem::path& path, std::string_view t
   return file.Close();
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

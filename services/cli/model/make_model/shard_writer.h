@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "services/cli/model/make_model/shard_plan.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 // Called after each piece with its size. Any writing thread calls it, concurrently.
 using BytesWritten = absl::FunctionRef<void(int64_t bytes)>;
@@ -22,4 +22,4 @@ absl::Status WriteShard(const std::filesystem::path& directory, const Shard& sha
 // Creates or replaces a small file. Errors as above.
 absl::Status WriteTextFile(const std::filesystem::path& path, std::string_view text);
 
-}  // namespace moestro
+}  // namespace moestro::cli

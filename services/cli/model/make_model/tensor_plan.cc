@@ -6,7 +6,7 @@
 #include "common/base/math.h"
 #include "common/model/schema.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 // A linear layer with gain g turns inputs of deviation 1 into outputs of deviation g: its weights have deviation g /
@@ -30,13 +30,13 @@ constexpr double kBiasDeviation = 0.15;
 constexpr double kNormDeviation = 0.1;  // around 1
 
 // The gain of a linear layer.
-double Gain(const ModelSpec& spec, const ModelTensor& tensor) {
+double Gain(const weights::ModelSpec& spec, const model::ModelTensor& tensor) {
   switch (tensor.role) {
-    case TensorRole::kQueries:  // grouped: scores deviate by about 1, with norms or without
-      return spec.attention_kind() == AttentionKind::kLatent ? kQueryGain : 1;
-    case TensorRole::kOutput:
-      if (tensor.part == TensorPart::kAttention) return kAttentionOutGain;
-      return tensor.part == TensorPart::kExpert ? kExpertDownGain : kMlpDownGain;
+    case model::TensorRole::kQueries:  // grouped: scores deviate by about 1, with norms or without
+      return spec.attention_kind() == weights::AttentionKind::kLatent ? kQueryGain : 1;
+    case model::TensorRole::kOutput:
+      if (tensor.part == model::TensorPart::kAttention) return kAttentionOutGain;
+      return tensor.part == model::TensorPart::kExpert ? kExpertDownGain : kMlpDownGain;
     default:
       return 1;
   }
@@ -49,7 +49,7 @@ class Planner {
   explicit Planner(const MadeModel& model) : model_(model) {}
 
   std::vector<PlannedTensor> Plan() && {
-    for (const ModelTensor& tensor : CheckpointTensors(model_.spec)) Add(tensor);
+    for (const model::ModelTensor& tensor : model::CheckpointTensors(model_.spec)) Add(tensor);
     if (model_.mtp_layers > 0) PredictionLayer(model_.spec.num_layers);
     return std::move(tensors_);
   }
@@ -63,21 +63,21 @@ class Planner {
     return Add(name, DType::kBF16, std::move(shape), Recipe::kNormal, deviation, mean);
   }
 
-  void Add(const ModelTensor& tensor) {
+  void Add(const model::ModelTensor& tensor) {
     switch (tensor.role) {
-      case TensorRole::kEmbedding:
+      case model::TensorRole::kEmbedding:
         Normal(tensor.name, tensor.shape(), 1);
         break;
-      case TensorRole::kHead:
+      case model::TensorRole::kHead:
         Normal(tensor.name, tensor.shape(), Deviation(kHeadGain, tensor.cols));
         break;
-      case TensorRole::kNorm:
+      case model::TensorRole::kNorm:
         Normal(tensor.name, tensor.shape(), kNormDeviation, 1);
         break;
-      case TensorRole::kRouter:
+      case model::TensorRole::kRouter:
         Normal(tensor.name, tensor.shape(), Deviation(kRouterGain, tensor.cols));
         break;
-      case TensorRole::kRouterBias:
+      case model::TensorRole::kRouterBias:
         Add(tensor.name, DType::kF32, tensor.shape(), Recipe::kNormal, kBiasDeviation);
         break;
       default:
@@ -86,7 +86,7 @@ class Planner {
   }
 
   // A weight that the published checkpoint stores in FP8.
-  void Linear(const ModelTensor& tensor) {
+  void Linear(const model::ModelTensor& tensor) {
     const double deviation = Deviation(Gain(model_.spec, tensor), tensor.cols);
     if (!model_.fp8) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
@@ -101,13 +101,13 @@ class Planner {
   void PredictionLayer(int64_t layer) {
     const int64_t hidden = model_.spec.hidden_size, rows = model_.spec.vocab_size;
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    Normal(prefix + "embed_tokens.weight", {rows, hidden}, 1).key = kEmbeddingName;
+    Normal(prefix + "embed_tokens.weight", {rows, hidden}, 1).key = model::kEmbeddingName;
     Normal(prefix + "enorm.weight", {hidden}, kNormDeviation, 1);
     Normal(prefix + "hnorm.weight", {hidden}, kNormDeviation, 1);
     Normal(prefix + "eh_proj.weight", {hidden, 2 * hidden}, Deviation(1, 2 * hidden));
-    for (const ModelTensor& tensor : CheckpointTensors(model_.spec, layer)) Add(tensor);
+    for (const model::ModelTensor& tensor : model::CheckpointTensors(model_.spec, layer)) Add(tensor);
     Normal(prefix + "shared_head.norm.weight", {hidden}, kNormDeviation, 1);
-    Normal(prefix + "shared_head.head.weight", {rows, hidden}, Deviation(kHeadGain, hidden)).key = kHeadName;
+    Normal(prefix + "shared_head.head.weight", {rows, hidden}, Deviation(kHeadGain, hidden)).key = model::kHeadName;
   }
 
   const MadeModel& model_;
@@ -124,4 +124,4 @@ int64_t PlannedTensor::elements() const {
 
 std::vector<PlannedTensor> PlanTensors(const MadeModel& model) { return Planner(model).Plan(); }
 
-}  // namespace moestro
+}  // namespace moestro::cli

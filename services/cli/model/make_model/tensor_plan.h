@@ -8,7 +8,7 @@
 #include "common/tensor/dtype.h"
 #include "services/cli/model/make_model/config_files.h"
 
-namespace moestro {
+namespace moestro::cli {
 
 enum class Recipe {
   kFp8Codes,     // F8_E4M3: random codes
@@ -34,4 +34,4 @@ struct PlannedTensor {
 // In checkpoint order: embedding, layers ascending, final norm, head, prediction layer. A weight's scales follow it.
 std::vector<PlannedTensor> PlanTensors(const MadeModel& model);
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -12,7 +12,7 @@
 #include "common/base/random_bits.h"
 #include "common/tensor/fp8_codes.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they are in memory");
@@ -118,4 +118,4 @@ void FillValues(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace moestro {
+namespace moestro::cli {
 
 extern const std::string_view kTokenizerJson;
 extern const std::string_view kTokenizerConfigJson;
@@ -16,4 +16,4 @@ inline constexpr int64_t kBosId = 0;
 inline constexpr int64_t kEosId = 1;
 inline constexpr int64_t kTokenCount = 1461;  // highest id + 1: embedding and head rows from here on are padding
 
-}  // namespace moestro
+}  // namespace moestro::cli

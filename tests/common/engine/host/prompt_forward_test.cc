@@ -11,7 +11,7 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 struct Cut {
@@ -20,44 +20,46 @@ struct Cut {
   int64_t head = 0;     // rows of a head slice
 };
 
-struct Outcome {
-  Logits logits;
+struct ForwardOutcome {
+  model::Logits logits;
   std::vector<uint16_t> kv;
 };
 
 class PromptForwardTest : public testing::Test {
  protected:
-  explicit PromptForwardTest(const ModelSpec& spec = SmallSpec()) : model_(MakeSyntheticSegment({.spec = spec})) {}
+  explicit PromptForwardTest(const weights::ModelSpec& spec = SmallSpec())
+      : model_(MakeSyntheticSegment({.spec = spec})) {}
 
-  const ModelSpec& spec() const { return model_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model_.segment->spec(); }
 
-  static std::vector<EngineRow> Rows(std::span<const int32_t> tokens) {
-    std::vector<EngineRow> rows = MakeRows(tokens, 0);
-    for (size_t i = 0; i < rows.size(); ++i) rows[i].wants_logits = i % 7 == 3 || i + 1 == rows.size();
+  static std::vector<model::EngineRow> Rows(std::span<const int32_t> tokens) {
+    std::vector<model::EngineRow> rows = model::MakeRows(tokens, 0);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].needs_logits = i % 7 == 3 || i + 1 == rows.size();
     const auto first = rows.size() > 80 ? rows.end() - 80 : rows.begin();
-    std::for_each(rows.begin(), first, [](EngineRow& row) { row.wants_logits = false; });
+    std::for_each(rows.begin(), first, [](model::EngineRow& row) { row.needs_logits = false; });
     return rows;
   }
 
-  Outcome Expected(std::span<const int32_t> tokens, MlaForm form) {
-    const auto engine = Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = std::ssize(tokens)}).value();
-    const TestSequence sequence(spec(), std::ssize(tokens));
-    const KvPages pages[] = {sequence.pages()};
-    const std::vector<EngineRow> rows = Rows(tokens);
-    return {Forward(*engine, rows, pages, form), sequence.Contents(std::ssize(tokens))};
+  ForwardOutcome Expected(std::span<const int32_t> tokens, model::MlaForm form) {
+    const auto engine =
+        model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = std::ssize(tokens)}).value();
+    const model::TestSequence sequence(spec(), std::ssize(tokens));
+    const kv::KvPages pages[] = {sequence.pages()};
+    const std::vector<model::EngineRow> rows = Rows(tokens);
+    return {model::Forward(*engine, rows, pages, form), sequence.Contents(std::ssize(tokens))};
   }
 
-  Outcome InModules(std::span<const int32_t> tokens, MlaForm form, const Cut& cut) {
-    const TestSequence sequence(spec(), std::ssize(tokens));
-    const KvPages pages[] = {sequence.pages()};
-    const std::vector<EngineRow> rows = Rows(tokens);
-    const ModelWeights weights = BindWeights(*model_.segment).value();
+  ForwardOutcome InModules(std::span<const int32_t> tokens, model::MlaForm form, const Cut& cut) {
+    const model::TestSequence sequence(spec(), std::ssize(tokens));
+    const kv::KvPages pages[] = {sequence.pages()};
+    const std::vector<model::EngineRow> rows = Rows(tokens);
+    const model::ModelWeights weights = model::BindWeights(*model_.segment).value();
     PromptForward forward(spec(), TestKernels(), pool_,
                           {.max_rows = std::max(std::ssize(tokens), cut.tile), .tile_rows = cut.tile});
     EXPECT_TRUE(forward.Begin(rows, pages, form).ok());
     forward.Embed(weights.embedding);
     for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
-      const LayerWeights& w = weights.layers[layer];
+      const model::LayerWeights& w = weights.layers[layer];
       forward.Attention(layer, w.attention);
       if (!spec().IsMoeLayer(layer)) {
         forward.Dense(w.feed_forward);
@@ -68,7 +70,7 @@ class PromptForwardTest : public testing::Test {
         const auto count = std::min(cut.experts, spec().num_experts - e);
         forward.Experts({std::span(w.feed_forward.experts).subspan(e, count), e});
       }
-      forward.SharedExpert(w.feed_forward.always);
+      forward.SharedExpert(w.feed_forward.dense);
     }
     forward.FinalNorm(weights.final_norm);
     for (int64_t first = 0; first < spec().vocab_size; first += cut.head) {
@@ -77,7 +79,7 @@ class PromptForwardTest : public testing::Test {
       slice.data += PackedBytes(slice.dtype, first, slice.cols);
       forward.Head({slice, first});
     }
-    Outcome outcome;
+    ForwardOutcome outcome;
     EXPECT_TRUE(forward
                     .Logits([&](int64_t, std::span<const float> logits) {
                       outcome.logits.emplace_back(logits.begin(), logits.end());
@@ -93,14 +95,14 @@ class PromptForwardTest : public testing::Test {
 
 TEST_F(PromptForwardTest, BitsAreTheEnginesHoweverItIsCut) {
   for (const int64_t count : {1, 70, 131}) {
-    const std::vector<int32_t> tokens = RandomTokens(count, spec().token_count, 5);
-    for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
-      const Outcome expected = Expected(tokens, form);
+    const std::vector<int32_t> tokens = model::RandomTokens(count, spec().token_count, 5);
+    for (const model::MlaForm form : {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed}) {
+      const ForwardOutcome expected = Expected(tokens, form);
       for (const Cut& cut : {Cut{1, 8, 128}, Cut{16, 1, 256}, Cut{33, 3, 128}, Cut{200, 2, 128}}) {
         SCOPED_TRACE(testing::Message() << count << " tokens, tiles of " << cut.tile << ", " << cut.experts
                                         << " experts together");
-        const Outcome outcome = InModules(tokens, form, cut);
-        EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+        const ForwardOutcome outcome = InModules(tokens, form, cut);
+        EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
         EXPECT_EQ(outcome.kv, expected.kv);
       }
     }
@@ -109,10 +111,11 @@ TEST_F(PromptForwardTest, BitsAreTheEnginesHoweverItIsCut) {
 
 TEST_F(PromptForwardTest, RefusesWhatDoesNotFit) {
   PromptForward forward(spec(), TestKernels(), pool_, {.max_rows = 20, .tile_rows = 20});
-  const TestSequence sequence(spec(), 32);
-  const KvPages pages[] = {sequence.pages()};
+  const model::TestSequence sequence(spec(), 32);
+  const kv::KvPages pages[] = {sequence.pages()};
   const auto begin = [&](int64_t count) {
-    return forward.Begin(MakeRows(RandomTokens(count, spec().token_count, 1), 0), pages, MlaForm::kAbsorbed);
+    return forward.Begin(model::MakeRows(model::RandomTokens(count, spec().token_count, 1), 0), pages,
+                         model::MlaForm::kAbsorbed);
   };
   EXPECT_TRUE(begin(16).ok());
   EXPECT_THAT(begin(21).message(), testing::HasSubstr("1 to 20 rows"));
@@ -125,12 +128,12 @@ class NoSharedExpertTest : public PromptForwardTest {
 };
 
 TEST_F(NoSharedExpertTest, BitsAreTheEngines) {
-  const std::vector<int32_t> tokens = RandomTokens(50, spec().token_count, 5);
-  const Outcome expected = Expected(tokens, MlaForm::kAbsorbed);
-  const Outcome outcome = InModules(tokens, MlaForm::kAbsorbed, {20, 3, 128});
-  EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+  const std::vector<int32_t> tokens = model::RandomTokens(50, spec().token_count, 5);
+  const ForwardOutcome expected = Expected(tokens, model::MlaForm::kAbsorbed);
+  const ForwardOutcome outcome = InModules(tokens, model::MlaForm::kAbsorbed, {20, 3, 128});
+  EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
   EXPECT_EQ(outcome.kv, expected.kv);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -8,14 +8,15 @@
 #include "common/roofline/shapes.h"
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::engine {
 namespace {
 
 class CostsTest : public testing::Test {
  protected:
   // What a step of layer 2, which has experts, costs in a prompt of so many tokens.
-  device::KernelCost Cost(StepKind kind, int64_t tokens, int64_t experts = 0, MlaForm form = MlaForm::kUnabsorbed) {
-    std::vector<EngineRow> rows(tokens);
+  device::KernelCost Cost(StepKind kind, int64_t tokens, int64_t experts = 0,
+                          model::MlaForm form = model::MlaForm::kUnabsorbed) {
+    std::vector<model::EngineRow> rows(tokens);
     for (int64_t i = 0; i < tokens; ++i) rows[i].position = static_cast<int32_t>(i);
     const std::vector<StagedModule> modules(experts);
     return StepCost(spec_, weights_, form, PassLoad({.rows = rows, .pages = {}}, 0), {.kind = kind, .layer = 2},
@@ -23,13 +24,14 @@ class CostsTest : public testing::Test {
   }
   // Of the same layer, with activations rounded to this.
   device::KernelCost CostWith(StepKind kind, DType activations) {
-    const StepLoad load{.rows = 64, .visible_pairs = 64, .context = 64, .routed_rows = 64, .activations = activations};
+    const roofline::StepLoad load{
+        .rows = 64, .visible_pairs = 64, .context = 64, .routed_rows = 64, .activations = activations};
     const std::vector<StagedModule> modules(1);
-    return StepCost(spec_, weights_, MlaForm::kUnabsorbed, load, {.kind = kind, .layer = 2}, modules);
+    return StepCost(spec_, weights_, model::MlaForm::kUnabsorbed, load, {.kind = kind, .layer = 2}, modules);
   }
 
-  const ModelSpec spec_ = SmallSpec();
-  const ModelWeights weights_ = ShapesOnly(spec_, DType::kF8E4M3);
+  const weights::ModelSpec spec_ = SmallSpec();
+  const model::ModelWeights weights_ = roofline::ShapesOnly(spec_, DType::kF8E4M3);
 };
 
 TEST_F(CostsTest, ExpertsComputeTheirShareOfTheTokens) {
@@ -71,14 +73,15 @@ TEST_F(CostsTest, ExpertsTogetherShareTheLaunchAndItsLastWave) {
 
 TEST_F(CostsTest, SpreadChangesWhatEachExpertGetsAndNotTheSum) {
   const int64_t experts = 1000;  // many: the sum comes close
-  ModelSpec spec = spec_;
+  weights::ModelSpec spec = spec_;
   spec.num_experts = experts;
   std::vector<Module> modules(experts);
   for (int64_t e = 0; e < experts; ++e) modules[e].index = e;
   const auto flops = [&](double spread, int64_t expert) {
     const StagedModule staged{.module = &modules[expert]};
-    const StepLoad load{.rows = 64, .routed_rows = 64, .expert_spread = spread};
-    return StepCost(spec, weights_, MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2}, {&staged, 1})
+    const roofline::StepLoad load{.rows = 64, .routed_rows = 64, .expert_spread = spread};
+    return StepCost(spec, weights_, model::MlaForm::kUnabsorbed, load, {.kind = StepKind::kExperts, .layer = 2},
+                    {&staged, 1})
         .bf16_flops;
   };
   const double even = flops(0, 0);
@@ -99,16 +102,17 @@ TEST_F(CostsTest, AttentionGrowsWithTheSquareOfAPrompt) {
   const double unabsorbed = 2 * heads * static_cast<double>(spec_.qk_head_dim() + spec_.v_head_dim);
   const double absorbed = 2 * heads * static_cast<double>(spec_.kv_dim() + spec_.kv_lora_rank);
   EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100).attention_flops, unabsorbed * 100 * 101 / 2);
-  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100, 0, MlaForm::kAbsorbed).attention_flops, absorbed * 100 * 101 / 2);
+  EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 100, 0, model::MlaForm::kAbsorbed).attention_flops,
+                   absorbed * 100 * 101 / 2);
   EXPECT_DOUBLE_EQ(Cost(StepKind::kAttention, 200).bf16_flops, 2 * Cost(StepKind::kAttention, 100).bf16_flops);
 }
 
 // A later pass sees what earlier ones, or a cached prefix, have left.
 TEST_F(CostsTest, EarlierTokensAreAttendedToAndExpandedAgain) {
-  std::vector<EngineRow> rows(10);
+  std::vector<model::EngineRow> rows(10);
   for (int64_t i = 0; i < 10; ++i) rows[i].position = static_cast<int32_t>(90 + i);
   const device::KernelCost last =
-      StepCost(spec_, weights_, MlaForm::kUnabsorbed, PassLoad({.rows = rows, .pages = {}}, 0),
+      StepCost(spec_, weights_, model::MlaForm::kUnabsorbed, PassLoad({.rows = rows, .pages = {}}, 0),
                {.kind = StepKind::kAttention, .layer = 2}, {});
   const double heads = static_cast<double>(spec_.num_heads);
   EXPECT_DOUBLE_EQ(last.attention_flops,
@@ -118,4 +122,4 @@ TEST_F(CostsTest, EarlierTokensAreAttendedToAndExpandedAgain) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::engine

@@ -17,14 +17,14 @@
 namespace moestro::amx {
 namespace {
 
-struct Operands {
+struct TileOperands {
   alignas(64) uint16_t a[16][32] = {};
   alignas(64) uint16_t b[16][32] = {};  // row k: inputs 2 k and 2 k + 1 of each column
   alignas(64) float sum[16][16] = {};
 };
 
 template <typename Tiles>
-void RunProduct(Operands& operands) {
+void RunProduct(TileOperands& operands) {
   Tiles::Configure();
   Tiles::template Load<0>(operands.sum, 64);
   Tiles::template Load<1>(operands.a, 64);
@@ -36,7 +36,7 @@ void RunProduct(Operands& operands) {
 // Even inputs are in one chain, odd ones in another: 2^24 + 1 is 2^24 if both are in one chain; 1 survives if the great
 // terms cancel first.
 TEST(TileModel, SumsEvenAndOddInputsApartAndTheSumLast) {
-  Operands operands;
+  TileOperands operands;
   const uint16_t one = ToBf16(1.0f), great = ToBf16(0x1p24f), minus_great = ToBf16(-0x1p24f);
   for (auto& column : {0, 2, 4}) operands.a[0][column] = one;
   operands.b[0][0] = great;        // input 0
@@ -55,7 +55,7 @@ TEST(TileModel, SumsEvenAndOddInputsApartAndTheSumLast) {
 }
 
 TEST(TileModel, DenormalsAreZeros) {
-  Operands operands;
+  TileOperands operands;
   operands.a[0][0] = 0x0001;  // the smallest denormal
   operands.b[0][0] = ToBf16(0x1p100f);
   operands.a[1][0] = ToBf16(0x1p-70f);
@@ -81,7 +81,7 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
     // Of all magnitudes, or only those whose sums round.
     const uint16_t mask = round % 2 == 0 ? 0xffff : 0x83ff;
     const uint16_t set = round % 2 == 0 ? 0 : 0x3c00;
-    Operands hardware;
+    TileOperands hardware;
     for (auto* matrix : {&hardware.a, &hardware.b}) {
       for (auto& row : *matrix) {
         for (uint16_t& x : row) x = any_bf16(mask, set);
@@ -90,7 +90,7 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
     for (auto& row : hardware.sum) {
       for (float& x : row) x = FromBf16(any_bf16(mask, set));
     }
-    Operands model = hardware;
+    TileOperands model = hardware;
     RunProduct<Tiles>(hardware);
     RunProduct<TileModel>(model);
     for (int i = 0; i < 256; ++i) {
@@ -107,10 +107,10 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
 // Other code on the thread may use tiles of other shapes in between, or release them.
 TEST(Tiles, AreConfiguredAgainWhenOthersHaveUsedThem) {
   if (!DetectCpuFeatures().amx_bf16 || !AllowTiles()) GTEST_SKIP() << "this CPU or system has no tiles";
-  Operands expected;
+  TileOperands expected;
   for (auto& row : expected.a) std::fill(std::begin(row), std::end(row), ToBf16(2.0f));
   for (auto& row : expected.b) std::fill(std::begin(row), std::end(row), ToBf16(3.0f));
-  const Operands input = expected;
+  const TileOperands input = expected;
   RunProduct<TileModel>(expected);
   TileConfig other = kTileConfig;
   other.rows[0] = 3;
@@ -120,7 +120,7 @@ TEST(Tiles, AreConfiguredAgainWhenOthersHaveUsedThem) {
     } else {
       __asm__ volatile("ldtilecfg %0" : : "m"(other));
     }
-    Operands hardware = input;
+    TileOperands hardware = input;
     RunProduct<Tiles>(hardware);
     EXPECT_EQ(std::memcmp(hardware.sum, expected.sum, sizeof expected.sum), 0) << turn;
   }

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 std::vector<AttentionUnit> Cut(const AttentionShape& shape, const std::vector<QueryRun>& runs, int64_t wanted_tasks) {
@@ -52,4 +52,4 @@ TEST(AttentionUnits, SplitsCountAsTasks) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

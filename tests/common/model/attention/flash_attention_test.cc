@@ -9,7 +9,7 @@
 
 #include "common/tensor/dtype.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 // Two blocks past the end of a partial result (16 blocks), and 3 tokens.
@@ -25,14 +25,14 @@ std::vector<uint16_t> Random(int64_t count, uint32_t seed, float scale) {
 
 // Keys and values of some sequences: [sequence][token][keys of all kv_heads, values of all], and queries for every
 // position.
-struct Case {
+struct FlashCase {
   AttentionShape shape;
   int64_t context;
   int64_t sequences;
   bool values_in_keys;  // MLA: the value is the first part of the key
   std::vector<uint16_t> kv, all_queries;
 
-  Case(AttentionShape s, int64_t tokens, int64_t count, bool shared)
+  FlashCase(AttentionShape s, int64_t tokens, int64_t count, bool shared)
       : shape(s), context(tokens), sequences(count), values_in_keys(shared) {
     kv = Random(sequences * context * stride(), 1, 1);
     all_queries = Random(sequences * context * shape.heads * shape.key_dim, 2, 1);
@@ -57,7 +57,7 @@ struct Rows {
 };
 
 // BF16 [row][heads * value_dim]. With `parts`: attends to these KV blocks in sequence, then merges.
-std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kernels, int threads,
+std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& kernels, int threads,
                                           const std::vector<Rows>& rows,
                                           const std::vector<std::vector<IndexRange>>& parts = {}) {
   WorkerPool pool(threads);
@@ -108,7 +108,7 @@ std::vector<std::vector<uint16_t>> Attend(const Case& c, const CpuKernels& kerne
 // Gamma(key_dim + 1) A, the exponential's argument by 2 A units for each of its rescalings, each weight by another BF16
 // rounding, sums by Gamma(2 context). Numerator and denominator have the same weights; the result is rounded once more
 // to BF16.
-void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& row,
+void ExpectCloseToExact(const FlashCase& c, const CpuKernels& kernels, const Rows& row,
                         const std::vector<uint16_t>& actual) {
   for (int64_t head = 0; head < c.shape.heads; ++head) {
     const int64_t kv_head = head / c.shape.group();
@@ -147,8 +147,8 @@ void ExpectCloseToExact(const Case& c, const CpuKernels& kernels, const Rows& ro
   }
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<FlashCase> Cases() {
+  std::vector<FlashCase> cases;
   cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false);        // grouped queries
   cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false);    // grouped, heads together
   cases.emplace_back(AttentionShape{4, 2, 64, 64, 0.12f, 2, 2}, kLongContext, 2, false);  // two blocks a step
@@ -159,7 +159,7 @@ std::vector<Case> Cases() {
 }
 
 TEST(FlashAttention, AgainstDouble) {
-  for (const Case& c : Cases()) {
+  for (const FlashCase& c : Cases()) {
     for (const CpuKernels* kernels : AvailableKernels()) {
       for (const int64_t position : {int64_t{0}, int64_t{62}, int64_t{63}, int64_t{64}, c.context - 1}) {
         const Rows row{1, position, 1};
@@ -170,7 +170,7 @@ TEST(FlashAttention, AgainstDouble) {
 }
 
 TEST(FlashAttention, BitsDependOnTheQueryAlone) {
-  for (const Case& c : Cases()) {
+  for (const FlashCase& c : Cases()) {
     for (const CpuKernels* kernels : AvailableKernels()) {
       const int64_t begin = c.context - 150;
       const auto chunk = Attend(c, *kernels, 1, {{0, begin, 150}});
@@ -192,7 +192,7 @@ TEST(FlashAttention, BitsDependOnTheQueryAlone) {
 
 // As ranks of a context-parallel prefill do: any blocks in any order.
 TEST(FlashAttention, InPartsAgainstDouble) {
-  for (const Case& c : Cases()) {
+  for (const FlashCase& c : Cases()) {
     const int64_t blocks = CeilDiv(c.context, kAttentionBlock);
     const std::vector<std::vector<IndexRange>> parts = {
         {{blocks - 1, blocks}}, {}, {{0, 0}, {blocks / 2, blocks - 1}}, {{1, blocks / 2}, {0, 1}}};
@@ -210,7 +210,7 @@ TEST(FlashAttention, InPartsAgainstDouble) {
 }
 
 TEST(FlashAttention, OnePartIsTheWhole) {
-  for (const Case& c : Cases()) {
+  for (const FlashCase& c : Cases()) {
     for (const CpuKernels* kernels : AvailableKernels()) {
       const std::vector<Rows> rows = {{0, c.context - 70, 70}, {1, 0, 3}};
       EXPECT_EQ(Attend(c, *kernels, 2, rows, {{{0, CeilDiv(c.context, kAttentionBlock)}}}),
@@ -220,9 +220,9 @@ TEST(FlashAttention, OnePartIsTheWhole) {
 }
 
 TEST(FlashAttention, NoRowsIsNothingToDo) {
-  const Case c = Cases()[2];
+  const FlashCase c = Cases()[2];
   EXPECT_TRUE(Attend(c, *AvailableKernels()[0], 2, {}).empty());
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -5,7 +5,10 @@
 
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::model {
+
+using weights::ModelSpec;
+
 namespace {
 
 ModelSpec YarnModel(double theta, double factor, double beta_fast, double beta_slow, double mscale) {
@@ -136,4 +139,4 @@ TEST(Rope, ScoresDependOnTheDistanceOnly) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 TEST(ExpertPlan, SortsByExpertThenRow) {
@@ -26,4 +26,4 @@ TEST(ExpertPlan, SortsByExpertThenRow) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

@@ -7,13 +7,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 using ::testing::ElementsAre;
 
-ModelSpec Spec(int64_t experts, int64_t per_token, int64_t groups, int64_t kept_groups) {
-  ModelSpec spec;
+weights::ModelSpec Spec(int64_t experts, int64_t per_token, int64_t groups, int64_t kept_groups) {
+  weights::ModelSpec spec;
   spec.num_experts = experts;
   spec.experts_per_token = per_token;
   spec.num_expert_groups = groups;
@@ -23,7 +23,7 @@ ModelSpec Spec(int64_t experts, int64_t per_token, int64_t groups, int64_t kept_
   return spec;
 }
 
-std::vector<ExpertChoice> Choose(const ModelSpec& spec, const std::vector<float>& logits,
+std::vector<ExpertChoice> Choose(const weights::ModelSpec& spec, const std::vector<float>& logits,
                                  const std::vector<float>& bias) {
   std::vector<ExpertChoice> chosen(spec.experts_per_token);
   EXPECT_TRUE(ChooseExperts(spec, logits, bias, chosen).ok());
@@ -57,7 +57,7 @@ TEST(Router, IdsAreAscendingWhateverTheScores) {
 }
 
 TEST(Router, WithoutNormalisationWeightsAreScaledScores) {
-  ModelSpec spec = Spec(3, 2, 1, 1);
+  weights::ModelSpec spec = Spec(3, 2, 1, 1);
   spec.norm_topk_prob = 0;
   const auto chosen = Choose(spec, Logits({0.2, 0.6, 0.4}), {0, 0, 0});
   EXPECT_NEAR(chosen[0].weight, 1.5, 1e-6);
@@ -114,7 +114,7 @@ TEST(Router, GroupsOfOneExpert) {
 }
 
 TEST(Router, DeepSeekV3Shape) {
-  const ModelSpec spec = Spec(256, 8, 8, 4);
+  const weights::ModelSpec spec = Spec(256, 8, 8, 4);
   std::vector<float> logits(256, -4);
   for (int group = 0; group < 8; ++group) {  // the higher the group, the better its best two experts
     logits[group * 32 + 5] = 0.1f * group;
@@ -145,8 +145,8 @@ TEST(Router, NanIsAnError) {
 }
 
 // Qwen3-MoE: softmax over all experts, then the largest.
-ModelSpec SoftmaxSpec(int64_t experts, int64_t per_token) {
-  ModelSpec spec = Spec(experts, per_token, 1, 1);
+weights::ModelSpec SoftmaxSpec(int64_t experts, int64_t per_token) {
+  weights::ModelSpec spec = Spec(experts, per_token, 1, 1);
   spec.softmax_router = 1;
   spec.routed_scaling_factor = 1;
   return spec;
@@ -154,7 +154,7 @@ ModelSpec SoftmaxSpec(int64_t experts, int64_t per_token) {
 
 TEST(Router, SoftmaxOverAllExpertsWithoutABias) {
   const std::vector<float> logits = {std::log(1.0f), std::log(5.0f), std::log(2.0f), std::log(8.0f)};
-  ModelSpec spec = SoftmaxSpec(4, 2);
+  weights::ModelSpec spec = SoftmaxSpec(4, 2);
   auto chosen = Choose(spec, logits, {});
   EXPECT_THAT(Ids(chosen), ElementsAre(1, 3));
   EXPECT_NEAR(chosen[0].weight, 5.0 / 13, 1e-6);
@@ -180,4 +180,4 @@ TEST(Router, SoftmaxOfNanIsAnError) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

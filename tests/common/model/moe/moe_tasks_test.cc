@@ -4,19 +4,19 @@
 
 #include <vector>
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 constexpr int64_t kHidden = 700;
 constexpr int64_t kWidth = 300;
-constexpr int64_t kAlwaysWidth = 650;
+constexpr int64_t kDenseWidth = 650;
 
 // Expert 2 has rows 0 and 2, expert 5 row 1, expert 7 rows 1 and 2.
 const std::vector<RoutedRow> kRouted = {{0, 1}, {2, 1}, {1, 1}, {1, 1}, {2, 1}};
 const std::vector<ExpertRows> kExperts = {{2, 0, 2}, {5, 2, 1}, {7, 3, 2}};
 
-ModelSpec Spec() {
-  ModelSpec spec;
+weights::ModelSpec Spec() {
+  weights::ModelSpec spec;
   spec.hidden_size = kHidden;
   spec.moe_intermediate_size = kWidth;
   return spec;
@@ -29,9 +29,9 @@ void Count(IndexRange rows, std::vector<int>& seen) {
 TEST(MoeTasks, EveryOutputIsOfOneTask) {
   for (const int domains : {1, 2, 3, 12}) {
     for (const int threads : {12, 64}) {
-      const MoeTasks tasks(Spec(), kRouted, kExperts, kAlwaysWidth, domains, threads);
+      const MoeTasks tasks(Spec(), kRouted, kExperts, kDenseWidth, domains, threads);
       std::vector<std::vector<int>> gated(3, std::vector<int>(kWidth));
-      gated.emplace_back(kAlwaysWidth);
+      gated.emplace_back(kDenseWidth);
       std::vector<int> down(kHidden), gathered(kRouted.size());
       std::vector<int64_t> gate_tasks(4);
       for (int domain = 0; domain < domains; ++domain) {
@@ -64,11 +64,11 @@ TEST(MoeTasks, NothingIsGatheredWhereRowsLieTogether) {
 }
 
 TEST(MoeTasks, WithoutExpertsOrWithoutWhatAllRowsTake) {
-  const MoeTasks dense(Spec(), {}, {}, kAlwaysWidth, 2, 4);
+  const MoeTasks dense(Spec(), {}, {}, kDenseWidth, 2, 4);
   EXPECT_EQ(dense.GateTasks(0) + dense.GateTasks(1), dense.AllAlwaysTasks());
   EXPECT_EQ(dense.Gate(0, 0).expert, 0);
   EXPECT_EQ(MoeTasks(Spec(), kRouted, kExperts, 0, 2, 4).AllAlwaysTasks(), 0);
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

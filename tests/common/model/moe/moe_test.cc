@@ -9,13 +9,13 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::model {
 namespace {
 
 constexpr int64_t kRows = 9;
 
 // Rows 0..2 choose the same experts (contiguous, read in place); others overlap with gaps (gathered).
-std::vector<ExpertChoice> Choices(const ModelSpec& spec) {
+std::vector<ExpertChoice> Choices(const weights::ModelSpec& spec) {
   std::vector<ExpertChoice> choices;
   for (int64_t row = 0; row < kRows; ++row) {
     for (int32_t i = 0; i < spec.experts_per_token; ++i) {
@@ -31,9 +31,9 @@ std::vector<float> Result(const WorkerPool::Options& options, MoeSync sync, int6
                           int64_t rows) {
   static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
   static const ModelWeights weights = BindWeights(*model.segment).value();
-  const ModelSpec& spec = model.segment->spec();
+  const weights::ModelSpec& spec = model.segment->spec();
   WorkerPool pool(options);
-  ExpertBuffers buffers(spec, kRows, pool.threads(), AlwaysWidth(spec));
+  ExpertBuffers buffers(spec, kRows, pool.threads(), DenseWidth(spec));
   const MoeContext context{{spec, TestKernels(), pool}, buffers};
   const RowBuffers memory(spec, kRows);
   const RowsView view = memory.View({0, rows});
@@ -89,4 +89,4 @@ TEST(Moe, ManyTimes) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::model

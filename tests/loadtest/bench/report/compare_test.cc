@@ -52,8 +52,8 @@ Row Ceiling(double rate) {
   return row;
 }
 
-Report SomeReport(double ratio, double deviation = 0.01) {
-  Report report;
+BenchReport SomeReport(double ratio, double deviation = 0.01) {
+  BenchReport report;
   report.date = "2026-11-22";
   report.machine.cpu_model = "AMD EPYC";
   report.machine.cpu_family = 26;
@@ -62,15 +62,15 @@ Report SomeReport(double ratio, double deviation = 0.01) {
   report.machine.kernels_isa = "avx2";
   report.machine.revision = "4a2ffd1";
   report.settings = {.preset = "layer", .threads = 2, .rounds = kRounds, .min_sample_seconds = 0.1, .filter = ""};
-  Section ceilings{"ceilings", "Ceilings", ""};
+  BenchSection ceilings{"ceilings", "Ceilings", ""};
   ceilings.findings.rows = {Ceiling(50)};
-  Section gemv{"gemv", "GEMV", ""};
+  BenchSection gemv{"gemv", "GEMV", ""};
   gemv.findings.rows = {RatioRow("FP8", ratio, deviation), RatioRow("BF16", 0.9, deviation)};
   report.sections = {ceilings, gemv};
   return report;
 }
 
-Change ChangeOf(const Comparison& comparison, const std::string& name) {
+Change ChangeOf(const ReportComparison& comparison, const std::string& name) {
   for (const ComparedRow& row : comparison.rows) {
     if (row.name == name) return row.change;
   }
@@ -91,20 +91,20 @@ TEST(Compare, ARowFellByMoreThanFivePercentAndTwoDeviations) {
 }
 
 TEST(Compare, DeviationsAreThoseOfBothReports) {
-  const Comparison comparison = CompareReports(SomeReport(0.8, 0.03), SomeReport(0.8, 0.04)).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8, 0.03), SomeReport(0.8, 0.04)).value();
   EXPECT_NEAR(comparison.rows[1].deviation, std::sqrt((0.03 * 0.03 + 0.04 * 0.04) / 2), 1e-9);
   // More rounds spread further: the same range is a smaller deviation.
-  Report nine = SomeReport(0.8, 0.03);
+  BenchReport nine = SomeReport(0.8, 0.03);
   nine.settings.rounds = 9;
   EXPECT_NEAR(CompareReports(nine, nine)->rows[1].deviation, 0.03 * 2.326 / 2.970, 1e-9);
 }
 
 // The machine got slower, or another guest came: the ratios stay.
 TEST(Compare, RatesWithoutAReferenceAreNotJudged) {
-  Report after = SomeReport(0.8);
+  BenchReport after = SomeReport(0.8);
   after.sections[0].findings.rows[0] = Ceiling(20);
   for (Row& row : after.sections[1].findings.rows) row.rate = {16, 15, 17};
-  const Comparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
   EXPECT_EQ(comparison.Count(Change::kFell), 0);
   EXPECT_EQ(ChangeOf(comparison, "DRAM read"), Change::kNotJudged);
   EXPECT_THAT(ComparisonText("old.json", SomeReport(0.8), after, comparison),
@@ -112,9 +112,9 @@ TEST(Compare, RatesWithoutAReferenceAreNotJudged) {
 }
 
 TEST(Compare, MissingAndNewRowsAreListed) {
-  Report after = SomeReport(0.8);
+  BenchReport after = SomeReport(0.8);
   after.sections[1].findings.rows[1].name = "BF16, other";
-  const Comparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
   ASSERT_EQ(comparison.missing.size(), 1u);
   EXPECT_EQ(comparison.missing[0].name, "BF16");
   ASSERT_EQ(comparison.added.size(), 1u);
@@ -125,32 +125,32 @@ TEST(Compare, MissingAndNewRowsAreListed) {
 }
 
 TEST(Compare, AnotherReferenceMakesAnotherRow) {
-  Report after = SomeReport(0.8);
+  BenchReport after = SomeReport(0.8);
   after.sections[1].findings.rows[0].reference->name = "copy bandwidth";
-  const Comparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
   EXPECT_EQ(comparison.missing.size(), 1u);
   EXPECT_EQ(comparison.added.size(), 1u);
 }
 
 TEST(Compare, AFallIsNamedEvenIfItsWorkIsDescribedOtherwise) {
-  Report after = SomeReport(0.5);
+  BenchReport after = SomeReport(0.5);
   after.sections[1].findings.rows[0].counted = "weights twice";
-  const Comparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
   EXPECT_EQ(ChangeOf(comparison, "FP8"), Change::kFell);
   EXPECT_THAT(ComparisonText("old.json", SomeReport(0.8), after, comparison), HasSubstr("perhaps other work"));
 }
 
 TEST(Compare, RowsThatAFilterLeftOutAreNotMissing) {
-  Report after = SomeReport(0.8);
+  BenchReport after = SomeReport(0.8);
   after.settings.filter = "gemv";
   after.sections.erase(after.sections.begin());
-  const Comparison comparison = CompareReports(SomeReport(0.8), after).value();
+  const ReportComparison comparison = CompareReports(SomeReport(0.8), after).value();
   EXPECT_TRUE(comparison.missing.empty());
   EXPECT_EQ(comparison.not_run, 1);
 }
 
 TEST(Compare, OtherCpusAreRefused) {
-  Report other = SomeReport(0.8);
+  BenchReport other = SomeReport(0.8);
   other.machine.cpu_family = 25;  // the same name, an older generation
   other.machine.cpu_number = 17;
   EXPECT_THAT(CompareReports(SomeReport(0.8), other).status().message(),
@@ -165,26 +165,26 @@ TEST(Compare, OtherCpusAreRefused) {
   // Reports of earlier versions do not say.
   other = SomeReport(0.8);
   other.machine.cpu_family = other.machine.cpu_number = 0;
-  const absl::StatusOr<Comparison> comparison = CompareReports(other, SomeReport(0.8));
+  const absl::StatusOr<ReportComparison> comparison = CompareReports(other, SomeReport(0.8));
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_THAT(ComparisonText("old.json", other, SomeReport(0.8), *comparison), HasSubstr("taken to be the same"));
 }
 
 TEST(Compare, OtherSettingsAreRefusedWithTheFlagThatHelps) {
-  const auto message = [](const std::function<void(Report&)>& change) {
-    Report after = SomeReport(0.8);
+  const auto message = [](const std::function<void(BenchReport&)>& change) {
+    BenchReport after = SomeReport(0.8);
     change(after);
     return std::string(CompareReports(SomeReport(0.8), after).status().message());
   };
-  EXPECT_THAT(message([](Report& r) { r.machine.kernels_isa = "avx512"; }), HasSubstr("MOESTRO_ISA=avx2"));
-  EXPECT_THAT(message([](Report& r) { r.settings.preset = "quick"; }), HasSubstr("--preset layer"));
-  EXPECT_THAT(message([](Report& r) { r.settings.threads = 8; }), HasSubstr("--threads 2"));
-  EXPECT_THAT(message([](Report& r) { r.settings.rounds = 2; }), HasSubstr("--rounds 3 or more"));
+  EXPECT_THAT(message([](BenchReport& r) { r.machine.kernels_isa = "avx512"; }), HasSubstr("MOESTRO_ISA=avx2"));
+  EXPECT_THAT(message([](BenchReport& r) { r.settings.preset = "quick"; }), HasSubstr("--preset layer"));
+  EXPECT_THAT(message([](BenchReport& r) { r.settings.threads = 8; }), HasSubstr("--threads 2"));
+  EXPECT_THAT(message([](BenchReport& r) { r.settings.rounds = 2; }), HasSubstr("--rounds 3 or more"));
 }
 
 TEST(Compare, JsonHasEveryRowAndHowManyFell) {
-  const Report before = SomeReport(0.8);
-  const Report after = SomeReport(0.6);
+  const BenchReport before = SomeReport(0.8);
+  const BenchReport after = SomeReport(0.6);
   const json out = ComparisonJson(before, after, CompareReports(before, after).value());
   EXPECT_EQ(out["fell"], 1);
   ASSERT_EQ(out["rows"].size(), 3u);
@@ -196,8 +196,8 @@ TEST(Compare, JsonHasEveryRowAndHowManyFell) {
 }
 
 TEST(ParseReport, GivesWhatReportJsonWrote) {
-  const Report report = SomeReport(0.8);
-  const absl::StatusOr<Report> parsed = ParseReport(ReportJson(report).dump());
+  const BenchReport report = SomeReport(0.8);
+  const absl::StatusOr<BenchReport> parsed = ParseReport(ReportJson(report).dump());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(ReportJson(*parsed), ReportJson(report));
 }
@@ -215,10 +215,10 @@ TEST(ParseReport, ReadsEveryCommittedReport) {
 }
 
 TEST(ParseReport, ReadsCommittedReportsOfEarlierVersions) {
-  const absl::StatusOr<Report> report = ParseReport(Committed());
+  const absl::StatusOr<BenchReport> report = ParseReport(Committed());
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->machine.cpu_family, 0);
-  const Comparison comparison = CompareReports(*report, *report).value();
+  const ReportComparison comparison = CompareReports(*report, *report).value();
   EXPECT_EQ(comparison.Count(Change::kFell), 0);
   EXPECT_GT(comparison.rows.size(), 50u);
   EXPECT_TRUE(comparison.missing.empty() && comparison.added.empty());

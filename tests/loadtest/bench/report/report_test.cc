@@ -28,17 +28,17 @@ Row RatioRow(const std::string& name, double ratio, std::optional<double> target
   return row;
 }
 
-Report SomeReport() {
-  Report report;
+BenchReport SomeReport() {
+  BenchReport report;
   report.machine.cpu_model = "Some CPU";
   report.machine.cpu_flags = {"fma", "avx2"};
   report.machine.pages = {.huge_bytes = int64_t{1} << 30, .anonymous_bytes = int64_t{2} << 30};
   report.settings = {.preset = "layer", .threads = 2, .rounds = 9, .min_sample_seconds = 0.1, .filter = ""};
-  Section gemv{"gemv", "GEMV", "What & why"};
+  BenchSection gemv{"gemv", "GEMV", "What & why"};
   gemv.findings.rows = {RatioRow("FP8 2048x7168", 0.98, 0.97), RatioRow("FP8 | odd", 0.9, 0.97),
                         RatioRow("BF16", 0.95, std::nullopt)};
   gemv.findings.skipped = {{"OpenBLAS", "not built"}};
-  Section ceilings{"ceilings", "Ceilings", "At most"};
+  BenchSection ceilings{"ceilings", "Ceilings", "At most"};
   Row ceiling;
   ceiling.name = "DRAM read";
   ceiling.unit = "GB/s";
@@ -102,7 +102,7 @@ TEST(Report, HtmlLoadsNothing) {
 }
 
 TEST(Plot, DrawsRowsWithAReferenceOnly) {
-  const std::vector<Section> sections = SomeReport().sections;
+  const std::vector<BenchSection> sections = SomeReport().sections;
   EXPECT_EQ(RatioPlot(sections[0].findings.rows), "");
   const std::string plot = RatioPlot(sections[1].findings.rows);
   size_t bars = 0;

@@ -8,7 +8,7 @@
 
 #include "tests/services/cli/cli_fixture.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -163,4 +163,4 @@ TEST_F(CliTest, EvalWritesAnswers) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -10,7 +10,7 @@
 #include "common/platform/shared_memory.h"
 #include "tests/services/cli/cli_fixture.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -95,4 +95,4 @@ TEST_F(CliTest, InspectNeedsSomethingToInspect) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

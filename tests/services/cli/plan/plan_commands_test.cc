@@ -7,7 +7,7 @@
 #include "common/model/routing_trace.h"
 #include "tests/services/cli/cli_fixture.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -18,12 +18,12 @@ using ::testing::Not;
 TEST_F(CliTest, RoutingSummarisesATrace) {
   const std::string path = directory_ + "/trace";
   const auto writer =
-      RoutingTraceWriter::Create(
+      model::RoutingTraceWriter::Create(
           path, {.fingerprint = "f", .first_moe_layer = 1, .moe_layers = 1, .num_experts = 20, .experts_per_token = 2})
           .value();
-  const TracedToken tokens[] = {{0, 3, true}, {1, 8, false}};
+  const model::TracedToken tokens[] = {{0, 3, true}, {1, 8, false}};
   writer->Begin(tokens);
-  writer->Note(1, 0, std::vector<ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
+  writer->Note(1, 0, std::vector<model::ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
   ASSERT_TRUE(writer->End().ok());
   const Result result = Run({"routing", path, "--json"}, /*with_server=*/false);
   ASSERT_TRUE(result.status.ok()) << result.status;
@@ -34,7 +34,7 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
   EXPECT_EQ(out.at("different_experts_per_pass_and_layer"), 3.0);
   EXPECT_EQ(out.at("share_of_the_hottest_tenth"), 0.75) << "experts 3 and 4: three of four choices";
   writer->Begin(std::span(tokens).last(1));
-  writer->Note(1, 0, std::vector<ExpertChoice>{{4, 1}, {5, 1}});
+  writer->Note(1, 0, std::vector<model::ExpertChoice>{{4, 1}, {5, 1}});
   ASSERT_TRUE(writer->End().ok());
   const Result replayed =
       Run({"routing", path, "--cache-experts", "0,2", "--cache-loads", "2", "--prompts", "--json"}, false);
@@ -284,4 +284,4 @@ TEST_F(CliTest, SimulateNamesWhatIsWrongWithTheMachine) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

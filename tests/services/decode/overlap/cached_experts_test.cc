@@ -15,7 +15,7 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 using testing::HasSubstr;
@@ -24,7 +24,7 @@ constexpr int64_t kMaxRows = 6;
 
 class CachedExpertsTest : public testing::Test {
  protected:
-  const ModelSpec& spec() const { return model_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model_.segment->spec(); }
   int64_t layers() const { return spec().num_layers - spec().first_dense_layers; }
 
   // Room for so many experts of each layer; a little is left.
@@ -56,7 +56,7 @@ class CachedExpertsTest : public testing::Test {
       for (const int32_t id : ids) choices_.push_back({id, normal(random_)});
     }
   }
-  std::vector<float> Sums(RoutedExperts& experts, int64_t layer, int64_t count) {
+  std::vector<float> Sums(engine::RoutedExperts& experts, int64_t layer, int64_t count) {
     std::vector<float> sums(static_cast<size_t>(count * spec().hidden_size), -1);
     const absl::Status status = experts.Run(layer, count, {x_.data(), choices_.data(), sums.data()});
     EXPECT_TRUE(status.ok()) << status;
@@ -69,16 +69,16 @@ class CachedExpertsTest : public testing::Test {
   }
 
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
-  const ModelWeights weights_ = BindWeights(*model_.segment).value();
+  const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
   CpuExperts cpu_{spec(), weights_, kernels_, pool_, 2 * kMaxRows};
-  HostDecode compute_{spec(), weights_, kernels_, kMaxRows, /*threads=*/1, /*hot_rows=*/kMaxRows};
+  engine::HostDecode compute_{spec(), weights_, kernels_, kMaxRows, /*threads=*/1, /*hot_rows=*/kMaxRows};
   const std::unique_ptr<device::Device> host_ = device::NewHostDevice({});
   device::FaultyDevice device_{*host_};
   std::mt19937 random_{1};
   std::vector<uint16_t> x_ = std::vector<uint16_t>(static_cast<size_t>(2 * kMaxRows * spec().hidden_size));
-  std::vector<ExpertChoice> choices_;
+  std::vector<model::ExpertChoice> choices_;
 };
 
 TEST_F(CachedExpertsTest, HasTheCpusBitsWhateverIsHeld) {
@@ -163,4 +163,4 @@ TEST_F(CachedExpertsTest, WithoutNewStreamsEveryPassFailsUntilThereAreSome) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

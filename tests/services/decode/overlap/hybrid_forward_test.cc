@@ -17,7 +17,10 @@
 #include "tests/support/faulty_device.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
+
+using model::EngineRow;
+
 namespace {
 
 using testing::HasSubstr;
@@ -45,17 +48,17 @@ class RandomDelays {
 
 class HybridForwardTest : public testing::Test {
  protected:
-  explicit HybridForwardTest(const ModelSpec& small = SmallSpec())
+  explicit HybridForwardTest(const weights::ModelSpec& small = SmallSpec())
       : model_(MakeSyntheticSegment({.spec = small, .nan_token = kNanToken})) {
     for (int i = 0; i < kMaxBatch; ++i) {
-      prompts_.push_back(RandomTokens(20 + 13 * i, spec().token_count - 20, 100 + i));
+      prompts_.push_back(model::RandomTokens(20 + 13 * i, spec().token_count - 20, 100 + i));
       for (int32_t& token : prompts_.back()) token += 20;
       sequences_.emplace_back(spec(), kTokens);
-      RunPrompt(*engine_, sequences_.back(), prompts_.back(), kMaxRows, MlaForm::kAbsorbed);
+      model::RunPrompt(*engine_, sequences_.back(), prompts_.back(), kMaxRows, model::MlaForm::kAbsorbed);
       pages_.push_back(sequences_.back().pages());
     }
   }
-  const ModelSpec& spec() const { return model_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model_.segment->spec(); }
 
   // The next tokens of the first `batch` sequences: one each, and `chunk` of the last one.
   std::vector<EngineRow> Step(int64_t batch, int64_t chunk = 1) const {
@@ -63,7 +66,7 @@ class HybridForwardTest : public testing::Test {
     for (int32_t i = 0; i < batch; ++i) {
       const auto position = static_cast<int32_t>(prompts_[static_cast<size_t>(i)].size());
       for (int32_t j = 0; j < (i + 1 == batch ? chunk : 1); ++j) {
-        rows.push_back({.token = 30 + i + j, .position = position + j, .sequence = i, .wants_logits = true});
+        rows.push_back({.token = 30 + i + j, .position = position + j, .sequence = i, .needs_logits = true});
       }
     }
     return rows;
@@ -87,40 +90,40 @@ class HybridForwardTest : public testing::Test {
       }
     }
   }
-  absl::Status Run(ForwardPass& forward, const std::vector<EngineRow>& rows, Logits* logits) const {
+  absl::Status Run(ForwardPass& forward, const std::vector<EngineRow>& rows, model::Logits* logits) const {
     logits->clear();
-    return forward.Forward({rows, pages_}, NeverInterrupted, [&](int64_t row, std::span<const float> values) {
+    return forward.Forward({rows, pages_}, model::NeverInterrupted, [&](int64_t row, std::span<const float> values) {
       EXPECT_EQ(row, std::ssize(*logits));
       logits->emplace_back(values.begin(), values.end());
     });
   }
   void ExpectTheEnginesBits(HybridForward& forward, const std::vector<EngineRow>& rows, const std::string& what) {
     CpuForward engine(*engine_);
-    Logits expected;
+    model::Logits expected;
     ASSERT_TRUE(Run(engine, rows, &expected).ok());
     const std::vector<uint16_t> expected_kv = Kv(rows);
     ForgetKv(rows);
-    Logits actual;
+    model::Logits actual;
     const absl::Status status = Run(forward, rows, &actual);
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(SameBits(actual, expected)) << what;
+    EXPECT_TRUE(model::SameBits(actual, expected)) << what;
     EXPECT_EQ(Kv(rows), expected_kv) << what;
   }
 
   static constexpr int64_t kTokens = 200;
   const SyntheticSegment model_;
   WorkerPool pool_{2};
-  const std::unique_ptr<Engine> engine_ =
-      Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kMaxRows}).value();
+  const std::unique_ptr<model::Engine> engine_ =
+      model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kMaxRows}).value();
   const std::unique_ptr<device::Device> device_ = device::NewHostDevice({});
   std::vector<std::vector<int32_t>> prompts_;
-  std::vector<TestSequence> sequences_;
-  std::vector<KvPages> pages_;
+  std::vector<model::TestSequence> sequences_;
+  std::vector<kv::KvPages> pages_;
 };
 
 TEST_F(HybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
   size_t cut = 0;
-  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
   for (int64_t batch = 1; batch <= kMaxBatch; ++batch) {
     for (cut = 1; cut <= static_cast<size_t>(batch); ++cut) {
       ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
@@ -136,7 +139,7 @@ class GroupedHybridForwardTest : public HybridForwardTest {
 
 TEST_F(GroupedHybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
   size_t cut = 0;
-  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
   for (int64_t batch = 1; batch <= kMaxBatch; ++batch) {
     for (cut = 1; cut <= static_cast<size_t>(batch); ++cut) {
       ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
@@ -147,7 +150,7 @@ TEST_F(GroupedHybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
 
 TEST_F(HybridForwardTest, HasTheEnginesBitsWithPromptsInTheStep) {
   size_t cut = 0;
-  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; });
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
   for (cut = 1; cut <= 4; ++cut) ExpectTheEnginesBits(hybrid.forward(), Step(4, 20), testing::PrintToString(cut));
 }
 
@@ -160,7 +163,7 @@ TEST_F(HybridForwardTest, HasTheEnginesBitsWithDelaysInEveryThread) {
   });
   size_t cut = 0;
   HostHybrid hybrid(
-      faulty, *model_.segment, pool_, kMaxRows, [&](const CheckedBatch&) { return cut; }, [&] { delay(); });
+      faulty, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; }, [&] { delay(); });
   for (const int64_t batch : {2, 3, 5, 8}) {
     for (cut = 1; cut < static_cast<size_t>(batch); ++cut) {
       ExpectTheEnginesBits(hybrid.forward(), Step(batch), testing::PrintToString(std::pair(batch, cut)));
@@ -170,9 +173,9 @@ TEST_F(HybridForwardTest, HasTheEnginesBitsWithDelaysInEveryThread) {
 
 // The interrupt comes between layers; what fails in one half ends the other one, too.
 TEST_F(HybridForwardTest, ErrorsEndTheStepAndNotTheNextOne) {
-  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{2}; });
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [](const model::CheckedBatch&) { return size_t{2}; });
   std::vector<EngineRow> bad = Step(4);
-  Logits logits;
+  model::Logits logits;
   for (const size_t row : {0, 3}) {
     bad[row].token = kNanToken;
     const absl::Status status = Run(hybrid.forward(), bad, &logits);
@@ -193,7 +196,7 @@ TEST_F(HybridForwardTest, ErrorsEndTheStepAndNotTheNextOne) {
 
 TEST_F(HybridForwardTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
   device::FaultyDevice faulty(*device_);
-  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const model::CheckedBatch&) { return size_t{1}; });
   std::set<std::string> seen;
   std::mutex mutex;
   faulty.set_fault([&](const std::string& operation) {
@@ -211,7 +214,7 @@ TEST_F(HybridForwardTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
         if (now != operation || ++count != when) return absl::OkStatus();
         return absl::UnavailableError("broken: " + operation);
       });
-      Logits logits;
+      model::Logits logits;
       const absl::Status status = Run(hybrid.forward(), Step(3), &logits);
       if (count >= when) {
         EXPECT_THAT(status.message(), HasSubstr("broken: " + operation));
@@ -225,21 +228,21 @@ TEST_F(HybridForwardTest, WhateverFailsOnTheDeviceIsReportedAndNothingHangs) {
 
 TEST_F(HybridForwardTest, ADeviceWithoutStreamsIsLostInEveryStepUntilItHasSome) {
   device::FaultyDevice faulty(*device_);
-  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  HostHybrid hybrid(faulty, *model_.segment, pool_, kMaxRows, [](const model::CheckedBatch&) { return size_t{1}; });
   for (const std::string broken : {"launch", "run: attend", "synchronize"}) {
     faulty.set_fault([&](const std::string& operation) -> absl::Status {
       return operation == broken || operation == "stream" ? absl::InternalError("lost: " + operation)
                                                           : absl::OkStatus();
     });
     for (const int64_t batch : {1, 3, 1}) {
-      Logits logits;
+      model::Logits logits;
       const absl::Status status = Run(hybrid.forward(), Step(batch), &logits);
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
       EXPECT_THAT(status.message(), HasSubstr("the device is lost: lost: stream"));
     }
     faulty.set_fault([](const std::string&) { return absl::OkStatus(); });
     if (broken == "run: attend") {
-      Logits logits;
+      model::Logits logits;
       EXPECT_EQ(Run(hybrid.forward(), Step(3), &logits).code(), absl::StatusCode::kInternal)
           << "its streams had failed";
     }
@@ -249,7 +252,7 @@ TEST_F(HybridForwardTest, ADeviceWithoutStreamsIsLostInEveryStepUntilItHasSome) 
 
 TEST_F(HybridForwardTest, AStepAllocatesNothingOnTheDevice) {
   device::FaultyDevice counting(*device_);
-  HostHybrid hybrid(counting, *model_.segment, pool_, kMaxRows, [](const CheckedBatch&) { return size_t{1}; });
+  HostHybrid hybrid(counting, *model_.segment, pool_, kMaxRows, [](const model::CheckedBatch&) { return size_t{1}; });
   std::atomic<int> waits = 0;
   counting.set_fault([&](const std::string& operation) -> absl::Status {
     if (operation == "allocate" || operation == "stream") return absl::InternalError(operation + " in a step");
@@ -262,4 +265,4 @@ TEST_F(HybridForwardTest, AStepAllocatesNothingOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

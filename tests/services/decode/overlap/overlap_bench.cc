@@ -14,7 +14,7 @@
 #include "services/decode/overlap/hybrid_forward.h"
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 constexpr double kSlower = 10;
@@ -25,12 +25,12 @@ void Sleep(double seconds) {
   clock.SleepUntil(clock.Now() + kSlower * seconds);
 }
 
-class SleepingEngines final : public DecodeCompute, public RoutedExperts {
+class SleepingEngines final : public engine::DecodeCompute, public engine::RoutedExperts {
  public:
   SleepingEngines(double attend, double experts) : attend_(attend), experts_(experts) {}
 
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
-  void Begin(int, int64_t, const CheckedBatch&) override {}
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int, int64_t, const model::CheckedBatch&) override {}
   absl::Status Embed(int, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Attend(int, int64_t, device::Stream& stream) override {
     return stream.Launch({.name = "attend", .cost = {}, .run = [this](void*) {
@@ -41,15 +41,15 @@ class SleepingEngines final : public DecodeCompute, public RoutedExperts {
   }
   absl::Status Shared(int, int64_t, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Combine(int, int64_t, device::Stream&) override { return absl::OkStatus(); }
-  HandOver hand_over(int lane) const override {
+  engine::ExpertIo expert_io(int lane) const override {
     auto& memory = memory_[static_cast<size_t>(lane)];
     return {memory.x, memory.choices, memory.sums};
   }
-  absl::Status Logits(std::span<const EngineRow>, device::Stream& stream,
+  absl::Status Logits(std::span<const model::EngineRow>, device::Stream& stream,
                       absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
     return stream.Synchronize();
   }
-  absl::Status Run(int64_t, int64_t, const HandOver&) override {
+  absl::Status Run(int64_t, int64_t, const engine::ExpertIo&) override {
     Sleep(experts_);
     return absl::OkStatus();
   }
@@ -57,28 +57,28 @@ class SleepingEngines final : public DecodeCompute, public RoutedExperts {
  private:
   struct Memory {
     uint16_t x[4096];
-    ExpertChoice choices[64];
+    model::ExpertChoice choices[64];
     float sums[4096];
   };
   const double attend_;
   const double experts_;
   std::mutex processors_;  // of the device: kernels of both streams take turns
-  mutable std::array<Memory, kMaxLanes> memory_ = {};
+  mutable std::array<Memory, engine::kMaxLanes> memory_ = {};
 };
 
 // Seconds of a step of so many sequences, half of them in each micro-batch if there are two.
 double Step(double attend, double experts, int64_t sequences) {
-  ModelSpec spec = SmallSpec();
+  weights::ModelSpec spec = SmallSpec();
   spec.num_layers = kLayers;
   spec.first_dense_layers = 0;
   SleepingEngines engines(attend, experts);
   const auto device = device::NewHostDevice({});
-  const SplitPolicy split = [](const CheckedBatch& batch) { return batch.runs.size() / 2; };
+  const SplitPolicy split = [](const model::CheckedBatch& batch) { return batch.runs.size() / 2; };
   const auto forward = HybridForward::Create(spec, *device, engines, engines, {.max_rows = 2, .split = split}).value();
-  const KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
+  const kv::KvGeometry geometry{.num_layers = spec.num_layers, .kv_dim = spec.kv_dim(), .page_count = 1};
   const uint32_t page[] = {0};
-  const std::vector<KvPages> pages(static_cast<size_t>(sequences), KvPages(geometry, nullptr, page));
-  std::vector<EngineRow> rows(static_cast<size_t>(sequences));
+  const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, page));
+  std::vector<model::EngineRow> rows(static_cast<size_t>(sequences));
   for (int32_t i = 0; i < sequences; ++i) rows[static_cast<size_t>(i)].sequence = i;
   const double begin = device->Now();
   MOE_CHECK(forward
@@ -107,6 +107,6 @@ int Main() {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode
 
-int main() { return moestro::Main(); }
+int main() { return moestro::decode::Main(); }

@@ -16,22 +16,22 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::decode {
 
-inline size_t OneMicroBatch(const CheckedBatch& batch) { return batch.runs.size(); }
+inline size_t OneMicroBatch(const model::CheckedBatch& batch) { return batch.runs.size(); }
 
 // Experts that do something before each call.
-class WatchedExperts final : public RoutedExperts {
+class WatchedExperts final : public engine::RoutedExperts {
  public:
-  WatchedExperts(RoutedExperts& experts, std::function<void()> before)
+  WatchedExperts(engine::RoutedExperts& experts, std::function<void()> before)
       : experts_(experts), before_(std::move(before)) {}
-  absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) override {
+  absl::Status Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) override {
     before_();
     return experts_.Run(layer, count, rows);
   }
 
  private:
-  RoutedExperts& experts_;
+  engine::RoutedExperts& experts_;
   std::function<void()> before_;
 };
 
@@ -39,9 +39,9 @@ class WatchedExperts final : public RoutedExperts {
 class HostHybrid {
  public:
   HostHybrid(
-      device::Device& device, const WeightSegment& segment, WorkerPool& pool, int64_t max_rows, SplitPolicy split,
-      std::function<void()> before_experts = [] {})
-      : weights_(BindWeights(segment).value()),
+      device::Device& device, const weights::WeightSegment& segment, WorkerPool& pool, int64_t max_rows,
+      SplitPolicy split, std::function<void()> before_experts = [] {})
+      : weights_(model::BindWeights(segment).value()),
         compute_(segment.spec(), weights_, TestKernels(), max_rows, /*threads=*/2),
         cpu_experts_(segment.spec(), weights_, TestKernels(), pool, max_rows),
         experts_(cpu_experts_, std::move(before_experts)),
@@ -52,8 +52,8 @@ class HostHybrid {
   HybridForward& forward() { return *forward_; }
 
  private:
-  ModelWeights weights_;
-  HostDecode compute_;
+  model::ModelWeights weights_;
+  engine::HostDecode compute_;
   CpuExperts cpu_experts_;
   WatchedExperts experts_;
   std::unique_ptr<HybridForward> forward_;
@@ -68,9 +68,9 @@ struct EngineSpeeds {
 
 // Two engines whose speeds are given, with a virtual clock: a device whose kernels, and experts which, take so long and
 // do nothing.
-class TimedEngines final : public DecodeCompute, public RoutedExperts {
+class TimedEngines final : public engine::DecodeCompute, public engine::RoutedExperts {
  public:
-  TimedEngines(const ModelSpec& spec, const EngineSpeeds& speeds, SplitPolicy split)
+  TimedEngines(const weights::ModelSpec& spec, const EngineSpeeds& speeds, SplitPolicy split)
       : spec_(spec),
         speeds_(speeds),
         device_(device::NewSimDevice({.name = "timed",
@@ -85,10 +85,10 @@ class TimedEngines final : public DecodeCompute, public RoutedExperts {
 
   // Seconds of a step of one row each for `sequences` sequences.
   double Step(int64_t sequences) {
-    const KvGeometry geometry{.num_layers = spec_.num_layers, .kv_dim = spec_.kv_dim(), .page_count = 1};
+    const kv::KvGeometry geometry{.num_layers = spec_.num_layers, .kv_dim = spec_.kv_dim(), .page_count = 1};
     const uint32_t page[] = {0};
-    const std::vector<KvPages> pages(static_cast<size_t>(sequences), KvPages(geometry, nullptr, page));
-    std::vector<EngineRow> rows(static_cast<size_t>(sequences));
+    const std::vector<kv::KvPages> pages(static_cast<size_t>(sequences), kv::KvPages(geometry, nullptr, page));
+    std::vector<model::EngineRow> rows(static_cast<size_t>(sequences));
     for (int32_t i = 0; i < sequences; ++i) rows[static_cast<size_t>(i)].sequence = i;
     const double begin = device_->Now();
     EXPECT_TRUE(forward_
@@ -100,18 +100,18 @@ class TimedEngines final : public DecodeCompute, public RoutedExperts {
 
   HybridForward& forward() { return *forward_; }
 
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
-  void Begin(int, int64_t, const CheckedBatch&) override {}
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  void Begin(int, int64_t, const model::CheckedBatch&) override {}
   absl::Status Embed(int, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Attend(int, int64_t, device::Stream& stream) override { return Launch(speeds_.attend, stream); }
   absl::Status Shared(int, int64_t, device::Stream& stream) override { return Launch(speeds_.shared, stream); }
   absl::Status Combine(int, int64_t, device::Stream&) override { return absl::OkStatus(); }
-  HandOver hand_over(int) const override { return {}; }
-  absl::Status Logits(std::span<const EngineRow>, device::Stream& stream,
+  engine::ExpertIo expert_io(int) const override { return {}; }
+  absl::Status Logits(std::span<const model::EngineRow>, device::Stream& stream,
                       absl::FunctionRef<void(int64_t, std::span<const float>)>) override {
     return stream.Synchronize();
   }
-  absl::Status Run(int64_t, int64_t, const HandOver&) override {
+  absl::Status Run(int64_t, int64_t, const engine::ExpertIo&) override {
     device_->AdvanceTo(device_->Now() + speeds_.experts);
     return absl::OkStatus();
   }
@@ -124,10 +124,10 @@ class TimedEngines final : public DecodeCompute, public RoutedExperts {
         {.name = "timed", .cost = {.kernels = static_cast<int64_t>(seconds / kTick + 0.5)}, .run = {}});
   }
 
-  const ModelSpec spec_;
+  const weights::ModelSpec spec_;
   const EngineSpeeds speeds_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<HybridForward> forward_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

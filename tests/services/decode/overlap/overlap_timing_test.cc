@@ -5,12 +5,12 @@
 #include "services/decode/overlap/measure.h"
 #include "tests/services/decode/overlap/overlap_fixture.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // So many layers, all with experts.
-ModelSpec Layers(int64_t layers) {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec Layers(int64_t layers) {
+  weights::ModelSpec spec = SmallSpec();
   spec.num_layers = layers;
   spec.first_dense_layers = 0;
   return spec;
@@ -20,7 +20,7 @@ constexpr EngineSpeeds kPaper = {.attend = 350e-6, .experts = 450e-6};  // secti
 constexpr int64_t kPaperLayers = 61;
 constexpr double kTolerance = 1e-6;  // copies of a few rows
 
-size_t Halves(const CheckedBatch& batch) { return batch.runs.size() / 2; }
+size_t Halves(const model::CheckedBatch& batch) { return batch.runs.size() / 2; }
 
 TEST(OverlapTiming, OneMicroBatchTakesTheSumOfItsParts) {
   TimedEngines engines(Layers(kPaperLayers), kPaper, OneMicroBatch);
@@ -82,4 +82,4 @@ TEST(CostModel, IsProportionalBetweenAndBehindItsPoints) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // A batch of sequences with (rows, position of the first one).
 size_t Split(const std::vector<std::pair<int64_t, int32_t>>& sequences) {
-  std::vector<EngineRow> rows;
-  CheckedBatch batch;
+  std::vector<model::EngineRow> rows;
+  model::CheckedBatch batch;
   for (const auto& [count, position] : sequences) {
     const auto begin = static_cast<int64_t>(rows.size());
     for (int32_t i = 0; i < count; ++i) rows.push_back({.position = position + i});
@@ -43,4 +43,4 @@ TEST(SplitRuns, CountsCachedTokens) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,7 +14,7 @@
 #include "tests/support/test_kernels.h"
 #include "tests/support/thread_allocations.h"
 
-namespace moestro {
+namespace moestro::decode {
 namespace {
 
 // A stream whose own allocations do not count: what the host device puts into queues, a GPU's driver has places for.
@@ -86,27 +86,27 @@ class SteadyStepTest : public testing::Test {
       pages_.push_back(sequences_.back().pages());
     }
   }
-  const ModelSpec& spec() const { return model_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model_.segment->spec(); }
 
   // Allocations of the threads of both lanes in kSteps steps, one token of each sequence each.
-  std::array<int64_t, kMaxLanes> Allocations(RoutedExperts& experts, SplitPolicy split) {
+  std::array<int64_t, engine::kMaxLanes> Allocations(engine::RoutedExperts& experts, SplitPolicy split) {
     // What a lane's thread has allocated when it last came to the experts: from one step's last layer to the next's.
-    std::array<int64_t, kMaxLanes> last = {};
+    std::array<int64_t, engine::kMaxLanes> last = {};
     const std::thread::id first_lane = std::this_thread::get_id();
     WatchedExperts watched(experts,
                            [&] { last[std::this_thread::get_id() == first_lane ? 0 : 1] = ThreadAllocations(); });
     const auto forward =
         HybridForward::Create(spec(), device_, compute_, watched, {.max_rows = kSequences, .split = std::move(split)})
             .value();
-    std::array<int64_t, kMaxLanes> before = {};
+    std::array<int64_t, engine::kMaxLanes> before = {};
     for (int32_t step = 0; step < kWarmUpSteps + kSteps; ++step) {
-      std::array<EngineRow, kSequences> rows;
+      std::array<model::EngineRow, kSequences> rows;
       for (int32_t i = 0; i < kSequences; ++i) {
         rows[static_cast<size_t>(i)] = {
-            .token = 20 + (7 * step + i) % 50, .position = step, .sequence = i, .wants_logits = true};
+            .token = 20 + (7 * step + i) % 50, .position = step, .sequence = i, .needs_logits = true};
       }
       int64_t logits = 0;
-      const absl::Status status = forward->Forward({rows, pages_, MlaForm::kAbsorbed}, NeverInterrupted,
+      const absl::Status status = forward->Forward({rows, pages_, model::MlaForm::kAbsorbed}, model::NeverInterrupted,
                                                    [&](int64_t, std::span<const float>) { ++logits; });
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(logits, kSequences);
@@ -116,17 +116,17 @@ class SteadyStepTest : public testing::Test {
   }
 
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
-  const ModelWeights weights_ = BindWeights(*model_.segment).value();
+  const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool workers_{2};
   UncountedDevice device_;
-  HostDecode compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2, /*hot_rows=*/kSequences};
+  engine::HostDecode compute_{spec(), weights_, kernels_, kSequences, /*threads=*/2, /*hot_rows=*/kSequences};
   CpuExperts cpu_{spec(), weights_, kernels_, workers_, kSequences};
-  std::vector<TestSequence> sequences_;
-  std::vector<KvPages> pages_;
+  std::vector<model::TestSequence> sequences_;
+  std::vector<kv::KvPages> pages_;
 };
 
-constexpr std::array<int64_t, kMaxLanes> kNone = {};
+constexpr std::array<int64_t, engine::kMaxLanes> kNone = {};
 
 TEST_F(SteadyStepTest, TheCounterCounts) {
   const int64_t before = ThreadAllocations();
@@ -140,23 +140,23 @@ TEST_F(SteadyStepTest, TheCounterCounts) {
 }
 
 // Experts that allocate once a call.
-class WastefulExperts final : public RoutedExperts {
+class WastefulExperts final : public engine::RoutedExperts {
  public:
-  explicit WastefulExperts(RoutedExperts& experts) : experts_(experts) {}
-  absl::Status Run(int64_t layer, int64_t count, const HandOver& rows) override {
+  explicit WastefulExperts(engine::RoutedExperts& experts) : experts_(experts) {}
+  absl::Status Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) override {
     const std::vector<int64_t> copy(1, layer);
     return experts_.Run(copy[0], count, rows);
   }
 
  private:
-  RoutedExperts& experts_;
+  engine::RoutedExperts& experts_;
 };
 
 TEST_F(SteadyStepTest, SeesWhatAnyLaneAllocates) {
   WastefulExperts wasteful(cpu_);
   const int64_t calls = kSteps * (spec().num_layers - spec().first_dense_layers);
-  EXPECT_EQ(Allocations(wasteful, OneMicroBatch), (std::array<int64_t, kMaxLanes>{calls, 0}));
-  EXPECT_EQ(Allocations(wasteful, SplitRuns), (std::array<int64_t, kMaxLanes>{calls, calls}));
+  EXPECT_EQ(Allocations(wasteful, OneMicroBatch), (std::array<int64_t, engine::kMaxLanes>{calls, 0}));
+  EXPECT_EQ(Allocations(wasteful, SplitRuns), (std::array<int64_t, engine::kMaxLanes>{calls, calls}));
 }
 
 TEST_F(SteadyStepTest, OneBatch) { EXPECT_EQ(Allocations(cpu_, OneMicroBatch), kNone); }
@@ -174,4 +174,4 @@ TEST_F(SteadyStepTest, WithExpertsThatAreHitMissedAndLoaded) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -14,7 +14,7 @@
 #include "tests/services/prefill/stream/stream_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 inline float FromNarrow(uint16_t number) { return std::bit_cast<float>(uint32_t{number} << 16); }
 
@@ -22,13 +22,13 @@ class DistributedTest : public StreamTest {
  protected:
   static constexpr int64_t kDense = 1 << 20;
 
-  explicit DistributedTest(const ModelSpec& model = SmallSpec(), bool decisive_biases = true)
+  explicit DistributedTest(const weights::ModelSpec& model = SmallSpec(), bool decisive_biases = true)
       : StreamTest(MakeSyntheticSegment({.spec = model, .decisive_biases = decisive_biases})) {}
 
   struct Ranks {
     int ranks = 2;
-    ExpertParallelism experts = ExpertParallelism::kSmall;
-    MlaForm form = MlaForm::kUnabsorbed;
+    roofline::ExpertParallelism experts = roofline::ExpertParallelism::kSmall;
+    model::MlaForm form = model::MlaForm::kUnabsorbed;
     int64_t logits = 4;
     int64_t tile_rows = 48;
     int64_t cached = 0;           // tokens before the prompt, computed by the resident engine
@@ -38,16 +38,17 @@ class DistributedTest : public StreamTest {
 
   // One rank's device, and what computes on it.
   struct Host {
-    Host(const ModelSpec& spec, const ModelWeights& weights, int64_t tile_rows)
+    Host(const weights::ModelSpec& spec, const model::ModelWeights& weights, int64_t tile_rows)
         : kernels(spec, weights, TestKernels(), pool, tile_rows) {}
     WorkerPool pool{1};
     std::unique_ptr<device::Device> memory = device::NewHostDevice({.memory_bytes = kDeviceBytes});
     device::FaultyDevice device{*memory};
-    HostRankKernels kernels;
+    engine::HostRankKernels kernels;
   };
 
   Outcome Distributed(int64_t count, const Ranks& setting,
-                      absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {},
+                      absl::FunctionRef<absl::Status()> interrupted = model::NeverInterrupted,
+                      const StreamEvents& events = {},
                       const std::function<void(std::vector<std::shared_ptr<Host>>& hosts)>& prepare = {}) {
     std::vector<std::shared_ptr<Host>> hosts;
     std::vector<RankSetup> setups;
@@ -59,17 +60,17 @@ class DistributedTest : public StreamTest {
     DistributedPrefill prefill(
         spec(), weights_, setups,
         {.experts = setting.experts, .limits = {.dense_bytes = kDense, .ring_slots = 2}, .new_group = [&](int ranks) {
-           return NewHeapGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
+           return NewInProcessRankGroup(ranks, {.timeout_seconds = setting.timeout_seconds});
          }});
-    const TestSequence sequence(spec(), count);
-    const KvPages pages[] = {sequence.pages()};
+    const model::TestSequence sequence(spec(), count);
+    const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(count);
-    const std::vector<EngineRow> rows = Rows(tokens, setting.logits);
+    const std::vector<model::EngineRow> rows = Rows(tokens, setting.logits);
     if (setting.cached > 0) FillCache(rows, setting, pages);
     Outcome outcome;
     outcome.status = prefill.Run(std::span(rows).subspan(static_cast<size_t>(setting.cached)), pages, setting.form,
                                  interrupted, events, [&](int64_t row, std::span<const float> logits) {
-                                   EXPECT_TRUE(rows[static_cast<size_t>(setting.cached + row)].wants_logits);
+                                   EXPECT_TRUE(rows[static_cast<size_t>(setting.cached + row)].needs_logits);
                                    outcome.logits.emplace_back(logits.begin(), logits.end());
                                  });
     outcome.kv = sequence.Contents(count);
@@ -83,11 +84,12 @@ class DistributedTest : public StreamTest {
     return outcome;
   }
 
-  void FillCache(std::span<const EngineRow> rows, const Ranks& setting, std::span<const KvPages> pages) {
-    const auto engine = Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = setting.cached}).value();
-    std::vector<EngineRow> cached(rows.begin(), rows.begin() + setting.cached);
-    for (EngineRow& row : cached) row.wants_logits = false;
-    Forward(*engine, cached, pages, setting.form);
+  void FillCache(std::span<const model::EngineRow> rows, const Ranks& setting, std::span<const kv::KvPages> pages) {
+    const auto engine =
+        model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = setting.cached}).value();
+    std::vector<model::EngineRow> cached(rows.begin(), rows.begin() + setting.cached);
+    for (model::EngineRow& row : cached) row.needs_logits = false;
+    model::Forward(*engine, cached, pages, setting.form);
   }
 
   static int64_t Greedy(const std::vector<float>& logits) { return std::ranges::max_element(logits) - logits.begin(); }
@@ -102,16 +104,16 @@ class DistributedTest : public StreamTest {
     ExpectKvAgrees(outcome.kv, expected.kv);
   }
 
-  void ExpectLogitsAgree(const Logits& actual, const Logits& expected, int64_t other_choices = 0) {
+  void ExpectLogitsAgree(const model::Logits& actual, const model::Logits& expected, int64_t other_choices = 0) {
     ASSERT_EQ(actual.size(), expected.size());
     const double tolerance = std::sqrt(2.0);  // both have rounded
     int64_t off = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       const auto valid = static_cast<size_t>(spec().token_count);
       const std::vector<double> logits(expected[i].begin(), expected[i].begin() + valid);
-      const double ratio = ToleranceRatio(spec(), actual[i], logits);
+      const double ratio = model::ToleranceRatio(spec(), actual[i], logits);
       const double gap = *std::ranges::max_element(logits) - logits[Greedy(actual[i])];
-      const double scale = kSigmas * RelativeDeviation(spec()) * RootMeanSquare(logits);
+      const double scale = model::kSigmas * model::RelativeDeviation(spec()) * model::RootMeanSquare(logits);
       if (ratio >= tolerance || gap >= 2 * tolerance * scale) ++off;
     }
     EXPECT_LE(off, other_choices);
@@ -128,7 +130,7 @@ class DistributedTest : public StreamTest {
       worst = std::max(worst, std::abs(FromNarrow(actual[i]) - value));
     }
     const double rms = std::sqrt(square / static_cast<double>(expected.size()));
-    EXPECT_LT(worst, std::sqrt(2.0) * kSigmas * RelativeDeviation(spec()) * rms);
+    EXPECT_LT(worst, std::sqrt(2.0) * model::kSigmas * model::RelativeDeviation(spec()) * rms);
   }
 
   // Ranks that were left behind use the model.
@@ -146,4 +148,4 @@ class DistributedTest : public StreamTest {
   std::vector<std::weak_ptr<const void>> in_use_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

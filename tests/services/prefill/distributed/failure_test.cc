@@ -9,7 +9,7 @@
 
 #include "tests/services/prefill/distributed/distributed_fixture.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using testing::ElementsAre;
@@ -27,7 +27,7 @@ TEST_F(DistributedFailureTest, ARanksFailureIsNamedByAll) {
         return what == "run: experts" ? absl::DataLossError("a bit fell over") : absl::OkStatus();
       });
     };
-    const Outcome outcome = Distributed(300, {.ranks = 3}, NeverInterrupted, {}, start);
+    const Outcome outcome = Distributed(300, {.ranks = 3}, model::NeverInterrupted, {}, start);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss) << outcome.status;
     EXPECT_THAT(outcome.status.message(), HasSubstr("a bit fell over"));
     EXPECT_THAT(outcome.status.message(), HasSubstr("rank " + std::to_string(bad)));
@@ -44,7 +44,7 @@ TEST_F(DistributedFailureTest, AnExceptionIsTheRanksFailure) {
         return absl::OkStatus();
       });
     };
-    const Outcome outcome = Distributed(300, {.ranks = 2}, NeverInterrupted, {}, start);
+    const Outcome outcome = Distributed(300, {.ranks = 2}, model::NeverInterrupted, {}, start);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInternal) << where << ": " << outcome.status;
     EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1: ")) << where;
     EXPECT_THAT(outcome.status.message(), HasSubstr("lost its head")) << where;
@@ -68,7 +68,7 @@ TEST_F(DistributedFailureTest, ATooSmallDeviceFailsAllAtOnce) {
     });
   };
   const auto begin = std::chrono::steady_clock::now();
-  const Outcome outcome = Distributed(300, {.ranks = 2}, NeverInterrupted, {}, start);
+  const Outcome outcome = Distributed(300, {.ranks = 2}, model::NeverInterrupted, {}, start);
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
   EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
@@ -84,7 +84,7 @@ TEST_F(DistributedFailureTest, AStalledRankIsLeftBehind) {
     });
   };
   const auto begin = std::chrono::steady_clock::now();
-  const Outcome outcome = Distributed(300, {.ranks = 3, .timeout_seconds = 1}, NeverInterrupted, {}, start);
+  const Outcome outcome = Distributed(300, {.ranks = 3, .timeout_seconds = 1}, model::NeverInterrupted, {}, start);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDeadlineExceeded) << outcome.status;
   EXPECT_THAT(outcome.status.message(), HasSubstr("rank 1 has shown no sign of life for 1.0 s"));
@@ -114,7 +114,7 @@ TEST_F(DistributedFailureTest, ReportsLayersAndTheEnd) {
                                   EXPECT_EQ(rows, (IndexRange{0, 300}));
                                 },
                             .on_step = [&] { ++beats; }};
-  ASSERT_TRUE(Distributed(300, {.ranks = 2}, NeverInterrupted, events).status.ok());
+  ASSERT_TRUE(Distributed(300, {.ranks = 2}, model::NeverInterrupted, events).status.ok());
   EXPECT_THAT(layers, ElementsAre(0, 1, 2));
   EXPECT_EQ(passes, 1);
   EXPECT_GT(beats, 0);
@@ -125,14 +125,14 @@ TEST_F(DistributedFailureTest, RanksShareTheExperts) {
   ASSERT_TRUE(Distributed(300, {.ranks = 1}).status.ok());
   const int64_t all = reports_[0].pipeline.counters.streamed_bytes;
   int64_t experts = 0;
-  for (const Module& module : ListModules(spec(), weights_, MlaForm::kUnabsorbed, kDense / 4)) {
+  for (const engine::Module& module : engine::ListModules(spec(), weights_, model::MlaForm::kUnabsorbed, kDense / 4)) {
     int64_t bytes = 0;
-    for (const StagedRange& range : module.image.ranges) bytes += range.bytes;
-    if (module.kind == ModuleKind::kExpert) experts += bytes;
+    for (const engine::StagedRange& range : module.image.ranges) bytes += range.bytes;
+    if (module.kind == engine::ModuleKind::kExpert) experts += bytes;
   }
   ASSERT_TRUE(Distributed(300, {.ranks = 2}).status.ok());
   EXPECT_EQ(reports_[0].pipeline.counters.streamed_bytes, all - experts / 2);  // and the head
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -5,10 +5,13 @@
 
 #include "tests/services/prefill/distributed/distributed_fixture.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using roofline::ExpertParallelism;
+
 namespace {
 
-constexpr MlaForm kForms[] = {MlaForm::kAbsorbed, MlaForm::kUnabsorbed};
+constexpr model::MlaForm kForms[] = {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed};
 constexpr ExpertParallelism kExperts[] = {ExpertParallelism::kSmall, ExpertParallelism::kStandard};
 
 const char* Name(ExpertParallelism experts) { return experts == ExpertParallelism::kSmall ? "SmallEP" : "standard EP"; }
@@ -17,11 +20,11 @@ using DistributedParityTest = DistributedTest;
 
 // Lengths that leave ranks without rows, stripes without blocks, and blocks incomplete.
 TEST_F(DistributedParityTest, AnyRanksAndLengths) {
-  for (const MlaForm form : kForms) {
+  for (const model::MlaForm form : kForms) {
     for (const int64_t count : {1, 63, 64, 65, 129, 200, 385, 520}) {
       for (int ranks = 1; ranks <= 4; ++ranks) {
         SCOPED_TRACE(testing::Message() << count << " tokens on " << ranks << " ranks");
-        ExpectAgrees(count, {.ranks = ranks, .form = form, .logits = std::min<int64_t>(count, kLogitRows)});
+        ExpectAgrees(count, {.ranks = ranks, .form = form, .logits = std::min<int64_t>(count, model::kLogitRows)});
       }
     }
   }
@@ -37,7 +40,7 @@ TEST_F(DistributedParityTest, StandardEp) {
 }
 
 TEST_F(DistributedParityTest, AfterWhatIsCached) {
-  for (const MlaForm form : kForms) {
+  for (const model::MlaForm form : kForms) {
     for (const int64_t cached : {1, 64, 100, 191}) {
       for (const int ranks : {1, 2, 3}) {
         SCOPED_TRACE(testing::Message() << cached << " tokens cached, " << ranks << " ranks");
@@ -48,7 +51,7 @@ TEST_F(DistributedParityTest, AfterWhatIsCached) {
 }
 
 TEST_F(DistributedParityTest, AnyTile) {
-  for (const MlaForm form : kForms) {
+  for (const model::MlaForm form : kForms) {
     for (const int64_t tile : {1, 31, 64, 200}) {
       SCOPED_TRACE(testing::Message() << "tiles of " << tile);
       ExpectAgrees(150, {.ranks = 2, .form = form, .tile_rows = tile});
@@ -58,12 +61,12 @@ TEST_F(DistributedParityTest, AnyTile) {
 
 // One rank has nothing to merge with: the bits are those of one device.
 TEST_F(DistributedParityTest, OneRankHasTheBitsOfOneDevice) {
-  for (const MlaForm form : kForms) {
+  for (const model::MlaForm form : kForms) {
     for (const ExpertParallelism experts : kExperts) {
       const Outcome& expected = Resident(300, form, 4);
       const Outcome outcome = Distributed(300, {.ranks = 1, .experts = experts, .form = form});
       ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-      EXPECT_TRUE(SameBits(outcome.logits, expected.logits)) << Name(experts);
+      EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits)) << Name(experts);
       EXPECT_EQ(outcome.kv, expected.kv) << Name(experts);
     }
   }
@@ -74,7 +77,7 @@ TEST_F(DistributedParityTest, TheSameEveryTime) {
     const Outcome first = Distributed(300, {.ranks = 3, .experts = experts});
     for (int i = 0; i < 3; ++i) {
       const Outcome again = Distributed(300, {.ranks = 3, .experts = experts});
-      EXPECT_TRUE(SameBits(again.logits, first.logits));
+      EXPECT_TRUE(model::SameBits(again.logits, first.logits));
       EXPECT_EQ(again.kv, first.kv);
     }
   }
@@ -84,8 +87,8 @@ TEST_F(DistributedParityTest, TheSameEveryTime) {
 // last.
 class AnyExpertsTest : public DistributedTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = SmallSpec();
     spec.num_layers = 2;
     return spec;
   }
@@ -97,7 +100,7 @@ TEST_F(AnyExpertsTest, Agree) {
     for (const int ranks : {2, 3}) {
       for (const int64_t count : {5, 300}) {
         SCOPED_TRACE(testing::Message() << Name(experts) << ", " << count << " tokens");
-        const int64_t logits = std::min<int64_t>(count, kLogitRows);
+        const int64_t logits = std::min<int64_t>(count, model::kLogitRows);
         ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = logits}, /*other_choices=*/1);
       }
     }
@@ -107,8 +110,8 @@ TEST_F(AnyExpertsTest, Agree) {
 // More ranks than experts: some stream none.
 class FewExpertsTest : public DistributedTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = SmallSpec();
     spec.num_experts = 3;
     spec.num_expert_groups = 1;
     spec.experts_topk_groups = 1;
@@ -134,15 +137,15 @@ class BareDistributedTest : public DistributedTest {
 };
 
 TEST_F(BareDistributedTest, NoSharedExpertsNoQueryRank) {
-  for (const MlaForm form : kForms) ExpectAgrees(170, {.ranks = 3, .form = form});
+  for (const model::MlaForm form : kForms) ExpectAgrees(170, {.ranks = 3, .form = form});
 }
 
 // Grouped queries: ranks pass keys and values around.
 class GroupedDistributedTest : public DistributedTest {
  protected:
   // All experts are chosen: without biases nothing else is sure.
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallGroupedSpec();
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = SmallGroupedSpec();
     spec.num_experts = spec.experts_per_token;
     return spec;
   }
@@ -163,4 +166,4 @@ TEST_F(GroupedDistributedTest, Agree) {
 TEST_F(GroupedDistributedTest, AfterCachedTokens) { ExpectAgrees(300, {.ranks = 2, .cached = 128}); }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

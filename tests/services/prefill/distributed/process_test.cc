@@ -9,7 +9,7 @@
 #include "tests/common/platform/test_name.h"
 #include "tests/services/prefill/distributed/distributed_fixture.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using moestro::testing::ChildProcess;
@@ -34,14 +34,14 @@ class RankProcessTest : public DistributedTest {
   RankProcessTest() {
     geometry_ = {.num_layers = spec().num_layers,
                  .kv_dim = spec().kv_dim(),
-                 .page_count = CeilDiv(kCount, kPageTokens),
+                 .page_count = CeilDiv(kCount, kv::kPageTokens),
                  .lease_slots = 0};
     for (int64_t i = 0; i < geometry_.page_count; ++i) numbers_.push_back(static_cast<uint32_t>(i));
     memory_ = SharedMemory::Create(name_, LogitBytes() + geometry_.page_count * geometry_.page_bytes()).value();
   }
 
   int64_t LogitBytes() const { return RoundUp(spec().vocab_size * 4, 4096); }
-  KvPages Pages(uint8_t* memory) const { return {geometry_, memory + LogitBytes(), numbers_}; }
+  kv::KvPages Pages(uint8_t* memory) const { return {geometry_, memory + LogitBytes(), numbers_}; }
 
   // In the child: exit code 0 and logits in shared memory, or the status code.
   int RunAsRank(int rank, int ranks, const ChildProcess::Parent& parent, const Pause& pause) {
@@ -51,15 +51,15 @@ class RankProcessTest : public DistributedTest {
     const auto communicator = collective::JoinRegion(collective::Region::Open(region.data(), region.size()).value(),
                                                      rank, host.device, {.timeout_seconds = kTimeoutSeconds})
                                   .value();
-    const std::vector<EngineRow> rows = Rows(Tokens(kCount), kLogits);
+    const std::vector<model::EngineRow> rows = Rows(Tokens(kCount), kLogits);
     const ZigZagSplit split(0, kCount, ranks);
-    const std::vector<EngineRow> own = RankRows(rows, split, rank);
-    const PageGate pages(Pages(kv.data()));
+    const std::vector<model::EngineRow> own = RankRows(rows, split, rank);
+    const RevocablePages pages(Pages(kv.data()));
     RankReport report;
     const absl::Status status =
-        RunRank({&host.device, &host.kernels}, spec(), weights_, ExpertParallelism::kSmall,
-                {&split, rank, own, &pages, MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
-                {NeverInterrupted, [&](const Step& step) { pause(rank, step, parent); },
+        RunRank({&host.device, &host.kernels}, spec(), weights_, roofline::ExpertParallelism::kSmall,
+                {&split, rank, own, &pages, model::MlaForm::kUnabsorbed}, {.dense_bytes = kDense}, *communicator,
+                {model::NeverInterrupted, [&](const Step& step) { pause(rank, step, parent); },
                  [&](int64_t, std::span<const float> logits) {
                    std::memcpy(kv.data(), logits.data(), logits.size() * sizeof(float));
                  }},
@@ -83,7 +83,7 @@ class RankProcessTest : public DistributedTest {
 
   std::vector<uint16_t> Contents() const {
     std::vector<uint16_t> contents;
-    const KvPages pages = Pages(memory_.data());
+    const kv::KvPages pages = Pages(memory_.data());
     for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
       for (int64_t t = 0; t < kCount; ++t) {
         const uint16_t* token = pages.Token(layer, t);
@@ -95,7 +95,7 @@ class RankProcessTest : public DistributedTest {
 
   TestName name_{"distributed-kv"};
   TestName region_name_{"distributed-region"};
-  KvGeometry geometry_;
+  kv::KvGeometry geometry_;
   std::vector<uint32_t> numbers_;
   SharedMemory memory_;
   SharedMemory region_;
@@ -107,7 +107,7 @@ TEST_F(RankProcessTest, AgreeWithOneDevice) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
     Start(ranks, DoNotPause);
     for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(children_[static_cast<size_t>(rank)]->Wait(), 0) << rank;
-    const Outcome& expected = Resident(kCount, MlaForm::kUnabsorbed, kLogits);
+    const Outcome& expected = Resident(kCount, model::MlaForm::kUnabsorbed, kLogits);
     ExpectKvAgrees(Contents(), expected.kv);
     std::vector<float> logits(static_cast<size_t>(spec().vocab_size));
     std::memcpy(logits.data(), memory_.data(), logits.size() * sizeof(float));
@@ -118,7 +118,7 @@ TEST_F(RankProcessTest, AgreeWithOneDevice) {
 TEST_F(RankProcessTest, AKilledOrStoppedRankFailsTheOthersInTime) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     Start(3, [](int rank, const Step& step, const ChildProcess::Parent& parent) {
-      if (rank != 1 || step.kind != StepKind::kRoute) return;
+      if (rank != 1 || step.kind != engine::StepKind::kRoute) return;
       parent.Send(1);
       parent.Sleep();
     });
@@ -137,4 +137,4 @@ TEST_F(RankProcessTest, AKilledOrStoppedRankFailsTheOthersInTime) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

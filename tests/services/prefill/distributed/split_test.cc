@@ -4,7 +4,7 @@
 
 #include "common/kv/format.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 TEST(ZigZagSplit, EveryPositionBelongsToOneRankAndEveryBlockToo) {
@@ -28,7 +28,7 @@ TEST(ZigZagSplit, EveryPositionBelongsToOneRankAndEveryBlockToo) {
         EXPECT_EQ(split.FirstRow(ranks), tokens);
         for (int64_t p = begin; p < begin + tokens; ++p) {
           EXPECT_GE(owner[static_cast<size_t>(p)], 0);
-          if (p > begin && p % kPageTokens != 0) {
+          if (p > begin && p % kv::kPageTokens != 0) {
             EXPECT_EQ(owner[static_cast<size_t>(p)], owner[static_cast<size_t>(p - 1)]);
           }
         }
@@ -62,7 +62,7 @@ TEST(ZigZagSplit, LongPromptsAreBalanced) {
 }
 
 TEST(ZigZagSplit, AsInThePapersExample) {  // Fig. 2: the first and the last of four stripes, and those between
-  const ZigZagSplit split(0, 4 * kPageTokens, 2);
+  const ZigZagSplit split(0, 4 * kv::kPageTokens, 2);
   EXPECT_EQ(split.Stripes(0)[0], (IndexRange{0, 64}));
   EXPECT_EQ(split.Stripes(0)[1], (IndexRange{192, 256}));
   EXPECT_EQ(split.Stripes(1)[0], (IndexRange{64, 128}));
@@ -70,4 +70,4 @@ TEST(ZigZagSplit, AsInThePapersExample) {  // Fig. 2: the first and the last of 
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -6,7 +6,7 @@
 #include "tests/services/prefill/distributed/distributed_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using collective::Operation;
@@ -33,10 +33,10 @@ TEST_F(TrafficTest, RingAndSmallEp) {
       const std::vector<int64_t> rows = RowsOf(ZigZagSplit(0, count, ranks));
       for (int rank = 0; rank < ranks; ++rank) {
         SCOPED_TRACE(testing::Message() << count << " tokens, rank " << rank << " of " << ranks);
-        const LinkTraffic ring = RingTraffic(spec().kv_dim(), rows, rank);
+        const roofline::LinkTraffic ring = roofline::RingTraffic(spec().kv_dim(), rows, rank);
         EXPECT_EQ(Counted(rank, Operation::kRing).sent_bytes, spec().num_layers * ring.sent);
         EXPECT_EQ(Counted(rank, Operation::kRing).received_bytes, spec().num_layers * ring.received);
-        const ExpertTraffic experts = SmallEpTraffic(spec(), rows, rank);
+        const roofline::ExpertTraffic experts = roofline::SmallEpTraffic(spec(), rows, rank);
         EXPECT_EQ(Counted(rank, Operation::kAllGather).sent_bytes, moe_layers() * experts.dispatch.sent);
         EXPECT_EQ(Counted(rank, Operation::kAllGather).received_bytes, moe_layers() * experts.dispatch.received);
         EXPECT_EQ(Counted(rank, Operation::kAllToAll).sent_bytes, moe_layers() * experts.combine.sent);
@@ -50,35 +50,35 @@ TEST_F(TrafficTest, RingAndSmallEp) {
 // rounding makes another choice.
 TEST_F(TrafficTest, StandardEp) {
   constexpr int64_t kCount = 300;
-  std::vector<std::vector<ExpertChoice>> routing;
+  std::vector<std::vector<model::ExpertChoice>> routing;
   const auto engine =
-      Engine::Create(
+      model::Engine::Create(
           *model_.segment, TestKernels(), pool_,
           {.max_rows = kCount,
            .on_routing = [&](int64_t, auto choices) { routing.emplace_back(choices.begin(), choices.end()); }})
           .value();
-  const TestSequence sequence(spec(), kCount);
-  const KvPages pages[] = {sequence.pages()};
+  const model::TestSequence sequence(spec(), kCount);
+  const kv::KvPages pages[] = {sequence.pages()};
   const std::vector<int32_t> tokens = Tokens(kCount);
-  Forward(*engine, Rows(tokens, 1), pages, MlaForm::kUnabsorbed);
+  model::Forward(*engine, Rows(tokens, 1), pages, model::MlaForm::kUnabsorbed);
   ASSERT_EQ(std::ssize(routing), moe_layers());
 
   for (int ranks = 2; ranks <= 4; ++ranks) {
-    ASSERT_TRUE(
-        Distributed(kCount, {.ranks = ranks, .experts = ExpertParallelism::kStandard, .logits = 1}).status.ok());
+    ASSERT_TRUE(Distributed(kCount, {.ranks = ranks, .experts = roofline::ExpertParallelism::kStandard, .logits = 1})
+                    .status.ok());
     const ZigZagSplit split(0, kCount, ranks);
     for (int rank = 0; rank < ranks; ++rank) {
-      LinkTraffic expected;
-      for (const std::vector<ExpertChoice>& choices : routing) {
+      roofline::LinkTraffic expected;
+      for (const std::vector<model::ExpertChoice>& choices : routing) {
         std::vector<int64_t> pairs(static_cast<size_t>(ranks * ranks));
         for (int from = 0; from < ranks; ++from) {
           for (const IndexRange& stripe : split.Stripes(from)) {
             for (int64_t i = stripe.begin * spec().experts_per_token; i < stripe.end * spec().experts_per_token; ++i) {
-              ++pairs[static_cast<size_t>(from * ranks + RankOfExpert(spec(), choices[i].expert, ranks))];
+              ++pairs[static_cast<size_t>(from * ranks + roofline::RankOfExpert(spec(), choices[i].expert, ranks))];
             }
           }
         }
-        const ExpertTraffic traffic = StandardEpTraffic(spec(), pairs, ranks, rank);
+        const roofline::ExpertTraffic traffic = roofline::StandardEpTraffic(spec(), pairs, ranks, rank);
         expected.sent += traffic.dispatch.sent + traffic.combine.sent;
         expected.received += traffic.dispatch.received + traffic.combine.received;
       }
@@ -89,4 +89,4 @@ TEST_F(TrafficTest, StandardEp) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -12,7 +12,7 @@
 #include "tests/services/prefill/stream/stream_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 using testing::HasSubstr;
@@ -106,18 +106,18 @@ TEST_F(FailureTest, AFailureAmongDelays) {
 }
 
 // Keys and values of layer 1 cannot be stored.
-class Unstored final : public PrefillCompute {
+class Unstored final : public engine::PrefillCompute {
  public:
-  explicit Unstored(HostPrefill& compute) : compute_(compute) {}
+  explicit Unstored(engine::HostPrefill& compute) : compute_(compute) {}
 
   int64_t ActivationBytes(int64_t pass_rows) const override { return compute_.ActivationBytes(pass_rows); }
-  absl::Status CheckForm(MlaForm form) const override { return compute_.CheckForm(form); }
-  absl::Status Begin(const PromptRun& run) override { return compute_.Begin(run); }
-  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
-                      const std::atomic<bool>& stopped) override {
+  absl::Status CheckForm(model::MlaForm form) const override { return compute_.CheckForm(form); }
+  absl::Status Begin(const engine::PromptRun& run) override { return compute_.Begin(run); }
+  absl::Status Launch(const engine::LayerStep& step, std::span<const engine::StagedModule> modules,
+                      device::Stream& stream, const std::atomic<bool>& stopped) override {
     return compute_.Launch(step, modules, stream, stopped);
   }
-  absl::Status Store(const LayerStep& step, device::Stream&) override {
+  absl::Status Store(const engine::LayerStep& step, device::Stream&) override {
     return step.layer == 1 ? absl::DataLossError("no room for keys and values") : absl::OkStatus();
   }
   absl::Status Logits(absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override {
@@ -126,17 +126,17 @@ class Unstored final : public PrefillCompute {
   void End() override { compute_.End(); }
 
  private:
-  HostPrefill& compute_;
+  engine::HostPrefill& compute_;
 };
 
 TEST_F(FailureTest, TheUnloadersFailureEndsTheRun) {
-  HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting_.tile_rows);
+  engine::HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting_.tile_rows);
   Unstored unstored(compute);
   StreamPrefill prefill(device_, spec(), weights_, unstored, setting_.limits);
-  const TestSequence sequence(spec(), kTokens);
-  const KvPages pages[] = {sequence.pages()};
+  const model::TestSequence sequence(spec(), kTokens);
+  const kv::KvPages pages[] = {sequence.pages()};
   int64_t layers = 0;
-  const absl::Status status = prefill.Run(Rows(Tokens(kTokens), 1), pages, setting_.form, NeverInterrupted,
+  const absl::Status status = prefill.Run(Rows(Tokens(kTokens), 1), pages, setting_.form, model::NeverInterrupted,
                                           {.on_layer = [&](IndexRange, int64_t) { ++layers; }, .on_pass = {}},
                                           [](int64_t, std::span<const float>) { ADD_FAILURE(); });
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
@@ -200,7 +200,7 @@ TEST_F(FailureTest, InterruptedWhileTheModelWaitsForWeights) {
 TEST_F(FailureTest, NanScoresNameTheLayer) {
   // The first token's embedding is NaN: so are all router scores of its row.
   model_ = MakeSyntheticSegment({.spec = SmallSpec(), .nan_token = Tokens(1)[0]});
-  weights_ = BindWeights(*model_.segment).value();
+  weights_ = model::BindWeights(*model_.segment).value();
   const Outcome outcome = Stream(kTokens, setting_);
   EXPECT_TRUE(absl::IsInternal(outcome.status)) << outcome.status;
   EXPECT_THAT(outcome.status.message(), HasSubstr("layer 1: router score of expert 0 is NaN"));
@@ -232,11 +232,12 @@ TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
                             .on_pass = [&](IndexRange rows) { passes.push_back(rows.end); },
                             .on_step = [&] { ++steps; }};
   Setting setting = setting_;
-  HostPrefill sized(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
-  setting.limits.device_bytes =
-      (1 << 20) + 3 * SlotBytes(ListModules(spec(), weights_, setting.form, 1 << 18)) + sized.ActivationBytes(20);
+  engine::HostPrefill sized(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
+  setting.limits.device_bytes = (1 << 20) +
+                                3 * SlotBytes(engine::ListModules(spec(), weights_, setting.form, 1 << 18)) +
+                                sized.ActivationBytes(20);
   setting.limits.min_pass_rows = 10;
-  EXPECT_TRUE(Stream(kTokens, setting, NeverInterrupted, events).status.ok());
+  EXPECT_TRUE(Stream(kTokens, setting, model::NeverInterrupted, events).status.ok());
   using P = std::pair<int64_t, int64_t>;
   EXPECT_THAT(layers, testing::ElementsAre(P(0, 0), P(0, 1), P(0, 2), P(20, 0), P(20, 1), P(20, 2)));
   EXPECT_THAT(passes, testing::ElementsAre(20, 40));
@@ -244,4 +245,4 @@ TEST_F(FailureTest, ProgressComesInOrderFromTheCaller) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

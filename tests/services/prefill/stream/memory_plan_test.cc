@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 int64_t TenPerRow(int64_t rows) { return 10 * rows; }
@@ -42,4 +42,4 @@ TEST(MemoryPlan, NoExperts) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

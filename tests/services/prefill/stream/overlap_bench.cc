@@ -21,7 +21,7 @@
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/support/synthetic_segment.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr int64_t kDeviceBytes = int64_t{1} << 30;
@@ -29,49 +29,49 @@ constexpr double kCopyBytesPerSecond = 250e6;  // an expert takes 1.6 ms: far lo
 constexpr double kTarget = 1.10;
 constexpr int kRounds = 3;
 
-struct Setting {
+struct BenchSetting {
   int64_t ring_slots = 2;
   double compute_over_load = 1;
   double attention_share = 0;  // of computing; the rest is spread as the weights are
 };
 
 // Every step sleeps for its part of compute_over_load times what loading the model takes.
-class SleepCompute final : public PrefillCompute {
+class SleepCompute final : public engine::PrefillCompute {
  public:
-  SleepCompute(const Setting& setting, const std::vector<Module>& modules) : setting_(setting) {
-    for (const Module& module : modules) {
+  SleepCompute(const BenchSetting& setting, const std::vector<engine::Module>& modules) : setting_(setting) {
+    for (const engine::Module& module : modules) {
       model_bytes_ += static_cast<double>(module.image.bytes);
-      attentions_ += module.kind == ModuleKind::kAttention ? 1 : 0;
+      attentions_ += module.kind == engine::ModuleKind::kAttention ? 1 : 0;
     }
   }
 
   double total_seconds() const { return setting_.compute_over_load * model_bytes_ / kCopyBytesPerSecond; }
 
   int64_t ActivationBytes(int64_t) const override { return 0; }
-  absl::Status CheckForm(MlaForm) const override { return absl::OkStatus(); }
-  absl::Status Begin(const PromptRun&) override { return absl::OkStatus(); }
-  absl::Status Launch(const LayerStep& step, std::span<const StagedModule> modules, device::Stream& stream,
-                      const std::atomic<bool>&) override {
-    double share = step.kind == StepKind::kAttention ? setting_.attention_share / attentions_ : 0;
+  absl::Status CheckForm(model::MlaForm) const override { return absl::OkStatus(); }
+  absl::Status Begin(const engine::PromptRun&) override { return absl::OkStatus(); }
+  absl::Status Launch(const engine::LayerStep& step, std::span<const engine::StagedModule> modules,
+                      device::Stream& stream, const std::atomic<bool>&) override {
+    double share = step.kind == engine::StepKind::kAttention ? setting_.attention_share / attentions_ : 0;
     // The router's weights are the shared expert's too, and count once.
-    for (const StagedModule& m : modules) {
-      if (step.kind == StepKind::kRoute) continue;
+    for (const engine::StagedModule& m : modules) {
+      if (step.kind == engine::StepKind::kRoute) continue;
       share += (1 - setting_.attention_share) * static_cast<double>(m.module->image.bytes) / model_bytes_;
     }
     const double seconds = share * total_seconds();
-    return stream.Launch({.name = StepName(step.kind),
+    return stream.Launch({.name = engine::StepName(step.kind),
                           .cost = {.elementwise_bytes = seconds, .kernels = 0},
                           .run = [this, seconds](void*) {
                             pacer_.SleepFrom(device::SteadyClock().Now(), seconds);
                             return absl::OkStatus();
                           }});
   }
-  absl::Status Store(const LayerStep&, device::Stream&) override { return absl::OkStatus(); }
+  absl::Status Store(const engine::LayerStep&, device::Stream&) override { return absl::OkStatus(); }
   absl::Status Logits(absl::FunctionRef<void(int64_t, std::span<const float>)>) override { return absl::OkStatus(); }
   void End() override {}
 
  private:
-  const Setting setting_;
+  const BenchSetting setting_;
   double model_bytes_ = 0;
   double attentions_ = 0;
   device::Pacer pacer_{device::SteadyClock()};
@@ -88,8 +88,8 @@ device::HardwareSpec Machine() {
           .copy_bytes_per_second = kCopyBytesPerSecond};
 }
 
-ModelSpec Spec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec Spec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.hidden_size = 256;
   spec.moe_intermediate_size = 512;
   spec.num_layers = 6;
@@ -112,17 +112,18 @@ double BothBusy(const Timeline& timeline) {
 
 class Bench {
  public:
-  PipelineReport Run(device::Device& device, SleepCompute& compute, const Setting& setting) const {
+  PipelineReport Run(device::Device& device, SleepCompute& compute, const BenchSetting& setting) const {
     StreamPrefill prefill(device, model_.segment->spec(), weights_, compute,
                           {.dense_bytes = kDenseBytes, .ring_slots = setting.ring_slots});
-    const std::vector<EngineRow> rows(1);
+    const std::vector<model::EngineRow> rows(1);
     const absl::Status status = prefill.Run(
-        rows, {}, MlaForm::kUnabsorbed, [] { return absl::OkStatus(); }, {}, [](int64_t, std::span<const float>) {});
+        rows, {}, model::MlaForm::kUnabsorbed, [] { return absl::OkStatus(); }, {},
+        [](int64_t, std::span<const float>) {});
     MOE_CHECK(status.ok());
     return prefill.report();
   }
 
-  nlohmann::ordered_json Measure(const Setting& setting) {
+  nlohmann::ordered_json Measure(const BenchSetting& setting) {
     SleepCompute compute(setting, modules_);
     const auto host =
         device::NewHostDevice({.memory_bytes = kDeviceBytes, .copy_bytes_per_second = kCopyBytesPerSecond});
@@ -153,9 +154,9 @@ class Bench {
   static constexpr int64_t kDenseBytes = 4 << 20;
 
   const SyntheticSegment model_ = MakeSyntheticSegment({.spec = Spec()});
-  const ModelWeights weights_ = BindWeights(*model_.segment).value();
-  const std::vector<Module> modules_ =
-      ListModules(model_.segment->spec(), weights_, MlaForm::kUnabsorbed, kDenseBytes / 4);
+  const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
+  const std::vector<engine::Module> modules_ =
+      engine::ListModules(model_.segment->spec(), weights_, model::MlaForm::kUnabsorbed, kDenseBytes / 4);
   PipelineReport report_;
 };
 
@@ -211,14 +212,14 @@ absl::Status Main(const std::string& directory) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill
 
 int main(int argc, char** argv) {
   if (argc != 2) {
     std::fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
     return 2;
   }
-  const absl::Status status = moestro::Main(argv[1]);
+  const absl::Status status = moestro::prefill::Main(argv[1]);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -8,7 +8,10 @@
 #include "tests/services/prefill/stream/stream_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
+
+using model::MlaForm;
+
 namespace {
 
 constexpr MlaForm kForms[] = {MlaForm::kAbsorbed, MlaForm::kUnabsorbed};
@@ -40,8 +43,8 @@ TEST_F(ParityTest, EveryTileAndPass) {
     for (const int64_t min_pass : {1, 30, 66}) {
       for (const int64_t tile : {1, 17, 64, 256}) {
         // So little memory that a pass has at most 70 rows.
-        const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, form, 1 << 18));
-        HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
+        const int64_t ring = 2 * SlotBytes(engine::ListModules(spec(), weights_, form, 1 << 18));
+        engine::HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
         const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
                                   .dense_bytes = 1 << 20,
                                   .ring_slots = 2,
@@ -61,7 +64,7 @@ TEST_F(ParityTest, PromptLengths) {
       ExpectSameBits(count, {.limits = {.dense_bytes = 1 << 20, .ring_slots = 4},
                              .tile_rows = 128,
                              .form = form,
-                             .logits = std::min<int64_t>(count, kLogitRows)});
+                             .logits = std::min<int64_t>(count, model::kLogitRows)});
     }
   }
 }
@@ -75,13 +78,13 @@ TEST_F(ParityTest, AnySetting) {
     setting.form = kForms[draw(0, 1)];
     const int64_t count = i == 0 ? draw(500, 2000) : draw(1, 300);
     setting.tile_rows = draw(1, 200);
-    setting.logits = draw(1, std::min<int64_t>(count, kLogitRows));
+    setting.logits = draw(1, std::min<int64_t>(count, model::kLogitRows));
     setting.limits.ring_slots = draw(2, spec().num_experts);
     const int64_t least = LargestDense(setting.form);
     setting.limits.dense_bytes = draw(least, 4 * least);
     setting.limits.min_pass_rows = draw(setting.logits, 400);
-    const int64_t slot = SlotBytes(ListModules(spec(), weights_, setting.form, 1 << 18));
-    const HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
+    const int64_t slot = SlotBytes(engine::ListModules(spec(), weights_, setting.form, 1 << 18));
+    const engine::HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
     setting.limits.device_bytes = setting.limits.dense_bytes + setting.limits.ring_slots * slot +
                                   compute.ActivationBytes(std::min(count, 2 * setting.limits.min_pass_rows));
     SCOPED_TRACE(testing::Message() << count << " tokens, tiles of " << setting.tile_rows << ", "
@@ -103,8 +106,8 @@ class TinyModelTest : public StreamTest, public ::testing::WithParamInterface<bo
  protected:
   static constexpr int64_t kLongest = 2000;
 
-  static ModelSpec Spec() {
-    ModelSpec spec = GetParam() ? SmallGroupedSpec() : SmallSpec();
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = GetParam() ? SmallGroupedSpec() : SmallSpec();
     spec.num_layers = 2;
     spec.num_heads = GetParam() ? 2 : 1;
     spec.num_kv_heads = GetParam() ? 1 : 0;
@@ -132,8 +135,8 @@ class TinyModelTest : public StreamTest, public ::testing::WithParamInterface<bo
 
 // Every one past two pages, then some up to 2000, tiles and rings going through all sizes.
 TEST_P(TinyModelTest, EveryPromptLength) {
-  for (int64_t count = 1; count <= 2 * kPageTokens + 2; ++count) Check(count);
-  for (int64_t count = 2 * kPageTokens + 61; count <= kLongest; count += 303) Check(count);
+  for (int64_t count = 1; count <= 2 * kv::kPageTokens + 2; ++count) Check(count);
+  for (int64_t count = 2 * kv::kPageTokens + 61; count <= kLongest; count += 303) Check(count);
 }
 
 // A test of its own for ctest: prefill_stream_every_length.
@@ -156,8 +159,8 @@ TEST_F(GroupedModelTest, EveryRingLengthBudgetTileAndPass) {
   }
   for (const int64_t tile : {1, 17, 64, 256}) {
     SCOPED_TRACE(testing::Message() << "tiles of " << tile);
-    HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
-    const int64_t ring = 2 * SlotBytes(ListModules(spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
+    engine::HostPrefill sized(spec(), weights_, TestKernels(), pool_, tile);
+    const int64_t ring = 2 * SlotBytes(engine::ListModules(spec(), weights_, MlaForm::kAbsorbed, 1 << 18));
     const MemoryLimits limits{.device_bytes = (1 << 20) + ring + sized.ActivationBytes(70),
                               .dense_bytes = 1 << 20,
                               .ring_slots = 2,
@@ -180,8 +183,8 @@ TEST_F(BareModelTest, NoSharedExpertsNoQueryRank) {
 
 class DenseModelTest : public StreamTest {
  protected:
-  static ModelSpec Spec() {
-    ModelSpec spec = SmallSpec();
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = SmallSpec();
     spec.first_dense_layers = spec.num_layers;
     return spec;
   }
@@ -191,4 +194,4 @@ class DenseModelTest : public StreamTest {
 TEST_F(DenseModelTest, NoExpertsAtAll) { ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20}}); }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

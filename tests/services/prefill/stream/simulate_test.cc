@@ -8,7 +8,7 @@
 #include "common/roofline/shapes.h"
 #include "tests/services/prefill/stream/stream_fixture.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // Balanced so that a few hundred tokens of the small model take about as long to compute as its weights to load.
@@ -25,7 +25,7 @@ device::HardwareSpec Machine() {
 }
 
 SimulatedPrefill Simulate(int64_t tokens, const MemoryLimits& limits = {.dense_bytes = 1 << 20}) {
-  return SimulatePrefill(Machine(), SmallSpec(), DType::kF8E4M3, MlaForm::kUnabsorbed, tokens, limits).value();
+  return SimulatePrefill(Machine(), SmallSpec(), DType::kF8E4M3, model::MlaForm::kUnabsorbed, tokens, limits).value();
 }
 
 TEST(Simulate, IsTheSameEveryTime) {
@@ -68,10 +68,10 @@ TEST(Simulate, ExpertsByThemselvesTakeLonger) {
 
 TEST(Simulate, PassesStreamEverythingAgain) {
   const int64_t once = Simulate(1000).report.counters.streamed_bytes;
-  const ModelSpec spec = SmallSpec();
-  const ModelWeights weights = ShapesOnly(spec, DType::kF8E4M3);
-  const SimPrefill compute(spec, weights);
-  const int64_t slot = SlotBytes(ListModules(spec, weights, MlaForm::kUnabsorbed, 1 << 18));
+  const weights::ModelSpec spec = SmallSpec();
+  const model::ModelWeights weights = roofline::ShapesOnly(spec, DType::kF8E4M3);
+  const engine::SimPrefill compute(spec, weights);
+  const int64_t slot = SlotBytes(engine::ListModules(spec, weights, model::MlaForm::kUnabsorbed, 1 << 18));
   const SimulatedPrefill twice = Simulate(1000, {.device_bytes = (1 << 20) + 8 * slot + compute.ActivationBytes(500),
                                                  .dense_bytes = 1 << 20,
                                                  .ring_slots = 8,
@@ -84,16 +84,16 @@ using SimulatedShapesTest = StreamTest;
 
 // What is simulated is what would be streamed: the same modules of the same sizes as in a segment.
 TEST_F(SimulatedShapesTest, ModulesHaveTheSizesOfASegmentsModules) {
-  const ModelWeights shapes = ShapesOnly(spec(), DType::kF8E4M3);
-  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
-    const std::vector<Module> simulated = ListModules(spec(), shapes, form, 1 << 18);
-    const std::vector<Module> real = ListModules(spec(), weights_, form, 1 << 18);
+  const model::ModelWeights shapes = roofline::ShapesOnly(spec(), DType::kF8E4M3);
+  for (const model::MlaForm form : {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed}) {
+    const std::vector<engine::Module> simulated = engine::ListModules(spec(), shapes, form, 1 << 18);
+    const std::vector<engine::Module> real = engine::ListModules(spec(), weights_, form, 1 << 18);
     ASSERT_EQ(simulated.size(), real.size());
     for (size_t i = 0; i < real.size(); ++i) {
       EXPECT_EQ(simulated[i].kind, real[i].kind);
       EXPECT_NEAR(static_cast<double>(simulated[i].image.bytes), static_cast<double>(real[i].image.bytes), 3 * 4096)
           << i;
-      if (real[i].kind == ModuleKind::kExpert) {
+      if (real[i].kind == engine::ModuleKind::kExpert) {
         EXPECT_EQ(simulated[i].image.ranges.size(), real[i].image.ranges.size()) << i;
       }
     }
@@ -102,7 +102,7 @@ TEST_F(SimulatedShapesTest, ModulesHaveTheSizesOfASegmentsModules) {
 
 // Between the matrices of published sizes lie more exceptions and padding than between those of the small model.
 TEST(SimulatedShapes, ExpertsOfPublishedSizesAreOneCopyEach) {
-  ModelSpec spec = SmallSpec();
+  weights::ModelSpec spec = SmallSpec();
   spec.hidden_size = 7168;
   spec.num_heads = 128;
   spec.q_lora_rank = 1536;
@@ -112,13 +112,13 @@ TEST(SimulatedShapes, ExpertsOfPublishedSizesAreOneCopyEach) {
   spec.v_head_dim = 128;
   spec.intermediate_size = 18432;
   spec.moe_intermediate_size = 2048;
-  const ModelWeights shapes = ShapesOnly(spec, DType::kF8E4M3);
-  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
-    for (const Module& module : ListModules(spec, shapes, form, 1 << 18)) {
-      if (module.kind == ModuleKind::kExpert) {
+  const model::ModelWeights shapes = roofline::ShapesOnly(spec, DType::kF8E4M3);
+  for (const model::MlaForm form : {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed}) {
+    for (const engine::Module& module : engine::ListModules(spec, shapes, form, 1 << 18)) {
+      if (module.kind == engine::ModuleKind::kExpert) {
         EXPECT_EQ(module.image.ranges.size(), 1u);
       }
-      if (module.kind == ModuleKind::kAttention) {
+      if (module.kind == engine::ModuleKind::kAttention) {
         EXPECT_LE(module.image.ranges.size(), 2u);  // without the form's other half of kv_b
       }
     }
@@ -126,4 +126,4 @@ TEST(SimulatedShapes, ExpertsOfPublishedSizesAreOneCopyEach) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -17,11 +17,11 @@
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct Outcome {
   absl::Status status;
-  Logits logits;
+  model::Logits logits;
   std::vector<uint16_t> kv;
 };
 
@@ -30,42 +30,43 @@ class StreamTest : public ::testing::Test {
   static constexpr int64_t kDeviceBytes = int64_t{1} << 30;
   static constexpr int64_t kChunk = 256;  // of the resident engine
 
-  explicit StreamTest(const ModelSpec& model = SmallSpec()) : StreamTest(MakeSyntheticSegment({.spec = model})) {}
+  explicit StreamTest(const weights::ModelSpec& model = SmallSpec())
+      : StreamTest(MakeSyntheticSegment({.spec = model})) {}
   explicit StreamTest(SyntheticSegment model)
-      : model_(std::move(model)), weights_(BindWeights(*model_.segment).value()) {}
+      : model_(std::move(model)), weights_(model::BindWeights(*model_.segment).value()) {}
 
-  const ModelSpec& spec() const { return model_.segment->spec(); }
+  const weights::ModelSpec& spec() const { return model_.segment->spec(); }
 
   // All but the head's slices fit into so many dense bytes.
-  int64_t LargestDense(MlaForm form) const {
+  int64_t LargestDense(model::MlaForm form) const {
     int64_t bytes = 0;
-    for (const Module& module : ListModules(spec(), weights_, form, 1)) {
-      if (module.kind != ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
+    for (const engine::Module& module : engine::ListModules(spec(), weights_, form, 1)) {
+      if (module.kind != engine::ModuleKind::kExpert) bytes = std::max(bytes, module.image.bytes);
     }
     return bytes;
   }
 
-  std::vector<int32_t> Tokens(int64_t count) const { return RandomTokens(count, spec().token_count, 11); }
+  std::vector<int32_t> Tokens(int64_t count) const { return model::RandomTokens(count, spec().token_count, 11); }
 
   // The last rows want logits: at most `logits` of them.
-  static std::vector<EngineRow> Rows(std::span<const int32_t> tokens, int64_t logits) {
-    std::vector<EngineRow> rows = MakeRows(tokens, 0);
-    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].wants_logits = i + logits >= std::ssize(rows);
+  static std::vector<model::EngineRow> Rows(std::span<const int32_t> tokens, int64_t logits) {
+    std::vector<model::EngineRow> rows = model::MakeRows(tokens, 0);
+    for (int64_t i = 0; i < std::ssize(rows); ++i) rows[i].needs_logits = i + logits >= std::ssize(rows);
     return rows;
   }
 
   // What the resident engine computes.
-  const Outcome& Resident(int64_t count, MlaForm form, int64_t logits) {
+  const Outcome& Resident(int64_t count, model::MlaForm form, int64_t logits) {
     Outcome& outcome = resident_[{count, form, logits}];
     if (!outcome.kv.empty()) return outcome;
-    const auto engine = Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
-    const TestSequence sequence(spec(), count);
-    const KvPages pages[] = {sequence.pages()};
+    const auto engine = model::Engine::Create(*model_.segment, TestKernels(), pool_, {.max_rows = kChunk}).value();
+    const model::TestSequence sequence(spec(), count);
+    const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(count);
-    const std::vector<EngineRow> rows = Rows(tokens, logits);
+    const std::vector<model::EngineRow> rows = Rows(tokens, logits);
     for (int64_t begin = 0; begin < count; begin += kChunk) {
       const auto chunk = std::span(rows).subspan(begin, std::min(kChunk, count - begin));
-      for (auto& row : Forward(*engine, chunk, pages, form)) outcome.logits.push_back(std::move(row));
+      for (auto& row : model::Forward(*engine, chunk, pages, form)) outcome.logits.push_back(std::move(row));
     }
     outcome.kv = sequence.Contents(count);
     return outcome;
@@ -74,18 +75,19 @@ class StreamTest : public ::testing::Test {
   struct Setting {
     MemoryLimits limits;
     int64_t tile_rows = 64;
-    MlaForm form = MlaForm::kAbsorbed;
+    model::MlaForm form = model::MlaForm::kAbsorbed;
     int64_t logits = 4;
   };
 
   Outcome Stream(int64_t count, const Setting& setting,
-                 absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {}) {
-    HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
+                 absl::FunctionRef<absl::Status()> interrupted = model::NeverInterrupted,
+                 const StreamEvents& events = {}) {
+    engine::HostPrefill compute(spec(), weights_, TestKernels(), pool_, setting.tile_rows);
     StreamPrefill prefill(device_, spec(), weights_, compute, setting.limits);
-    const TestSequence sequence(spec(), count);
-    const KvPages pages[] = {sequence.pages()};
+    const model::TestSequence sequence(spec(), count);
+    const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(count);
-    const std::vector<EngineRow> rows = Rows(tokens, setting.logits);
+    const std::vector<model::EngineRow> rows = Rows(tokens, setting.logits);
     Outcome outcome;
     outcome.status = prefill.Run(
         rows, pages, setting.form, interrupted, events,
@@ -100,7 +102,7 @@ class StreamTest : public ::testing::Test {
     const Outcome& expected = Resident(count, setting.form, setting.logits);
     const Outcome outcome = Stream(count, setting);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-    EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+    EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
     EXPECT_EQ(outcome.kv, expected.kv);
   }
 
@@ -117,17 +119,17 @@ class StreamTest : public ::testing::Test {
     }
     const Outcome outcome = Stream(count, setting);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-    EXPECT_TRUE(SameBits(outcome.logits, expected.logits));
+    EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
     EXPECT_EQ(outcome.kv, expected.kv);
   }
 
   SyntheticSegment model_;
-  ModelWeights weights_;
+  model::ModelWeights weights_;
   WorkerPool pool_{2};
   std::unique_ptr<device::Device> host_ = device::NewHostDevice({.memory_bytes = kDeviceBytes});
   device::FaultyDevice device_{*host_};
-  std::map<std::tuple<int64_t, MlaForm, int64_t>, Outcome> resident_;
+  std::map<std::tuple<int64_t, model::MlaForm, int64_t>, Outcome> resident_;
   PipelineReport report_;  // of the last run
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

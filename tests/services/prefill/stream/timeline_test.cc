@@ -7,7 +7,7 @@
 
 #include "tests/services/prefill/stream/stream_fixture.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 TEST(Timeline, IsATraceWithAThreadForEachLane) {
@@ -29,13 +29,13 @@ using StreamTimelineTest = StreamTest;
 TEST_F(StreamTimelineTest, ARunAccountsForEveryModuleAndStep) {
   const Setting setting{.limits = {.dense_bytes = 1 << 20, .ring_slots = 2}};
   ASSERT_TRUE(Stream(50, setting).status.ok());
-  const auto modules = ListModules(spec(), weights_, setting.form, (1 << 20) / 4);
+  const auto modules = engine::ListModules(spec(), weights_, setting.form, (1 << 20) / 4);
   const auto& lanes = report_.timeline.lanes;
   EXPECT_EQ(lanes[Timeline::kLoads].size(), modules.size());
   EXPECT_EQ(lanes[Timeline::kModel].size(), 26u);  // embed, 3 attention, dense, 2 route, 16 experts, 2 shared, head
   int64_t bytes = 0;
-  for (const Module& module : modules) {
-    for (const StagedRange& range : module.image.ranges) bytes += range.bytes;
+  for (const engine::Module& module : modules) {
+    for (const engine::StagedRange& range : module.image.ranges) bytes += range.bytes;
   }
   EXPECT_EQ(report_.counters.streamed_bytes, bytes);
   EXPECT_EQ(report_.counters.runs, 1);
@@ -52,4 +52,4 @@ TEST_F(StreamTimelineTest, ARunAccountsForEveryModuleAndStep) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

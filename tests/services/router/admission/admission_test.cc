@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 TEST(AdmissionQueueTest, FirstComeFirstServed) {
@@ -38,4 +38,4 @@ TEST(AdmissionQueueTest, RefusesBeyondTheLimit) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using std::chrono::milliseconds;
@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 constexpr PathSettings kDefaults;
 constexpr PathSettings kUnified{.unified = true};
 
-NodeLoad IdleFor(Clock::Duration duration) { return {.decoding = 0, .prefilling = 0, .decode_idle = duration}; }
+NodeLoad IdleFor(RequestClock::Duration duration) { return {.decoding = 0, .prefilling = 0, .decode_idle = duration}; }
 
 PrefillPath PathOf(const NodeLoad& load, uint32_t new_tokens, bool prefill_up = true,
                    const PathSettings& settings = kDefaults) {
@@ -54,8 +54,8 @@ TEST(ChoosePathTest, LongBesideDecodeIsSplit) {
 }
 
 TEST(ChoosePathTest, TheWindowAfterDecode) {
-  const Clock::Duration within[] = {seconds(0), seconds(12), seconds(300) - milliseconds(1)};
-  for (const Clock::Duration idle : within) {
+  const RequestClock::Duration within[] = {seconds(0), seconds(12), seconds(300) - milliseconds(1)};
+  for (const RequestClock::Duration idle : within) {
     EXPECT_EQ(PathOf(IdleFor(idle), 5000), PrefillPath::kSplit);
   }
   EXPECT_EQ(PathOf(IdleFor(seconds(300)), 5000), PrefillPath::kWholeMachine);
@@ -127,4 +127,4 @@ TEST(ChoosePathTest, UnifiedModeNeedsNoPrefill) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

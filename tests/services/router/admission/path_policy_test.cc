@@ -9,7 +9,7 @@
 
 #include "tests/services/router/fake_node.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using std::chrono::seconds;
@@ -18,7 +18,7 @@ constexpr uint32_t kShort = 100;
 constexpr uint32_t kLong = 5000;
 
 struct Policy {
-  testing::FakeClock clock;
+  testing::FakeRequestClock clock;
   PathPolicy policy{PathSettings(), clock};
   PrefillPath Choose(uint32_t new_tokens) { return policy.Choose(new_tokens, /*prefill_up=*/true).choice.path; }
 };
@@ -99,4 +99,4 @@ TEST(PathPolicyTest, ThreadsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

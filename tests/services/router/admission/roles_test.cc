@@ -7,14 +7,14 @@
 
 #include "tests/services/router/fake_node.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Monitored {
-  testing::FakeClock clock;
+  testing::FakeRequestClock clock;
   bool up = false;
   int pings = 0;
   std::vector<Role> cut_off;
@@ -94,4 +94,4 @@ TEST(RoleMonitorTest, GivesUpWhenTheCallerDoes) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -11,9 +11,9 @@
 
 namespace moestro::testing {
 
-class RecordingSink final : public GenerationSink {
+class RecordingSink final : public router::GenerationSink {
  public:
-  absl::Status OnAdmitted(const AdmissionNotice& given) override {
+  absl::Status OnAdmitted(const router::AdmissionNotice& given) override {
     EXPECT_TRUE(ids.empty());
     EXPECT_EQ(++admitted, 1);
     notice = given;
@@ -33,12 +33,12 @@ class RecordingSink final : public GenerationSink {
   }
   int admitted = 0;
   bool fails = false;
-  AdmissionNotice notice;
+  router::AdmissionNotice notice;
   std::vector<PrefillProgress> progress;
   std::vector<int32_t> ids;
 };
 
-inline GenerateJob Job(uint32_t max_tokens = 6) {
+inline router::GenerateJob Job(uint32_t max_tokens = 6) {
   return {.request_id = "id",
           .fingerprint = kWeights,
           .prompt = {5, 6, 7},
@@ -49,7 +49,7 @@ inline GenerateJob Job(uint32_t max_tokens = 6) {
 }
 
 // What `job` gives, stop ids aside, on a node where nothing goes wrong.
-inline std::vector<int32_t> Expected(const GenerateJob& job) {
+inline std::vector<int32_t> Expected(const router::GenerateJob& job) {
   std::vector<int32_t> tokens = job.prompt;
   for (uint32_t i = 0; i < job.max_tokens; ++i) tokens.push_back(FakeNode::Model(tokens, job.sampling, i).id);
   return {tokens.begin() + static_cast<ptrdiff_t>(job.prompt.size()), tokens.end()};
@@ -58,15 +58,15 @@ inline std::vector<int32_t> Expected(uint32_t max_tokens) { return Expected(Job(
 
 struct Result {
   absl::Status status;
-  RequestSummary summary;
-  AdmissionNotice notice;
+  router::RequestSummary summary;
+  router::AdmissionNotice notice;
   std::vector<PrefillProgress> progress;
   std::vector<int32_t> ids;
 };
 
-inline Result RunJob(FakeNode& node, const GenerateJob& job) {
+inline Result RunJob(FakeNode& node, const router::GenerateJob& job) {
   RecordingSink sink;
-  Generation generation(job, node.Environment(), node.Call(), sink);
+  router::Generation generation(job, node.Environment(), node.Call(), sink);
   Result result;
   result.status = generation.Run();
   result.summary = generation.Summary();
@@ -78,13 +78,13 @@ inline Result RunJob(FakeNode& node, const GenerateJob& job) {
 }
 
 // As many as a request takes when nothing goes wrong.
-inline int StepsOfCleanRun(const PathSettings& settings = kAllToPrefill) {
+inline int StepsOfCleanRun(const router::PathSettings& settings = kAllToPrefill) {
   FakeNode node(settings);
   RunJob(node, Job());
   return node.steps;
 }
 
 // Sends every prompt of these tests to decode.
-inline constexpr PathSettings kAllToDecode{.chunked_below_tokens = 1000};
+inline constexpr router::PathSettings kAllToDecode{.chunked_below_tokens = 1000};
 
 }  // namespace moestro::testing

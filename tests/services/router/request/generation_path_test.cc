@@ -5,7 +5,7 @@
 
 #include "tests/services/router/request/generation_fixture.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using std::chrono::seconds;
@@ -260,4 +260,4 @@ TEST(GenerationPathTest, TimesAddUp) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -6,7 +6,7 @@
 
 #include "tests/services/router/request/generation_fixture.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using testing::Expected;
@@ -130,4 +130,4 @@ TEST(PreemptionTest, RandomFaultsLeaveNoTrace) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -6,7 +6,7 @@
 
 #include "tests/services/router/request/generation_fixture.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using testing::Expected;
@@ -315,4 +315,4 @@ TEST(GenerationTest, FullQueueRefuses) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -9,7 +9,7 @@
 
 #include "tests/services/router/tiny_tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::ElementsAre;
@@ -158,7 +158,7 @@ TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
     input.prompt = std::move(messages);
     return Refusal(Prepare(input).status());
   };
-  const ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
+  const text::ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
   EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has more than 20 tokens"));
   EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
             "chat.messages.content: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
@@ -220,4 +220,4 @@ TEST(PrepareTest, ScoreFillsTheContext) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

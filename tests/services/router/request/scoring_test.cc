@@ -5,7 +5,7 @@
 
 #include "tests/services/router/fake_node.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using testing::FakeNode;
@@ -124,4 +124,4 @@ TEST(ScoringTest, ClientThatLeavesEndsIt) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

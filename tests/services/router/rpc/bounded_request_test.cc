@@ -11,7 +11,7 @@
 #include "moestro/v1/inference.pb.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -263,4 +263,4 @@ TEST(BoundedRequestTest, NoFieldOfAnyRequestIsWithoutABound) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -9,17 +9,17 @@
 
 #include "tests/services/router/fake_node.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
-struct Number {
+struct NumberMessage {
   size_t SpaceUsedLong() const { return 8; }
   int value = 0;
 };
 
 // A client that reads nothing until it is allowed to, and leaves after `most` replies.
 struct SlowClient {
-  bool Write(const Number& reply) {
+  bool Write(const NumberMessage& reply) {
     reads.wait();
     if (std::ssize(taken) == most) return false;
     taken.push_back(reply.value);
@@ -33,11 +33,11 @@ struct SlowClient {
 
 class QueuedWriterTest : public ::testing::Test {
  protected:
-  using Writer = QueuedWriter<Number, SlowClient>;
+  using Writer = QueuedWriter<NumberMessage, SlowClient>;
   static constexpr SlowClientLimits kLimits{
       .stall = std::chrono::seconds(30), .call_bytes = 8 * 600, .process_bytes = 8 * 1000};
 
-  testing::FakeClock clock_;
+  testing::FakeRequestClock clock_;
   prometheus::Counter stalled_, behind_;
   SlowClients clients_{kLimits, clock_, stalled_, behind_};
 };
@@ -99,7 +99,7 @@ TEST_F(QueuedWriterTest, WhatWaitsForAllClientsIsBoundedAndComesBack) {
 TEST_F(QueuedWriterTest, AClientThatReadsNothingIsCancelled) {
   std::promise<void> reads, writing;
   struct Reader {
-    bool Write(const Number&) {
+    bool Write(const NumberMessage&) {
       writing.set_value();
       reads.wait();
       return false;
@@ -107,7 +107,7 @@ TEST_F(QueuedWriterTest, AClientThatReadsNothingIsCancelled) {
     std::promise<void>& writing;
     std::shared_future<void> reads;
   } client{writing, reads.get_future().share()};
-  QueuedWriter<Number, Reader> writer(client, clients_, [&] { reads.set_value(); });
+  QueuedWriter<NumberMessage, Reader> writer(client, clients_, [&] { reads.set_value(); });
   ASSERT_TRUE(writer.Push({1}).ok());
   writing.get_future().wait();
   clock_.Advance(std::chrono::seconds(29));
@@ -139,4 +139,4 @@ TEST_F(QueuedWriterTest, WithoutRepliesIsDoneAtOnce) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

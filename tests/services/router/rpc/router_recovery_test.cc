@@ -1,7 +1,7 @@
 // Preemption, roles that are replaced or hang, and clients that leave or do not read.
 #include "tests/services/router/rpc/router_rpc_fixture.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST_F(RouterRpcTest, DeadlineEndsTheSession) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

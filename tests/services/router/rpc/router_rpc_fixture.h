@@ -26,7 +26,7 @@
 #include "tests/services/router/fake_node.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 // The fakes' model: a lower-case letter that depends on all tokens before it.
 inline int32_t NextToken(const std::vector<int32_t>& tokens) {
   uint64_t sum = 0;
@@ -327,7 +327,7 @@ class RouterRpcTest : public ::testing::Test {
   PathPolicy policy_;
   std::atomic<uint64_t> random_{0};
   RequestRunner runner_;
-  testing::FakeClock slow_clock_;
+  testing::FakeRequestClock slow_clock_;
   SlowClients slow_clients_;
   std::shared_ptr<grpc::Service> service_;
   std::unique_ptr<RpcServer> prefill_server_;
@@ -338,4 +338,4 @@ class RouterRpcTest : public ::testing::Test {
   v1::PrefillProgress progress_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::router

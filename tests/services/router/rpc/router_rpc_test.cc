@@ -1,7 +1,7 @@
 // What clients ask a router whose roles all work.
 #include "tests/services/router/rpc/router_rpc_fixture.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST_F(RouterRpcTest, FollowsTheWeightStore) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -8,7 +8,7 @@
 #include "common/text/utf8.h"
 #include "tests/services/router/tiny_tokenizer.h"
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::ElementsAre;
@@ -41,11 +41,11 @@ std::unique_ptr<const ModelText> Make(const std::string& chat_template = kTurns,
 // The private code points of one plane: all but its last two.
 std::string PrivatePlane(char32_t first) {
   std::string text;
-  for (char32_t code_point = first; code_point < first + 0xFFFE; ++code_point) AppendUtf8(code_point, &text);
+  for (char32_t code_point = first; code_point < first + 0xFFFE; ++code_point) text::AppendUtf8(code_point, &text);
   return text;
 }
 
-std::vector<int32_t> Chat(const ModelText& text, const std::vector<ChatMessage>& messages) {
+std::vector<int32_t> Chat(const ModelText& text, const std::vector<text::ChatMessage>& messages) {
   const auto ids = text.EncodeChat(messages);
   EXPECT_TRUE(ids.ok()) << ids.status();
   return ids.value_or(std::vector<int32_t>());
@@ -112,7 +112,7 @@ TEST(ModelTextTest, AllGuardsOfAPlaneInTheContentAreKept) {
 }
 
 TEST(ModelTextTest, ContentsThatLeaveNoGuardAreRefused) {
-  const std::vector<ChatMessage> messages = {{"user", PrivatePlane(0xF0000)}, {"user", PrivatePlane(0x100000)}};
+  const std::vector<text::ChatMessage> messages = {{"user", PrivatePlane(0xF0000)}, {"user", PrivatePlane(0x100000)}};
   const absl::Status status = Make()->EncodeChat(messages).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("chat.messages"));
@@ -146,7 +146,7 @@ TEST(ModelTextTest, FlagsOfAddedTokensAreChecked) {
 }
 
 TEST(ModelTextTest, WrongRoleIsNamed) {
-  const ChatMessage messages[] = {{"user", "a"}, {"root", "b"}};
+  const text::ChatMessage messages[] = {{"user", "a"}, {"root", "b"}};
   const absl::Status status = Make()->EncodeChat(messages).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chat.messages[1].role"));
@@ -156,7 +156,7 @@ TEST(ModelTextTest, WithoutUsableTemplateOnlyChatsFail) {
   for (const char* source : {"", "{% for %}"}) {
     const auto text = Make(source);
     EXPECT_FALSE(text->has_chat_template());
-    const ChatMessage message{"user", "a"};
+    const text::ChatMessage message{"user", "a"};
     EXPECT_TRUE(absl::IsFailedPrecondition(text->EncodeChat(std::span(&message, 1)).status()));
     EXPECT_TRUE(text->Encode("a", false).ok());
   }
@@ -172,4 +172,4 @@ TEST(ModelTextTest, StreamHoldsBackHalfACharacter) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

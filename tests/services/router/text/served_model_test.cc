@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 using ::testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(ModelBoardTest, NothingIsReadyWithoutAModel) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace moestro {
+namespace moestro::router {
 namespace {
 
 absl::Status Here() { return absl::OkStatus(); }
@@ -77,4 +77,4 @@ TEST(TextTurnsTest, FirstComeFirstServedAndNeverTooMany) {
 TEST(TextTurnsTest, AMachineHasOneAtLeast) { EXPECT_GE(TextTurns::OfMachine(), 1); }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::router

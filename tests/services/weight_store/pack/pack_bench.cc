@@ -24,7 +24,7 @@
 #include "services/weight_store/pack/packer.h"
 #include "tests/support/aligned_memory.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 struct Cost {
@@ -68,17 +68,18 @@ Rate CopyRate(WorkerPool& pool) {
   return best;
 }
 
-void DropFromCache(const Checkpoint& checkpoint) {
-  for (const SafetensorsFile& shard : checkpoint.shards()) posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_DONTNEED);
+void DropFromCache(const checkpoint::Checkpoint& checkpoint) {
+  for (const checkpoint::SafetensorsFile& shard : checkpoint.shards())
+    posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 // A mebibyte at a time.
-Rate ReadRate(const Checkpoint& checkpoint, WorkerPool& pool) {
+Rate ReadRate(const checkpoint::Checkpoint& checkpoint, WorkerPool& pool) {
   constexpr int64_t kSlice = int64_t{1} << 20;
   std::vector<std::vector<uint8_t>> buffers(static_cast<size_t>(pool.threads()), std::vector<uint8_t>(kSlice));
   int64_t total = 0;
   const Cost cost = Measure([&] {
-    for (const SafetensorsFile& shard : checkpoint.shards()) {
+    for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) {
       posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
       total += shard.size();
       pool.Run(shard.size() / kSlice, [&](int64_t i, int worker) {
@@ -90,16 +91,18 @@ Rate ReadRate(const Checkpoint& checkpoint, WorkerPool& pool) {
 }
 
 absl::Status Bench(const std::string& dir, int threads, bool is_cold) {
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
-  const CheckpointDocuments& documents = checkpoint.documents();
-  MOE_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(documents.config_json, documents.tokenizer_json));
-  MOE_ASSIGN_OR_RETURN(const auto inventory, CheckInventory(checkpoint, spec));
-  MOE_ASSIGN_OR_RETURN(const Plan plan, MakePlan(inventory, spec));
+  MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(dir));
+  const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
+  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
+                       checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
+  MOE_ASSIGN_OR_RETURN(const auto inventory, checkpoint::CheckInventory(checkpoint, spec));
+  MOE_ASSIGN_OR_RETURN(const checkpoint::Plan plan, checkpoint::MakePlan(inventory, spec));
   const std::string name = "moestro.bench" + std::to_string(getpid()) + ".weights";
-  std::unique_ptr<SegmentWriter> writer;
+  std::unique_ptr<weights::SegmentWriter> writer;
   absl::Status status;
   const Cost reserve_cost = Measure([&] {
-    auto created = SegmentWriter::Create(name, 1, checkpoint.fingerprint(), spec, plan.tensors, {.threads = threads});
+    auto created =
+        weights::SegmentWriter::Create(name, 1, checkpoint.fingerprint(), spec, plan.tensors, {.threads = threads});
     status = created.status();
     if (created.ok()) writer = std::move(*created);
   });
@@ -125,7 +128,7 @@ absl::Status Bench(const std::string& dir, int threads, bool is_cold) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::store
 
 int main(int argc, char** argv) {
   const bool is_cold = argc > 2 && std::strcmp(argv[argc - 1], "--cold") == 0;
@@ -135,7 +138,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: pack_bench CHECKPOINT_DIR [THREADS] [--cold]\n");
     return 2;
   }
-  const absl::Status status = moestro::Bench(argv[1], threads, is_cold);
+  const absl::Status status = moestro::store::Bench(argv[1], threads, is_cold);
   if (status.ok()) return 0;
   std::fprintf(stderr, "pack_bench: %s\n", std::string(status.message()).c_str());
   return 1;

@@ -9,7 +9,7 @@
 #include "tests/services/weight_store/pack/pack_in_memory.h"
 #include "tests/support/random_checkpoint.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 template <typename T>
@@ -24,13 +24,13 @@ uint32_t Bits(DType dtype, const std::string& data, int64_t columns, int64_t row
   const int64_t index = row * columns + col;
   return dtype == DType::kBF16 ? Load<uint16_t>(data.data(), index) : Load<uint8_t>(data.data(), index);
 }
-uint32_t PackedBits(const TensorView& view, int64_t row, int64_t col) {
+uint32_t PackedBits(const weights::TensorView& view, int64_t row, int64_t col) {
   const uint8_t* element = view.data + PackedOffset(view.dtype, view.cols, row, col);
   return view.dtype == DType::kBF16 ? Load<uint16_t>(element, 0) : *element;
 }
 
 // Of the bytes that are stored.
-void ExpectExceptions(const TensorView& view) {
+void ExpectExceptions(const weights::TensorView& view) {
   std::vector<uint32_t> expected(static_cast<size_t>(ExceptionWords(view.rows, view.cols)));
   const int64_t blocks = (view.cols + 127) / 128;
   for (int64_t row = 0; row < PaddedRows(view.rows); ++row) {
@@ -45,8 +45,8 @@ void ExpectExceptions(const TensorView& view) {
 
 // Compares every element, padding included, with expected(row, col).
 template <typename Expected>
-void ExpectPacked(const TensorView& view, Expected expected) {
-  ASSERT_EQ(view.layout, TensorLayout::kPacked) << view.name;
+void ExpectPacked(const weights::TensorView& view, Expected expected) {
+  ASSERT_EQ(view.layout, weights::TensorLayout::kPacked) << view.name;
   int64_t wrong = 0;
   for (int64_t row = 0; row < PaddedRows(view.rows); ++row) {
     for (int64_t col = 0; col < PaddedCols(view.cols); ++col) {
@@ -58,15 +58,15 @@ void ExpectPacked(const TensorView& view, Expected expected) {
   if (view.dtype == DType::kF8E4M3) ExpectExceptions(view);
 }
 
-void ExpectScales(const TensorView& view, const RandomCheckpoint::Tensor& published) {
+void ExpectScales(const weights::TensorView& view, const RandomCheckpoint::Tensor& published) {
   ASSERT_EQ((view.rows + 127) / 128, published.shape[0]);
   ASSERT_EQ((view.cols + 127) / 128, published.shape[1]);
   EXPECT_EQ(std::memcmp(view.scales, published.data.data(), published.data.size()), 0) << view.name;
 }
 
-void ExpectWidened(const TensorView& view, const RandomCheckpoint::Tensor& published) {
+void ExpectWidened(const weights::TensorView& view, const RandomCheckpoint::Tensor& published) {
   EXPECT_EQ(view.dtype, DType::kF32) << view.name;
-  EXPECT_EQ(view.layout, TensorLayout::kRowMajor) << view.name;
+  EXPECT_EQ(view.layout, weights::TensorLayout::kRowMajor) << view.name;
   ASSERT_EQ(view.bytes, view.rows * view.cols * 4);
   for (int64_t i = 0; i < view.rows * view.cols; ++i) {
     const float expected = published.dtype == "F32" ? Load<float>(published.data.data(), i)
@@ -75,19 +75,19 @@ void ExpectWidened(const TensorView& view, const RandomCheckpoint::Tensor& publi
   }
 }
 
-void ExpectSameAsPublished(const WeightSegment& segment, const RandomCheckpoint& checkpoint,
-                           const ModelTensor& tensor) {
+void ExpectSameAsPublished(const weights::WeightSegment& segment, const RandomCheckpoint& checkpoint,
+                           const model::ModelTensor& tensor) {
   const auto view = segment.Find(tensor.name);
   ASSERT_TRUE(view.ok()) << view.status();
   const RandomCheckpoint::Tensor& published = checkpoint.tensors().at(tensor.name);
   EXPECT_EQ(view->rows, tensor.rows);
   EXPECT_EQ(view->cols, tensor.cols);
   if (tensor.name == "model.embed_tokens.weight") {
-    EXPECT_EQ(view->layout, TensorLayout::kRowMajor);
+    EXPECT_EQ(view->layout, weights::TensorLayout::kRowMajor);
     EXPECT_EQ(view->dtype, DType::kBF16);
     ASSERT_EQ(view->bytes, static_cast<int64_t>(published.data.size()));
     EXPECT_EQ(std::memcmp(view->data, published.data.data(), published.data.size()), 0);
-  } else if (view->layout == TensorLayout::kPacked) {
+  } else if (view->layout == weights::TensorLayout::kPacked) {
     EXPECT_STREQ(DTypeName(view->dtype), published.dtype.c_str());
     ExpectPacked(*view,
                  [&](int64_t row, int64_t col) { return Bits(view->dtype, published.data, view->cols, row, col); });
@@ -97,8 +97,8 @@ void ExpectSameAsPublished(const WeightSegment& segment, const RandomCheckpoint&
   }
 }
 
-void ExpectTransposedKeys(const WeightSegment& segment, const RandomCheckpoint& checkpoint, int64_t layer) {
-  const ModelSpec& spec = checkpoint.spec();
+void ExpectTransposedKeys(const weights::WeightSegment& segment, const RandomCheckpoint& checkpoint, int64_t layer) {
+  const weights::ModelSpec& spec = checkpoint.spec();
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.";
   const auto view = segment.Find(prefix + "key_transposed");
   ASSERT_TRUE(view.ok()) << view.status();
@@ -120,16 +120,16 @@ void ExpectTransposedKeys(const WeightSegment& segment, const RandomCheckpoint& 
   }
 }
 
-void ExpectFaithful(const ModelSpec& spec, bool fp8, int threads) {
+void ExpectFaithful(const weights::ModelSpec& spec, bool fp8, int threads) {
   RandomCheckpoint random(spec, fp8);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   const Packed packed = PackInMemory(checkpoint, spec, {.threads = threads});
   ASSERT_TRUE(packed.status.ok()) << packed.status;
   const auto segment = packed.Open();
-  const auto expected = CheckpointTensors(spec);
+  const auto expected = model::CheckpointTensors(spec);
   EXPECT_EQ(segment->directory().size(), expected.size() + static_cast<size_t>(spec.num_layers));
-  for (const ModelTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
+  for (const model::ModelTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) ExpectTransposedKeys(*segment, random, layer);
   EXPECT_EQ(std::memcmp(&segment->spec(), &spec, sizeof(spec)), 0);
   const absl::Status verified = segment->VerifyData();
@@ -141,7 +141,7 @@ TEST(PackContents, Bf16OfOddShapesByThreeThreads) { ExpectFaithful(OddSpec(), fa
 TEST(PackContents, Fp8WithEdgeBlocks) { ExpectFaithful(BlockSpec(), true, 2); }
 
 TEST(PackContents, Fp8WithSeveralKeyBlocksAHead) {
-  ModelSpec spec = BlockSpec();
+  weights::ModelSpec spec = BlockSpec();
   spec.qk_nope_head_dim = 256;
   spec.num_layers = 1;
   ExpectFaithful(spec, true, 2);
@@ -153,4 +153,4 @@ TEST(PackContents, WorkedExampleOfTheFormatDocument) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::store

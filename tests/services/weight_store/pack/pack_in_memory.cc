@@ -8,26 +8,27 @@
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/segment_plan.h"
 
-namespace moestro {
+namespace moestro::store {
 
-std::unique_ptr<const WeightSegment> Packed::Open() const {
-  auto segment = WeightSegment::FromMemory(memory.data(), memory.size());
+std::unique_ptr<const weights::WeightSegment> Packed::Open() const {
+  auto segment = weights::WeightSegment::FromMemory(memory.data(), memory.size());
   EXPECT_TRUE(segment.ok()) << segment.status();
   return std::move(segment).value();
 }
 
-Packed PackInMemory(const Checkpoint& checkpoint, const ModelSpec& spec, const PackOptions& options) {
-  const auto inventory = CheckInventory(checkpoint, spec);
+Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const weights::ModelSpec& spec,
+                    const PackOptions& options) {
+  const auto inventory = checkpoint::CheckInventory(checkpoint, spec);
   EXPECT_TRUE(inventory.ok()) << inventory.status();
-  const auto plan = MakePlan(*inventory, spec);
+  const auto plan = checkpoint::MakePlan(*inventory, spec);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  Packed packed{AlignedMemory(SegmentWriter::RequiredBytes(plan->tensors)), nullptr, {}};
-  auto writer = SegmentWriter::CreateInMemory(packed.memory.data(), packed.memory.size(), 1, std::string(32, '0'), spec,
-                                              plan->tensors);
+  Packed packed{AlignedMemory(weights::SegmentWriter::RequiredBytes(plan->tensors)), nullptr, {}};
+  auto writer = weights::SegmentWriter::CreateInMemory(packed.memory.data(), packed.memory.size(), 1,
+                                                       std::string(32, '0'), spec, plan->tensors);
   EXPECT_TRUE(writer.ok()) << writer.status();
   packed.writer = std::move(writer).value();
   packed.status = PackCheckpoint(checkpoint, *plan, *packed.writer, options);
   return packed;
 }
 
-}  // namespace moestro
+}  // namespace moestro::store

@@ -10,17 +10,18 @@
 #include "services/weight_store/pack/packer.h"
 #include "tests/support/aligned_memory.h"
 
-namespace moestro {
+namespace moestro::store {
 
 // A segment that a test packs into memory.
 struct Packed {
   AlignedMemory memory;
-  std::unique_ptr<SegmentWriter> writer;
+  std::unique_ptr<weights::SegmentWriter> writer;
   absl::Status status;
 
-  SegmentState state() const { return static_cast<SegmentState>(writer->header().state.load()); }
-  std::unique_ptr<const WeightSegment> Open() const;
+  weights::SegmentState state() const { return static_cast<weights::SegmentState>(writer->header().state.load()); }
+  std::unique_ptr<const weights::WeightSegment> Open() const;
 };
-Packed PackInMemory(const Checkpoint& checkpoint, const ModelSpec& spec, const PackOptions& options = {});
+Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const weights::ModelSpec& spec,
+                    const PackOptions& options = {});
 
-}  // namespace moestro
+}  // namespace moestro::store

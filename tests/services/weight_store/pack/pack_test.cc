@@ -11,7 +11,7 @@
 #include "tests/services/weight_store/pack/pack_in_memory.h"
 #include "tests/support/random_checkpoint.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 using testing::ExpectError;
@@ -31,16 +31,16 @@ void ExpectDamageIsFound(bool fp8, const std::string& tensor, size_t at, const s
   ASSERT_LE(at + bytes.size(), random.tensors().at(tensor).data.size());
   random.tensors().at(tensor).data.replace(at, bytes.size(), bytes);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   const Packed packed = PackInMemory(checkpoint, random.spec(), {.threads = 2});
   ExpectError(packed.status, absl::StatusCode::kInvalidArgument, {tensor, random.dir().path(), ".safetensors"});
-  EXPECT_EQ(packed.state(), SegmentState::kFailed);
+  EXPECT_EQ(packed.state(), weights::SegmentState::kFailed);
 }
 
 TEST(Pack, BytesDoNotDependOnThreads) {
   RandomCheckpoint random(BlockSpec(), true);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   const Packed one = PackInMemory(checkpoint, random.spec(), {.threads = 1});
   ASSERT_TRUE(one.status.ok()) << one.status;
   for (const int threads : {2, 3}) {
@@ -81,7 +81,7 @@ TEST(Pack, FirstDamageInReadingOrderIsReportedByAnyNumberOfThreads) {
     random.tensors().at(name).data[0] = '\x7f';
   }
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   const absl::Status one = PackInMemory(checkpoint, random.spec(), {.threads = 1}).status;
   for (int repeat = 0; repeat < 5; ++repeat) {
     EXPECT_EQ(PackInMemory(checkpoint, random.spec(), {.threads = 3}).status, one);
@@ -91,18 +91,18 @@ TEST(Pack, FirstDamageInReadingOrderIsReportedByAnyNumberOfThreads) {
 TEST(Pack, FileThatBecomesShorterIsNamed) {
   RandomCheckpoint random(OddSpec(), false);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   const std::string path = random.dir().path() + "/b.safetensors";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   const Packed packed = PackInMemory(checkpoint, random.spec(), {.threads = 2});
   ExpectError(packed.status, absl::StatusCode::kDataLoss, {path, "shorter", "tensor"});
-  EXPECT_EQ(packed.state(), SegmentState::kFailed);
+  EXPECT_EQ(packed.state(), weights::SegmentState::kFailed);
 }
 
 TEST(Pack, ProgressGrowsToTheTotal) {
   RandomCheckpoint random(OddSpec(), false);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   std::vector<int64_t> seen;
   int64_t announced = 0;
   PackOptions options;
@@ -122,36 +122,36 @@ TEST(Pack, ProgressGrowsToTheTotal) {
 TEST(Pack, InterruptStopsAndFails) {
   RandomCheckpoint random(OddSpec(), false);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   int calls = 0;
   PackOptions options;
   options.interrupt = [&] { return ++calls < 3 ? absl::OkStatus() : absl::CancelledError("stop it"); };
   const Packed packed = PackInMemory(checkpoint, random.spec(), options);
   ExpectError(packed.status, absl::StatusCode::kCancelled, {"stop it"});
   EXPECT_EQ(calls, 3);
-  EXPECT_EQ(packed.state(), SegmentState::kFailed);
+  EXPECT_EQ(packed.state(), weights::SegmentState::kFailed);
 }
 
 TEST(Pack, WantOfMemoryStopsAndFails) {
   RandomCheckpoint random(OddSpec(), false);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
+  const checkpoint::Checkpoint checkpoint = random.Open();
   PackOptions options;
   options.progress = [](int64_t, int64_t) { throw std::bad_alloc(); };
   const Packed packed = PackInMemory(checkpoint, random.spec(), options);
   ExpectError(packed.status, absl::StatusCode::kResourceExhausted, {"memory"});
-  EXPECT_EQ(packed.state(), SegmentState::kFailed);
+  EXPECT_EQ(packed.state(), weights::SegmentState::kFailed);
 }
 
 TEST(Pack, JobsCoverEverySliceOnceInFileOrder) {
-  ModelSpec spec = OddSpec();
+  weights::ModelSpec spec = OddSpec();
   spec.vocab_size = 70000;
   RandomCheckpoint random(spec, false);
   random.Write();
-  const Checkpoint checkpoint = random.Open();
-  const auto inventory = CheckInventory(checkpoint, spec);
+  const checkpoint::Checkpoint checkpoint = random.Open();
+  const auto inventory = checkpoint::CheckInventory(checkpoint, spec);
   ASSERT_TRUE(inventory.ok());
-  const auto plan = MakePlan(*inventory, spec);
+  const auto plan = checkpoint::MakePlan(*inventory, spec);
   ASSERT_TRUE(plan.ok());
   std::vector<int64_t> next(plan->tensors.size());
   std::vector<int64_t> bytes(plan->tensors.size());
@@ -161,16 +161,16 @@ TEST(Pack, JobsCoverEverySliceOnceInFileOrder) {
     next[job.tensor] += job.slice_count;
     bytes[job.tensor] += job.bytes;
     EXPECT_LE(job.bytes, 4 << 20);
-    const TensorRef& weight = plan->sources[job.tensor].weight;
+    const checkpoint::TensorRef& weight = plan->sources[job.tensor].weight;
     EXPECT_GE(std::pair(weight.shard, weight.info->file_offset), place);
     place = {weight.shard, weight.info->file_offset};
   }
   for (size_t i = 0; i < next.size(); ++i) {
-    const TensorPlan& tensor = plan->tensors[i];
+    const weights::TensorPlan& tensor = plan->tensors[i];
     EXPECT_EQ(next[i], (tensor.rows + 63) / 64) << tensor.name;
-    EXPECT_EQ(bytes[i], TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols)) << tensor.name;
+    EXPECT_EQ(bytes[i], weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols)) << tensor.name;
   }
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::store

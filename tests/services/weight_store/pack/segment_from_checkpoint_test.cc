@@ -4,12 +4,12 @@
 
 #include "tests/common/checkpoint/checkpoint_test_util.h"
 
-namespace moestro {
+namespace moestro::store {
 namespace {
 
 TEST(BuildSegmentInMemory, TakesTheModelFromConfigJson) {
   const testing::TempDir dir;
-  const ModelSpec spec = testing::TinySpec();
+  const weights::ModelSpec spec = testing::TinySpec();
   dir.Write("config.json", testing::TinyConfig().dump());
   dir.Write("model.safetensors", testing::TinyTensors(spec).Build());
   const auto owned = BuildSegmentInMemory(dir.path());
@@ -24,4 +24,4 @@ TEST(BuildSegmentInMemory, ReportsWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::store

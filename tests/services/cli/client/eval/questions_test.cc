@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(QuestionsTest, CountsByTaskAndInAll) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -8,7 +8,7 @@
 #include "services/cli/client/status/render.h"
 #include "services/cli/client/status/sources.h"
 
-namespace moestro::status {
+namespace moestro::cli::status {
 namespace {
 
 using testing::ElementsAre;
@@ -45,7 +45,8 @@ TEST(SourcesTest, WrongFlagsAreNamed) {
 
 // Ten tokens more after two seconds, one first token within the interval.
 Look LookAfter(bool later) {
-  Look look{.at = later ? 12.0 : 10.0, .roles = {}, .model = Model{"tiny", "deepseek_v3", "f00d", int64_t{3} << 20}};
+  Look look{
+      .at = later ? 12.0 : 10.0, .roles = {}, .model = NodeModel{"tiny", "deepseek_v3", "f00d", int64_t{3} << 20}};
   const auto counts = [](double fast, double all) {
     return HistogramCounts{.at_most = {{0.1, fast}, {0.2, all}, {kInfinity, all}}};
   };
@@ -158,4 +159,4 @@ TEST(RenderTest, Json) {
 }
 
 }  // namespace
-}  // namespace moestro::status
+}  // namespace moestro::cli::status

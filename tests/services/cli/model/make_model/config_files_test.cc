@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/tokenizer_files.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
@@ -210,4 +210,4 @@ TEST(TokenizerFilesTest, ChatTemplateUsesTheModelsTokens) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

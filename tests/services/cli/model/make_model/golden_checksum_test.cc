@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/make_model.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,4 +80,4 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
                          Name);
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

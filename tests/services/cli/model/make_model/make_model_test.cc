@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/tensor_values.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,4 +138,4 @@ TEST_F(MakeModelTest, TokenizerMustFitTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

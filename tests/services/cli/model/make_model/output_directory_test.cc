@@ -6,7 +6,7 @@
 #include <fstream>
 #include <limits>
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ TEST_F(OutputDirectoryTest, EmptyNameIsAnError) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

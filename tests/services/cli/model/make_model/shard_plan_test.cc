@@ -8,7 +8,7 @@
 
 #include "nlohmann/json.hpp"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -82,4 +82,4 @@ TEST(ShardPlanTest, TinyPartsAWeightFromItsScales) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

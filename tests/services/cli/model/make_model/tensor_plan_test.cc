@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -110,4 +110,4 @@ TEST(TensorPlanTest, DequantisedCheckpointHasNoScalesAndNoFp8) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

@@ -11,7 +11,7 @@
 #include "common/base/random_bits.h"
 #include "common/tensor/fp8_codes.h"
 
-namespace moestro {
+namespace moestro::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -163,4 +163,4 @@ TEST(TensorValuesTest, DequantisedValuesAreCodeTimesScale) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::cli

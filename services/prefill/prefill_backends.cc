@@ -1,4 +1,4 @@
-#include "services/prefill/streaming_devices.h"
+#include "services/prefill/prefill_backends.h"
 
 #include <spdlog/spdlog.h>
 
@@ -13,7 +13,7 @@
 #include "common/engine/host/host_prefill.h"
 #include "common/engine/host/host_rank_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr int64_t kDefaultHostBytes = int64_t{4} << 30;
@@ -53,7 +53,7 @@ std::unique_ptr<device::Pinning> Pin(device::Device& device, const char* what, s
 }  // namespace
 
 // What a rank on a host device computes with. A thread that is left behind keeps it.
-struct StreamingDevices::HostRank {
+struct PrefillBackends::HostRank {
   HostRank(std::shared_ptr<const Model> its_model, std::shared_ptr<device::Device> its_device,
            const WorkerPool::Options& threads, const CpuKernels& cpu_kernels, int64_t tile_rows)
       : model(std::move(its_model)),
@@ -64,52 +64,52 @@ struct StreamingDevices::HostRank {
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<device::Device> device;
   WorkerPool workers;
-  HostRankKernels kernels;
+  engine::HostRankKernels kernels;
 };
 
 // The same for a rank on a GPU.
-struct StreamingDevices::CudaRank {
+struct PrefillBackends::CudaRank {
   const std::shared_ptr<const Model> model;
   const std::shared_ptr<device::Device> device;
-  const std::unique_ptr<RankKernels> kernels;
+  const std::unique_ptr<engine::RankKernels> kernels;
 };
 
-absl::StatusOr<StreamingDevices::Device> StreamingDevices::Open(const PrefillConfig& config,
-                                                                const device::DeviceName& name,
-                                                                const CpuKernels& kernels, WorkerPool& workers) const {
-  const ModelSpec& spec = model_->segment->spec();
+absl::StatusOr<PrefillBackends::Device> PrefillBackends::Open(const PrefillConfig& config,
+                                                              const device::DeviceName& name, const CpuKernels& kernels,
+                                                              WorkerPool& workers) const {
+  const weights::ModelSpec& spec = model_->segment->spec();
   const int64_t bytes = config.stream.memory_bytes;
   Device opened;
   if (name.cuda_ordinal) {
     const int64_t weight_bytes = model_->segment->header().total_bytes, pin_bytes = config.stream.pin_bytes;
     MOE_ASSIGN_OR_RETURN(
-        CudaPrefillBackend backend,
-        OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
-                         .memory_bytes = bytes,
-                         .registered_bytes = pin_bytes > 0 ? std::min(pin_bytes, weight_bytes) : weight_bytes},
-                        spec, model_->weights));
+        engine::CudaPrefillBackend backend,
+        engine::OpenCudaPrefill({.ordinal = *name.cuda_ordinal,
+                                 .memory_bytes = bytes,
+                                 .registered_bytes = pin_bytes > 0 ? std::min(pin_bytes, weight_bytes) : weight_bytes},
+                                spec, model_->weights));
     opened.device = std::move(backend.device);
     opened.compute = std::move(backend.compute);
   } else {
     opened.device = device::NewHostDevice({.memory_bytes = bytes > 0 ? bytes : kDefaultHostBytes});
-    opened.compute = std::make_unique<HostPrefill>(spec, model_->weights, kernels, workers, config.chunk_tokens);
+    opened.compute =
+        std::make_unique<engine::HostPrefill>(spec, model_->weights, kernels, workers, config.chunk_tokens);
   }
   opened.prefill =
       std::make_unique<StreamPrefill>(*opened.device, spec, model_->weights, *opened.compute, LimitsOf(config.stream));
   return opened;
 }
 
-absl::StatusOr<PromptDevice> StreamingDevices::Rank(const PrefillConfig& config, const device::DeviceName& name,
-                                                    const CpuKernels& kernels, const WorkerPool& workers,
-                                                    int64_t rank) {
+absl::StatusOr<PromptDevice> PrefillBackends::Rank(const PrefillConfig& config, const device::DeviceName& name,
+                                                   const CpuKernels& kernels, const WorkerPool& workers, int64_t rank) {
   Device& device = devices_[static_cast<size_t>(rank)];
   if (name.cuda_ordinal) {
     MOE_ASSIGN_OR_RETURN(auto rank_kernels,
-                         NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights));
+                         engine::NewCudaRankKernels(*device.device, model_->segment->spec(), model_->weights));
     const auto gpu = std::make_shared<CudaRank>(model_, device.device, std::move(rank_kernels));
     return PromptDevice{.name = name.Text(),
                         .rank = {.device = gpu->device.get(), .kernels = gpu->kernels.get(), .owner = gpu},
-                        .alone = device.prefill.get(),
+                        .single = device.prefill.get(),
                         .workers = nullptr};
   }
   const auto host = std::make_shared<HostRank>(model_, device.device,
@@ -117,21 +117,20 @@ absl::StatusOr<PromptDevice> StreamingDevices::Rank(const PrefillConfig& config,
                                                kernels, config.chunk_tokens);
   return PromptDevice{.name = absl::StrCat(std::string(device.device->name()), " ", rank),
                       .rank = {.device = host->device.get(), .kernels = &host->kernels, .owner = host},
-                      .alone = device.prefill.get(),
+                      .single = device.prefill.get(),
                       .workers = &host->workers};
 }
 
-absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const PrefillConfig& config,
-                                                                           std::shared_ptr<const WeightSegment> segment,
-                                                                           const CpuKernels& kernels,
-                                                                           WorkerPool& workers) {
+absl::StatusOr<std::unique_ptr<PrefillBackends>> PrefillBackends::Create(
+    const PrefillConfig& config, std::shared_ptr<const weights::WeightSegment> segment, const CpuKernels& kernels,
+    WorkerPool& workers) {
   MOE_ASSIGN_OR_RETURN(const std::vector<device::DeviceName> names, config.stream.DeviceNames());
   if (names.empty()) return nullptr;
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights, BindWeights(*segment));
-  std::unique_ptr<StreamingDevices> streaming(new StreamingDevices());
+  MOE_ASSIGN_OR_RETURN(model::ModelWeights weights, model::BindWeights(*segment));
+  std::unique_ptr<PrefillBackends> streaming(new PrefillBackends());
   streaming->model_ = std::make_shared<Model>(std::move(segment), std::move(weights));
   const Model& model = *streaming->model_;
-  const ModelSpec& spec = model.segment->spec();
+  const weights::ModelSpec& spec = model.segment->spec();
   const auto computed_without = [&](const absl::Status& status) {
     spdlog::warn("{} is not used, all prompts are computed in place: {}", config.stream.DeviceFlag(),
                  std::string(status.message()));
@@ -154,12 +153,12 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
       ranks.back().name += " (decode's)";
       ranks.back().borrow = [path = DecodeDevicePath(config.node)] { return DeviceLoan::Borrow(path); };
     }
-    streaming->together_ = std::make_unique<PromptDevices>(
+    streaming->group_ = std::make_unique<MultiDevicePrefill>(
         spec, model.weights, std::move(ranks),
-        PromptDevices::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
+        MultiDevicePrefill::Options{LimitsOf(config.stream), config.stream.device_timeout_seconds});
   }
   const int64_t shortest = std::min(config.stream.from_tokens, spec.max_position_embeddings);
-  const MlaForm form = streaming->prefill().FormFor(config.mla_form.ForPrompt(shortest));
+  const model::MlaForm form = streaming->prefill().FormFor(config.mla_form.ForPrompt(shortest));
   if (const absl::Status fits = streaming->prefill().CheckFits({0, shortest}, form); !fits.ok()) {
     return computed_without(fits);
   }
@@ -174,8 +173,8 @@ absl::StatusOr<std::unique_ptr<StreamingDevices>> StreamingDevices::Create(const
   return streaming;
 }
 
-void StreamingDevices::PinWeights(int64_t limit_bytes) {
-  const SegmentHeader& header = model_->segment->header();
+void PrefillBackends::PinWeights(int64_t limit_bytes) {
+  const weights::SegmentHeader& header = model_->segment->header();
   for (Device& device : devices_) {
     device.weights = Pin(*device.device, "the weights",
                          {reinterpret_cast<const uint8_t*>(&header), static_cast<size_t>(header.total_bytes)},
@@ -183,7 +182,7 @@ void StreamingDevices::PinWeights(int64_t limit_bytes) {
   }
 }
 
-void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool) {
+void PrefillBackends::UsePool(const std::shared_ptr<const kv::KvPoolMapping>& pool) {
   if (pool == pool_) return;
   for (Device& device : devices_) device.pool.reset();  // before its mapping
   pool_ = pool;
@@ -194,7 +193,7 @@ void StreamingDevices::UsePool(const std::shared_ptr<const KvPoolMapping>& pool)
   }
 }
 
-void StreamingDevices::BetweenPrompts() {
+void PrefillBackends::BetweenPrompts() {
   if (pool_ != nullptr && !pool_->HasOwner()) {
     spdlog::info("the KV pool {} has lost its owner: its memory is released", pool_->name());
     UsePool(nullptr);
@@ -205,4 +204,4 @@ void StreamingDevices::BetweenPrompts() {
   }
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -7,14 +7,14 @@
 #include "common/device/device.h"
 #include "common/engine/decode_compute.h"
 
-namespace moestro {
+namespace moestro::decode {
 
 // Lane 0, lane 1, lane 0, ... strictly: all lanes have the same layers to do, so none gets ahead of the other by more
 // than one, and the order is the same every time. On a device with a time of its own, who takes a turn is no earlier
 // than who passed it. Thread-safe.
-class Turns {
+class LaneOrder {
  public:
-  explicit Turns(device::Device& device) : device_(device) {}  // outlives it
+  explicit LaneOrder(device::Device& device) : device_(device) {}  // outlives it
 
   // A step of so many lanes. Nobody takes part in one now.
   void Begin(int lanes) {
@@ -45,8 +45,8 @@ class Turns {
  private:
   void PassFrom(int lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     passed_at_ = device_.Now();
-    for (int i = 1; i <= kMaxLanes; ++i) {
-      const int other = (lane + i) % kMaxLanes;
+    for (int i = 1; i <= engine::kMaxLanes; ++i) {
+      const int other = (lane + i) % engine::kMaxLanes;
       if (present_[static_cast<size_t>(other)]) {
         next_ = other;
         break;
@@ -58,9 +58,9 @@ class Turns {
   device::Device& device_;
   Mutex mutex_;
   Condition changed_;
-  std::array<bool, kMaxLanes> present_ ABSL_GUARDED_BY(mutex_) = {};
+  std::array<bool, engine::kMaxLanes> present_ ABSL_GUARDED_BY(mutex_) = {};
   int next_ ABSL_GUARDED_BY(mutex_) = 0;
   double passed_at_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

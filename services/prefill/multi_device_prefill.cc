@@ -1,4 +1,4 @@
-#include "services/prefill/prompt_devices.h"
+#include "services/prefill/multi_device_prefill.h"
 
 #include <spdlog/spdlog.h>
 
@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 // Of all ranks: bytes are summed; times are those of the slowest rank.
@@ -38,14 +38,14 @@ absl::Status CheckLoan(const DeviceLoan* loan) {
 
 }  // namespace
 
-PromptDevices::PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
-                             const Options& options)
+MultiDevicePrefill::MultiDevicePrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                                       std::vector<PromptDevice> devices, const Options& options)
     : spec_(spec), weights_(weights), devices_(std::move(devices)), options_(options), in_use_(devices_.size()) {
   MOE_CHECK(!devices_.empty());
 }
 
-std::vector<PromptDevices::Taken> PromptDevices::Take() {
-  std::vector<Taken> taken;
+std::vector<MultiDevicePrefill::SelectedDevice> MultiDevicePrefill::Select() {
+  std::vector<SelectedDevice> selected;
   for (size_t i = 0; i < devices_.size(); ++i) {
     const PromptDevice& device = devices_[i];
     if (!in_use_[i].expired()) continue;
@@ -59,14 +59,14 @@ std::vector<PromptDevices::Taken> PromptDevices::Take() {
       WorkerPool& workers = *device.workers;
       workers.SetActiveThreads(whole_machine_ ? workers.threads() : workers.own_threads());
     }
-    taken.push_back({&device, std::move(loan)});
+    selected.push_back({&device, std::move(loan)});
   }
-  return taken;
+  return selected;
 }
 
-DistributedPrefill PromptDevices::Together(const std::vector<Taken>& taken) const {
+DistributedPrefill MultiDevicePrefill::GroupOf(const std::vector<SelectedDevice>& selected) const {
   std::vector<RankSetup> setups;
-  for (const Taken& each : taken) {
+  for (const SelectedDevice& each : selected) {
     RankSetup setup = each.device->rank;
     // A rank that is left behind keeps its loan.
     if (each.loan != nullptr) setup.check = [loan = each.loan] { return CheckLoan(loan.get()); };
@@ -77,82 +77,85 @@ DistributedPrefill PromptDevices::Together(const std::vector<Taken>& taken) cons
           weights_,
           std::move(setups),
           {.limits = options_.limits,
-           .new_group = [timeout](int ranks) { return NewHeapGroup(ranks, {.timeout_seconds = timeout}); },
+           .new_group = [timeout](int ranks) { return NewInProcessRankGroup(ranks, {.timeout_seconds = timeout}); },
            .patience_seconds = timeout}};
 }
 
-absl::Status PromptDevices::CheckFits(IndexRange positions, MlaForm form) {
-  const std::vector<Taken> taken = Take();
-  if (taken.empty()) return absl::UnavailableError("no device is available now");
-  if (taken.size() > 1 && Together(taken).CheckFits(positions, form).ok()) return absl::OkStatus();
-  return taken[0].device->alone->CheckFits(positions, form);
+absl::Status MultiDevicePrefill::CheckFits(IndexRange positions, model::MlaForm form) {
+  const std::vector<SelectedDevice> selected = Select();
+  if (selected.empty()) return absl::UnavailableError("no device is available now");
+  if (selected.size() > 1 && GroupOf(selected).CheckFits(positions, form).ok()) return absl::OkStatus();
+  return selected[0].device->single->CheckFits(positions, form);
 }
 
-absl::Status PromptDevices::Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
-                                absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
-                                absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+absl::Status MultiDevicePrefill::Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
+                                     model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted,
+                                     const StreamEvents& events,
+                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   counters_ = {};
-  alone_ = nullptr;
+  single_ = nullptr;
   reports_.clear();
   if (rows.empty()) return absl::InvalidArgumentError("a streamed run needs rows");
-  std::vector<Taken> taken = Take();
-  while (taken.size() > 1) {
-    DistributedPrefill ranks = Together(taken);
+  std::vector<SelectedDevice> selected = Select();
+  while (selected.size() > 1) {
+    DistributedPrefill ranks = GroupOf(selected);
     const int64_t begin = rows.front().position;
     if (const absl::Status fits = ranks.CheckFits({begin, begin + std::ssize(rows)}, form); !fits.ok()) {
       spdlog::info("{} tokens run on one device: {}", rows.size(), std::string(fits.message()));
-      taken.resize(1);
+      selected.resize(1);
       break;
     }
     const absl::Status status = ranks.Run(rows, pages, form, interrupted, events, on_logits);
-    Account(ranks, taken);
+    Account(ranks, selected);
     if (status.ok() || ranks.failed_ranks().empty()) return status;
-    Drop(ranks, status, taken);
+    Drop(ranks, status, selected);
   }
-  if (taken.empty()) return absl::UnavailableError("no device is available now");
-  return RunAlone(taken[0], rows, pages, form, interrupted, events, on_logits);
+  if (selected.empty()) return absl::UnavailableError("no device is available now");
+  return RunSingle(selected[0], rows, pages, form, interrupted, events, on_logits);
 }
 
-void PromptDevices::Account(const DistributedPrefill& ranks, const std::vector<Taken>& taken) {
+void MultiDevicePrefill::Account(const DistributedPrefill& ranks, const std::vector<SelectedDevice>& selected) {
   reports_ = ranks.reports();
   names_.clear();
-  for (size_t rank = 0; rank < taken.size(); ++rank) {
-    names_.push_back(absl::StrCat("rank ", rank, ": ", taken[rank].device->name));
-    in_use_[static_cast<size_t>(taken[rank].device - devices_.data())] = ranks.in_use(static_cast<int>(rank));
+  for (size_t rank = 0; rank < selected.size(); ++rank) {
+    names_.push_back(absl::StrCat("rank ", rank, ": ", selected[rank].device->name));
+    in_use_[static_cast<size_t>(selected[rank].device - devices_.data())] = ranks.in_use(static_cast<int>(rank));
   }
   counters_.Add(CountersOf(reports_));
   counters_.lost_devices += std::ssize(ranks.failed_ranks());
 }
 
-void PromptDevices::Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<Taken>& taken) {
-  std::vector<Taken> left;
+void MultiDevicePrefill::Drop(const DistributedPrefill& ranks, const absl::Status& status,
+                              std::vector<SelectedDevice>& selected) {
+  std::vector<SelectedDevice> left;
   std::vector<std::string> names;
-  for (size_t rank = 0; rank < taken.size(); ++rank) {
+  for (size_t rank = 0; rank < selected.size(); ++rank) {
     if (std::ranges::count(ranks.failed_ranks(), static_cast<int>(rank)) > 0) continue;
-    names.push_back(taken[rank].device->name);
-    left.push_back(std::move(taken[rank]));
+    names.push_back(selected[rank].device->name);
+    left.push_back(std::move(selected[rank]));
   }
-  spdlog::warn("a prompt on {} devices failed and restarts on {}: {}", taken.size(),
+  spdlog::warn("a prompt on {} devices failed and restarts on {}: {}", selected.size(),
                names.empty() ? "none" : absl::StrJoin(names, ", "), std::string(status.message()));
-  taken = std::move(left);
+  selected = std::move(left);
 }
 
-absl::Status PromptDevices::RunAlone(const Taken& taken, std::span<const EngineRow> rows,
-                                     std::span<const KvPages> pages, MlaForm form,
-                                     absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
-                                     absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
+absl::Status MultiDevicePrefill::RunSingle(
+    const SelectedDevice& selected, std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages,
+    model::MlaForm form, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) {
   const auto interrupted_or_taken_back = [&]() -> absl::Status {
     MOE_RETURN_IF_ERROR(interrupted());
-    return CheckLoan(taken.loan.get());
+    return CheckLoan(selected.loan.get());
   };
-  alone_ = taken.device->alone;
-  const absl::Status status = taken.device->alone->Run(rows, pages, form, interrupted_or_taken_back, events, on_logits);
-  counters_.Add(alone_->run_counters());
+  single_ = selected.device->single;
+  const absl::Status status =
+      selected.device->single->Run(rows, pages, form, interrupted_or_taken_back, events, on_logits);
+  counters_.Add(single_->run_counters());
   return status;
 }
 
-absl::Status PromptDevices::WriteTrace(const std::string& path) const {
-  if (alone_ != nullptr) return alone_->WriteTrace(path);
+absl::Status MultiDevicePrefill::WriteTrace(const std::string& path) const {
+  if (single_ != nullptr) return single_->WriteTrace(path);
   std::vector<DeviceTimeline> devices;
   for (size_t rank = 0; rank < reports_.size(); ++rank) {
     devices.push_back({names_[rank], &reports_[rank].pipeline.timeline, reports_[rank].pipeline.begin});
@@ -160,4 +163,4 @@ absl::Status PromptDevices::WriteTrace(const std::string& path) const {
   return WriteChromeTrace(devices, path);
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -16,18 +16,18 @@
 #include "services/prefill/distributed/distributed_prefill.h"
 #include "services/prefill/stream/prompt_prefill.h"
 
-namespace moestro {
+namespace moestro::prefill {
 
 struct PromptDevice {
-  std::string name;      // for messages
-  RankSetup rank;        // the device as one of several
-  PromptPrefill* alone;  // the device by itself; outlives PromptDevices
-  WorkerPool* workers;   // of the rank; null: none
+  std::string name;       // for messages
+  RankSetup rank;         // the device as one of several
+  PromptPrefill* single;  // the device by itself; outlives MultiDevicePrefill
+  WorkerPool* workers;    // of the rank; null: none
   // Set for a device that another role owns; returns null while it is unavailable.
   std::function<std::shared_ptr<const DeviceLoan>()> borrow = nullptr;
 };
 
-class PromptDevices final : public PromptPrefill {
+class MultiDevicePrefill final : public PromptPrefill {
  public:
   struct Options {
     MemoryLimits limits;  // of each device
@@ -35,13 +35,13 @@ class PromptDevices final : public PromptPrefill {
     double timeout_seconds = 4;
   };
   // Arguments as for DistributedPrefill. At least one device; borrowed ones come last.
-  PromptDevices(const ModelSpec& spec, const ModelWeights& weights, std::vector<PromptDevice> devices,
-                const Options& options);
+  MultiDevicePrefill(const weights::ModelSpec& spec, const model::ModelWeights& weights,
+                     std::vector<PromptDevice> devices, const Options& options);
 
   // All devices are of one kind.
-  MlaForm FormFor(MlaForm wanted) const override { return devices_[0].alone->FormFor(wanted); }
-  absl::Status CheckFits(IndexRange positions, MlaForm form) override;
-  absl::Status Run(std::span<const EngineRow> rows, std::span<const KvPages> pages, MlaForm form,
+  model::MlaForm FormFor(model::MlaForm wanted) const override { return devices_[0].single->FormFor(wanted); }
+  absl::Status CheckFits(IndexRange positions, model::MlaForm form) override;
+  absl::Status Run(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form,
                    absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
                    absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits) override;
   // Only whole-machine prompts use borrowed devices.
@@ -50,22 +50,23 @@ class PromptDevices final : public PromptPrefill {
   absl::Status WriteTrace(const std::string& path) const override;
 
  private:
-  struct Taken {
+  struct SelectedDevice {
     const PromptDevice* device = nullptr;
     std::shared_ptr<const DeviceLoan> loan;  // null: the role's own
   };
   // Devices that are usable now.
-  std::vector<Taken> Take();
-  DistributedPrefill Together(const std::vector<Taken>& taken) const;
-  void Account(const DistributedPrefill& ranks, const std::vector<Taken>& taken);
+  std::vector<SelectedDevice> Select();
+  DistributedPrefill GroupOf(const std::vector<SelectedDevice>& selected) const;
+  void Account(const DistributedPrefill& ranks, const std::vector<SelectedDevice>& selected);
   // Removes the devices that failed.
-  void Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<Taken>& taken);
-  absl::Status RunAlone(const Taken& taken, std::span<const EngineRow> rows, std::span<const KvPages> pages,
-                        MlaForm form, absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
-                        absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
+  void Drop(const DistributedPrefill& ranks, const absl::Status& status, std::vector<SelectedDevice>& selected);
+  absl::Status RunSingle(const SelectedDevice& selected, std::span<const model::EngineRow> rows,
+                         std::span<const kv::KvPages> pages, model::MlaForm form,
+                         absl::FunctionRef<absl::Status()> interrupted, const StreamEvents& events,
+                         absl::FunctionRef<void(int64_t row, std::span<const float> logits)> on_logits);
 
-  const ModelSpec& spec_;
-  const ModelWeights& weights_;
+  const weights::ModelSpec& spec_;
+  const model::ModelWeights& weights_;
   const std::vector<PromptDevice> devices_;
   const Options options_;
   bool whole_machine_ = false;
@@ -73,9 +74,9 @@ class PromptDevices final : public PromptPrefill {
 
   // Results of the last run.
   StreamCounters counters_;
-  const PromptPrefill* alone_ = nullptr;  // the device it ended on, if only one
+  const PromptPrefill* single_ = nullptr;  // the device it ended on, if only one
   std::vector<RankReport> reports_;
   std::vector<std::string> names_;  // of the devices in `reports_`
 };
 
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -1,6 +1,6 @@
 // The prefill role with --device cuda:N or --devices 0,1, on the model of GPUs: prompts are streamed through them, or
 // computed without them.
-#include "services/prefill/streaming_devices.h"
+#include "services/prefill/prefill_backends.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@
 #include "tests/support/log_capture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr int64_t kDenseBytes = 1 << 20;
 constexpr int kTokens = 12;
 
-ModelSpec Spec() {
-  ModelSpec spec = SmallSpec();
+weights::ModelSpec Spec() {
+  weights::ModelSpec spec = SmallSpec();
   spec.qk_rope_head_dim = 64;
   spec.num_layers = 2;
   return spec;
@@ -42,26 +42,26 @@ class CudaStreamingDevicesTest : public testing::Test {
   CudaStreamingDevicesTest() { emulation::ResetGpu(); }
   ~CudaStreamingDevicesTest() override { emulation::ResetGpu(); }
 
-  static std::unique_ptr<StreamingDevices> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
+  static std::unique_ptr<PrefillBackends> Device(EngineNode& node, int64_t memory_bytes = int64_t{1} << 30) {
     PrefillConfig config;
     config.stream.device = "cuda:0";
     return Open(node, config, memory_bytes);
   }
-  static std::unique_ptr<StreamingDevices> Devices(EngineNode& node, const std::string& list) {
+  static std::unique_ptr<PrefillBackends> Devices(EngineNode& node, const std::string& list) {
     PrefillConfig config;
     config.stream.devices = list;
     config.stream.device_timeout_seconds = 600;  // the model is slow
     return Open(node, config, int64_t{1} << 30);
   }
-  static std::unique_ptr<StreamingDevices> Open(EngineNode& node, PrefillConfig config, int64_t memory_bytes) {
+  static std::unique_ptr<PrefillBackends> Open(EngineNode& node, PrefillConfig config, int64_t memory_bytes) {
     config.stream.memory_bytes = memory_bytes;
     config.stream.dense_bytes = kDenseBytes;
     config.stream.from_tokens = 2;
     return Open(node, config, node.shared_segment());
   }
-  static std::unique_ptr<StreamingDevices> Open(EngineNode& node, const PrefillConfig& config,
-                                                std::shared_ptr<const WeightSegment> segment) {
-    return StreamingDevices::Create(config, std::move(segment), TestKernels(), node.workers()).value();
+  static std::unique_ptr<PrefillBackends> Open(EngineNode& node, const PrefillConfig& config,
+                                               std::shared_ptr<const weights::WeightSegment> segment) {
+    return PrefillBackends::Create(config, std::move(segment), TestKernels(), node.workers()).value();
   }
 
   struct Result {
@@ -70,7 +70,7 @@ class CudaStreamingDevicesTest : public testing::Test {
     int64_t devices = 0;     // devices that streamed it
     int64_t ring_slots = 0;  // 0: the run could not begin
   };
-  Result Run(StreamingDevices* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
+  Result Run(PrefillBackends* device, MlaFormChoice form = MlaFormChoice::kUnabsorbed) {
     PrefillRunner runner(node_.engine(), node_.workers(), {.choice = form},
                          {.prefill = device == nullptr ? nullptr : &device->prefill(),
                           .from_tokens = 2,
@@ -124,7 +124,7 @@ TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
   const Result first = Run(device.get());  // reports the pool
-  const SegmentHeader& weights = node_.segment().header();
+  const weights::SegmentHeader& weights = node_.segment().header();
   const std::span<const uint8_t> pool = node_.mapping()->PagesMemory();
   emulation::AwaitRegistered(reinterpret_cast<const uint8_t*>(&weights) + weights.total_bytes - 1);
   emulation::AwaitRegistered(&pool.back());
@@ -135,7 +135,7 @@ TEST_F(CudaStreamingDevicesTest, WeightsAndThePoolArePinned) {
 
 // The segment as published by the weight store, mapped read-only as in the role.
 TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
-  const SegmentHeader& header = node_.segment().header();
+  const weights::SegmentHeader& header = node_.segment().header();
   const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid());
   const absl::Cleanup unlink = [&] { EXPECT_TRUE(SharedMemory::Unlink(name).ok()); };
   std::memcpy(SharedMemory::Create(name, header.total_bytes).value().data(), &header,
@@ -149,7 +149,7 @@ TEST_F(CudaStreamingDevicesTest, ASegmentThatIsMappedForReadingIsPinned) {
   for (const bool registers_read_only : {false, true}) {
     for (const auto kind : {SharedMemory::ReadOnly::kLiftable, SharedMemory::ReadOnly::kForGood}) {
       emulation::Gpu().registers_read_only = registers_read_only;
-      const std::shared_ptr<const WeightSegment> segment = WeightSegment::Open(name, kind).value();
+      const std::shared_ptr<const weights::WeightSegment> segment = weights::WeightSegment::Open(name, kind).value();
       const auto device = Open(node_, config, segment);
       ASSERT_NE(device, nullptr);
       const void* const last = segment->memory().data() + header.total_bytes - 1;
@@ -169,7 +169,7 @@ TEST_F(CudaStreamingDevicesTest, WhatWasRefusedIsPinnedLater) {
   ASSERT_NE(device, nullptr);
   Run(device.get());
   emulation::Gpu().registrable_bytes = int64_t{1} << 40;
-  const SegmentHeader& weights = node_.segment().header();
+  const weights::SegmentHeader& weights = node_.segment().header();
   const auto await = [&](const void* byte) {
     while (!emulation::IsRegistered(byte)) {
       device->BetweenPrompts();
@@ -185,10 +185,10 @@ TEST_F(CudaStreamingDevicesTest, ThePoolOfADeadOwnerIsLetGo) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
   const std::string name = "moestro.streaming-devices-test-" + std::to_string(getpid()) + ".kv.dead";
-  auto owner = KvPool::Create(name, 1, kTestFingerprint, node_.mapping()->geometry()).value();
-  std::weak_ptr<const KvPoolMapping> watched;
+  auto owner = kv::KvPool::Create(name, 1, kTestFingerprint, node_.mapping()->geometry()).value();
+  std::weak_ptr<const kv::KvPoolMapping> watched;
   {
-    const std::shared_ptr<const KvPoolMapping> pool = KvPoolMapping::Open(name, kTestFingerprint).value();
+    const std::shared_ptr<const kv::KvPoolMapping> pool = kv::KvPoolMapping::Open(name, kTestFingerprint).value();
     device->UsePool(pool);
     watched = pool;
   }
@@ -224,9 +224,9 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
   ASSERT_NE(device, nullptr);
   const Result before = Run(device.get());
   ASSERT_EQ(before.ring_slots, Spec().num_experts);
-  const ModelWeights weights = BindWeights(node_.segment()).value();
-  const int64_t slot = SlotBytes(ListModules(Spec(), weights, MlaForm::kUnabsorbed, kDenseBytes));
-  const int64_t others = kDenseBytes + CudaActivations::Bytes(Spec(), CudaSizes::OfPass(kTokens));
+  const model::ModelWeights weights = model::BindWeights(node_.segment()).value();
+  const int64_t slot = SlotBytes(engine::ListModules(Spec(), weights, model::MlaForm::kUnabsorbed, kDenseBytes));
+  const int64_t others = kDenseBytes + engine::CudaActivations::Bytes(Spec(), engine::CudaSizes::OfPass(kTokens));
   constexpr int64_t kPageTables = 64 << 10;  // for weights and pool, far less than a slot
   emulation::Gpu().memory_bytes = (int64_t{512} << 20) + others + 3 * slot + kPageTables;
   const Result after = Run(device.get());
@@ -238,11 +238,11 @@ TEST_F(CudaStreamingDevicesTest, AShorterRingWhereOthersHaveTakenMemorySince) {
 TEST_F(CudaStreamingDevicesTest, ANewPoolTakesTheOldOnesPlace) {
   const auto device = Device(node_);
   ASSERT_NE(device, nullptr);
-  std::shared_ptr<const KvPoolMapping> old = KvPoolMapping::Open(node_.pool().name(), kTestFingerprint).value();
+  std::shared_ptr<const kv::KvPoolMapping> old = kv::KvPoolMapping::Open(node_.pool().name(), kTestFingerprint).value();
   device->UsePool(old);
   const void* const page = old->pages_base();
   emulation::AwaitRegistered(page);
-  const std::weak_ptr<const KvPoolMapping> watched = std::exchange(old, nullptr);
+  const std::weak_ptr<const kv::KvPoolMapping> watched = std::exchange(old, nullptr);
   EXPECT_FALSE(watched.expired());
   device->UsePool(node_.mapping());
   EXPECT_TRUE(watched.expired());
@@ -294,4 +294,4 @@ TEST_F(CudaStreamingDevicesTest, NotUsedForHeadsThatTheKernelsDoNotHave) {
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -10,29 +10,30 @@
 #include "common/engine/decode_compute.h"
 #include "common/weights/model_spec.h"
 
-namespace moestro {
+namespace moestro::decode {
 
-class HandOverMemory {
+class PinnedExpertIo {
  public:
   // The device outlives it.
-  static absl::StatusOr<HandOverMemory> Create(device::Device& device, const ModelSpec& spec, int64_t max_rows) {
+  static absl::StatusOr<PinnedExpertIo> Create(device::Device& device, const weights::ModelSpec& spec,
+                                               int64_t max_rows) {
     MOE_ASSIGN_OR_RETURN(auto x, device::PinnedBuffer<uint16_t>::Create(device, max_rows * spec.hidden_size));
     MOE_ASSIGN_OR_RETURN(auto choices,
-                         device::PinnedBuffer<ExpertChoice>::Create(device, max_rows * spec.experts_per_token));
+                         device::PinnedBuffer<model::ExpertChoice>::Create(device, max_rows * spec.experts_per_token));
     MOE_ASSIGN_OR_RETURN(auto sums, device::PinnedBuffer<float>::Create(device, max_rows * spec.hidden_size));
-    return HandOverMemory(std::move(x), std::move(choices), std::move(sums));
+    return PinnedExpertIo(std::move(x), std::move(choices), std::move(sums));
   }
 
-  HandOver get() const { return {x_.get(), choices_.get(), sums_.get()}; }
+  engine::ExpertIo get() const { return {x_.get(), choices_.get(), sums_.get()}; }
 
  private:
-  HandOverMemory(device::PinnedBuffer<uint16_t> x, device::PinnedBuffer<ExpertChoice> choices,
+  PinnedExpertIo(device::PinnedBuffer<uint16_t> x, device::PinnedBuffer<model::ExpertChoice> choices,
                  device::PinnedBuffer<float> sums)
       : x_(std::move(x)), choices_(std::move(choices)), sums_(std::move(sums)) {}
 
   device::PinnedBuffer<uint16_t> x_;
-  device::PinnedBuffer<ExpertChoice> choices_;
+  device::PinnedBuffer<model::ExpertChoice> choices_;
   device::PinnedBuffer<float> sums_;
 };
 
-}  // namespace moestro
+}  // namespace moestro::decode

@@ -1,5 +1,5 @@
 // Prompts on several devices, some of which fail, hang, are too small or belong to somebody else.
-#include "services/prefill/prompt_devices.h"
+#include "services/prefill/multi_device_prefill.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,25 +14,25 @@
 #include "tests/services/prefill/distributed/distributed_fixture.h"
 #include "tests/support/test_kernels.h"
 
-namespace moestro {
+namespace moestro::prefill {
 namespace {
 
 constexpr int64_t kCount = 300;
-constexpr MlaForm kForm = MlaForm::kUnabsorbed;
+constexpr model::MlaForm kForm = model::MlaForm::kUnabsorbed;
 
-class PromptDevicesTest : public DistributedTest {
+class MultiDevicePrefillTest : public DistributedTest {
  protected:
   static constexpr MemoryLimits kLimits{.dense_bytes = kDense, .ring_slots = 2, .min_pass_rows = 16};
 
   // A device, and what runs on it.
   struct Member {
-    Member(const ModelSpec& spec, const ModelWeights& weights, WorkerPool& pool)
+    Member(const weights::ModelSpec& spec, const model::ModelWeights& weights, WorkerPool& pool)
         : host(std::make_shared<Host>(spec, weights, 48)),
           compute(spec, weights, TestKernels(), pool, 48),
-          alone(host->device, spec, weights, compute, kLimits) {}
+          single(host->device, spec, weights, compute, kLimits) {}
     std::shared_ptr<Host> host;
-    HostPrefill compute;
-    StreamPrefill alone;
+    engine::HostPrefill compute;
+    StreamPrefill single;
     std::unique_ptr<LentDevice> owner;  // if it is somebody else's
   };
 
@@ -43,7 +43,7 @@ class PromptDevicesTest : public DistributedTest {
       PromptDevice device{
           .name = "host " + std::to_string(i),
           .rank = {.device = &member.host->device, .kernels = &member.host->kernels, .owner = member.host},
-          .alone = &member.alone,
+          .single = &member.single,
           .workers = &member.host->pool};
       if (i >= own) {
         const std::string path = testing::TempDir() + "prompt-devices-" + std::to_string(getpid()) + ".lock";
@@ -52,8 +52,8 @@ class PromptDevicesTest : public DistributedTest {
       }
       devices.push_back(device);
     }
-    prefill_ =
-        std::make_unique<PromptDevices>(spec(), weights_, devices, PromptDevices::Options{kLimits, timeout_seconds_});
+    prefill_ = std::make_unique<MultiDevicePrefill>(spec(), weights_, devices,
+                                                    MultiDevicePrefill::Options{kLimits, timeout_seconds_});
   }
 
   // Operations of that name on the device do this first.
@@ -65,11 +65,12 @@ class PromptDevicesTest : public DistributedTest {
     On(device, "", [] { return absl::OkStatus(); });
   }
 
-  Outcome Run(absl::FunctionRef<absl::Status()> interrupted = NeverInterrupted, const StreamEvents& events = {}) {
-    const TestSequence sequence(spec(), kCount);
-    const KvPages pages[] = {sequence.pages()};
+  Outcome Run(absl::FunctionRef<absl::Status()> interrupted = model::NeverInterrupted,
+              const StreamEvents& events = {}) {
+    const model::TestSequence sequence(spec(), kCount);
+    const kv::KvPages pages[] = {sequence.pages()};
     const std::vector<int32_t> tokens = Tokens(kCount);
-    const std::vector<EngineRow> rows = Rows(tokens, 1);
+    const std::vector<model::EngineRow> rows = Rows(tokens, 1);
     Outcome outcome;
     outcome.status =
         prefill_->Run(rows, pages, kForm, interrupted, events, [&](int64_t row, std::span<const float> logits) {
@@ -101,10 +102,10 @@ class PromptDevicesTest : public DistributedTest {
 
   double timeout_seconds_ = 30;  // sanitizers are slow
   std::vector<std::unique_ptr<Member>> members_;
-  std::unique_ptr<PromptDevices> prefill_;
+  std::unique_ptr<MultiDevicePrefill> prefill_;
 };
 
-TEST_F(PromptDevicesTest, AllOfThemTogether) {
+TEST_F(MultiDevicePrefillTest, AllOfThemTogether) {
   AddDevices(3);
   ExpectRuns(3, 0);
   const StreamCounters counters = prefill_->run_counters();
@@ -115,20 +116,20 @@ TEST_F(PromptDevicesTest, AllOfThemTogether) {
   const std::vector<int64_t> rows = {split.Rows(0), split.Rows(1), split.Rows(2)};
   int64_t bytes = 0;
   for (int rank = 0; rank < 3; ++rank) {
-    const ExpertTraffic experts = SmallEpTraffic(spec(), rows, rank);
-    bytes += spec().num_layers * RingTraffic(spec().kv_dim(), rows, rank).sent +
+    const roofline::ExpertTraffic experts = roofline::SmallEpTraffic(spec(), rows, rank);
+    bytes += spec().num_layers * roofline::RingTraffic(spec().kv_dim(), rows, rank).sent +
              (spec().num_layers - spec().first_dense_layers) * (experts.dispatch.sent + experts.combine.sent);
   }
   EXPECT_EQ(counters.link_bytes, bytes);
 }
 
-TEST_F(PromptDevicesTest, OneDeviceIsThatDevice) {
+TEST_F(MultiDevicePrefillTest, OneDeviceIsThatDevice) {
   AddDevices(1);
   ExpectRuns(1, 0);
   EXPECT_EQ(prefill_->run_counters().link_bytes, 0);
 }
 
-TEST_F(PromptDevicesTest, TheTimelineHasAProcessForEachDevice) {
+TEST_F(MultiDevicePrefillTest, TheTimelineHasAProcessForEachDevice) {
   AddDevices(2);
   ExpectRuns(2, 0);
   const std::string path = testing::TempDir() + "prompt_devices_trace.json";
@@ -143,7 +144,7 @@ TEST_F(PromptDevicesTest, TheTimelineHasAProcessForEachDevice) {
   std::remove(path.c_str());
 }
 
-TEST_F(PromptDevicesTest, GoesOnWithoutADeviceThatFailsAndTriesItAgainNextTime) {
+TEST_F(MultiDevicePrefillTest, GoesOnWithoutADeviceThatFailsAndTriesItAgainNextTime) {
   AddDevices(3);
   On(1, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
   ExpectRuns(2, 1);
@@ -153,7 +154,7 @@ TEST_F(PromptDevicesTest, GoesOnWithoutADeviceThatFailsAndTriesItAgainNextTime) 
   ExpectRuns(2, 1);
 }
 
-TEST_F(PromptDevicesTest, OneThatIsLeftComputesAloneAndNoneIsAnError) {
+TEST_F(MultiDevicePrefillTest, OneThatIsLeftComputesAloneAndNoneIsAnError) {
   AddDevices(2);
   On(0, "run: experts", [] { return absl::DataLossError("a bit fell over"); });
   ExpectRuns(1, 1);
@@ -163,7 +164,7 @@ TEST_F(PromptDevicesTest, OneThatIsLeftComputesAloneAndNoneIsAnError) {
   EXPECT_TRUE(outcome.logits.empty());
 }
 
-TEST_F(PromptDevicesTest, OneThatHangsSitsOutUntilItLetsGo) {
+TEST_F(MultiDevicePrefillTest, OneThatHangsSitsOutUntilItLetsGo) {
   timeout_seconds_ = 1;
   AddDevices(3);
   std::atomic<bool> over = false;
@@ -180,7 +181,7 @@ TEST_F(PromptDevicesTest, OneThatHangsSitsOutUntilItLetsGo) {
   ExpectRuns(3, 0);
 }
 
-TEST_F(PromptDevicesTest, AnInterruptionIsNobodysFault) {
+TEST_F(MultiDevicePrefillTest, AnInterruptionIsNobodysFault) {
   AddDevices(2);
   int64_t layers = 0;
   const Outcome outcome = Run([&] { return layers > 0 ? absl::CancelledError("the client left") : absl::OkStatus(); },
@@ -190,11 +191,11 @@ TEST_F(PromptDevicesTest, AnInterruptionIsNobodysFault) {
   ExpectRuns(2, 0);
 }
 
-TEST_F(PromptDevicesTest, WhatDoesNotFitTogetherIsComputedInPasses) {
+TEST_F(MultiDevicePrefillTest, WhatDoesNotFitTogetherIsComputedInPasses) {
   AddDevices(2);
   std::vector<device::Memory> occupied;  // but for passes of 100 rows
   for (const auto& member : members_) {
-    const int64_t pass = kLimits.dense_bytes + 2 * SlotBytes(ListModules(spec(), weights_, kForm, kDense / 4)) +
+    const int64_t pass = kLimits.dense_bytes + 2 * SlotBytes(engine::ListModules(spec(), weights_, kForm, kDense / 4)) +
                          member->compute.ActivationBytes(100);
     occupied.push_back(member->host->memory->Allocate(kDeviceBytes - pass, "something else").value());
   }
@@ -206,7 +207,7 @@ TEST_F(PromptDevicesTest, WhatDoesNotFitTogetherIsComputedInPasses) {
   EXPECT_TRUE(prefill_->CheckFits({0, kCount}, kForm).ok());
 }
 
-TEST_F(PromptDevicesTest, BorrowsForWholeMachinePromptsOnly) {
+TEST_F(MultiDevicePrefillTest, BorrowsForWholeMachinePromptsOnly) {
   AddDevices(1, 1);
   LentDevice& owner = *members_[1]->owner;
   ExpectRuns(1, 0);
@@ -219,7 +220,7 @@ TEST_F(PromptDevicesTest, BorrowsForWholeMachinePromptsOnly) {
   ExpectRuns(1, 0);
 }
 
-TEST_F(PromptDevicesTest, GivesABorrowedDeviceBackWhenItIsWantedAndGoesOn) {
+TEST_F(MultiDevicePrefillTest, GivesABorrowedDeviceBackWhenItIsWantedAndGoesOn) {
   AddDevices(1, 1);
   LentDevice& owner = *members_[1]->owner;
   prefill_->UseWholeMachine(true);
@@ -238,11 +239,11 @@ TEST_F(PromptDevicesTest, GivesABorrowedDeviceBackWhenItIsWantedAndGoesOn) {
   EXPECT_TRUE(wanted);
 }
 
-TEST_F(PromptDevicesTest, WithNoDeviceToBeHadSaysSo) {
+TEST_F(MultiDevicePrefillTest, WithNoDeviceToBeHadSaysSo) {
   AddDevices(0, 1);
   EXPECT_TRUE(absl::IsUnavailable(prefill_->CheckFits({0, kCount}, kForm)));
   EXPECT_TRUE(absl::IsUnavailable(Run().status));
 }
 
 }  // namespace
-}  // namespace moestro
+}  // namespace moestro::prefill

@@ -1,18 +1,18 @@
-#include "services/prefill/distributed/page_gate.h"
+#include "services/prefill/distributed/revocable_pages.h"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
-namespace moestro {
+namespace moestro::prefill {
 
-PageGate::PageGate(const KvPages& pages)
+RevocablePages::RevocablePages(const kv::KvPages& pages)
     : numbers_(pages.numbers().begin(), pages.numbers().end()), pages_(pages.geometry(), pages.base(), numbers_) {}
 
 template <typename Copy>
-absl::Status PageGate::ForPages(int64_t layer, IndexRange positions, Copy copy) const {
+absl::Status RevocablePages::ForPages(int64_t layer, IndexRange positions, Copy copy) const {
   std::shared_lock lock(mutex_);
-  if (shut_) return absl::CancelledError("the run has been given up");
+  if (revoked_) return absl::CancelledError("the run has been given up");
   if (pages_.capacity() == 0) return absl::OkStatus();
   const int64_t page_tokens = pages_.geometry().page_tokens;
   const int64_t token_bytes = 2 * pages_.geometry().kv_dim;
@@ -25,19 +25,19 @@ absl::Status PageGate::ForPages(int64_t layer, IndexRange positions, Copy copy) 
   return absl::OkStatus();
 }
 
-absl::Status PageGate::Read(int64_t layer, IndexRange positions, uint8_t* to) const {
+absl::Status RevocablePages::Read(int64_t layer, IndexRange positions, uint8_t* to) const {
   return ForPages(layer, positions,
                   [to](const uint8_t* page, int64_t offset, size_t bytes) { std::memcpy(to + offset, page, bytes); });
 }
 
-absl::Status PageGate::Write(int64_t layer, IndexRange positions, const uint8_t* from) const {
+absl::Status RevocablePages::Write(int64_t layer, IndexRange positions, const uint8_t* from) const {
   return ForPages(layer, positions,
                   [from](uint8_t* page, int64_t offset, size_t bytes) { std::memcpy(page, from + offset, bytes); });
 }
 
-void PageGate::Shut() {
+void RevocablePages::Revoke() {
   std::lock_guard lock(mutex_);
-  shut_ = true;
+  revoked_ = true;
 }
 
-}  // namespace moestro
+}  // namespace moestro::prefill

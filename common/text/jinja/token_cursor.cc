@@ -1,0 +1,48 @@
+#include "common/text/jinja/token_cursor.h"
+
+#include "common/text/concat.h"
+
+namespace moestro::text::jinja {
+namespace {
+
+std::string Describe(const LexerToken& token) {
+  switch (token.kind) {
+    case LexerToken::Kind::kData:
+      return "text";
+    case LexerToken::Kind::kVariableBegin:
+      return "'{{'";
+    case LexerToken::Kind::kVariableEnd:
+      return "'}}'";
+    case LexerToken::Kind::kBlockBegin:
+      return "'{%'";
+    case LexerToken::Kind::kBlockEnd:
+      return "'%}'";
+    case LexerToken::Kind::kString:
+      return "a string";
+    case LexerToken::Kind::kEnd:
+      return "the end of the template";
+    default:
+      return Concat("'", token.text, "'");
+  }
+}
+
+}  // namespace
+
+absl::Status TokenCursor::Unexpected(std::string_view what) const {
+  return TemplateError(line(), Concat("expected ", what, ", not ", Describe(Peek())));
+}
+
+absl::Status TokenCursor::Expect(LexerToken::Kind kind, std::string_view what) {
+  return Skip(kind) ? absl::OkStatus() : Unexpected(what);
+}
+
+absl::Status TokenCursor::ExpectOperator(std::string_view op) {
+  return SkipOperator(op) ? absl::OkStatus() : Unexpected(Concat("'", op, "'"));
+}
+
+absl::StatusOr<std::string> TokenCursor::ExpectName(std::string_view what) {
+  if (!Is(LexerToken::Kind::kName)) return Unexpected(what);
+  return Next().text;
+}
+
+}  // namespace moestro::text::jinja
