@@ -44,10 +44,10 @@ TEST(ParseTrace, ErrorsNameTheLineAndTheField) {
   EXPECT_THAT(error("{\"arrival\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1e30}"), HasSubstr("output_tokens"));
   EXPECT_THAT(error("{\"arrival\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1, \"x\": 1}"), HasSubstr("\"x\""));
   EXPECT_THAT(error("{\"arrival\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1, \"prefix_id\": \"a\"}"),
-              HasSubstr("come together"));
+              HasSubstr("must be given together"));
   EXPECT_THAT(error("{\"arrival\": 0, \"prompt_tokens\": 1, \"output_tokens\": 1, \"prefix_id\": \"a\", "
                     "\"prefix_tokens\": 2}"),
-              HasSubstr("not more"));
+              HasSubstr("must not exceed prompt_tokens"));
 }
 
 TEST(Replay, SendsTheExampleAsItSays) {

@@ -79,7 +79,7 @@ TEST(PrefillConfigTest, AWrongListSaysWhatToUse) {
   EXPECT_THAT(error("host,host,host,host,host,host,host,host,host"), testing::HasSubstr("9 devices, use at most 8"));
   config.mla_form.choice = MlaFormChoice::kAbsorbed;
   EXPECT_EQ(error("host"), "");
-  EXPECT_THAT(error("host,host"), testing::HasSubstr("which --devices host,host does not have"));
+  EXPECT_THAT(error("host,host"), testing::HasSubstr("but --devices host,host computes others"));
   config.mla_form.choice = MlaFormChoice::kAuto;
   EXPECT_EQ(error("host,host"), "");
   config.stream.device = "host";
