@@ -47,7 +47,7 @@ TEST(MemoryFaultTest, EndsTheProcessAndMarksTheObject) {
   EXPECT_EQ(user.Wait(), kExitCode);
   char text[1024] = {};
   ASSERT_GT(read(says[0], text, sizeof(text) - 1), 0);
-  EXPECT_THAT(std::string(text), AllOf(HasSubstr("memory fault in " + name.str() + ": its memory is not there"),
+  EXPECT_THAT(std::string(text), AllOf(HasSubstr("memory fault in " + name.str() + ": its memory is missing"),
                                        HasSubstr("marked as damaged")));
   close(says[0]);
   close(says[1]);

@@ -54,7 +54,7 @@ TEST_F(CudaDeviceTest, SaysWhatIsMissing) {
   absl::Status status = OpenCudaDevice({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << "it may be loaded a moment later";
   EXPECT_THAT(status.message(), HasSubstr("cudaErrorInsufficientDriver"));
-  EXPECT_THAT(status.message(), HasSubstr("there is no NVIDIA driver"));
+  EXPECT_THAT(status.message(), HasSubstr("the NVIDIA driver is missing"));
 
   emulation::Gpu().count_error = 0;
   emulation::Gpu().devices = 0;
@@ -151,7 +151,7 @@ TEST_F(CudaDeviceTest, AKernelThatFailsFailsWhatComesAfter) {
   const absl::Status status = event->Wait();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(status.message(), HasSubstr("cudaErrorLaunchFailure"));
-  EXPECT_THAT(status.message(), HasSubstr("until it is started again"));
+  EXPECT_THAT(status.message(), HasSubstr("until it is restarted"));
   EXPECT_FALSE(stream->Synchronize().ok());
   EXPECT_FALSE(device->Allocate(8, "more").ok());
 }
@@ -219,7 +219,7 @@ TEST_P(ReadOnlyMappingTest, IsReadOnlyAgainWhereItIsRefused) {
   const absl::Status refused = device->Register(weights.data(), kBytes, HostAccess::kReads).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("cudaErrorMemoryAllocation"));
-  EXPECT_THAT(refused.message(), HasSubstr("8 bytes in 4096 on the GPU"));
+  EXPECT_THAT(refused.message(), HasSubstr("8 bytes per 4096 on the GPU"));
   EXPECT_THAT(weights.Permissions(), testing::ElementsAre("r--s"));
 }
 
@@ -235,7 +235,7 @@ TEST_P(ReadOnlyMappingTest, MayBeReadOnlyForGood) {
     EXPECT_TRUE(registered.ok()) << registered.status();
   } else {
     EXPECT_EQ(registered.status().code(), absl::StatusCode::kPermissionDenied);
-    EXPECT_THAT(registered.status().message(), HasSubstr("this is mapped for reading"));
+    EXPECT_THAT(registered.status().message(), HasSubstr("this mapping is read-only"));
   }
   munmap(mapped, kBytes);
 }
