@@ -147,7 +147,7 @@ TEST_F(EngineForward, RefusesBadRows) {
   ExpectInvalid({{.token = 1, .position = 64}}, "which hold 64 tokens");
   ExpectInvalid({{.token = 1, .position = 4096}}, "context of 4096 tokens");
   ExpectInvalid({{.token = 1, .sequence = 2}}, "sequence 2 is out of range: there are 2");
-  ExpectInvalid({{.token = 1, .sequence = -1}}, "sequence -1 of 2");
+  ExpectInvalid({{.token = 1, .sequence = -1}}, "sequence -1 is out of range: there are 2");
   ExpectInvalid({{.token = 1, .position = 0}, {.token = 1, .position = 2}}, "row 1: position 2 does not follow");
   ExpectInvalid({{.token = 1, .position = 1}, {.token = 1, .position = 1}}, "row 1: position 1 does not follow");
   ExpectInvalid({{.token = 1, .position = 0, .sequence = 0},
