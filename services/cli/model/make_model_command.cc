@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/report/number.h"
 #include "services/cli/command.h"
+#include "services/cli/model/make_model/config_files.h"
 #include "services/cli/model/make_model/make_model.h"
 #include "services/cli/output.h"
 
@@ -41,6 +42,7 @@ class ProgressBar {
 };
 
 absl::Status Make(const MakeModelOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const MadeModel model, ResolveModel(options));
   int64_t bytes = 0;
   {
     ProgressBar bar;
@@ -53,7 +55,8 @@ absl::Status Make(const MakeModelOptions& options) {
   for (const auto& entry : std::filesystem::directory_iterator(options.out_dir)) {
     files += entry.path().extension() == ".safetensors";
   }
-  PrintText(absl::StrFormat("%s: %s in %d files\n", options.out_dir, HumanBytes(bytes), files));
+  PrintText(absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes),
+                            model.fp8 ? "fp8" : "bf16", files));
   return absl::OkStatus();
 }
 
