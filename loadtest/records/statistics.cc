@@ -107,8 +107,8 @@ std::vector<GroupSummary> SummarizeGroups(std::span<const Record> records, const
   return summaries;
 }
 
-Timeline MakeTimeline(std::span<const Record> records, double seconds, int most_steps) {
-  Timeline timeline;
+LoadTimeline MakeLoadTimeline(std::span<const Record> records, double seconds, int most_steps) {
+  LoadTimeline timeline;
   for (const double step : {0.1, 0.2, 0.5, 1.0}) {
     timeline.step_seconds = step;
     if (seconds / step <= most_steps) break;

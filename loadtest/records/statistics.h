@@ -69,13 +69,13 @@ std::vector<GroupSummary> SummarizeGroups(std::span<const Record> records, const
 std::vector<double> InterTokenGaps(std::span<const Record> records);
 
 // The course of the run, in steps of equal length.
-struct Timeline {
+struct LoadTimeline {
   double step_seconds = 1;
   std::vector<double> tokens_per_second;
   std::vector<double> in_flight;            // mean of the step
   std::vector<double> requests_per_second;  // ended ones
 };
 // `seconds`: duration of the run. At most `most_steps` steps, each a whole number of seconds or a fraction of one.
-Timeline MakeTimeline(std::span<const Record> records, double seconds, int most_steps = 120);
+LoadTimeline MakeLoadTimeline(std::span<const Record> records, double seconds, int most_steps = 120);
 
 }  // namespace moestro::loadtest

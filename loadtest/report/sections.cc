@@ -118,7 +118,7 @@ Section LatencySection(std::span<const Record> records, const std::vector<GroupS
 }
 
 Section TimelineSection(std::span<const Record> records, double seconds) {
-  const Timeline timeline = MakeTimeline(records, seconds);
+  const LoadTimeline timeline = MakeLoadTimeline(records, seconds);
   const auto line = [&](const std::string& name, const std::vector<double>& values) {
     LinePlot::Series series{.name = name, .points = {}};
     for (size_t i = 0; i < values.size(); ++i) {

@@ -10,8 +10,8 @@
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/role_server.h"
+#include "services/weight_store/metrics.h"
 #include "services/weight_store/store.h"
-#include "services/weight_store/store_metrics.h"
 #include "services/weight_store/weight_store_rpc.h"
 
 namespace moestro::store {

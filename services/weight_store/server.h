@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "services/weight_store/store_config.h"
+#include "services/weight_store/config.h"
 
 namespace moestro {
 class TerminationSignal;

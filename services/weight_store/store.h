@@ -12,8 +12,8 @@
 #include "common/checkpoint/config.h"
 #include "common/checkpoint/segment_plan.h"
 #include "common/weights/segment_writer.h"
+#include "services/weight_store/config.h"
 #include "services/weight_store/load_state.h"
-#include "services/weight_store/store_config.h"
 
 namespace moestro::store {
 

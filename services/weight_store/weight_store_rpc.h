@@ -4,7 +4,7 @@
 #include "common/rpc/handler.h"
 #include "moestro/v1/weight_store.grpc.pb.h"
 #include "services/weight_store/load_state.h"
-#include "services/weight_store/store_metrics.h"
+#include "services/weight_store/metrics.h"
 
 namespace moestro::store {
 

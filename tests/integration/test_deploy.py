@@ -244,7 +244,7 @@ def test_run_directories_that_others_may_write_to_are_refused(repo, tmp_path, sc
     run_dir.chmod(0o777)
     flags = {"supervise": [run_dir], "up": ["--no-build", "--run-dir", run_dir]}.get(script, ["--run-dir", run_dir])
     result = subprocess.run([repo / "deploy" / script, *flags], capture_output=True, text=True, timeout=30)
-    assert result.returncode != 0 and "may be written by others" in result.stderr, result.stderr
+    assert result.returncode != 0 and "is writable by others" in result.stderr, result.stderr
 
 
 def test_up_says_what_is_wrong(repo, tmp_path):

@@ -90,9 +90,9 @@ TEST(SummarizeGroups, KeepsTheOrderOfAppearance) {
   EXPECT_EQ(groups[0].requests, 2);
 }
 
-TEST(MakeTimeline, SharesOutTokensAndPresence) {
+TEST(MakeLoadTimeline, SharesOutTokensAndPresence) {
   const std::vector<Record> records = {MakeRecord(0, {0.5, 1.5, 1.6}), MakeRecord(100, {200})};
-  const Timeline timeline = MakeTimeline(records, 200, 100);
+  const LoadTimeline timeline = MakeLoadTimeline(records, 200, 100);
   EXPECT_DOUBLE_EQ(timeline.step_seconds, 2);
   ASSERT_EQ(timeline.tokens_per_second.size(), 101U);
   EXPECT_DOUBLE_EQ(timeline.tokens_per_second[0], 1.5);
@@ -100,7 +100,7 @@ TEST(MakeTimeline, SharesOutTokensAndPresence) {
   EXPECT_DOUBLE_EQ(timeline.in_flight[1], 0);
   EXPECT_DOUBLE_EQ(timeline.in_flight[60], 1);
   EXPECT_DOUBLE_EQ(timeline.tokens_per_second[100], 0.5);
-  EXPECT_EQ(MakeTimeline({}, 0).tokens_per_second.size(), 1U);
+  EXPECT_EQ(MakeLoadTimeline({}, 0).tokens_per_second.size(), 1U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "services/weight_store/store_config.h"
+#include "services/weight_store/config.h"
 
 #include <filesystem>
 #include <system_error>
