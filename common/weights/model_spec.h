@@ -56,20 +56,37 @@ struct ModelSpec {
   int64_t num_kv_heads = 0;
   int64_t softmax_router = 0;       // 1: scores are softmax(logits), no bias; 0: sigmoid(logits), chosen with a bias
   int64_t heads_without_norms = 0;  // GQA: 1: queries and keys are as projected; 0: norms of heads before the rotation
-  int64_t reserved[13] = {};
+  int64_t rotary_dims = 0;          // GQA: the first so many numbers of a head rotate; 0: all
+  int64_t shared_expert_width = 0;  // 0: num_shared_experts * moe_intermediate_size
+  // Bit l % 64 of word l / 64: layer l has a dense MLP, though it is not one of the first_dense_layers.
+  uint64_t dense_layers[2] = {};
+  // Each 0 or 1.
+  uint8_t qkv_biases = 0;          // GQA: queries, keys and values have biases
+  uint8_t norms_of_all_heads = 0;  // GQA: one norm over the queries of all heads, one over the keys; 0: of each head
+  uint8_t llama3_rope = 0;         // frequencies are scaled by Llama 3's rule: yarn's betas are its high and low factor
+  uint8_t largest_of_group = 0;    // a group's score is its largest; 0: the sum of its two largest
+  uint8_t shared_expert_gate = 0;  // the shared expert's output is multiplied by sigmoid(gate . hidden)
+  uint8_t tied_head = 0;           // the embedding is the head, too
+  uint8_t reserved_flags[2] = {};
+  int64_t reserved[8] = {};
 
   AttentionKind attention_kind() const {
     return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;
   }
   int64_t head_dim() const { return v_head_dim; }  // GQA: of queries, keys and values
-  bool IsMoeLayer(int64_t layer) const { return layer >= first_dense_layers; }
+  bool IsMoeLayer(int64_t layer) const {
+    const bool dense = layer < 128 && (dense_layers[layer / 64] >> (layer % 64) & 1) != 0;
+    return layer >= first_dense_layers && !dense;
+  }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   // Elements cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
   int64_t kv_dim() const {
     return attention_kind() == AttentionKind::kGroupedQueries ? 2 * num_kv_heads * head_dim()
                                                               : kv_lora_rank + qk_rope_head_dim;
   }
-  int64_t shared_intermediate_size() const { return num_shared_experts * moe_intermediate_size; }
+  int64_t shared_intermediate_size() const {
+    return shared_expert_width > 0 ? shared_expert_width : num_shared_experts * moe_intermediate_size;
+  }
 };
 static_assert(std::is_trivially_copyable_v<ModelSpec> && sizeof(ModelSpec) % 8 == 0);
 
