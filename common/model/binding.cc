@@ -94,7 +94,8 @@ absl::Status CheckPositive(const weights::ModelSpec& spec) {
   if (spec.token_count <= 0 || spec.token_count > spec.vocab_size) {
     return Unusable("token_count", spec.token_count, "1 to vocab_size");
   }
-  if (spec.first_dense_layers > 0 && spec.intermediate_size <= 0) {
+  if (spec.first_dense_layers < 0) return Unusable("first_dense_layers", spec.first_dense_layers, "0 or more");
+  if (spec.num_moe_layers() < spec.num_layers && spec.intermediate_size <= 0) {
     return Unusable("intermediate_size", spec.intermediate_size, "a positive number");
   }
   return absl::OkStatus();
@@ -136,7 +137,7 @@ absl::Status CheckHeads(const weights::ModelSpec& spec) {
 }
 
 absl::Status CheckRouting(const weights::ModelSpec& spec) {
-  if (spec.first_dense_layers >= spec.num_layers) return absl::OkStatus();
+  if (spec.num_moe_layers() == 0) return absl::OkStatus();
   if (spec.num_experts <= 0) return Unusable("num_experts", spec.num_experts, "a positive number");
   if (spec.moe_intermediate_size <= 0) {
     return Unusable("moe_intermediate_size", spec.moe_intermediate_size, "a positive number");

@@ -69,8 +69,8 @@ void Append(std::vector<char>& bytes, const T& value) {
 
 RoutingTraceModel TraceModelOf(const weights::ModelSpec& spec, const std::string& fingerprint) {
   return {.fingerprint = fingerprint,
-          .first_moe_layer = spec.first_dense_layers,
-          .moe_layers = spec.num_layers - spec.first_dense_layers,
+          .first_moe_layer = spec.MoeLayer(0),
+          .moe_layers = spec.num_moe_layers(),
           .num_experts = spec.num_experts,
           .experts_per_token = spec.experts_per_token};
 }
@@ -101,12 +101,12 @@ void RoutingTraceWriter::Begin(std::span<const TracedToken> tokens) {
   step_.choices.resize(tokens.size() * static_cast<size_t>(model_.choices_per_token()));
 }
 
-void RoutingTraceWriter::Note(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices) {
+void RoutingTraceWriter::Note(int64_t moe_layer, int64_t first_row, std::span<const ExpertChoice> choices) {
   const int64_t k = model_.experts_per_token;
   const int64_t rows = std::ssize(choices) / k;
   for (int64_t i = 0; i < rows; ++i) {
     std::copy_n(choices.data() + i * k, k,
-                step_.choices.data() + ((first_row + i) * model_.moe_layers + layer - model_.first_moe_layer) * k);
+                step_.choices.data() + ((first_row + i) * model_.moe_layers + moe_layer) * k);
   }
 }
 

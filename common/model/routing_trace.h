@@ -15,7 +15,7 @@
 
 namespace moestro::model {
 
-// The traced model. Layers are counted from the first MoE layer.
+// The traced model. Only its MoE layers are counted.
 struct RoutingTraceModel {
   std::string fingerprint;  // of its weights (SegmentHeader), at most 32 characters
   int64_t first_moe_layer = 0;
@@ -48,9 +48,9 @@ class RoutingTraceWriter {
 
   // Begins a pass over these tokens. Discards the choices of a pass that has not ended.
   void Begin(std::span<const TracedToken> tokens);
-  // Choices of tokens first_row, first_row + 1, ... in a layer of the model (dense layers counted). Threads may report
+  // Choices of tokens first_row, first_row + 1, ... in a layer, by its index among the MoE layers. Threads may report
   // different tokens concurrently.
-  void Note(int64_t layer, int64_t first_row, std::span<const ExpertChoice> choices);
+  void Note(int64_t moe_layer, int64_t first_row, std::span<const ExpertChoice> choices);
   // Appends the pass, whose choices must be complete. UNAVAILABLE names the path if it cannot be written, then and ever
   // after.
   absl::Status End();

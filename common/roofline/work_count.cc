@@ -1,5 +1,7 @@
 #include "common/roofline/work_count.h"
 
+#include <algorithm>
+
 #include "common/model/attention/attention.h"
 #include "common/roofline/shapes.h"
 
@@ -29,6 +31,11 @@ WeightCount CountWeights(const model::AttentionWeights& w) {
   WeightCount sum;
   for (const PackedMatrix* matrix : {&w.q_a, &w.q_b, &w.kv_a, &w.kv_b, &w.k, &w.v, &w.o}) sum += CountWeights(*matrix);
   return sum;
+}
+
+double ModelCount::expert_bytes() const {
+  const auto with_experts = std::ranges::find_if(layers, [](const LayerCount& l) { return l.expert.bytes > 0; });
+  return with_experts == layers.end() ? 0 : with_experts->expert.bytes;
 }
 
 ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
@@ -71,7 +78,7 @@ double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, in
 
 double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts) {
   const ModelCount model = CountModel(spec, DType::kF8E4M3);
-  double bytes = model.head.bytes + static_cast<double>(experts) * model.layers.back().expert.bytes;
+  double bytes = model.head.bytes + static_cast<double>(experts) * model.expert_bytes();
   for (const LayerCount& layer : model.layers) {
     bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes;
     bytes += KvBytes(spec, static_cast<double>((position + 1) * sequences));

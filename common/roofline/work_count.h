@@ -33,6 +33,8 @@ struct LayerCount {
 struct ModelCount {
   std::vector<LayerCount> layers;
   WeightCount head;
+
+  double expert_bytes() const;  // of one routed expert, which are equal; 0 if there are none
 };
 
 // Linear layers have the type `linear`, the head is BF16.

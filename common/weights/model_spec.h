@@ -78,6 +78,19 @@ struct ModelSpec {
     const bool dense = layer < 128 && (dense_layers[layer / 64] >> (layer % 64) & 1) != 0;
     return layer >= first_dense_layers && !dense;
   }
+  // Also the index of a MoE layer among the MoE layers.
+  int64_t MoeLayersBelow(int64_t layer) const {
+    int64_t count = layer > first_dense_layers ? layer - first_dense_layers : 0;
+    for (int64_t l = first_dense_layers; l < layer && l < 128; ++l) count -= IsMoeLayer(l) ? 0 : 1;
+    return count;
+  }
+  int64_t num_moe_layers() const { return MoeLayersBelow(num_layers); }
+  // The MoE layer with this index, num_layers if there is none.
+  int64_t MoeLayer(int64_t index) const {
+    int64_t layer = first_dense_layers;
+    while (layer < num_layers && (!IsMoeLayer(layer) || MoeLayersBelow(layer) < index)) ++layer;
+    return layer;
+  }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   // Elements cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
   int64_t kv_dim() const {

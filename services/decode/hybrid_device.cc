@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
                                                                    model::RoutingTraceWriter* trace) {
   std::unique_ptr<HybridDevice> hybrid(new HybridDevice());
   const weights::ModelSpec& spec = segment.spec();
-  if (spec.first_dense_layers >= spec.num_layers) {
+  if (spec.num_moe_layers() == 0) {
     return absl::InvalidArgumentError("--device " + config.device +
                                       ": the model has no routed experts for the CPU to compute; use none");
   }
@@ -67,8 +67,9 @@ absl::StatusOr<std::unique_ptr<HybridDevice>> HybridDevice::Create(const DecodeC
       .max_rows = max_rows,
       .split = [self = hybrid.get()](const model::CheckedBatch& batch) { return self->Split(batch); }};
   if (trace != nullptr) {
-    options.on_routing = [trace](int64_t layer, int64_t first_row, std::span<const model::ExpertChoice> choices) {
-      trace->Note(layer, first_row, choices);
+    options.on_routing = [trace, &spec](int64_t layer, int64_t first_row,
+                                        std::span<const model::ExpertChoice> choices) {
+      trace->Note(spec.MoeLayersBelow(layer), first_row, choices);
     };
   }
   MOE_ASSIGN_OR_RETURN(hybrid->forward_,

@@ -135,7 +135,7 @@ class DecodeServer {
     options.max_rows = max_rows;
     if (trace_ != nullptr) {
       options.on_routing = [this](int64_t layer, std::span<const model::ExpertChoice> choices) {
-        trace_->Note(layer, 0, choices);
+        trace_->Note(weights_->spec().MoeLayersBelow(layer), 0, choices);
       };
     }
     MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, *kernels_, *workers_, options));

@@ -284,7 +284,7 @@ ReferenceModel::Vector ReferenceModel::Mlp(const std::string& prefix, const Vect
 
 ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& x, double* margin) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
-  if (layer < spec_.first_dense_layers) return Mlp(prefix, x);
+  if (!spec_.IsMoeLayer(layer)) return Mlp(prefix, x);
   const Matrix& gate = Tensor(prefix + "gate.weight");
   Vector logits(spec_.num_experts, 0), scores, biased;
   for (int64_t e = 0; e < spec_.num_experts; ++e) {

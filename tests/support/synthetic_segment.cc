@@ -259,6 +259,13 @@ weights::ModelSpec SmallGroupedSpec() {
   return spec;
 }
 
+weights::ModelSpec SmallMixedSpec() {
+  weights::ModelSpec spec = SmallSpec();
+  spec.num_layers = 5;
+  spec.dense_layers[0] = 1 << 2 | 1 << 4;
+  return spec;
+}
+
 weights::ModelSpec BareSpec() {
   weights::ModelSpec spec = SmallSpec();
   spec.num_shared_experts = 0;

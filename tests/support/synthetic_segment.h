@@ -35,7 +35,9 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 weights::ModelSpec SmallSpec();
 // The same with grouped queries and a softmax router, as in Qwen3-MoE, and two query heads per kv head.
 weights::ModelSpec SmallGroupedSpec();
-// The same without optional parts: no shared experts, and no low-rank query projection.
+// SmallSpec without optional parts: no shared experts, and no low-rank query projection.
 weights::ModelSpec BareSpec();
+// SmallSpec with dense layers between those with experts, and after them.
+weights::ModelSpec SmallMixedSpec();
 
 }  // namespace moestro

@@ -37,7 +37,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
   if (spec.q_lora_rank > 0) take(query_input, rows * CudaStride(spec.q_lora_rank));
   take(queries, rows * heads * spec.qk_head_dim());
   take(attn_out, rows * CudaStride(spec.num_heads * spec.v_head_dim));
-  const bool has_experts = spec.first_dense_layers < spec.num_layers;
+  const bool has_experts = spec.num_moe_layers() > 0;
   if (has_experts) {
     take(normed, tile_rows * hidden);
     take(router_logits, tile_rows * spec.num_experts);
@@ -67,7 +67,7 @@ void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSize
     take(expanded, part_tokens * heads * (spec.qk_nope_head_dim + spec.v_head_dim));
   for (float*& buffer : partial) take(buffer, rows * heads * spec.v_head_dim);
   for (float*& buffer : log_sum) take(buffer, rows * heads);
-  if (spec.first_dense_layers < spec.num_layers) {
+  if (spec.num_moe_layers() > 0) {
     const int64_t chosen = spec.experts_per_token, experts = spec.num_experts;
     if (sizes.use == CudaUse::kShare) VisitPlan(pairs, rows * chosen, experts, take);
     plans.resize(CeilDiv(sizes.expert_rows, tile_rows));

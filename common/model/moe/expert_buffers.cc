@@ -8,7 +8,7 @@
 namespace moestro::model {
 
 int64_t DenseWidth(const weights::ModelSpec& spec) {
-  const int64_t dense = spec.first_dense_layers > 0 ? spec.intermediate_size : 0;
+  const int64_t dense = spec.num_moe_layers() < spec.num_layers ? spec.intermediate_size : 0;
   return std::max(dense, spec.shared_intermediate_size());
 }
 

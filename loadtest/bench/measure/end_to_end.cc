@@ -85,8 +85,8 @@ class BenchModel {
   const absl::Status& status() const { return status_; }
   std::string ToString() const {
     return absl::StrFormat("DeepSeek-V3 geometry, %d layers of which %d dense, %d experts, %d vocabulary rows, %s",
-                           spec().num_layers, spec().first_dense_layers, spec().num_experts, spec().vocab_size,
-                           HumanBytes(memory().size()));
+                           spec().num_layers, spec().num_layers - spec().num_moe_layers(), spec().num_experts,
+                           spec().vocab_size, HumanBytes(memory().size()));
   }
 
  private:
@@ -148,7 +148,7 @@ absl::StatusOr<Findings> MeasureDecode(BenchContext& context, BenchModel& model)
   const int64_t position = context.preset.model.decode_context;
   model.Forward(0, position, model::MlaForm::kAbsorbed);
   const weights::ModelSpec& spec = model.spec();
-  const int64_t experts = (spec.num_layers - spec.first_dense_layers) * spec.experts_per_token;
+  const int64_t experts = spec.num_moe_layers() * spec.experts_per_token;
   const double bytes = roofline::DecodeBytes(spec, position, 1, experts);
   const int64_t window = std::min(model.memory().size(), context.preset.pool_bytes) / 256 * 256;
   const Work works[] = {context.ceilings.Read(model.memory().data(), window), {.run = [&] {

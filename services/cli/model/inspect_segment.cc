@@ -33,7 +33,7 @@ Json DirectoryJson(const weights::WeightSegment& segment) {
 Json ShapesJson(const weights::ModelSpec& spec) {
   return {{"hidden_size", spec.hidden_size},
           {"layers", spec.num_layers},
-          {"dense_layers", spec.first_dense_layers},
+          {"dense_layers", spec.num_layers - spec.num_moe_layers()},
           {"heads", spec.num_heads},
           {"kv_heads", spec.num_kv_heads},
           {"q_lora_rank", spec.q_lora_rank},

@@ -60,7 +60,7 @@ absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", flags.tokens, 1, spec.max_position_embeddings));
   const auto [rows, imbalance] = prefill::ShareOut(flags.tokens, flags.ranks);
   const auto busiest = static_cast<int>(std::ranges::max_element(rows) - rows.begin());
-  const int64_t layers = spec.num_layers - spec.first_dense_layers;
+  const int64_t layers = spec.num_moe_layers();
   const roofline::ExpertTraffic standard =
       roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), flags.ranks, busiest);
   const roofline::ExpertTraffic small = roofline::SmallEpTraffic(spec, rows, busiest);

@@ -93,7 +93,7 @@ double ShareBeforeExperts(const weights::ModelSpec& spec, const prefill::Timelin
   double before = 0;
   double all = 0;
   for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kModel]) {
-    if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
+    if (span.layer >= spec.num_layers || !spec.IsMoeLayer(span.layer)) continue;
     const std::string_view name = span.name;
     const bool is_before =
         name == engine::StepName(engine::StepKind::kAttention) || name == engine::StepName(engine::StepKind::kRoute);

@@ -102,12 +102,12 @@ std::map<std::string, double> LayerSeconds(const weights::ModelSpec& spec, const
   double first = 0;
   double last = 0;
   for (const prefill::Span& span : timeline.lanes[prefill::Timeline::kModel]) {
-    if (span.layer < spec.first_dense_layers || span.layer >= spec.num_layers) continue;
+    if (span.layer >= spec.num_layers || !spec.IsMoeLayer(span.layer)) continue;
     if (first == 0) first = span.begin;
     last = span.end;
     seconds[span.name] += span.end - span.begin;
   }
-  const auto layers = static_cast<double>(spec.num_layers - spec.first_dense_layers);
+  const auto layers = static_cast<double>(spec.num_moe_layers());
   for (auto& [name, sum] : seconds) sum /= layers;
   seconds["layer"] = (last - first) / layers;
   return seconds;

@@ -33,8 +33,8 @@ absl::StatusOr<std::unique_ptr<CachedExperts>> CachedExperts::Create(const weigh
                                                                      const CpuKernels& kernels, CpuExperts& cpu,
                                                                      engine::DecodeCompute& compute,
                                                                      device::Device& device, const Options& options) {
-  const int64_t bytes = ImageBytes(weights.layers[spec.first_dense_layers].feed_forward.experts.front());
-  const int64_t layers = spec.num_layers - spec.first_dense_layers;
+  const int64_t bytes = ImageBytes(weights.layers[spec.MoeLayer(0)].feed_forward.experts.front());
+  const int64_t layers = spec.num_moe_layers();
   const int64_t slots = experts::CacheSlots(options.budget_bytes, bytes, layers, spec.num_experts);
   if (slots == 0) {
     return absl::InvalidArgumentError(absl::StrFormat("%d bytes do not hold an expert of %d bytes of each of %d layers",
@@ -59,7 +59,7 @@ CachedExperts::CachedExperts(const weights::ModelSpec& spec, const model::ModelW
       options_(options),
       slots_(slots),
       slot_bytes_(slot_bytes),
-      cache_({.moe_layers = spec.num_layers - spec.first_dense_layers,
+      cache_({.moe_layers = spec.num_moe_layers(),
               .num_experts = spec.num_experts,
               .slots = slots,
               .loads_per_pass = options.loads_per_pass},
@@ -69,7 +69,7 @@ CachedExperts::CachedExperts(const weights::ModelSpec& spec, const model::ModelW
 
 absl::Status CachedExperts::Allocate() {
   const int64_t numbers = options_.max_rows * spec_.experts_per_token * spec_.hidden_size;
-  const int64_t layers = spec_.num_layers - spec_.first_dense_layers;
+  const int64_t layers = spec_.num_moe_layers();
   MOE_ASSIGN_OR_RETURN(device_x_, device_.Allocate(2 * numbers, "inputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_outputs_, device_.Allocate(4 * numbers, "outputs of cached experts"));
   MOE_ASSIGN_OR_RETURN(device_experts_, device_.Allocate(layers * slots_ * slot_bytes_, "cached experts"));
@@ -94,14 +94,14 @@ absl::Status CachedExperts::NewStreams() {
 }
 
 CachedExperts::Slot& CachedExperts::SlotOf(int64_t layer, int64_t slot) {
-  return all_slots_[static_cast<size_t>((layer - spec_.first_dense_layers) * slots_ + slot)];
+  return all_slots_[static_cast<size_t>(spec_.MoeLayersBelow(layer) * slots_ + slot)];
 }
 
 absl::Status CachedExperts::Run(int64_t layer, int64_t count, const engine::ExpertIo& rows) {
   if (count > options_.max_rows) return cpu_.Run(layer, count, rows);
   const auto choices = std::span(rows.choices, static_cast<size_t>(count * spec_.experts_per_token));
   plan_.Sort(choices, spec_.experts_per_token, spec_.num_experts);
-  const experts::ExpertCache::Pass& pass = cache_.Take(layer - spec_.first_dense_layers, choices);
+  const experts::ExpertCache::Pass& pass = cache_.Take(spec_.MoeLayersBelow(layer), choices);
   hits_ += std::ssize(pass.hits);
   misses_ += std::ssize(pass.misses);
   std::fill_n(rows.sums, count * spec_.hidden_size, 0.0f);
@@ -163,7 +163,7 @@ absl::Status CachedExperts::LaunchHits(int64_t layer, const experts::ExpertCache
 absl::Status CachedExperts::Load(int64_t layer, const experts::ExpertCache::Load& load) {
   Slot& slot = SlotOf(layer, load.slot);
   slot.weights = weights_.layers[layer].feed_forward.experts[load.expert];
-  const int64_t index = (layer - spec_.first_dense_layers) * slots_ + load.slot;
+  const int64_t index = spec_.MoeLayersBelow(layer) * slots_ + load.slot;
   uint8_t* to = device_experts_.data() + index * slot_bytes_;
   absl::Status status;
   model::VisitArrays(slot.weights, [&](auto& array, int64_t bytes) {

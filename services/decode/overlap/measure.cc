@@ -51,8 +51,7 @@ class Measurement {
     LayerTimes shortest;
     for (double* part : Parts(shortest)) *part = std::numeric_limits<double>::infinity();
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
-      const int64_t moe_layers = spec.num_layers - spec.first_dense_layers;
-      MOE_ASSIGN_OR_RETURN(LayerTimes times, Once(spec.first_dense_layers + repeat % moe_layers));
+      MOE_ASSIGN_OR_RETURN(LayerTimes times, Once(spec.MoeLayer(repeat % spec.num_moe_layers())));
       const auto now = Parts(times);
       const auto best = Parts(shortest);
       for (size_t i = 0; i < now.size(); ++i) *best[i] = std::min(*best[i], *now[i]);
@@ -112,7 +111,7 @@ absl::StatusOr<CostModel> MeasureCosts(HybridForward& forward, int64_t most_rows
     if (rows == most_rows) break;
   }
   const weights::ModelSpec& spec = forward.spec();
-  return CostModel(std::move(points), spec.num_layers - spec.first_dense_layers);
+  return CostModel(std::move(points), spec.num_moe_layers());
 }
 
 }  // namespace moestro::decode

@@ -23,7 +23,7 @@ class SimulatedExperts final : public engine::RoutedExperts {
                    const roofline::ModelCount& count, device::Device& device)
       : bytes_per_second_(hardware.cpu_memory_bytes_per_second * hardware.cpu_memory_fraction),
         spec_(spec),
-        expert_bytes_(count.layers.back().expert.bytes),
+        expert_bytes_(count.expert_bytes()),
         device_(device) {}
 
   absl::Status Run(int64_t, int64_t count, const engine::ExpertIo&) override {

@@ -50,7 +50,7 @@ double CopyRate(const device::HardwareSpec& hardware, const weights::ModelSpec& 
       experts == roofline::ExpertParallelism::kSmall
           ? roofline::SmallEpTraffic(spec, rows, 0)
           : roofline::StandardEpTraffic(spec, roofline::EvenPairs(spec, rows), ranks, 0);
-  const auto moe_layers = static_cast<double>(spec.num_layers - spec.first_dense_layers);
+  const auto moe_layers = static_cast<double>(spec.num_moe_layers());
   const double received = moe_layers * static_cast<double>(traffic.dispatch.received + traffic.combine.received) +
                           static_cast<double>(spec.num_layers * roofline::RingTraffic(spec.kv_dim(), rows, 0).received);
   return hardware.copy_bytes_per_second * streamed / (streamed + received);

@@ -22,8 +22,8 @@ class ReplayTest : public testing::Test {
       std::vector<model::ExpertChoice> second;
       for (size_t i = 0; i < tokens.size(); ++i) second.insert(second.end(), {{0, 1}, {1, 1}});
       writer->Begin(tokens);
-      writer->Note(3, 0, first);
-      writer->Note(4, 0, second);
+      writer->Note(0, 0, first);
+      writer->Note(1, 0, second);
       EXPECT_TRUE(writer->End().ok());
     };
     pass(true, {{5, 1}, {6, 1}});

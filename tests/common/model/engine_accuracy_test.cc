@@ -71,6 +71,8 @@ TEST(EngineAccuracy, Fp8WeightsAgainstExactArithmetic) { ExpectCloseToExact(Smal
 
 TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(SmallSpec(), false); }
 
+TEST(EngineAccuracy, DenseLayersBetweenOthersAgainstExactArithmetic) { ExpectCloseToExact(SmallMixedSpec(), true); }
+
 // Without biases, only the choice of all experts is certain.
 TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   ModelSpec spec = SmallGroupedSpec();

@@ -13,7 +13,7 @@ namespace {
 using Routing = std::vector<std::pair<int64_t, std::vector<ExpertChoice>>>;  // (layer, choices) in order of the calls
 
 TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
-  const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallMixedSpec()});
   const weights::ModelSpec& spec = model.segment->spec();
   WorkerPool pool(2);
   Routing told;
@@ -29,13 +29,14 @@ TEST(EngineRouting, IsToldAfterEveryMoeLayerAndDependsOnTheRowAlone) {
   const Routing whole = std::exchange(told, {});
   RunPrompt(*engine, TestSequence(spec, 64), tokens, /*chunk=*/1, MlaForm::kAbsorbed);
 
-  const int64_t moe_layers = spec.num_layers - spec.first_dense_layers;
+  const std::vector<int64_t> with_experts = {1, 3};
+  const int64_t moe_layers = std::ssize(with_experts);
   ASSERT_EQ(whole.size(), static_cast<size_t>(moe_layers));
   ASSERT_EQ(told.size(), static_cast<size_t>(5 * moe_layers));
   const int64_t k = spec.experts_per_token;
   for (int64_t i = 0; i < moe_layers; ++i) {
     const auto& [layer, choices] = whole[i];
-    EXPECT_EQ(layer, spec.first_dense_layers + i);
+    EXPECT_EQ(layer, with_experts[i]);
     ASSERT_EQ(choices.size(), static_cast<size_t>(5 * k));
     for (int64_t row = 0; row < 5; ++row) {
       const auto& alone = told[row * moe_layers + i].second;

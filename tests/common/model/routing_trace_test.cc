@@ -32,19 +32,19 @@ class RoutingTraceTest : public testing::Test {
     auto writer = RoutingTraceWriter::Create(path_, kModel).value();
     const TracedToken given_up[] = {{9, 9, true}};
     writer->Begin(given_up);
-    writer->Note(1, 0, Choices(9, 1));
+    writer->Note(0, 0, Choices(9, 1));
     const TracedToken first[] = {{7, 40, true}, {7, 41, true}, {8, 3, false}};
     writer->Begin(first);
     for (const int64_t layer : {1, 2}) {
-      writer->Note(layer, 2, Choices(2, layer));  // in halves, the second one first
+      writer->Note(layer - 1, 2, Choices(2, layer));  // in halves, the second one first
       std::vector<ExpertChoice> both = Choices(0, layer);
       std::ranges::copy(Choices(1, layer), std::back_inserter(both));
-      writer->Note(layer, 0, both);
+      writer->Note(layer - 1, 0, both);
     }
     ASSERT_TRUE(writer->End().ok());
     const TracedToken second[] = {{8, 4, false}};
     writer->Begin(second);
-    for (const int64_t layer : {1, 2}) writer->Note(layer, 0, Choices(5, layer));
+    for (const int64_t layer : {1, 2}) writer->Note(layer - 1, 0, Choices(5, layer));
     ASSERT_TRUE(writer->End().ok());
   }
   std::string Bytes() const {

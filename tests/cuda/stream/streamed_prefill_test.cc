@@ -235,6 +235,12 @@ TEST(StreamedShapesTest, GroupedQueries) {
   }
 }
 
+TEST(StreamedShapesTest, DenseLayersBetweenOthers) {
+  weights::ModelSpec spec = SmallMixedSpec();
+  spec.qk_rope_head_dim = 64;
+  CheckShapes(spec, true, 15);
+}
+
 TEST(StreamedShapesTest, OneDenseLayer) {
   weights::ModelSpec spec = OddSpec();
   spec.num_layers = spec.first_dense_layers = 1;

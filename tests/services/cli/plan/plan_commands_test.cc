@@ -23,7 +23,7 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
           .value();
   const model::TracedToken tokens[] = {{0, 3, true}, {1, 8, false}};
   writer->Begin(tokens);
-  writer->Note(1, 0, std::vector<model::ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
+  writer->Note(0, 0, std::vector<model::ExpertChoice>{{3, 1}, {4, 1}, {3, 1}, {5, 1}});
   ASSERT_TRUE(writer->End().ok());
   const Result result = Run({"routing", path, "--json"}, /*with_server=*/false);
   ASSERT_TRUE(result.status.ok()) << result.status;
@@ -34,7 +34,7 @@ TEST_F(CliTest, RoutingSummarisesATrace) {
   EXPECT_EQ(out.at("different_experts_per_pass_and_layer"), 3.0);
   EXPECT_EQ(out.at("share_of_the_hottest_tenth"), 0.75) << "experts 3 and 4: three of four choices";
   writer->Begin(std::span(tokens).last(1));
-  writer->Note(1, 0, std::vector<model::ExpertChoice>{{4, 1}, {5, 1}});
+  writer->Note(0, 0, std::vector<model::ExpertChoice>{{4, 1}, {5, 1}});
   ASSERT_TRUE(writer->End().ok());
   const Result replayed =
       Run({"routing", path, "--cache-experts", "0,2", "--cache-loads", "2", "--prompts", "--json"}, false);

@@ -25,7 +25,7 @@ constexpr int64_t kMaxRows = 6;
 class CachedExpertsTest : public testing::Test {
  protected:
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
-  int64_t layers() const { return spec().num_layers - spec().first_dense_layers; }
+  int64_t layers() const { return spec().num_moe_layers(); }
 
   // Room for so many experts of each layer; a little is left.
   std::unique_ptr<CachedExperts> Make(int64_t slots, int64_t loads_per_pass = 2) {
@@ -68,7 +68,7 @@ class CachedExpertsTest : public testing::Test {
     EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0) << layer << " " << count;
   }
 
-  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallSpec()});
+  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallMixedSpec()});
   const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
@@ -88,7 +88,7 @@ TEST_F(CachedExpertsTest, HasTheCpusBitsWhateverIsHeld) {
     for (int pass = 0; pass < 60; ++pass) {
       const auto count = static_cast<int64_t>(1 + random_() % kMaxRows);
       Draw(count);
-      ExpectTheCpusBits(*cached, spec().first_dense_layers + pass % layers(), count);
+      ExpectTheCpusBits(*cached, spec().MoeLayer(pass % layers()), count);
     }
     EXPECT_GT(cached->hits(), 0);
     EXPECT_GT(cached->misses(), 0);
@@ -98,9 +98,9 @@ TEST_F(CachedExpertsTest, HasTheCpusBitsWhateverIsHeld) {
 TEST_F(CachedExpertsTest, HoldsEverythingInTheEnd) {
   const auto cached = Make(spec().num_experts, /*loads_per_pass=*/spec().num_experts);
   Draw(kMaxRows);
-  ExpectTheCpusBits(*cached, spec().first_dense_layers, kMaxRows);
+  ExpectTheCpusBits(*cached, spec().MoeLayer(0), kMaxRows);
   const int64_t misses = cached->misses();
-  ExpectTheCpusBits(*cached, spec().first_dense_layers, kMaxRows);
+  ExpectTheCpusBits(*cached, spec().MoeLayer(0), kMaxRows);
   EXPECT_EQ(cached->misses(), misses);
   EXPECT_EQ(cached->hits(), misses);
 }
@@ -108,7 +108,7 @@ TEST_F(CachedExpertsTest, HoldsEverythingInTheEnd) {
 TEST_F(CachedExpertsTest, PromptsLeaveTheCacheAsItIs) {
   const auto cached = Make(2);
   Draw(2 * kMaxRows);
-  ExpectTheCpusBits(*cached, spec().first_dense_layers, kMaxRows + 1);
+  ExpectTheCpusBits(*cached, spec().MoeLayer(0), kMaxRows + 1);
   EXPECT_EQ(cached->hits() + cached->misses(), 0);
 }
 
@@ -129,7 +129,7 @@ TEST_F(CachedExpertsTest, TakesItsMemoryFromTheDevice) {
 
 TEST_F(CachedExpertsTest, AFailureIsReportedAndNotRemembered) {
   const auto cached = Make(spec().num_experts);
-  const int64_t layer = spec().first_dense_layers;
+  const int64_t layer = spec().MoeLayer(0);
   Draw(3);
   ExpectTheCpusBits(*cached, layer, 3);
   for (const std::string broken : {"run: hot experts", "copy", "event", "record", "wait"}) {
@@ -147,7 +147,7 @@ TEST_F(CachedExpertsTest, AFailureIsReportedAndNotRemembered) {
 
 TEST_F(CachedExpertsTest, WithoutNewStreamsEveryPassFailsUntilThereAreSome) {
   const auto cached = Make(spec().num_experts);
-  const int64_t layer = spec().first_dense_layers;
+  const int64_t layer = spec().MoeLayer(0);
   Draw(3);
   for (int pass = 0; pass < 3; ++pass) ExpectTheCpusBits(*cached, layer, 3);
   device_.set_fault([&](const std::string& operation) -> absl::Status {

@@ -132,6 +132,17 @@ TEST_F(HybridForwardTest, HasTheEnginesBitsForEveryBatchAndCut) {
   EXPECT_EQ(hybrid.forward().overlapped_steps(), 7 * 8 / 2);
 }
 
+class MixedHybridForwardTest : public HybridForwardTest {
+ protected:
+  MixedHybridForwardTest() : HybridForwardTest(SmallMixedSpec()) {}
+};
+
+TEST_F(MixedHybridForwardTest, HasTheEnginesBitsWithDenseLayersBetweenOthers) {
+  size_t cut = 1;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
+  for (const int64_t batch : {1, 3}) ExpectTheEnginesBits(hybrid.forward(), Step(batch, 5), "mixed");
+}
+
 class GroupedHybridForwardTest : public HybridForwardTest {
  protected:
   GroupedHybridForwardTest() : HybridForwardTest(SmallGroupedSpec()) {}

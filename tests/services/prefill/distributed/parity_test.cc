@@ -141,6 +141,15 @@ TEST_F(BareDistributedTest, NoSharedExpertsNoQueryRank) {
 }
 
 // Grouped queries: ranks pass keys and values around.
+class MixedDistributedTest : public DistributedTest {
+ protected:
+  MixedDistributedTest() : DistributedTest(SmallMixedSpec()) {}
+};
+
+TEST_F(MixedDistributedTest, DenseLayersBetweenOthers) {
+  for (const ExpertParallelism experts : kExperts) ExpectAgrees(200, {.ranks = 2, .experts = experts});
+}
+
 class GroupedDistributedTest : public DistributedTest {
  protected:
   // All experts are chosen: without biases nothing else is sure.

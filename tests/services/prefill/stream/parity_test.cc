@@ -181,6 +181,19 @@ TEST_F(BareModelTest, NoSharedExpertsNoQueryRank) {
   }
 }
 
+class MixedModelTest : public StreamTest {
+ protected:
+  MixedModelTest() : StreamTest(SmallMixedSpec()) {}
+};
+
+TEST_F(MixedModelTest, DenseLayersBetweenOthers) {
+  for (const MlaForm form : kForms) {
+    for (const int64_t slots : {2, 5, 8}) {
+      ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20, .ring_slots = slots}, .form = form});
+    }
+  }
+}
+
 class DenseModelTest : public StreamTest {
  protected:
   static weights::ModelSpec Spec() {
