@@ -94,13 +94,13 @@ void ReadShape(JsonFields& config, ModelSpec* spec) {
   spec->vocab_size = config.Int("vocab_size", 1, kMaxVocab);
   spec->max_position_embeddings = config.Int("max_position_embeddings", 1, kMaxPositions);
   spec->rms_norm_eps = config.Number("rms_norm_eps", 1e-12, 0.1);
+  spec->tied_head = config.BoolOr("tie_word_embeddings", false) ? 1 : 0;
 }
 
 // Choices that the families make alike; a config may leave them out.
 void CheckFixedChoices(JsonFields& config) {
   config.OneOf("hidden_act", {"silu"});
   config.OnlyBool("attention_bias", false);
-  config.OnlyBool("tie_word_embeddings", false);
   for (const char* key : {"torch_dtype", "dtype"}) config.OneOf(key, {"bfloat16", "float32", "float8_e4m3fn"});
 }
 

@@ -73,14 +73,21 @@ void SortByName(Plan& plan) {
   plan = std::move(sorted);
 }
 
+// The item that a tensor of the segment is made from. `next`: the index of the next one in the order of use.
+const InventoryItem& SourceOf(const std::vector<InventoryItem>& inventory, const model::ModelTensor& tensor,
+                              const weights::ModelSpec& spec, size_t* next) {
+  if (tensor.role == model::TensorRole::kKeyUpTransposed) return inventory[*next - 1];
+  if (tensor.role == model::TensorRole::kHead && spec.tied_head != 0) return inventory.front();  // the embedding
+  return inventory[(*next)++];
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const weights::ModelSpec& spec) {
   Plan plan;
   size_t next = 0;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
-    // Transposed keys are made from the preceding tensor.
-    const InventoryItem& item = inventory[tensor.role == model::TensorRole::kKeyUpTransposed ? next - 1 : next++];
+    const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
     plan.tensors.push_back(std::move(planned));
     plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale});
@@ -98,6 +105,10 @@ absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::Model
   }
   std::ranges::sort(plan, {}, &weights::TensorPlan::name);
   return plan;
+}
+
+int64_t TiedHeadBytes(const weights::ModelSpec& spec) {
+  return PackedBytes(DType::kBF16, spec.vocab_size, spec.hidden_size);
 }
 
 absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8) {

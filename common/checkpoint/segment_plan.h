@@ -36,6 +36,9 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
 // block scales (embedding and head never are), else BF16. Errors as MakePlan.
 absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8);
 
+// Bytes of the embedding's second form, in the segment of a model with a tied head.
+int64_t TiedHeadBytes(const weights::ModelSpec& spec);
+
 // The size of that segment.
 absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8);
 

@@ -33,7 +33,9 @@ std::string Published(const Dialect& dialect, const std::string& name) {
 }
 
 std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, std::vector<ModelTensor> tensors) {
-  std::erase_if(tensors, [](const ModelTensor& tensor) { return tensor.role == TensorRole::kKeyUpTransposed; });
+  std::erase_if(tensors, [&](const ModelTensor& tensor) {
+    return tensor.role == TensorRole::kKeyUpTransposed || (tensor.role == TensorRole::kHead && spec.tied_head != 0);
+  });
   const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
   if (dialect == std::end(kDialects)) return tensors;
   for (ModelTensor& tensor : tensors) tensor.name = Published(*dialect, tensor.name);

@@ -65,7 +65,7 @@ struct ModelWeights {
 // row-major (uint16_t), F32 row-major (float) or packed (PackedMatrix).
 enum class TensorRole {
   kEmbedding,
-  kHead,
+  kHead,  // checkpoints lack a tied one: the segment has the embedding a second time, packed
   kNorm,
   kRouter,
   kRouterBias,
@@ -74,8 +74,8 @@ enum class TensorRole {
   kQueries,          // its outputs are the heads' queries
   kOutput,           // its outputs are added to the residual
   kLatentUp,         // MLA: from a latent to keys and values of all heads
-  kKeyUpTransposed,  // kLatentUp's key half, transposed per head, for the absorbed form: the only tensor of the segment
-                     // that checkpoints lack. It follows kLatentUp in every loop
+  kKeyUpTransposed,  // kLatentUp's key half, transposed per head, for the absorbed form. Checkpoints lack it. It
+                     // follows kLatentUp in every loop
 };
 constexpr bool IsLinear(TensorRole role) { return role >= TensorRole::kLinear; }
 
@@ -194,8 +194,8 @@ void ForEachTensor(const weights::ModelSpec& spec, ModelWeights& w, const Visit&
   model(kHeadName, kHead, spec.vocab_size, w.head);
 }
 
-// In order of use: what the segment has; without kKeyUpTransposed and with the family's names, which is what a
-// checkpoint has; of that, one layer, which may lie past the last.
+// In order of use: what the segment has; of that, what a checkpoint has, with the family's names; of that, one layer,
+// which may lie past the last.
 std::vector<ModelTensor> SegmentTensors(const weights::ModelSpec& spec);
 std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec);
 std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64_t layer);

@@ -95,6 +95,10 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
   spdlog::info("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
                static_cast<double>(model::ParameterCount(spec)) / 1e9,
                static_cast<double>(checkpoint.total_bytes()) / kGib, checkpoint.fingerprint());
+  if (spec.tied_head != 0) {
+    spdlog::info("{}: the embedding is the head, too, and is packed a second time: {:.2f} GiB", config.model_name,
+                 static_cast<double>(checkpoint::TiedHeadBytes(spec)) / kGib);
+  }
   return std::unique_ptr<WeightStore>(
       new WeightStore(config, std::move(checkpoint), spec, std::move(defaults), std::move(plan)));
 }

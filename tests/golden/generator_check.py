@@ -173,7 +173,8 @@ def expected_bytes(checkpoint, name, seed):
     if name.endswith("norm.weight"):
         values = normal_values(words, 1.0, 0.1, count)
     elif name.endswith("embed_tokens.weight"):
-        values = normal_values(words, 0.0, 1.0, count)
+        tied = checkpoint.config["tie_word_embeddings"]
+        values = normal_values(words, 0.0, 2.4 / math.sqrt(shape[1]) if tied else 1.0, count)
     elif is_quantised(key):
         return dequantised(seed, name, shape)
     else:

@@ -27,7 +27,8 @@ def verify_implementation(model):
     attention = model.model.layers[0].self_attn
     assert abs(attention.scaling - attention.head_dim**-0.5) < 1e-12, "the softmax scale is not that of a head"
     assert attention.sliding_window is None, "attention has a window"
-    assert all(layer.mlp.gate.norm_topk_prob for layer in model.model.layers), "weights of experts do not add up to one"
+    routers = [m for m in model.modules() if isinstance(m, hf.Qwen3MoeTopKRouter)]
+    assert all(router.norm_topk_prob for router in routers), "weights of experts do not add up to one"
     return {"softmax_scale": attention.scaling, "expert_weights": "normalised"}
 
 

@@ -55,6 +55,8 @@ def state_dict(checkpoint, experts, first_expert_layer, bf16_weights, names=Name
         state[name.replace(f".{names.block}.", ".mlp.")] = tensor(name)
     for layer in range(first_expert_layer, layers):
         prefix = f"model.layers.{layer}.{names.block}.experts."
+        if f"{prefix}0.{names.gate}.weight" not in checkpoint.entries:
+            continue  # a dense layer between others
         gate_up = [torch.cat([tensor(f"{prefix}{e}.{p}.weight") for p in (names.gate, names.up)])
                    for e in range(experts)]
         down = [tensor(f"{prefix}{e}.{names.down}.weight") for e in range(experts)]
@@ -66,6 +68,8 @@ def state_dict(checkpoint, experts, first_expert_layer, bf16_weights, names=Name
 def load(model, state):
     """The model in F32 with these parameters."""
     model = model.to(torch.float32)
+    if model.config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, strict=True)
     return model.eval()
 

@@ -63,6 +63,7 @@ absl::Status AddSegmentNeed(const weights::ModelSpec& spec, bool fp8, Json& json
   MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
   json["segment_bytes"] = need;
+  if (spec.tied_head != 0) json["tied_head_bytes"] = checkpoint::TiedHeadBytes(spec);
   json["free_shared_memory_bytes"] = free;
   json["available_memory_bytes"] = available.bytes;
   json["fits"] = need <= std::min(free, available.bytes);

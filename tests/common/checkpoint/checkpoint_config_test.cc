@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 
 #include "common/checkpoint/config.h"
 #include "tests/common/checkpoint/checkpoint_test_util.h"
@@ -87,6 +88,62 @@ TEST(ModelSpecParse, Qwen3MoeDefaults) {
   EXPECT_EQ(spec->num_kv_heads, 64);
   EXPECT_EQ(spec->norm_topk_prob, 0);
   EXPECT_EQ(spec->yarn.enabled, 1);
+}
+
+std::vector<int64_t> LayersWithExperts(const weights::ModelSpec& spec) {
+  std::vector<int64_t> layers;
+  for (int64_t i = 0; i < spec.num_moe_layers(); ++i) layers.push_back(spec.MoeLayer(i));
+  return layers;
+}
+
+TEST(ModelSpecParse, Qwen3MoeWithDenseLayers) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
+  config["num_hidden_layers"] = 8;
+  config["decoder_sparse_step"] = 2;
+  config["mlp_only_layers"] = {5, 1, 77};
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(LayersWithExperts(*spec), (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(spec->first_dense_layers, 3);
+  EXPECT_EQ(spec->MoeLayersBelow(7), 1);
+  EXPECT_EQ(spec->MoeLayer(2), 8) << "there is none";
+  EXPECT_EQ(spec->intermediate_size, 12288);
+
+  config["decoder_sparse_step"] = 9;
+  EXPECT_EQ(Parse(config)->num_moe_layers(), 0);
+  config.erase("intermediate_size");
+  ExpectError(Parse(config).status(), kInvalid, {"config.json: intermediate_size", "missing"});
+}
+
+TEST(ModelSpecParse, Qwen3MoeWithDenseLayersFarUp) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
+  config["num_hidden_layers"] = 130;
+  config["mlp_only_layers"] = {2, 64, 127};
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->num_moe_layers(), 127);
+  EXPECT_EQ(spec->MoeLayer(126), 129);
+  for (const int64_t layer : {2, 64, 127}) EXPECT_FALSE(spec->IsMoeLayer(layer));
+  config["mlp_only_layers"] = {2, 128};
+  ExpectError(Parse(config).status(), kUnimplemented, {"config.json: mlp_only_layers", "layer 128 is dense", "128"});
+  config["mlp_only_layers"] = json::array();
+  config["decoder_sparse_step"] = 2;
+  ExpectError(Parse(config).status(), kUnimplemented, {"config.json: decoder_sparse_step", "layer 128 is dense"});
+  std::vector<int64_t> leading(129);
+  std::iota(leading.begin(), leading.end(), 0);
+  config["mlp_only_layers"] = leading;
+  EXPECT_EQ(LayersWithExperts(*Parse(config)), (std::vector<int64_t>{129}));
+}
+
+TEST(ModelSpecParse, TiedHead) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
+  config["tie_word_embeddings"] = true;
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->tied_head, 1);
+  EXPECT_EQ(model::ParameterCount(*checkpoint::ParseModelSpec(checkpoint::PublishedConfig("qwen3-235b"), "")) -
+                model::ParameterCount(*spec),
+            spec->vocab_size * spec->hidden_size);
 }
 
 TEST(ModelSpecParse, Mixtral) {
@@ -263,7 +320,7 @@ TEST(ModelSpecReject, SingleFields) {
       {"moe_layer_freq", 2, kUnimplemented, "only 1"},
       {"hidden_act", "gelu", kUnimplemented, "supported: silu"},
       {"attention_bias", true, kUnimplemented, "true is not supported"},
-      {"tie_word_embeddings", true, kUnimplemented, "true is not supported"},
+      {"tie_word_embeddings", "yes", kInvalid, "\"yes\" is not true or false"},
       {"rope_interleave", false, kUnimplemented, "false is not supported"},
       {"torch_dtype", "float16", kUnimplemented, "\"float16\""},
       {"dtype", "float16", kUnimplemented, "\"float16\""},
@@ -344,9 +401,10 @@ TEST(ModelSpecReject, Qwen3MoeFields) {
       {"use_sliding_window", true, kUnimplemented, "true is not supported"},
       {"num_experts", 0, kInvalid, "out of range"},
       {"num_experts_per_tok", 129, kInvalid, "129 is more than num_experts = 128"},
-      {"decoder_sparse_step", 2, kUnimplemented, "every layer has experts"},
-      {"mlp_only_layers", json::array({0}), kUnimplemented, "every layer has experts"},
-      {"mlp_only_layers", 3, kUnimplemented, "every layer has experts"},
+      {"decoder_sparse_step", 0, kInvalid, "0 is out of range"},
+      {"mlp_only_layers", 3, kInvalid, "is not a list of layers, numbered from 0"},
+      {"mlp_only_layers", json::array({3, -1}), kInvalid, "is not a list of layers, numbered from 0"},
+      {"mlp_only_layers", json::array({"3"}), kInvalid, "is not a list of layers, numbered from 0"},
       {"attention_bias", true, kUnimplemented, "true is not supported"},
   };
   for (const Rejection& rejection : cases) {
@@ -373,7 +431,7 @@ TEST(ModelSpecReject, MixtralFields) {
       {"head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
       {"attention_bias", true, kUnimplemented, "true is not supported"},
       {"hidden_act", "gelu", kUnimplemented, "\"gelu\" is not supported"},
-      {"tie_word_embeddings", true, kUnimplemented, "true is not supported"},
+      {"tie_word_embeddings", "yes", kInvalid, "\"yes\" is not true or false"},
   };
   for (const Rejection& rejection : cases) {
     json config = json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));

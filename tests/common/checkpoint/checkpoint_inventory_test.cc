@@ -111,6 +111,18 @@ TEST_F(InventoryTest, MixtralsNames) {
   Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.3.w2.weight'", "missing"});
 }
 
+// Some tools save a tied head all the same. It is a copy.
+TEST_F(InventoryTest, ATiedHead) {
+  const SafetensorsBuilder with_head = TinyTensors(spec_);
+  spec_.tied_head = 1;
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_EQ(items->back().expected.name, "model.norm.weight");
+  ASSERT_TRUE(Check(with_head).ok());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("'lm_head.weight'")));
+}
+
 TEST_F(InventoryTest, NoSharedExperts) {
   spec_.num_shared_experts = 0;
   for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_))

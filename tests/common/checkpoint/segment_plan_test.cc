@@ -47,6 +47,17 @@ TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
   }
 }
 
+TEST(SegmentBytesFor, ATiedHeadIsInTheSegment) {
+  for (const int64_t vocab_size : {131, 5000}) {
+    ModelSpec spec = OddSpec();
+    spec.vocab_size = spec.token_count = vocab_size;
+    const int64_t untied = SegmentBytesFor(spec, false).value();
+    spec.tied_head = 1;
+    EXPECT_EQ(SegmentBytesFor(spec, false).value(), untied);
+    EXPECT_EQ(TiedHeadBytes(spec), (vocab_size + 63) / 64 * 64 * 72 * 2);
+  }
+}
+
 // One byte per parameter, one more for those that stay BF16, and less than one percent for everything else.
 TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
   const ModelSpec spec = DeepSeekV3();

@@ -68,6 +68,25 @@ std::vector<ModelPreset> Presets() {
                                    {"num_experts_per_tok", 4},
                                    {"vocab_size", 2048}},
                                   4'000'000};
+  // Layers 1 and 5 have experts, the others are dense. Heads of the size that CUDA's kernels of prompts have.
+  const ModelPreset tiny_qwen3_mixed = {"tiny-qwen3-mixed",
+                                        "Qwen3-MoE with dense layers and a tied head",
+                                        "qwen3-235b",
+                                        {{"hidden_size", 256},
+                                         {"num_hidden_layers", 6},
+                                         {"max_window_layers", 6},
+                                         {"decoder_sparse_step", 2},
+                                         {"mlp_only_layers", {3}},
+                                         {"num_attention_heads", 4},
+                                         {"num_key_value_heads", 2},
+                                         {"head_dim", 128},
+                                         {"intermediate_size", 576},
+                                         {"moe_intermediate_size", 192},
+                                         {"num_experts", 16},
+                                         {"num_experts_per_tok", 4},
+                                         {"tie_word_embeddings", true},
+                                         {"vocab_size", 2048}},
+                                        4'000'000};
   // Heads without norms, of the size that CUDA's kernels of prompts have, and names of the family's own.
   const ModelPreset tiny_mixtral = {"tiny-mixtral",
                                     "Mixtral",
@@ -87,7 +106,7 @@ std::vector<ModelPreset> Presets() {
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny, tiny_qwen3, tiny_mixtral, layer};
+  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_mixtral, layer};
 }
 
 // Sets those of `keys` that the family has.

@@ -24,6 +24,8 @@ constexpr double kMlpDownGain = 0.65;
 constexpr double kExpertDownGain = 0.4;
 // Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
 constexpr double kHeadGain = 3.5;
+// Of an embedding that is the head, too: a token's own vector, which stays in the residual, must not outweigh the rest.
+constexpr double kTiedHeadGain = 2.4;
 // Of both signs, and large enough to change which experts are chosen. It widens the distances between scores while
 // rounding noise stays the same. Small enough that every expert gets tokens: with 0.3 some get none.
 constexpr double kBiasDeviation = 0.15;
@@ -66,7 +68,7 @@ class Planner {
   void Add(const model::ModelTensor& tensor) {
     switch (tensor.role) {
       case model::TensorRole::kEmbedding:
-        Normal(tensor.name, tensor.shape(), 1);
+        Normal(tensor.name, tensor.shape(), model_.spec.tied_head != 0 ? Deviation(kTiedHeadGain, tensor.cols) : 1);
         break;
       case model::TensorRole::kHead:
         Normal(tensor.name, tensor.shape(), Deviation(kHeadGain, tensor.cols));

@@ -128,7 +128,7 @@ void ExpectFaithful(const weights::ModelSpec& spec, bool fp8, int threads) {
   ASSERT_TRUE(packed.status.ok()) << packed.status;
   const auto segment = packed.Open();
   const auto expected = model::CheckpointTensors(spec);
-  EXPECT_EQ(segment->directory().size(), expected.size() + static_cast<size_t>(spec.num_layers));
+  EXPECT_EQ(segment->directory().size(), expected.size() + static_cast<size_t>(spec.num_layers + spec.tied_head));
   for (const model::ModelTensor& tensor : expected) ExpectSameAsPublished(*segment, random, tensor);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) ExpectTransposedKeys(*segment, random, layer);
   EXPECT_EQ(std::memcmp(&segment->spec(), &spec, sizeof(spec)), 0);
@@ -145,6 +145,22 @@ TEST(PackContents, Fp8WithSeveralKeyBlocksAHead) {
   spec.qk_nope_head_dim = 256;
   spec.num_layers = 1;
   ExpectFaithful(spec, true, 2);
+}
+
+TEST(PackContents, ATiedHeadIsThePackedEmbedding) {
+  weights::ModelSpec spec = OddSpec();
+  spec.tied_head = 1;
+  ExpectFaithful(spec, false, 2);
+  RandomCheckpoint random(spec, false);
+  EXPECT_EQ(random.tensors().count("lm_head.weight"), 0u);
+  random.Write();
+  const checkpoint::Checkpoint checkpoint = random.Open();
+  const Packed packed = PackInMemory(checkpoint, spec, {.threads = 1});
+  ASSERT_TRUE(packed.status.ok()) << packed.status;
+  const auto segment = packed.Open();
+  const std::string& embedding = random.tensors().at("model.embed_tokens.weight").data;
+  ExpectPacked(*segment->Find("lm_head.weight"),
+               [&](int64_t row, int64_t col) { return Bits(DType::kBF16, embedding, spec.hidden_size, row, col); });
 }
 
 TEST(PackContents, WorkedExampleOfTheFormatDocument) {

@@ -52,6 +52,22 @@ TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
   EXPECT_EQ(plan.count("model.layers.2.mlp.shared_experts.gate_proj.weight"), 0u);
 }
 
+TEST(TensorPlanTest, Qwen3WithDenseLayersAndATiedHead) {
+  const auto plan = PlanByName({.preset = "tiny-qwen3-mixed"});
+  EXPECT_EQ(plan.count("lm_head.weight"), 0u);
+  EXPECT_DOUBLE_EQ(plan.at("model.embed_tokens.weight").deviation, 2.4 / 16);
+  for (const int layer : {0, 2, 3, 4}) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
+    EXPECT_THAT(plan.at(prefix + "gate_proj.weight").shape, ElementsAre(576, 256));
+    EXPECT_EQ(plan.count(prefix + "gate.weight"), 0u);
+  }
+  for (const int layer : {1, 5}) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
+    EXPECT_THAT(plan.at(prefix + "experts.15.gate_proj.weight").shape, ElementsAre(192, 256));
+    EXPECT_EQ(plan.count(prefix + "gate_proj.weight"), 0u);
+  }
+}
+
 TEST(TensorPlanTest, MixtralHasThePublishedNames) {
   const auto plan = PlanByName({.preset = "tiny-mixtral"});
   const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };
