@@ -22,7 +22,7 @@ std::vector<DType> AllowedDTypes(model::TensorRole role) {
   if (model::IsLinear(role)) return {DType::kF8E4M3, DType::kBF16};
   if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {DType::kBF16};
   if (role == model::TensorRole::kRouterBias) return {DType::kF32};  // BF16 would change the order of its experts
-  return {DType::kBF16, DType::kF32};                                // norms and routers
+  return {DType::kBF16, DType::kF32};                                // norms, routers and biases
 }
 
 bool IsAllowed(model::TensorRole role, std::optional<DType> dtype) {

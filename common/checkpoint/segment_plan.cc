@@ -23,6 +23,7 @@ Kind KindOf(model::TensorRole role) {
     case model::TensorRole::kNorm:
     case model::TensorRole::kRouter:
     case model::TensorRole::kRouterBias:
+    case model::TensorRole::kBias:
       return Kind::kWiden;
     case model::TensorRole::kKeyUpTransposed:
       return Kind::kTransposeKeys;

@@ -37,6 +37,9 @@ struct AttentionWeights {
   PackedMatrix v;                     // [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;      // [head_dim], of every head; null when heads have no norms
   const float* k_norm = nullptr;      // [head_dim]; null when heads have no norms
+  const float* q_bias = nullptr;      // [heads * head_dim]; null, like the next two, when there are no biases
+  const float* k_bias = nullptr;      // [kv_heads * head_dim]
+  const float* v_bias = nullptr;      // [kv_heads * head_dim]
   PackedMatrix o;                     // [hidden, heads * v_head_dim]
 };
 
@@ -69,6 +72,7 @@ enum class TensorRole {
   kNorm,
   kRouter,
   kRouterBias,
+  kBias,  // added to the outputs of a linear layer
   // Linear layers:
   kLinear,           // of none of the following roles
   kQueries,          // its outputs are the heads' queries
@@ -96,7 +100,9 @@ struct ModelTensor {
   int64_t rows;
   int64_t cols;
 
-  bool is_vector() const { return role == TensorRole::kNorm || role == TensorRole::kRouterBias; }
+  bool is_vector() const {
+    return role == TensorRole::kNorm || role == TensorRole::kRouterBias || role == TensorRole::kBias;
+  }
   int64_t elements() const { return rows * cols; }
   std::vector<int64_t> shape() const { return is_vector() ? std::vector{cols} : std::vector{rows, cols}; }
 };
@@ -115,11 +121,15 @@ void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Vi
   if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) {
     const int64_t dim = spec.head_dim(), keys = spec.num_kv_heads * dim;
     const bool norms = spec.heads_without_norms == 0;
+    const bool biases = spec.qkv_biases != 0;
     visit(TensorRow{"self_attn.q_proj.weight", kQueries, heads * dim, hidden}, w.q_b);
+    if (biases) visit(TensorRow{"self_attn.q_proj.bias", kBias, 1, heads * dim}, w.q_bias);
     if (norms) visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, dim}, w.q_norm);
     visit(TensorRow{"self_attn.k_proj.weight", kLinear, keys, hidden}, w.k);
+    if (biases) visit(TensorRow{"self_attn.k_proj.bias", kBias, 1, keys}, w.k_bias);
     if (norms) visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, dim}, w.k_norm);
     visit(TensorRow{"self_attn.v_proj.weight", kLinear, keys, hidden}, w.v);
+    if (biases) visit(TensorRow{"self_attn.v_proj.bias", kBias, 1, keys}, w.v_bias);
   } else {
     const int64_t queries = heads * spec.qk_head_dim(), latent = spec.kv_lora_rank, nope = spec.qk_nope_head_dim;
     if (rank == 0) {

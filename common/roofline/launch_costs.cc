@@ -55,8 +55,9 @@ KernelCost AttentionCost(const weights::ModelSpec& spec, const model::AttentionW
   AddElementwise(rows, 2 * spec.hidden_size, cost);                     // norm
   AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of low-rank vectors or heads
   AddElementwise(rows, 2 * spec.num_heads * spec.qk_head_dim(), cost);  // rotation
-  AddElementwise(rows, 2 * spec.kv_dim(), cost);                        // writing to the cache
-  AddElementwise(rows, 3 * spec.hidden_size, cost);                     // adding to the residual
+  if (w.q_bias != nullptr) AddElementwise(rows, 2 * (w.q_b.rows + spec.kv_dim()), cost);
+  AddElementwise(rows, 2 * spec.kv_dim(), cost);     // writing to the cache
+  AddElementwise(rows, 3 * spec.hidden_size, cost);  // adding to the residual
   return cost;
 }
 

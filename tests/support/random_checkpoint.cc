@@ -49,6 +49,7 @@ std::string DTypeOf(const model::ModelTensor& tensor, bool fp8) {
     case model::TensorRole::kRouterBias:
       return "F32";
     case model::TensorRole::kNorm:
+    case model::TensorRole::kBias:
       return IsFirstLayer(tensor.name) ? "BF16" : "F32";
     case model::TensorRole::kRouter:
       return IsFirstLayer(tensor.name) ? "F32" : "BF16";

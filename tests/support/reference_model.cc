@@ -93,6 +93,14 @@ ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vec
   return y;
 }
 
+ReferenceModel::Vector ReferenceModel::Biased(const std::string& prefix, const Vector& x) const {
+  Vector y = Linear(prefix + ".weight", x);
+  if (spec_.qkv_biases == 0) return y;
+  const Matrix& bias = Tensor(prefix + ".bias");
+  for (size_t n = 0; n < y.size(); ++n) y[n] += bias.values[n];
+  return y;
+}
+
 ReferenceModel::Vector ReferenceModel::Norm(const std::string& name, const Vector& x, double eps) const {
   const Matrix& w = Tensor(name);
   double sum = 0;
@@ -219,9 +227,9 @@ ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, cons
 ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,
                                                         std::vector<CachedToken>& cache) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
-  const Vector q = Linear(prefix + "q_proj.weight", x);
-  const Vector k = Linear(prefix + "k_proj.weight", x);
-  CachedToken token{{}, {}, Rounded(Linear(prefix + "v_proj.weight", x))};
+  const Vector q = Biased(prefix + "q_proj", x);
+  const Vector k = Biased(prefix + "k_proj", x);
+  CachedToken token{{}, {}, Rounded(Biased(prefix + "v_proj", x))};
   for (int64_t head = 0; head < spec_.num_kv_heads; ++head) {
     const Vector key = NormRotated(prefix + "k_norm.weight", k, head, position);
     token.rotated_key.insert(token.rotated_key.end(), key.begin(), key.end());

@@ -48,6 +48,7 @@ class ReferenceModel {
   const Matrix& Tensor(const std::string& name) const;
   const Matrix& LayerTensor(int64_t layer, const std::string& suffix) const;
   Vector Linear(const std::string& name, const Vector& x) const;
+  Vector Biased(const std::string& prefix, const Vector& x) const;  // a linear layer, with a bias if the model has it
   Vector Norm(const std::string& name, const Vector& x, double eps) const;
   Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
   Vector GroupedAttention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;

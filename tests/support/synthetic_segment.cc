@@ -125,11 +125,14 @@ class Builder {
   void FillFloats(const TensorPlan& tensor, float* values) {
     const int64_t count = tensor.rows * tensor.cols;
     const bool bias = tensor.name.ends_with("e_score_correction_bias");
+    const bool projection_bias = tensor.name.ends_with("_proj.bias");
     const bool router = tensor.name.ends_with("mlp.gate.weight");
     for (int64_t i = 0; i < count; ++i) {
       if (bias) {
         // Distinct multiples of 3 for up to 8 experts, shuffled; scores are between 0 and 1.
         values[i] = static_cast<float>(options_.decisive_biases ? 3 * (5 * i % 8) : Normal(0.1));
+      } else if (projection_bias) {
+        values[i] = static_cast<float>(Normal(0.5));
       } else {
         values[i] = static_cast<float>(router ? Normal(1.5 * Deviation(tensor)) : 1 + Normal(0.1));
       }

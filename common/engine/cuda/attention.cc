@@ -17,10 +17,13 @@ using weights::ModelSpec;
 
 namespace {
 
-// y = W x of a tile's rows.
-absl::Status Project(const CudaRows& rows, const PackedMatrix& w, IndexRange tile, float* y, cuda::Stream stream) {
-  return LaunchStatus(
-      cuda::LaunchLinear(ShapeOf(w, rows.X(tile), rows.x_stride(), y, w.rows), PointersOf(w), tile.size(), stream));
+// y = W x + bias of a tile's rows. Null bias: there is none.
+absl::Status Project(const CudaRows& rows, const PackedMatrix& w, const float* bias, IndexRange tile, float* y,
+                     cuda::Stream stream) {
+  MOE_RETURN_IF_ERROR(LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(w, rows.X(tile), rows.x_stride(), y, w.rows), PointersOf(w), tile.size(), stream)));
+  if (bias == nullptr) return absl::OkStatus();
+  return LaunchStatus(cuda::LaunchAddBias(bias, tile.size(), w.rows, y, stream));
 }
 
 // x = norm(x) of every head of some rows, [rows, heads, v_head_dim]. Null weight: heads have no norms.
@@ -52,7 +55,7 @@ absl::Status ForStripes(const CudaRows& rows, IndexRange tile, const Store& stor
 absl::Status StoreLatents(const CudaRows& rows, const AttentionWeights& w, IndexRange tile, cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   float* const kv_a = rows.activations.projected;
-  MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, tile, kv_a, stream));
+  MOE_RETURN_IF_ERROR(Project(rows, w.kv_a, nullptr, tile, kv_a, stream));
   return ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
     return LaunchStatus(cuda::LaunchStoreLatent({.kv_a = kv_a + (part.begin - tile.begin) * spec.kv_dim(),
                                                  .weight = w.kv_a_norm,
@@ -75,8 +78,8 @@ absl::Status StoreKeysValues(const CudaRows& rows, const AttentionWeights& w, In
   const int64_t width = w.k.rows;
   float* const keys = rows.activations.projected;
   float* const values = keys + tile.size() * width;
-  MOE_RETURN_IF_ERROR(Project(rows, w.k, tile, keys, stream));
-  MOE_RETURN_IF_ERROR(Project(rows, w.v, tile, values, stream));
+  MOE_RETURN_IF_ERROR(Project(rows, w.k, w.k_bias, tile, keys, stream));
+  MOE_RETURN_IF_ERROR(Project(rows, w.v, w.v_bias, tile, values, stream));
   MOE_RETURN_IF_ERROR(NormHeads(spec, w.k_norm, tile.size(), spec.num_kv_heads, keys, stream));
   return ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
     const int64_t first = (part.begin - tile.begin) * width;
@@ -107,7 +110,7 @@ absl::Status ProjectDown(const CudaRows& rows, const AttentionWeights& w, cuda::
                             ? StoreKeysValues(rows, w, tile, stream)
                             : StoreLatents(rows, w, tile, stream));
     if (spec.q_lora_rank == 0) continue;
-    MOE_RETURN_IF_ERROR(Project(rows, w.q_a, tile, a.projected, stream));
+    MOE_RETURN_IF_ERROR(Project(rows, w.q_a, nullptr, tile, a.projected, stream));
     const int64_t stride = CudaStride(spec.q_lora_rank);
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRmsNorm({.x = a.projected,
                                                           .x_stride = spec.q_lora_rank,
@@ -135,6 +138,10 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
     MOE_RETURN_IF_ERROR(
         LaunchStatus(cuda::LaunchLinear(ShapeOf(slice, input + tile.begin * stride, stride, a.projected, width),
                                         PointersOf(slice), tile.size(), stream)));
+    if (w.q_bias != nullptr) {
+      MOE_RETURN_IF_ERROR(LaunchStatus(
+          cuda::LaunchAddBias(w.q_bias + heads.begin * spec.qk_head_dim(), tile.size(), width, a.projected, stream)));
+    }
     MOE_RETURN_IF_ERROR(NormHeads(spec, w.q_norm, tile.size(), heads.size(), a.projected, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
                                                              spec.qk_nope_head_dim, rows.Angles(tile),

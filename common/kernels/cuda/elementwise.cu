@@ -54,6 +54,13 @@ __global__ void __launch_bounds__(kThreads) AddKernel(const float* x, int64_t n,
   if (i < n) sum[i] += x[i];
 }
 
+__global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int64_t n, float* x) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
+    x[row * n + i] += bias[i];
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) SumPartsKernel(SumPartsArgs args) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.n) return;
@@ -167,6 +174,12 @@ LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream) {
   if (n == 0) return {};
   return Launch("add", AddKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream,
                 x, n, sum);
+}
+
+LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream) {
+  if (rows == 0 || n == 0) return {};
+  return Launch("add_bias", AddBiasKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads), 0,
+                stream, bias, n, x);
 }
 
 LaunchResult LaunchSumParts(const SumPartsArgs& args, Stream stream) {

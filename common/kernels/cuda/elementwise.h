@@ -35,6 +35,9 @@ LaunchResult LaunchSiluMul(const float* gate, const float* up, int64_t rows, int
 // sum[i] += x[i] for i in [0, n).
 LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 
+// x[r, i] += bias[i] for i in [0, n). x: [rows, n].
+LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream);
+
 // out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 without parts. One part may be out
 // itself.
 inline constexpr int64_t kMaxParts = 8;

@@ -16,6 +16,11 @@ AttentionShape Shape(const weights::ModelSpec& spec) {
 
 int64_t KeysWidth(const weights::ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
 
+// x += bias in F32, one rounding after the projection's. Null bias: there is none.
+void AddBias(const AttentionContext& context, const float* bias, int64_t width, float* x) {
+  if (bias != nullptr) context.kernels.axpy(1, bias, width, x);
+}
+
 // x = rotated norm(x) of one head, without a norm if `norm` is null. REQUIRES: the whole head rotates.
 void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
   const int64_t dim = context.spec.v_head_dim;
@@ -39,11 +44,14 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
   context.pool.Run(rows.count, [&](int64_t row, int) {
     uint16_t* entry = batch.pages(row).Token(layer, batch.rows[row].position);
     float* row_keys = keys + row * width;
+    float* row_values = values + row * width;
+    AddBias(context, weights.k_bias, width, row_keys);
+    AddBias(context, weights.v_bias, width, row_values);
     for (int64_t head = 0; head < spec.num_kv_heads; ++head) {
       NormAndRotate(context, weights.k_norm, rows, row, row_keys + head * spec.v_head_dim);
     }
     context.kernels.to_bf16(row_keys, width, entry);
-    context.kernels.to_bf16(values + row * width, width, entry + width);
+    context.kernels.to_bf16(row_values, width, entry + width);
   });
 }
 
@@ -54,9 +62,11 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
   const int64_t dim = spec.v_head_dim;
   const int64_t group = spec.num_heads / spec.num_kv_heads;
   context.pool.Run(part.size(), [&](int64_t i, int) {
+    const int64_t row = part.begin + i;
+    float* const row_queries = context.buffers.q.get() + row * spec.num_heads * dim;
+    AddBias(context, weights.q_bias, spec.num_heads * dim, row_queries);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      const int64_t row = part.begin + i;
-      float* query = context.buffers.q.get() + (row * spec.num_heads + head) * dim;
+      float* query = row_queries + head * dim;
       NormAndRotate(context, weights.q_norm, rows, row, query);
       const int64_t place = (head / group * part.size() + i) * group + head % group;
       context.kernels.to_bf16(query, dim, context.buffers.queries.get() + place * dim);

@@ -80,6 +80,8 @@ TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   for (const bool fp8 : {true, false}) ExpectCloseToExact(spec, fp8);
   spec.heads_without_norms = 1;
   ExpectCloseToExact(spec, /*fp8=*/false);
+  spec.qkv_biases = 1;
+  ExpectCloseToExact(spec, /*fp8=*/true);
 }
 
 // Against the reference with the engine's roundings, in models of one layer. What remains is the error of F32 sums:
@@ -150,6 +152,12 @@ TEST(EngineRoundings, HeadsWithoutNorms) {
   ModelSpec spec = OneGroupedLayer();
   spec.heads_without_norms = 1;
   ExpectSameRoundings("heads without norms", spec);
+}
+
+TEST(EngineRoundings, BiasesBeforeTheNorms) {
+  ModelSpec spec = OneGroupedLayer();
+  spec.qkv_biases = 1;
+  ExpectSameRoundings("biases", spec);
 }
 
 TEST(EngineRoundings, OneKvHeadPlainRopeWeightsAsTheyAre) {

@@ -36,7 +36,10 @@ TEST(Schema, FieldsAreDistinct) {
   weights::ModelSpec without_norms = SmallGroupedSpec();
   without_norms.heads_without_norms = 1;
   EXPECT_EQ(SegmentTensors(without_norms).size() + 2 * 3, SegmentTensors(SmallGroupedSpec()).size());
-  for (const weights::ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, BareSpec()}) {
+  weights::ModelSpec with_biases = SmallGroupedSpec();
+  with_biases.qkv_biases = 1;
+  EXPECT_EQ(SegmentTensors(with_biases).size(), SegmentTensors(SmallGroupedSpec()).size() + 3 * 3);
+  for (const weights::ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, with_biases, BareSpec()}) {
     ModelWeights weights;
     std::set<std::string> names;
     std::set<const void*> fields;

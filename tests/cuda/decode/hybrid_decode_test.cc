@@ -184,13 +184,15 @@ TEST_F(HybridDecodeTest, DenseLayersBetweenOthers) {
   CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
 }
 
-// Grouped queries, for each kind of group, with head norms and without.
+// Grouped queries, for each kind of group, with head norms and without, with biases and without.
 TEST_F(HybridDecodeTest, GroupedQueries) {
-  for (const auto& [heads, kv_heads, no_norms] : {std::tuple(4, 2, 0), std::tuple(6, 1, 0), std::tuple(4, 2, 1)}) {
+  for (const auto& [heads, kv_heads, no_norms, biases] :
+       {std::tuple(4, 2, 0, 0), std::tuple(6, 1, 0, 1), std::tuple(4, 2, 1, 0)}) {
     ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
     spec.heads_without_norms = no_norms;
+    spec.qkv_biases = biases;
     spec.num_layers = 2;
     spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});

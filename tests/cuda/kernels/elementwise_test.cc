@@ -367,6 +367,20 @@ TEST(CudaElementwiseTest, SumPartsInOrder) {
   EXPECT_EQ(LaunchSumParts({.count = kMaxParts + 1, .n = 1}, nullptr).error, kInvalidArgument);
 }
 
+// Exact additions to each row; what follows the last one stays unchanged.
+TEST(CudaElementwiseTest, AddsABiasToEveryRow) {
+  for (const int64_t rows : {1, 3, 1025}) {
+    for (const int64_t n : {1, 255, 520}) {
+      const std::vector<float> bias = RandomFloats(n, 31), x = RandomFloats(rows * n + 1, 32);
+      const DeviceArray<float> device_bias(bias), device_x(x);
+      ASSERT_TRUE(Ran(LaunchAddBias(device_bias.get(), rows, n, device_x.get(), nullptr)));
+      const std::vector<float> got = device_x.Download();
+      for (int64_t i = 0; i < rows * n; ++i) ASSERT_EQ(got[i], x[i] + bias[i % n]) << rows << " x " << n << ": " << i;
+      EXPECT_EQ(got.back(), x.back());
+    }
+  }
+}
+
 TEST(CudaElementwiseTest, CopyOfAnyWords) {
   const std::vector<float> from = RandomFloats(1001, 30);
   const DeviceArray<float> device_from(from);

@@ -221,13 +221,15 @@ TEST(StreamedShapesTest, NoQueryRankNoSharedExpertManyHeads) {
   CheckShapes(spec, true, 15);
 }
 
-// Some kv heads at a time, and all of them; with head norms and without.
+// Some kv heads at a time, and all of them; with head norms and without, with biases and without.
 TEST(StreamedShapesTest, GroupedQueries) {
-  for (const auto& [heads, kv_heads, no_norms] : {std::tuple(4, 2, 0), std::tuple(20, 5, 0), std::tuple(4, 2, 1)}) {
+  for (const auto& [heads, kv_heads, no_norms, biases] :
+       {std::tuple(4, 2, 0, 0), std::tuple(20, 5, 0, 1), std::tuple(4, 2, 1, 0)}) {
     weights::ModelSpec spec = SmallGroupedSpec();
     spec.num_heads = heads;
     spec.num_kv_heads = kv_heads;
     spec.heads_without_norms = no_norms;
+    spec.qkv_biases = biases;
     spec.qk_rope_head_dim = spec.v_head_dim = 128;
     spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
     spec.num_layers = 2;

@@ -29,6 +29,8 @@ constexpr double kTiedHeadGain = 2.4;
 // Of both signs, and large enough to change which experts are chosen. It widens the distances between scores while
 // rounding noise stays the same. Small enough that every expert gets tokens: with 0.3 some get none.
 constexpr double kBiasDeviation = 0.15;
+// Beside outputs of deviation 1, enough for goldens to notice a bias that is missing or added after the rotation.
+constexpr double kProjectionBiasDeviation = 0.5;
 constexpr double kNormDeviation = 0.1;  // around 1
 
 // The gain of a linear layer.
@@ -81,6 +83,9 @@ class Planner {
         break;
       case model::TensorRole::kRouterBias:
         Add(tensor.name, DType::kF32, tensor.shape(), Recipe::kNormal, kBiasDeviation);
+        break;
+      case model::TensorRole::kBias:
+        Normal(tensor.name, tensor.shape(), kProjectionBiasDeviation);
         break;
       default:
         Linear(tensor);
