@@ -143,6 +143,10 @@ absl::Status CheckRouting(const weights::ModelSpec& spec) {
     return Unusable("moe_intermediate_size", spec.moe_intermediate_size, "a positive number");
   }
   if (spec.num_shared_experts < 0) return Unusable("num_shared_experts", spec.num_shared_experts, "0 or more");
+  if (spec.shared_expert_width < 0) return Unusable("shared_expert_width", spec.shared_expert_width, "0 or more");
+  if (spec.shared_expert_gate != 0 && spec.shared_intermediate_size() == 0) {
+    return Unusable("shared_expert_gate", spec.shared_expert_gate, "0 without a shared expert");
+  }
   if (spec.num_expert_groups <= 0 || spec.num_experts % spec.num_expert_groups != 0) {
     return Unusable("num_expert_groups", spec.num_expert_groups, "a divisor of num_experts");
   }

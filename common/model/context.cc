@@ -14,10 +14,11 @@ void RowBuffers::Visit(int64_t max_rows, Take&& take) {
   take(x_, max_rows * hidden_);
   take(cosine_, max_rows * pairs_);
   take(sine_, max_rows * pairs_);
+  if (has_gate_) take(shared_weights_, max_rows);
 }
 
 RowBuffers::RowBuffers(const weights::ModelSpec& spec, int64_t max_rows)
-    : hidden_(spec.hidden_size), pairs_(spec.qk_rope_head_dim / 2) {
+    : hidden_(spec.hidden_size), pairs_(spec.qk_rope_head_dim / 2), has_gate_(spec.shared_expert_gate != 0) {
   Visit(max_rows, AllocateBuffers());
 }
 

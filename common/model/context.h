@@ -29,6 +29,8 @@ struct RowsView {
   uint16_t* x = nullptr;      // BF16 [count, H]: the last norm of the residual; input of linear layers and experts
   float* cosine = nullptr;    // [count, qk_rope_head_dim / 2]: for the rows' positions
   float* sine = nullptr;      // the same
+  // [count]: what the shared expert's output is multiplied by; null when the model has no gate of it.
+  float* shared_weights = nullptr;
 };
 
 // The memory of rows.
@@ -42,7 +44,8 @@ class RowBuffers {
             .residual = residual_.get() + rows.begin * hidden_,
             .x = x_.get() + rows.begin * hidden_,
             .cosine = cosine_.get() + rows.begin * pairs_,
-            .sine = sine_.get() + rows.begin * pairs_};
+            .sine = sine_.get() + rows.begin * pairs_,
+            .shared_weights = has_gate_ ? shared_weights_.get() + rows.begin : nullptr};
   }
 
  private:
@@ -51,10 +54,12 @@ class RowBuffers {
 
   int64_t hidden_ = 0;
   int64_t pairs_ = 0;
+  bool has_gate_ = false;
   Buffer<float> residual_;
   Buffer<uint16_t> x_;
   Buffer<float> cosine_;
   Buffer<float> sine_;
+  Buffer<float> shared_weights_;
 };
 
 // Writes the rows' residual, cosine and sine. embedding: BF16 [vocab_size, hidden].

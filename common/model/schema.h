@@ -45,11 +45,12 @@ struct AttentionWeights {
 
 // A dense layer is a MoE layer without routed experts: its MLP takes the place of the shared expert.
 struct FeedForwardWeights {
-  const float* norm = nullptr;      // [hidden]
-  const float* router = nullptr;    // [num_experts, hidden]; null in a dense layer
-  const float* bias = nullptr;      // [num_experts]; null when the router has none
-  std::vector<MlpWeights> experts;  // by id; empty in a dense layer
-  MlpWeights dense;                 // dense MLP or shared expert; dense.gate.rows is 0 if there is neither
+  const float* norm = nullptr;         // [hidden]
+  const float* router = nullptr;       // [num_experts, hidden]; null in a dense layer
+  const float* bias = nullptr;         // [num_experts]; null when the router has none
+  std::vector<MlpWeights> experts;     // by id; empty in a dense layer
+  MlpWeights dense;                    // dense MLP or shared expert; dense.gate.rows is 0 if there is neither
+  const float* shared_gate = nullptr;  // [hidden]; null when the shared expert's output is taken as it is
 };
 
 struct LayerWeights {
@@ -147,15 +148,19 @@ void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Vi
   visit(TensorRow{"self_attn.o_proj.weight", kOutput, hidden, heads * spec.v_head_dim}, w.o);
 }
 
-// Norm and router, without MLPs.
+// Norm, router and the shared expert's gate, without MLPs.
 template <typename Visit>
 void ForEachTensor(const weights::ModelSpec& spec, bool is_moe, FeedForwardWeights& w, const Visit& visit) {
   using enum TensorRole;
   visit(TensorRow{"post_attention_layernorm.weight", kNorm, 1, spec.hidden_size}, w.norm);
   if (!is_moe) return;
   visit(TensorRow{"mlp.gate.weight", kRouter, spec.num_experts, spec.hidden_size}, w.router);
-  if (spec.softmax_router != 0) return;
-  visit(TensorRow{"mlp.gate.e_score_correction_bias", kRouterBias, 1, spec.num_experts}, w.bias);
+  if (spec.softmax_router == 0) {
+    visit(TensorRow{"mlp.gate.e_score_correction_bias", kRouterBias, 1, spec.num_experts}, w.bias);
+  }
+  if (spec.shared_expert_gate != 0) {
+    visit(TensorRow{"mlp.shared_expert_gate.weight", kRouter, 1, spec.hidden_size}, w.shared_gate);
+  }
 }
 
 template <typename Visit>
@@ -186,7 +191,7 @@ void ForEachTensor(const weights::ModelSpec& spec, int64_t layer, LayerWeights& 
   for (size_t e = 0; e < f.experts.size(); ++e) {
     mlp(TensorPart::kExpert, absl::StrCat("mlp.experts.", e, "."), spec.moe_intermediate_size, f.experts[e]);
   }
-  if (spec.num_shared_experts == 0) return;
+  if (spec.shared_intermediate_size() == 0) return;
   mlp(TensorPart::kSharedExpert, "mlp.shared_experts.", spec.shared_intermediate_size(), f.dense);
 }
 

@@ -47,7 +47,7 @@ ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
     count.attention = CountWeights(layer.attention);
     count.dense = CountWeights(mlps.dense);
     if (mlps.experts.empty()) continue;
-    const auto router = static_cast<double>(spec.num_experts * spec.hidden_size);
+    const auto router = static_cast<double>((spec.num_experts + spec.shared_expert_gate) * spec.hidden_size);
     count.router = {router, router * sizeof(float)};
     count.expert = CountWeights(mlps.experts.front());
   }

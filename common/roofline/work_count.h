@@ -25,7 +25,7 @@ WeightCount CountWeights(const model::AttentionWeights& weights);
 
 struct LayerCount {
   WeightCount attention;
-  WeightCount router;  // F32; 0 in a dense layer
+  WeightCount router;  // F32, with the shared expert's gate; 0 in a dense layer
   WeightCount dense;   // dense MLP or shared expert
   WeightCount expert;  // one routed expert; 0 in a dense layer
 };

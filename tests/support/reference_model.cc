@@ -334,8 +334,13 @@ ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& 
     for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += weight * expert[h];
   }
   if (spec_.num_shared_experts == 0) return y;
+  double weight = 1;
+  if (spec_.shared_expert_gate != 0) {
+    const Matrix& shared_gate = Tensor(prefix + "shared_expert_gate.weight");
+    weight = Sigmoid(std::inner_product(x.begin(), x.end(), shared_gate.values.begin(), 0.0));
+  }
   const Vector shared = Mlp(prefix + "shared_experts.", x);
-  for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += shared[h];
+  for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += weight * shared[h];
   return y;
 }
 

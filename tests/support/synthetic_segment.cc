@@ -126,7 +126,7 @@ class Builder {
     const int64_t count = tensor.rows * tensor.cols;
     const bool bias = tensor.name.ends_with("e_score_correction_bias");
     const bool projection_bias = tensor.name.ends_with("_proj.bias");
-    const bool router = tensor.name.ends_with("mlp.gate.weight");
+    const bool router = tensor.name.ends_with("gate.weight");
     for (int64_t i = 0; i < count; ++i) {
       if (bias) {
         // Distinct multiples of 3 for up to 8 experts, shuffled; scores are between 0 and 1.
@@ -266,6 +266,13 @@ weights::ModelSpec SmallMixedSpec() {
   weights::ModelSpec spec = SmallSpec();
   spec.num_layers = 5;
   spec.dense_layers[0] = 1 << 2 | 1 << 4;
+  return spec;
+}
+
+weights::ModelSpec SmallGatedSpec() {
+  weights::ModelSpec spec = SmallSpec();
+  spec.shared_expert_width = 184;
+  spec.shared_expert_gate = 1;
   return spec;
 }
 

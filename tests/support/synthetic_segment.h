@@ -39,5 +39,7 @@ weights::ModelSpec SmallGroupedSpec();
 weights::ModelSpec BareSpec();
 // SmallSpec with dense layers between those with experts, and after them.
 weights::ModelSpec SmallMixedSpec();
+// SmallSpec with a wider shared expert behind a gate.
+weights::ModelSpec SmallGatedSpec();
 
 }  // namespace moestro

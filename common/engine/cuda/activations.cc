@@ -42,6 +42,7 @@ void CudaActivations::Visit(const weights::ModelSpec& spec, const CudaSizes& siz
     take(normed, tile_rows * hidden);
     take(router_logits, tile_rows * spec.num_experts);
     if (sizes.use != CudaUse::kShare) take(choices, rows * spec.experts_per_token);
+    if (spec.shared_expert_gate != 0) take(shared_gates, rows);
   }
   int64_t gated_elements = tile_rows * CudaStride(std::max(spec.intermediate_size, spec.shared_intermediate_size()));
   if (has_experts && !is_step) {

@@ -82,6 +82,7 @@ class CudaActivations {
   float* normed = nullptr;                 // [T, H]: what the router reads
   float* router_logits = nullptr;          // [T, E]
   model::ExpertChoice* choices = nullptr;  // [R, K] of a pass or a step; ranks keep theirs where they exchange them
+  float* shared_gates = nullptr;           // [R]: logits of the shared expert's gate; null when there is none
   uint16_t* gated = nullptr;  // [T, ..] of a dense or shared MLP, or [T * K, CudaStride(moe_intermediate_size)]
 
   // Of a prompt.

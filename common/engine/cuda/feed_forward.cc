@@ -10,15 +10,15 @@ namespace {
 
 static_assert(kMaxExpertsTogether <= cuda::kMaxMatrices);
 
-// out (+)= mlp(x) of some rows; `out` is that of the first of all rows.
+// out (+)= mlp(x) of some rows; `out` is that of the first of them.
 absl::Status RunMlp(const CudaRows& rows, const model::MlpWeights& w, IndexRange of, float* out,
                     cuda::LinearOutput output, cuda::Stream stream) {
   uint16_t* const gated = rows.activations.gated;
   const int64_t width = CudaStride(w.gate.rows), hidden = rows.spec.hidden_size;
   MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGateUp(ShapeOf(w.gate, rows.X(of), rows.x_stride(), gated, width),
                                                       PointersOf(w.gate), PointersOf(w.up), of.size(), stream)));
-  return LaunchStatus(cuda::LaunchLinear(ShapeOf(w.down, gated, width, out + of.begin * hidden, hidden, output),
-                                         PointersOf(w.down), of.size(), stream));
+  return LaunchStatus(
+      cuda::LaunchLinear(ShapeOf(w.down, gated, width, out, hidden, output), PointersOf(w.down), of.size(), stream));
 }
 
 // The rule of router.h for these logits. Where the choices go, the caller adds.
@@ -98,8 +98,10 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
 
 absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream) {
   for (int64_t t = 0; t < rows.tiles(); ++t) {
-    MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, rows.Tile(t), nullptr, stream));
-    MOE_RETURN_IF_ERROR(RunMlp(rows, w.dense, rows.Tile(t), rows.residual, cuda::LinearOutput::kAddF32, stream));
+    const IndexRange tile = rows.Tile(t);
+    MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, tile, nullptr, stream));
+    MOE_RETURN_IF_ERROR(RunMlp(rows, w.dense, tile, rows.residual + tile.begin * rows.spec.hidden_size,
+                               cuda::LinearOutput::kAddF32, stream));
   }
   return absl::OkStatus();
 }
@@ -115,6 +117,10 @@ absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, mod
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, tile, a.normed, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                               tile.size(), a.router_logits, stream)));
+    if (w.shared_gate != nullptr) {
+      MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.shared_gate, 1, spec.hidden_size, a.normed,
+                                                                tile.size(), a.shared_gates + tile.begin, stream)));
+    }
     model::ExpertChoice* const first = choices + tile.begin * spec.experts_per_token;
     cuda::ChooseExpertsArgs choice = ChoiceOf(spec, a.router_logits, w.bias, tile.size());
     choice.ids = &first->expert;
@@ -170,11 +176,20 @@ absl::Status Experts(const CudaRows& rows, const RoutedRows& routed, std::span<c
 }
 
 absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream) {
-  float* const sums = rows.activations.sums;
+  const CudaActivations& a = rows.activations;
+  const int64_t hidden = rows.spec.hidden_size;
   for (int64_t t = 0; t < rows.tiles() && w.gate.rows > 0; ++t) {
-    MOE_RETURN_IF_ERROR(RunMlp(rows, w, rows.Tile(t), sums, cuda::LinearOutput::kAddF32, stream));
+    const IndexRange tile = rows.Tile(t);
+    float* const sums = a.sums + tile.begin * hidden;
+    if (a.shared_gates == nullptr) {
+      MOE_RETURN_IF_ERROR(RunMlp(rows, w, tile, sums, cuda::LinearOutput::kAddF32, stream));
+      continue;
+    }
+    MOE_RETURN_IF_ERROR(RunMlp(rows, w, tile, a.expert_out, cuda::LinearOutput::kF32, stream));
+    MOE_RETURN_IF_ERROR(LaunchStatus(
+        cuda::LaunchAddGated(a.expert_out, a.shared_gates + tile.begin, tile.size(), hidden, sums, stream)));
   }
-  return LaunchStatus(cuda::LaunchAdd(sums, rows.rows * rows.spec.hidden_size, rows.residual, stream));
+  return LaunchStatus(cuda::LaunchAdd(a.sums, rows.rows * hidden, rows.residual, stream));
 }
 
 absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream) {
@@ -185,8 +200,13 @@ absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, c
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
 absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream) {
   const CudaActivations& a = rows.activations;
-  const int64_t elements = rows.rows * rows.spec.hidden_size;
-  if (shared.gate.rows > 0) MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, elements, a.sums, stream)));
+  const int64_t hidden = rows.spec.hidden_size, elements = rows.rows * hidden;
+  if (a.shared_gates != nullptr) {
+    MOE_RETURN_IF_ERROR(
+        LaunchStatus(cuda::LaunchAddGated(a.shared, a.shared_gates, rows.rows, hidden, a.sums, stream)));
+  } else if (shared.gate.rows > 0) {
+    MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchAdd(a.shared, elements, a.sums, stream)));
+  }
   return LaunchStatus(cuda::LaunchAdd(a.sums, elements, rows.residual, stream));
 }
 

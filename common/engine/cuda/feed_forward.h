@@ -12,8 +12,8 @@ namespace moestro::engine {
 // residual += mlp(norm(residual))
 absl::Status Dense(const CudaRows& rows, const model::FeedForwardWeights& w, cuda::Stream stream);
 
-// x = norm(residual), and the choices of experts, [rows, experts_per_token]. *has_nan becomes 1 if scores are NaN; ids
-// are valid all the same.
+// x = norm(residual), the shared expert's gates, and the choices of experts, [rows, experts_per_token]. *has_nan
+// becomes 1 if scores are NaN; ids are valid all the same.
 absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, model::ExpertChoice* choices,
                    int32_t* has_nan, cuda::Stream stream);
 // INTERNAL names the first layer whose scores are NaN.
@@ -56,10 +56,10 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
                            cuda::LinearGroups groups, const uint16_t* x, uint16_t* gated, float* out,
                            cuda::Stream stream);
 
-// residual += sums + shared(x); the shared expert may have no rows.
+// residual += sums + shared(x), times the gates' sigmoid if there are gates; the shared expert may have no rows.
 absl::Status AddSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
 
-// A step's: shared = mlp(x), and residual += sums + shared.
+// The same of a step: shared = mlp(x), and residual += sums + shared.
 absl::Status RunSharedExpert(const CudaRows& rows, const model::MlpWeights& w, cuda::Stream stream);
 absl::Status CombineExperts(const CudaRows& rows, const model::MlpWeights& shared, cuda::Stream stream);
 

@@ -161,8 +161,11 @@ void HostDecode::RunShared(LaneState& state, const model::MlpWeights& mlp) {
 
 // In the engine's order: the shared expert is added to the sum of the others, and that to the residual.
 void HostDecode::RunCombine(LaneState& state, const model::MlpWeights& mlp) {
-  const int64_t elements = state.rows.count * spec_.hidden_size;
-  if (mlp.gate.rows > 0) kernels_.axpy(1.0f, state.shared.get(), elements, state.sums.get());
+  const int64_t hidden = spec_.hidden_size, elements = state.rows.count * hidden;
+  for (int64_t row = 0; row < state.rows.count && mlp.gate.rows > 0; ++row) {
+    const float weight = state.rows.shared_weights == nullptr ? 1.0f : state.rows.shared_weights[row];
+    kernels_.axpy(weight, state.shared.get() + row * hidden, hidden, state.sums.get() + row * hidden);
+  }
   kernels_.axpy(1.0f, state.sums.get(), elements, state.rows.residual);
 }
 

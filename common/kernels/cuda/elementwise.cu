@@ -61,6 +61,14 @@ __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int
   }
 }
 
+__global__ void __launch_bounds__(kThreads) AddGatedKernel(const float* x, const float* gates, int64_t n, float* sum) {
+  const int64_t row = blockIdx.x;
+  const float weight = Sigmoid(gates[row]);
+  for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
+    sum[row * n + i] = fmaf(weight, x[row * n + i], sum[row * n + i]);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) SumPartsKernel(SumPartsArgs args) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.n) return;
@@ -180,6 +188,12 @@ LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x,
   if (rows == 0 || n == 0) return {};
   return Launch("add_bias", AddBiasKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads), 0,
                 stream, bias, n, x);
+}
+
+LaunchResult LaunchAddGated(const float* x, const float* gates, int64_t rows, int64_t n, float* sum, Stream stream) {
+  if (rows == 0 || n == 0) return {};
+  return Launch("add_gated", AddGatedKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads),
+                0, stream, x, gates, n, sum);
 }
 
 LaunchResult LaunchSumParts(const SumPartsArgs& args, Stream stream) {

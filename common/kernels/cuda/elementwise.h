@@ -38,6 +38,9 @@ LaunchResult LaunchAdd(const float* x, int64_t n, float* sum, Stream stream);
 // x[r, i] += bias[i] for i in [0, n). x: [rows, n].
 LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x, Stream stream);
 
+// sum[r, i] += sigmoid(gates[r]) * x[r, i] for i in [0, n). x and sum: [rows, n], gates: [rows].
+LaunchResult LaunchAddGated(const float* x, const float* gates, int64_t rows, int64_t n, float* sum, Stream stream);
+
 // out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 without parts. One part may be out
 // itself.
 inline constexpr int64_t kMaxParts = 8;

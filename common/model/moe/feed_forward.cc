@@ -18,7 +18,7 @@ constexpr int64_t kScoredTogether = 4;
 // x = norm(residual), then the choice of experts, in one run with these tasks in this order in every domain:
 //   norm    one row each
 //   score   the logits of some experts for all rows
-//   choose  one row each
+//   choose  one row each, with the shared expert's weight
 class NormAndRouteTasks {
  public:
   NormAndRouteTasks(const EngineContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
@@ -85,6 +85,11 @@ class NormAndRouteTasks {
         ChooseExperts(spec_, std::span(gating_.logits.get() + row * spec_.num_experts, spec_.num_experts),
                       std::span(weights_.bias, weights_.bias != nullptr ? spec_.num_experts : 0),
                       std::span(gating_.choices).subspan(row * spec_.experts_per_token, spec_.experts_per_token));
+    if (weights_.shared_gate == nullptr) return;
+    float logit;
+    kernels_.router_logits(weights_.shared_gate, 1, spec_.hidden_size, gating_.normed.get() + row * spec_.hidden_size,
+                           &logit);
+    rows_.shared_weights[row] = Sigmoid(logit);
   }
 
   const EngineContext& context_;

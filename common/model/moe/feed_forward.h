@@ -34,13 +34,13 @@ class GatingBuffers {
   void Visit(const weights::ModelSpec& spec, int64_t max_rows, Take&& take);
 };
 
-// rows.residual += sum over chosen experts, in ascending id, of weight * expert(x), then + dense(x); rows.x = x =
-// norm(residual). INTERNAL if a row's router scores are NaN.
+// rows.residual += sum over chosen experts, in ascending id, of weight * expert(x), then + dense(x), times
+// sigmoid(shared_gate . x) if there is a gate; rows.x = x = norm(residual). INTERNAL if a row's router scores are NaN.
 absl::Status RunFeedForward(const MoeContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                             const RowsView& rows);
 
-// The first part: rows.x = norm(residual) and, unless the layer is dense, each row's choice of experts. Uses only the
-// weights `norm`, `router` and `bias`. INTERNAL as above.
+// The first part: rows.x = norm(residual) and, unless the layer is dense, each row's choice of experts and weight of
+// the shared one. Uses only the weights `norm`, `router`, `bias` and `shared_gate`. INTERNAL as above.
 absl::Status NormAndRoute(const EngineContext& context, GatingBuffers& gating, const FeedForwardWeights& weights,
                           const RowsView& rows);
 

@@ -52,10 +52,6 @@ void MaskLosingGroups(const weights::ModelSpec& spec, std::span<float> biased) {
   }
 }
 
-void Sigmoid(std::span<float> values) {
-  for (float& value : values) value = 1.0f / (1.0f + std::exp(-value));
-}
-
 void Softmax(std::span<float> values) {
   const float largest = std::ranges::max(values);
   float sum = 0;
@@ -65,13 +61,15 @@ void Softmax(std::span<float> values) {
 
 }  // namespace
 
+float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
 absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
                            std::span<ExpertChoice> chosen) {
   std::vector<float> scores(logits.begin(), logits.end());
   if (spec.softmax_router != 0) {
     Softmax(scores);
   } else {
-    Sigmoid(scores);
+    std::ranges::transform(scores, scores.begin(), Sigmoid);
   }
   std::vector<float> biased = scores;
   for (size_t e = 0; e < biased.size(); ++e) {

@@ -25,4 +25,7 @@ struct ExpertChoice {
 absl::Status ChooseExperts(const weights::ModelSpec& spec, std::span<const float> logits, std::span<const float> bias,
                            std::span<ExpertChoice> chosen);
 
+// 1 / (1 + exp(-x))
+float Sigmoid(float x);
+
 }  // namespace moestro::model

@@ -18,6 +18,7 @@ struct MoeWork {
   std::span<const ExpertRows> experts = {};  // ascending ids, at most num_experts; their ranges are in `routed`
   ExpertSlice slice = {};                    // contains all `experts`
   const MlpWeights* dense = nullptr;         // null: none
+  const float* dense_weights = nullptr;      // [rows], of the outputs of `dense`; null: all are 1
   int64_t rows = 0;                          // of `dense`, or the maximum over experts
   const uint16_t* x = nullptr;               // BF16 [*, hidden]
   float* sums = nullptr;                     // F32 [*, hidden]; null: start from zero, in scratch
@@ -149,7 +150,8 @@ class MoeLayer {
       buffers_.dense_progress.Wait();
       LinearRows(kernels_, work_.dense->down, {buffers_.dense_gated.get(), DenseStride(), work_.rows}, rows, output);
       for (int64_t row = 0; row < work_.rows; ++row) {
-        kernels_.axpy(1.0f, output + row * rows.size(), rows.size(), sums + row * stride);
+        const float weight = work_.dense_weights == nullptr ? 1.0f : work_.dense_weights[row];
+        kernels_.axpy(weight, output + row * rows.size(), rows.size(), sums + row * stride);
       }
     }
     if (work_.residual == nullptr) return;
@@ -227,6 +229,7 @@ void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const 
                      .experts = plan.experts,
                      .slice = {weights.experts, 0},
                      .dense = &weights.dense,
+                     .dense_weights = weights.shared_gate == nullptr ? nullptr : rows.shared_weights,
                      .rows = rows.count,
                      .x = rows.x,
                      .residual = rows.residual};
@@ -248,7 +251,12 @@ void RunExperts(const MoeContext& context, const ExpertSlice& slice, const Exper
 }
 
 void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums) {
-  const MoeWork work{.dense = &dense, .rows = rows.count, .x = rows.x, .sums = sums, .residual = rows.residual};
+  const MoeWork work{.dense = &dense,
+                     .dense_weights = rows.shared_weights,
+                     .rows = rows.count,
+                     .x = rows.x,
+                     .sums = sums,
+                     .residual = rows.residual};
   MoeLayer(context, work).Run(MoeSync::kPerExpert);
 }
 

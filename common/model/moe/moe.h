@@ -19,8 +19,9 @@ enum class MoeSync {
 };
 
 // rows.residual[row] += sum over the row's experts, in ascending id, of weight * expert(rows.x[row]), then +
-// dense(rows.x[row]). The bits do not depend on the other rows of the call, threads, domains or `sync`. choices:
-// [rows, experts_per_token], ascending ids in each row; empty in a dense layer. 1 to max_rows rows.
+// dense(rows.x[row]), times rows.shared_weights[row] if weights.shared_gate is there. The bits do not depend on the
+// other rows of the call, threads, domains or `sync`. choices: [rows, experts_per_token], ascending ids in each row;
+// empty in a dense layer. 1 to max_rows rows.
 void RunMoe(const MoeContext& context, const FeedForwardWeights& weights, const RowsView& rows,
             std::span<const ExpertChoice> choices, MoeSync sync = MoeSync::kPerExpert);
 
@@ -39,8 +40,8 @@ struct ExpertSlice {
 void RunExperts(const MoeContext& context, const ExpertSlice& slice, const ExpertPlan& plan, const uint16_t* x,
                 float* sums);
 
-// rows.residual[row] += sums[row] + dense(rows.x[row]), for 1 to max_rows rows; `dense` may be empty. Changes sums,
-// F32 [rows, hidden].
+// rows.residual[row] += sums[row] + dense(rows.x[row]), times rows.shared_weights[row] if these are there, for 1 to
+// max_rows rows; `dense` may be empty. Changes sums, F32 [rows, hidden].
 void AddSharedExpert(const MoeContext& context, const MlpWeights& dense, const RowsView& rows, float* sums);
 
 }  // namespace moestro::model

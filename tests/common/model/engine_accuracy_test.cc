@@ -73,6 +73,10 @@ TEST(EngineAccuracy, Bf16WeightsAgainstExactArithmetic) { ExpectCloseToExact(Sma
 
 TEST(EngineAccuracy, DenseLayersBetweenOthersAgainstExactArithmetic) { ExpectCloseToExact(SmallMixedSpec(), true); }
 
+TEST(EngineAccuracy, GatedSharedExpertAgainstExactArithmetic) {
+  for (const bool fp8 : {true, false}) ExpectCloseToExact(SmallGatedSpec(), fp8);
+}
+
 // Without biases, only the choice of all experts is certain.
 TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   ModelSpec spec = SmallGroupedSpec();
@@ -119,6 +123,13 @@ ModelSpec OneLayer(bool moe) {
 }
 
 TEST(EngineRoundings, MoeLayer) { ExpectSameRoundings("MoE", OneLayer(true)); }
+
+TEST(EngineRoundings, GatedSharedExpert) {
+  ModelSpec spec = SmallGatedSpec();
+  spec.num_layers = 1;
+  spec.first_dense_layers = 0;
+  ExpectSameRoundings("gated shared expert", spec);
+}
 
 TEST(EngineRoundings, DenseLayerInBf16) { ExpectSameRoundings("dense BF16", OneLayer(false), /*fp8=*/false); }
 

@@ -184,6 +184,15 @@ TEST_F(HybridDecodeTest, DenseLayersBetweenOthers) {
   CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
 }
 
+TEST_F(HybridDecodeTest, SharedExpertBehindAGate) {
+  ModelSpec spec = SmallGatedSpec();
+  spec.qk_rope_head_dim = 64;
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .decisive_biases = true});
+  HybridSubject subject(*model.segment, kMaxRows, 16);
+  const Conversation conversation(subject, 2);
+  CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
+}
+
 // Grouped queries, for each kind of group, with head norms and without, with biases and without.
 TEST_F(HybridDecodeTest, GroupedQueries) {
   for (const auto& [heads, kv_heads, no_norms, biases] :

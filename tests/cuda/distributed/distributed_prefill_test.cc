@@ -151,6 +151,14 @@ TEST(CudaDistributedTest, ThreeRanksManyHeadsNoSharedExpertNoQueryRank) {
   subject.ExpectAgrees(3, ExpertParallelism::kSmall, 70);
 }
 
+TEST(CudaDistributedTest, SharedExpertBehindAGate) {
+  weights::ModelSpec spec = Spec();
+  spec.shared_expert_width = 184;
+  spec.shared_expert_gate = 1;
+  RanksSubject subject(spec);
+  for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 70);
+}
+
 TEST(CudaDistributedTest, GroupedQueries) {
   weights::ModelSpec spec = SmallGroupedSpec();
   spec.qk_rope_head_dim = spec.v_head_dim = 128;

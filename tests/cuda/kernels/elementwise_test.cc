@@ -381,6 +381,24 @@ TEST(CudaElementwiseTest, AddsABiasToEveryRow) {
   }
 }
 
+// A sigmoid and a fused multiply-add: a few roundings of numbers below 8.
+TEST(CudaElementwiseTest, AddsRowsWeightedByTheirGates) {
+  for (const int64_t rows : {1, 3, 1030}) {
+    for (const int64_t n : {1, 255, 520}) {
+      const std::vector<float> x = RandomFloats(rows * n, 33), sum = RandomFloats(rows * n + 1, 34);
+      const std::vector<float> gates = RandomFloats(rows, 35);
+      const DeviceArray<float> device_x(x), device_gates(gates), device_sum(sum);
+      ASSERT_TRUE(Ran(LaunchAddGated(device_x.get(), device_gates.get(), rows, n, device_sum.get(), nullptr)));
+      const std::vector<float> got = device_sum.Download();
+      for (int64_t i = 0; i < rows * n; ++i) {
+        const double weight = 1 / (1 + std::exp(-static_cast<double>(gates[i / n])));
+        ASSERT_NEAR(got[i], sum[i] + weight * x[i], 8 * 0x1p-21) << rows << " x " << n << ": " << i;
+      }
+      EXPECT_EQ(got.back(), sum.back());
+    }
+  }
+}
+
 TEST(CudaElementwiseTest, CopyOfAnyWords) {
   const std::vector<float> from = RandomFloats(1001, 30);
   const DeviceArray<float> device_from(from);

@@ -243,6 +243,12 @@ TEST(StreamedShapesTest, DenseLayersBetweenOthers) {
   CheckShapes(spec, true, 15);
 }
 
+TEST(StreamedShapesTest, SharedExpertBehindAGate) {
+  weights::ModelSpec spec = SmallGatedSpec();
+  spec.qk_rope_head_dim = 64;
+  CheckShapes(spec, true, 15);
+}
+
 TEST(StreamedShapesTest, OneDenseLayer) {
   weights::ModelSpec spec = OddSpec();
   spec.num_layers = spec.first_dense_layers = 1;

@@ -143,6 +143,17 @@ TEST_F(MixedHybridForwardTest, HasTheEnginesBitsWithDenseLayersBetweenOthers) {
   for (const int64_t batch : {1, 3}) ExpectTheEnginesBits(hybrid.forward(), Step(batch, 5), "mixed");
 }
 
+class GatedHybridForwardTest : public HybridForwardTest {
+ protected:
+  GatedHybridForwardTest() : HybridForwardTest(SmallGatedSpec()) {}
+};
+
+TEST_F(GatedHybridForwardTest, HasTheEnginesBitsWithASharedExpertBehindAGate) {
+  size_t cut = 1;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
+  for (const int64_t batch : {1, 3}) ExpectTheEnginesBits(hybrid.forward(), Step(batch, 5), "gated");
+}
+
 class GroupedHybridForwardTest : public HybridForwardTest {
  protected:
   GroupedHybridForwardTest() : HybridForwardTest(SmallGroupedSpec()) {}

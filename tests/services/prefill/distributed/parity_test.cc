@@ -150,6 +150,15 @@ TEST_F(MixedDistributedTest, DenseLayersBetweenOthers) {
   for (const ExpertParallelism experts : kExperts) ExpectAgrees(200, {.ranks = 2, .experts = experts});
 }
 
+class GatedDistributedTest : public DistributedTest {
+ protected:
+  GatedDistributedTest() : DistributedTest(SmallGatedSpec()) {}
+};
+
+TEST_F(GatedDistributedTest, SharedExpertBehindAGate) {
+  for (const ExpertParallelism experts : kExperts) ExpectAgrees(200, {.ranks = 2, .experts = experts});
+}
+
 class GroupedDistributedTest : public DistributedTest {
  protected:
   // All experts are chosen: without biases nothing else is sure.

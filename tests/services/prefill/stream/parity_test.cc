@@ -194,6 +194,17 @@ TEST_F(MixedModelTest, DenseLayersBetweenOthers) {
   }
 }
 
+class GatedModelTest : public StreamTest {
+ protected:
+  GatedModelTest() : StreamTest(SmallGatedSpec()) {}
+};
+
+TEST_F(GatedModelTest, SharedExpertBehindAGate) {
+  for (const int64_t tile : {17, 256}) {
+    ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20, .ring_slots = 3}, .tile_rows = tile});
+  }
+}
+
 class DenseModelTest : public StreamTest {
  protected:
   static weights::ModelSpec Spec() {
