@@ -132,6 +132,28 @@ def replaced(module, name, function):
 
 
 @contextlib.contextmanager
+def bf16_activations(model, hf, family):
+    """Rounds to BF16 the values that an engine with BF16 activations rounds: the input of every linear layer (router,
+    experts and head included) and the cached keys and values. The residual stream and all sums stay F32. `hf` is the
+    module of transformers that has the model's classes, `family` the word with which their names begin."""
+
+    def rounded_key(rope):
+        def rotate(q, k, *args, **kwargs):
+            q, k = rope(q, k, *args, **kwargs)
+            return q, round_bf16(k)
+
+        return rotate
+
+    router, attention, experts = (getattr(hf, family + suffix) for suffix in ("TopKRouter", "Attention", "Experts"))
+    modules = list(model.modules())
+    handles = [m.register_forward_pre_hook(round_input) for m in modules if isinstance(m, (torch.nn.Linear, router))]
+    handles += [m.v_proj.register_forward_hook(round_output) for m in modules if isinstance(m, attention)]
+    with (hooks(handles), rounded_experts(m for m in modules if isinstance(m, experts)),
+          replaced(hf, "apply_rotary_pos_emb", rounded_key)):
+        yield
+
+
+@contextlib.contextmanager
 def grouped_attention(modules, project, shared):
     """Attention of these modules without copies of keys and values for every head. It is the same function as
     transformers' up to rounding, and far cheaper with many sequences and short steps. `project` returns rotated queries
