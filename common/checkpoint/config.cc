@@ -31,10 +31,8 @@ struct Family {
   void (*read)(JsonFields& config, ModelSpec* spec);
 };
 constexpr Family kFamilies[] = {
-    {"deepseek_v3", ReadDeepSeek},
-    {"kimi_k2", ReadDeepSeek},
-    {"qwen3_moe", ReadQwen3Moe},
-    {"mixtral", ReadMixtral},
+    {"deepseek_v3", ReadDeepSeek}, {"kimi_k2", ReadDeepSeek},   {"qwen3_moe", ReadQwen3Moe},
+    {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},
 };
 
 // Null if there is a problem with model_type.

@@ -26,6 +26,7 @@ inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
 // Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
 // reads for all families are there already.
 void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deepseek_v3, kimi_k2
+void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
 

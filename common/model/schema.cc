@@ -11,15 +11,16 @@ namespace moestro::model {
 namespace {
 
 // Names are words with dots between them. These are the words that families choose differently: the block of MLPs and
-// experts; gate, up and down of an MLP.
+// experts; gate, up and down of an MLP; the shared expert.
 struct Dialect {
-  std::string_view family;  // ModelSpec::family
-  std::string_view words[4];
+  std::string_view family;    // ModelSpec::family
+  std::string_view words[5];  // empty: as in the segment
 };
 // The first has the segment's words. They are those of all families that have no row of their own.
 constexpr Dialect kDialects[] = {
-    {"deepseek_v3", {"mlp", "gate_proj", "up_proj", "down_proj"}},
+    {"deepseek_v3", {"mlp", "gate_proj", "up_proj", "down_proj", "shared_experts"}},
     {"mixtral", {"block_sparse_moe", "w1", "w3", "w2"}},
+    {"qwen2_moe", {"", "", "", "", "shared_expert"}},
 };
 
 // Of the family, a name of the segment.
@@ -27,7 +28,9 @@ std::string Published(const Dialect& dialect, const std::string& name) {
   std::vector<std::string> words = absl::StrSplit(name, '.');
   for (std::string& word : words) {
     const auto* const ours = std::ranges::find(kDialects[0].words, word);
-    if (ours != std::end(kDialects[0].words)) word = dialect.words[ours - kDialects[0].words];
+    if (ours == std::end(kDialects[0].words)) continue;
+    const std::string_view theirs = dialect.words[ours - kDialects[0].words];
+    if (!theirs.empty()) word = theirs;
   }
   return absl::StrJoin(words, ".");
 }

@@ -39,6 +39,7 @@ GAINS = (
     (".experts.*w2.weight", 0.4),
     ("mlp.gate.weight", 1.6),
     ("block_sparse_moe.gate.weight", 1.6),
+    ("shared_expert_gate.weight", 1.6),
     ("lm_head.weight", 3.5),
 )
 
@@ -153,7 +154,7 @@ def source_name(name, layers):
 
 
 def is_quantised(name):
-    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", ".gate.weight", "eh_proj.weight")
+    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", "gate.weight", "eh_proj.weight")
     return not name.endswith(unquantised)
 
 
@@ -172,6 +173,8 @@ def expected_bytes(checkpoint, name, seed):
         return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.15, count))
     if name.endswith("norm.weight"):
         values = normal_values(words, 1.0, 0.1, count)
+    elif name.endswith("_proj.bias"):
+        values = normal_values(words, 0.0, 0.5, count)
     elif name.endswith("embed_tokens.weight"):
         tied = checkpoint.config["tie_word_embeddings"]
         values = normal_values(words, 0.0, 2.4 / math.sqrt(shape[1]) if tied else 1.0, count)
@@ -203,6 +206,9 @@ def sample_names(checkpoint):
         f"model.layers.{layers - 1}.mlp.experts.1.gate_proj.weight",
         f"model.layers.{layers - 1}.mlp.experts.1.down_proj.weight",
         f"model.layers.{layers - 1}.mlp.shared_experts.down_proj.weight",
+        f"model.layers.{layers - 1}.self_attn.k_proj.bias",
+        f"model.layers.{layers - 1}.mlp.shared_expert_gate.weight",
+        f"model.layers.{layers - 1}.mlp.shared_expert.up_proj.weight",
         f"model.layers.{layers}.eh_proj.weight",
         f"model.layers.{layers}.shared_head.head.weight",
         f"model.layers.{layers}.shared_head.norm.weight",

@@ -19,12 +19,14 @@ import transformers
 
 import reference_deepseek_v3
 import reference_mixtral
+import reference_qwen2_moe
 import reference_qwen3_moe
 from checkpoint import Checkpoint
 
 FAMILIES = {
     "deepseek_v3": reference_deepseek_v3,
     "mixtral": reference_mixtral,
+    "qwen2_moe": reference_qwen2_moe,
     "qwen3_moe": reference_qwen3_moe,
 }
 

@@ -146,6 +146,31 @@ TEST(ModelSpecParse, TiedHead) {
             spec->vocab_size * spec->hidden_size);
 }
 
+TEST(ModelSpecParse, Qwen2Moe) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen2-57b"));
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "qwen2_moe");
+  EXPECT_EQ(spec->num_kv_heads, 4);
+  EXPECT_EQ(spec->v_head_dim, 128);
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  EXPECT_EQ(spec->qkv_biases, 1);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 0);
+  EXPECT_EQ(spec->shared_intermediate_size(), 20480);
+  EXPECT_EQ(spec->shared_expert_gate, 1);
+  EXPECT_EQ(spec->num_moe_layers(), 28);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 57'409);
+  config["qkv_bias"] = false;
+  config["mlp_only_layers"] = {1};
+  config["norm_topk_prob"] = true;
+  const absl::StatusOr<weights::ModelSpec> other = Parse(config);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->qkv_biases, 0);
+  EXPECT_EQ(other->norm_topk_prob, 1);
+  EXPECT_EQ(LayersWithExperts(*other).size(), 27u);
+}
+
 TEST(ModelSpecParse, Mixtral) {
   const absl::StatusOr<weights::ModelSpec> spec =
       checkpoint::ParseModelSpec(checkpoint::PublishedConfig("mixtral-8x7b"), "");
@@ -271,9 +296,9 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral"},
+      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral, qwen2_moe"},
       {"model_type", "deepseek_v2", kUnimplemented,
-       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral)"},
+       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral, qwen2_moe)"},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\""},
       {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
@@ -417,6 +442,22 @@ TEST(ModelSpecReject, Qwen3MoeFields) {
   config.erase("head_dim");
   config["num_attention_heads"] = 60;
   ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
+}
+
+TEST(ModelSpecReject, Qwen2MoeFields) {
+  const std::vector<Rejection> cases = {
+      {"shared_expert_intermediate_size", nullptr, kInvalid, "missing"},
+      {"shared_expert_intermediate_size", 0, kInvalid, "out of range"},
+      {"qkv_bias", 1, kInvalid, "1 is not true or false"},
+      {"use_sliding_window", true, kUnimplemented, "true is not supported"},
+      {"num_experts_per_tok", 65, kInvalid, "65 is more than num_experts = 64"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("qwen2-57b"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
 }
 
 TEST(ModelSpecReject, MixtralFields) {

@@ -111,6 +111,33 @@ TEST_F(InventoryTest, MixtralsNames) {
   Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.3.w2.weight'", "missing"});
 }
 
+TEST_F(InventoryTest, Qwen2sNames) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("qwen2-57b"));
+  config.update({{"hidden_size", 64},
+                 {"num_hidden_layers", 1},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 64},
+                 {"moe_intermediate_size", 32},
+                 {"shared_expert_intermediate_size", 40},
+                 {"num_experts", 8},
+                 {"vocab_size", 40}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  std::map<std::string, model::ModelTensor> by_name;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) by_name.emplace(tensor.name, tensor);
+  const auto shape = [&](const char* name) { return by_name.at(std::string("model.layers.0.") + name).shape(); };
+  EXPECT_EQ(by_name.size(), 3u + 2 + 4 + 3 + 1 + 8 * 3 + 3 + 1);
+  EXPECT_THAT(shape("self_attn.k_proj.bias"), ElementsAre(64));
+  EXPECT_THAT(shape("mlp.gate.weight"), ElementsAre(8, 64));
+  EXPECT_THAT(shape("mlp.experts.7.down_proj.weight"), ElementsAre(64, 32));
+  EXPECT_THAT(shape("mlp.shared_expert.down_proj.weight"), ElementsAre(64, 40));
+  EXPECT_THAT(shape("mlp.shared_expert_gate.weight"), ElementsAre(1, 64));
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_TRUE(checkpoint::MakePlan(*items, spec_).ok());
+}
+
 // Some tools save a tied head all the same. It is a copy.
 TEST_F(InventoryTest, ATiedHead) {
   const SafetensorsBuilder with_head = TinyTensors(spec_);

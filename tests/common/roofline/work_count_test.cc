@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/checkpoint/config.h"
+#include "tests/support/synthetic_segment.h"
 
 namespace moestro::roofline {
 namespace {
@@ -18,6 +19,26 @@ TEST(WorkCount, ATokenOfDeepSeekV3MeetsThePublished37BillionParameters) {
   // number includes the embedding.
   const double parameters = DecodeBytes(spec, 0, 1, 58 * 8) - kv - head - 3 * router + head;
   EXPECT_NEAR(parameters, 37e9, 0.6e9);
+}
+
+// 14.2 billion of 57.4; the embedding is among them and multiplies nothing.
+TEST(WorkCount, ATokenOfQwen2MeetsThePublished14BillionParameters) {
+  const weights::ModelSpec spec = checkpoint::PublishedModel("qwen2-57b");
+  const ModelCount model = CountModel(spec, DType::kBF16);
+  double elements = model.head.elements + static_cast<double>(spec.vocab_size * spec.hidden_size);
+  for (const LayerCount& layer : model.layers) {
+    elements += layer.attention.elements + layer.router.elements + layer.dense.elements +
+                static_cast<double>(spec.experts_per_token) * layer.expert.elements;
+  }
+  EXPECT_NEAR(elements, 14.2e9, 0.1e9);
+}
+
+// The last layer, which is dense, is not the one that tells.
+TEST(WorkCount, ExpertsOfAModelWithDenseLayersBetween) {
+  const weights::ModelSpec spec = SmallMixedSpec();
+  const double expert = CountModel(spec, DType::kF8E4M3).layers[1].expert.bytes;
+  EXPECT_GT(expert, 0);
+  EXPECT_EQ(DecodeBytes(spec, 10, 1, 7) - DecodeBytes(spec, 10, 1, 5), 2 * expert);
 }
 
 TEST(WorkCount, EveryTokenBeforeAddsItsKv) {

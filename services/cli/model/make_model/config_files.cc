@@ -87,6 +87,23 @@ std::vector<ModelPreset> Presets() {
                                          {"tie_word_embeddings", true},
                                          {"vocab_size", 2048}},
                                         4'000'000};
+  // Projections with biases, and a shared expert wider than the others, behind a gate.
+  const ModelPreset tiny_qwen2 = {"tiny-qwen2",
+                                  "Qwen2-MoE",
+                                  "qwen2-57b",
+                                  {{"hidden_size", 256},
+                                   {"num_hidden_layers", 3},
+                                   {"max_window_layers", 3},
+                                   {"num_attention_heads", 2},
+                                   {"num_key_value_heads", 1},
+                                   {"intermediate_size", 576},
+                                   {"moe_intermediate_size", 192},
+                                   {"shared_expert_intermediate_size", 448},
+                                   {"num_experts", 16},
+                                   {"num_experts_per_tok", 4},
+                                   {"vocab_size", 2048}},
+                                  4'000'000,
+                                  "bf16"};
   // Heads without norms, of the size that CUDA's kernels of prompts have, and names of the family's own.
   const ModelPreset tiny_mixtral = {"tiny-mixtral",
                                     "Mixtral",
@@ -106,7 +123,7 @@ std::vector<ModelPreset> Presets() {
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_mixtral, layer};
+  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_qwen2, tiny_mixtral, layer};
 }
 
 // Sets those of `keys` that the family has.

@@ -68,6 +68,17 @@ TEST(TensorPlanTest, Qwen3WithDenseLayersAndATiedHead) {
   }
 }
 
+TEST(TensorPlanTest, Qwen2HasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-qwen2"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_proj.bias"), ElementsAre(256));
+  EXPECT_THAT(shape("self_attn.v_proj.bias"), ElementsAre(128));
+  EXPECT_THAT(shape("mlp.shared_expert.gate_proj.weight"), ElementsAre(448, 256));
+  EXPECT_THAT(shape("mlp.shared_expert_gate.weight"), ElementsAre(1, 256));
+  EXPECT_DOUBLE_EQ(plan.at("model.layers.2.mlp.shared_expert_gate.weight").deviation, 1.6 / 16);
+  EXPECT_EQ(plan.size(), 3u + 3 * (2 + 4 + 3 + 1 + 16 * 3 + 3 + 1));
+}
+
 TEST(TensorPlanTest, MixtralHasThePublishedNames) {
   const auto plan = PlanByName({.preset = "tiny-mixtral"});
   const auto shape = [&](const std::string& name) { return plan.at("model.layers.2." + name).shape; };

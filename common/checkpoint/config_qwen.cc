@@ -53,13 +53,25 @@ void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadDenseLayers(config, spec);
 }
 
-}  // namespace
-
-void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec) {
+// What Qwen2-MoE and Qwen3-MoE have in common.
+void ReadQwen(text::JsonFields& config, weights::ModelSpec* spec) {
   ReadGroupedQueries(config, spec);
   config.OnlyBool("use_sliding_window", false);
   ReadExperts(config, spec);
   CheckExpertCounts(config, "num_experts", *spec);
 }
+
+}  // namespace
+
+void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec) {
+  ReadQwen(config, spec);
+  spec->heads_without_norms = 1;
+  spec->qkv_biases = config.BoolOr("qkv_bias", true) ? 1 : 0;
+  spec->num_shared_experts = 1;
+  spec->shared_expert_width = config.Int("shared_expert_intermediate_size", 1, kMaxIntermediate);
+  spec->shared_expert_gate = 1;
+}
+
+void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec) { ReadQwen(config, spec); }
 
 }  // namespace moestro::checkpoint
