@@ -105,7 +105,10 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
   if (spec.num_heads % spec.num_kv_heads != 0)
     return Unusable("num_kv_heads", spec.num_kv_heads, "a divisor of num_heads");
   if (spec.qk_rope_head_dim != spec.v_head_dim) {
-    return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "v_head_dim: with grouped queries whole heads rotate");
+    return Unusable("qk_rope_head_dim", spec.qk_rope_head_dim, "v_head_dim: with grouped queries a head has one size");
+  }
+  if (spec.rotary_dims < 0 || spec.rotary_dims > spec.v_head_dim || spec.rotary_dims % 2 != 0) {
+    return Unusable("rotary_dims", spec.rotary_dims, "an even number up to v_head_dim");
   }
   const std::pair<const char*, int64_t> absent[] = {{"q_lora_rank", spec.q_lora_rank},
                                                     {"kv_lora_rank", spec.kv_lora_rank},
@@ -119,6 +122,8 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
 // Attention cuts kv_b_proj and its transposed key half into heads, and kernels can only start at whole groups of packed
 // rows.
 absl::Status CheckLatents(const weights::ModelSpec& spec) {
+  if (spec.rotary_dims != 0) return Unusable("rotary_dims", spec.rotary_dims, "0 with latents");
+  if (spec.qkv_biases != 0) return Unusable("qkv_biases", spec.qkv_biases, "0 with latents");
   const std::pair<const char*, int64_t> fields[] = {{"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};
   for (const auto& [name, value] : fields) {

@@ -18,7 +18,7 @@ void RowBuffers::Visit(int64_t max_rows, Take&& take) {
 }
 
 RowBuffers::RowBuffers(const weights::ModelSpec& spec, int64_t max_rows)
-    : hidden_(spec.hidden_size), pairs_(spec.qk_rope_head_dim / 2), has_gate_(spec.shared_expert_gate != 0) {
+    : hidden_(spec.hidden_size), pairs_(spec.rotated_dims() / 2), has_gate_(spec.shared_expert_gate != 0) {
   Visit(max_rows, AllocateBuffers());
 }
 

@@ -27,7 +27,7 @@ struct RowsView {
   int64_t count = 0;
   float* residual = nullptr;  // [count, H]
   uint16_t* x = nullptr;      // BF16 [count, H]: the last norm of the residual; input of linear layers and experts
-  float* cosine = nullptr;    // [count, qk_rope_head_dim / 2]: for the rows' positions
+  float* cosine = nullptr;    // [count, rotated_dims() / 2]: for the rows' positions
   float* sine = nullptr;      // the same
   // [count]: what the shared expert's output is multiplied by; null when the model has no gate of it.
   float* shared_weights = nullptr;

@@ -21,7 +21,7 @@ struct YarnSpec {
 
 enum class AttentionKind {
   kLatent,          // MLA: keys and values of all heads come from one cached latent; rotation of adjacent pairs
-  kGroupedQueries,  // GQA: keys and values of num_kv_heads heads are cached; rotation in halves of whole heads
+  kGroupedQueries,  // GQA: keys and values of num_kv_heads heads are cached; rotation in halves
 };
 
 struct ModelSpec {
@@ -91,6 +91,8 @@ struct ModelSpec {
     while (layer < num_layers && (!IsMoeLayer(layer) || MoeLayersBelow(layer) < index)) ++layer;
     return layer;
   }
+  // Of a head, the numbers that rotate: in MLA the last ones of a query and a key of their own, in GQA the first ones.
+  int64_t rotated_dims() const { return rotary_dims > 0 ? rotary_dims : qk_rope_head_dim; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   // Elements cached per token and layer. MLA: the latent, then the rotated key; GQA: all keys, then all values.
   int64_t kv_dim() const {

@@ -221,7 +221,10 @@ ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, cons
   const auto begin = x.begin() + head * spec_.v_head_dim;
   Vector vector(begin, begin + spec_.v_head_dim);
   if (spec_.heads_without_norms == 0) vector = Norm(norm, vector, spec_.rms_norm_eps);
-  return Rounded(Rotate(vector, position));
+  if (spec_.rotary_dims == 0) return Rounded(Rotate(vector, position));
+  const Vector rotated = Rotate(Vector(vector.begin(), vector.begin() + spec_.rotary_dims), position);
+  std::ranges::copy(rotated, vector.begin());
+  return Rounded(vector);
 }
 
 ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,

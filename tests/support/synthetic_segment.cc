@@ -276,6 +276,18 @@ weights::ModelSpec SmallGatedSpec() {
   return spec;
 }
 
+std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
+  weights::ModelSpec spec = SmallGroupedSpec();
+  spec.qk_rope_head_dim = spec.v_head_dim = head_dim;
+  spec.num_experts = spec.experts_per_token;
+  spec.num_layers = 2;
+  std::vector<GroupedForm> forms(1, {"BiasesAndPartialRotation", spec});
+  forms[0].spec.qkv_biases = 1;
+  forms[0].spec.rotary_dims = head_dim / 2;
+  forms[0].spec.yarn = {};
+  return forms;
+}
+
 weights::ModelSpec BareSpec() {
   weights::ModelSpec spec = SmallSpec();
   spec.num_shared_experts = 0;

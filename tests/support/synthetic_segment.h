@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/weights/segment.h"
 #include "tests/support/aligned_memory.h"
@@ -35,6 +36,13 @@ SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
 weights::ModelSpec SmallSpec();
 // The same with grouped queries and a softmax router, as in Qwen3-MoE, and two query heads per kv head.
 weights::ModelSpec SmallGroupedSpec();
+// SmallGroupedSpec with what families do to queries and keys, each in heads of `head_dim` numbers. A token chooses all
+// experts: without biases no other choice is certain.
+struct GroupedForm {
+  const char* name;
+  weights::ModelSpec spec;
+};
+std::vector<GroupedForm> GroupedForms(int64_t head_dim = 64);
 // SmallSpec without optional parts: no shared experts, and no low-rank query projection.
 weights::ModelSpec BareSpec();
 // SmallSpec with dense layers between those with experts, and after them.

@@ -58,8 +58,8 @@ template <typename Take>
 void CudaActivations::VisitPrompt(const weights::ModelSpec& spec, const CudaSizes& sizes, const Take& take) {
   const int64_t rows = sizes.rows, hidden = spec.hidden_size, heads = HeadsTogether(spec);
   take(residual, rows * hidden);
-  take(cosine, rows * spec.qk_rope_head_dim / 2);
-  take(sine, rows * spec.qk_rope_head_dim / 2);
+  take(cosine, rows * spec.rotated_dims() / 2);
+  take(sine, rows * spec.rotated_dims() / 2);
   if (sizes.use == CudaUse::kPass) {
     for (uint16_t*& buffer : latents) take(buffer, part_tokens * spec.kv_dim());
     take(earlier, part_tokens * spec.kv_dim());

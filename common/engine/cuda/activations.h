@@ -87,8 +87,8 @@ class CudaActivations {
 
   // Of a prompt.
   float* residual = nullptr;             // [R, H]
-  float* cosine = nullptr;               // [R, qk_rope_head_dim / 2]
-  float* sine = nullptr;                 // [R, qk_rope_head_dim / 2]
+  float* cosine = nullptr;               // [R, rotated_dims() / 2]
+  float* sine = nullptr;                 // [R, rotated_dims() / 2]
   uint16_t* latents[kKvBuffers] = {};    // [P, kv_dim] of a pass: from its first row's KV block on
   uint16_t* earlier = nullptr;           // [P, kv_dim] of a pass: some tokens before
   uint16_t* expanded = nullptr;          // [P, A, qk_nope_head_dim + v_head_dim]; null with grouped queries

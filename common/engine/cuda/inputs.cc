@@ -20,7 +20,7 @@ StepArrays Arrange(const weights::ModelSpec& spec, int64_t rows, int64_t pages, 
     array = reinterpret_cast<T*>(base + *bytes);
     *bytes += RoundUp(count * static_cast<int64_t>(sizeof(T)), kAlignment);
   };
-  const int64_t pairs = spec.qk_rope_head_dim / 2;
+  const int64_t pairs = spec.rotated_dims() / 2;
   take(arrays.embeddings, rows * spec.hidden_size);
   take(arrays.cosine, rows * pairs);
   take(arrays.sine, rows * pairs);

@@ -46,8 +46,8 @@ class CudaInputs {
 // Arrays of a lane's rows in a step: in host memory, or on the device.
 struct StepArrays {
   uint16_t* embeddings = nullptr;  // BF16 [rows, hidden]
-  float* cosine = nullptr;         // [rows, qk_rope_head_dim / 2]
-  float* sine = nullptr;           // [rows, qk_rope_head_dim / 2]
+  float* cosine = nullptr;         // [rows, rotated_dims() / 2]
+  float* sine = nullptr;           // [rows, rotated_dims() / 2]
   int32_t* positions = nullptr;    // [rows]
   int32_t* first_page = nullptr;   // [rows]: where the row's sequence begins in `pages`
   int32_t* has_nan = nullptr;      // [num_layers], zeros

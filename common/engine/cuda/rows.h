@@ -35,8 +35,8 @@ struct CudaRows {
   const CudaActivations& activations;
   int64_t rows = 0;
   float* residual = nullptr;      // [rows, hidden_size]
-  const float* cosine = nullptr;  // [rows, qk_rope_head_dim / 2]
-  const float* sine = nullptr;    // [rows, qk_rope_head_dim / 2]
+  const float* cosine = nullptr;  // [rows, rotated_dims() / 2]
+  const float* sine = nullptr;    // [rows, rotated_dims() / 2]
 
   cuda::KvPagesView cache;  // of the layer: where the rows' keys and values go
   // Rows of one sequence: all rows; one device has one stripe. The cache begins with the token first_token, which
@@ -55,7 +55,7 @@ struct CudaRows {
   int64_t x_stride() const { return CudaStride(spec.hidden_size); }
   const uint16_t* X(IndexRange of) const { return activations.x + of.begin * x_stride(); }
   cuda::RopeAngles Angles(IndexRange of) const {
-    const int64_t pairs = spec.qk_rope_head_dim / 2;
+    const int64_t pairs = spec.rotated_dims() / 2;
     return {cosine + of.begin * pairs, sine + of.begin * pairs, 2 * pairs,
             spec.attention_kind() == weights::AttentionKind::kGroupedQueries ? cuda::RopePairs::kHalves
                                                                              : cuda::RopePairs::kAdjacent};

@@ -21,10 +21,10 @@ void AddBias(const AttentionContext& context, const float* bias, int64_t width, 
   if (bias != nullptr) context.kernels.axpy(1, bias, width, x);
 }
 
-// x = rotated norm(x) of one head, without a norm if `norm` is null. REQUIRES: the whole head rotates.
+// x = rotated norm(x) of one head, without a norm if `norm` is null. Numbers from rotated_dims() on pass through.
 void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
   const int64_t dim = context.spec.v_head_dim;
-  const int64_t pairs = dim / 2;
+  const int64_t pairs = context.spec.rotated_dims() / 2;
   if (norm != nullptr) {
     context.kernels.rms_norm(x, norm, dim, static_cast<float>(context.spec.rms_norm_eps), x, nullptr);
   }

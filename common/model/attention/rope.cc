@@ -15,15 +15,15 @@ double YarnGain(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 *
 // The (fractional) index of the pair with `rotations` rotations within the original context.
 double PairOfRotations(const weights::ModelSpec& spec, double rotations) {
   const auto context = static_cast<double>(spec.yarn.original_max_position_embeddings);
-  return static_cast<double>(spec.qk_rope_head_dim) * std::log(context / (2 * std::numbers::pi * rotations)) /
+  return static_cast<double>(spec.rotated_dims()) * std::log(context / (2 * std::numbers::pi * rotations)) /
          (2 * std::log(spec.rope_theta));
 }
 
 }  // namespace
 
 std::vector<double> RopeFrequencies(const weights::ModelSpec& spec) {
-  const auto dims = static_cast<double>(spec.qk_rope_head_dim);
-  std::vector<double> frequencies(spec.qk_rope_head_dim / 2);
+  const auto dims = static_cast<double>(spec.rotated_dims());
+  std::vector<double> frequencies(spec.rotated_dims() / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / dims);
   }

@@ -10,7 +10,7 @@
 
 namespace moestro::model {
 
-// Radians per position of each of the qk_rope_head_dim / 2 pairs. With YaRN, pairs with more than beta_fast rotations
+// Radians per position of each of the rotated_dims() / 2 pairs. With YaRN, pairs with more than beta_fast rotations
 // within the original context keep their frequency. Pairs with fewer than beta_slow rotations are divided by the
 // factor; pairs in between are blended.
 std::vector<double> RopeFrequencies(const weights::ModelSpec& spec);

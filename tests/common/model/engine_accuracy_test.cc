@@ -88,6 +88,13 @@ TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   ExpectCloseToExact(spec, /*fp8=*/true);
 }
 
+TEST(EngineAccuracy, FormsOfGroupedQueriesAgainstExactArithmetic) {
+  for (const GroupedForm& form : GroupedForms()) {
+    SCOPED_TRACE(form.name);
+    ExpectCloseToExact(form.spec, /*fp8=*/false);
+  }
+}
+
 // Against the reference with the engine's roundings, in models of one layer. What remains is the error of F32 sums:
 // some 2^-20 of the logits for each of about 8 linears, together well below 2^-17. One rounding too many or too few
 // shows as 2^-9. So does a sum that falls on the other side of a BF16 boundary, but in few positions only: the median
@@ -163,6 +170,13 @@ TEST(EngineRoundings, HeadsWithoutNorms) {
   ModelSpec spec = OneGroupedLayer();
   spec.heads_without_norms = 1;
   ExpectSameRoundings("heads without norms", spec);
+}
+
+TEST(EngineRoundings, FormsOfGroupedQueries) {
+  for (GroupedForm form : GroupedForms()) {
+    form.spec.num_layers = 1;
+    ExpectSameRoundings(form.name, form.spec);
+  }
 }
 
 TEST(EngineRoundings, BiasesBeforeTheNorms) {

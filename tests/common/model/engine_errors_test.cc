@@ -52,6 +52,9 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
       {"num_kv_heads", [&] { spec.num_kv_heads = -1; }},
       {"v_head_dim", [&] { spec.v_head_dim = spec.qk_rope_head_dim = 32; }},
       {"qk_rope_head_dim", [&] { spec.qk_rope_head_dim = 32; }},
+      {"rotary_dims", [&] { spec.rotary_dims = 66; }},
+      {"rotary_dims", [&] { spec.rotary_dims = 31; }},
+      {"rotary_dims", [&] { spec.rotary_dims = -2; }},
       {"kv_lora_rank", [&] { spec.kv_lora_rank = 64; }},
       {"q_lora_rank", [&] { spec.q_lora_rank = 64; }},
       {"qk_nope_head_dim", [&] { spec.qk_nope_head_dim = 64; }}};
@@ -87,6 +90,8 @@ TEST(EngineCreate, RefusesSpecsItCannotRun) {
       {"qk_nope_head_dim", [&] { spec.qk_nope_head_dim = 100; }},
       {"v_head_dim", [&] { spec.v_head_dim = 32; }},
       {"qk_rope_head_dim", [&] { spec.qk_rope_head_dim = 31; }},
+      {"rotary_dims", [&] { spec.rotary_dims = 16; }},
+      {"qkv_biases", [&] { spec.qkv_biases = 1; }},
       {"token_count", [&] { spec.token_count = spec.vocab_size + 1; }},
       {"num_expert_groups", [&] { spec.num_expert_groups = 3; }},
       {"experts_topk_groups", [&] { spec.experts_topk_groups = 5; }},

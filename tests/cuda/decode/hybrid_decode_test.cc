@@ -212,6 +212,16 @@ TEST_F(HybridDecodeTest, GroupedQueries) {
   }
 }
 
+TEST_F(HybridDecodeTest, FormsOfGroupedQueries) {
+  for (const GroupedForm& form : GroupedForms()) {
+    SCOPED_TRACE(form.name);
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = form.spec});
+    HybridSubject subject(*model.segment, kMaxRows, 16);
+    const Conversation conversation(subject, 3);
+    CheckCuts(subject, conversation, conversation.Step(/*chunk=*/19), {3});
+  }
+}
+
 // A lease's pages are copied at its first step; later steps' KV is there already. Another lease's pages, even the same
 // ones, are copied again.
 TEST_F(HybridDecodeTest, TakesASequenceOverOnce) {

@@ -168,6 +168,13 @@ TEST(CudaDistributedTest, GroupedQueries) {
   for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 150);
 }
 
+TEST(CudaDistributedTest, FormsOfGroupedQueries) {
+  for (const GroupedForm& form : GroupedForms(128)) {
+    SCOPED_TRACE(form.name);
+    RanksSubject(form.spec).ExpectAgrees(2, ExpertParallelism::kSmall, 150);
+  }
+}
+
 TEST(CudaDistributedTest, OneRankHasTheBitsOfOneDevice) {
   RanksSubject subject(Spec());
   const std::vector<int32_t> tokens = subject.Tokens(30);

@@ -249,6 +249,14 @@ TEST(StreamedShapesTest, SharedExpertBehindAGate) {
   CheckShapes(spec, true, 15);
 }
 
+TEST(StreamedShapesTest, FormsOfGroupedQueries) {
+  for (GroupedForm form : GroupedForms(128)) {
+    SCOPED_TRACE(form.name);
+    form.spec.num_heads = engine::kCudaHeads + 4;
+    CheckShapes(form.spec, true, 40);
+  }
+}
+
 TEST(StreamedShapesTest, OneDenseLayer) {
   weights::ModelSpec spec = OddSpec();
   spec.num_layers = spec.first_dense_layers = 1;

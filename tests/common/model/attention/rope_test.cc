@@ -50,6 +50,20 @@ TEST(Rope, FrequenciesWithoutYarn) {
   EXPECT_NEAR(SoftmaxScale(spec), 1 / std::sqrt(192.0), 1e-15);
 }
 
+// Frequencies are those of a head as small as its rotated part.
+TEST(Rope, TheFirstNumbersOfAHead) {
+  ModelSpec part;
+  part.num_kv_heads = 1;
+  part.qk_rope_head_dim = part.v_head_dim = 128;
+  part.rotary_dims = 64;
+  part.rope_theta = 10000;
+  ModelSpec whole = part;
+  whole.qk_rope_head_dim = whole.v_head_dim = 64;
+  whole.rotary_dims = 0;
+  EXPECT_EQ(RopeFrequencies(part), RopeFrequencies(whole));
+  EXPECT_NEAR(SoftmaxScale(part), 1 / std::sqrt(128.0), 1e-15);  // of the whole head
+}
+
 TEST(Rope, YarnRampOfPublishedModels) {
   ExpectRamp(DeepSeekV3(), 10, 23);
   ExpectRamp(YarnModel(50000, 32, 1, 1, 1), 19, 20);  // Kimi-K2

@@ -153,6 +153,18 @@ TEST_F(GatedHybridForwardTest, HasTheEnginesBitsWithASharedExpertBehindAGate) {
   HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
   for (const int64_t batch : {1, 3}) ExpectTheEnginesBits(hybrid.forward(), Step(batch, 5), "gated");
 }
+class GroupedFormsTest : public HybridForwardTest, public ::testing::WithParamInterface<GroupedForm> {
+ protected:
+  GroupedFormsTest() : HybridForwardTest(GetParam().spec) {}
+};
+
+TEST_P(GroupedFormsTest, HaveTheEnginesBits) {
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [](const model::CheckedBatch&) { return 2; });
+  ExpectTheEnginesBits(hybrid.forward(), Step(3), GetParam().name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
+                         [](const auto& form) { return form.param.name; });
 
 class GroupedHybridForwardTest : public HybridForwardTest {
  protected:

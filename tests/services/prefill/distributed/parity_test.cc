@@ -181,6 +181,16 @@ TEST_F(GroupedDistributedTest, Agree) {
   }
 }
 
+class GroupedFormsTest : public DistributedTest, public ::testing::WithParamInterface<GroupedForm> {
+ protected:
+  GroupedFormsTest() : DistributedTest(GetParam().spec) {}
+};
+
+TEST_P(GroupedFormsTest, TwoRanksAgree) { ExpectAgrees(170, {.ranks = 2}); }
+
+INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
+                         [](const auto& form) { return form.param.name; });
+
 TEST_F(GroupedDistributedTest, AfterCachedTokens) { ExpectAgrees(300, {.ranks = 2, .cached = 128}); }
 
 }  // namespace

@@ -170,6 +170,18 @@ TEST_F(GroupedModelTest, EveryRingLengthBudgetTileAndPass) {
   }
 }
 
+class GroupedFormsTest : public StreamTest, public ::testing::WithParamInterface<GroupedForm> {
+ protected:
+  GroupedFormsTest() : StreamTest(GetParam().spec) {}
+};
+
+TEST_P(GroupedFormsTest, HasTheEnginesBits) {
+  ExpectSameBits(100, {.limits = {.dense_bytes = 1 << 20}, .tile_rows = 17});
+}
+
+INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
+                         [](const auto& form) { return form.param.name; });
+
 class BareModelTest : public StreamTest {
  protected:
   BareModelTest() : StreamTest(BareSpec()) {}
