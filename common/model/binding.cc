@@ -110,6 +110,9 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
   if (spec.rotary_dims < 0 || spec.rotary_dims > spec.v_head_dim || spec.rotary_dims % 2 != 0) {
     return Unusable("rotary_dims", spec.rotary_dims, "an even number up to v_head_dim");
   }
+  if (spec.norms_of_all_heads != 0 && spec.heads_without_norms != 0) {
+    return Unusable("norms_of_all_heads", spec.norms_of_all_heads, "0 without norms");
+  }
   const std::pair<const char*, int64_t> absent[] = {{"q_lora_rank", spec.q_lora_rank},
                                                     {"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};

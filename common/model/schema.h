@@ -35,8 +35,8 @@ struct AttentionWeights {
   PackedMatrix key_transposed;        // [heads * kv_lora_rank, qk_nope_head_dim]
   PackedMatrix k;                     // [kv_heads * head_dim, hidden]
   PackedMatrix v;                     // [kv_heads * head_dim, hidden]
-  const float* q_norm = nullptr;      // [head_dim], of every head; null when heads have no norms
-  const float* k_norm = nullptr;      // [head_dim]; null when heads have no norms
+  const float* q_norm = nullptr;      // [head_dim], of every head, or of all heads [heads * head_dim]; null: no norms
+  const float* k_norm = nullptr;      // [head_dim], or of all heads [kv_heads * head_dim]; null: no norms
   const float* q_bias = nullptr;      // [heads * head_dim]; null, like the next two, when there are no biases
   const float* k_bias = nullptr;      // [kv_heads * head_dim]
   const float* v_bias = nullptr;      // [kv_heads * head_dim]
@@ -121,14 +121,14 @@ void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Vi
   visit(TensorRow{"input_layernorm.weight", kNorm, 1, hidden}, w.input_norm);
   if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) {
     const int64_t dim = spec.head_dim(), keys = spec.num_kv_heads * dim;
-    const bool norms = spec.heads_without_norms == 0;
+    const bool norms = spec.heads_without_norms == 0, all = spec.norms_of_all_heads != 0;
     const bool biases = spec.qkv_biases != 0;
     visit(TensorRow{"self_attn.q_proj.weight", kQueries, heads * dim, hidden}, w.q_b);
     if (biases) visit(TensorRow{"self_attn.q_proj.bias", kBias, 1, heads * dim}, w.q_bias);
-    if (norms) visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, dim}, w.q_norm);
+    if (norms) visit(TensorRow{"self_attn.q_norm.weight", kNorm, 1, all ? heads * dim : dim}, w.q_norm);
     visit(TensorRow{"self_attn.k_proj.weight", kLinear, keys, hidden}, w.k);
     if (biases) visit(TensorRow{"self_attn.k_proj.bias", kBias, 1, keys}, w.k_bias);
-    if (norms) visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, dim}, w.k_norm);
+    if (norms) visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, all ? keys : dim}, w.k_norm);
     visit(TensorRow{"self_attn.v_proj.weight", kLinear, keys, hidden}, w.v);
     if (biases) visit(TensorRow{"self_attn.v_proj.bias", kBias, 1, keys}, w.v_bias);
   } else {

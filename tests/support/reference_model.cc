@@ -220,7 +220,7 @@ ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, cons
                                                    int64_t position) const {
   const auto begin = x.begin() + head * spec_.v_head_dim;
   Vector vector(begin, begin + spec_.v_head_dim);
-  if (spec_.heads_without_norms == 0) vector = Norm(norm, vector, spec_.rms_norm_eps);
+  if (spec_.heads_without_norms == 0 && spec_.norms_of_all_heads == 0) vector = Norm(norm, vector, spec_.rms_norm_eps);
   if (spec_.rotary_dims == 0) return Rounded(Rotate(vector, position));
   const Vector rotated = Rotate(Vector(vector.begin(), vector.begin() + spec_.rotary_dims), position);
   std::ranges::copy(rotated, vector.begin());
@@ -230,8 +230,12 @@ ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, cons
 ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,
                                                         std::vector<CachedToken>& cache) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
-  const Vector q = Biased(prefix + "q_proj", x);
-  const Vector k = Biased(prefix + "k_proj", x);
+  Vector q = Biased(prefix + "q_proj", x);
+  Vector k = Biased(prefix + "k_proj", x);
+  if (spec_.norms_of_all_heads != 0) {
+    q = Norm(prefix + "q_norm.weight", q, spec_.rms_norm_eps);
+    k = Norm(prefix + "k_norm.weight", k, spec_.rms_norm_eps);
+  }
   CachedToken token{{}, {}, Rounded(Biased(prefix + "v_proj", x))};
   for (int64_t head = 0; head < spec_.num_kv_heads; ++head) {
     const Vector key = NormRotated(prefix + "k_norm.weight", k, head, position);

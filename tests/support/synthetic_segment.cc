@@ -281,10 +281,12 @@ std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
   spec.qk_rope_head_dim = spec.v_head_dim = head_dim;
   spec.num_experts = spec.experts_per_token;
   spec.num_layers = 2;
-  std::vector<GroupedForm> forms(1, {"BiasesAndPartialRotation", spec});
+  std::vector<GroupedForm> forms = {{"BiasesAndPartialRotation", spec}, {"NormsOfAllHeads", spec}};
   forms[0].spec.qkv_biases = 1;
   forms[0].spec.rotary_dims = head_dim / 2;
   forms[0].spec.yarn = {};
+  forms[1].spec.norms_of_all_heads = 1;
+  forms[1].spec.rms_norm_eps = 1e-2;  // large enough to see in the norms
   return forms;
 }
 

@@ -25,9 +25,11 @@ inline constexpr int64_t kAttendRows = 8;
 // Heads whose keys and values are expanded together: 8 KB a token. Even, for the kernel takes rows of q_b, 192 a head,
 // from multiples of 128 on.
 inline constexpr int64_t kCudaHeads = 16;
-// Heads that a prompt's attention takes together: so many, or with grouped queries about so many in whole groups.
+// Heads that a prompt's attention takes together: so many, or with grouped queries about so many in whole groups. All
+// if a norm is over all of them.
 inline int64_t HeadsTogether(const weights::ModelSpec& spec) {
   if (spec.attention_kind() == weights::AttentionKind::kLatent) return std::min(spec.num_heads, kCudaHeads);
+  if (spec.norms_of_all_heads != 0) return spec.num_heads;
   const int64_t group = spec.num_heads / spec.num_kv_heads;
   return std::min(spec.num_heads, std::max<int64_t>(kCudaHeads / group, 1) * group);
 }

@@ -26,15 +26,17 @@ absl::Status Project(const CudaRows& rows, const PackedMatrix& w, const float* b
   return LaunchStatus(cuda::LaunchAddBias(bias, tile.size(), w.rows, y, stream));
 }
 
-// x = norm(x) of every head of some rows, [rows, heads, v_head_dim]. Null weight: heads have no norms.
+// x = norm(x) of every head of some rows, or of all heads together, [rows, heads, v_head_dim]. Null weight: heads have
+// no norms.
 absl::Status NormHeads(const ModelSpec& spec, const float* weight, int64_t rows, int64_t heads, float* x,
                        cuda::Stream stream) {
   if (weight == nullptr) return absl::OkStatus();
+  const int64_t together = spec.norms_of_all_heads != 0 ? heads : 1, width = together * spec.v_head_dim;
   return LaunchStatus(cuda::LaunchRmsNorm({.x = x,
-                                           .x_stride = spec.v_head_dim,
+                                           .x_stride = width,
                                            .weight = weight,
-                                           .rows = rows * heads,
-                                           .n = spec.v_head_dim,
+                                           .rows = rows * heads / together,
+                                           .n = width,
                                            .eps = static_cast<float>(spec.rms_norm_eps),
                                            .out = x},
                                           stream));

@@ -21,14 +21,22 @@ void AddBias(const AttentionContext& context, const float* bias, int64_t width, 
   if (bias != nullptr) context.kernels.axpy(1, bias, width, x);
 }
 
-// x = rotated norm(x) of one head, without a norm if `norm` is null. Numbers from rotated_dims() on pass through.
-void NormAndRotate(const AttentionContext& context, const float* norm, const RowsView& rows, int64_t row, float* x) {
-  const int64_t dim = context.spec.v_head_dim;
-  const int64_t pairs = context.spec.rotated_dims() / 2;
-  if (norm != nullptr) {
-    context.kernels.rms_norm(x, norm, dim, static_cast<float>(context.spec.rms_norm_eps), x, nullptr);
+// x = norm(x) of a row's heads, of each or of all together. Null norm: there is none.
+void NormHeads(const AttentionContext& context, const float* norm, int64_t heads, float* x) {
+  if (norm == nullptr) return;
+  const bool all = context.spec.norms_of_all_heads != 0;
+  const int64_t dim = context.spec.v_head_dim, width = all ? heads * dim : dim;
+  for (int64_t first = 0; first < heads * dim; first += width) {
+    context.kernels.rms_norm(x + first, norm, width, static_cast<float>(context.spec.rms_norm_eps), x + first, nullptr);
   }
-  RotateHalves(rows.cosine + row * pairs, rows.sine + row * pairs, pairs, x);
+}
+
+// Rotates each of a row's heads. Numbers from rotated_dims() on pass through.
+void RotateHeads(const weights::ModelSpec& spec, const RowsView& rows, int64_t row, int64_t heads, float* x) {
+  const int64_t pairs = spec.rotated_dims() / 2;
+  for (int64_t head = 0; head < heads; ++head) {
+    RotateHalves(rows.cosine + row * pairs, rows.sine + row * pairs, pairs, x + head * spec.v_head_dim);
+  }
 }
 
 void Project(const AttentionContext& context, const AttentionWeights& weights, int64_t layer, const CheckedBatch& batch,
@@ -47,9 +55,8 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
     float* row_values = values + row * width;
     AddBias(context, weights.k_bias, width, row_keys);
     AddBias(context, weights.v_bias, width, row_values);
-    for (int64_t head = 0; head < spec.num_kv_heads; ++head) {
-      NormAndRotate(context, weights.k_norm, rows, row, row_keys + head * spec.v_head_dim);
-    }
+    NormHeads(context, weights.k_norm, spec.num_kv_heads, row_keys);
+    RotateHeads(spec, rows, row, spec.num_kv_heads, row_keys);
     context.kernels.to_bf16(row_keys, width, entry);
     context.kernels.to_bf16(row_values, width, entry + width);
   });
@@ -65,11 +72,11 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
     const int64_t row = part.begin + i;
     float* const row_queries = context.buffers.q.get() + row * spec.num_heads * dim;
     AddBias(context, weights.q_bias, spec.num_heads * dim, row_queries);
+    NormHeads(context, weights.q_norm, spec.num_heads, row_queries);
+    RotateHeads(spec, rows, row, spec.num_heads, row_queries);
     for (int64_t head = 0; head < spec.num_heads; ++head) {
-      float* query = row_queries + head * dim;
-      NormAndRotate(context, weights.q_norm, rows, row, query);
       const int64_t place = (head / group * part.size() + i) * group + head % group;
-      context.kernels.to_bf16(query, dim, context.buffers.queries.get() + place * dim);
+      context.kernels.to_bf16(row_queries + head * dim, dim, context.buffers.queries.get() + place * dim);
     }
   });
 }

@@ -53,6 +53,7 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
       {"v_head_dim", [&] { spec.v_head_dim = spec.qk_rope_head_dim = 32; }},
       {"qk_rope_head_dim", [&] { spec.qk_rope_head_dim = 32; }},
       {"rotary_dims", [&] { spec.rotary_dims = 66; }},
+      {"norms_of_all_heads", [&] { spec.norms_of_all_heads = spec.heads_without_norms = 1; }},
       {"rotary_dims", [&] { spec.rotary_dims = 31; }},
       {"rotary_dims", [&] { spec.rotary_dims = -2; }},
       {"kv_lora_rank", [&] { spec.kv_lora_rank = 64; }},
