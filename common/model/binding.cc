@@ -170,7 +170,10 @@ absl::Status CheckRouting(const weights::ModelSpec& spec) {
 
 absl::Status CheckYarn(const weights::ModelSpec& spec) {
   if (!(spec.rope_theta > 1)) return absl::InvalidArgumentError("model spec: rope_theta must be greater than 1");
-  if (spec.yarn.enabled == 0) return absl::OkStatus();
+  if (spec.yarn.enabled == 0 && spec.llama3_rope == 0) return absl::OkStatus();
+  if (spec.llama3_rope != 0 && (spec.yarn.enabled != 0 || spec.yarn.beta_fast <= spec.yarn.beta_slow)) {
+    return Unusable("llama3_rope", spec.llama3_rope, "0, or no YaRN and yarn.beta_fast greater than yarn.beta_slow");
+  }
   if (!(spec.yarn.factor >= 1)) return absl::InvalidArgumentError("model spec: yarn.factor must be at least 1");
   if (!(spec.yarn.beta_fast > 0 && spec.yarn.beta_slow > 0)) {
     return absl::InvalidArgumentError("model spec: yarn.beta_fast and yarn.beta_slow must be positive");

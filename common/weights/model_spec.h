@@ -63,7 +63,8 @@ struct ModelSpec {
   // Each 0 or 1.
   uint8_t qkv_biases = 0;          // GQA: queries, keys and values have biases
   uint8_t norms_of_all_heads = 0;  // GQA: one norm over the queries of all heads, one over the keys; 0: of each head
-  uint8_t llama3_rope = 0;         // frequencies are scaled by Llama 3's rule: yarn's betas are its high and low factor
+  uint8_t llama3_rope =
+      0;  // frequencies are scaled by Llama 3's rule: yarn's betas are its high and low factor, enabled is 0
   uint8_t largest_of_group = 0;    // a group's score is its largest; 0: the sum of its two largest
   uint8_t shared_expert_gate = 0;  // the shared expert's output is multiplied by sigmoid(gate . hidden)
   uint8_t tied_head = 0;           // the embedding is the head, too

@@ -138,6 +138,12 @@ ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position)
       const double gamma = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
       theta = theta * (1 - gamma) + theta / yarn.factor * gamma;
     }
+    if (spec_.llama3_rope != 0) {
+      const double rotations =
+          static_cast<double>(yarn.original_max_position_embeddings) * theta / 2 / std::numbers::pi;
+      const double smooth = (rotations - yarn.beta_slow) / (yarn.beta_fast - yarn.beta_slow);
+      theta *= std::clamp(smooth, 0.0, 1.0) * (1 - 1 / yarn.factor) + 1 / yarn.factor;
+    }
     const double angle = static_cast<double>(position) * theta;
     const bool halves = spec_.num_kv_heads > 0;
     const size_t a = halves ? i : 2 * i;

@@ -281,12 +281,16 @@ std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
   spec.qk_rope_head_dim = spec.v_head_dim = head_dim;
   spec.num_experts = spec.experts_per_token;
   spec.num_layers = 2;
-  std::vector<GroupedForm> forms = {{"BiasesAndPartialRotation", spec}, {"NormsOfAllHeads", spec}};
+  std::vector<GroupedForm> forms = {
+      {"BiasesAndPartialRotation", spec}, {"NormsOfAllHeads", spec}, {"Llama3Rotation", spec}};
   forms[0].spec.qkv_biases = 1;
   forms[0].spec.rotary_dims = head_dim / 2;
   forms[0].spec.yarn = {};
   forms[1].spec.norms_of_all_heads = 1;
   forms[1].spec.rms_norm_eps = 1e-2;  // large enough to see in the norms
+  forms[2].spec.heads_without_norms = 1;
+  forms[2].spec.llama3_rope = 1;
+  forms[2].spec.yarn = {.factor = 8, .beta_fast = 4, .beta_slow = 1, .original_max_position_embeddings = 128};
   return forms;
 }
 

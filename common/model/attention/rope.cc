@@ -19,6 +19,17 @@ double PairOfRotations(const weights::ModelSpec& spec, double rotations) {
          (2 * std::log(spec.rope_theta));
 }
 
+// Pairs with more than beta_fast rotations within the original context keep their frequency. Pairs with fewer than
+// beta_slow are divided by the factor; in between the frequency is blended by the number of rotations.
+void ScaleAsLlama3(const weights::YarnSpec& scaling, std::vector<double>& frequencies) {
+  const auto context = static_cast<double>(scaling.original_max_position_embeddings);
+  for (double& frequency : frequencies) {
+    const double rotations = context * frequency / (2 * std::numbers::pi);
+    const double kept = std::clamp((rotations - scaling.beta_slow) / (scaling.beta_fast - scaling.beta_slow), 0.0, 1.0);
+    frequency = frequency * kept + frequency / scaling.factor * (1 - kept);
+  }
+}
+
 }  // namespace
 
 std::vector<double> RopeFrequencies(const weights::ModelSpec& spec) {
@@ -27,6 +38,7 @@ std::vector<double> RopeFrequencies(const weights::ModelSpec& spec) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / dims);
   }
+  if (spec.llama3_rope != 0) ScaleAsLlama3(spec.yarn, frequencies);
   if (!HasYarn(spec)) return frequencies;
 
   // The upper bound is clamped to the number of dimensions, not of pairs: models were trained with this.

@@ -1,6 +1,6 @@
-// Rotary position embedding with YaRN context extension. Rotates the pairs of the checkpoint's layout: adjacent
-// elements (DeepSeek) or those of the two halves (Qwen). Angles are computed in double and rounded once, so they are
-// exact at any position.
+// Rotary position embedding with the context extensions of YaRN and Llama 3. Rotates the pairs of the checkpoint's
+// layout: adjacent elements (DeepSeek) or those of the two halves (Qwen). Angles are computed in double and rounded
+// once, so they are exact at any position.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ namespace moestro::model {
 // Radians per position of each of the rotated_dims() / 2 pairs. With YaRN, pairs with more than beta_fast rotations
 // within the original context keep their frequency. Pairs with fewer than beta_slow rotations are divided by the
 // factor; pairs in between are blended.
+// Llama 3's rule differs in the blend only, which is by rotations instead of by pairs.
 std::vector<double> RopeFrequencies(const weights::ModelSpec& spec);
 
 // The factor on cos and sin: 1 unless YaRN's attention_factor or its mscale fields set another.

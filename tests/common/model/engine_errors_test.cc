@@ -100,6 +100,7 @@ TEST(EngineCreate, RefusesSpecsItCannotRun) {
       {"num_experts", [&] { spec.num_experts = 0; }},
       {"rope_theta", [&] { spec.rope_theta = std::numeric_limits<double>::quiet_NaN(); }},
       {"yarn.factor", [&] { spec.yarn.factor = 0; }},
+      {"llama3_rope", [&] { spec.llama3_rope = 1; }},
       {"yarn.beta_fast", [&] { spec.yarn.beta_fast = 0; }},
       {"yarn.original_max_position_embeddings", [&] { spec.yarn.original_max_position_embeddings = 0; }}};
   for (const auto& [field, damage] : cases) {

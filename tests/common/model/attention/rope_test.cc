@@ -64,6 +64,28 @@ TEST(Rope, TheFirstNumbersOfAHead) {
   EXPECT_NEAR(SoftmaxScale(part), 1 / std::sqrt(128.0), 1e-15);  // of the whole head
 }
 
+// As published for Llama 3.1. Pairs 0 to 28 have a wavelength below 8192 / 4, pairs from 35 on one above 8192 / 1.
+TEST(Rope, Llama3) {
+  ModelSpec spec;
+  spec.num_kv_heads = 1;
+  spec.qk_rope_head_dim = spec.v_head_dim = 128;
+  spec.rope_theta = 500000;
+  const std::vector<double> plain = RopeFrequencies(spec);
+  spec.llama3_rope = 1;
+  spec.yarn = {.factor = 8, .beta_fast = 4, .beta_slow = 1, .original_max_position_embeddings = 8192};
+  const std::vector<double> scaled = RopeFrequencies(spec);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / plain[i];
+    const double smooth = (8192 / wavelength - 1) / (4 - 1);
+    double expected = (1 - smooth) * plain[i] / 8 + smooth * plain[i];
+    if (i <= 28) expected = plain[i];
+    if (i >= 35) expected = plain[i] / 8;
+    EXPECT_NEAR(scaled[i] / expected, 1, 1e-12) << i;
+  }
+  EXPECT_EQ(RopeAmplitude(spec), 1);
+  EXPECT_NEAR(SoftmaxScale(spec), 1 / std::sqrt(128.0), 1e-15);
+}
+
 TEST(Rope, YarnRampOfPublishedModels) {
   ExpectRamp(DeepSeekV3(), 10, 23);
   ExpectRamp(YarnModel(50000, 32, 1, 1, 1), 19, 20);  // Kimi-K2
