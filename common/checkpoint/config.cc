@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/checkpoint/config_families.h"
 #include "common/checkpoint/tokenizer_ids.h"
@@ -23,7 +24,6 @@ using nlohmann::json;
 constexpr std::pair<std::string_view, std::string_view> kPublished[] = {
 #include "published_configs.inc"
 };
-constexpr char kLabel[] = "config.json";
 
 // What each family calls its own, which config_families.h declares.
 struct Family {
@@ -35,11 +35,46 @@ constexpr Family kFamilies[] = {
     {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},
 };
 
+// Relatives of these families, and what this engine lacks for them.
+struct Neighbour {
+  const char* model_type;
+  const char* lacks;
+};
+constexpr Neighbour kNeighbours[] = {
+    {"deepseek_v32", "sparse attention (DSA)"},
+    {"deepseek_v4", "compressed sparse attention and hyper-connections"},
+    {"glm_moe_dsa", "sparse attention (DSA)"},
+    {"glm4_moe_lite", "tested latent attention with heads of 192 and 256"},
+    {"glm4v_moe_text", "rotation by position in an image (M-RoPE)"},
+    {"qwen3_vl_moe_text", "rotation by position in an image (M-RoPE)"},
+    {"qwen3_omni_moe_text", "rotation by position in an image (M-RoPE)"},
+    {"qwen3_next", "linear attention (gated delta net)"},
+    {"qwen3_5_moe", "linear attention (gated delta net)"},
+    {"qwen3_5_moe_text", "linear attention (gated delta net)"},
+    {"kimi_linear", "linear attention (KDA)"},
+    {"minimax", "linear attention (lightning attention)"},
+    {"granitemoehybrid", "linear attention (Mamba 2)"},
+    {"jamba", "linear attention (Mamba)"},
+    {"nemotron_h", "linear attention (Mamba 2)"},
+    {"llama4", "attention within chunks, and layers without rotation"},
+    {"llama4_text", "attention within chunks, and layers without rotation"},
+    {"gpt_oss", "attention sinks, attention within a window, and experts with biases"},
+    {"mimo_v2_flash", "attention sinks, and attention within a window"},
+    {"longcat_flash", "two attentions a layer, and experts that compute nothing"},
+    {"gemma4_text", "attention within a window"},
+};
+
 // Null if there is a problem with model_type.
 const Family* FindFamily(JsonFields& config) {
   if (!config.Has("model_type")) config.Fail("model_type", "missing");
   std::vector<const char*> known;
   for (const Family& family : kFamilies) known.push_back(family.model_type);
+  for (const Neighbour& neighbour : kNeighbours) {
+    if (!config.Has("model_type") || config.object()["model_type"] != neighbour.model_type) continue;
+    config.Unsupported("model_type",
+                       absl::StrCat("\"", neighbour.model_type, "\" is not supported: it needs ", neighbour.lacks,
+                                    ", which this engine lacks (supported: ", absl::StrJoin(known, ", "), ")"));
+  }
   config.OneOf("model_type", known);
   if (!config.ok()) return nullptr;
   return std::ranges::find(kFamilies, config.StringOr("model_type", ""), &Family::model_type);
@@ -77,8 +112,9 @@ void ReadRope(JsonFields& config, ModelSpec* spec) {
   JsonFields rope = config.Sub(merged ? "rope_parameters" : "rope_scaling");
   JsonFields& theta_holder = merged && rope.Has("rope_theta") ? rope : config;
   spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
-  if (rope.NumberOr("partial_rotary_factor", 1, 0, 1) != 1)
-    rope.Unsupported("partial_rotary_factor", "only 1 is supported");
+  JsonFields& partial_holder = rope.Has("partial_rotary_factor") ? rope : config;
+  if (partial_holder.NumberOr("partial_rotary_factor", 1, 0, 1) != 1)
+    partial_holder.Unsupported("partial_rotary_factor", "only 1 is supported");
   if (rope.object().empty()) return;
   if (RopeType(rope) == "yarn") ReadYarn(config, rope, &spec->yarn);
 }
@@ -100,6 +136,22 @@ void CheckFixedChoices(JsonFields& config) {
   config.OneOf("hidden_act", {"silu"});
   config.OnlyBool("attention_bias", false);
   for (const char* key : {"torch_dtype", "dtype"}) config.OneOf(key, {"bfloat16", "float32", "float8_e4m3fn"});
+}
+
+// Settings of relatives that change a layer's arithmetic. Other unknown fields are of training, or say what is known.
+void RefuseOtherArithmetic(JsonFields& config) {
+  for (const char* key : {"index_topk", "attention_chunk_size", "attn_logit_softcapping", "final_logit_softcapping",
+                          "swiglu_limit", "compress_ratios", "linear_num_value_heads"}) {
+    if (config.Has(key)) config.Unsupported(key, "not supported; no supported family has this field");
+  }
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) {
+    if (config.NumberOr(key, 1, -1e30, 1e30) != 1) config.Unsupported(key, "only 1 is supported");
+  }
+  config.OnlyBool("mlp_bias", false);
+  if (!config.Has("layer_types")) return;
+  const json& types = config.object()["layer_types"];
+  const bool full = types.is_array() && std::ranges::all_of(types, [](const json& t) { return t == "full_attention"; });
+  if (!full) config.Unsupported("layer_types", "only full_attention in every layer is supported");
 }
 
 // Block-scaled FP8 or nothing. Which tensors are FP8 is read from the files, not from here.
@@ -155,15 +207,17 @@ void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelS
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json) {
-  MOE_ASSIGN_OR_RETURN(const json document, text::ParseJsonObject(config_json, kLabel));
+  MOE_ASSIGN_OR_RETURN(json parsed, text::ParseJsonObject(config_json, "config.json"));
+  MOE_ASSIGN_OR_RETURN(const ConfigDocument document, InOneSpelling(std::move(parsed)));
   absl::Status status;
-  JsonFields config(document, kLabel, &status);
+  JsonFields config(document.json, document.label, &status);
   const Family* const family = FindFamily(config);
   MOE_RETURN_IF_ERROR(status);
   ModelSpec spec;
   std::strcpy(spec.family, family->model_type);  // shorter than the field
   CheckQuantization(config);
   CheckFixedChoices(config);
+  RefuseOtherArithmetic(config);
   ReadShape(config, &spec);
   ReadRope(config, &spec);
   family->read(config, &spec);

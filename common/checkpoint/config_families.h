@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "common/text/json/json.h"
 #include "common/weights/model_spec.h"
 
@@ -22,6 +25,16 @@ inline constexpr int64_t kMaxSharedExperts = 64;
 inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 27;
 inline constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
+
+struct ConfigDocument {
+  nlohmann::json json;
+  std::string label;  // begins every message
+};
+
+// The text model's settings. All three names of the number of experts have its value. rope_theta and
+// partial_rotary_factor stand outside of the rope settings, too.
+// INVALID_ARGUMENT: two names whose values contradict each other. UNIMPLEMENTED: rope settings for each type of layer.
+absl::StatusOr<ConfigDocument> InOneSpelling(nlohmann::json document);
 
 // Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
 // reads for all families are there already.

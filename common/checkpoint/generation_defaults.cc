@@ -105,10 +105,11 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocum
 
   GenerationDefaults defaults;
   ReadSampling(generation, &defaults);
-  JsonFields& bos_holder = generation.Has("bos_token_id") ? generation : config;
+  JsonFields wrapped = config.Sub("text_config");  // of a wrapper around a text model
+  JsonFields& config_holder = config.Has("bos_token_id") ? config : wrapped;
+  JsonFields& bos_holder = generation.Has("bos_token_id") ? generation : config_holder;
   defaults.bos = static_cast<int32_t>(bos_holder.IntOr("bos_token_id", -1, 0, vocab_size - 1));
-  AddStopIds(generation, vocab_size, &defaults.stop_ids);
-  AddStopIds(config, vocab_size, &defaults.stop_ids);
+  for (JsonFields* holder : {&generation, &config, &wrapped}) AddStopIds(*holder, vocab_size, &defaults.stop_ids);
   defaults.bos_token = ReadTokenText(settings, "bos_token");
   defaults.eos_token = ReadTokenText(settings, "eos_token");
   defaults.add_bos_token = ReadAddBos(settings) && !defaults.bos_token.empty();

@@ -1,6 +1,7 @@
 #include "common/text/json/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -78,12 +79,13 @@ int64_t JsonFields::Int(const char* key, int64_t min, int64_t max) {
     return min;
   }
   const json& value = object_[key];
-  if (!value.is_number_integer()) {
+  const double as_double = value.is_number() ? value.get<double>() : 0;
+  if (!value.is_number() || as_double != std::trunc(as_double)) {
     Fail(key, absl::StrCat(Describe(value), " is not an integer"));
     return min;
   }
-  // Unsigned values above the signed range would turn negative.
-  const bool huge = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  // These values have no exact int64_t.
+  const bool huge = std::abs(as_double) >= 0x1p63;
   const int64_t number = huge ? INT64_MAX : value.get<int64_t>();
   if (huge || number < min || number > max) {
     Fail(key, absl::StrCat(Describe(value), " is out of range [", min, ", ", max, "]"));

@@ -28,7 +28,7 @@ class JsonFields {
 
   bool Has(const char* key) const;
 
-  // Bounds are inclusive. The forms with a fallback return it for an absent field.
+  // Bounds are inclusive. The forms with a fallback return it for an absent field. An integer may be written as 4096.0.
   int64_t Int(const char* key, int64_t min, int64_t max);
   int64_t IntOr(const char* key, int64_t fallback, int64_t min, int64_t max);
   double Number(const char* key, double min, double max);
