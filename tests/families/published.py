@@ -1,0 +1,94 @@
+"""Writes tests/golden/published: a small checkpoint of a family by transformers itself, and what transformers computes
+with it. tests/common/model/published_test.cc loads them as they are.
+
+    python tests/families/published.py [FAMILY ...]
+"""
+
+import argparse
+import hashlib
+import pathlib
+import shutil
+import sys
+import types
+import zlib
+
+import torch
+import transformers
+
+import families
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
+sys.path.insert(0, str(GOLDEN))
+import oracle  # noqa: E402
+
+TOKEN_COUNT = 280
+LENGTH = 24
+GREEDY_TOKENS = 8
+SEED = 1
+
+
+def fields(**more):
+    """Sizes that make less than 300 KB. The vocabulary has rows of padding."""
+    return {"vocab_size": 288, "hidden_size": 40, "max_position_embeddings": 256, "bos_token_id": families.BOS,
+            "eos_token_id": families.EOS, "num_attention_heads": 2} | more
+
+
+def grouped(**more):
+    return fields(num_hidden_layers=3, num_key_value_heads=1, head_dim=64, num_experts_per_tok=2, **more)
+
+
+CHECKPOINTS = {
+    "deepseek_v3": fields(
+        num_hidden_layers=2, num_key_value_heads=2, q_lora_rank=24, kv_lora_rank=64, qk_nope_head_dim=64,
+        qk_rope_head_dim=12, v_head_dim=64, intermediate_size=72, moe_intermediate_size=24, n_routed_experts=6,
+        n_shared_experts=1, first_k_dense_replace=1, n_group=3, topk_group=2, num_experts_per_tok=2,
+        routed_scaling_factor=1.5, rope_parameters={
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 16,
+            "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}),
+    "mixtral": grouped(intermediate_size=24, num_local_experts=5, rope_parameters=families.plain(1e6)),
+    "qwen3_moe": grouped(intermediate_size=56, moe_intermediate_size=24, num_experts=5, norm_topk_prob=True,
+                         rope_parameters=families.plain(1e4)),
+}
+
+
+def write(family):
+    out = GOLDEN / "published" / family
+    shutil.rmtree(out, ignore_errors=True)
+    directory = out / "checkpoint"
+    families.write(family, CHECKPOINTS[family], directory, SEED, TOKEN_COUNT)
+    shard = (directory / "model.safetensors").read_bytes()
+    module = types.SimpleNamespace(**{**vars(oracle.FAMILIES[family]), "GREEDY_TOKENS": GREEDY_TOKENS})
+    runner = oracle.Runner(module, families.load(family, directory, torch.float32), TOKEN_COUNT)
+    candidate, prompt, traces = oracle.find_prompt(LENGTH, [runner])
+    probes = oracle.probe_ids(TOKEN_COUNT)
+    identity = {"sha256": hashlib.sha256(shard).hexdigest(), "crc32": zlib.crc32(shard)}
+    case = {
+        "checkpoint": identity,
+        "token_count": TOKEN_COUNT,
+        "candidate": candidate,
+        "prompt": prompt,
+        "probe_ids": probes,
+        "variants": {"f32": oracle.variant_record(runner, prompt, probes, traces[0])},
+    }
+    name = f"prompt_{LENGTH}.json"
+    oracle.write_json(out / name, case)
+    oracle.write_json(out / "manifest.json", {"checkpoint": identity, "cases": [name],
+                                              "transformers": transformers.__version__,
+                                              "torch": torch.__version__.split("+")[0]})
+    variant = case["variants"]["f32"]
+    print(family, f"{len(shard)} bytes, candidate {candidate}, lead",
+          variant["greedy"]["min_margin"], variant["activation_bf16_deviation"], flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("family", nargs="*", choices=[*CHECKPOINTS, []])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    for family in args.family or CHECKPOINTS:
+        write(family)
+
+
+if __name__ == "__main__":
+    main()
