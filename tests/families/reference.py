@@ -9,8 +9,8 @@ import transformers
 import families
 
 GREEDY_TOKENS = 12
-PROMPT_LENGTHS = (33, 64, 97, 130)
-CANDIDATES = 16  # prompts of each length, of which the clearest is taken
+PROMPT_LENGTHS = (33, 64, 97, 130, 33, 64, 97, 130)
+CANDIDATES = 12  # prompts of each length, of which the clearest is taken
 
 
 @contextlib.contextmanager

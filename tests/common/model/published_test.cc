@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/engine.h"
 #include "common/model/sampler.h"
 #include "gtest/gtest.h"
@@ -15,11 +16,9 @@
 namespace moestro::model {
 namespace {
 
-constexpr char kFolder[] = "tests/golden/published";
-
 class Published : public ::testing::TestWithParam<std::string> {
  protected:
-  std::string folder() const { return std::string(kFolder) + "/" + GetParam(); }
+  std::string folder() const { return absl::StrCat("tests/golden/published/", GetParam()); }
 };
 
 // Every position is within the tolerance: the prompts were chosen so that rounding changes no choice of experts.
