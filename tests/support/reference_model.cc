@@ -329,7 +329,7 @@ ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& 
   for (int64_t g = 0; g < groups; ++g) {
     Vector group(biased.begin() + g * size, biased.begin() + (g + 1) * size);
     std::sort(group.begin(), group.end(), std::greater<>());
-    group_scores.push_back(size > 1 ? group[0] + group[1] : group[0]);
+    group_scores.push_back(spec_.largest_of_group != 0 || size == 1 ? group[0] : group[0] + group[1]);
   }
   *margin = std::min(*margin, Margin(group_scores, spec_.experts_topk_groups));
   Vector eligible(biased.size(), -std::numeric_limits<double>::infinity());

@@ -31,7 +31,7 @@ cuda::ChooseExpertsArgs ChoiceOf(const weights::ModelSpec& spec, const float* lo
           .score = spec.softmax_router != 0 ? cuda::RouterScore::kSoftmax : cuda::RouterScore::kSigmoid,
           .groups = spec.num_expert_groups,
           .kept_groups = spec.experts_topk_groups,
-          .rank = cuda::GroupRank::kTwoLargest,
+          .rank = spec.largest_of_group != 0 ? cuda::GroupRank::kLargest : cuda::GroupRank::kTwoLargest,
           .normalise = spec.norm_topk_prob != 0,
           .scale = static_cast<float>(spec.routed_scaling_factor)};
 }

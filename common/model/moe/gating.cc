@@ -25,7 +25,7 @@ std::vector<int32_t> LargestIds(std::span<const float> values, int64_t count) {
 }
 
 // A group of one expert counts that expert only.
-float TwoLargestSum(std::span<const float> values) {
+float GroupScore(const weights::ModelSpec& spec, std::span<const float> values) {
   float first = kMasked;
   float second = kMasked;
   for (const float value : values) {
@@ -36,14 +36,14 @@ float TwoLargestSum(std::span<const float> values) {
       second = value;
     }
   }
-  return values.size() == 1 ? first : first + second;
+  return spec.largest_of_group != 0 || values.size() == 1 ? first : first + second;
 }
 
 void MaskLosingGroups(const weights::ModelSpec& spec, std::span<float> biased) {
   const int64_t size = spec.num_experts / spec.num_expert_groups;
   std::vector<float> scores(spec.num_expert_groups);
   for (size_t group = 0; group < scores.size(); ++group) {
-    scores[group] = TwoLargestSum(biased.subspan(group * size, size));
+    scores[group] = GroupScore(spec, biased.subspan(group * size, size));
   }
   std::vector<bool> kept(scores.size(), false);
   for (const int32_t group : LargestIds(scores, spec.experts_topk_groups)) kept[group] = true;

@@ -15,10 +15,10 @@ struct ExpertChoice {
 };
 
 // Scores are sigmoid(logits), or softmax(logits) if softmax_router. The bias affects the choice only. The
-// num_expert_groups contiguous groups are ranked by the sum of their two largest biased scores, and the best
-// experts_topk_groups stay. Of their experts, the experts_per_token with the largest biased scores are chosen. Ties go
-// to the lower id, for groups and experts. Weights are the unbiased scores, divided by their sum if norm_topk_prob,
-// times routed_scaling_factor.
+// num_expert_groups contiguous groups are ranked by the sum of their two largest biased scores, or by the largest if
+// largest_of_group, and the best experts_topk_groups stay. Of their experts, the experts_per_token with the largest
+// biased scores are chosen. Ties go to the lower id, for groups and experts. Weights are the unbiased scores, divided
+// by their sum if norm_topk_prob, times routed_scaling_factor.
 //
 // logits: F32 [num_experts]. bias: the same, or empty: none. chosen: [experts_per_token], written in ascending id.
 // REQUIRES a spec that CheckSpec (binding.h) accepts. INTERNAL if a biased score is NaN. Thread-safe.

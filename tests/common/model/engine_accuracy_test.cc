@@ -148,6 +148,17 @@ TEST(EngineRoundings, OneGroupWithoutSharedExpert) {
   ExpectSameRoundings("one group", spec);
 }
 
+TEST(EngineRoundings, GroupsByTheirLargest) {
+  ModelSpec spec = OneLayer(true);
+  spec.softmax_router = 1;
+  spec.largest_of_group = 1;
+  spec.norm_topk_prob = 0;
+  spec.routed_scaling_factor = 4;
+  spec.num_shared_experts = 2;
+  spec.yarn.mscale = spec.yarn.mscale_all_dim = 0.707;
+  ExpectSameRoundings("groups by their largest", spec);
+}
+
 TEST(EngineRoundings, DirectQueriesAndPlainRope) {
   ModelSpec spec = OneLayer(true);
   spec.q_lora_rank = 0;

@@ -159,6 +159,20 @@ TEST(CudaDistributedTest, SharedExpertBehindAGate) {
   for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 70);
 }
 
+// All experts are chosen: without biases no other choice is certain.
+TEST(CudaDistributedTest, SharesOfAllExpertsAndTwoSharedOnes) {
+  weights::ModelSpec spec = Spec();
+  spec.q_lora_rank = 0;
+  spec.softmax_router = 1;
+  spec.largest_of_group = 1;
+  spec.experts_topk_groups = spec.num_expert_groups;
+  spec.experts_per_token = spec.num_experts;
+  spec.norm_topk_prob = 0;
+  spec.num_shared_experts = 2;
+  RanksSubject subject(spec);
+  for (const ExpertParallelism experts : kExperts) subject.ExpectAgrees(2, experts, 70);
+}
+
 TEST(CudaDistributedTest, GroupedQueries) {
   weights::ModelSpec spec = SmallGroupedSpec();
   spec.qk_rope_head_dim = spec.v_head_dim = 128;

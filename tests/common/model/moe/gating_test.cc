@@ -165,6 +165,47 @@ TEST(Router, SoftmaxOverAllExpertsWithoutABias) {
   EXPECT_NEAR(chosen[1].weight, 8.0 / 16, 1e-6);
 }
 
+// DeepSeek-V2: group 0 has the best expert, group 1 the best two together.
+TEST(Router, GroupsAreRankedByTheirBest) {
+  weights::ModelSpec spec = SoftmaxSpec(6, 2);
+  spec.num_expert_groups = 3;
+  spec.experts_topk_groups = 1;
+  const std::vector<float> logits = {std::log(8.0f), std::log(1.0f), std::log(6.0f),
+                                     std::log(5.0f), std::log(4.0f), std::log(0.5f)};
+  EXPECT_THAT(Ids(Choose(spec, logits, {})), ElementsAre(2, 3));
+  spec.largest_of_group = 1;
+  EXPECT_THAT(Ids(Choose(spec, logits, {})), ElementsAre(0, 1));
+  spec.experts_topk_groups = 2;
+  EXPECT_THAT(Ids(Choose(spec, logits, {})), ElementsAre(0, 2));
+}
+
+TEST(Router, TiesOfTheBestGoToTheLowerGroup) {
+  weights::ModelSpec spec = SoftmaxSpec(8, 4);
+  spec.num_expert_groups = 4;
+  spec.experts_topk_groups = 2;
+  spec.largest_of_group = 1;
+  // Groups 1 and 3 tie for the second place behind group 2, whatever their second experts.
+  EXPECT_THAT(Ids(Choose(spec, {0, 0, 1, 0, 2, 2, 1, 1}, {})), ElementsAre(2, 3, 4, 5));
+}
+
+// Scores of chosen experts, scaled as they are: their sum depends on the experts that were not chosen.
+TEST(Router, DeepSeekV2Shape) {
+  weights::ModelSpec spec = SoftmaxSpec(160, 6);
+  spec.num_expert_groups = 8;
+  spec.experts_topk_groups = 3;
+  spec.largest_of_group = 1;
+  spec.norm_topk_prob = 0;
+  spec.routed_scaling_factor = 16;
+  std::vector<float> logits(160, 0);
+  for (const int expert : {25, 70, 71, 145, 146, 147, 148}) logits[expert] = std::log(4.0f);
+  logits[26] = logits[150] = std::log(2.0f);
+  logits[5] = logits[6] = std::log(3.0f);  // their group is the fourth
+  const auto chosen = Choose(spec, logits, {});
+  EXPECT_THAT(Ids(chosen), ElementsAre(25, 70, 71, 145, 146, 147));
+  const double sum = 149 + 7 * 4 + 2 * 2 + 2 * 3;
+  for (const ExpertChoice& choice : chosen) EXPECT_NEAR(choice.weight, 16 * 4 / sum, 1e-6);
+}
+
 TEST(Router, SoftmaxOfLargeLogitsAndTies) {
   const auto chosen = Choose(SoftmaxSpec(5, 2), {-300, 200, 200, 200, -100}, {});
   EXPECT_THAT(Ids(chosen), ElementsAre(1, 2));

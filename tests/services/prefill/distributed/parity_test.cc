@@ -92,7 +92,7 @@ class AnyExpertsTest : public DistributedTest {
     spec.num_layers = 2;
     return spec;
   }
-  AnyExpertsTest() : DistributedTest(Spec(), /*decisive_biases=*/false) {}
+  explicit AnyExpertsTest(const weights::ModelSpec& spec = Spec()) : DistributedTest(spec, /*decisive_biases=*/false) {}
 };
 
 TEST_F(AnyExpertsTest, Agree) {
@@ -104,6 +104,25 @@ TEST_F(AnyExpertsTest, Agree) {
         ExpectAgrees(count, {.ranks = ranks, .experts = experts, .logits = logits}, /*other_choices=*/1);
       }
     }
+  }
+}
+
+// Of the groups with the largest shares.
+class LargestOfGroupTest : public AnyExpertsTest {
+ protected:
+  static weights::ModelSpec LargestSpec() {
+    weights::ModelSpec spec = Spec();
+    spec.softmax_router = 1;
+    spec.largest_of_group = 1;
+    spec.norm_topk_prob = 0;
+    return spec;
+  }
+  LargestOfGroupTest() : AnyExpertsTest(LargestSpec()) {}
+};
+
+TEST_F(LargestOfGroupTest, Agree) {
+  for (const ExpertParallelism experts : kExperts) {
+    ExpectAgrees(300, {.ranks = 2, .experts = experts, .logits = model::kLogitRows}, /*other_choices=*/1);
   }
 }
 
