@@ -187,6 +187,50 @@ def grouped_attention(modules, project, shared):
 
 
 @contextlib.contextmanager
+def latent_attention(modules, rotate, shared):
+    """Attention of these modules on the cached latents themselves, with the key and value projections folded into query
+    and output. It is the same function as transformers' up to rounding, and far cheaper with many sequences and short
+    steps. `rotate` is the family's rotation of queries and keys. `shared` is the cache of a prefix common to all
+    sequences, left by such a pass over it alone. The caller's cache then holds only what follows, and the caller passes
+    position_ids."""
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
+        batch, steps = hidden_states.shape[:2]
+        if self.q_lora_rank is None:
+            q = self.q_proj(hidden_states)
+        else:
+            q = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(hidden_states)))
+        q = q.view(batch, steps, -1, self.qk_head_dim).transpose(1, 2)
+        q_pass, q_rot = q.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
+        latent, k_rot = self.kv_a_proj_with_mqa(hidden_states)[:, None].split(
+            [self.kv_lora_rank, self.qk_rope_head_dim], dim=-1
+        )
+        q_rot, k_rot = rotate(q_rot, k_rot, position_embeddings)
+        latent, k_rot = past_key_values.update(self.kv_a_layernorm(latent), k_rot, self.layer_idx)
+        projection = self.kv_b_proj.weight.view(self.num_heads, -1, self.kv_lora_rank)
+        to_key, to_value = projection.split([self.qk_nope_head_dim, self.v_head_dim], dim=1)
+        # All heads share keys and values: folding heads into steps lets one product serve them without copies.
+        latent, k_rot = latent[:, 0], k_rot[:, 0]
+        query = torch.einsum("bhsd,hdc->bhsc", q_pass, to_key)
+        scores = query.flatten(1, 2) @ latent.mT + q_rot.flatten(1, 2) @ k_rot.mT
+        scores = scores.view(batch, self.num_heads, steps, -1) * self.scaling + attention_mask
+        if shared is not None:
+            prefix = shared.layers[self.layer_idx]  # [1, 1, tokens, features]: one product for all sequences
+            shared_scores = query @ prefix.keys[0, 0].mT + q_rot @ prefix.values[0, 0].mT
+            scores = torch.cat([shared_scores * self.scaling, scores], dim=-1)
+        shares = scores.softmax(-1)
+        own = shares[..., -latent.shape[1] :]
+        summary = (own.flatten(1, 2) @ latent).view(batch, self.num_heads, steps, -1)
+        if shared is not None:
+            summary = summary + shares[..., : -latent.shape[1]] @ prefix.keys[0, 0]
+        values = torch.einsum("bhsc,hdc->bhsd", summary, to_value)
+        return self.o_proj(values.transpose(1, 2).reshape(batch, steps, -1)), shares
+
+    with replaced_forward(modules, forward):
+        yield
+
+
+@contextlib.contextmanager
 def softmax_router_margins(routers):
     """Yields a list that receives, per layer and forward pass, each token's distance to another choice of experts: a
     quarter of the gap between the last chosen and the first rejected logit. That equals the gap between the sigmoid
