@@ -46,19 +46,24 @@ void CheckLogits(const weights::ModelSpec& spec, const GoldenCase& golden, const
   EXPECT_LT(median, 1.5 * measured_median);
 }
 
-enum class GoldenAttention { kAbsorbed, kUnabsorbed, kGrouped, kGroupedWithoutNorms };
+// A model, and the form of attention of its prompts.
+struct GoldenRun {
+  const char* name;
+  const absl::StatusOr<TinyModel>& (*model)();
+  MlaForm form;
+};
+constexpr GoldenRun kRuns[] = {
+    {"absorbed", Tiny, MlaForm::kAbsorbed},
+    {"unabsorbed", Tiny, MlaForm::kUnabsorbed},
+    {"grouped", TinyQwen3, MlaForm::kAbsorbed},
+    {"grouped_without_norms", TinyMixtral, MlaForm::kAbsorbed},
+};
 
-class Golden : public ::testing::TestWithParam<GoldenAttention> {
+class Golden : public ::testing::TestWithParam<GoldenRun> {
  protected:
-  void SetUp() override { ASSERT_TRUE(made().ok()) << made().status(); }
-  MlaForm form() const {
-    return GetParam() == GoldenAttention::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
-  }
-  const absl::StatusOr<TinyModel>& made() const {
-    if (GetParam() == GoldenAttention::kGroupedWithoutNorms) return TinyMixtral();
-    return GetParam() == GoldenAttention::kGrouped ? TinyQwen3() : Tiny();
-  }
-  const TinyModel& model() const { return *made(); }
+  void SetUp() override { ASSERT_TRUE(GetParam().model().ok()) << GetParam().model().status(); }
+  MlaForm form() const { return GetParam().form; }
+  const TinyModel& model() const { return *GetParam().model(); }
   const weights::ModelSpec& spec() const { return model().owned.segment->spec(); }
 
   // Feeds the golden tokens one by one; each must be the most likely one. Decoding is absorbed, whatever form the
@@ -93,15 +98,7 @@ TEST_P(Golden, LogitsAndGreedyContinuation) {
   EXPECT_EQ(lengths, (std::vector<size_t>{1, 2, 63, 64, 65, 300}));  // both sides of a page's 64 positions
 }
 
-std::string Name(const ::testing::TestParamInfo<GoldenAttention>& info) {
-  const char* const names[] = {"absorbed", "unabsorbed", "grouped", "grouped_without_norms"};
-  return names[static_cast<int>(info.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(Attention, Golden,
-                         ::testing::Values(GoldenAttention::kAbsorbed, GoldenAttention::kUnabsorbed,
-                                           GoldenAttention::kGrouped, GoldenAttention::kGroupedWithoutNorms),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kRuns), [](const auto& run) { return run.param.name; });
 
 }  // namespace
 }  // namespace moestro::model
