@@ -2,8 +2,10 @@
 
 #include <functional>
 #include <queue>
+#include <utility>
 
 #include "common/text/concat.h"
+#include "common/text/utf8.h"
 
 namespace moestro::text {
 namespace {
@@ -12,7 +14,7 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-// A doubly linked list in an array: the token that starts at byte i, if any.
+// A doubly linked list in an array.
 struct Symbol {
   int32_t id;
   int32_t previous;  // -1: none
@@ -21,14 +23,36 @@ struct Symbol {
 
 constexpr int32_t kAbsorbed = -2;  // id of a symbol that was merged into its left neighbour
 
+// The tokens that `piece` starts as; the links are not set.
+absl::Status Start(const BpeAlphabet& alphabet, std::string_view piece, std::vector<Symbol>* symbols) {
+  for (size_t i = 0; i < piece.size();) {
+    size_t length = 1;
+    if (!alphabet.code_points.empty()) {
+      const Utf8Step step = ReadUtf8(piece, i);
+      length = step.length;
+      if (const auto found = alphabet.code_points.find(step.code_point); found != alphabet.code_points.end()) {
+        symbols->push_back({found->second, -1, -1});
+        i += length;
+        continue;
+      }
+    }
+    for (const char c : piece.substr(i, length)) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (alphabet.bytes[byte] == Bpe::kNoToken) {
+        return absl::InvalidArgumentError(Concat("the vocabulary has no token for byte ", int{byte}));
+      }
+      symbols->push_back({alphabet.bytes[byte], -1, -1});
+    }
+    i += length;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-Bpe::Bpe(const std::array<int32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges) : byte_ids_(byte_ids) {
+Bpe::Bpe(BpeAlphabet alphabet, const std::vector<BpeMerge>& merges) : alphabet_(std::move(alphabet)) {
   rules_.reserve(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const BpeMerge& merge = merges[rank];
-    rules_[PairKey(merge.left, merge.right)] = {static_cast<uint32_t>(rank), merge.result};
-  }
+  for (const BpeMerge& merge : merges) rules_[PairKey(merge.left, merge.right)] = {merge.rank, merge.result};
 }
 
 const Bpe::Rule* Bpe::Find(int32_t left, int32_t right) const {
@@ -40,14 +64,13 @@ absl::Status Bpe::Encode(std::string_view piece, std::vector<int32_t>* ids) cons
   if (static_cast<int64_t>(piece.size()) > kMaxPieceBytes) {
     return absl::InvalidArgumentError(Concat("a piece of ", piece.size(), " bytes is too long to tokenize"));
   }
-  const auto count = static_cast<int32_t>(piece.size());
-  std::vector<Symbol> symbols(count);
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  if (absl::Status started = Start(alphabet_, piece, &symbols); !started.ok()) return started;
+  const auto count = static_cast<int32_t>(symbols.size());
   for (int32_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[i]);
-    if (byte_ids_[byte] == kNoToken) {
-      return absl::InvalidArgumentError(Concat("the vocabulary has no token for byte ", int{byte}));
-    }
-    symbols[i] = {byte_ids_[byte], i - 1, i + 1 < count ? i + 1 : -1};
+    symbols[i].previous = i - 1;
+    symbols[i].next = i + 1 < count ? i + 1 : -1;
   }
 
   // Candidates as rank << 32 | position of the left symbol: the smallest is the next merge. A candidate is stale if its

@@ -14,7 +14,7 @@ class IncrementalDetokenizer {
  public:
   // The tokenizer must outlive this. `skip_special` omits special tokens from the text.
   IncrementalDetokenizer(const Tokenizer& tokenizer, bool skip_special)
-      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+      : tokenizer_(tokenizer), skip_special_(skip_special), assembler_(tokenizer.NewAssembler()) {}
 
   // The text completed by `id`: whole code points only. Holds back up to 3 bytes of a sequence that the next token may
   // complete. Bytes that nothing can complete become U+FFFD at once.

@@ -52,12 +52,15 @@ class Matcher {
   std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context_;
 };
 
-absl::Status Split(Matcher& matcher, std::string_view text, size_t max_pieces, std::vector<std::string_view>* pieces) {
+absl::Status SplitOne(Matcher& matcher, std::string_view text, SplitKeeps keeps, size_t max_pieces,
+                      std::vector<std::string_view>* pieces) {
   size_t done = 0;  // end of the pieces so far
-  const auto add_up_to = [&](size_t end) {
-    if (end > done) pieces->push_back(text.substr(done, end - done));
+  const auto add_up_to = [&](size_t end, bool kept) {
+    if (end > done && kept) pieces->push_back(text.substr(done, end - done));
     done = end;
   };
+  const auto add_gap = [&](size_t end) { add_up_to(end, keeps != SplitKeeps::kMatches); };
+  const auto add_match = [&](size_t end) { add_up_to(end, keeps != SplitKeeps::kGaps); };
   for (size_t start = 0; start < text.size();) {
     const int result = matcher.Match(text, start);
     if (result == PCRE2_ERROR_NOMATCH) break;
@@ -65,13 +68,13 @@ absl::Status Split(Matcher& matcher, std::string_view text, size_t max_pieces, s
       return absl::ResourceExhaustedError(
           Concat("splitting text at byte ", start, " of ", text.size(), ": ", Pcre2Message(result)));
     }
-    add_up_to(matcher.begin());
-    add_up_to(matcher.end());
+    add_gap(matcher.begin());
+    add_match(matcher.end());
     if (pieces->size() > max_pieces) break;
     start = matcher.end();
     if (matcher.begin() == matcher.end() && start < text.size()) start += Utf8Length(text[start]);
   }
-  if (pieces->size() <= max_pieces) add_up_to(text.size());
+  if (pieces->size() <= max_pieces) add_gap(text.size());
   if (pieces->size() <= max_pieces) return absl::OkStatus();
   return absl::OutOfRangeError(Concat("the text has more than ", max_pieces, " pieces"));
 }
@@ -84,13 +87,13 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   return Regex(std::move(code));
 }
 
-absl::StatusOr<std::vector<std::string_view>> Regex::SplitIsolated(std::span<const std::string_view> texts,
-                                                                   size_t max_pieces) const {
+absl::StatusOr<std::vector<std::string_view>> Regex::Split(std::span<const std::string_view> texts, SplitKeeps keeps,
+                                                           size_t max_pieces) const {
   Matcher matcher(code_.get());
   if (!matcher.Ready()) return absl::ResourceExhaustedError("out of memory for splitting text");
   std::vector<std::string_view> pieces;
   pieces.reserve(texts.size());
-  for (const std::string_view text : texts) MOE_RETURN_IF_ERROR(Split(matcher, text, max_pieces, &pieces));
+  for (const std::string_view text : texts) MOE_RETURN_IF_ERROR(SplitOne(matcher, text, keeps, max_pieces, &pieces));
   return pieces;
 }
 

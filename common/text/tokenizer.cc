@@ -1,14 +1,15 @@
 #include "common/text/tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/text/byte_level.h"
 #include "common/text/concat.h"
+#include "common/text/tiktoken.h"
 #include "common/text/utf8.h"
-#include "common/text/utf8_assembler.h"
 
 namespace moestro::text {
 namespace {
@@ -16,35 +17,79 @@ namespace {
 // Bytes between two calls of EncodeLimits::check: some milliseconds of work.
 constexpr size_t kBytesBetweenChecks = 64 << 10;
 
-std::array<int32_t, 256> ByteIds(const absl::flat_hash_map<std::string, int32_t>& vocabulary) {
-  std::array<int32_t, 256> ids;
+BpeAlphabet AlphabetOf(const TokenizerSpec& spec) {
+  BpeAlphabet alphabet;
   for (int byte = 0; byte < 256; ++byte) {
     const char value = static_cast<char>(byte);
-    const auto found = vocabulary.find(SpellBytes({&value, 1}));
-    ids[byte] = found == vocabulary.end() ? Bpe::kNoToken : found->second;
+    const auto found = spec.vocabulary.find(spec.spelling == Spelling::kByteLevel
+                                                ? SpellBytes({&value, 1})
+                                                : ByteTokenSpelling(static_cast<unsigned char>(byte)));
+    alphabet.bytes[byte] = found == spec.vocabulary.end() ? Bpe::kNoToken : found->second;
   }
-  return ids;
+  if (spec.spelling == Spelling::kByteLevel) return alphabet;
+  for (const auto& [spelling, id] : spec.vocabulary) {
+    if (spelling.empty() || static_cast<int>(spelling.size()) != Utf8Length(spelling[0])) continue;
+    alphabet.code_points[ReadUtf8(spelling, 0).code_point] = id;
+  }
+  return alphabet;
+}
+
+bool IsBlank(std::string_view text, std::string_view mark) {
+  while (!text.empty()) {
+    const Utf8Step step = ReadUtf8(text, 0);
+    if (!IsUnicodeSpace(step.code_point) && text.substr(0, step.length) != mark) return false;
+    text.remove_prefix(step.length);
+  }
+  return true;
+}
+
+// Without the merges that make a control token from plain text: some vocabularies have "<s" and ">". Runs of white
+// space are no control tokens.
+std::vector<BpeMerge> SafeMerges(const TokenizerSpec& spec) {
+  absl::flat_hash_set<int32_t> control;
+  for (const AddedToken& token : spec.added_tokens) {
+    if (!IsBlank(token.content, spec.mark)) control.insert(token.id);
+  }
+  std::vector<BpeMerge> merges = spec.merges;
+  std::erase_if(merges, [&](const BpeMerge& merge) { return control.contains(merge.result); });
+  return merges;
 }
 
 absl::Status TooMany(size_t max_tokens) {
   return absl::OutOfRangeError(Concat("the text has more than ", max_tokens, " tokens"));
 }
 
-std::vector<AddedToken> WithNormalized(const std::vector<AddedToken>& tokens, bool normalized) {
+std::vector<AddedToken> RawTokens(const std::vector<AddedToken>& tokens) {
   std::vector<AddedToken> selected;
   for (const AddedToken& token : tokens) {
-    if (token.normalized == normalized) selected.push_back(token);
+    if (!token.normalized) selected.push_back(token);
+  }
+  return selected;
+}
+
+// The tokens that are matched in normalized text, which has their normalized contents.
+std::vector<AddedToken> NormalizedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer) {
+  std::vector<AddedToken> selected;
+  for (const AddedToken& token : tokens) {
+    if (!token.normalized) continue;
+    selected.push_back(token);
+    selected.back().content = normalizer.Apply(token.content);
   }
   return selected;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view tokenizer_json,
-                                                                     const TokenizerConfig& config) {
-  MOE_ASSIGN_OR_RETURN(TokenizerSpec spec, ParseTokenizerJson(tokenizer_json));
-  const std::vector<std::string_view> patterns(spec.split_patterns.begin(), spec.split_patterns.end());
-  absl::StatusOr<PreTokenizer> pre_tokenizer = PreTokenizer::Create(patterns);
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Create(const TokenizerFiles& files,
+                                                                   const TokenizerConfig& config) {
+  if (files.tokenizer_json.empty() && files.tiktoken_ranks.empty()) {
+    return absl::InvalidArgumentError("tokenizer.json: missing or empty; download it, or tiktoken.model, too");
+  }
+  MOE_ASSIGN_OR_RETURN(TokenizerSpec spec, files.tokenizer_json.empty()
+                                               ? ParseTiktoken(files.tiktoken_ranks, files.tokenizer_config_json,
+                                                               files.model_type, files.id_limit)
+                                               : ParseTokenizerJson(files.tokenizer_json));
+  absl::StatusOr<PreTokenizer> pre_tokenizer = PreTokenizer::Create(spec.splits);
   if (!pre_tokenizer.ok()) return Annotate(pre_tokenizer.status(), "tokenizer.json: pre_tokenizer");
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer(std::move(spec), *std::move(pre_tokenizer)));
   MOE_RETURN_IF_ERROR(tokenizer->ApplyConfig(config));
@@ -52,34 +97,58 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(std::string
 }
 
 Tokenizer::Tokenizer(TokenizerSpec spec, PreTokenizer pre_tokenizer)
-    : vocabulary_(std::move(spec.vocabulary)),
+    : spelling_(spec.spelling),
+      mark_(spec.mark),
+      mark_text_(spec.mark_text),
+      stripped_spaces_(spec.stripped_spaces),
+      normalizer_(spec.normalizer),
+      metaspace_(spec.metaspace),
       pre_tokenizer_(std::move(pre_tokenizer)),
-      raw_matcher_(WithNormalized(spec.added_tokens, false)),
-      normalized_matcher_(WithNormalized(spec.added_tokens, true)),
-      bpe_(ByteIds(vocabulary_), spec.merges),
+      raw_matcher_(RawTokens(spec.added_tokens)),
+      normalized_matcher_(NormalizedTokens(spec.added_tokens, normalizer_)),
+      bpe_(AlphabetOf(spec), SafeMerges(spec)),
       ignore_merges_(spec.ignore_merges),
       prefix_(std::move(spec.prefix)),
-      suffix_(std::move(spec.suffix)),
-      added_tokens_(std::move(spec.added_tokens)) {
+      suffix_(std::move(spec.suffix)) {
+  vocabulary_ = std::move(spec.vocabulary);
+  added_tokens_ = std::move(spec.added_tokens);
+  if (spelling_ == Spelling::kText) breaks_.emplace(vocabulary_);
   tokens_.reserve(vocabulary_.size() + added_tokens_.size());
   for (const auto& [spelling, id] : vocabulary_) {
-    // Only control tokens have spellings that are not byte-level; these represent themselves.
-    tokens_[id] = {UnspellBytes(spelling).value_or(spelling), /*special=*/false};
+    tokens_[id] = {TokenBytes(spelling), /*special=*/false};
     size_ = std::max(size_, id + 1);
+    // In text a token stands for its spelling, in byte-level for its bytes, which are not more.
+    longest_piece_bytes_ =
+        std::max(longest_piece_bytes_, spelling_ == Spelling::kText ? spelling.size() : tokens_[id].bytes.size());
+  }
+  if (spelling_ == Spelling::kText) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto value = static_cast<unsigned char>(byte);
+      tokens_[vocabulary_.at(ByteTokenSpelling(value))].bytes = std::string(1, static_cast<char>(value));
+    }
   }
   for (const AddedToken& token : added_tokens_) {
-    tokens_[token.id] = {token.content, token.special};
+    const bool is_text = spelling_ == Spelling::kText;
+    tokens_[token.id] = {is_text ? TokenBytes(token.content) : token.content, token.special};
     added_[token.content] = token.id;
     size_ = std::max(size_, token.id + 1);
   }
+  longest_token_bytes_ = longest_piece_bytes_;
   for (const auto& [id, token] : tokens_) longest_token_bytes_ = std::max(longest_token_bytes_, token.bytes.size());
+  longest_token_bytes_ *= normalizer_.max_shrink();
+}
+
+std::string Tokenizer::TokenBytes(const std::string& spelling) const {
+  if (spelling_ == Spelling::kText) return absl::StrReplaceAll(spelling, {{mark_, mark_text_}});
+  // Only control tokens have spellings that are not byte-level; these represent themselves.
+  return UnspellBytes(spelling).value_or(spelling);
 }
 
 absl::StatusOr<int32_t> Tokenizer::ConfiguredToken(const std::string& content, const char* field) const {
   const std::optional<int32_t> id = TokenId(content);
   if (id.has_value()) return *id;
   return absl::InvalidArgumentError(
-      Concat("tokenizer_config.json: '", field, "' is '", content, "', which tokenizer.json does not have"));
+      Concat("tokenizer_config.json: '", field, "' is '", content, "', which the tokenizer does not have"));
 }
 
 absl::Status Tokenizer::ApplyConfig(const TokenizerConfig& config) {
@@ -94,50 +163,79 @@ absl::Status Tokenizer::ApplyConfig(const TokenizerConfig& config) {
   return absl::OkStatus();
 }
 
-std::vector<AddedTokenMatcher::Segment> Tokenizer::FindAddedTokens(std::string_view text) const {
-  std::vector<AddedTokenMatcher::Segment> raw;
-  raw_matcher_.Split(text, &raw);
-  std::vector<AddedTokenMatcher::Segment> segments;
-  for (const AddedTokenMatcher::Segment& segment : raw) {
-    if (segment.id == AddedTokenMatcher::kPlainText) {
-      normalized_matcher_.Split(segment.text, &segments);
-    } else {
-      segments.push_back(segment);
-    }
-  }
-  return segments;
-}
-
-absl::Status Tokenizer::EncodePlain(std::string_view text, const EncodeLimits& limits,
-                                    std::vector<int32_t>* ids) const {
-  const auto check = [&] { return limits.check ? limits.check() : absl::OkStatus(); };
-  MOE_RETURN_IF_ERROR(check());
-  // Every piece has at least one token, and every token at most longest_token_bytes_.
-  const size_t room = limits.max_tokens - std::min(limits.max_tokens, ids->size());
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, pre_tokenizer_.Split(text, room));
+// The ids of a text so far, and what they may cost.
+struct Tokenizer::Encoding {
+  const EncodeLimits& limits;
+  std::vector<int32_t> ids = {};
   size_t unchecked = kBytesBetweenChecks;
-  for (const std::string_view piece : pieces) {
-    if (piece.size() / longest_token_bytes_ > room || ids->size() > limits.max_tokens) {
-      return TooMany(limits.max_tokens);
-    }
-    if (piece.size() > limits.max_piece_bytes) {
-      return absl::InvalidArgumentError(Concat("the text has ", piece.size(), " bytes without a break between words; ",
-                                               "at most ", limits.max_piece_bytes, " can be tokenized"));
-    }
+
+  // Before `bytes` more are merged.
+  absl::Status Check(size_t bytes) {
+    if (ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);
     if (unchecked >= kBytesBetweenChecks) {
-      MOE_RETURN_IF_ERROR(check());
+      if (limits.check) MOE_RETURN_IF_ERROR(limits.check());
       unchecked = 0;
     }
-    unchecked += piece.size();
-    if (ignore_merges_) {
-      const auto whole = vocabulary_.find(SpellBytes(piece));
-      // Control tokens are matched earlier or, in untrusted text, not at all.
-      if (whole != vocabulary_.end() && !added_.contains(std::string(piece))) {
-        ids->push_back(whole->second);
-        continue;
-      }
+    unchecked += bytes;
+    return absl::OkStatus();
+  }
+};
+
+absl::Status Tokenizer::EncodePiece(std::string_view piece, Encoding& out) const {
+  if (ignore_merges_) {
+    const auto whole = vocabulary_.find(spelling_ == Spelling::kText ? std::string(piece) : SpellBytes(piece));
+    // Control tokens are matched earlier or, in untrusted text, not at all.
+    if (whole != vocabulary_.end() && !added_.contains(std::string(piece))) {
+      out.ids.push_back(whole->second);
+      return out.Check(piece.size());
     }
-    MOE_RETURN_IF_ERROR(bpe_.Encode(piece, ids));
+  }
+  const size_t most = out.limits.max_piece_bytes;
+  while (!piece.empty()) {
+    const std::string_view part = breaks_.has_value() ? breaks_->FirstPiece(piece) : piece;
+    if (part.size() > most) {
+      return absl::InvalidArgumentError(Concat("the text has ", part.size(), " bytes without a break between words; ",
+                                               "at most ", most, " can be tokenized"));
+    }
+    MOE_RETURN_IF_ERROR(out.Check(part.size()));
+    MOE_RETURN_IF_ERROR(bpe_.Encode(part, &out.ids));
+    piece.remove_prefix(part.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::EncodePlain(std::string_view text, bool at_start, Encoding& out) const {
+  if (out.limits.check) MOE_RETURN_IF_ERROR(out.limits.check());
+  // Every piece has at least one token, and every token at most longest_piece_bytes_.
+  const size_t room = out.limits.max_tokens - std::min(out.limits.max_tokens, out.ids.size());
+  std::string marked;
+  std::vector<std::string_view> pieces;
+  if (metaspace_.has_value()) {
+    marked = metaspace_->Mark(text, at_start);
+    pieces = metaspace_->Split(marked);
+  } else {
+    MOE_ASSIGN_OR_RETURN(pieces, pre_tokenizer_.Split(text, room));
+  }
+  for (const std::string_view piece : pieces) {
+    if (piece.size() / longest_piece_bytes_ > room) return TooMany(out.limits.max_tokens);
+    MOE_RETURN_IF_ERROR(EncodePiece(piece, out));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::EncodeRaw(std::string_view raw, const EncodeOptions& options, Encoding& out) const {
+  const std::string normalized = normalizer_.empty() ? std::string() : normalizer_.Apply(raw);
+  const std::string_view text = normalizer_.empty() ? raw : std::string_view(normalized);
+  if (!options.parse_special_tokens) return EncodePlain(text, options.at_start, out);
+  std::vector<Segment> segments;
+  normalized_matcher_.Split(text, &segments);
+  for (const Segment& segment : segments) {
+    if (segment.id == AddedTokenMatcher::kPlainText) {
+      const bool at_start = options.at_start && segment.text.data() == text.data();
+      MOE_RETURN_IF_ERROR(EncodePlain(segment.text, at_start, out));
+    } else {
+      out.ids.push_back(segment.id);
+    }
   }
   return absl::OkStatus();
 }
@@ -147,22 +245,30 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8, co
   if (const auto offset = FindInvalidUtf8(utf8)) {
     return absl::InvalidArgumentError(Concat("the text is not valid UTF-8 at byte ", *offset));
   }
-  std::vector<int32_t> ids;
-  if (options.add_special_tokens) ids = prefix_;
+  Encoding out = {limits};
+  if (options.add_special_tokens) out.ids = prefix_;
+  std::vector<Segment> segments;
   if (options.parse_special_tokens) {
-    for (const AddedTokenMatcher::Segment& segment : FindAddedTokens(utf8)) {
-      if (segment.id == AddedTokenMatcher::kPlainText) {
-        MOE_RETURN_IF_ERROR(EncodePlain(segment.text, limits, &ids));
-      } else {
-        ids.push_back(segment.id);
-      }
-    }
-  } else {
-    MOE_RETURN_IF_ERROR(EncodePlain(utf8, limits, &ids));
+    raw_matcher_.Split(utf8, &segments);
+  } else if (!utf8.empty()) {
+    segments.push_back({utf8, AddedTokenMatcher::kPlainText});
   }
-  if (options.add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
-  if (ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);
-  return ids;
+  for (const Segment& segment : segments) {
+    if (segment.id == AddedTokenMatcher::kPlainText) {
+      EncodeOptions part = options;
+      part.at_start = options.at_start && segment.text.data() == utf8.data();
+      MOE_RETURN_IF_ERROR(EncodeRaw(segment.text, part, out));
+    } else {
+      out.ids.push_back(segment.id);
+    }
+  }
+  if (options.add_special_tokens) out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
+  if (out.ids.size() > limits.max_tokens) return TooMany(limits.max_tokens);
+  return std::move(out.ids);
+}
+
+Utf8Assembler Tokenizer::NewAssembler() const {
+  return Utf8Assembler(spelling_ == Spelling::kText ? Utf8Repair::kByte : Utf8Repair::kSubpart, stripped_spaces_);
 }
 
 std::string Tokenizer::DecodeBytes(int32_t id) const {
@@ -171,7 +277,7 @@ std::string Tokenizer::DecodeBytes(int32_t id) const {
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
-  Utf8Assembler assembler;
+  Utf8Assembler assembler = NewAssembler();
   std::string text;
   for (const int32_t id : ids) {
     if (!skip_special || !IsSpecial(id)) text += assembler.Push(DecodeBytes(id));

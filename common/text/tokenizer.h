@@ -1,4 +1,4 @@
-// Converts text to token ids and back, as specified by the model's tokenizer.json.
+// Converts text to token ids and back, as specified by the files of the model's tokenizer.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,11 @@
 #include "absl/status/statusor.h"
 #include "common/text/added_tokens.h"
 #include "common/text/bpe.h"
+#include "common/text/merge_breaks.h"
+#include "common/text/normalizer.h"
 #include "common/text/pre_tokenizer.h"
 #include "common/text/tokenizer_spec.h"
+#include "common/text/utf8_assembler.h"
 
 namespace moestro::text {
 
@@ -38,14 +41,24 @@ struct TokenizerConfig {
   bool add_eos_token = false;  // encoding with special tokens ends with eos_token
 };
 
-// A byte-level BPE tokenizer. Immutable after creation and thread-safe.
+// The files of a checkpoint that define its tokenizer.
+struct TokenizerFiles {
+  std::string_view tokenizer_json;  // in the Hugging Face format. Empty: use the next four
+  std::string_view tiktoken_ranks = {};
+  std::string_view tokenizer_config_json = {};
+  std::string_view model_type = {};  // of config.json
+  int32_t id_limit = INT32_MAX;      // rows of the embedding; control tokens of tokenizer_config_json end there
+};
+
+// A BPE tokenizer: byte-level, over text with byte_fallback (SentencePiece), or of tiktoken. Immutable after creation
+// and thread-safe.
 class Tokenizer {
  public:
-  // `tokenizer_json`: bytes in the Hugging Face format. Some checkpoints request a BOS or EOS token only in
-  // tokenizer_config.json; these fields of `config` apply on top of the file's post-processor. INVALID_ARGUMENT for a
-  // malformed file, UNIMPLEMENTED for an unsupported kind of tokenizer; both name the field.
-  static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(std::string_view tokenizer_json,
-                                                                   const TokenizerConfig& config = {});
+  // Some checkpoints request a BOS or EOS token only in tokenizer_config.json; these fields of `config` apply on top of
+  // the post-processor of tokenizer.json. INVALID_ARGUMENT for a malformed or missing file, UNIMPLEMENTED for an
+  // unsupported kind of tokenizer; both name file and field.
+  static absl::StatusOr<std::unique_ptr<const Tokenizer>> Create(const TokenizerFiles& files,
+                                                                 const TokenizerConfig& config = {});
 
   struct EncodeOptions {
     // Run the post-processor (BOS, EOS). Off for text from a chat template, which writes them itself.
@@ -53,6 +66,8 @@ class Tokenizer {
     // Match added tokens in the text. Off for untrusted text: then no added token matches, flagged special or not
     // (DeepSeek's turn markers are not). Text that spells a control token stays ordinary text.
     bool parse_special_tokens = true;
+    // The text starts here: it is not the continuation of one that was encoded before.
+    bool at_start = true;
   };
   // INVALID_ARGUMENT with the byte offset for text that is not UTF-8, for a byte that the vocabulary lacks, and for a
   // piece of more than `limits.max_piece_bytes`. RESOURCE_EXHAUSTED if the pre-tokenizer reaches its limits on hostile
@@ -73,14 +88,17 @@ class Tokenizer {
   // Highest id + 1. Some lower ids may have no token.
   int32_t size() const { return size_; }
 
-  // Maximum of DecodeBytes. Text without added tokens has at most this many bytes per id: it is not normalized, and its
-  // tokens are pieces of it.
+  // The most bytes of text that one id stands for: the longest token, times what the text may lose when it is
+  // normalized. But a pre-tokenizer may drop any part of a text.
   size_t longest_token_bytes() const { return longest_token_bytes_; }
 
-  // In the order of tokenizer.json.
+  // An assembler that repairs and strips the bytes of a stream of tokens as Decode does.
+  Utf8Assembler NewAssembler() const;
+
+  // In the order of the file.
   const std::vector<AddedToken>& added_tokens() const { return added_tokens_; }
 
-  // The token with this content: the literal text of an added token, the byte-level spelling of any other.
+  // The token with this content: the literal text of an added token, the spelling in the vocabulary of any other.
   std::optional<int32_t> TokenId(std::string_view content) const;
 
  private:
@@ -89,18 +107,33 @@ class Tokenizer {
     bool special = false;
   };
 
+  using Segment = AddedTokenMatcher::Segment;
+  struct Encoding;
+
   Tokenizer(TokenizerSpec spec, PreTokenizer pre_tokenizer);
+  std::string TokenBytes(const std::string& spelling) const;
   absl::Status ApplyConfig(const TokenizerConfig& config);
   absl::StatusOr<int32_t> ConfiguredToken(const std::string& content, const char* field) const;
-  std::vector<AddedTokenMatcher::Segment> FindAddedTokens(std::string_view text) const;
-  absl::Status EncodePlain(std::string_view text, const EncodeLimits& limits, std::vector<int32_t>* ids) const;
+  // Text without those added tokens that match before it is normalized.
+  absl::Status EncodeRaw(std::string_view raw, const EncodeOptions& options, Encoding& out) const;
+  // Normalized text in which no added token matches.
+  absl::Status EncodePlain(std::string_view text, bool at_start, Encoding& out) const;
+  absl::Status EncodePiece(std::string_view piece, Encoding& out) const;
 
-  absl::flat_hash_map<std::string, int32_t> vocabulary_;  // by byte-level spelling
+  Spelling spelling_;
+  std::string mark_;
+  std::string mark_text_;
+  int stripped_spaces_;
+  absl::flat_hash_map<std::string, int32_t> vocabulary_;  // by spelling
   absl::flat_hash_map<std::string, int32_t> added_;       // by literal text
   absl::flat_hash_map<int32_t, Token> tokens_;
   int32_t size_ = 0;
   size_t longest_token_bytes_ = 0;
+  size_t longest_piece_bytes_ = 1;  // of normalized text, that one id stands for
+  Normalizer normalizer_;
+  std::optional<Metaspace> metaspace_;
   PreTokenizer pre_tokenizer_;
+  std::optional<MergeBreaks> breaks_;  // only of kText
   AddedTokenMatcher raw_matcher_;
   AddedTokenMatcher normalized_matcher_;
   Bpe bpe_;

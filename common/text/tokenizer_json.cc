@@ -1,3 +1,4 @@
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/json/json.h"
@@ -58,7 +59,7 @@ absl::Status ParseMerges(const Json& model, TokenizerSpec* spec) {
       }
       ids[i] = found->second;
     }
-    spec->merges.push_back({ids[0], ids[1], ids[2]});
+    spec->merges.push_back({static_cast<uint32_t>(rank), ids[0], ids[1], ids[2]});
   }
   return absl::OkStatus();
 }
@@ -71,8 +72,6 @@ absl::Status CheckModelKind(const Json& model) {
     MOE_ASSIGN_OR_RETURN(const std::string text, StringField(model, key, "", "model"));
     if (!text.empty()) return UnsupportedField(Concat("model.", key), text);
   }
-  MOE_ASSIGN_OR_RETURN(const bool byte_fallback, BoolField(model, "byte_fallback", false, "model"));
-  if (byte_fallback) return UnsupportedField("model.byte_fallback", "true");
   if (const Json* dropout = FindField(model, "dropout"); dropout != nullptr && *dropout != 0) {
     return UnsupportedField("model.dropout", "anything but 0");
   }
@@ -88,19 +87,32 @@ absl::Status ParseModel(const Json& file, TokenizerSpec* spec, IdOwners* owners)
   return ParseMerges(*model, spec);
 }
 
-absl::StatusOr<AddedToken> ParseAddedToken(const Json& entry, const std::string& where) {
-  AddedToken token;
-  const Json* id = FindField(entry, "id");
-  if (id == nullptr) return absl::InvalidArgumentError(where + ": field 'id' is missing");
-  MOE_ASSIGN_OR_RETURN(token.id, TokenIdValue(*id, where));
-  MOE_ASSIGN_OR_RETURN(token.content, RequiredString(entry, "content", where));
-  if (token.content.empty()) return absl::InvalidArgumentError(where + ": field 'content' is empty");
-  MOE_ASSIGN_OR_RETURN(token.single_word, BoolField(entry, "single_word", false, where));
-  MOE_ASSIGN_OR_RETURN(token.lstrip, BoolField(entry, "lstrip", false, where));
-  MOE_ASSIGN_OR_RETURN(token.rstrip, BoolField(entry, "rstrip", false, where));
-  MOE_ASSIGN_OR_RETURN(token.special, BoolField(entry, "special", false, where));
-  MOE_ASSIGN_OR_RETURN(token.normalized, BoolField(entry, "normalized", !token.special, where));
-  return token;
+// With byte_fallback, and only then, text that has no tokens is spelled by those of its bytes. So none is unknown, and
+// "unk_token" and "fuse_unk" have no effect.
+absl::Status CheckFallback(const Json& model, const TokenizerSpec& spec) {
+  MOE_ASSIGN_OR_RETURN(const bool byte_fallback, BoolField(model, "byte_fallback", false, "model"));
+  MOE_RETURN_IF_ERROR(BoolField(model, "fuse_unk", false, "model"));
+  MOE_RETURN_IF_ERROR(StringField(model, "unk_token", "", "model"));
+  if (byte_fallback != (spec.spelling == Spelling::kText)) {
+    return UnsupportedField("model.byte_fallback", byte_fallback ? "true with a ByteLevel pre_tokenizer"
+                                                                 : "false without a ByteLevel pre_tokenizer");
+  }
+  if (spec.spelling == Spelling::kByteLevel) return absl::OkStatus();
+  absl::flat_hash_map<int32_t, int> bytes;  // by token
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto found = spec.vocabulary.find(ByteTokenSpelling(static_cast<unsigned char>(byte)));
+    if (found == spec.vocabulary.end()) {
+      return absl::InvalidArgumentError(Concat("model.byte_fallback is true, but model.vocab has no token '",
+                                               ByteTokenSpelling(static_cast<unsigned char>(byte)), "'"));
+    }
+    bytes[found->second] = byte;
+  }
+  for (const BpeMerge& merge : spec.merges) {
+    if (bytes.contains(merge.left) || bytes.contains(merge.right)) {
+      return UnsupportedField(Concat("model.merges[", merge.rank, "]"), "a merge of a byte token");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ParseAddedTokens(const Json& file, TokenizerSpec* spec, IdOwners* owners) {
@@ -109,7 +121,10 @@ absl::Status ParseAddedTokens(const Json& file, TokenizerSpec* spec, IdOwners* o
   absl::flat_hash_map<std::string, int32_t> ids;
   for (size_t i = 0; i < entries->size(); ++i) {
     const std::string where = Concat("added_tokens[", i, "]");
-    MOE_ASSIGN_OR_RETURN(AddedToken token, ParseAddedToken((*entries)[i], where));
+    const Json* id = FindField((*entries)[i], "id");
+    if (id == nullptr) return absl::InvalidArgumentError(where + ": field 'id' is missing");
+    MOE_ASSIGN_OR_RETURN(const int32_t value, TokenIdValue(*id, where));
+    MOE_ASSIGN_OR_RETURN(AddedToken token, ParseAddedToken((*entries)[i], value, where));
     MOE_RETURN_IF_ERROR(Annotate(ClaimId(token.id, token.content, owners), where));
     const auto in_vocabulary = spec->vocabulary.find(token.content);
     if (!ids.try_emplace(token.content, token.id).second ||
@@ -127,6 +142,7 @@ absl::StatusOr<TokenizerSpec> Parse(const Json& file) {
   MOE_RETURN_IF_ERROR(ParseModel(file, &spec, &owners));
   MOE_RETURN_IF_ERROR(ParseAddedTokens(file, &spec, &owners));
   MOE_RETURN_IF_ERROR(ParsePipeline(file, &spec));
+  MOE_RETURN_IF_ERROR(CheckFallback(*FindField(file, "model"), spec));
   for (const std::vector<int32_t>& ids : {spec.prefix, spec.suffix}) {
     for (const int32_t id : ids) {
       if (!owners.contains(id)) {
@@ -138,6 +154,21 @@ absl::StatusOr<TokenizerSpec> Parse(const Json& file) {
 }
 
 }  // namespace
+
+absl::StatusOr<AddedToken> ParseAddedToken(const Json& entry, int32_t id, const std::string& where) {
+  AddedToken token;
+  token.id = id;
+  MOE_ASSIGN_OR_RETURN(token.content, RequiredString(entry, "content", where));
+  if (token.content.empty()) return absl::InvalidArgumentError(where + ": field 'content' is empty");
+  MOE_ASSIGN_OR_RETURN(token.single_word, BoolField(entry, "single_word", false, where));
+  MOE_ASSIGN_OR_RETURN(token.lstrip, BoolField(entry, "lstrip", false, where));
+  MOE_ASSIGN_OR_RETURN(token.rstrip, BoolField(entry, "rstrip", false, where));
+  MOE_ASSIGN_OR_RETURN(token.special, BoolField(entry, "special", false, where));
+  MOE_ASSIGN_OR_RETURN(token.normalized, BoolField(entry, "normalized", !token.special, where));
+  return token;
+}
+
+std::string ByteTokenSpelling(unsigned char byte) { return absl::StrFormat("<0x%02X>", byte); }
 
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json) {
   constexpr const char* kFile = "tokenizer.json";

@@ -1,9 +1,12 @@
-// The steps around the model in a tokenizer.json. Internal to the parser.
+// The parts of a tokenizer.json around the model. Internal to the parsers of this folder.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/text/json_field.h"
 #include "common/text/tokenizer_spec.h"
 
@@ -13,8 +16,11 @@ namespace moestro::text {
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Fills split_patterns, prefix and suffix from "normalizer", "pre_tokenizer", "post_processor" and "decoder".
+// Fills the spelling and all steps from "normalizer", "pre_tokenizer", "post_processor" and "decoder".
 absl::Status ParsePipeline(const Json& file, TokenizerSpec* spec);
+
+// An entry of "added_tokens" without its id. `where` names it in messages.
+absl::StatusOr<AddedToken> ParseAddedToken(const Json& entry, int32_t id, const std::string& where);
 
 // UNIMPLEMENTED for an unsupported value or type, with the remedy.
 absl::Status UnsupportedField(std::string_view field, std::string_view value);

@@ -66,7 +66,7 @@ absl::Status CheckTokenizer(const std::string& model_dir, const checkpoint::Chec
   config.bos_token = defaults.bos_token;
   config.eos_token = defaults.eos_token;
   config.add_bos_token = defaults.add_bos_token;
-  return text::Tokenizer::FromJson(documents.tokenizer_json, config).status();
+  return text::Tokenizer::Create({.tokenizer_json = documents.tokenizer_json}, config).status();
 }
 
 }  // namespace

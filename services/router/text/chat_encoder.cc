@@ -139,7 +139,11 @@ absl::StatusOr<std::vector<int32_t>> ChatEncoder::Tokenize(const std::string& re
     text::EncodeLimits rest = limits;
     rest.max_tokens -= ids.size();
     MOE_ASSIGN_OR_RETURN(const std::vector<int32_t> piece,
-                         tokenizer_.Encode(plain, {.add_special_tokens = false, .parse_special_tokens = false}, rest));
+                         tokenizer_.Encode(plain,
+                                           {.add_special_tokens = false,
+                                            .parse_special_tokens = false,
+                                            .at_start = segment.text.data() == rendered.data()},
+                                           rest));
     ids.insert(ids.end(), piece.begin(), piece.end());
   }
   return ids;

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
   config.eos_token = source.eos_token;
   // No effect if the post-processor of tokenizer.json already adds BOS.
   config.add_bos_token = source.add_bos_token;
-  MOE_ASSIGN_OR_RETURN(impl->tokenizer, text::Tokenizer::FromJson(source.tokenizer_json, config));
+  MOE_ASSIGN_OR_RETURN(impl->tokenizer, text::Tokenizer::Create({.tokenizer_json = source.tokenizer_json}, config));
   if (!source.chat_template.empty()) {
     impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
     if (!impl->chat.ok()) {
@@ -64,7 +64,11 @@ std::string ModelText::Decode(std::span<const int32_t> ids, bool keep_special_to
   return impl_->tokenizer->Decode(ids, /*skip_special=*/!keep_special_tokens);
 }
 
-std::string ModelText::Piece(int32_t id) const { return Decode(std::span(&id, 1), /*keep_special_tokens=*/true); }
+// Unlike a text's, a piece's leading space stays.
+std::string ModelText::Piece(int32_t id) const {
+  text::Utf8Assembler assembler;
+  return assembler.Push(impl_->tokenizer->DecodeBytes(id)) + assembler.Flush();
+}
 
 std::unique_ptr<TextStream> ModelText::NewStream(bool keep_special_tokens) const {
   return std::make_unique<DetokenizingStream>(*impl_->tokenizer, /*skip_special=*/!keep_special_tokens);

@@ -52,12 +52,12 @@ TEST(BpeTest, AgreesWithTheDefinitionOnRandomRules) {
       const int left = any_symbol();
       const int right = any_symbol();
       const int result = 1000 + rank;
-      merges.push_back({left, right, result});
+      merges.push_back({static_cast<uint32_t>(rank), left, right, result});
       rules[{left, right}] = {rank, result};
       symbols.push_back(result);
     }
     std::shuffle(symbols.begin(), symbols.end(), random);
-    const Bpe bpe(IdentityBytes(), merges);
+    const Bpe bpe({IdentityBytes()}, merges);
     for (int i = 0; i < 20; ++i) {
       std::string piece(random() % 40, ' ');
       for (char& c : piece) c = static_cast<char>('a' + random() % 3);
@@ -69,14 +69,14 @@ TEST(BpeTest, AgreesWithTheDefinitionOnRandomRules) {
 }
 
 TEST(BpeTest, MergesTheLeftmostOfEquals) {
-  const Bpe bpe(IdentityBytes(), {{'a', 'a', 300}, {300, 300, 301}});
+  const Bpe bpe({IdentityBytes()}, {{0, 'a', 'a', 300}, {1, 300, 300, 301}});
   Ids ids;
   ASSERT_TRUE(bpe.Encode("aaaaaaa", &ids).ok());
   EXPECT_THAT(ids, testing::ElementsAre(301, 300, 'a'));
 }
 
 TEST(BpeTest, AppendsAndTakesTheEmptyPiece) {
-  const Bpe bpe(IdentityBytes(), {});
+  const Bpe bpe({IdentityBytes()}, {});
   Ids ids = {7};
   ASSERT_TRUE(bpe.Encode("", &ids).ok());
   ASSERT_TRUE(bpe.Encode(std::string("\0\xFF", 2), &ids).ok());

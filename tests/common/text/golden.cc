@@ -23,7 +23,8 @@ nlohmann::json ReadGoldenJson(const std::string& name) {
 }
 
 std::unique_ptr<const Tokenizer> MakeTokenizer(const nlohmann::json& tokenizer_json) {
-  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer = Tokenizer::FromJson(tokenizer_json.dump());
+  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
+      Tokenizer::Create({.tokenizer_json = tokenizer_json.dump()});
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }

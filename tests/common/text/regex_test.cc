@@ -25,8 +25,14 @@ Patterns ReferencePatterns() {
   return patterns;
 }
 
-Pieces SplitWith(const std::vector<std::string_view>& patterns, std::string_view text) {
-  const auto pre_tokenizer = PreTokenizer::Create(patterns);
+absl::StatusOr<PreTokenizer> Isolating(const std::vector<std::string>& patterns) {
+  std::vector<SplitStep> steps;
+  for (const std::string& pattern : patterns) steps.push_back({pattern});
+  return PreTokenizer::Create(steps);
+}
+
+Pieces SplitWith(const std::vector<std::string>& patterns, std::string_view text) {
+  const auto pre_tokenizer = Isolating(patterns);
   EXPECT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
   if (!pre_tokenizer.ok()) return {};
   const auto pieces = pre_tokenizer->Split(text);
@@ -38,8 +44,7 @@ TEST(RegexTest, SplitsAsTheReference) {
   const nlohmann::json golden = ReadGoldenJson("split.json");
   const auto texts = golden["texts"].get<std::vector<std::string>>();
   for (const auto& set : golden["sets"]) {
-    const auto strings = set["patterns"].get<std::vector<std::string>>();
-    const auto pre_tokenizer = PreTokenizer::Create(std::vector<std::string_view>(strings.begin(), strings.end()));
+    const auto pre_tokenizer = Isolating(set["patterns"].get<std::vector<std::string>>());
     ASSERT_TRUE(pre_tokenizer.ok()) << set["name"] << pre_tokenizer.status();
     for (size_t i = 0; i < texts.size(); ++i) {
       const auto pieces = pre_tokenizer->Split(texts[i]);
@@ -58,7 +63,7 @@ TEST(RegexTest, Gpt2sPatternIsTheTestedOne) {
 TEST(RegexTest, DeepSeekPieces) {
   const std::vector<std::string> patterns = ReferencePatterns()["deepseek_v3"];
   ASSERT_EQ(patterns.size(), 3u);
-  EXPECT_THAT(SplitWith({patterns.begin(), patterns.end()}, "I've 12345 apples, 我想在apple工作1314 \n\n  x_y  (z)."),
+  EXPECT_THAT(SplitWith(patterns, "I've 12345 apples, 我想在apple工作1314 \n\n  x_y  (z)."),
               testing::ElementsAre("I", "'ve", " ", "123", "45", " apples", ",", " ", "我想在", "apple", "工作", "131",
                                    "4", " \n\n", " ", " x", "_y", " ", " (", "z", ")."));
 }
@@ -82,15 +87,15 @@ TEST(RegexTest, HostileTextEndsInAnError) {
   ASSERT_TRUE(regex.ok());
   const std::string text = std::string(100, 'a') + "b";
   const std::vector<std::string_view> texts = {text};
-  EXPECT_EQ(regex->SplitIsolated(texts).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(regex->Split(texts).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(RegexTest, StopsAtTheLimitOfPieces) {
   const auto regex = Regex::Compile("a");
   const std::vector<std::string_view> texts = {"aba", "cc", "a"};
-  EXPECT_THAT(*regex->SplitIsolated(texts, 5), testing::ElementsAre("a", "b", "a", "cc", "a"));
+  EXPECT_THAT(*regex->Split(texts, SplitKeeps::kAll, 5), testing::ElementsAre("a", "b", "a", "cc", "a"));
   for (size_t most = 0; most < 5; ++most) {
-    EXPECT_EQ(regex->SplitIsolated(texts, most).status().code(), absl::StatusCode::kOutOfRange) << most;
+    EXPECT_EQ(regex->Split(texts, SplitKeeps::kAll, most).status().code(), absl::StatusCode::kOutOfRange) << most;
   }
 }
 

@@ -164,13 +164,14 @@ TEST_F(TokenizerTest, AddsWhatTheConfigAsksForOnce) {
   json without = file_;
   without["post_processor"] = {{"type", "ByteLevel"}};
   for (const json& file : {file_, without}) {
-    auto tokenizer = Tokenizer::FromJson(file.dump(), config);
+    auto tokenizer = Tokenizer::Create({.tokenizer_json = file.dump()}, config);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     EXPECT_EQ(Encode(**tokenizer, "", {}), (Ids{0, 1}));
     EXPECT_EQ(Encode(**tokenizer, "", kWithoutSpecial), Ids{});
   }
   config.bos_token = "<absent>";
-  EXPECT_THAT(std::string(Tokenizer::FromJson(file_.dump(), config).status().message()), HasSubstr("'bos_token'"));
+  EXPECT_THAT(std::string(Tokenizer::Create({.tokenizer_json = file_.dump()}, config).status().message()),
+              HasSubstr("'bos_token'"));
 }
 
 TEST_F(TokenizerTest, PostProcessorsMayComeInSequence) {
