@@ -169,7 +169,7 @@ absl::Status Checkpoint::CollectTensors(const absl::flat_hash_map<std::string, s
   std::vector<std::string_view> unmapped;
   for (int s = 0; s < static_cast<int>(shards_.size()); ++s) {
     for (const TensorInfo& info : shards_[s].tensors()) {
-      const auto [entry, inserted] = tensors_.emplace(info.name, TensorRef{s, &info});
+      const auto [entry, inserted] = tensors_.emplace(info.name, TensorRef{.shard = s, .info = &info});
       if (!inserted) {
         return absl::InvalidArgumentError(absl::StrCat(shards_[s].path(), ": tensor ", text::Quoted(info.name),
                                                        " is also in ", shard_names_[entry->second.shard]));

@@ -20,6 +20,7 @@ inline constexpr int64_t kMaxDocumentsBytes = int64_t{60} << 20;
 struct TensorRef {
   int shard = 0;                     // index into Checkpoint::shards()
   const TensorInfo* info = nullptr;  // owned by that shard, valid as long as the checkpoint
+  int64_t offset = 0;                // bytes from the tensor's start: of a part of it
 };
 
 // Movable; holds one open descriptor per shard. Several threads may call const members concurrently.

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/math.h"
+#include "common/checkpoint/tensor_lookup.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::checkpoint {
@@ -18,22 +21,13 @@ constexpr char kScaleSuffix[] = "_scale_inv";
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-std::vector<DType> AllowedDTypes(model::TensorRole role) {
-  if (model::IsLinear(role)) return {DType::kF8E4M3, DType::kBF16};
-  if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {DType::kBF16};
-  if (role == model::TensorRole::kRouterBias) return {DType::kF32};  // BF16 would change the order of its experts
-  return {DType::kBF16, DType::kF32};                                // norms, routers and biases
+// In the spelling of the format. F16 is only for what becomes F32: as BF16 it would lose bits.
+std::vector<const char*> AllowedDTypes(model::TensorRole role) {
+  if (model::IsLinear(role)) return {"F8_E4M3", "BF16"};
+  if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {"BF16"};
+  return {"F32", "BF16", "F16"};
 }
-
-bool IsAllowed(model::TensorRole role, std::optional<DType> dtype) {
-  const std::vector<DType> allowed = AllowedDTypes(role);
-  return dtype && std::ranges::find(allowed, *dtype) != allowed.end();
-}
-
-std::string AllowedNames(model::TensorRole role) {
-  return absl::StrJoin(AllowedDTypes(role), " or ",
-                       [](std::string* out, DType dtype) { out->append(DTypeName(dtype)); });
-}
+constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
 
 // The layer of "model.layers.<n>.…", or -1.
 int64_t LayerOf(std::string_view name) {
@@ -45,13 +39,46 @@ int64_t LayerOf(std::string_view name) {
   return error == std::errc() && rest != end && *rest == '.' ? layer : -1;
 }
 
+// Null: not skipped on purpose. `name` is plain.
+const char* SkippedGroup(std::string_view name, const weights::ModelSpec& spec) {
+  if (LayerOf(name) >= spec.num_layers) return "multi-token prediction";
+  if (name.ends_with(".rotary_emb.inv_freq")) return "rotary tables";
+  if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());
+  for (const std::string_view part :
+       {"vision_tower.", "vision_model.", "visual.", "vision_embed_tokens.", "audio_tower.", "audio_model.",
+        "mm_projector.", "multi_modal_projector.", "mlp1.", "image_newline"}) {
+    if (name.starts_with(part)) return "images and sounds";
+  }
+  return nullptr;
+}
+
+// As the segment calls them, in the order of CheckpointTensors.
+std::vector<std::string> SegmentNames(const weights::ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (model::ModelTensor& tensor : model::SegmentTensors(spec)) {
+    if (tensor.role != model::TensorRole::kKeyUpTransposed) names.push_back(std::move(tensor.name));
+  }
+  return names;
+}
+
+// Of the whole tensor, whose shape may be in blocks, as place.row then is.
+int64_t RowsBefore(const TensorPlace& place, const std::vector<int64_t>& shape) {
+  return place.matrix * (shape.size() == 3 ? shape[1] : 0) + place.row;
+}
+
 class Inventory {
  public:
-  Inventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec) : checkpoint_(checkpoint), spec_(spec) {}
+  Inventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec)
+      : checkpoint_(checkpoint), spec_(spec), lookup_(checkpoint, spec.num_experts) {}
 
-  absl::StatusOr<std::vector<InventoryItem>> Check(std::vector<std::string>* warnings) && {
-    for (model::ModelTensor& expected : model::CheckpointTensors(spec_)) CheckTensor(std::move(expected));
-    CheckRest(warnings);
+  absl::StatusOr<std::vector<InventoryItem>> Check(std::vector<std::string>* warnings,
+                                                   std::vector<SkippedTensors>* skipped) && {
+    const std::vector<std::string> segment_names = SegmentNames(spec_);
+    size_t next = 0;
+    for (model::ModelTensor& expected : model::CheckpointTensors(spec_)) {
+      CheckTensor(std::move(expected), segment_names[next++]);
+    }
+    CheckRest(warnings, skipped);
     if (count_ == 0) return std::move(items_);
     const std::string more = count_ > listed_.size() ? absl::StrCat("; and ", count_ - listed_.size(), " more") : "";
     return absl::InvalidArgumentError(absl::StrCat(
@@ -66,63 +93,101 @@ class Inventory {
     listed_.push_back(absl::StrCat(text::Quoted(name), place, ": ", what));
   }
 
-  // As Find; also marks the tensor as expected.
-  const TensorRef* Claim(const std::string& name) {
+  // As Find; also marks the tensor as expected. `again`: whether it was before.
+  const TensorRef* Claim(const std::string& name, bool* again = nullptr) {
     const TensorRef* ref = checkpoint_.Find(name);
-    if (ref != nullptr) claimed_.insert(ref->info);
+    const bool inserted = ref != nullptr && claimed_.insert(ref->info).second;
+    if (again != nullptr) *again = !inserted;
     return ref;
   }
 
-  void CheckTensor(model::ModelTensor expected) {
-    const TensorRef* weight = Claim(expected.name);
-    const std::string scale_name = absl::StrCat(expected.name, kScaleSuffix);
+  // A tensor with the parts of several expected ones is checked once.
+  void CheckTensor(model::ModelTensor expected, const std::string& segment_name) {
+    const TensorPlace place = lookup_.Find(expected, segment_name);
+    bool again = false;
+    const TensorRef* weight = Claim(place.name, &again);
+    const std::string scale_name = absl::StrCat(place.name, kScaleSuffix);
     if (weight == nullptr) {
       Claim(scale_name);  // report only one problem
-      return Problem(expected.name, "missing");
+      return Problem(place.name, "missing");
+    }
+    if (!again && !CheckWeight(expected, place, *weight)) {
+      Claim(scale_name);
+      return;
     }
     InventoryItem item{std::move(expected), *weight, std::nullopt};
-    if (!IsAllowed(item.expected.role, weight->info->dtype)) {
-      Claim(scale_name);
-      return Problem(item.expected.name,
-                     absl::StrCat("dtype ", weight->info->dtype_name, ", expected ", AllowedNames(item.expected.role)),
-                     weight);
-    }
-    const std::vector<int64_t> shape = item.expected.shape();
-    if (weight->info->shape != shape) {
-      Problem(item.expected.name,
-              absl::StrCat("shape ", ShapeText(weight->info->shape), ", expected ", ShapeText(shape)), weight);
-    }
-    if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, &item);
+    item.weight.offset = RowsBefore(place, place.shape) * item.expected.cols * weight->info->element_bytes();
+    if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, place, again, &item);
     items_.push_back(std::move(item));
   }
 
-  void CheckScale(const std::string& name, InventoryItem* item) {
-    const TensorRef* scale = Claim(name);
-    if (scale == nullptr) return Problem(name, "missing, but its weight is F8_E4M3");
-    const std::vector<int64_t> shape = {CeilDiv(item->expected.rows, kScaleBlock),
-                                        CeilDiv(item->expected.cols, kScaleBlock)};
-    if (scale->info->dtype != DType::kF32) {
-      Problem(name, absl::StrCat("dtype ", scale->info->dtype_name, ", expected F32"), scale);
+  // False: it has another type.
+  bool CheckWeight(const model::ModelTensor& expected, const TensorPlace& place, const TensorRef& weight) {
+    const std::vector<const char*> allowed = AllowedDTypes(expected.role);
+    if (std::ranges::find(allowed, weight.info->dtype_name) == allowed.end()) {
+      Problem(place.name,
+              absl::StrCat("dtype ", weight.info->dtype_name, ", expected ", absl::StrJoin(allowed, " or "),
+                           "; get the model with such weights, or save it so"),
+              &weight);
+      return false;
     }
-    if (scale->info->shape != shape) {
-      Problem(name, absl::StrCat("shape ", ShapeText(scale->info->shape), ", expected ", ShapeText(shape)), scale);
+    if (weight.info->shape != place.shape) {
+      Problem(place.name, absl::StrCat("shape ", ShapeText(weight.info->shape), ", expected ", ShapeText(place.shape)),
+              &weight);
+    }
+    return true;
+  }
+
+  void CheckScale(const std::string& name, const TensorPlace& place, bool again, InventoryItem* item) {
+    const TensorRef* scale = Claim(name);
+    if (again && scale == nullptr) return;
+    if (scale == nullptr) return Problem(name, "missing, but its weight is F8_E4M3");
+    std::vector<int64_t> shape = place.shape;  // of the last two dimensions, in blocks
+    for (size_t i = shape.size() - 2; i < shape.size(); ++i) shape[i] = CeilDiv(shape[i], kScaleBlock);
+    if (!again) CheckScaleTensor(name, place, shape, *scale, *item);
+    item->scale = *scale;
+    TensorPlace blocks = place;
+    blocks.row /= kScaleBlock;  // CheckScaleTensor refuses rows within a block
+    item->scale->offset = RowsBefore(blocks, shape) * shape.back() * scale->info->element_bytes();
+  }
+
+  void CheckScaleTensor(const std::string& name, const TensorPlace& place, const std::vector<int64_t>& shape,
+                        const TensorRef& scale, const InventoryItem& item) {
+    if (std::ranges::find(kScaleDTypes, scale.info->dtype_name) == std::end(kScaleDTypes)) {
+      Problem(name, absl::StrCat("dtype ", scale.info->dtype_name, ", expected ", absl::StrJoin(kScaleDTypes, " or ")),
+              &scale);
+    }
+    if (scale.info->shape != shape) {
+      Problem(name, absl::StrCat("shape ", ShapeText(scale.info->shape), ", expected ", ShapeText(shape)), &scale);
     }
     // The K and V rows of a head are used separately, so each needs its own scales.
     const bool straddles = spec_.qk_nope_head_dim % kScaleBlock != 0 || spec_.v_head_dim % kScaleBlock != 0;
-    if (straddles && item->expected.role == model::TensorRole::kLatentUp) {
-      Problem(item->expected.name, "F8_E4M3 needs qk_nope_head_dim and v_head_dim that are multiples of 128; use BF16",
-              &item->weight);
+    if (straddles && item.expected.role == model::TensorRole::kLatentUp) {
+      Problem(place.name, "F8_E4M3 needs qk_nope_head_dim and v_head_dim that are multiples of 128; use BF16",
+              &item.weight);
     }
-    item->scale = *scale;
+    const int64_t rows = item.expected.rows;
+    if (rows != place.shape[place.shape.size() - 2] && rows % kScaleBlock != 0) {
+      Problem(place.name, absl::StrCat("F8_E4M3 needs parts of a multiple of 128 rows, not ", rows, "; use BF16"),
+              &item.weight);
+    }
   }
 
   // Checks all tensors of the checkpoint that no expected tensor has claimed.
-  void CheckRest(std::vector<std::string>* warnings) {
+  void CheckRest(std::vector<std::string>* warnings, std::vector<SkippedTensors>* skipped) {
     std::vector<std::string_view> lone_scales, unknown;
+    std::map<std::string_view, SkippedTensors> groups;
     for (const auto& [name, ref] : checkpoint_.tensors()) {
-      if (claimed_.contains(ref.info) || LayerOf(name) >= spec_.num_layers) continue;
-      if (name.ends_with(".rotary_emb.inv_freq")) continue;
-      (name.ends_with(kScaleSuffix) ? lone_scales : unknown).push_back(name);
+      if (claimed_.contains(ref.info)) continue;
+      if (const char* const group = SkippedGroup(lookup_.Plain(name), spec_); group != nullptr) {
+        SkippedTensors& sum = groups[group];
+        sum = {group, sum.tensors + 1, sum.bytes + ref.info->bytes};
+      } else {
+        (name.ends_with(kScaleSuffix) ? lone_scales : unknown).push_back(name);
+      }
+    }
+    if (skipped != nullptr) {
+      for (auto& [name, group] : groups) skipped->push_back(std::move(group));
     }
     std::sort(lone_scales.begin(), lone_scales.end());
     for (const std::string_view name : lone_scales) {
@@ -136,6 +201,7 @@ class Inventory {
 
   const Checkpoint& checkpoint_;
   const weights::ModelSpec& spec_;
+  const TensorLookup lookup_;
   std::vector<InventoryItem> items_;
   absl::flat_hash_set<const TensorInfo*> claimed_;
   std::vector<std::string> listed_;
@@ -144,9 +210,15 @@ class Inventory {
 
 }  // namespace
 
+int64_t InventoryItem::bytes() const {
+  const int64_t blocks = CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
+  return expected.elements() * weight.info->element_bytes() + (scale ? blocks * scale->info->element_bytes() : 0);
+}
+
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
-                                                          std::vector<std::string>* warnings) {
-  return Inventory(checkpoint, spec).Check(warnings);
+                                                          std::vector<std::string>* warnings,
+                                                          std::vector<SkippedTensors>* skipped) {
+  return Inventory(checkpoint, spec).Check(warnings, skipped);
 }
 
 }  // namespace moestro::checkpoint

@@ -15,17 +15,29 @@ namespace moestro::checkpoint {
 
 struct InventoryItem {
   model::ModelTensor expected;
-  TensorRef weight;
-  // For an FP8 linear: F32 [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
+  TensorRef weight;  // its rows are contiguous from there; the published tensor may have more
+  // For an FP8 linear: [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
   std::optional<TensorRef> scale;
+
+  int64_t bytes() const;  // of weight and scale, as published
 };
 
-// Pairs every expected tensor, in the order of CheckpointTensors, with its place in the checkpoint; reads only headers.
-// INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong dtypes or shapes, scales without an FP8 weight and
-// the reverse, an FP8 kv_b_proj whose scale blocks straddle its K and V halves. Layers past num_layers (multi-token
-// prediction) and rotary tables are ignored. Other tensors that the model does not use are counted in one line of
-// `warnings` (may be null). `checkpoint` must outlive the result.
+// Tensors that are left out on purpose.
+struct SkippedTensors {
+  std::string group;  // in words
+  int64_t tensors = 0;
+  int64_t bytes = 0;
+};
+
+// Pairs every expected tensor, in the order of CheckpointTensors, with its place in the checkpoint (tensor_lookup.h
+// says where it may be); reads only headers. Types: linear layers are FP8 or BF16, embedding and head BF16. The rest
+// becomes F32, so it may be of any type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten
+// problems: missing tensors, wrong dtypes or shapes, scales without an FP8 weight and the reverse, FP8 blocks that
+// straddle K and V of kv_b_proj or two parts of one tensor. `skipped` (may be null): layers past num_layers
+// (multi-token prediction), rotary tables, and encoders of images and sounds. Other tensors that the model does not use
+// are counted in one line of `warnings` (may be null). `checkpoint` must outlive the result.
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
-                                                          std::vector<std::string>* warnings = nullptr);
+                                                          std::vector<std::string>* warnings = nullptr,
+                                                          std::vector<SkippedTensors>* skipped = nullptr);
 
 }  // namespace moestro::checkpoint

@@ -200,6 +200,7 @@ class HeaderHandler : public nlohmann::json_sax<json> {
     if (offsets_.size() != 2) return Fail(absl::StrCat("data_offsets has ", offsets_.size(), " values, not 2"));
     if (offsets_[1] < offsets_[0]) return Fail("data_offsets ends before it begins");
     entry_.dtype_name = dtype_->name;
+    entry_.element_bits = dtype_->bits;
     entry_.dtype = dtype_->dtype;
     entry_.file_offset = offsets_[0];
     entry_.bytes = offsets_[1] - offsets_[0];

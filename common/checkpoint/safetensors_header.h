@@ -15,10 +15,13 @@ namespace moestro::checkpoint {
 struct TensorInfo {
   std::string name;
   std::string dtype_name;      // in the format's spelling ("BF16", "I64")
-  std::optional<DType> dtype;  // absent: legal in a file, but unsupported here
+  std::optional<DType> dtype;  // absent: legal in a file, but no type of the segment
+  int64_t element_bits = 0;
   std::vector<int64_t> shape;  // row-major; empty for a scalar
   int64_t file_offset = 0;     // bytes from the start of the file; any alignment
   int64_t bytes = 0;           // product of the shape times the element size
+
+  int64_t element_bytes() const { return element_bits / 8; }  // 0 for types below a byte
 };
 
 // Parses `header`, which is only the JSON text. Its data occupies `data_bytes` bytes of the file, from `data_start`.

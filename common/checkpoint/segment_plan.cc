@@ -62,6 +62,9 @@ absl::StatusOr<weights::TensorPlan> PlanTensor(const model::ModelTensor& tensor,
                              .has_scales = dtype == DType::kF8E4M3};
 }
 
+// F16 is no type of the segment: what may have it is stored as F32.
+DType SegmentDType(const InventoryItem& item) { return item.weight.info->dtype.value_or(DType::kF32); }
+
 void SortByName(Plan& plan) {
   std::vector<size_t> order(plan.tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -89,7 +92,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   size_t next = 0;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
-    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.weight.info->dtype.value(), spec));
+    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, SegmentDType(item), spec));
     plan.tensors.push_back(std::move(planned));
     plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale});
   }

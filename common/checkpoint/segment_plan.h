@@ -15,7 +15,7 @@ struct TensorSource {
   enum class Kind {
     kPack,           // linear layers and the head: same dtype, packed
     kCopy,           // the embedding: the published bytes
-    kWiden,          // router, norms, router bias: BF16 or F32, stored as F32
+    kWiden,          // router, norms, biases: F32, BF16 or F16, stored as F32
     kTransposeKeys,  // the key half of kv_b_proj, transposed per head, packed
   };
   Kind kind = Kind::kPack;

@@ -27,6 +27,18 @@ inline uint16_t ToBf16(float value) {
 }
 inline float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+// IEEE half precision: bias 15, subnormal step 2^-24. Every value, NaN and infinities included, has an exact F32.
+inline float FromF16(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = bits >> 10 & 31u, mantissa = bits & 0x3ffu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  const uint32_t widened = exponent == 31 ? 255u : exponent + 112;
+  return std::bit_cast<float>(sign | widened << 23 | mantissa << 13);
+}
+
 // E4M3FN: bias 7, no infinities, 0x7F / 0xFF are NaN, subnormal step 2^-9, largest finite 448.
 inline float FromE4M3(uint8_t code) {
   const int exponent = (code >> 3) & 15;

@@ -88,9 +88,14 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
                        checkpoint::ParseGenerationDefaults(documents, spec.vocab_size));
   MOE_RETURN_IF_ERROR(CheckTokenizer(config.model_dir, documents, defaults));
   std::vector<std::string> warnings = checkpoint.warnings();
+  std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
-                       checkpoint::CheckInventory(checkpoint, spec, &warnings));
+                       checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
   for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+  for (const checkpoint::SkippedTensors& group : skipped) {
+    spdlog::info("{}: left out: {}: {} tensor(s), {:.2f} GiB", config.model_name, group.group, group.tensors,
+                 static_cast<double>(group.bytes) / kGib);
+  }
   MOE_ASSIGN_OR_RETURN(checkpoint::Plan plan, checkpoint::MakePlan(inventory, spec));
   spdlog::info("{}: {}, {:.3f} B parameters, {:.2f} GiB on disk, fingerprint {}", config.model_name, spec.family,
                static_cast<double>(model::ParameterCount(spec)) / 1e9,

@@ -52,8 +52,7 @@ Json BytesJson(const std::vector<checkpoint::InventoryItem>& inventory) {
   Json kinds = Json::object();
   for (const checkpoint::InventoryItem& item : inventory) {
     const char* kind = KindOf(item.expected);
-    const int64_t bytes = item.weight.info->bytes + (item.scale ? item.scale->info->bytes : 0);
-    kinds[kind] = kinds.value(kind, int64_t{0}) + bytes;
+    kinds[kind] = kinds.value(kind, int64_t{0}) + item.bytes();
   }
   return kinds;
 }
@@ -108,14 +107,18 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
                        checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
   std::vector<std::string> warnings = checkpoint.warnings();
+  std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
-                       checkpoint::CheckInventory(checkpoint, spec, &warnings));
+                       checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
   bool fp8 = false;
   for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
   Json json = Head(spec, fp8);
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
   json["bytes_by_kind"] = BytesJson(inventory);
+  for (const checkpoint::SkippedTensors& group : skipped) {
+    json["left_out"][group.group] = {{"tensors", group.tensors}, {"bytes", group.bytes}};
+  }
   json["fingerprint"] = checkpoint.fingerprint();
   MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
   MOE_ASSIGN_OR_RETURN(json["loaded_as"], LoadedAs(instance, checkpoint.fingerprint()));

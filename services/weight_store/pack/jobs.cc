@@ -20,7 +20,7 @@ std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t i) {
     const checkpoint::TensorSource& source = plan.sources[i];
-    return std::tuple(source.weight.shard, source.weight.info->file_offset, i);
+    return std::tuple(source.weight.shard, source.weight.info->file_offset + source.weight.offset, i);
   });
   std::vector<PackJob> jobs;
   for (const size_t i : order) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
@@ -27,6 +28,20 @@ void Transpose(const uint8_t* src, int64_t src_cols, int64_t rows, int64_t cols,
       std::memcpy(dst + (col * rows + row) * int64_t{sizeof(T)}, src + (row * src_cols + col) * int64_t{sizeof(T)},
                   sizeof(T));
     }
+  }
+}
+
+// dst[i] = the i-th element of `src`, which has the type `dtype_name`: F32, BF16 or F16. All conversions are exact.
+void ToF32(std::string_view dtype_name, const uint8_t* src, std::span<float> dst) {
+  if (dtype_name == "F32") {
+    std::memcpy(dst.data(), src, dst.size_bytes());
+    return;
+  }
+  const bool is_bf16 = dtype_name == "BF16";
+  for (size_t i = 0; i < dst.size(); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, src + i * 2, 2);
+    dst[i] = is_bf16 ? FromBf16(bits) : FromF16(bits);
   }
 }
 
@@ -105,25 +120,16 @@ absl::Status SliceFiller::Copy(const weights::TensorPlan& tensor, const checkpoi
 
 absl::Status SliceFiller::Widen(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                                 int64_t rows) {
-  const bool is_bf16 = weight.info->dtype == DType::kBF16;
-  const int64_t element = is_bf16 ? 2 : 4;
+  const int64_t element = weight.info->element_bytes();
   const int64_t count = rows * tensor.cols;
   buffer_.resize(static_cast<size_t>(count * element));
-  chunk_.resize(static_cast<size_t>(count * 4));
+  widened_.resize(static_cast<size_t>(count));
   MOE_RETURN_IF_ERROR(Read(weight, row * tensor.cols * element, buffer_));
-  for (int64_t i = 0; i < count; ++i) {
-    float value;
-    if (is_bf16) {
-      uint16_t bits;
-      std::memcpy(&bits, buffer_.data() + i * 2, 2);
-      value = FromBf16(bits);
-    } else {
-      std::memcpy(&value, buffer_.data() + i * 4, 4);
-    }
-    if (!std::isfinite(value)) return Corrupt(weight, "has a value that is not finite");
-    std::memcpy(chunk_.data() + i * 4, &value, 4);
+  ToF32(weight.info->dtype_name, buffer_.data(), widened_);
+  if (!std::ranges::all_of(widened_, [](float value) { return std::isfinite(value); })) {
+    return Corrupt(weight, "has a value that is not finite");
   }
-  Append(chunk_);
+  Append({reinterpret_cast<const uint8_t*>(widened_.data()), widened_.size() * sizeof(float)});
   return absl::OkStatus();
 }
 
@@ -157,8 +163,13 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
   const checkpoint::TensorSource& source = plan_.sources[tensor];
   const checkpoint::TensorRef& scale = source.scale.value();
-  std::vector<float> published(static_cast<size_t>(scale.info->bytes / 4));
-  MOE_RETURN_IF_ERROR(Read(scale, 0, {reinterpret_cast<uint8_t*>(published.data()), published.size() * 4}));
+  const int64_t blocks = source.kind == Kind::kTransposeKeys
+                             ? scale.info->shape[0] * scale.info->shape[1]
+                             : CeilDiv(plan.rows, kScaleBlock) * CeilDiv(plan.cols, kScaleBlock);
+  std::vector<float> published(static_cast<size_t>(blocks));
+  buffer_.resize(static_cast<size_t>(blocks * scale.info->element_bytes()));
+  MOE_RETURN_IF_ERROR(Read(scale, 0, buffer_));
+  ToF32(scale.info->dtype_name, buffer_.data(), published);
   for (const float value : published) {
     if (!std::isfinite(value) || std::signbit(value))
       return Corrupt(scale, "has a scale that is negative or not finite");
@@ -183,7 +194,8 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
 
 absl::Status SliceFiller::Read(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
   const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
-  const absl::Status status = file.ReadAt(ref.info->file_offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
+  const absl::Status status =
+      file.ReadAt(ref.info->file_offset + ref.offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
   return Annotate(status, absl::StrCat("tensor ", text::Quoted(ref.info->name)));
 }
 

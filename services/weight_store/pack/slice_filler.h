@@ -50,6 +50,7 @@ class SliceFiller {
   const checkpoint::Plan& plan_;
   std::vector<uint8_t> buffer_;       // bytes as read
   std::vector<uint8_t> transposed_;   // 64 rows of transposed keys
+  std::vector<float> widened_;        // a slice of F32
   std::vector<uint8_t> chunk_;        // the next bytes for the segment
   weights::ChecksumStream checksum_;  // of the slice
   uint8_t* dst_ = nullptr;            // where the slice's next bytes go

@@ -14,6 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -26,7 +27,8 @@ class InventoryTest : public ::testing::Test {
     dir_.Write("model.safetensors", tensors.Build());
     checkpoint_.emplace(checkpoint::Checkpoint::Open(dir_.path()).value());
     warnings_.clear();
-    return checkpoint::CheckInventory(*checkpoint_, spec_, &warnings_);
+    skipped_.clear();
+    return checkpoint::CheckInventory(*checkpoint_, spec_, &warnings_, &skipped_);
   }
   void Refuse(const SafetensorsBuilder& tensors, const std::vector<std::string>& parts) {
     const absl::Status status = Check(tensors).status();
@@ -38,6 +40,7 @@ class InventoryTest : public ::testing::Test {
   weights::ModelSpec spec_ = TinySpec();
   std::optional<checkpoint::Checkpoint> checkpoint_;
   std::vector<std::string> warnings_;
+  std::vector<checkpoint::SkippedTensors> skipped_;
 };
 
 TEST_F(InventoryTest, NamesAndShapesInOrderOfUse) {
@@ -234,12 +237,16 @@ TEST_F(InventoryTest, WrongShapesAndDTypes) {
   const std::vector<Case> cases = {
       {"lm_head.weight", "BF16", {39, 64}, "shape [39, 64], expected [40, 64]"},
       {"model.norm.weight", "BF16", {64, 1}, "shape [64, 1], expected [64]"},
-      {"model.norm.weight", "F16", {64}, "dtype F16, expected BF16 or F32"},
+      {"model.norm.weight", "I64", {64}, "dtype I64, expected F32 or BF16 or F16"},
       {"model.embed_tokens.weight", "F32", {40, 64}, "dtype F32, expected BF16"},
       {"model.layers.0.mlp.up_proj.weight", "F32", {96, 64}, "dtype F32, expected F8_E4M3 or BF16"},
       {"model.layers.0.mlp.up_proj.weight", "I64", {96, 64}, "dtype I64, expected F8_E4M3 or BF16"},
-      {"model.layers.1.mlp.gate.weight", "F8_E4M3", {8, 64}, "dtype F8_E4M3, expected BF16 or F32"},
-      {"model.layers.1.mlp.gate.e_score_correction_bias", "BF16", {8}, "dtype BF16, expected F32"},
+      {"model.layers.0.mlp.up_proj.weight",
+       "F16",
+       {96, 64},
+       "dtype F16, expected F8_E4M3 or BF16; get the model with such weights, or save it so"},
+      {"model.layers.1.mlp.gate.weight", "F8_E4M3", {8, 64}, "dtype F8_E4M3, expected F32 or BF16 or F16"},
+      {"model.layers.1.mlp.gate.e_score_correction_bias", "I64", {8}, "dtype I64, expected F32"},
       {"model.layers.1.mlp.gate.e_score_correction_bias", "F32", {4}, "shape [4], expected [8]"},
   };
   for (const Case& wrong : cases) {
@@ -255,7 +262,7 @@ TEST_F(InventoryTest, ScalesBelongToFp8Weights) {
   spec_ = TinySpec(128);
   Refuse(TinyTensors(spec_, true).Remove(scale),
          {"1 problem(s)", "'" + scale + "'", "missing, but its weight is F8_E4M3"});
-  Refuse(TinyTensors(spec_, true).Add(scale, "BF16", {1, 1}), {"'" + scale + "'", "dtype BF16, expected F32"});
+  Refuse(TinyTensors(spec_, true).Add(scale, "I64", {1, 1}), {"'" + scale + "'", "dtype I64, expected F32"});
   Refuse(TinyTensors(spec_, true).Add(scale, "F32", {1, 2}), {"'" + scale + "'", "shape [1, 2], expected [1, 1]"});
   Refuse(TinyTensors(spec_, true).Add(scale, "F32", {1}), {"'" + scale + "'", "shape [1], expected [1, 1]"});
   Refuse(TinyTensors(spec_).Add(scale, "F32", {1, 1}), {"'" + scale + "'", "without an F8_E4M3 weight"});
@@ -277,15 +284,22 @@ TEST_F(InventoryTest, Fp8ScaleBlocksMustNotStraddleKeysAndValues) {
   EXPECT_TRUE(Check(tensors).ok());
 }
 
-TEST_F(InventoryTest, PredictionLayersAndRotaryTablesAreSkipped) {
+TEST_F(InventoryTest, TensorsThatAreLeftOutAreCountedByGroup) {
   SafetensorsBuilder tensors = TinyTensors(spec_);
   tensors.Add("model.layers.2.eh_proj.weight", "BF16", {64, 128})
       .Add("model.layers.2.mlp.up_proj.weight_scale_inv", "F32", {1, 1})
       .Add("model.layers.10.enorm.weight", "BF16", {64})
-      .Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8});
+      .Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8})
+      .Add("model.visual.blocks.0.attn.weight", "F16", {3, 2})
+      .Add("vision_tower.patch_embed.weight_scale_inv", "F32", {1, 1});
   const auto items = Check(tensors);
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
+  std::map<std::string, std::pair<int64_t, int64_t>> groups;
+  for (const checkpoint::SkippedTensors& group : skipped_) groups[group.group] = {group.tensors, group.bytes};
+  EXPECT_THAT(groups, ElementsAre(Pair("images and sounds", Pair(2, 16)),
+                                  Pair("multi-token prediction", Pair(3, 64 * 128 * 2 + 4 + 128)),
+                                  Pair("rotary tables", Pair(1, 32))));
 }
 
 TEST_F(InventoryTest, UnknownTensorsWarn) {

@@ -52,5 +52,21 @@ TEST(Bf16Test, RoundsToNearestEvenAndKeepsNan) {
   }
 }
 
+TEST(F16, EveryCodeIsExact) {
+  for (uint32_t code = 0; code < 0x10000; ++code) {
+    const int exponent = static_cast<int>(code >> 10 & 31);
+    const double mantissa = code & 1023;
+    const float value = FromF16(static_cast<uint16_t>(code));
+    ASSERT_EQ(std::signbit(value), (code & 0x8000) != 0) << code;
+    if (exponent == 31) {
+      ASSERT_EQ(std::isnan(value), mantissa != 0) << code;
+      ASSERT_FALSE(std::isfinite(value)) << code;
+      continue;
+    }
+    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1 + mantissa / 1024, exponent - 15);
+    ASSERT_EQ(std::fabs(static_cast<double>(value)), magnitude) << code;
+  }
+}
+
 }  // namespace
 }  // namespace moestro

@@ -1,0 +1,73 @@
+#include "common/checkpoint/tensor_lookup.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace moestro::checkpoint {
+namespace {
+
+// Wrappers around a text model put their prefix in the place of a plain one: first of all names, or of the model's only
+// (the head stays outside).
+constexpr std::pair<std::string_view, std::string_view> kWrappers[] = {
+    {"", "language_model."},
+    {"model.", "model.language_model."},
+};
+
+std::string Replaced(std::string_view name, std::string_view from, std::string_view to) {
+  if (!name.starts_with(from)) return std::string(name);
+  return std::string(to).append(name.substr(from.size()));
+}
+
+}  // namespace
+
+TensorLookup::TensorLookup(const Checkpoint& checkpoint, int64_t experts) : checkpoint_(checkpoint), experts_(experts) {
+  if (checkpoint.Find(model::kEmbeddingName) != nullptr) return;
+  for (const auto& [plain, wrapper] : kWrappers) {
+    if (checkpoint.Find(Replaced(model::kEmbeddingName, plain, wrapper)) == nullptr) continue;
+    plain_prefix_ = plain;
+    wrapper_prefix_ = wrapper;
+    return;
+  }
+}
+
+std::string TensorLookup::Published(const std::string& name) const {
+  return Replaced(name, plain_prefix_, wrapper_prefix_);
+}
+
+std::string TensorLookup::Plain(std::string_view name) const { return Replaced(name, wrapper_prefix_, plain_prefix_); }
+
+std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& expected, const std::string& segment_name,
+                                               const std::string& name) const {
+  constexpr char kExperts[] = ".experts.";
+  const size_t at = name.find(kExperts);
+  if (expected.part != model::TensorPart::kExpert || at == std::string::npos) return std::nullopt;
+  const std::string rest = name.substr(at + std::strlen(kExperts));
+  int64_t expert = 0;
+  if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert)) return std::nullopt;
+  const bool down = segment_name.ends_with(".down_proj.weight"), up = segment_name.ends_with(".up_proj.weight");
+  const int64_t rows = down ? expected.rows : 2 * expected.rows;
+  return TensorPlace{.name = Published(absl::StrCat(name.substr(0, at), kExperts, down ? "down_proj" : "gate_up_proj")),
+                     .shape = {experts_, rows, expected.cols},
+                     .matrix = expert,
+                     .row = up ? expected.rows : 0};
+}
+
+TensorPlace TensorLookup::Find(const model::ModelTensor& expected, const std::string& segment_name) const {
+  TensorPlace usual{.name = Published(expected.name), .shape = expected.shape()};
+  if (checkpoint_.Find(usual.name) != nullptr) return usual;
+  for (const std::string& name : {expected.name, segment_name}) {
+    if (std::optional<TensorPlace> fused = Fused(expected, segment_name, name); fused) {
+      if (checkpoint_.Find(fused->name) != nullptr) return *std::move(fused);
+    }
+    if (std::string other = Published(name); checkpoint_.Find(other) != nullptr) {
+      usual.name = std::move(other);
+      return usual;
+    }
+  }
+  return usual;
+}
+
+}  // namespace moestro::checkpoint
