@@ -8,9 +8,12 @@
 // OUT_DIR/engine.experts (and unabsorbed.experts): int32 [positions, MoE layers, experts_per_token], ascending ids.
 // Prints what compare.py must know, then a line for each path: its name, and OK or what is wrong with it. Exits with 1
 // if a path failed.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -83,7 +86,7 @@ class Runs {
     const auto device = device::NewHostDevice({.memory_bytes = kDeviceBytes});
     engine::HostPrefill compute(spec(), weights_, TestKernels(), pool_, kChunk);
     prefill::StreamPrefill prefill(*device, spec(), weights_, compute, kLimits);
-    return OfEveryPosition([&](std::span<const EngineRow> rows, std::span<const kv::KvPages> pages) {
+    return OfWholePrompts([&](std::span<const EngineRow> rows, std::span<const kv::KvPages> pages) {
       return prefill.Run(rows, pages, form, model::NeverInterrupted, {}, Write());
     });
   }
@@ -106,7 +109,7 @@ class Runs {
                                         {.experts = experts, .limits = kLimits, .new_group = [](int ranks) {
                                            return prefill::NewInProcessRankGroup(ranks, {.timeout_seconds = 30});
                                          }});
-    return OfEveryPosition([&](std::span<const EngineRow> rows, std::span<const kv::KvPages> pages) {
+    return OfWholePrompts([&](std::span<const EngineRow> rows, std::span<const kv::KvPages> pages) {
       return prefill.Run(rows, pages, form, model::NeverInterrupted, {}, Write());
     });
   }
@@ -167,19 +170,19 @@ class Runs {
     return [this](int64_t, std::span<const float> values) { WriteLogits(values); };
   }
 
-  // A run gives the logits of kLogitRows positions, so ever longer beginnings of each prompt are run.
-  absl::Status OfEveryPosition(
+  // A run gives the logits of the last kLogitRows positions; NaN stand for the others.
+  absl::Status OfWholePrompts(
       const std::function<absl::Status(std::span<const EngineRow>, std::span<const kv::KvPages>)>& run) {
+    const std::vector<float> absent(static_cast<size_t>(spec().vocab_size), std::nanf(""));
     for (const Prompt& prompt : prompts_) {
-      for (int64_t done = 0; done < std::ssize(prompt);) {
-        const int64_t count = std::min(done + model::kLogitRows, std::ssize(prompt));
-        const model::TestSequence sequence = Sequence(prompt);
-        const kv::KvPages pages[] = {sequence.pages()};
-        std::vector<EngineRow> rows = model::MakeRows(std::span(prompt).first(static_cast<size_t>(count)), 0);
-        for (int64_t i = 0; i < done; ++i) rows[static_cast<size_t>(i)].needs_logits = false;
-        MOE_RETURN_IF_ERROR(run(rows, pages));
-        done = count;
+      const model::TestSequence sequence = Sequence(prompt);
+      const kv::KvPages pages[] = {sequence.pages()};
+      std::vector<EngineRow> rows = model::MakeRows(prompt, 0);
+      for (int64_t i = 0; i + model::kLogitRows < std::ssize(rows); ++i) {
+        rows[static_cast<size_t>(i)].needs_logits = false;
+        WriteLogits(absent);
       }
+      MOE_RETURN_IF_ERROR(run(rows, pages));
     }
     return absl::OkStatus();
   }
@@ -199,7 +202,7 @@ class Runs {
   const model::ModelWeights weights_;
   const std::vector<Prompt> prompts_;
   const std::string out_;
-  WorkerPool pool_{2};
+  WorkerPool pool_{1};
   std::string path_;    // that runs
   std::ofstream file_;  // its logits
 };

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -31,28 +32,60 @@ def log_probabilities(logits, tokens):
     return torch.log_softmax(logits.double(), dim=-1).gather(1, tokens[:, None])[:, 0]
 
 
-def figures(logits, expected, tokens, experts, expected_experts):
-    """How far from `expected`: |delta| of the next token's log-probability, and positions with other experts."""
-    delta = (log_probabilities(logits, tokens) - log_probabilities(expected, tokens)).abs().numpy()
-    other = numpy.zeros(len(delta), dtype=bool)
-    if experts is not None:
-        other = (experts != expected_experts).any(-1).any(-1).numpy()
+def figures(delta, other):
+    """delta: |difference| of log-probabilities. other: whether experts differ from the reference's."""
     return {"median": float(numpy.median(delta)), "p99": float(numpy.percentile(delta, 99)), "max": float(delta.max()),
-            "p99_same_experts": float(numpy.percentile(delta[~other], 99)), "other_experts": int(other.sum())}
+            "p99_same_experts": float(numpy.percentile(delta[~other], 99)), "positions": len(delta),
+            "other_experts": int(other.sum())}
 
 
 def faults_of(found, limit):
-    """What a path has that transformers in BF16 has less of."""
-    return [f"{key} {found[key]:.4g} is not below {limit[key]:.4g}" for key in ("median", "p99_same_experts")
-            if not found[key] < limit[key]] + [
-        f"{found['other_experts']} positions with other experts, {limit['other_experts']} in transformers BF16"
-    ] * (found["other_experts"] > limit["other_experts"])
+    """What a path has that transformers in BF16 has less of. `limit`: at the same positions."""
+    faults = [f"{key} {found[key]:.4g} is not below {limit[key]:.4g}" for key in ("median", "p99_same_experts")
+              if not found[key] < limit[key]]
+    if found["other_experts"] > limit["other_experts"]:
+        faults.append(f"{found['other_experts']} positions with other experts, {limit['other_experts']} of transformers BF16")
+    return faults
 
 
-def greedy_mismatches(logits, prompts):
-    """Greedy steps whose token is another than the reference's. Each step sees the reference's tokens before it."""
+class Distances:
+    """From the reference, of several configurations: of transformers in BF16 and of moestro's paths, by name."""
+
+    BF16 = "transformers BF16"
+
+    def __init__(self):
+        self.parts = {}  # name -> [(delta, other experts, at these positions)]
+
+    def add(self, name, logits, expected, tokens, other):
+        valid = ~torch.isnan(logits[:, 0])
+        delta = (log_probabilities(logits, tokens) - log_probabilities(expected, tokens)).abs()
+        self.parts.setdefault(name, []).append((delta.numpy(), other.numpy(), valid.numpy()))
+
+    def extend(self, more):
+        for name, parts in more.parts.items():
+            self.parts.setdefault(name, []).extend(parts)
+
+    def figures(self, name, of=None):
+        """At the positions that path `of` has, by default the same."""
+        delta, other, valid = (numpy.concatenate(arrays) for arrays in zip(*self.parts[name]))
+        if of:
+            valid = numpy.concatenate([part[2] for part in self.parts[of]])
+        return figures(delta[valid], other[valid])
+
+    def summary(self):
+        return {name: self.figures(name) for name in self.parts}
+
+    def faults(self):
+        names = [name for name in self.parts if name != self.BF16 and len(self.parts[name]) == len(self.parts[self.BF16])]
+        return [f"{name}: {fault}" for name in names
+                for fault in faults_of(self.figures(name), self.figures(self.BF16, of=name))]
+
+
+def greedy_mismatches(logits, golden):
+    """Greedy steps whose token is another than the reference's. Each step sees the reference's tokens before it. The
+    golden prompts are the first rows."""
     wrong, begin = 0, 0
-    for prompt, continuation, _ in prompts:
+    for prompt, continuation, _ in golden:
         first = begin + len(prompt) - 1
         best = logits[first : first + len(continuation)].argmax(-1).tolist()
         wrong += sum(a != b for a, b in zip(best, continuation))
@@ -82,7 +115,8 @@ def run_moestro(tool, isa, checkpoint, sequences, work):
         logits = experts = None
         if status == "OK":
             raw = numpy.fromfile(work / f"{path}.logits", dtype=numpy.float32).reshape(rows, header["vocab_size"])
-            assert (raw[:, TOKEN_COUNT:] == -numpy.inf).all(), f"{path}: rows of padding have logits"
+            padding = raw[~numpy.isnan(raw[:, 0]), TOKEN_COUNT:]
+            assert (padding == -numpy.inf).all(), f"{path}: rows of padding have logits"
             logits = torch.from_numpy(raw[:, :TOKEN_COUNT].copy())
             if (file := work / f"{path}.experts").exists() and file.stat().st_size:
                 experts = numpy.fromfile(file, dtype=numpy.int32)
@@ -91,57 +125,73 @@ def run_moestro(tool, isa, checkpoint, sequences, work):
 
 
 def compare(family, variant, seed, tool, isas, work):
+    """What the report says of a configuration, and its distances."""
     fields = families.configuration(family, variant, seed)
     checkpoint = work / "checkpoint"
     families.write(family, fields, checkpoint, seed, TOKEN_COUNT)
-    f32 = families.load(family, checkpoint, torch.float32)
-    prompts = reference.golden_prompts(f32, TOKEN_COUNT, f"{family} {variant} {seed}")
-    sequences = [prompt + continuation for prompt, continuation, _ in prompts]
-    expected, expected_experts = reference.run(f32, sequences, TOKEN_COUNT)
-    bf16, bf16_experts = reference.run(families.load(family, checkpoint, torch.bfloat16), sequences, TOKEN_COUNT)
+    f32, bf16 = (families.load(family, checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+    draw = random.Random(f"{family} {variant} {seed}")
+    golden = reference.golden_prompts(f32, bf16, TOKEN_COUNT, draw)
+    sequences = [prompt + continuation for prompt, continuation, _ in golden]
+    sequences += [reference.random_prompt(draw, length, TOKEN_COUNT) for length in reference.PROMPT_LENGTHS]
+    expected, expected_experts = reference.run_each(f32, sequences, TOKEN_COUNT)
     # The token after a position; after the last one, the most likely.
     tokens = torch.tensor([token for sequence in sequences for token in sequence[1:] + [-1]])
     tokens = torch.where(tokens < 0, expected.argmax(-1), tokens)
-    result = {
-        "family": family,
-        "variant": variant,
-        "fields": fields,
-        "positions": len(tokens),
-        "logits_rms": expected.pow(2).mean().sqrt().item(),
-        "smallest_lead": min(lead for _, _, lead in prompts),
-        "transformers_bf16": figures(bf16, expected, tokens, bf16_experts, expected_experts)
-        | {"greedy_mismatches": greedy_mismatches(bf16, prompts)},
-        "moestro": {},
-    }
-    limit = result["transformers_bf16"]
-    faults = []
+
+    def other(experts):
+        if experts is None:
+            return torch.zeros(len(tokens), dtype=torch.bool)
+        return (experts != expected_experts).flatten(1).any(-1)
+
+    distances = Distances()
+    logits, experts = reference.run_each(bf16, sequences, TOKEN_COUNT)
+    distances.add(Distances.BF16, logits, expected, tokens, other(experts))
+    result = {"variant": variant + 1, "fields": fields, "logits_rms": expected.pow(2).mean().sqrt().item(),
+              "smallest_greedy_lead": min(lead for _, _, lead in golden), "greedy_mismatches": {}, "faults": []}
     for isa in isas:
         try:
             paths = run_moestro(tool, isa, checkpoint, sequences, work)
         except Refused as refused:
             result["refused"] = str(refused).replace(str(checkpoint), "CHECKPOINT")
-            faults.append("refused")
             break
-        chosen = None  # of the path, or of the last one that tells: they differ in few positions
         same_bits = {"streamed": "unabsorbed" if "unabsorbed" in paths else "engine", "hybrid": "engine"}
+        chosen = None  # of the path, or of the last one that tells
         for path, (status, logits, experts) in paths.items():
             name = f"{isa}/{path}"
             if status != "OK":
-                faults.append(f"{name}: {status}")
+                result["faults"].append(f"{name}: {status}")
                 continue
             if experts is not None:
                 chosen = torch.from_numpy(experts).reshape(expected_experts.shape)
-            found = figures(logits, expected, tokens, chosen, expected_experts)
-            found["greedy_mismatches"] = greedy_mismatches(logits, prompts)
-            result["moestro"][name] = found
-            faults += [f"{name}: {fault}" for fault in faults_of(found, limit)]
-            if found["greedy_mismatches"]:
-                faults.append(f"{name}: {found['greedy_mismatches']} other greedy tokens")
-            other = paths.get(same_bits.get(path), ("", None))[1]
-            if other is not None and not torch.equal(logits, other):
-                faults.append(f"{name}: other bits than {same_bits[path]}, by {(logits - other).abs().max():.3g}")
-    result["faults"] = faults
-    return result
+            distances.add(name, logits, expected, tokens, other(chosen))
+            if wrong := greedy_mismatches(logits, golden):
+                result["greedy_mismatches"][name] = wrong
+                result["faults"].append(f"{name}: {wrong} other greedy tokens")
+            there = ~torch.isnan(logits[:, 0])
+            same = paths.get(same_bits.get(path), ("", None))[1]
+            if same is not None and not torch.equal(logits[there], same[there]):
+                result["faults"].append(f"{name}: other bits than {same_bits[path]}")
+    result["distances"] = distances.summary()
+    return result, distances
+
+
+def compare_family(family, seed, tool, isas):
+    """All configurations; what they say together decides."""
+    together = Distances()
+    report = {"family": family, "configurations": []}
+    for variant in range(families.VARIANTS):
+        with tempfile.TemporaryDirectory() as work:
+            result, distances = compare(family, variant, seed, tool, isas, pathlib.Path(work))
+        together.extend(distances)
+        report["configurations"].append(result)
+    report["distances"] = together.summary()
+    report["faults"] = together.faults()
+    for result in report["configurations"]:
+        report["faults"] += [f"configuration {result['variant']}: {fault}" for fault in result["faults"]]
+        if "refused" in result:
+            report["faults"].append(f"configuration {result['variant']} is refused: {result['refused']}")
+    return report
 
 
 def machine():
@@ -155,23 +205,25 @@ def machine():
             "transformers": transformers.__version__}
 
 
-HEADINGS = ["family", "median", "99 %", "99 %, same experts", "other experts", "moestro: median", "99 %",
-            "99 %, same experts", "other experts", "worst median", "worst 99 %, same experts", "greedy tokens", "result"]
+HEADINGS = ["family", "positions", "median", "99 %", "99 %, same experts", "other experts", "moestro: median", "99 %",
+            "99 %, same experts", "other experts", "worst median", "worst 99 %, same experts", "result"]
 
 
-def row(result, isa):
-    """Of the table: transformers BF16, `isa`'s engine, and the worst of all tables and paths."""
+def row(report, isa):
+    """Of the table: transformers BF16, `isa`'s engine, and the worst of all tables and paths that give every position."""
+
     def cells_of(found):
         return [f"{found[key]:.4f}" for key in ("median", "p99", "p99_same_experts")] + [str(found["other_experts"])]
 
-    cells = [f"{result['family']} {result['variant'] + 1}", *cells_of(result["transformers_bf16"])]
-    engine = result["moestro"].get(f"{isa}/engine")
+    bf16 = report["distances"][Distances.BF16]
+    cells = [report["family"], str(bf16["positions"]), *cells_of(bf16)]
+    engine = report["distances"].get(f"{isa}/engine")
     if engine is None:
-        return cells + [""] * 7 + ["refused" if "refused" in result else "failed"]
-    worst = [max(found[key] for found in result["moestro"].values()) for key in ("median", "p99_same_experts")]
-    mismatches = sum(found["greedy_mismatches"] for found in result["moestro"].values())
-    cells += [*cells_of(engine), *(f"{value:.4f}" for value in worst)]
-    return cells + ["equal" if mismatches == 0 else f"{mismatches} differ", "fails" if result["faults"] else "passes"]
+        return cells + [""] * 6 + ["refused" if "refused" in report["configurations"][0] else "fails"]
+    paths = [found for name, found in report["distances"].items()
+             if name != Distances.BF16 and found["positions"] == engine["positions"]]
+    worst = [f"{max(found[key] for found in paths):.4f}" for key in ("median", "p99_same_experts")]
+    return cells + cells_of(engine) + worst + ["fails" if report["faults"] else "passes"]
 
 
 def markdown(report):
@@ -182,15 +234,15 @@ def markdown(report):
         f"{about['cpu']}, revision {about['revision']}, transformers {about['transformers']}, torch {about['torch']}; "
         f"kernel tables {', '.join(report['isas'])}.",
         "",
-        f"Distance of the next token's log-probability from transformers in F32 at {report['results'][0]['positions']} "
-        "positions: of transformers in BF16, then of moestro's engine with the last table, then the worst of all tables "
-        "and paths. \"Other experts\" counts positions where rounding changed the choice.",
+        "Distance of the next token's log-probability from transformers in F32: of transformers in BF16, then of "
+        "moestro's engine with the last table, then the worst of all tables and paths that give every position. \"Other "
+        "experts\" counts positions where rounding changed the choice. Three configurations of each family together.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|" + "---|" * len(HEADINGS),
     ]
     lines += ["| " + " | ".join(row(result, report["isas"][-1])) + " |" for result in report["results"]]
-    faults = [f"- {r['family']} {r['variant'] + 1}: {r.get('refused', fault)}" for r in report["results"] for fault in r["faults"]]
+    faults = [f"- {result['family']}: {fault}" for result in report["results"] for fault in result["faults"]]
     if faults:
         lines += ["", "## Faults", "", *faults]
     return "\n".join(lines) + "\n"
@@ -210,12 +262,10 @@ def main():
     transformers.utils.logging.set_verbosity_error()
     results = []
     for family in args.family or families.FAMILIES:
-        for variant in range(families.VARIANTS):
-            with tempfile.TemporaryDirectory() as work:
-                results.append(compare(family, variant, args.seed, args.tool, isas, pathlib.Path(work)))
-            print(" | ".join(row(results[-1], isas[-1])), flush=True)
-            for fault in results[-1]["faults"]:
-                print("   ", results[-1].get("refused", fault), flush=True)
+        results.append(compare_family(family, args.seed, args.tool, isas))
+        print(" | ".join(row(results[-1], isas[-1])), flush=True)
+        for fault in results[-1]["faults"]:
+            print("   ", fault, flush=True)
     report = {"machine": machine(), "isas": isas, "results": results}
     if args.out:
         pathlib.Path(args.out + ".json").write_text(json.dumps(report, indent=1) + "\n")

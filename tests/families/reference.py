@@ -8,9 +8,10 @@ import transformers
 
 import families
 
-GREEDY_TOKENS = 12
 PROMPT_LENGTHS = (33, 64, 97, 130, 33, 64, 97, 130)
-CANDIDATES = 12  # prompts of each length, of which the clearest is taken
+GOLDEN_LENGTHS = (9, 17, 30)
+GREEDY_TOKENS = 12
+CANDIDATES = 48  # of each golden prompt
 
 
 @contextlib.contextmanager
@@ -47,14 +48,20 @@ def choices_of_experts(model):
 
 @torch.no_grad()
 def run(model, sequences, token_count):
-    """Logits [positions of all sequences, token_count] in F32, and choices [positions, MoE layers, experts per token]."""
-    logits, experts = [], []
-    for sequence in sequences:
-        with choices_of_experts(model) as chosen:
-            logits.append(model(torch.tensor([sequence])).logits[0, :, :token_count].float())
-        if chosen:
-            experts.append(torch.stack(chosen, dim=1))
-    return torch.cat(logits), torch.cat(experts) if experts else None
+    """Of equally long sequences: logits [sequences, positions, token_count] in F32, and choices [sequences, positions,
+    MoE layers, experts per token], or None."""
+    with choices_of_experts(model) as chosen:
+        logits = model(torch.tensor(sequences)).logits[..., :token_count].float()
+    if not chosen:
+        return logits, None
+    return logits, torch.stack(chosen, dim=1).unflatten(0, logits.shape[:2])
+
+
+def run_each(model, sequences, token_count):
+    """The same, one sequence after the other, as if they were one."""
+    results = [run(model, [sequence], token_count) for sequence in sequences]
+    logits = torch.cat([logits[0] for logits, _ in results])
+    return logits, None if results[0][1] is None else torch.cat([experts[0] for _, experts in results])
 
 
 @torch.no_grad()
@@ -68,16 +75,26 @@ def greedy(model, prompts, token_count):
         leads.append(best.values[:, 0] - best.values[:, 1])
         step = best.indices[:, :1]
         tokens.append(step)
-    return torch.cat(tokens, dim=1).tolist(), torch.stack(leads).amin(0).tolist()
+    return torch.cat(tokens, dim=1).tolist(), torch.stack(leads).amin(0)
 
 
-def golden_prompts(model, token_count, seed):
-    """Of each length the random prompt whose greedy tokens lead by most: (prompt, continuation, lead)."""
-    draw = random.Random(seed)
+def random_prompt(draw, length, token_count):
+    return [families.BOS] + [draw.randrange(families.FIRST_ORDINARY, token_count) for _ in range(length - 1)]
+
+
+def golden_prompts(f32, bf16, token_count, draw):
+    """(prompt, continuation, lead) by length: of random prompts whose experts and greedy tokens rounding to BF16 does
+    not change, the one whose greedy tokens lead by most."""
     chosen = []
-    for length in PROMPT_LENGTHS:
-        prompts = [[families.BOS] + [draw.randrange(families.FIRST_ORDINARY, token_count) for _ in range(length - 1)]
-                   for _ in range(CANDIDATES)]
-        tokens, leads = greedy(model, prompts, token_count)
-        chosen.append(max(zip(prompts, tokens, leads), key=lambda candidate: candidate[2]))
+    for length in GOLDEN_LENGTHS:
+        prompts = [random_prompt(draw, length, token_count) for _ in range(CANDIDATES)]
+        tokens, leads = greedy(f32, prompts, token_count)
+        sequences = [prompt + continuation for prompt, continuation in zip(prompts, tokens)]
+        (_, experts), (logits, bf16_experts) = (run(model, sequences, token_count) for model in (f32, bf16))
+        clear = (logits[:, length - 1 : -1].argmax(-1) == torch.tensor(tokens)).all(-1)
+        if experts is not None:
+            clear &= (experts == bf16_experts).flatten(1).all(-1)
+        best = torch.where(clear, leads, leads - 1e9).argmax().item()
+        assert clear[best], f"no clear prompt of {length} tokens"
+        chosen.append((prompts[best], tokens[best], leads[best].item()))
     return chosen
