@@ -31,8 +31,8 @@ struct Family {
   void (*read)(JsonFields& config, ModelSpec* spec);
 };
 constexpr Family kFamilies[] = {
-    {"deepseek_v3", ReadDeepSeek}, {"kimi_k2", ReadDeepSeek},   {"qwen3_moe", ReadQwen3Moe},
-    {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},
+    {"deepseek_v2", ReadDeepSeek}, {"deepseek_v3", ReadDeepSeek}, {"kimi_k2", ReadDeepSeek},
+    {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},   {"qwen3_moe", ReadQwen3Moe},
 };
 
 // Relatives of these families, and what this engine lacks for them.

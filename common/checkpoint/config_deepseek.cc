@@ -7,10 +7,10 @@ namespace moestro::checkpoint {
 namespace {
 
 void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
-  // Null: queries come straight from the hidden state.
+  // Null or 0: queries come straight from the hidden state.
   const auto rank = config.object().find("q_lora_rank");
   const bool has_rank = rank == config.object().end() || !rank->is_null();
-  spec->q_lora_rank = has_rank ? config.Int("q_lora_rank", 1, kMaxRank) : 0;
+  spec->q_lora_rank = has_rank ? config.Int("q_lora_rank", 0, kMaxRank) : 0;
   spec->kv_lora_rank = config.Int("kv_lora_rank", 1, kMaxRank);
   spec->qk_nope_head_dim = config.Int("qk_nope_head_dim", 1, kMaxHeadDim);
   spec->qk_rope_head_dim = config.Int("qk_rope_head_dim", 1, kMaxHeadDim);
@@ -19,22 +19,43 @@ void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->lora_norm_eps = 1e-6;
 }
 
-void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+void ReadMlps(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->intermediate_size = config.Int("intermediate_size", 1, kMaxIntermediate);
   spec->moe_intermediate_size = config.Int("moe_intermediate_size", 1, kMaxIntermediate);
   spec->num_experts = config.Int("n_routed_experts", 1, kMaxExperts);
   spec->num_shared_experts = config.IntOr("n_shared_experts", 0, 0, kMaxSharedExperts);
   spec->first_dense_layers = config.Int("first_k_dense_replace", 0, kMaxLayers);
+}
+
+void ReadGroups(text::JsonFields& config, weights::ModelSpec* spec) {
   spec->num_expert_groups = config.Int("n_group", 1, kMaxExperts);
   spec->experts_topk_groups = config.Int("topk_group", 1, kMaxExperts);
+}
+
+// Scores with biases. A config may leave out what has no alternative.
+void ReadSigmoidRouter(text::JsonFields& config, weights::ModelSpec* spec) {
+  config.OneOf("scoring_func", {"sigmoid"});
+  config.OneOf("topk_method", {"noaux_tc"});
+  ReadGroups(config, spec);
   spec->norm_topk_prob = config.BoolOr("norm_topk_prob", true) ? 1 : 0;
   spec->routed_scaling_factor = config.Number("routed_scaling_factor", 1e-6, 1e6);
 }
 
+// The family's implementations disagree about weights that are both normalised and scaled.
+void ReadSoftmaxRouter(text::JsonFields& config, weights::ModelSpec* spec) {
+  config.OneOf("scoring_func", {"softmax"});
+  config.OneOf("topk_method", {"greedy", "group_limited_greedy"});
+  config.OnlyBool("norm_topk_prob", false);
+  spec->softmax_router = 1;
+  spec->norm_topk_prob = 0;
+  spec->routed_scaling_factor = config.NumberOr("routed_scaling_factor", 1, 1e-6, 1e6);
+  if (config.StringOr("topk_method", "greedy") == "greedy") return;  // groups, if given, have no effect
+  ReadGroups(config, spec);
+  spec->largest_of_group = 1;
+}
+
 // Choices that these families have always made alike; a config may leave them out.
 void CheckFixedChoices(text::JsonFields& config) {
-  config.OneOf("scoring_func", {"sigmoid"});
-  config.OneOf("topk_method", {"noaux_tc"});
   config.OnlyBool("rope_interleave", true);
   if (config.IntOr("moe_layer_freq", 1, 0, kMaxLayers) != 1)
     config.Unsupported("moe_layer_freq", "only 1 is supported");
@@ -60,7 +81,7 @@ void CheckExpertGroups(text::JsonFields& config, const weights::ModelSpec& spec)
     config.Fail("topk_group", absl::StrCat(spec.experts_topk_groups, " is more than n_group = ", groups));
   }
   const int64_t group_size = spec.num_experts / groups;
-  if (groups > 1 && group_size < 2) {  // a group's score is the sum of its two best experts
+  if (groups > 1 && group_size < 2 && spec.largest_of_group == 0) {  // a group's score is the sum of its two best
     config.Fail("n_group", absl::StrCat(groups, " groups leave fewer than 2 experts in a group"));
   }
   if (spec.experts_per_token > spec.experts_topk_groups * group_size) {
@@ -78,7 +99,12 @@ void CheckExpertGroups(text::JsonFields& config, const weights::ModelSpec& spec)
 void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec) {
   CheckFixedChoices(config);
   ReadAttention(config, spec);
-  ReadExperts(config, spec);
+  ReadMlps(config, spec);
+  if (std::string_view(spec->family) == "deepseek_v2") {
+    ReadSoftmaxRouter(config, spec);
+  } else {
+    ReadSigmoidRouter(config, spec);
+  }
   CheckAttentionShape(config, *spec);
   CheckExpertCounts(config, "n_routed_experts", *spec);
   CheckExpertGroups(config, *spec);

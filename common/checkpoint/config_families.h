@@ -38,7 +38,7 @@ absl::StatusOr<ConfigDocument> InOneSpelling(nlohmann::json document);
 
 // Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
 // reads for all families are there already.
-void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deepseek_v3, kimi_k2
+void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deepseek_v2, deepseek_v3, kimi_k2
 void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);

@@ -91,7 +91,9 @@ def e4m3_value(code):
     return -magnitude if code & 0x80 else magnitude
 
 
-def gain(name):
+def gain(checkpoint, name):
+    if name.endswith("self_attn.q_proj.weight") and "kv_lora_rank" in checkpoint.config:
+        return 0.6  # as q_b_proj
     for pattern, value in GAINS:
         infix, _, suffix = pattern.rpartition("*")
         if infix in name and name.endswith(suffix):
@@ -99,8 +101,8 @@ def gain(name):
     return 1.0
 
 
-def deviation(name, inputs):
-    return gain(name) / math.sqrt(inputs)
+def deviation(checkpoint, name):
+    return gain(checkpoint, name) / math.sqrt(checkpoint.shape(name)[1])
 
 
 def fp8_codes(words, count):
@@ -129,12 +131,12 @@ def block_count(extent):
     return -(-extent // SCALE_BLOCK)
 
 
-def dequantised(seed, name, shape):
+def dequantised(checkpoint, seed, name):
     """BF16 bytes of a weight of a checkpoint made with --weights bf16."""
-    rows, cols = shape
+    rows, cols = checkpoint.shape(name)
     codes = fp8_codes(Words(seed, name), rows * cols)
     blocks = block_count(cols)
-    scales = block_scales(Words(seed, name + "_scale_inv"), deviation(name, cols), block_count(rows) * blocks)
+    scales = block_scales(Words(seed, name + "_scale_inv"), deviation(checkpoint, name), block_count(rows) * blocks)
     values = (
         to_bf16(to_f32(e4m3_value(codes[r * cols + c]) * scales[r // SCALE_BLOCK * blocks + c // SCALE_BLOCK]))
         for r in range(rows)
@@ -167,7 +169,7 @@ def expected_bytes(checkpoint, name, seed):
         return fp8_codes(words, count)
     if name.endswith("_scale_inv"):
         weight = name.removesuffix("_scale_inv")
-        scales = block_scales(words, deviation(weight, checkpoint.shape(weight)[1]), count)
+        scales = block_scales(words, deviation(checkpoint, weight), count)
         return struct.pack(f"<{count}f", *scales)
     if name.endswith("e_score_correction_bias"):
         return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.15, count))
@@ -179,9 +181,9 @@ def expected_bytes(checkpoint, name, seed):
         tied = checkpoint.config["tie_word_embeddings"]
         values = normal_values(words, 0.0, 2.4 / math.sqrt(shape[1]) if tied else 1.0, count)
     elif is_quantised(key):
-        return dequantised(seed, name, shape)
+        return dequantised(checkpoint, seed, name)
     else:
-        values = normal_values(words, 0.0, deviation(key, shape[1]), count)
+        values = normal_values(words, 0.0, deviation(checkpoint, key), count)
     return struct.pack(f"<{count}H", *(to_bf16(v) for v in values))
 
 

@@ -17,6 +17,7 @@ import numpy
 import torch
 import transformers
 
+import reference_deepseek_v2
 import reference_deepseek_v3
 import reference_mixtral
 import reference_qwen2_moe
@@ -28,6 +29,7 @@ FAMILIES = {
     "mixtral": reference_mixtral,
     "qwen2_moe": reference_qwen2_moe,
     "qwen3_moe": reference_qwen3_moe,
+    "deepseek_v2": reference_deepseek_v2,
 }
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)

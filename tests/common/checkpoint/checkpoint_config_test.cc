@@ -55,6 +55,57 @@ TEST(ModelSpecParse, KimiK2) {
   EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 1'026'408);
 }
 
+TEST(ModelSpecParse, DeepSeekV2) {
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("deepseek-v2"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "deepseek_v2");
+  EXPECT_EQ(spec->q_lora_rank, 1536);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->largest_of_group, 1);
+  EXPECT_EQ(spec->num_expert_groups, 8);
+  EXPECT_EQ(spec->experts_topk_groups, 3);
+  EXPECT_EQ(spec->norm_topk_prob, 0);
+  EXPECT_EQ(spec->routed_scaling_factor, 16);
+  EXPECT_EQ(spec->num_shared_experts, 2);
+  EXPECT_EQ(spec->shared_intermediate_size(), 2 * 1536);
+  EXPECT_EQ(spec->yarn.mscale_all_dim, 1);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 235'741);
+}
+
+TEST(ModelSpecParse, DeepSeekV2Lite) {
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("deepseek-v2-lite"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->q_lora_rank, 0);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->num_expert_groups, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 0);
+  EXPECT_EQ(spec->routed_scaling_factor, 1);
+  EXPECT_EQ(spec->yarn.mscale_all_dim, 0.707);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 15'706);
+}
+
+// As transformers 5.23 saves it: a router that knows no groups has none.
+TEST(ModelSpecParse, DeepSeekV2LiteInTheNewSpelling) {
+  json config = json::parse(checkpoint::PublishedConfig("deepseek-v2-lite"));
+  config["rope_parameters"] = config["rope_scaling"];
+  config["rope_parameters"].update({{"rope_theta", 10000.0}, {"rope_type", "yarn"}});
+  config["dtype"] = "bfloat16";
+  for (const char* key : {"rope_theta", "rope_scaling", "torch_dtype", "scoring_func", "moe_layer_freq"})
+    config.erase(key);
+  config["n_group"] = config["topk_group"] = nullptr;
+  config["head_dim"] = config["qk_rope_head_dim"];
+  for (const json& method : {json("greedy"), json(nullptr)}) {
+    config["topk_method"] = method;
+    const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->num_expert_groups, 1);
+    EXPECT_EQ(spec->experts_topk_groups, 1);
+    EXPECT_EQ(spec->yarn.mscale_all_dim, 0.707);
+  }
+}
+
 TEST(ModelSpecParse, Qwen3Moe) {
   const absl::StatusOr<weights::ModelSpec> spec =
       checkpoint::ParseModelSpec(checkpoint::PublishedConfig("qwen3-235b"), "");
@@ -208,12 +259,14 @@ TEST(ModelSpecParse, MixtralInTheNewSpelling) {
   EXPECT_EQ(spec->v_head_dim, 64);
 }
 
-TEST(ModelSpecParse, NullIsNoRankBetweenHiddenStateAndQueries) {
+TEST(ModelSpecParse, NullOr0IsNoRankBetweenHiddenStateAndQueries) {
   json config = TinyConfig();
-  config["q_lora_rank"] = nullptr;
-  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->q_lora_rank, 0);
+  for (const json& none : {json(nullptr), json(0)}) {
+    config["q_lora_rank"] = none;
+    const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->q_lora_rank, 0);
+  }
 }
 
 TEST(ModelSpecParse, RmsEpsilonDoesNotReachTheLowRankNorms) {
@@ -296,10 +349,9 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral, qwen2_moe"},
-      {"model_type", "deepseek_v2", kUnimplemented,
-       "\"deepseek_v2\" is not supported (supported: deepseek_v3, kimi_k2, qwen3_moe, mixtral, qwen2_moe)"},
-      {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\""},
+      {"model_type", 3, kUnimplemented, "(supported: deepseek_v2, deepseek_v3, kimi_k2, mixtral, "},
+      {"model_type", "deepseek_v1", kUnimplemented, "\"deepseek_v1\" is not supported (supported: deepseek_v2, "},
+      {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\" is not supported: it needs sparse attention"},
       {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
       {"model_type", "gpt_oss", kUnimplemented, "\"gpt_oss\""},
@@ -315,7 +367,7 @@ TEST(ModelSpecReject, SingleFields) {
       {"num_hidden_layers", 1025, kInvalid, "out of range"},
       {"num_attention_heads", 0, kInvalid, "out of range"},
       {"q_lora_rank", removed, kInvalid, "missing"},
-      {"q_lora_rank", 0, kInvalid, "out of range"},
+      {"q_lora_rank", -1, kInvalid, "out of range"},
       {"kv_lora_rank", 96, kUnimplemented, "96 is not a multiple of 64"},
       {"qk_nope_head_dim", 96, kUnimplemented, "96 is not a multiple of 64"},
       {"v_head_dim", 32, kUnimplemented, "32 is not a multiple of 64"},
@@ -480,6 +532,29 @@ TEST(ModelSpecReject, MixtralFields) {
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
   }
+}
+
+TEST(ModelSpecReject, DeepSeekV2Fields) {
+  const std::vector<Rejection> cases = {
+      {"scoring_func", "sigmoid", kUnimplemented, "\"sigmoid\" is not supported (supported: softmax)"},
+      {"topk_method", "noaux_tc", kUnimplemented, "supported: greedy, group_limited_greedy"},
+      {"norm_topk_prob", true, kUnimplemented, "true is not supported"},
+      {"n_group", nullptr, kInvalid, "missing"},
+      {"n_group", 7, kInvalid, "7 does not divide n_routed_experts = 160"},
+      {"topk_group", 9, kInvalid, "9 is more than n_group = 8"},
+      {"num_experts_per_tok", 61, kInvalid, "61 is more than the 60 experts in topk_group groups"},
+      {"q_lora_rank", "none", kInvalid, "not an integer"},
+      {"moe_layer_freq", 2, kUnimplemented, "only 1"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("deepseek-v2"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+  json config = json::parse(checkpoint::PublishedConfig("deepseek-v2"));
+  config.update({{"n_group", 160}, {"topk_group", 6}});
+  EXPECT_TRUE(Parse(config).ok()) << "the largest of one is one";
 }
 
 TEST(ModelSpecReject, KimiHasOneGroup) {

@@ -153,6 +153,30 @@ TEST_F(InventoryTest, ATiedHead) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("'lm_head.weight'")));
 }
 
+// DeepSeek-V2-Lite: no rank of queries, no biases of the router, two shared experts as one.
+TEST_F(InventoryTest, DeepSeekV2Lite) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("deepseek-v2-lite"));
+  config.update({{"hidden_size", 64},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"kv_lora_rank", 64},
+                 {"intermediate_size", 96},
+                 {"moe_intermediate_size", 32},
+                 {"n_routed_experts", 8},
+                 {"vocab_size", 40}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const checkpoint::InventoryItem& item : *items) shapes[item.expected.name] = item.expected.shape();
+  EXPECT_EQ(shapes.size(), 3u + 2 * 7 + 3 + 1 + 8 * 3 + 3);
+  EXPECT_THAT(shapes.at("model.layers.1.self_attn.q_proj.weight"), ElementsAre(2 * 192, 64));
+  EXPECT_THAT(shapes.at("model.layers.1.mlp.shared_experts.gate_proj.weight"), ElementsAre(64, 64));
+  EXPECT_THAT(shapes.at("model.layers.1.mlp.gate.weight"), ElementsAre(8, 64));
+  EXPECT_EQ(shapes.count("model.layers.1.mlp.gate.e_score_correction_bias"), 0u);
+}
+
 TEST_F(InventoryTest, NoSharedExperts) {
   spec_.num_shared_experts = 0;
   for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_))

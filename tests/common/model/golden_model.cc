@@ -65,4 +65,15 @@ const absl::StatusOr<TinyModel>& TinyMixtral() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyDeepSeekV2() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny");
+  return model;
+}
+
+const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite() {
+  static const absl::StatusOr<TinyModel> model =
+      MakeTinyModel("tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny");
+  return model;
+}
+
 }  // namespace moestro::model

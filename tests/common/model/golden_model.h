@@ -20,5 +20,7 @@ struct TinyModel {
 const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
 const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
 const absl::StatusOr<TinyModel>& TinyMixtral();
+const absl::StatusOr<TinyModel>& TinyDeepSeekV2();
+const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite();
 
 }  // namespace moestro::model

@@ -57,6 +57,10 @@ constexpr GoldenRun kRuns[] = {
     {"unabsorbed", Tiny, MlaForm::kUnabsorbed},
     {"grouped", TinyQwen3, MlaForm::kAbsorbed},
     {"grouped_without_norms", TinyMixtral, MlaForm::kAbsorbed},
+    {"deepseek_v2_absorbed", TinyDeepSeekV2, MlaForm::kAbsorbed},
+    {"deepseek_v2_unabsorbed", TinyDeepSeekV2, MlaForm::kUnabsorbed},
+    {"deepseek_v2_lite_absorbed", TinyDeepSeekV2Lite, MlaForm::kAbsorbed},
+    {"deepseek_v2_lite_unabsorbed", TinyDeepSeekV2Lite, MlaForm::kUnabsorbed},
 };
 
 class Golden : public ::testing::TestWithParam<GoldenRun> {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/checkpoint/config.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/engine/cuda/cuda_prefill.h"
 #include "common/model/sampler.h"
@@ -161,6 +162,20 @@ TEST_F(MixtralGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
 TEST_F(MixtralGoldenPromptTest, AfterACachedPrefix) { CheckFrom(CaseOf(65), 55, StreamSubject::Ring(4)); }
 
+class DeepSeekV2GoldenPromptTest : public GoldenPromptTest {
+ protected:
+  DeepSeekV2GoldenPromptTest() : GoldenPromptTest(model::TinyDeepSeekV2()) {}
+};
+
+TEST_F(DeepSeekV2GoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
+class DeepSeekV2LiteGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  DeepSeekV2LiteGoldenPromptTest() : GoldenPromptTest(model::TinyDeepSeekV2Lite()) {}
+};
+
+TEST_F(DeepSeekV2LiteGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;
@@ -271,6 +286,15 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
   const absl::Status grouped = engine::CheckPrefillSupported(SmallGroupedSpec());
   EXPECT_EQ(grouped.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(grouped.message().find("not of 64"), std::string_view::npos) << grouped;
+}
+
+TEST(StreamedShapesTest, PublishedModelsWithLatents) {
+  for (const char* name : {"deepseek-v3", "deepseek-v2", "deepseek-v2-lite"}) {
+    const weights::ModelSpec spec = checkpoint::PublishedModel(name);
+    EXPECT_TRUE(engine::CheckPrefillSupported(spec).ok()) << name;
+    EXPECT_TRUE(engine::CheckRanksSupported(spec).ok()) << name;
+    EXPECT_TRUE(engine::CheckDecodeSupported(spec).ok()) << name;
+  }
 }
 
 TEST(StreamedShapesTest, TheFormThatTheKernelsDoNotHave) {

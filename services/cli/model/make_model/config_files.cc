@@ -117,13 +117,48 @@ std::vector<ModelPreset> Presets() {
                                      {"vocab_size", 2048}},
                                     4'000'000,
                                     "bf16"};
+  // Groups that their largest score ranks. Few experts have large shares: weights of 16 times those would hide the
+  // rest.
+  const ModelPreset tiny_deepseek_v2 = {"tiny-deepseek-v2",
+                                        "DeepSeek-V2",
+                                        "deepseek-v2",
+                                        {{"hidden_size", 256},
+                                         {"num_hidden_layers", 3},
+                                         {"num_attention_heads", 4},
+                                         {"num_key_value_heads", 4},
+                                         {"q_lora_rank", 192},
+                                         {"intermediate_size", 640},
+                                         {"moe_intermediate_size", 96},
+                                         {"n_routed_experts", 32},
+                                         {"num_experts_per_tok", 4},
+                                         {"n_group", 8},
+                                         {"topk_group", 3},
+                                         {"routed_scaling_factor", 3.0},
+                                         {"vocab_size", 2048}},
+                                        4'000'000,
+                                        "bf16"};
+  // Queries straight from the hidden state, and a softmax scale with YaRN's 0.707.
+  const ModelPreset tiny_deepseek_v2_lite = {"tiny-deepseek-v2-lite",
+                                             "DeepSeek-V2-Lite",
+                                             "deepseek-v2-lite",
+                                             {{"hidden_size", 256},
+                                              {"num_hidden_layers", 3},
+                                              {"num_attention_heads", 4},
+                                              {"num_key_value_heads", 4},
+                                              {"intermediate_size", 640},
+                                              {"moe_intermediate_size", 96},
+                                              {"n_routed_experts", 16},
+                                              {"num_experts_per_tok", 4},
+                                              {"vocab_size", 2048}},
+                                             4'000'000,
+                                             "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_qwen2, tiny_mixtral, layer};
+  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_qwen2, tiny_mixtral, tiny_deepseek_v2, tiny_deepseek_v2_lite, layer};
 }
 
 // Sets those of `keys` that the family has.

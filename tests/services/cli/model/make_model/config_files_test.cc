@@ -60,7 +60,8 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
 }
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
-  for (const char* preset : {"tiny", "tiny-qwen3", "tiny-mixtral", "layer"}) {
+  for (const char* preset :
+       {"tiny", "tiny-qwen3", "tiny-mixtral", "layer", "tiny-deepseek-v2", "tiny-deepseek-v2-lite"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto model = ResolveModel({.preset = preset, .experts = experts});
       ASSERT_TRUE(model.ok());
@@ -138,6 +139,20 @@ TEST(ConfigFilesTest, MixtralIsBf16UnlessFp8IsWanted) {
   EXPECT_EQ(config["head_dim"], 128);
   EXPECT_FALSE(config.contains("quantization_config"));
   EXPECT_TRUE(ResolveModel({.preset = "tiny-mixtral", .weights = "fp8"})->fp8);
+}
+
+TEST(ConfigFilesTest, DeepSeekV2IsBf16AndKeepsItsRouters) {
+  const json v2 = json::parse(ConfigJson(*ResolveModel({.preset = "tiny-deepseek-v2", .experts = 16})));
+  EXPECT_THAT(v2["architectures"], ElementsAre("DeepseekV2ForCausalLM"));
+  EXPECT_EQ(v2["topk_method"], "group_limited_greedy");
+  EXPECT_EQ(v2["n_group"], 8);
+  EXPECT_EQ(v2["topk_group"], 3);
+  EXPECT_EQ(v2["q_lora_rank"], 192);
+  EXPECT_FALSE(v2.contains("quantization_config"));
+  const json lite = json::parse(ConfigJson(*ResolveModel({.preset = "tiny-deepseek-v2-lite"})));
+  EXPECT_EQ(lite["topk_method"], "greedy");
+  EXPECT_EQ(lite["q_lora_rank"], nullptr);
+  EXPECT_EQ(lite["rope_scaling"]["mscale_all_dim"], 0.707);
 }
 
 TEST(ConfigFilesTest, DequantisedCheckpointsAnnounceNoQuantisation) {

@@ -69,14 +69,16 @@ TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
 }
 
 std::string Name(const ::testing::TestParamInfo<Made>& model) {
-  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral"};
+  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral", "DeepSeekV2", "DeepSeekV2Lite"};
   return names[model.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
                          ::testing::Values(Made{"tiny", "tests/golden/deepseek_v3_tiny"},
                                            Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"},
-                                           Made{"tiny-mixtral", "tests/golden/mixtral_tiny"}),
+                                           Made{"tiny-mixtral", "tests/golden/mixtral_tiny"},
+                                           Made{"tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny"},
+                                           Made{"tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny"}),
                          Name);
 
 }  // namespace

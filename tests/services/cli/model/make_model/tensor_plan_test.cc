@@ -94,6 +94,19 @@ TEST(TensorPlanTest, MixtralHasThePublishedNames) {
   EXPECT_EQ(plan.size(), 3u + 3 * (2 + 4 + 1 + 8 * 3));
 }
 
+TEST(TensorPlanTest, DeepSeekV2HasNoBiasesAndLiteNoQueryRank) {
+  const auto v2 = PlanByName({.preset = "tiny-deepseek-v2"});
+  EXPECT_THAT(v2.at("model.layers.2.self_attn.q_b_proj.weight").shape, ElementsAre(4 * 192, 192));
+  EXPECT_THAT(v2.at("model.layers.2.mlp.shared_experts.up_proj.weight").shape, ElementsAre(2 * 96, 256));
+  EXPECT_THAT(v2.at("model.layers.2.mlp.gate.weight").shape, ElementsAre(32, 256));
+  EXPECT_EQ(v2.count("model.layers.2.mlp.gate.e_score_correction_bias"), 0u);
+  const auto lite = PlanByName({.preset = "tiny-deepseek-v2-lite"});
+  EXPECT_THAT(lite.at("model.layers.2.self_attn.q_proj.weight").shape, ElementsAre(4 * 192, 256));
+  EXPECT_EQ(lite.at("model.layers.2.self_attn.q_proj.weight").deviation, 0.6 / 16) << "the gain of latent attention";
+  EXPECT_EQ(lite.count("model.layers.2.self_attn.q_a_proj.weight"), 0u);
+  EXPECT_EQ(lite.size(), 3u + 3 * 7 + 3 + 2 * (1 + 3 + 16 * 3));
+}
+
 // 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
 TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
   MadeModel model = *ResolveModel({.preset = "layer", .layers = 61});
