@@ -19,6 +19,7 @@ import transformers
 
 import reference_deepseek_v2
 import reference_deepseek_v3
+import reference_kimi_k2
 import reference_mixtral
 import reference_qwen2_moe
 import reference_qwen3_moe
@@ -30,6 +31,7 @@ FAMILIES = {
     "qwen2_moe": reference_qwen2_moe,
     "qwen3_moe": reference_qwen3_moe,
     "deepseek_v2": reference_deepseek_v2,
+    "kimi_k2": reference_kimi_k2,
 }
 
 PROMPT_LENGTHS = (1, 2, 63, 64, 65, 300)

@@ -1,5 +1,5 @@
-"""DeepSeek-V2 (groups by their largest score) and V2-Lite (queries without a rank): inspect knows them, and every path
-gives transformers' tokens."""
+"""DeepSeek-V2 (groups by their largest score), V2-Lite (queries without a rank) and Kimi-K2 (one group of many experts):
+inspect knows them, and every path gives transformers' tokens."""
 
 import json
 
@@ -11,6 +11,7 @@ from test_paths_agree import SPLIT, STREAMED
 FAMILIES = {
     "tiny-deepseek-v2": ("deepseek_v2_tiny", {"family": "deepseek_v2", "weights": "BF16", "experts": 32}),
     "tiny-deepseek-v2-lite": ("deepseek_v2_lite_tiny", {"family": "deepseek_v2", "weights": "BF16", "experts": 16}),
+    "tiny-kimi-k2": ("kimi_k2_tiny", {"family": "kimi_k2", "weights": "FP8 with 128x128 block scales", "experts": 48}),
 }
 
 

@@ -55,6 +55,30 @@ TEST(ModelSpecParse, KimiK2) {
   EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 1'026'408);
 }
 
+// The text model of Kimi-K2.5, but for its quantisation.
+TEST(ModelSpecParse, LaterKimi) {
+  json config = json::parse(checkpoint::PublishedConfig("kimi-k2"));
+  config["rms_norm_eps"] = 1e-5;
+  config["max_position_embeddings"] = 262144;
+  config["rope_scaling"]["beta_fast"] = 32.0;
+  config["rope_scaling"]["factor"] = 64.0;
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rms_norm_eps, 1e-5);
+  EXPECT_EQ(spec->lora_norm_eps, 1e-6);
+  EXPECT_EQ(spec->yarn.beta_fast, 32);
+  EXPECT_EQ(spec->yarn.factor, 64);
+}
+
+TEST(ModelSpecReject, KimiInInt4) {
+  json config = json::parse(checkpoint::PublishedConfig("kimi-k2"));
+  config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                   {"format", "pack-quantized"},
+                                   {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}}}}}}}};
+  ExpectError(Parse(config).status(), kUnimplemented,
+              {"config.json: quantization_config: quant_method", "\"compressed-tensors\" is not supported"});
+}
+
 TEST(ModelSpecParse, DeepSeekV2) {
   const absl::StatusOr<weights::ModelSpec> spec =
       checkpoint::ParseModelSpec(checkpoint::PublishedConfig("deepseek-v2"), "");

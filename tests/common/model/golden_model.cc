@@ -76,4 +76,9 @@ const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyKimiK2() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-kimi-k2", "tests/golden/kimi_k2_tiny");
+  return model;
+}
+
 }  // namespace moestro::model

@@ -22,5 +22,6 @@ const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
 const absl::StatusOr<TinyModel>& TinyMixtral();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite();
+const absl::StatusOr<TinyModel>& TinyKimiK2();
 
 }  // namespace moestro::model

@@ -61,6 +61,8 @@ constexpr GoldenRun kRuns[] = {
     {"deepseek_v2_unabsorbed", TinyDeepSeekV2, MlaForm::kUnabsorbed},
     {"deepseek_v2_lite_absorbed", TinyDeepSeekV2Lite, MlaForm::kAbsorbed},
     {"deepseek_v2_lite_unabsorbed", TinyDeepSeekV2Lite, MlaForm::kUnabsorbed},
+    {"kimi_k2_absorbed", TinyKimiK2, MlaForm::kAbsorbed},
+    {"kimi_k2_unabsorbed", TinyKimiK2, MlaForm::kUnabsorbed},
 };
 
 class Golden : public ::testing::TestWithParam<GoldenRun> {

@@ -176,6 +176,13 @@ class DeepSeekV2LiteGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(DeepSeekV2LiteGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class KimiK2GoldenPromptTest : public GoldenPromptTest {
+ protected:
+  KimiK2GoldenPromptTest() : GoldenPromptTest(model::TinyKimiK2()) {}
+};
+
+TEST_F(KimiK2GoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;
@@ -289,7 +296,7 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
 }
 
 TEST(StreamedShapesTest, PublishedModelsWithLatents) {
-  for (const char* name : {"deepseek-v3", "deepseek-v2", "deepseek-v2-lite"}) {
+  for (const char* name : {"deepseek-v3", "deepseek-v2", "deepseek-v2-lite", "kimi-k2"}) {
     const weights::ModelSpec spec = checkpoint::PublishedModel(name);
     EXPECT_TRUE(engine::CheckPrefillSupported(spec).ok()) << name;
     EXPECT_TRUE(engine::CheckRanksSupported(spec).ok()) << name;

@@ -152,13 +152,29 @@ std::vector<ModelPreset> Presets() {
                                               {"vocab_size", 2048}},
                                              4'000'000,
                                              "bf16"};
+  // More experts than a warp has lanes, and rotations that change their frequency within one step.
+  const ModelPreset tiny_kimi_k2 = {"tiny-kimi-k2",
+                                    "Kimi-K2",
+                                    "kimi-k2",
+                                    {{"hidden_size", 256},
+                                     {"num_hidden_layers", 3},
+                                     {"num_attention_heads", 2},
+                                     {"num_key_value_heads", 2},
+                                     {"q_lora_rank", 192},
+                                     {"intermediate_size", 640},
+                                     {"moe_intermediate_size", 64},
+                                     {"n_routed_experts", 48},
+                                     {"num_experts_per_tok", 4},
+                                     {"vocab_size", 2048}},
+                                    4'000'000};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny, tiny_qwen3, tiny_qwen3_mixed, tiny_qwen2, tiny_mixtral, tiny_deepseek_v2, tiny_deepseek_v2_lite, layer};
+  return {tiny,       tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_kimi_k2, tiny_mixtral,
+          tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
 }
 
 // Sets those of `keys` that the family has.

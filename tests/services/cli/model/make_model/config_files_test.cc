@@ -61,7 +61,7 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
   for (const char* preset :
-       {"tiny", "tiny-qwen3", "tiny-mixtral", "layer", "tiny-deepseek-v2", "tiny-deepseek-v2-lite"}) {
+       {"tiny", "tiny-qwen3", "tiny-mixtral", "layer", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-kimi-k2"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto model = ResolveModel({.preset = preset, .experts = experts});
       ASSERT_TRUE(model.ok());
@@ -153,6 +153,15 @@ TEST(ConfigFilesTest, DeepSeekV2IsBf16AndKeepsItsRouters) {
   EXPECT_EQ(lite["topk_method"], "greedy");
   EXPECT_EQ(lite["q_lora_rank"], nullptr);
   EXPECT_EQ(lite["rope_scaling"]["mscale_all_dim"], 0.707);
+}
+
+TEST(ConfigFilesTest, KimiK2IsFp8OfOneGroup) {
+  const json config = json::parse(ConfigJson(*ResolveModel({.preset = "tiny-kimi-k2"})));
+  EXPECT_EQ(config["model_type"], "kimi_k2");
+  EXPECT_EQ(config["n_group"], 1);
+  EXPECT_EQ(config["rope_scaling"]["beta_fast"], 1.0);
+  EXPECT_EQ(config["routed_scaling_factor"], 2.827);
+  EXPECT_TRUE(config.contains("quantization_config"));
 }
 
 TEST(ConfigFilesTest, DequantisedCheckpointsAnnounceNoQuantisation) {
