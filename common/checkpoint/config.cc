@@ -32,7 +32,8 @@ struct Family {
 };
 constexpr Family kFamilies[] = {
     {"deepseek_v2", ReadDeepSeek}, {"deepseek_v3", ReadDeepSeek}, {"kimi_k2", ReadDeepSeek},
-    {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},   {"qwen3_moe", ReadQwen3Moe},
+    {"glm4_moe", ReadGlm4Moe},     {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},
+    {"qwen3_moe", ReadQwen3Moe},
 };
 
 // Relatives of these families, and what this engine lacks for them.
@@ -112,9 +113,6 @@ void ReadRope(JsonFields& config, ModelSpec* spec) {
   JsonFields rope = config.Sub(merged ? "rope_parameters" : "rope_scaling");
   JsonFields& theta_holder = merged && rope.Has("rope_theta") ? rope : config;
   spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
-  JsonFields& partial_holder = rope.Has("partial_rotary_factor") ? rope : config;
-  if (partial_holder.NumberOr("partial_rotary_factor", 1, 0, 1) != 1)
-    partial_holder.Unsupported("partial_rotary_factor", "only 1 is supported");
   if (rope.object().empty()) return;
   if (RopeType(rope) == "yarn") ReadYarn(config, rope, &spec->yarn);
 }
@@ -134,7 +132,6 @@ void ReadShape(JsonFields& config, ModelSpec* spec) {
 // Choices that the families make alike; a config may leave them out.
 void CheckFixedChoices(JsonFields& config) {
   config.OneOf("hidden_act", {"silu"});
-  config.OnlyBool("attention_bias", false);
   for (const char* key : {"torch_dtype", "dtype"}) config.OneOf(key, {"bfloat16", "float32", "float8_e4m3fn"});
 }
 
@@ -152,6 +149,16 @@ void RefuseOtherArithmetic(JsonFields& config) {
   const json& types = config.object()["layer_types"];
   const bool full = types.is_array() && std::ranges::all_of(types, [](const json& t) { return t == "full_attention"; });
   if (!full) config.Unsupported("layer_types", "only full_attention in every layer is supported");
+}
+
+constexpr char kRotaryFactor[] = "partial_rotary_factor";
+
+// Choices that only some families leave to the config: their readers have set the fields.
+void CheckAttentionChoices(JsonFields& config, const ModelSpec& spec) {
+  if (spec.qkv_biases == 0) config.OnlyBool("attention_bias", false);
+  if (spec.rotary_dims == 0 && config.NumberOr(kRotaryFactor, 1, 0, 1) != 1) {
+    config.Unsupported(kRotaryFactor, "only 1 is supported");
+  }
 }
 
 // Block-scaled FP8 or nothing. Which tensors are FP8 is read from the files, not from here.
@@ -183,6 +190,19 @@ int64_t HeadDim(JsonFields& config, const ModelSpec& spec) {
 
 void CheckMultiple(JsonFields& config, const char* key, int64_t value, int64_t factor) {
   if (value % factor != 0) config.Unsupported(key, absl::StrCat(value, " is not a multiple of ", factor));
+}
+
+double PartialRotaryFactor(JsonFields& config, double fallback) {
+  return config.NumberOr(kRotaryFactor, fallback, 0, 1);
+}
+
+void SetRotaryDims(JsonFields& config, const char* key, double dims, ModelSpec* spec) {
+  const auto whole = static_cast<int64_t>(dims);
+  if (static_cast<double>(whole) != dims || whole < 2 || whole % 2 != 0 || whole > spec->v_head_dim) {
+    config.Unsupported(key, absl::StrCat(dims, " of the ", spec->v_head_dim,
+                                         " numbers of a head rotate; only an even number, at least 2, is supported"));
+  }
+  spec->rotary_dims = whole == spec->v_head_dim ? 0 : whole;
 }
 
 void ReadGroupedQueries(JsonFields& config, ModelSpec* spec) {
@@ -221,6 +241,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   ReadShape(config, &spec);
   ReadRope(config, &spec);
   family->read(config, &spec);
+  CheckAttentionChoices(config, spec);
   MOE_RETURN_IF_ERROR(status);
   spec.token_count = spec.vocab_size;
   if (!tokenizer_json.empty()) {

@@ -96,16 +96,20 @@ void CheckExpertGroups(text::JsonFields& config, const weights::ModelSpec& spec)
 
 }  // namespace
 
+void ReadSigmoidExperts(text::JsonFields& config, weights::ModelSpec* spec) {
+  ReadMlps(config, spec);
+  ReadSigmoidRouter(config, spec);
+  CheckExpertCounts(config, "n_routed_experts", *spec);
+  CheckExpertGroups(config, *spec);
+}
+
 void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec) {
   CheckFixedChoices(config);
   ReadAttention(config, spec);
-  ReadMlps(config, spec);
-  if (std::string_view(spec->family) == "deepseek_v2") {
-    ReadSoftmaxRouter(config, spec);
-  } else {
-    ReadSigmoidRouter(config, spec);
-  }
   CheckAttentionShape(config, *spec);
+  if (std::string_view(spec->family) != "deepseek_v2") return ReadSigmoidExperts(config, spec);
+  ReadMlps(config, spec);
+  ReadSoftmaxRouter(config, spec);
   CheckExpertCounts(config, "n_routed_experts", *spec);
   CheckExpertGroups(config, *spec);
 }

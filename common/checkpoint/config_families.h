@@ -42,10 +42,17 @@ void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deeps
 void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
+void ReadGlm4Moe(text::JsonFields& config, weights::ModelSpec* spec);
 
 // For the readers above:
-// Key and value heads, and the size of a head, which rotates as a whole.
+// Key and value heads, and the size of a head, which rotates as a whole unless SetRotaryDims says otherwise.
 void ReadGroupedQueries(text::JsonFields& config, weights::ModelSpec* spec);
+// The part of a head that rotates.
+double PartialRotaryFactor(text::JsonFields& config, double fallback);
+// UNIMPLEMENTED, naming the field, unless `dims` is even and not more than a head has.
+void SetRotaryDims(text::JsonFields& config, const char* key, double dims, weights::ModelSpec* spec);
+// Routed and shared experts, layers without them, groups and scaling of a sigmoid router, in DeepSeek-V3's words.
+void ReadSigmoidExperts(text::JsonFields& config, weights::ModelSpec* spec);
 // UNIMPLEMENTED, naming the field, unless value is a multiple of factor.
 void CheckMultiple(text::JsonFields& config, const char* key, int64_t value, int64_t factor);
 // Relations between the numbers of experts, which config.json calls `experts_key`.

@@ -173,7 +173,9 @@ def expected_bytes(checkpoint, name, seed):
         return struct.pack(f"<{count}f", *scales)
     if name.endswith("e_score_correction_bias"):
         return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.15, count))
-    if name.endswith("norm.weight"):
+    if name.endswith("_proj.bias"):
+        values = normal_values(words, 0.0, 0.5, count)
+    elif name.endswith("norm.weight"):
         values = normal_values(words, 1.0, 0.1, count)
     elif name.endswith("_proj.bias"):
         values = normal_values(words, 0.0, 0.5, count)
@@ -201,6 +203,7 @@ def sample_names(checkpoint):
         f"model.layers.{layers - 1}.self_attn.kv_a_layernorm.weight",
         f"model.layers.{layers - 1}.mlp.gate.weight",
         f"model.layers.{layers - 1}.self_attn.q_proj.weight",
+        f"model.layers.{layers - 1}.self_attn.q_proj.bias",
         f"model.layers.{layers - 1}.block_sparse_moe.gate.weight",
         f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w1.weight",
         f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w2.weight",

@@ -19,6 +19,7 @@ import transformers
 
 import reference_deepseek_v2
 import reference_deepseek_v3
+import reference_glm4_moe
 import reference_kimi_k2
 import reference_mixtral
 import reference_qwen2_moe
@@ -27,6 +28,7 @@ from checkpoint import Checkpoint
 
 FAMILIES = {
     "deepseek_v3": reference_deepseek_v3,
+    "glm4_moe": reference_glm4_moe,
     "mixtral": reference_mixtral,
     "qwen2_moe": reference_qwen2_moe,
     "qwen3_moe": reference_qwen3_moe,

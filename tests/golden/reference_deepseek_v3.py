@@ -81,22 +81,7 @@ def fast_attention(model, shared=None):
 
 @contextlib.contextmanager
 def router_margins(model):
-    """Yields a list that receives, per MoE layer and forward pass, each token's distance to another routing decision:
-    the smaller of (last chosen - first rejected biased score) and (last kept - first dropped group score)."""
-    margins = []
-
-    def record(router, _, output):
-        biased = output[0].sigmoid() + router.e_score_correction_bias
-        grouped = biased.view(biased.shape[0], router.num_group, -1)
-        group_scores = grouped.topk(2, dim=-1)[0].sum(-1)
-        best = group_scores.sort(dim=-1, descending=True)
-        margin = torch.full((biased.shape[0],), float("inf"))
-        if router.topk_group < router.num_group:
-            margin = best[0][:, router.topk_group - 1] - best[0][:, router.topk_group]
-        kept = torch.zeros_like(group_scores, dtype=torch.bool).scatter_(1, best[1][:, : router.topk_group], True)
-        scores = grouped.masked_fill(~kept[:, :, None], float("-inf")).flatten(1).sort(dim=-1, descending=True)[0]
-        margins.append(torch.minimum(margin, scores[:, router.top_k - 1] - scores[:, router.top_k]))
-
+    """weights.sigmoid_router_margins."""
     routers = (m for m in model.modules() if isinstance(m, hf.DeepseekV3TopkRouter))
-    with weights.hooks([router.register_forward_hook(record) for router in routers]):
+    with weights.sigmoid_router_margins(routers) as margins:
         yield margins

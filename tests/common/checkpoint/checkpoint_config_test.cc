@@ -283,6 +283,49 @@ TEST(ModelSpecParse, MixtralInTheNewSpelling) {
   EXPECT_EQ(spec->v_head_dim, 64);
 }
 
+TEST(ModelSpecParse, Glm) {
+  const absl::StatusOr<weights::ModelSpec> air =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("glm-4.5-air"), "");
+  ASSERT_TRUE(air.ok()) << air.status();
+  EXPECT_STREQ(air->family, "glm4_moe");
+  EXPECT_EQ(air->num_kv_heads, 8);
+  EXPECT_EQ(air->v_head_dim, 128);
+  EXPECT_EQ(air->rotary_dims, 64);
+  EXPECT_EQ(air->qkv_biases, 1);
+  EXPECT_EQ(air->heads_without_norms, 1);
+  EXPECT_EQ(air->softmax_router, 0);
+  EXPECT_EQ(air->norm_topk_prob, 1);
+  EXPECT_EQ(air->num_expert_groups, 1);
+  EXPECT_EQ(air->num_shared_experts, 1);
+  EXPECT_EQ(air->first_dense_layers, 1);
+  EXPECT_EQ(air->rms_norm_eps, 1e-5);
+  EXPECT_EQ(model::ParameterCount(*air) / 1'000'000, 106'852);
+  const weights::ModelSpec glm = checkpoint::PublishedModel("glm-4.5");
+  EXPECT_EQ(glm.heads_without_norms, 0);
+  EXPECT_EQ(glm.first_dense_layers, 3);
+  EXPECT_EQ(glm.routed_scaling_factor, 2.5);
+  EXPECT_EQ(model::ParameterCount(glm) / 1'000'000'000, 352);
+  EXPECT_EQ(checkpoint::PublishedModel("glm-4.6").max_position_embeddings, 202752);
+}
+
+// As transformers 5.23 saves it.
+TEST(ModelSpecParse, GlmInTheNewSpelling) {
+  json config = json::parse(checkpoint::PublishedConfig("glm-4.5-air"));
+  for (const char* key : {"rope_theta", "rope_scaling", "partial_rotary_factor", "attention_bias", "use_qk_norm"}) {
+    config.erase(key);
+  }
+  config["rope_parameters"] = {{"rope_theta", 1000000.0}, {"rope_type", "default"}, {"partial_rotary_factor", 0.25}};
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rotary_dims, 32);
+  EXPECT_EQ(spec->qkv_biases, 0);
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  config["rope_parameters"].erase("partial_rotary_factor");
+  EXPECT_EQ(Parse(config)->rotary_dims, 64);
+  config["rope_parameters"]["partial_rotary_factor"] = 1.0;
+  EXPECT_EQ(Parse(config)->rotary_dims, 0);
+}
+
 TEST(ModelSpecParse, NullOr0IsNoRankBetweenHiddenStateAndQueries) {
   json config = TinyConfig();
   for (const json& none : {json(nullptr), json(0)}) {
@@ -373,10 +416,9 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "(supported: deepseek_v2, deepseek_v3, kimi_k2, mixtral, "},
+      {"model_type", 3, kUnimplemented, "(supported: deepseek_v2, deepseek_v3, kimi_k2, "},
       {"model_type", "deepseek_v1", kUnimplemented, "\"deepseek_v1\" is not supported (supported: deepseek_v2, "},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\" is not supported: it needs sparse attention"},
-      {"model_type", "glm4_moe", kUnimplemented, "\"glm4_moe\""},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
       {"model_type", "gpt_oss", kUnimplemented, "\"gpt_oss\""},
       {"model_type", "kimi_linear", kUnimplemented, "\"kimi_linear\""},
@@ -552,6 +594,24 @@ TEST(ModelSpecReject, MixtralFields) {
   };
   for (const Rejection& rejection : cases) {
     json config = json::parse(checkpoint::PublishedConfig("mixtral-8x7b"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+}
+
+TEST(ModelSpecReject, GlmFields) {
+  const std::vector<Rejection> cases = {
+      {"partial_rotary_factor", 0.3, kUnimplemented, "38.4"},
+      {"partial_rotary_factor", 0, kUnimplemented, "0 of the 128 numbers"},
+      {"partial_rotary_factor", 1.5, kInvalid, ""},
+      {"attention_bias", "yes", kInvalid, ""},
+      {"first_k_dense_replace", 47, kInvalid, "47 is more than num_hidden_layers = 46"},
+      {"n_routed_experts", nullptr, kInvalid, "missing"},
+      {"num_experts_per_tok", 129, kInvalid, "129 is more than n_routed_experts = 128"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("glm-4.5-air"));
     config[rejection.field] = rejection.value;
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});

@@ -60,6 +60,11 @@ const absl::StatusOr<TinyModel>& TinyQwen3() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyGlm() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-glm", "tests/golden/glm4_moe_tiny");
+  return model;
+}
+
 const absl::StatusOr<TinyModel>& TinyMixtral() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-mixtral", "tests/golden/mixtral_tiny");
   return model;

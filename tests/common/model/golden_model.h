@@ -23,5 +23,6 @@ const absl::StatusOr<TinyModel>& TinyMixtral();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite();
 const absl::StatusOr<TinyModel>& TinyKimiK2();
+const absl::StatusOr<TinyModel>& TinyGlm();  // GLM-4.5
 
 }  // namespace moestro::model

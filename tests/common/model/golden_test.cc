@@ -57,6 +57,7 @@ constexpr GoldenRun kRuns[] = {
     {"unabsorbed", Tiny, MlaForm::kUnabsorbed},
     {"grouped", TinyQwen3, MlaForm::kAbsorbed},
     {"grouped_without_norms", TinyMixtral, MlaForm::kAbsorbed},
+    {"glm", TinyGlm, MlaForm::kAbsorbed},
     {"deepseek_v2_absorbed", TinyDeepSeekV2, MlaForm::kAbsorbed},
     {"deepseek_v2_unabsorbed", TinyDeepSeekV2, MlaForm::kUnabsorbed},
     {"deepseek_v2_lite_absorbed", TinyDeepSeekV2Lite, MlaForm::kAbsorbed},

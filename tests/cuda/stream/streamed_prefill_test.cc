@@ -183,6 +183,13 @@ class KimiK2GoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(KimiK2GoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class GlmGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  GlmGoldenPromptTest() : GoldenPromptTest(model::TinyGlm()) {}
+};
+
+TEST_F(GlmGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;

@@ -167,13 +167,30 @@ std::vector<ModelPreset> Presets() {
                                      {"num_experts_per_tok", 4},
                                      {"vocab_size", 2048}},
                                     4'000'000};
+  // Biases, a head of which half rotates, and layers with and without experts; names and router of DeepSeek-V3.
+  const ModelPreset tiny_glm = {"tiny-glm",
+                                "GLM-4.5",
+                                "glm-4.5",
+                                {{"hidden_size", 256},
+                                 {"num_hidden_layers", 3},
+                                 {"first_k_dense_replace", 1},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"intermediate_size", 576},
+                                 {"moe_intermediate_size", 192},
+                                 {"n_routed_experts", 8},
+                                 {"num_experts_per_tok", 2},
+                                 {"pad_token_id", nullptr},
+                                 {"vocab_size", 2048}},
+                                4'000'000,
+                                "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny,       tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_kimi_k2, tiny_mixtral,
+  return {tiny,       tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2, tiny_mixtral,
           tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
 }
 

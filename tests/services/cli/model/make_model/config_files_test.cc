@@ -60,8 +60,8 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
 }
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
-  for (const char* preset :
-       {"tiny", "tiny-qwen3", "tiny-mixtral", "layer", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-kimi-k2"}) {
+  for (const char* preset : {"tiny", "tiny-qwen3", "tiny-mixtral", "layer", "tiny-deepseek-v2", "tiny-deepseek-v2-lite",
+                             "tiny-kimi-k2", "tiny-glm"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto model = ResolveModel({.preset = preset, .experts = experts});
       ASSERT_TRUE(model.ok());
@@ -162,6 +162,16 @@ TEST(ConfigFilesTest, KimiK2IsFp8OfOneGroup) {
   EXPECT_EQ(config["rope_scaling"]["beta_fast"], 1.0);
   EXPECT_EQ(config["routed_scaling_factor"], 2.827);
   EXPECT_TRUE(config.contains("quantization_config"));
+}
+
+TEST(ConfigFilesTest, GlmKeepsItsAttentionAndPredictionLayer) {
+  const json config = json::parse(ConfigJson(*ResolveModel({.preset = "tiny-glm", .experts = 6})));
+  EXPECT_EQ(config["model_type"], "glm4_moe");
+  EXPECT_EQ(config["n_routed_experts"], 6);
+  EXPECT_EQ(config["n_group"], 1);
+  EXPECT_EQ(config["attention_bias"], true);
+  EXPECT_EQ(config["partial_rotary_factor"], 0.5);
+  EXPECT_EQ(config["num_nextn_predict_layers"], 1);
 }
 
 TEST(ConfigFilesTest, DequantisedCheckpointsAnnounceNoQuantisation) {

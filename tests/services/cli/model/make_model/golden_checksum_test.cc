@@ -69,7 +69,7 @@ TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
 }
 
 std::string Name(const ::testing::TestParamInfo<Made>& model) {
-  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral", "DeepSeekV2", "DeepSeekV2Lite", "KimiK2"};
+  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral", "DeepSeekV2", "DeepSeekV2Lite", "KimiK2", "Glm"};
   return names[model.index];
 }
 
@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
                                            Made{"tiny-mixtral", "tests/golden/mixtral_tiny"},
                                            Made{"tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny"},
                                            Made{"tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny"},
-                                           Made{"tiny-kimi-k2", "tests/golden/kimi_k2_tiny"}),
+                                           Made{"tiny-kimi-k2", "tests/golden/kimi_k2_tiny"},
+                                           Made{"tiny-glm", "tests/golden/glm4_moe_tiny"}),
                          Name);
 
 }  // namespace

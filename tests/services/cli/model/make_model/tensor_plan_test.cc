@@ -107,6 +107,21 @@ TEST(TensorPlanTest, DeepSeekV2HasNoBiasesAndLiteNoQueryRank) {
   EXPECT_EQ(lite.size(), 3u + 3 * 7 + 3 + 2 * (1 + 3 + 16 * 3));
 }
 
+TEST(TensorPlanTest, GlmHasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-glm"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers." + name).shape; };
+  EXPECT_THAT(shape("2.self_attn.q_proj.weight"), ElementsAre(512, 256));
+  EXPECT_THAT(shape("2.self_attn.q_proj.bias"), ElementsAre(512));
+  EXPECT_THAT(shape("2.self_attn.k_proj.bias"), ElementsAre(256));
+  EXPECT_THAT(shape("2.self_attn.v_proj.bias"), ElementsAre(256));
+  EXPECT_THAT(shape("2.self_attn.q_norm.weight"), ElementsAre(128));
+  EXPECT_THAT(shape("0.mlp.gate_proj.weight"), ElementsAre(576, 256));
+  EXPECT_THAT(shape("2.mlp.gate.e_score_correction_bias"), ElementsAre(8));
+  EXPECT_THAT(shape("2.mlp.shared_experts.down_proj.weight"), ElementsAre(256, 192));
+  EXPECT_THAT(shape("3.eh_proj.weight"), ElementsAre(256, 512));  // of the prediction layer
+  EXPECT_EQ(plan.at("model.layers.2.self_attn.q_proj.bias").dtype, DType::kBF16);
+}
+
 // 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
 TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
   MadeModel model = *ResolveModel({.preset = "layer", .layers = 61});
