@@ -113,6 +113,7 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
   if (spec.norms_of_all_heads != 0 && spec.heads_without_norms != 0) {
     return Unusable("norms_of_all_heads", spec.norms_of_all_heads, "0 without norms");
   }
+  if (!(spec.clip_qkv >= 0)) return absl::InvalidArgumentError("model spec: clip_qkv must be 0 or more");
   const std::pair<const char*, int64_t> absent[] = {{"q_lora_rank", spec.q_lora_rank},
                                                     {"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};

@@ -62,6 +62,13 @@ class RowBuffers {
   Buffer<float> shared_weights_;
 };
 
+// out = the norm of a row of the residual. Either output may be null.
+inline void NormResidual(const EngineContext& context, const float* row, const float* weight, float* out,
+                         uint16_t* out_bf16) {
+  const auto norm = context.spec.layer_norms != 0 ? context.kernels.layer_norm : context.kernels.rms_norm;
+  norm(row, weight, context.spec.hidden_size, static_cast<float>(context.spec.rms_norm_eps), out, out_bf16);
+}
+
 // Writes the rows' residual, cosine and sine. embedding: BF16 [vocab_size, hidden].
 void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows);

@@ -44,9 +44,7 @@ void NormHeadInput(const HeadContext& context, const float* final_norm, const fl
                    std::span<const int64_t> wanted) {
   const int64_t hidden = context.spec.hidden_size;
   context.pool.Run(static_cast<int64_t>(wanted.size()), [&](int64_t i, int) {
-    context.kernels.rms_norm(residual + wanted[i] * hidden, final_norm, hidden,
-                             static_cast<float>(context.spec.rms_norm_eps), nullptr,
-                             context.buffers.x.get() + i * hidden);
+    NormResidual(context, residual + wanted[i] * hidden, final_norm, nullptr, context.buffers.x.get() + i * hidden);
   });
 }
 

@@ -68,8 +68,10 @@ struct ModelSpec {
   uint8_t largest_of_group = 0;    // a group's score is its largest; 0: the sum of its two largest
   uint8_t shared_expert_gate = 0;  // the shared expert's output is multiplied by sigmoid(gate . hidden)
   uint8_t tied_head = 0;           // the embedding is the head, too
-  uint8_t reserved_flags[2] = {};
-  int64_t reserved[8] = {};
+  uint8_t layer_norms = 0;         // norms of the residual subtract its mean first
+  uint8_t reserved_flags[1] = {};
+  double clip_qkv = 0;  // GQA: projected queries, keys and values are clamped to [-clip_qkv, clip_qkv]; 0: they are not
+  int64_t reserved[7] = {};
 
   AttentionKind attention_kind() const {
     return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;

@@ -95,9 +95,12 @@ ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vec
 
 ReferenceModel::Vector ReferenceModel::Biased(const std::string& prefix, const Vector& x) const {
   Vector y = Linear(prefix + ".weight", x);
-  if (spec_.qkv_biases == 0) return y;
-  const Matrix& bias = Tensor(prefix + ".bias");
-  for (size_t n = 0; n < y.size(); ++n) y[n] += bias.values[n];
+  if (spec_.qkv_biases != 0) {
+    const Matrix& bias = Tensor(prefix + ".bias");
+    for (size_t n = 0; n < y.size(); ++n) y[n] += bias.values[n];
+  }
+  if (spec_.clip_qkv == 0) return y;
+  for (double& value : y) value = std::clamp(value, -spec_.clip_qkv, spec_.clip_qkv);
   return y;
 }
 
@@ -109,6 +112,14 @@ ReferenceModel::Vector ReferenceModel::Norm(const std::string& name, const Vecto
   Vector y(x.size());
   for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale * w.values[i];
   return y;
+}
+
+ReferenceModel::Vector ReferenceModel::NormResidual(const std::string& name, Vector x) const {
+  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+  if (spec_.layer_norms != 0) {
+    for (double& value : x) value -= mean;
+  }
+  return Norm(name, x, spec_.rms_norm_eps);
 }
 
 ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position) const {
@@ -371,11 +382,11 @@ ReferenceModel::Result ReferenceModel::Run(std::span<const int32_t> tokens, Roun
     double margin = std::numeric_limits<double>::infinity();
     for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-      add(h, Attention(layer, static_cast<int64_t>(position),
-                       Norm(prefix + "input_layernorm.weight", h, spec_.rms_norm_eps), caches[layer]));
-      add(h, FeedForward(layer, Norm(prefix + "post_attention_layernorm.weight", h, spec_.rms_norm_eps), &margin));
+      add(h, Attention(layer, static_cast<int64_t>(position), NormResidual(prefix + "input_layernorm.weight", h),
+                       caches[layer]));
+      add(h, FeedForward(layer, NormResidual(prefix + "post_attention_layernorm.weight", h), &margin));
     }
-    result.logits.push_back(Linear("lm_head.weight", Norm("model.norm.weight", h, spec_.rms_norm_eps)));
+    result.logits.push_back(Linear("lm_head.weight", NormResidual("model.norm.weight", h)));
     result.router_margin.push_back(margin);
   }
   return result;

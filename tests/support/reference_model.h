@@ -50,6 +50,7 @@ class ReferenceModel {
   Vector Linear(const std::string& name, const Vector& x) const;
   Vector Biased(const std::string& prefix, const Vector& x) const;  // a linear layer, with a bias if the model has it
   Vector Norm(const std::string& name, const Vector& x, double eps) const;
+  Vector NormResidual(const std::string& name, Vector x) const;
   Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
   Vector GroupedAttention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
   Vector NormRotated(const std::string& norm, const Vector& x, int64_t head, int64_t position) const;

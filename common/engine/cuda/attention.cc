@@ -26,6 +26,12 @@ absl::Status Project(const CudaRows& rows, const PackedMatrix& w, const float* b
   return LaunchStatus(cuda::LaunchAddBias(bias, tile.size(), w.rows, y, stream));
 }
 
+// Projected queries, keys or values of some rows, [rows, width], where the model clamps them.
+absl::Status Clamp(const ModelSpec& spec, int64_t rows, int64_t width, float* x, cuda::Stream stream) {
+  if (spec.clip_qkv == 0) return absl::OkStatus();
+  return LaunchStatus(cuda::LaunchClamp(static_cast<float>(spec.clip_qkv), rows * width, x, stream));
+}
+
 // x = norm(x) of every head of some rows, or of all heads together, [rows, heads, v_head_dim]. Null weight: heads have
 // no norms.
 absl::Status NormHeads(const ModelSpec& spec, const float* weight, int64_t rows, int64_t heads, float* x,
@@ -82,6 +88,7 @@ absl::Status StoreKeysValues(const CudaRows& rows, const AttentionWeights& w, In
   float* const values = keys + tile.size() * width;
   MOE_RETURN_IF_ERROR(Project(rows, w.k, w.k_bias, tile, keys, stream));
   MOE_RETURN_IF_ERROR(Project(rows, w.v, w.v_bias, tile, values, stream));
+  MOE_RETURN_IF_ERROR(Clamp(spec, tile.size(), 2 * width, keys, stream));  // and values
   MOE_RETURN_IF_ERROR(NormHeads(spec, w.k_norm, tile.size(), spec.num_kv_heads, keys, stream));
   return ForStripes(rows, tile, [&](IndexRange part, int64_t position) {
     const int64_t first = (part.begin - tile.begin) * width;
@@ -144,6 +151,7 @@ absl::Status ProjectQueries(const CudaRows& rows, const AttentionWeights& w, Ind
       MOE_RETURN_IF_ERROR(LaunchStatus(
           cuda::LaunchAddBias(w.q_bias + heads.begin * spec.qk_head_dim(), tile.size(), width, a.projected, stream)));
     }
+    MOE_RETURN_IF_ERROR(Clamp(spec, tile.size(), width, a.projected, stream));
     MOE_RETURN_IF_ERROR(NormHeads(spec, w.q_norm, tile.size(), heads.size(), a.projected, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRotateHeads(a.projected, tile.size(), heads.size(), spec.qk_head_dim(),
                                                              spec.qk_nope_head_dim, rows.Angles(tile),

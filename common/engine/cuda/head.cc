@@ -24,7 +24,8 @@ absl::Status NormHeadInput(const weights::ModelSpec& spec, const float* final_no
                                                           .n = hidden,
                                                           .eps = static_cast<float>(spec.rms_norm_eps),
                                                           .out_bf16 = input + static_cast<int64_t>(i) * stride,
-                                                          .out_bf16_stride = stride},
+                                                          .out_bf16_stride = stride,
+                                                          .subtract_mean = spec.layer_norms != 0},
                                                          stream)));
   }
   return absl::OkStatus();

@@ -93,7 +93,8 @@ inline absl::Status NormResidual(const CudaRows& rows, const float* weight, Inde
                                            .eps = static_cast<float>(rows.spec.rms_norm_eps),
                                            .out = out,
                                            .out_bf16 = rows.activations.x + of.begin * rows.x_stride(),
-                                           .out_bf16_stride = rows.x_stride()},
+                                           .out_bf16_stride = rows.x_stride(),
+                                           .subtract_mean = rows.spec.layer_norms != 0},
                                           stream));
 }
 

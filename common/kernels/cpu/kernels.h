@@ -37,6 +37,9 @@ struct CpuKernels {
   // out = x / sqrt(mean(x^2) + eps) * weight, statistics in F32 (or wider). Either output may be null.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 
+  // The same of x - mean(x).
+  void (*layer_norm)(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
+
   // out = bf16(silu(gate) * up)
   void (*silu_mul)(const float* gate, const float* up, int64_t n, uint16_t* out);
 

@@ -26,6 +26,7 @@ void FillRef(CpuKernels& table) {
   table.linear_add = ref::LinearAdd;
   table.router_logits = ref::RouterLogits;
   table.rms_norm = ref::RmsNorm;
+  table.layer_norm = ref::LayerNorm;
   table.silu_mul = ref::SiluMul;
   table.to_bf16 = ref::ToBf16;
   table.axpy = ref::Axpy;
@@ -40,6 +41,7 @@ void FillAvx2(CpuKernels& table) {
   table.linear_add = avx2::LinearAdd;
   table.router_logits = avx2::RouterLogits;
   table.rms_norm = avx2::RmsNorm;
+  table.layer_norm = avx2::LayerNorm;
   table.silu_mul = avx2::SiluMul;
   table.to_bf16 = avx2::ToBf16;
   table.axpy = avx2::Axpy;
@@ -54,6 +56,7 @@ void FillAvx512(CpuKernels& table) {
   table.linear_add = avx512::LinearAdd;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
+  table.layer_norm = avx512::LayerNorm;
   table.silu_mul = avx512::SiluMul;
   table.to_bf16 = avx512::ToBf16;
   table.axpy = avx512::Axpy;

@@ -23,19 +23,27 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// 1 / sqrt(mean(x^2) + eps), the same in all threads.
-__device__ __forceinline__ float InverseRoot(const float* x, int64_t n, float eps, float* shared) {
+__device__ __forceinline__ float Mean(const float* x, int64_t n, float* shared) {
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += x[i];
+  return BlockSum<kThreads>(sum, shared) / static_cast<float>(n);
+}
+
+// 1 / sqrt(mean((x - mean)^2) + eps), the same in all threads.
+__device__ __forceinline__ float InverseRoot(const float* x, float mean, int64_t n, float eps, float* shared) {
   float squares = 0;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) squares = fmaf(x[i], x[i], squares);
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) squares = fmaf(x[i] - mean, x[i] - mean, squares);
   return 1.0f / sqrtf(BlockSum<kThreads>(squares, shared) / static_cast<float>(n) + eps);
 }
 
 __global__ void __launch_bounds__(kThreads) RmsNormKernel(RmsNormArgs args) {
   const int64_t row = blockIdx.x;
   const float* x = args.x + row * args.x_stride;
-  const float inverse = InverseRoot(x, args.n, args.eps, reinterpret_cast<float*>(DynamicShared()));
+  float* const shared = reinterpret_cast<float*>(DynamicShared());
+  const float mean = args.subtract_mean ? Mean(x, args.n, shared) : 0.0f;
+  const float inverse = InverseRoot(x, mean, args.n, args.eps, shared);
   for (int64_t i = threadIdx.x; i < args.n; i += kThreads) {
-    const float value = x[i] * inverse * args.weight[i];
+    const float value = (x[i] - mean) * inverse * args.weight[i];
     if (args.out != nullptr) args.out[row * args.n + i] = value;
     if (args.out_bf16 != nullptr) args.out_bf16[row * args.out_bf16_stride + i] = ToBf16(value);
   }
@@ -59,6 +67,13 @@ __global__ void __launch_bounds__(kThreads) AddBiasKernel(const float* bias, int
   for (int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.y} * kThreads) {
     x[row * n + i] += bias[i];
   }
+}
+
+__global__ void __launch_bounds__(kThreads) ClampKernel(float limit, int64_t n, float* x) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  if (x[i] > limit) x[i] = limit;
+  if (x[i] < -limit) x[i] = -limit;
 }
 
 __global__ void __launch_bounds__(kThreads) AddGatedKernel(const float* x, const float* gates, int64_t n, float* sum) {
@@ -120,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) StoreLatentKernel(StoreLatentArgs ar
   const float* latent = args.kv_a + row * pages.kv_dim;
   const float* key = latent + args.latent;
   uint16_t* const entry = Entry(pages, position, args.first_page == nullptr ? 0 : args.first_page[row]);
-  const float inverse = InverseRoot(latent, args.latent, args.eps, reinterpret_cast<float*>(DynamicShared()));
+  const float inverse = InverseRoot(latent, 0.0f, args.latent, args.eps, reinterpret_cast<float*>(DynamicShared()));
   for (int64_t i = threadIdx.x; i < pages.kv_dim; i += kThreads) {
     const uint16_t number = ToBf16(i < args.latent ? latent[i] * inverse * args.weight[i]
                                                    : Rotated(key, args.angles, row, i - args.latent));
@@ -188,6 +203,12 @@ LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x,
   if (rows == 0 || n == 0) return {};
   return Launch("add_bias", AddBiasKernel, dim3(static_cast<unsigned>(rows), BlocksPerRow(rows, n)), dim3(kThreads), 0,
                 stream, bias, n, x);
+}
+
+LaunchResult LaunchClamp(float limit, int64_t n, float* x, Stream stream) {
+  if (n == 0) return {};
+  return Launch("clamp", ClampKernel, dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads), 0,
+                stream, limit, n, x);
 }
 
 LaunchResult LaunchAddGated(const float* x, const float* gates, int64_t rows, int64_t n, float* sum, Stream stream) {

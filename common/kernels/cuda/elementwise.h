@@ -24,6 +24,7 @@ struct RmsNormArgs {
   float* out = nullptr;          // [rows, n] or null; may be x if x_stride is n
   uint16_t* out_bf16 = nullptr;  // [rows, out_bf16_stride] or null
   int64_t out_bf16_stride = 0;
+  bool subtract_mean = false;  // x - mean(x) takes the place of x
 };
 // out = x / sqrt(mean(x^2) + eps) * weight. A row's bits depend only on that row and n.
 LaunchResult LaunchRmsNorm(const RmsNormArgs& args, Stream stream);
@@ -40,6 +41,9 @@ LaunchResult LaunchAddBias(const float* bias, int64_t rows, int64_t n, float* x,
 
 // sum[r, i] += sigmoid(gates[r]) * x[r, i] for i in [0, n). x and sum: [rows, n], gates: [rows].
 LaunchResult LaunchAddGated(const float* x, const float* gates, int64_t rows, int64_t n, float* sum, Stream stream);
+
+// x[i] is clamped to [-limit, limit], for i in [0, n). A NaN stays.
+LaunchResult LaunchClamp(float limit, int64_t n, float* x, Stream stream);
 
 // out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [0, n); 0 without parts. One part may be out
 // itself.

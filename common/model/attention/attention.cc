@@ -15,8 +15,7 @@ static_assert(kv::kPageTokens == kAttentionBlock, "a page holds one KV block of 
 void NormInput(const EngineContext& context, const AttentionWeights& weights, const RowsView& rows) {
   const int64_t hidden = context.spec.hidden_size;
   context.pool.Run(rows.count, [&](int64_t row, int) {
-    context.kernels.rms_norm(rows.residual + row * hidden, weights.input_norm, hidden,
-                             static_cast<float>(context.spec.rms_norm_eps), nullptr, rows.x + row * hidden);
+    NormResidual(context, rows.residual + row * hidden, weights.input_norm, nullptr, rows.x + row * hidden);
   });
 }
 

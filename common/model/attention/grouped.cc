@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/model/attention/kinds.h"
 #include "common/model/attention/rope.h"
 #include "common/model/linear.h"
@@ -16,9 +18,12 @@ AttentionShape Shape(const weights::ModelSpec& spec) {
 
 int64_t KeysWidth(const weights::ModelSpec& spec) { return spec.num_kv_heads * spec.v_head_dim; }
 
-// x += bias in F32, one rounding after the projection's. Null bias: there is none.
-void AddBias(const AttentionContext& context, const float* bias, int64_t width, float* x) {
+// x += bias in F32, one rounding after the projection's, then clamped. Null bias: there is none.
+void AddBiasAndClamp(const AttentionContext& context, const float* bias, int64_t width, float* x) {
   if (bias != nullptr) context.kernels.axpy(1, bias, width, x);
+  const auto limit = static_cast<float>(context.spec.clip_qkv);
+  if (limit == 0) return;
+  for (int64_t i = 0; i < width; ++i) x[i] = std::clamp(x[i], -limit, limit);
 }
 
 // x = norm(x) of a row's heads, of each or of all together. Null norm: there is none.
@@ -53,8 +58,8 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
     uint16_t* entry = batch.pages(row).Token(layer, batch.rows[row].position);
     float* row_keys = keys + row * width;
     float* row_values = values + row * width;
-    AddBias(context, weights.k_bias, width, row_keys);
-    AddBias(context, weights.v_bias, width, row_values);
+    AddBiasAndClamp(context, weights.k_bias, width, row_keys);
+    AddBiasAndClamp(context, weights.v_bias, width, row_values);
     NormHeads(context, weights.k_norm, spec.num_kv_heads, row_keys);
     RotateHeads(spec, rows, row, spec.num_kv_heads, row_keys);
     context.kernels.to_bf16(row_keys, width, entry);
@@ -71,7 +76,7 @@ void PrepareQueries(const AttentionContext& context, const AttentionWeights& wei
   context.pool.Run(part.size(), [&](int64_t i, int) {
     const int64_t row = part.begin + i;
     float* const row_queries = context.buffers.q.get() + row * spec.num_heads * dim;
-    AddBias(context, weights.q_bias, spec.num_heads * dim, row_queries);
+    AddBiasAndClamp(context, weights.q_bias, spec.num_heads * dim, row_queries);
     NormHeads(context, weights.q_norm, spec.num_heads, row_queries);
     RotateHeads(spec, rows, row, spec.num_heads, row_queries);
     for (int64_t head = 0; head < spec.num_heads; ++head) {

@@ -61,8 +61,8 @@ class NormAndRouteTasks {
 
   void Norm(int64_t row) {
     const int64_t hidden = spec_.hidden_size;
-    kernels_.rms_norm(rows_.residual + row * hidden, weights_.norm, hidden, static_cast<float>(spec_.rms_norm_eps),
-                      gating_.normed.get() + row * hidden, rows_.x + row * hidden);
+    NormResidual(context_, rows_.residual + row * hidden, weights_.norm, gating_.normed.get() + row * hidden,
+                 rows_.x + row * hidden);
     gating_.rows_normed.Arrive();
   }
 

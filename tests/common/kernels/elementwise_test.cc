@@ -64,6 +64,37 @@ TEST_P(ElementwiseTest, RmsNormAgainstDouble) {
   }
 }
 
+// The mean's error is that of a sum, relative to the mean of magnitudes; it shifts every number alike. The rest is as
+// in RmsNorm, with one more rounding for the difference.
+TEST_P(ElementwiseTest, LayerNormAgainstDouble) {
+  for (int64_t n : kSizes) {
+    std::vector<float> x = RandomFloats(n, 3, 10.0f);
+    const std::vector<float> weight = RandomFloats(n, 4);
+    for (float& value : x) value += 4;
+    const float eps = 1e-5f;
+    std::vector<float> out(static_cast<size_t>(n));
+    std::vector<uint16_t> out_bf16(static_cast<size_t>(n)), only_bf16(static_cast<size_t>(n));
+    kernels_->layer_norm(x.data(), weight.data(), n, eps, out.data(), out_bf16.data());
+    double sum = 0, magnitudes = 0, squares = 0;
+    for (float value : x) sum += value, magnitudes += std::fabs(value);
+    const double mean = sum / static_cast<double>(n);
+    for (float value : x) squares += (value - mean) * (value - mean);
+    const double root = std::sqrt(squares / static_cast<double>(n) + eps);
+    const double shift = Gamma(static_cast<double>(n) + 1) * magnitudes / static_cast<double>(n);
+    const double relative = Gamma(static_cast<double>(n) + 1) / 2 + Gamma(8) + shift / root;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double truth = (x[i] - mean) / root * weight[i];
+      ASSERT_NEAR(out[i], truth, relative * std::fabs(truth) + 2 * shift / root * std::fabs(weight[i]));
+      ASSERT_EQ(out_bf16[i], ToBf16(out[i]));
+    }
+    std::vector<float> only_f32(static_cast<size_t>(n));
+    kernels_->layer_norm(x.data(), weight.data(), n, eps, nullptr, only_bf16.data());
+    kernels_->layer_norm(x.data(), weight.data(), n, eps, only_f32.data(), nullptr);
+    EXPECT_EQ(only_bf16, out_bf16);
+    EXPECT_EQ(only_f32, out);
+  }
+}
+
 TEST_P(ElementwiseTest, RmsNormOfZerosIsZero) {
   const std::vector<float> zeros(20, 0.0f), weight(20, 1.0f);
   std::vector<float> out(20, 7.0f);

@@ -84,6 +84,9 @@ TEST(EngineAccuracy, GroupedQueriesAgainstExactArithmetic) {
   for (const bool fp8 : {true, false}) ExpectCloseToExact(spec, fp8);
   spec.heads_without_norms = 1;
   ExpectCloseToExact(spec, /*fp8=*/false);
+  spec.layer_norms = 1;
+  spec.clip_qkv = 0.7;
+  ExpectCloseToExact(spec, /*fp8=*/false);
   spec.qkv_biases = 1;
   ExpectCloseToExact(spec, /*fp8=*/true);
 }
@@ -194,6 +197,15 @@ TEST(EngineRoundings, BiasesBeforeTheNorms) {
   ModelSpec spec = OneGroupedLayer();
   spec.qkv_biases = 1;
   ExpectSameRoundings("biases", spec);
+}
+
+// A limit that every other number exceeds.
+TEST(EngineRoundings, LayerNormsAndAClamp) {
+  ModelSpec spec = OneGroupedLayer();
+  spec.heads_without_norms = 1;
+  spec.layer_norms = 1;
+  spec.clip_qkv = 0.7;
+  ExpectSameRoundings("layer norms", spec);
 }
 
 TEST(EngineRoundings, OneKvHeadPlainRopeWeightsAsTheyAre) {

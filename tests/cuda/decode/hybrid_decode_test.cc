@@ -177,6 +177,18 @@ TEST_F(HybridDecodeTest, OtherShapes) {
   }
 }
 
+TEST_F(HybridDecodeTest, LayerNormsAndAClamp) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.num_layers = 2;
+  spec.heads_without_norms = spec.layer_norms = 1;
+  spec.clip_qkv = 0.7;
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
+  HybridSubject subject(*model.segment, kMaxRows, 16);
+  const Conversation conversation(subject, 2);
+  CheckCuts(subject, conversation, conversation.Step(2), {2, 1});
+}
+
 TEST_F(HybridDecodeTest, DenseLayersBetweenOthers) {
   ModelSpec spec = SmallMixedSpec();
   spec.qk_rope_head_dim = 64;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <span>
 
 #include "common/base/math.h"
 #include "tests/cuda/kernels/numbers.h"
@@ -74,6 +76,59 @@ TEST(CudaElementwiseTest, RmsNormAgainstDouble) {
     }
     args.out = nullptr;  // either output may be missing
     ASSERT_TRUE(Ran(LaunchRmsNorm(args, nullptr)));
+  }
+}
+
+// As RmsNorm of x - mean(x). The mean's error, which shifts every number alike, is relative to the numbers' magnitude.
+TEST(CudaElementwiseTest, LayerNormAgainstDouble) {
+  constexpr int64_t kRows = 3;
+  constexpr float kEps = 1e-5f;
+  for (const int64_t n : {1, 31, 256, 257, 1000}) {
+    std::vector<float> x = RandomFloats(kRows * n, 2, 3.0f);
+    for (float& value : x) value += 2;
+    const std::vector<float> weight = RandomFloats(n, 3);
+    const DeviceArray<float> device_x(x), device_weight(weight), out(kRows * n);
+    ASSERT_TRUE(Ran(LaunchRmsNorm({.x = device_x.get(),
+                                   .x_stride = n,
+                                   .weight = device_weight.get(),
+                                   .rows = kRows,
+                                   .n = n,
+                                   .eps = kEps,
+                                   .out = out.get(),
+                                   .subtract_mean = true},
+                                  nullptr)));
+    const std::vector<float> got = out.Download();
+    for (int64_t row = 0; row < kRows; ++row) {
+      const std::span<const float> of(&x[static_cast<size_t>(row * n)], static_cast<size_t>(n));
+      double sum = 0, magnitudes = 0, squares = 0;
+      for (const float value : of) sum += value, magnitudes += std::fabs(value);
+      const double mean = sum / static_cast<double>(n);
+      for (const float value : of) squares += (value - mean) * (value - mean);
+      const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + kEps);
+      const double shift = Gamma(static_cast<double>(n) + 1) * magnitudes / static_cast<double>(n) * inverse;
+      for (int64_t i = 0; i < n; ++i) {
+        const double scale = inverse * weight[static_cast<size_t>(i)];
+        const double truth = (of[static_cast<size_t>(i)] - mean) * scale;
+        ASSERT_NEAR(got[static_cast<size_t>(row * n + i)], truth,
+                    (NormTolerance(n) + Gamma(2) + shift) * std::fabs(truth) +
+                        2 * shift * std::fabs(weight[static_cast<size_t>(i)]))
+            << "row " << row << " number " << i << " of " << n;
+      }
+    }
+  }
+}
+
+TEST(CudaElementwiseTest, ClampsAndKeepsNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t n : {1, 255, 700}) {
+    std::vector<float> x = RandomFloats(n + 1, 36, 4.0f);
+    x[0] = nan;
+    const DeviceArray<float> device_x(x);
+    ASSERT_TRUE(Ran(LaunchClamp(1.5f, n, device_x.get(), nullptr)));
+    const std::vector<float> got = device_x.Download();
+    EXPECT_TRUE(std::isnan(got[0]));
+    for (int64_t i = 1; i < n; ++i) ASSERT_EQ(got[i], std::clamp(x[i], -1.5f, 1.5f)) << i;
+    EXPECT_EQ(got.back(), x.back());
   }
 }
 

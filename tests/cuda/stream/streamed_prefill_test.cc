@@ -266,6 +266,16 @@ TEST(StreamedShapesTest, GroupedQueries) {
   }
 }
 
+TEST(StreamedShapesTest, LayerNormsAndAClamp) {
+  weights::ModelSpec spec = SmallGroupedSpec();
+  spec.qk_rope_head_dim = spec.v_head_dim = 128;
+  spec.num_experts = spec.experts_per_token;  // without biases no other choice is certain
+  spec.num_layers = 2;
+  spec.heads_without_norms = spec.layer_norms = 1;
+  spec.clip_qkv = 0.7;
+  CheckShapes(spec, true, 15);
+}
+
 TEST(StreamedShapesTest, DenseLayersBetweenOthers) {
   weights::ModelSpec spec = SmallMixedSpec();
   spec.qk_rope_head_dim = 64;

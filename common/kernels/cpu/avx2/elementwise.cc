@@ -3,6 +3,11 @@
 
 namespace moestro::avx2 {
 
+// The first n lanes, zeros in the others.
+static inline __m256 KeepFirst(__m256 value, int64_t n) {
+  return n >= kLanes ? value : _mm256_and_ps(value, _mm256_castsi256_ps(FirstLanes(n)));
+}
+
 void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out) {
   for (int64_t expert = 0; expert < experts; ++expert) out[expert] = Dot(x, w + expert * hidden, hidden);
 }
@@ -12,6 +17,25 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
   const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_sqrt_ps(mean));
   for (int64_t i = 0; i < n; i += kLanes) {
     const __m256 value = _mm256_mul_ps(_mm256_mul_ps(LoadFirst(x + i, n - i), inverse), LoadFirst(weight + i, n - i));
+    if (out != nullptr) StoreFirst(out + i, n - i, value);
+    if (out_bf16 != nullptr) StoreFirstBf16(out_bf16 + i, n - i, value);
+  }
+}
+
+void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16) {
+  __m256 sum = _mm256_setzero_ps();
+  for (int64_t i = 0; i < n; i += kLanes) sum = _mm256_add_ps(sum, LoadFirst(x + i, n - i));
+  const __m256 mean = _mm256_set1_ps(Sum(sum) / static_cast<float>(n));
+  __m256 squares = _mm256_setzero_ps();
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __m256 centred = _mm256_sub_ps(LoadFirst(x + i, n - i), KeepFirst(mean, n - i));
+    squares = _mm256_fmadd_ps(centred, centred, squares);
+  }
+  const __m256 variance = _mm256_set1_ps(Sum(squares) / static_cast<float>(n) + eps);
+  const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_sqrt_ps(variance));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __m256 centred = _mm256_sub_ps(LoadFirst(x + i, n - i), mean);
+    const __m256 value = _mm256_mul_ps(_mm256_mul_ps(centred, inverse), LoadFirst(weight + i, n - i));
     if (out != nullptr) StoreFirst(out + i, n - i, value);
     if (out_bf16 != nullptr) StoreFirstBf16(out_bf16 + i, n - i, value);
   }

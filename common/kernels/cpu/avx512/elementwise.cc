@@ -35,6 +35,27 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
   }
 }
 
+void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16) {
+  __m512 sum = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += kLanes) sum = _mm512_add_ps(sum, Load(x + i, FirstLanes(n - i)));
+  const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / static_cast<float>(n));
+  __m512 squares = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    const __m512 centred = _mm512_maskz_sub_ps(mask, Load(x + i, mask), mean);
+    squares = _mm512_fmadd_ps(centred, centred, squares);
+  }
+  const __m512 variance = _mm512_set1_ps(_mm512_reduce_add_ps(squares) / static_cast<float>(n) + eps);
+  const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_sqrt_ps(variance));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    const __m512 centred = _mm512_sub_ps(Load(x + i, mask), mean);
+    const __m512 value = _mm512_mul_ps(_mm512_mul_ps(centred, inverse), Load(weight + i, mask));
+    if (out != nullptr) Store(out + i, mask, value);
+    if (out_bf16 != nullptr) Store(out_bf16 + i, mask, value);
+  }
+}
+
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
   const __m512 one = _mm512_set1_ps(1.0f);
   for (int64_t i = 0; i < n; i += kLanes) {

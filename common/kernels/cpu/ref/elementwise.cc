@@ -9,16 +9,22 @@ namespace {
 // order.
 constexpr int64_t kLanes = 16;
 
-float Dot(const float* a, const float* b, int64_t n) {
+// The sum of term(0), term(1), ..., term(n - 1).
+template <typename Term>
+float Sum(int64_t n, const Term& term) {
   float lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
   }
-  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] += a[i] * b[i];
+  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
   float sum = 0;
   for (float lane : lanes) sum += lane;
   return sum;
+}
+
+float Dot(const float* a, const float* b, int64_t n) {
+  return Sum(n, [a, b](int64_t i) { return a[i] * b[i]; });
 }
 
 }  // namespace
@@ -31,6 +37,17 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* o
   const float inverse = 1.0f / std::sqrt(Dot(x, x, n) / static_cast<float>(n) + eps);
   for (int64_t i = 0; i < n; ++i) {
     const float value = x[i] * inverse * weight[i];
+    if (out != nullptr) out[i] = value;
+    if (out_bf16 != nullptr) out_bf16[i] = moestro::ToBf16(value);
+  }
+}
+
+void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16) {
+  const float mean = Sum(n, [x](int64_t i) { return x[i]; }) / static_cast<float>(n);
+  const float squares = Sum(n, [x, mean](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+  const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = (x[i] - mean) * inverse * weight[i];
     if (out != nullptr) out[i] = value;
     if (out_bf16 != nullptr) out_bf16[i] = moestro::ToBf16(value);
   }

@@ -15,6 +15,7 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
                int64_t row_begin, int64_t row_end);
 void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
+void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);
 void ToBf16(const float* x, int64_t n, uint16_t* out);
 void Axpy(float a, const float* x, int64_t n, float* y);
