@@ -45,7 +45,7 @@ TEST(ConfigSpellings, NewSpellingOfEveryPublishedModel) {
     const json published = Published(name.c_str());
     json config = InNewSpelling(published);
     ExpectSame(config, published);
-    config["rope_parameters"]["partial_rotary_factor"] = config["rope_parameters"].value("partial_rotary_factor", 1.0);
+    config["rope_parameters"]["partial_rotary_factor"] = config.value("partial_rotary_factor", 1.0);
     ExpectSame(config, published);
   }
 }
