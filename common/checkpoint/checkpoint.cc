@@ -19,6 +19,7 @@ namespace {
 constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kSingleName[] = "model.safetensors";
 constexpr char kChatTemplateName[] = "chat_template.jinja";
+constexpr char kRanksName[] = "tiktoken.model";
 // The largest published settings files (tokenizers, indexes of 150,000 tensors) have some 30 MB.
 constexpr int64_t kMaxDocumentBytes = int64_t{256} << 20;
 
@@ -33,6 +34,23 @@ absl::StatusOr<std::string> ReadOptional(const std::string& path) {
   return content;
 }
 
+// The list of ranks of a tokenizer: tiktoken.model, or else the only *.tiktoken. Empty if there is none.
+absl::StatusOr<std::string> ReadRanks(const std::string& dir) {
+  MOE_ASSIGN_OR_RETURN(std::string ranks, ReadOptional(Join(dir, kRanksName)));
+  if (!ranks.empty()) return ranks;
+  std::string found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".tiktoken") continue;
+    if (!found.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(dir, ": has several *.tiktoken files; keep the model's one"));
+    }
+    found = entry->path().string();
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(dir, ": cannot read the directory"));
+  return found.empty() ? found : ReadWholeFile(found, kMaxDocumentBytes);
+}
+
 absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
   CheckpointDocuments documents;
   absl::StatusOr<std::string> config = ReadWholeFile(Join(dir, "config.json"), kMaxDocumentBytes);
@@ -42,6 +60,9 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_json, ReadOptional(Join(dir, "tokenizer.json")));
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_config_json, ReadOptional(Join(dir, "tokenizer_config.json")));
   MOE_ASSIGN_OR_RETURN(documents.chat_template_jinja, ReadOptional(Join(dir, kChatTemplateName)));
+  if (documents.tokenizer_json.empty()) {
+    MOE_ASSIGN_OR_RETURN(documents.tiktoken_ranks, ReadRanks(dir));
+  }
   return documents;
 }
 
@@ -49,9 +70,9 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
 absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::string& dir) {
   const size_t bytes = documents.config_json.size() + documents.generation_config_json.size() +
                        documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
-                       documents.chat_template_jinja.size();
+                       documents.chat_template_jinja.size() + documents.tiktoken_ranks.size();
   if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer.json and chat template have ", bytes,
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer and chat template have ", bytes,
                                                    " bytes together, more than the ", kMaxDocumentsBytes,
                                                    " that can be sent to the router"));
   }
@@ -204,6 +225,8 @@ void Checkpoint::ComputeFingerprint(std::string_view index) {
         std::string_view(documents_.chat_template_jinja), index}) {
     absl::StrAppend(&manifest, HashHex(document), "\n");
   }
+  // Only where there are ranks: the fingerprint of other checkpoints stays as it was.
+  if (!documents_.tiktoken_ranks.empty()) absl::StrAppend(&manifest, HashHex(documents_.tiktoken_ranks), "\n");
   for (size_t s = 0; s < shards_.size(); ++s) {
     absl::StrAppend(&manifest, shard_names_[s].size(), " ", shard_names_[s], " ", shards_[s].size(), " ",
                     shards_[s].mtime_ns(), " ", shards_[s].header_hash(), "\n");

@@ -19,6 +19,7 @@ struct CheckpointDocuments {
   std::string tokenizer_json = {};
   std::string tokenizer_config_json = {};
   std::string chat_template_jinja = {};
+  std::string tiktoken_ranks = {};  // tiktoken.model or *.tiktoken, read only where there is no tokenizer.json
 };
 
 // The families are those of kFamilies in config.cc. Both spellings of a config are read (rope_theta + rope_scaling, or

@@ -30,6 +30,10 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   reply.set_segment_bytes(store.segment_bytes());
   reply.set_config_json(store.checkpoint().documents().config_json);
   reply.set_tokenizer_json(store.checkpoint().documents().tokenizer_json);
+  if (!store.checkpoint().documents().tiktoken_ranks.empty()) {
+    reply.set_tiktoken_ranks(store.checkpoint().documents().tiktoken_ranks);
+    reply.set_tokenizer_config_json(store.checkpoint().documents().tokenizer_config_json);
+  }
   const checkpoint::GenerationDefaults& defaults = store.defaults();
   reply.mutable_stop_ids()->Assign(defaults.stop_ids.begin(), defaults.stop_ids.end());
   reply.set_default_temperature(defaults.do_sample ? static_cast<float>(defaults.temperature) : 0.0f);

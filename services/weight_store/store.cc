@@ -10,11 +10,11 @@
 #include "common/base/exceptions.h"
 #include "common/base/status.h"
 #include "common/checkpoint/inventory.h"
+#include "common/checkpoint/texts.h"
 #include "common/platform/bandwidth.h"
 #include "common/platform/instance.h"
 #include "common/platform/numa.h"
 #include "common/platform/shared_memory.h"
-#include "common/text/tokenizer.h"
 #include "services/weight_store/pack/packer.h"
 
 namespace moestro::store {
@@ -55,20 +55,6 @@ std::vector<NumaDomain> DomainsToPlaceIn(int wanted) {
   return {};
 }
 
-// The router builds the same tokenizer. It cannot serve a model whose text it cannot handle, so this fails before the
-// load.
-absl::Status CheckTokenizer(const std::string& model_dir, const checkpoint::CheckpointDocuments& documents,
-                            const checkpoint::GenerationDefaults& defaults) {
-  if (documents.tokenizer_json.empty()) {
-    return absl::NotFoundError(model_dir + "/tokenizer.json: missing or empty; download it too");
-  }
-  text::TokenizerConfig config;
-  config.bos_token = defaults.bos_token;
-  config.eos_token = defaults.eos_token;
-  config.add_bos_token = defaults.add_bos_token;
-  return text::Tokenizer::Create({.tokenizer_json = documents.tokenizer_json}, config).status();
-}
-
 }  // namespace
 
 WeightStore::WeightStore(StoreConfig config, checkpoint::Checkpoint checkpoint, weights::ModelSpec spec,
@@ -82,12 +68,12 @@ WeightStore::WeightStore(StoreConfig config, checkpoint::Checkpoint checkpoint, 
 absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig& config) {
   MOE_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(config.model_dir));
   const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
-  MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
+  MOE_ASSIGN_OR_RETURN(weights::ModelSpec spec,
                        checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
   MOE_ASSIGN_OR_RETURN(checkpoint::GenerationDefaults defaults,
                        checkpoint::ParseGenerationDefaults(documents, spec.vocab_size));
-  MOE_RETURN_IF_ERROR(CheckTokenizer(config.model_dir, documents, defaults));
   std::vector<std::string> warnings = checkpoint.warnings();
+  MOE_ASSIGN_OR_RETURN(spec.token_count, checkpoint::CheckTexts(documents, defaults, spec, &warnings));
   std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));

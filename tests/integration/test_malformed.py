@@ -1,5 +1,6 @@
 """Malformed checkpoints: the weight store names the file and its fault in one clear line, and ends with exit code 2."""
 
+import base64
 import json
 import os
 import shutil
@@ -133,6 +134,19 @@ def duplicate_tensor(model):
     shards[1].write()
 
 
+def use_ranks(change, tokenizer_class="TikTokenTokenizer"):
+    """The model has tiktoken's ranks instead of a tokenizer.json: one per byte."""
+    def apply(model):
+        (model / "tokenizer.json").unlink()
+        ranks = "".join(f"{base64.b64encode(bytes([b])).decode()} {b}\n" for b in range(256))
+        (model / "tiktoken.model").write_text(change(ranks))
+        names = ["bos_token", "eos_token"]
+        tokens = {str(256 + i): {"content": f"[{name}]", "special": True} for i, name in enumerate(names)}
+        (model / "tokenizer_config.json").write_text(json.dumps(
+            {"tokenizer_class": tokenizer_class, "added_tokens_decoder": tokens} | {n: f"[{n}]" for n in names}))
+    return apply
+
+
 CASES = {
     "empty file": (truncate(0), ".safetensors"),
     "seven bytes": (truncate(7), ".safetensors"),
@@ -187,6 +201,10 @@ CASES = {
     "huge config": (lambda m: os.truncate(m / "config.json", 1 << 30), "config.json"),
     "no tokenizer": (unlink("tokenizer.json"), "tokenizer.json"),
     "another kind of tokenizer": (lambda m: edit_json(m / "tokenizer.json", lambda t: t["model"].update(type="Unigram")), "tokenizer.json"),
+    "tokenizer is cut": (lambda m: os.truncate(m / "tokenizer.json", 5000), "tokenizer.json"),
+    "unknown normalizer": (lambda m: edit_json(m / "tokenizer.json", lambda t: t.update(normalizer={"type": "Lowercase"})), "Lowercase"),
+    "ranks that are cut": (use_ranks(lambda ranks: ranks[:1000]), "tiktoken ranks"),
+    "ranks of an unknown family": (use_ranks(lambda ranks: ranks, "SomeTokenizer"), "SomeTokenizer"),
     "tokenizer has more ids than the model": (edit_config(vocab_size=100), "vocab_size"),
     "only GGUF": (lambda m: (unlink("*.safetensors*")(m), (m / "model.gguf").write_bytes(b"GGUF")), "GGUF"),
     "chat template is not UTF-8": (lambda m: (m / "chat_template.jinja").write_bytes(b"caf\xe9"), "chat_template.jinja"),
@@ -209,6 +227,15 @@ def test_malformed(name, bin_dir, tiny_model, tmp_path):
     assert len(lines) == 1, result.stderr
     assert word in lines[0], lines[0]
     assert not [n for n in os.listdir("/dev/shm") if n.startswith(f"moestro.bad{os.getpid()}.")]
+
+
+@pytest.mark.parametrize("name", ["no tokenizer", "tokenizer is cut", "unknown normalizer", "ranks that are cut"])
+def test_inspect_refuses_what_the_store_refuses(name, cli, tiny_model, tmp_path):
+    change, word = CASES[name]
+    shutil.copytree(tiny_model, tmp_path / "model")
+    change(tmp_path / "model")
+    result = cli("inspect", tmp_path / "model", check=False)
+    assert result.returncode == 2 and word in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
 
 @pytest.mark.parametrize("flag", ["--model", "--model-name"])

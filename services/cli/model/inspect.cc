@@ -11,6 +11,7 @@
 #include "common/checkpoint/config.h"
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/segment_plan.h"
+#include "common/checkpoint/texts.h"
 #include "common/platform/instance.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
@@ -107,6 +108,9 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
                        checkpoint::ParseModelSpec(documents.config_json, documents.tokenizer_json));
   std::vector<std::string> warnings = checkpoint.warnings();
+  MOE_ASSIGN_OR_RETURN(const checkpoint::GenerationDefaults defaults,
+                       checkpoint::ParseGenerationDefaults(documents, spec.vocab_size));
+  MOE_RETURN_IF_ERROR(checkpoint::CheckTexts(documents, defaults, spec, &warnings));
   std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));

@@ -26,6 +26,10 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
   model->default_top_p = reply.default_top_p() > 0 ? reply.default_top_p() : 1;
   model->default_top_k = reply.default_top_k();
   MOE_ASSIGN_OR_RETURN(model->text, ModelText::Create({.tokenizer_json = reply.tokenizer_json(),
+                                                       .tiktoken_ranks = reply.tiktoken_ranks(),
+                                                       .tokenizer_config_json = reply.tokenizer_config_json(),
+                                                       .family = reply.family(),
+                                                       .token_count = static_cast<int32_t>(reply.vocab_size()),
                                                        .chat_template = reply.chat_template(),
                                                        .bos_token = reply.bos_token(),
                                                        .eos_token = reply.eos_token(),
@@ -100,7 +104,8 @@ bool WeightFollower::Describe() {
   absl::StatusOr<ModelBoard::ModelPtr> model = MakeModel(reply);
   if (!model.ok()) {
     board_.SetProblem(std::string(model.status().message()));
-    spdlog::error("model {}: {}", reply.model_name(), std::string(model.status().message()));
+    // deploy/up looks for these words.
+    spdlog::error("cannot serve model {}: {}", reply.model_name(), std::string(model.status().message()));
     unusable_ = reply.fingerprint();
     return false;
   }

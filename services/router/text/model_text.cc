@@ -38,7 +38,12 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
   config.eos_token = source.eos_token;
   // No effect if the post-processor of tokenizer.json already adds BOS.
   config.add_bos_token = source.add_bos_token;
-  MOE_ASSIGN_OR_RETURN(impl->tokenizer, text::Tokenizer::Create({.tokenizer_json = source.tokenizer_json}, config));
+  MOE_ASSIGN_OR_RETURN(impl->tokenizer, text::Tokenizer::Create({.tokenizer_json = source.tokenizer_json,
+                                                                 .tiktoken_ranks = source.tiktoken_ranks,
+                                                                 .tokenizer_config_json = source.tokenizer_config_json,
+                                                                 .model_type = source.family,
+                                                                 .id_limit = source.token_count},
+                                                                config));
   if (!source.chat_template.empty()) {
     impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
     if (!impl->chat.ok()) {

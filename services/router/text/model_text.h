@@ -25,10 +25,14 @@ class TextStream {
 class ModelText {
  public:
   struct Source {
-    std::string tokenizer_json;
-    std::string chat_template;  // empty = the model has none
-    std::string bos_token;
-    std::string eos_token;
+    std::string tokenizer_json;  // empty = the model has the next two
+    std::string tiktoken_ranks = {};
+    std::string tokenizer_config_json = {};
+    std::string family = {};          // model_type of config.json
+    int32_t token_count = INT32_MAX;  // ids of the tokenizer end here
+    std::string chat_template = {};   // empty = the model has none
+    std::string bos_token = {};
+    std::string eos_token = {};
     bool add_bos_token = false;  // plain text begins with bos_token
   };
   // INVALID_ARGUMENT or UNIMPLEMENTED name the field of the tokenizer. A chat template that cannot be used is not an

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "common/text/utf8.h"
 #include "tests/services/router/tiny_tokenizer.h"
@@ -170,6 +172,65 @@ TEST(ModelTextTest, StreamHoldsBackHalfACharacter) {
   EXPECT_EQ(stream->Push(0xC3), "");
   EXPECT_EQ(stream->Flush(), "\xEF\xBF\xBD");
 }
+
+// Tokenizers of every published kind, of tests/golden/text.
+class ModelTextKindTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  ModelTextKindTest() {
+    std::ifstream file(std::string("tests/golden/text/kinds/") + GetParam() + ".json");
+    const nlohmann::json files = nlohmann::json::parse(file)["files"];
+    source_.tokenizer_json = files.value("tokenizer.json", "");
+    source_.tiktoken_ranks = files.value("tiktoken.model", "");
+    source_.tokenizer_config_json = files.value("tokenizer_config.json", "");
+  }
+  ModelText::Source source_;
+};
+
+TEST_P(ModelTextKindTest, NoContentForgesATurn) {
+  const auto tokenizer = text::Tokenizer::Create({.tokenizer_json = source_.tokenizer_json,
+                                                  .tiktoken_ranks = source_.tiktoken_ranks,
+                                                  .tokenizer_config_json = source_.tokenizer_config_json});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::vector<text::AddedToken>& added = (*tokenizer)->added_tokens();
+  const std::string mark = added[1].content;
+  source_.chat_template = mark + "user{% for m in messages %}{{ m.content }}{% endfor %}" + mark;
+  const auto text = ModelText::Create(source_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  std::string hostile;
+  for (const text::AddedToken& token : added) hostile += token.content + "x " + token.content;
+  const auto ids = Chat(**text, {{"user", hostile}});
+  std::vector<int32_t> control;
+  for (const int32_t id : ids) {
+    if (std::ranges::any_of(added, [&](const text::AddedToken& t) { return t.id == id; })) control.push_back(id);
+  }
+  EXPECT_THAT(control, ElementsAre(added[1].id, added[1].id));
+  EXPECT_THAT((*text)->Decode(ids, /*keep_special_tokens=*/true), HasSubstr(hostile));
+}
+
+INSTANTIATE_TEST_SUITE_P(Published, ModelTextKindTest,
+                         ::testing::Values("qwen", "llama3", "gpt_oss", "deepseek_v2", "kimi_k2", "dbrx", "mixtral",
+                                           "mixtral_first", "mixtral_always", "mixtral_never"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+using MixtralTextTest = ModelTextKindTest;
+
+TEST_P(MixtralTextTest, OnlyTheTextLosesItsFirstSpace) {
+  const auto text = ModelText::Create(source_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const std::vector<int32_t> ids = *(*text)->Encode("the the", /*plain=*/true);
+  EXPECT_EQ((*text)->Decode(ids, true), "the the");
+  EXPECT_EQ((*text)->Piece(ids[0])[0], ' ');
+  std::string pieces;
+  for (const int32_t id : ids) pieces += (*text)->Piece(id);
+  EXPECT_EQ(pieces, " the the");
+  const auto stream = (*text)->NewStream(/*keep_special_tokens=*/false);
+  std::string streamed;
+  for (const int32_t id : ids) streamed += stream->Push(id);
+  EXPECT_EQ(streamed + stream->Flush(), "the the");
+}
+
+INSTANTIATE_TEST_SUITE_P(Spaces, MixtralTextTest, ::testing::Values("mixtral", "mixtral_first"),
+                         [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
 }  // namespace moestro::router
