@@ -178,6 +178,22 @@ def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_pat
     assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"gpt_oss" is not supp' in up.stderr
 
 
+def test_up_gives_up_on_a_router_that_cannot_serve(repo, bin_dir, tiny_model, tmp_path):
+    """As one of another version than the weight store may say."""
+    run_dir = tmp_path / "node"
+    run_dir.mkdir(mode=0o700)
+    up = subprocess.Popen([repo / "deploy/up", "--no-build", "--detach", "--model", tiny_model, "--run-dir", run_dir,
+                           "--grpc-port", str(consecutive_free_ports()),
+                           "--metrics-port", str(consecutive_free_ports())],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "starting" in up.stdout.readline()
+    with open(run_dir / "logs/router.log", "a") as log:
+        log.write("cannot serve model tiny: tokenizer.json: field 'x'\n")
+    _, errors = up.communicate(timeout=60)
+    assert up.returncode == 1 and "the router cannot serve model tiny: tokenizer.json: field 'x'" in errors, errors
+    assert not users_of(run_dir)
+
+
 def test_up_gives_up_on_a_role_that_keeps_dying(repo, bin_dir, tiny_model, tmp_path):
     run_dir, ended = tmp_path / "node", threading.Event()
 
