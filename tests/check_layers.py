@@ -57,7 +57,7 @@ MAY_INCLUDE |= {
     "services/cli": PROCESS | {"report", "loadtest/bench"},
     "services/cli/client": {"services/cli", "base", "text", "telemetry", "report", "process", "rpc"},
     "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "weights", "kv", "model", "text",
-                           "checkpoint", "report"},
+                           "roofline", "checkpoint", "report"},
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model", "experts",
                           "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
 }

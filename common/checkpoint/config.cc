@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
 #include "common/checkpoint/config_families.h"
 #include "common/checkpoint/tokenizer_ids.h"
 #include "common/text/json/json.h"
@@ -20,10 +19,6 @@ using weights::ModelSpec;
 namespace {
 
 using nlohmann::json;
-
-constexpr std::pair<std::string_view, std::string_view> kPublished[] = {
-#include "published_configs.inc"
-};
 
 // What each family calls its own, which config_families.h declares.
 struct Family {
@@ -249,20 +244,5 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   }
   return spec;
 }
-
-std::vector<std::string> PublishedModels() {
-  std::vector<std::string> names;
-  for (const auto& [name, config] : kPublished) names.emplace_back(name);
-  return names;
-}
-
-std::string_view PublishedConfig(std::string_view name) {
-  const auto* const published =
-      std::ranges::find(kPublished, name, &std::pair<std::string_view, std::string_view>::first);
-  MOE_CHECK(published != std::end(kPublished));
-  return published->second;
-}
-
-ModelSpec PublishedModel(std::string_view name) { return ParseModelSpec(PublishedConfig(name), "").value(); }
 
 }  // namespace moestro::checkpoint

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ std::vector<std::string> PublishedModels();
 // REQUIRES of both: one of PublishedModels().
 std::string_view PublishedConfig(std::string_view name);
 weights::ModelSpec PublishedModel(std::string_view name);
+// `model`: one of PublishedModels(), or a repository of such a model ("deepseek-ai/DeepSeek-V3").
+std::optional<std::string_view> FindPublishedConfig(std::string_view model);
 
 // What a request gets that does not say otherwise, as the publisher of the model set it.
 struct GenerationDefaults {

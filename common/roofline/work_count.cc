@@ -76,8 +76,8 @@ double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, in
   return operations;
 }
 
-double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts) {
-  const ModelCount model = CountModel(spec, DType::kF8E4M3);
+double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts, DType linear) {
+  const ModelCount model = CountModel(spec, linear);
   double bytes = model.head.bytes + static_cast<double>(experts) * model.expert_bytes();
   for (const LayerCount& layer : model.layers) {
     bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes;

@@ -52,8 +52,9 @@ double KvBytes(const weights::ModelSpec& spec, double positions);
 double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, int64_t tokens);
 
 // Bytes of weights and KV for one token of each of `sequences` sequences at position `position`, in the absorbed form
-// with FP8 linear layers. Counts every weight once, `experts` different routed experts over all layers (all of equal
-// size), and the KV of every sequence.
-double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts);
+// with linear layers of the type `linear`. Counts every weight once, `experts` different routed experts over all layers
+// (all of equal size), and the KV of every sequence.
+double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts,
+                   DType linear = DType::kF8E4M3);
 
 }  // namespace moestro::roofline

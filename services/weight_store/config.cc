@@ -1,9 +1,7 @@
 #include "services/weight_store/config.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "common/base/status.h"
+#include "common/checkpoint/model_location.h"
 #include "common/process/flag_check.h"
 #include "common/text/json/quoted.h"
 #include "common/text/utf8.h"
@@ -23,15 +21,11 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   MOE_RETURN_IF_ERROR(ValidateNodeOptions(config.node));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--threads", config.threads, 0, 1024));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--numa-domains", config.numa_domains, 0, 1024));
-  std::error_code error;
-  const std::filesystem::path directory = std::filesystem::canonical(config.model_dir, error);
-  if (error || !std::filesystem::is_directory(directory, error)) {
-    return absl::InvalidArgumentError("--model " + config.model_dir +
-                                      ": not a directory; use the one that holds config.json");
-  }
-  config.model_dir = directory.string();
+  const absl::StatusOr<checkpoint::ModelLocation> model = checkpoint::LocateModel(config.model_dir);
+  if (!model.ok()) return Annotate(model.status(), "--model");
+  config.model_dir = model->directory;
   MOE_RETURN_IF_ERROR(CheckUtf8("--model", config.model_dir, "rename the directory"));
-  if (config.model_name.empty()) config.model_name = directory.filename().string();
+  if (config.model_name.empty()) config.model_name = model->name;
   return CheckUtf8("--model-name", config.model_name, "choose another name");
 }
 

@@ -14,9 +14,13 @@ int main(int argc, char** argv) {
       "decode map\n"
       "read-only, and keeps it. Restarted after a crash, it adopts the segment without reading the checkpoint."};
   moestro::AddNodeOptions(app, "weight_store", config.node);
-  app.add_option("--model", config.model_dir, "Directory of the checkpoint: config.json, *.safetensors, tokenizer.json")
+  app.add_option(
+         "--model", config.model_dir,
+         "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), or org/name of a model in the "
+         "cache of Hugging Face's tools")
       ->required();
-  app.add_option("--model-name", config.model_name, "Name that clients see; default: the directory's name");
+  app.add_option("--model-name", config.model_name,
+                 "Name that clients see; default: org/name, or the directory's name");
   moestro::AddCpuShare(app, moestro::CpuRole::kAll, config.share);
   app.add_option("--threads", config.threads, "Packing threads; 0: one per CPU that the process may use");
   app.add_option(

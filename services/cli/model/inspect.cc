@@ -4,22 +4,41 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/config.h"
 #include "common/checkpoint/inventory.h"
+#include "common/checkpoint/model_location.h"
 #include "common/checkpoint/segment_plan.h"
 #include "common/checkpoint/texts.h"
+#include "common/platform/bandwidth.h"
 #include "common/platform/instance.h"
+#include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
+#include "common/roofline/work_count.h"
 
 namespace moestro::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The length at which a token's costs are told: long enough that KV counts, as in a conversation.
+constexpr int64_t kContext = 4096;
+
+int64_t MoeLayers(const weights::ModelSpec& spec) {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) layers += spec.IsMoeLayer(layer) ? 1 : 0;
+  return layers;
+}
+
+int64_t ExpertElements(const weights::ModelSpec& spec) { return 3 * spec.moe_intermediate_size * spec.hidden_size; }
 
 const char* KindOf(const model::ModelTensor& tensor) {
   if (tensor.role == model::TensorRole::kNorm) return "norms";
@@ -70,26 +89,80 @@ absl::Status AddSegmentNeed(const weights::ModelSpec& spec, bool fp8, Json& json
   return absl::OkStatus();
 }
 
-Json Head(const weights::ModelSpec& spec, bool fp8) {
+// Of one token: all but the routed experts that it is not sent to. Publishers count the embedding, too.
+int64_t ActiveParameters(const weights::ModelSpec& spec) {
+  int64_t active = 0;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec)) {
+    if (tensor.part != model::TensorPart::kExpert) active += tensor.elements();
+  }
+  return active + MoeLayers(spec) * spec.experts_per_token * ExpertElements(spec);
+}
+
+// What prefill needs on a device that weights are streamed through, without activations: the largest layer's dense
+// weights and those of the next, and two experts, one computed and one on its way.
+Json StreamingJson(const weights::ModelSpec& spec, DType linear) {
+  const roofline::ModelCount count = roofline::CountModel(spec, linear);
+  double dense = 0, expert = 0, layer_bytes = 0;
+  for (const roofline::LayerCount& layer : count.layers) {
+    const double fixed = layer.attention.bytes + layer.router.bytes + layer.dense.bytes;
+    dense = std::max(dense, fixed);
+    expert = std::max(expert, layer.expert.bytes);
+    layer_bytes = std::max(layer_bytes, fixed + static_cast<double>(spec.num_experts) * layer.expert.bytes);
+  }
+  Json json;
+  json["least_bytes"] = static_cast<int64_t>(2 * dense + 2 * expert);
+  json["whole_layers_bytes"] = static_cast<int64_t>(2 * layer_bytes);
+  json["counts"] = "weights of two layers, with two experts or all; activations come on top";
+  return json;
+}
+
+absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, const InspectOptions& options) {
+  double rate = options.memory_bytes_per_second;
+  if (rate == 0) {
+    MOE_ASSIGN_OR_RETURN(const double copy, MeasureCopyBandwidth(static_cast<int>(AllowedCpus().size())));
+    rate = 2 * copy;
+  }
+  const int64_t position = std::min<int64_t>(kContext, spec.max_position_embeddings) - 1;
+  const int64_t experts = MoeLayers(spec) * spec.experts_per_token;
+  const double bytes = roofline::DecodeBytes(spec, position, 1, experts, linear);
+  Json json;
+  json["memory_bytes_per_second"] = static_cast<int64_t>(rate);
+  json["memory_rate_is"] =
+      options.memory_bytes_per_second == 0 ? "measured: bytes that a copy reads and writes" : "given: --bandwidth";
+  json["context_tokens"] = position + 1;
+  json["bytes_per_token"] = static_cast<int64_t>(bytes);
+  json["decode_tokens_per_second"] = rate / bytes;
+  json["prefill_operations"] = roofline::PrefillOperations(spec, model::MlaForm::kUnabsorbed, position + 1);
+  json["assumes"] = "one sequence, all weights in memory, each byte read once; an upper bound";
+  return json;
+}
+
+absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, bool fp8, const InspectOptions& options) {
+  const DType linear = fp8 ? DType::kF8E4M3 : DType::kBF16;
   Json json;
   json["family"] = spec.family;
   json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
   json["parameters"] = model::ParameterCount(spec);
+  json["active_parameters"] = ActiveParameters(spec);
+  json["active_are"] = absl::StrCat("of one token: all but the ", spec.num_experts - spec.experts_per_token, " of ",
+                                    spec.num_experts, " routed experts of a layer that it does not use");
   json["shapes"] = ShapesJson(spec);
   json["parameters_by_kind"] = ParametersJson(spec);
+  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
+  json["streaming_on_a_gpu"] = StreamingJson(spec, linear);
+  MOE_ASSIGN_OR_RETURN(json["estimate"], EstimateJson(spec, linear, options));
   return json;
 }
 
-absl::StatusOr<Json> InspectConfig(const std::string& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(path));
+absl::StatusOr<Json> InspectConfig(const std::string& config, const InspectOptions& options) {
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, checkpoint::ParseModelSpec(config, /*tokenizer_json=*/""));
   // ParseModelSpec has accepted the config, and it accepts no quantisation other than FP8.
   const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
-  const bool fp8 =
-      document.is_object() && document.contains("quantization_config") && !document["quantization_config"].is_null();
-  Json json = Head(spec, fp8);
-  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
-  return json;
+  const auto quantised = [](const Json& object) {
+    return object.contains("quantization_config") && !object["quantization_config"].is_null();
+  };
+  const bool fp8 = quantised(document) || (document.contains("text_config") && quantised(document["text_config"]));
+  return Describe(spec, fp8, options);
 }
 
 // The objects of the instance that hold this checkpoint.
@@ -102,7 +175,7 @@ absl::StatusOr<Json> LoadedAs(const std::string& instance, const std::string& fi
   return names;
 }
 
-absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string& instance) {
+absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOptions& options) {
   MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(path));
   const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
@@ -116,7 +189,8 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
   bool fp8 = false;
   for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
-  Json json = Head(spec, fp8);
+  MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, fp8, options));
+  json["directory"] = path;
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
   json["bytes_by_kind"] = BytesJson(inventory);
@@ -124,25 +198,45 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const std::string
     json["left_out"][group.group] = {{"tensors", group.tensors}, {"bytes", group.bytes}};
   }
   json["fingerprint"] = checkpoint.fingerprint();
-  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
-  MOE_ASSIGN_OR_RETURN(json["loaded_as"], LoadedAs(instance, checkpoint.fingerprint()));
+  MOE_ASSIGN_OR_RETURN(json["loaded_as"], LoadedAs(options.instance, checkpoint.fingerprint()));
   json["warnings"] = warnings;
   return json;
 }
 
-}  // namespace
+// A model as it was named: its directory, or only its config.
+struct Named {
+  std::string directory;
+  std::string config;
+};
 
-absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& path) {
+// A file or a directory wins over a published model, a downloaded one too.
+absl::StatusOr<Named> Find(const std::string& model) {
   std::error_code error;
-  const bool directory = std::filesystem::is_directory(path, error);
-  MOE_ASSIGN_OR_RETURN(const std::string config, ReadFile(directory ? path + "/config.json" : path));
-  return checkpoint::ParseModelSpec(config, /*tokenizer_json=*/"");
+  if (std::filesystem::exists(model, error) && !std::filesystem::is_directory(model, error)) {
+    MOE_ASSIGN_OR_RETURN(std::string config, ReadFile(model));
+    return Named{.directory = "", .config = std::move(config)};
+  }
+  const absl::StatusOr<checkpoint::ModelLocation> location = checkpoint::LocateModel(model);
+  if (location.ok()) return Named{.directory = location->directory, .config = ""};
+  const std::optional<std::string_view> published = checkpoint::FindPublishedConfig(model);
+  if (!absl::IsNotFound(location.status()) || !published) return location.status();
+  return Named{.directory = "", .config = std::string(*published)};
 }
 
-absl::StatusOr<Json> InspectCheckpoint(const std::string& path, const std::string& instance) {
-  MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(instance), "--instance"));
-  std::error_code error;
-  return std::filesystem::is_directory(path, error) ? InspectDirectory(path, instance) : InspectConfig(path);
+}  // namespace
+
+absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model) {
+  MOE_ASSIGN_OR_RETURN(Named named, Find(model));
+  if (!named.directory.empty()) {
+    MOE_ASSIGN_OR_RETURN(named.config, ReadFile(named.directory + "/config.json"));
+  }
+  return checkpoint::ParseModelSpec(named.config, /*tokenizer_json=*/"");
+}
+
+absl::StatusOr<Json> InspectCheckpoint(const std::string& model, const InspectOptions& options) {
+  MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(options.instance), "--instance"));
+  MOE_ASSIGN_OR_RETURN(const Named named, Find(model));
+  return named.directory.empty() ? InspectConfig(named.config, options) : InspectDirectory(named.directory, options);
 }
 
 }  // namespace moestro::cli

@@ -9,12 +9,18 @@
 
 namespace moestro::cli {
 
-// Describes a checkpoint directory, or a single config.json: family, shapes, parameters, bytes by kind, and the segment
-// it needs. `instance`: the node whose segments are searched for this checkpoint.
-absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& path, const std::string& instance);
+struct InspectOptions {
+  std::string instance = "default";    // the node whose segments are searched for this checkpoint
+  double memory_bytes_per_second = 0;  // that decode reads; 0: measured, which takes some 0.3 s and 256 MB
+};
 
-// The shapes only, from a checkpoint directory or a config.json.
-absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& path);
+// Describes a model: family, shapes, parameters, bytes by kind, the segment it needs, what fits where, and how fast
+// decode can be at best. `model`: a checkpoint's directory, a config.json, org/name in the cache of downloads, or the
+// name of a published model; of the last, only the config is known.
+absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& model, const InspectOptions& options);
+
+// The shapes only.
+absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model);
 
 // Describes a weight segment in shared memory. `verify` reads all of its data and compares checksums.
 absl::StatusOr<nlohmann::ordered_json> InspectSegment(const std::string& name, bool verify);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/checkpoint/model_location.h"
 #include "common/report/number.h"
 #include "services/cli/command.h"
 #include "services/cli/model/inspect.h"
@@ -18,12 +19,15 @@ struct InspectFlags {
   std::string path;
   std::string segment;
   std::string instance = "default";
+  double bandwidth = 0;
   bool verify = false;
+  bool directory = false;
   bool json = false;
 };
 
 std::string ValueText(const std::string& key, const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return ShortNumber(value.get<double>());
   if (!value.is_number_integer()) return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const auto number = value.get<int64_t>();
   if (absl::StrContains(key, "bytes")) return absl::StrCat(HumanBytes(number), " (", number, ")");
@@ -46,8 +50,15 @@ void PrintFields(const nlohmann::ordered_json& json, const std::string& unit, in
 
 absl::Status Inspect(const InspectFlags& flags) {
   if (flags.verify && flags.segment.empty()) return absl::InvalidArgumentError("--verify: needs --segment NAME");
+  if (flags.directory) {
+    if (!flags.segment.empty()) return absl::InvalidArgumentError("--directory: needs a model, not --segment");
+    MOE_ASSIGN_OR_RETURN(const checkpoint::ModelLocation location, checkpoint::LocateModel(flags.path));
+    PrintText(location.directory + "\n");
+    return absl::OkStatus();
+  }
+  const InspectOptions options{.instance = flags.instance, .memory_bytes_per_second = flags.bandwidth * 1e9};
   MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, flags.segment.empty()
-                                                              ? InspectCheckpoint(flags.path, flags.instance)
+                                                              ? InspectCheckpoint(flags.path, options)
                                                               : InspectSegment(flags.segment, flags.verify));
   if (flags.json) {
     PrintText(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -62,13 +73,21 @@ absl::Status Inspect(const InspectFlags& flags) {
 void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "Describe a checkpoint and the memory it needs, or the contents of a segment in shared memory");
+      "inspect", "Describe a model, the memory it needs and its speed at best, or a segment in shared memory");
   CLI::Option_group* what = command->add_option_group("what", "Exactly one of");
-  what->add_option("path", flags->path, "Checkpoint directory, or a config.json alone");
+  what->add_option(
+      "model", flags->path,
+      "Directory of a checkpoint, a config.json alone, org/name in the cache of Hugging Face's tools, or a "
+      "published model");
   what->add_option("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
   what->require_option(1);
   command->add_flag("--verify", flags->verify, "With --segment: read all data and check the checksums");
   command->add_option("--instance", flags->instance, "Node whose segments are searched for the checkpoint");
+  command
+      ->add_option("--bandwidth", flags->bandwidth,
+                   "Memory bandwidth that the estimate assumes, in GB/s; 0: measure it")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_flag("--directory", flags->directory, "Print only the directory of the model");
   command->add_flag("--json", flags->json, "JSON");
   commands.push_back({command, [flags] { return Inspect(*flags); }});
 }

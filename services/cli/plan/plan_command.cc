@@ -1,6 +1,7 @@
 // `moestro plan`: predicts the effects of a configuration from formulas, before anything runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,8 +34,6 @@ struct PlanFlags {
 };
 
 absl::StatusOr<weights::ModelSpec> ReadSpec(const std::string& model) {
-  const std::vector<std::string> published = checkpoint::PublishedModels();
-  if (std::ranges::find(published, model) != published.end()) return checkpoint::PublishedModel(model);
   absl::StatusOr<weights::ModelSpec> spec = ReadModelSpec(model);
   if (!spec.ok()) return Annotate(spec.status(), absl::StrCat("--model ", model));
   return spec;

@@ -1,0 +1,28 @@
+// Where a model is on disk: a directory, or org/name in the cache that Hugging Face's tools share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace moestro::checkpoint {
+
+struct ModelLocation {
+  std::string directory;  // absolute, holds config.json
+  std::string name;       // org/name for a directory of the cache, else the directory's own
+};
+
+// "org/name", of letters, digits, '-', '_' and '.'; no directory needs to exist.
+bool IsRepositoryName(std::string_view model);
+
+// `model` is a directory with config.json, a repository's directory in the cache (models--org--name), or org/name. A
+// directory wins over a repository of that name. The cache is $HF_HUB_CACHE, else $HF_HOME/hub, else
+// $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. Of a repository's snapshots, the one of refs/main is
+// taken, or the only one.
+// NOT_FOUND says where it looked, and which command downloads the model. INVALID_ARGUMENT: a file in place of a
+// directory, a refs/main that names no snapshot, several snapshots without refs/main, a snapshot whose links lead
+// nowhere.
+absl::StatusOr<ModelLocation> LocateModel(const std::string& model);
+
+}  // namespace moestro::checkpoint

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <iterator>
+
+#include "common/base/check.h"
+#include "common/checkpoint/config.h"
+
+namespace moestro::checkpoint {
+namespace {
+
+struct Published {
+  std::string_view name;
+  std::string_view config;
+};
+constexpr Published kPublished[] = {
+#include "published_configs.inc"
+};
+
+// Repositories whose config.json says the same, but for ids of tokens.
+struct Repository {
+  std::string_view repository;
+  std::string_view name;  // of kPublished
+};
+constexpr Repository kRepositories[] = {
+    {"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-R1-Zero", "deepseek-v3"},
+    {"deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"},
+    {"moonshotai/Kimi-K2-Base", "kimi-k2"},
+    {"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
+    {"Qwen/Qwen3-235B-A22B", "qwen3-235b"},
+    {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+    {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+};
+
+}  // namespace
+
+std::vector<std::string> PublishedModels() {
+  std::vector<std::string> names;
+  for (const Published& published : kPublished) names.emplace_back(published.name);
+  return names;
+}
+
+std::string_view PublishedConfig(std::string_view name) {
+  const auto* const published = std::ranges::find(kPublished, name, &Published::name);
+  MOE_CHECK(published != std::end(kPublished));
+  return published->config;
+}
+
+weights::ModelSpec PublishedModel(std::string_view name) { return ParseModelSpec(PublishedConfig(name), "").value(); }
+
+std::optional<std::string_view> FindPublishedConfig(std::string_view model) {
+  const auto* const repository = std::ranges::find(kRepositories, model, &Repository::repository);
+  const std::string_view name = repository == std::end(kRepositories) ? model : repository->name;
+  const auto* const published = std::ranges::find(kPublished, name, &Published::name);
+  if (published == std::end(kPublished)) return std::nullopt;
+  return published->config;
+}
+
+}  // namespace moestro::checkpoint

@@ -1,0 +1,126 @@
+#include "common/checkpoint/model_location.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/common/checkpoint/checkpoint_test_util.h"
+
+namespace moestro::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCommit[] = "0123456789abcdef0123456789abcdef01234567";
+
+// A cache as Hugging Face's tools lay it out: files of a snapshot are links into blobs/.
+class ModelLocationTest : public ::testing::Test {
+ protected:
+  ModelLocationTest() {
+    for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) ::unsetenv(name);
+    ::setenv("HOME", cache_.path().c_str(), 1);
+  }
+  fs::path Hub() const { return fs::path(cache_.path()) / ".cache/huggingface/hub"; }
+  static fs::path AddSnapshot(const fs::path& hub, const std::string& commit = kCommit) {
+    const fs::path repository = hub / "models--org--some-model";
+    fs::create_directories(repository / "blobs");
+    fs::create_directories(repository / "refs");
+    fs::create_directories(repository / "snapshots" / commit);
+    std::ofstream(repository / "blobs/b1") << "{}";
+    fs::create_symlink("../../blobs/b1", repository / "snapshots" / commit / "config.json");
+    return repository;
+  }
+  static void SetMain(const fs::path& repository, const std::string& commit) {
+    std::ofstream(repository / "refs/main") << commit;
+  }
+  static void ExpectFound(const std::string& model, const fs::path& directory) {
+    const auto found = checkpoint::LocateModel(model);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->directory, fs::canonical(directory));
+    EXPECT_EQ(found->name, "org/some-model");
+  }
+
+  TempDir cache_;
+};
+
+TEST_F(ModelLocationTest, SnapshotOfMainInEachCache) {
+  const fs::path base(cache_.path());
+  const auto add = [&](const fs::path& hub) {
+    const fs::path repository = AddSnapshot(hub);
+    AddSnapshot(hub, std::string(40, 'f'));
+    SetMain(repository, kCommit);
+    return repository / "snapshots" / kCommit;
+  };
+  ExpectFound("org/some-model", add(Hub()));
+  ::setenv("XDG_CACHE_HOME", (base / "xdg").c_str(), 1);
+  ExpectError(checkpoint::LocateModel("org/some-model").status(), absl::StatusCode::kNotFound, {"/xdg/huggingface"});
+  ExpectFound("org/some-model", add(base / "xdg/huggingface/hub"));
+  ::setenv("HF_HOME", "~/home", 1);
+  ExpectFound("org/some-model", add(base / "home/hub"));
+  ::setenv("HF_HUB_CACHE", (base / "own").c_str(), 1);
+  ExpectFound("org/some-model", add(base / "own"));
+}
+
+TEST_F(ModelLocationTest, TheOnlySnapshotNeedsNoRef) {
+  const fs::path repository = AddSnapshot(Hub());
+  ExpectFound("org/some-model", repository / "snapshots" / kCommit);
+  ExpectFound(repository.string(), repository / "snapshots" / kCommit);
+  ExpectFound((repository / "snapshots" / kCommit).string(), repository / "snapshots" / kCommit);
+  AddSnapshot(Hub(), "ffff");
+  ExpectError(checkpoint::LocateModel("org/some-model").status(), absl::StatusCode::kInvalidArgument,
+              {"models--org--some-model", "2 snapshots and no refs/main"});
+}
+
+TEST_F(ModelLocationTest, AbsentModelsAreNamedWithTheirDownload) {
+  const auto status = [](const std::string& model) { return checkpoint::LocateModel(model).status(); };
+  const std::vector<std::string> parts = {"org/some-model: not in " + Hub().string(),
+                                          "get it with: hf download org/some-model --include '*.[jmst]*'"};
+  ExpectError(status("org/some-model"), absl::StatusCode::kNotFound, parts);
+  fs::create_directories(Hub() / "models--org--some-model/snapshots");
+  ExpectError(status("org/some-model"), absl::StatusCode::kNotFound, parts);
+  fs::create_directories(Hub() / "models--org--some-model/snapshots/abc");  // a download that has just begun
+  ExpectError(status("org/some-model"), absl::StatusCode::kNotFound, parts);
+  for (const char* name : {"/nowhere", "some-model", "a/b/c", "org/", "../x", "org/a--b", "org/a b"}) {
+    ExpectError(status(name), absl::StatusCode::kNotFound, {name, "no such directory"});
+  }
+}
+
+TEST_F(ModelLocationTest, DamagedCaches) {
+  const fs::path repository = AddSnapshot(Hub());
+  for (const char* ref : {"fedc", "../../..", "", ".", "a/b"}) {
+    SetMain(repository, ref);
+    ExpectError(checkpoint::LocateModel("org/some-model").status(), absl::StatusCode::kInvalidArgument,
+                {"refs/main names", "download the model again"});
+  }
+  SetMain(repository, std::string(300, 'a'));
+  EXPECT_EQ(checkpoint::LocateModel("org/some-model").status().code(), absl::StatusCode::kInvalidArgument);
+  SetMain(repository, std::string(kCommit) + "\n");
+  fs::remove(repository / "blobs/b1");  // as where only the snapshot is mounted
+  ExpectError(checkpoint::LocateModel((repository / "snapshots" / kCommit).string()).status(),
+              absl::StatusCode::kInvalidArgument, {"config.json: a link that leads nowhere", "blobs/"});
+}
+
+TEST_F(ModelLocationTest, DirectoriesOfOtherKinds) {
+  TempDir plain;
+  ExpectError(checkpoint::LocateModel(plain.path()).status(), absl::StatusCode::kNotFound, {"it has no config.json"});
+  const std::string file = plain.Write("config.json", "{}");
+  const auto found = checkpoint::LocateModel(plain.path() + "/");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->directory, plain.path());
+  EXPECT_EQ(found->name, fs::path(plain.path()).filename());
+  ExpectError(checkpoint::LocateModel(file).status(), absl::StatusCode::kInvalidArgument, {"not a directory"});
+}
+
+TEST(PublishedRepositories, HaveAConfig) {
+  for (const char* name : {"deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "moonshotai/Kimi-K2-Instruct",
+                           "Qwen/Qwen3-235B-A22B", "mistralai/Mixtral-8x7B-Instruct-v0.1", "deepseek-v3"}) {
+    ASSERT_TRUE(checkpoint::FindPublishedConfig(name).has_value()) << name;
+    EXPECT_TRUE(checkpoint::ParseModelSpec(*checkpoint::FindPublishedConfig(name), "").ok()) << name;
+    EXPECT_TRUE(checkpoint::IsRepositoryName(name) == (std::string_view(name) != "deepseek-v3"));
+  }
+  EXPECT_FALSE(checkpoint::FindPublishedConfig("deepseek-ai/DeepSeek-V9").has_value());
+}
+
+}  // namespace
+}  // namespace moestro::testing
