@@ -34,6 +34,18 @@ def test_parameter_counts(cli, tmp_path, config, billions):
     assert facts["segment_bytes"] > 0.99 * float(billions) * 1e9
 
 
+# The total, and what one token uses: 21 and 2.4 (without the embedding) as the publishers say, and 32.
+@pytest.mark.parametrize("name, billions, active", [
+    ("deepseek-v2", "235.741", 21.376), ("deepseek-v2-lite", "15.706", 2.661), ("kimi-k2", "1026.408", 32.862)])
+def test_parameters_of_a_token(cli, repo, name, billions, active):
+    config = repo / f"common/checkpoint/published/{name}.json"
+    assert f"{billions} B" in cli("inspect", config).stdout
+    facts = json.loads(cli("inspect", config, "--json").stdout)
+    routed, shapes = facts["parameters_by_kind"]["routed experts"], facts["shapes"]
+    used = facts["parameters"] - routed + routed * shapes["experts_per_token"] / shapes["experts"]
+    assert used / 1e9 == pytest.approx(active, abs=0.001)
+
+
 def test_checkpoint_and_segment(cli, tiny_model, node):
     assert "deepseek_v3" in cli("inspect", tiny_model).stdout
     weights = [name for name in node.shared_memory() if ".weights." in name]
