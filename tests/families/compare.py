@@ -128,7 +128,7 @@ def compare(family, variant, seed, tool, isas, work):
     """What the report says of a configuration, and its distances."""
     fields = families.configuration(family, variant, seed)
     checkpoint = work / "checkpoint"
-    families.write(family, fields, checkpoint, seed, TOKEN_COUNT)
+    families.write(family, fields, checkpoint, seed, TOKEN_COUNT, families.is_fused(variant))
     f32, bf16 = (families.load(family, checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
     draw = random.Random(f"{family} {variant} {seed}")
     golden = reference.golden_prompts(f32, bf16, TOKEN_COUNT, draw)
@@ -147,8 +147,8 @@ def compare(family, variant, seed, tool, isas, work):
     distances = Distances()
     logits, experts = reference.run_each(bf16, sequences, TOKEN_COUNT)
     distances.add(Distances.BF16, logits, expected, tokens, other(experts))
-    result = {"variant": variant + 1, "fields": fields, "logits_rms": expected.pow(2).mean().sqrt().item(),
-              "smallest_greedy_lead": min(lead for _, _, lead in golden), "greedy_mismatches": {}, "faults": []}
+    result = {"variant": variant + 1, "fused": families.is_fused(variant), "fields": fields,
+              "logits_rms": expected.pow(2).mean().sqrt().item(), "smallest_greedy_lead": min(lead for _, _, lead in golden), "greedy_mismatches": {}, "faults": []}
     for isa in isas:
         try:
             paths = run_moestro(tool, isa, checkpoint, sequences, work)

@@ -203,6 +203,11 @@ FAMILIES = {
 VARIANTS = 3
 
 
+def is_fused(variant):
+    """Of the third configuration."""
+    return variant == 2
+
+
 def configuration(family, variant, seed=1):
     """Fields of the family's configuration class."""
     draw = random.Random(f"{family} {variant} {seed}")
@@ -255,15 +260,16 @@ def make_tokenizer(token_count):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
-def write(family, fields, out, seed=1, token_count=300):
-    """A checkpoint by save_pretrained, with BF16 weights. Nothing of what it writes is changed, except that kimi_k2 has
+def write(family, fields, out, seed=1, token_count=300, fused=False):
+    """A checkpoint by save_pretrained, with BF16 weights; `fused`: with the names of transformers' own modules, which keep
+    a layer's experts in one tensor. Nothing of what it writes is changed, except that kimi_k2 has
     its published model_type: the model's classes are DeepSeek-V3's."""
     model_type = FAMILIES[family][0]
     config = transformers.AutoConfig.for_model(model_type, **fields)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     randomise(model, seed)
     out = pathlib.Path(out)
-    model.save_pretrained(out)
+    model.save_pretrained(out, save_original_format=not fused)
     make_tokenizer(token_count).save_pretrained(out)
     if family == "kimi_k2":
         path = out / "config.json"
@@ -293,7 +299,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     for variant in range(VARIANTS):
-        write(args.family, configuration(args.family, variant, args.seed), f"{args.out}/{variant}", args.seed)
+        write(args.family, configuration(args.family, variant, args.seed), f"{args.out}/{variant}", args.seed,
+              fused=is_fused(variant))
 
 
 if __name__ == "__main__":
