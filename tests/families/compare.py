@@ -44,7 +44,8 @@ def faults_of(found, limit):
     faults = [f"{key} {found[key]:.4g} is not below {limit[key]:.4g}" for key in ("median", "p99_same_experts")
               if not found[key] < limit[key]]
     if found["other_experts"] > limit["other_experts"]:
-        faults.append(f"{found['other_experts']} positions with other experts, {limit['other_experts']} of transformers BF16")
+        faults.append(f"{found['other_experts']} positions with other experts, "
+                      f"{limit['other_experts']} of transformers BF16")
     return faults
 
 
@@ -148,7 +149,8 @@ def compare(family, variant, seed, tool, isas, work):
     logits, experts = reference.run_each(bf16, sequences, TOKEN_COUNT)
     distances.add(Distances.BF16, logits, expected, tokens, other(experts))
     result = {"variant": variant + 1, "fused": families.is_fused(variant), "fields": fields,
-              "logits_rms": expected.pow(2).mean().sqrt().item(), "smallest_greedy_lead": min(lead for _, _, lead in golden), "greedy_mismatches": {}, "faults": []}
+              "logits_rms": expected.pow(2).mean().sqrt().item(),
+              "smallest_greedy_lead": min(lead for _, _, lead in golden), "greedy_mismatches": {}, "faults": []}
     for isa in isas:
         try:
             paths = run_moestro(tool, isa, checkpoint, sequences, work)

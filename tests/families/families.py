@@ -261,9 +261,9 @@ def make_tokenizer(token_count):
 
 
 def write(family, fields, out, seed=1, token_count=300, fused=False):
-    """A checkpoint by save_pretrained, with BF16 weights; `fused`: with the names of transformers' own modules, which keep
-    a layer's experts in one tensor. Nothing of what it writes is changed, except that kimi_k2 has
-    its published model_type: the model's classes are DeepSeek-V3's."""
+    """A checkpoint by save_pretrained, with BF16 weights. `fused`: with the names of transformers' own modules, which
+    keep a layer's experts in one tensor. Nothing of what it writes is changed, except that kimi_k2 has its published
+    model_type: the model's classes are DeepSeek-V3's."""
     model_type = FAMILIES[family][0]
     config = transformers.AutoConfig.for_model(model_type, **fields)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
