@@ -77,7 +77,8 @@ class Distances:
         return {name: self.figures(name) for name in self.parts}
 
     def faults(self):
-        names = [name for name in self.parts if name != self.BF16 and len(self.parts[name]) == len(self.parts[self.BF16])]
+        count = len(self.parts[self.BF16])  # of configurations; a path that lacks one has its own fault
+        names = [name for name, parts in self.parts.items() if name != self.BF16 and len(parts) == count]
         return [f"{name}: {fault}" for name in names
                 for fault in faults_of(self.figures(name), self.figures(self.BF16, of=name))]
 
@@ -196,10 +197,11 @@ def compare_family(family, seed, tool, isas):
     return report
 
 
-def machine():
+def machine(tool):
+    """The CPU, and the revision of the tree that `tool` was built in."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    git = ["git", "-C", str(REPO)]
+    git = ["git", "-C", str(pathlib.Path(tool).resolve().parent)]
     revision = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     if subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout:
         revision += "-dirty"
@@ -212,7 +214,7 @@ HEADINGS = ["family", "positions", "median", "99 %", "99 %, same experts", "othe
 
 
 def row(report, isa):
-    """Of the table: transformers BF16, `isa`'s engine, and the worst of all tables and paths that give every position."""
+    """Of the table: transformers BF16, `isa`'s engine, and the worst of what gives every position."""
 
     def cells_of(found):
         return [f"{found[key]:.4f}" for key in ("median", "p99", "p99_same_experts")] + [str(found["other_experts"])]
@@ -238,7 +240,7 @@ def markdown(report):
         "",
         "Distance of the next token's log-probability from transformers in F32: of transformers in BF16, then of "
         "moestro's engine with the last table, then the worst of all tables and paths that give every position. \"Other "
-        "experts\" counts positions where rounding changed the choice. Three configurations of each family together.",
+        "experts\" counts positions where rounding changed the choice. Three configurations of a family together.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|" + "---|" * len(HEADINGS),
@@ -268,7 +270,7 @@ def main():
         print(" | ".join(row(results[-1], isas[-1])), flush=True)
         for fault in results[-1]["faults"]:
             print("   ", fault, flush=True)
-    report = {"machine": machine(), "isas": isas, "results": results}
+    report = {"machine": machine(args.tool), "isas": isas, "results": results}
     if args.out:
         pathlib.Path(args.out + ".json").write_text(json.dumps(report, indent=1) + "\n")
         pathlib.Path(args.out + ".md").write_text(markdown(report))

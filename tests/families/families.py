@@ -110,8 +110,8 @@ def mixtral(draw, variant):
 
 
 def qwen3_moe(draw, variant):
-    return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]), intermediate_size=draw.choice([104, 200]),
-                   num_experts=draw.choice([6, 9, 16]), num_experts_per_tok=3, norm_topk_prob=variant != 1)
+    return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]),
+                   intermediate_size=draw.choice([104, 200]), num_experts=draw.choice([6, 9, 16]), num_experts_per_tok=3, norm_topk_prob=variant != 1)
 
 
 def qwen3_moe_dense_layers(draw, variant):
@@ -137,8 +137,8 @@ def qwen2_moe(draw, variant):
 
 
 def glm4_moe(draw, variant):
-    return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]), intermediate_size=draw.choice([104, 200]),
-                   n_routed_experts=[9, 12, 6][variant], n_group=[1, 3, 1][variant], topk_group=[1, 2, 1][variant],
+    return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]),
+                   intermediate_size=draw.choice([104, 200]), n_routed_experts=[9, 12, 6][variant], n_group=[1, 3, 1][variant], topk_group=[1, 2, 1][variant],
                    num_experts_per_tok=3, n_shared_experts=[1, 2, 1][variant], first_k_dense_replace=1,
                    norm_topk_prob=True, routed_scaling_factor=draw.choice([1.0, 2.5]), attention_bias=variant != 2,
                    use_qk_norm=False, rope_parameters=plain(1e6, partial_rotary_factor=[0.5, 0.5, 0.25][variant]))
@@ -162,7 +162,8 @@ def dbrx(draw, variant):
         "d_model": 64 * heads, "n_heads": heads, "n_layers": 3, "max_seq_len": 512,
         "rope_parameters": plain(theta),  # transformers computes with this one
         "attn_config": {"kv_n_heads": heads // 2, "clip_qkv": [8.0, 1.5, 1.0][variant], "rope_theta": theta},
-        "ffn_config": {"ffn_hidden_size": draw.choice([56, 104]), "moe_num_experts": draw.choice([5, 8]), "moe_top_k": 2},
+        "ffn_config": {"ffn_hidden_size": draw.choice([56, 104]), "moe_num_experts": draw.choice([5, 8]),
+                       "moe_top_k": 2},
     }
 
 
@@ -216,7 +217,7 @@ def configuration(family, variant, seed=1):
 
 
 def deviation_of(name, tensor, config):
-    """Standard deviation of a weight's random elements: what keeps activations near one, and choices of experts apart."""
+    """Of a weight's random elements: what keeps activations near one, and choices of experts apart."""
     if name.endswith(("embed_tokens.weight", "wte.weight")):
         return 0.3 if config.tie_word_embeddings else 1.0  # tied: a row is the head's, too
     if name.endswith("e_score_correction_bias"):
