@@ -239,8 +239,8 @@ def markdown(report):
         f"kernel tables {', '.join(report['isas'])}.",
         "",
         "Distance of the next token's log-probability from transformers in F32: of transformers in BF16, then of "
-        "moestro's engine with the last table, then the worst of all tables and paths that give every position. \"Other "
-        "experts\" counts positions where rounding changed the choice. Three configurations of a family together.",
+        "moestro's engine with the last table, then the worst of all tables and paths that give every position. "
+        "\"Other experts\" counts positions where rounding changed the choice. Three configurations of a family together.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|" + "---|" * len(HEADINGS),

@@ -111,7 +111,8 @@ def mixtral(draw, variant):
 
 def qwen3_moe(draw, variant):
     return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]),
-                   intermediate_size=draw.choice([104, 200]), num_experts=draw.choice([6, 9, 16]), num_experts_per_tok=3, norm_topk_prob=variant != 1)
+                   intermediate_size=draw.choice([104, 200]), num_experts=draw.choice([6, 9, 16]),
+                   num_experts_per_tok=3, norm_topk_prob=variant != 1)
 
 
 def qwen3_moe_dense_layers(draw, variant):
@@ -138,7 +139,8 @@ def qwen2_moe(draw, variant):
 
 def glm4_moe(draw, variant):
     return grouped(draw, variant, moe_intermediate_size=draw.choice([40, 72]),
-                   intermediate_size=draw.choice([104, 200]), n_routed_experts=[9, 12, 6][variant], n_group=[1, 3, 1][variant], topk_group=[1, 2, 1][variant],
+                   intermediate_size=draw.choice([104, 200]), n_routed_experts=[9, 12, 6][variant],
+                   n_group=[1, 3, 1][variant], topk_group=[1, 2, 1][variant],
                    num_experts_per_tok=3, n_shared_experts=[1, 2, 1][variant], first_k_dense_replace=1,
                    norm_topk_prob=True, routed_scaling_factor=draw.choice([1.0, 2.5]), attention_bias=variant != 2,
                    use_qk_norm=False, rope_parameters=plain(1e6, partial_rotary_factor=[0.5, 0.5, 0.25][variant]))
