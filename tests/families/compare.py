@@ -3,7 +3,7 @@
     python tests/families/compare.py [--family NAME ...] [--isa NAME ...] [--out NAME]
 
 Needs torch, transformers, tokenizers and numpy, and the built test program checkpoint_logits. Exits with 1 if a
-comparison fails. README.md beside this file says what is compared.
+comparison fails; a family that moestro does not have is none. README.md beside this file says what is compared.
 """
 
 import argparse
@@ -192,7 +192,9 @@ def compare_family(family, seed, tool, isas):
     report["faults"] = together.faults()
     for result in report["configurations"]:
         report["faults"] += [f"configuration {result['variant']}: {fault}" for fault in result["faults"]]
-        if "refused" in result:
+        if result.get("refused", "").startswith("UNIMPLEMENTED: config.json: model_type:"):
+            report["unsupported"] = result["refused"]
+        elif "refused" in result:
             report["faults"].append(f"configuration {result['variant']} is refused: {result['refused']}")
     return report
 
@@ -223,7 +225,7 @@ def row(report, isa):
     cells = [report["family"], str(bf16["positions"]), *cells_of(bf16)]
     engine = report["distances"].get(f"{isa}/engine")
     if engine is None:
-        return cells + [""] * 6 + ["refused" if "refused" in report["configurations"][0] else "fails"]
+        return cells + [""] * 6 + ["no such family" if "unsupported" in report else "fails"]
     paths = [found for name, found in report["distances"].items()
              if name != Distances.BF16 and found["positions"] == engine["positions"]]
     worst = [f"{max(found[key] for found in paths):.4f}" for key in ("median", "p99_same_experts")]
@@ -240,12 +242,15 @@ def markdown(report):
         "",
         "Distance of the next token's log-probability from transformers in F32: of transformers in BF16, then of "
         "moestro's engine with the last table, then the worst of all tables and paths that give every position. "
-        "\"Other experts\" counts positions where rounding changed the choice. Three configurations of a family together.",
+        "\"Other experts\" counts positions where rounding changed the choice. Three configurations together.",
         "",
         "| " + " | ".join(HEADINGS) + " |",
         "|" + "---|" * len(HEADINGS),
     ]
     lines += ["| " + " | ".join(row(result, report["isas"][-1])) + " |" for result in report["results"]]
+    unsupported = [result["family"] for result in report["results"] if "unsupported" in result]
+    if unsupported:
+        lines += ["", f"moestro does not have, and refuses by name: {', '.join(unsupported)}."]
     faults = [f"- {result['family']}: {fault}" for result in report["results"] for fault in result["faults"]]
     if faults:
         lines += ["", "## Faults", "", *faults]
