@@ -22,7 +22,8 @@ constexpr char kScaleSuffix[] = "_scale_inv";
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 // In the spelling of the format. F16 is only for what becomes F32: as BF16 it would lose bits.
-std::vector<const char*> AllowedDTypes(model::TensorRole role) {
+std::vector<const char*> AllowedDTypes(model::TensorRole role, bool transposed) {
+  if (transposed) return {"BF16"};  // scale blocks would have to be transposed, too
   if (model::IsLinear(role)) return {"F8_E4M3", "BF16"};
   if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {"BF16"};
   return {"F32", "BF16", "F16"};
@@ -52,15 +53,6 @@ const char* SkippedGroup(std::string_view name, const weights::ModelSpec& spec) 
   return nullptr;
 }
 
-// As the segment calls them, in the order of CheckpointTensors.
-std::vector<std::string> SegmentNames(const weights::ModelSpec& spec) {
-  std::vector<std::string> names;
-  for (model::ModelTensor& tensor : model::SegmentTensors(spec)) {
-    if (tensor.role != model::TensorRole::kKeyUpTransposed) names.push_back(std::move(tensor.name));
-  }
-  return names;
-}
-
 // Of the whole tensor, whose shape may be in blocks, as place.row then is.
 int64_t RowsBefore(const TensorPlace& place, const std::vector<int64_t>& shape) {
   return place.matrix * (shape.size() == 3 ? shape[1] : 0) + place.row;
@@ -73,10 +65,8 @@ class Inventory {
 
   absl::StatusOr<std::vector<InventoryItem>> Check(std::vector<std::string>* warnings,
                                                    std::vector<SkippedTensors>* skipped) && {
-    const std::vector<std::string> segment_names = SegmentNames(spec_);
-    size_t next = 0;
-    for (model::ModelTensor& expected : model::CheckpointTensors(spec_)) {
-      CheckTensor(std::move(expected), segment_names[next++]);
+    for (const model::ModelTensor& tensor : model::SegmentTensors(spec_)) {
+      if (!model::IsDerived(spec_, tensor)) CheckTensor(tensor);
     }
     CheckRest(warnings, skipped);
     if (count_ == 0) return std::move(items_);
@@ -102,8 +92,9 @@ class Inventory {
   }
 
   // A tensor with the parts of several expected ones is checked once.
-  void CheckTensor(model::ModelTensor expected, const std::string& segment_name) {
-    const TensorPlace place = lookup_.Find(expected, segment_name);
+  void CheckTensor(const model::ModelTensor& tensor) {
+    const model::PublishedPart part = model::PublishedAs(spec_, tensor);
+    const TensorPlace place = lookup_.Find(tensor, part);
     bool again = false;
     const TensorRef* weight = Claim(place.name, &again);
     const std::string scale_name = absl::StrCat(place.name, kScaleSuffix);
@@ -111,19 +102,20 @@ class Inventory {
       Claim(scale_name);  // report only one problem
       return Problem(place.name, "missing");
     }
-    if (!again && !CheckWeight(expected, place, *weight)) {
+    if (!again && !CheckWeight(tensor.role, place, *weight)) {
       Claim(scale_name);
       return;
     }
-    InventoryItem item{std::move(expected), *weight, std::nullopt};
-    item.weight.offset = RowsBefore(place, place.shape) * item.expected.cols * weight->info->element_bytes();
+    InventoryItem item{tensor, *weight, std::nullopt, place.transposed};
+    item.expected.name = part.name;
+    item.weight.offset = RowsBefore(place, place.shape) * place.shape.back() * weight->info->element_bytes();
     if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, place, again, &item);
     items_.push_back(std::move(item));
   }
 
   // False: it has another type.
-  bool CheckWeight(const model::ModelTensor& expected, const TensorPlace& place, const TensorRef& weight) {
-    const std::vector<const char*> allowed = AllowedDTypes(expected.role);
+  bool CheckWeight(model::TensorRole role, const TensorPlace& place, const TensorRef& weight) {
+    const std::vector<const char*> allowed = AllowedDTypes(role, place.transposed);
     if (std::ranges::find(allowed, weight.info->dtype_name) == allowed.end()) {
       Problem(place.name,
               absl::StrCat("dtype ", weight.info->dtype_name, ", expected ", absl::StrJoin(allowed, " or "),

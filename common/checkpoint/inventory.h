@@ -18,6 +18,7 @@ struct InventoryItem {
   TensorRef weight;  // its rows are contiguous from there; the published tensor may have more
   // For an FP8 linear: [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
   std::optional<TensorRef> scale;
+  bool transposed = false;  // the checkpoint has columns as rows
 
   int64_t bytes() const;  // of weight and scale, as published
 };

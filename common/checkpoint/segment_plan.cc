@@ -80,9 +80,9 @@ void SortByName(Plan& plan) {
 // The item that a tensor of the segment is made from. `next`: the index of the next one in the order of use.
 const InventoryItem& SourceOf(const std::vector<InventoryItem>& inventory, const model::ModelTensor& tensor,
                               const weights::ModelSpec& spec, size_t* next) {
-  if (tensor.role == model::TensorRole::kKeyUpTransposed) return inventory[*next - 1];
-  if (tensor.role == model::TensorRole::kHead && spec.tied_head != 0) return inventory.front();  // the embedding
-  return inventory[(*next)++];
+  if (!model::IsDerived(spec, tensor)) return inventory[(*next)++];
+  if (tensor.role == model::TensorRole::kHead) return inventory.front();  // the embedding
+  return inventory[*next - 1];
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, SegmentDType(item), spec));
     plan.tensors.push_back(std::move(planned));
-    plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale});
+    plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale, item.transposed});
   }
   SortByName(plan);
   return plan;

@@ -21,6 +21,7 @@ struct TensorSource {
   Kind kind = Kind::kPack;
   TensorRef weight;
   std::optional<TensorRef> scale;  // FP8 only
+  bool transposed = false;         // kPack, BF16 only: rows and columns are exchanged
 };
 
 struct Plan {

@@ -39,32 +39,33 @@ std::string TensorLookup::Published(const std::string& name) const {
 
 std::string TensorLookup::Plain(std::string_view name) const { return Replaced(name, wrapper_prefix_, plain_prefix_); }
 
-std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& expected, const std::string& segment_name,
-                                               const std::string& name) const {
+std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& tensor, const std::string& name) const {
   constexpr char kExperts[] = ".experts.";
   const size_t at = name.find(kExperts);
-  if (expected.part != model::TensorPart::kExpert || at == std::string::npos) return std::nullopt;
+  if (tensor.part != model::TensorPart::kExpert || at == std::string::npos) return std::nullopt;
   const std::string rest = name.substr(at + std::strlen(kExperts));
   int64_t expert = 0;
   if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert)) return std::nullopt;
-  const bool down = segment_name.ends_with(".down_proj.weight"), up = segment_name.ends_with(".up_proj.weight");
-  const int64_t rows = down ? expected.rows : 2 * expected.rows;
+  const bool down = tensor.name.ends_with(".down_proj.weight"), up = tensor.name.ends_with(".up_proj.weight");
+  const int64_t rows = down ? tensor.rows : 2 * tensor.rows;
   return TensorPlace{.name = Published(absl::StrCat(name.substr(0, at), kExperts, down ? "down_proj" : "gate_up_proj")),
-                     .shape = {experts_, rows, expected.cols},
+                     .shape = {experts_, rows, tensor.cols},
                      .matrix = expert,
-                     .row = up ? expected.rows : 0};
+                     .row = up ? tensor.rows : 0};
 }
 
-TensorPlace TensorLookup::Find(const model::ModelTensor& expected, const std::string& segment_name) const {
-  TensorPlace usual{.name = Published(expected.name), .shape = expected.shape()};
+TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const {
+  const TensorPlace usual{.name = Published(part.name),
+                          .shape = part.is_whole(tensor) ? tensor.shape() : std::vector{part.rows, part.cols},
+                          .row = part.first_row,
+                          .transposed = part.transposed};
   if (checkpoint_.Find(usual.name) != nullptr) return usual;
-  for (const std::string& name : {expected.name, segment_name}) {
-    if (std::optional<TensorPlace> fused = Fused(expected, segment_name, name); fused) {
+  for (const std::string& name : {part.name, tensor.name}) {
+    if (std::optional<TensorPlace> fused = Fused(tensor, name); fused) {
       if (checkpoint_.Find(fused->name) != nullptr) return *std::move(fused);
     }
     if (std::string other = Published(name); checkpoint_.Find(other) != nullptr) {
-      usual.name = std::move(other);
-      return usual;
+      return {.name = std::move(other), .shape = tensor.shape()};
     }
   }
   return usual;

@@ -18,7 +18,8 @@ struct TensorPlace {
   std::string name;            // as published, with the prefix of a wrapper
   std::vector<int64_t> shape;  // that the published tensor must have; [matrices, rows, columns] if it has several
   int64_t matrix = 0;
-  int64_t row = 0;  // the first in the matrix
+  int64_t row = 0;          // the first in the matrix
+  bool transposed = false;  // it has the tensor's columns as rows
 };
 
 class TensorLookup {
@@ -31,16 +32,15 @@ class TensorLookup {
   //   2. experts in one tensor: <experts>.gate_up_proj [experts, 2 width, hidden], gate rows first, and
   //      <experts>.down_proj [experts, hidden, width]
   //   3. both with the segment's name, which the reference library writes for every family if told so
-  // `segment_name`: what the segment calls the tensor.
-  TensorPlace Find(const model::ModelTensor& expected, const std::string& segment_name) const;
+  // `tensor`: of the segment; `part`: what its family makes of it.
+  TensorPlace Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const;
 
   // Without the prefix of a wrapper.
   std::string Plain(std::string_view name) const;
 
  private:
   std::string Published(const std::string& name) const;
-  std::optional<TensorPlace> Fused(const model::ModelTensor& expected, const std::string& segment_name,
-                                   const std::string& name) const;
+  std::optional<TensorPlace> Fused(const model::ModelTensor& tensor, const std::string& name) const;
 
   const Checkpoint& checkpoint_;
   int64_t experts_;

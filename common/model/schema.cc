@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/check.h"
 
 namespace moestro::model {
 namespace {
@@ -35,17 +39,68 @@ std::string Published(const Dialect& dialect, const std::string& name) {
   return absl::StrJoin(words, ".");
 }
 
-std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, std::vector<ModelTensor> tensors) {
-  std::erase_if(tensors, [&](const ModelTensor& tensor) {
-    return tensor.role == TensorRole::kKeyUpTransposed || (tensor.role == TensorRole::kHead && spec.tied_head != 0);
-  });
-  const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
-  if (dialect == std::end(kDialects)) return tensors;
-  for (ModelTensor& tensor : tensors) tensor.name = Published(*dialect, tensor.name);
-  return tensors;
+constexpr std::string_view kDbrx = "dbrx";
+// DBRX's names: of the model, and what follows a layer's number.
+constexpr std::pair<std::string_view, std::string_view> kDbrxNames[] = {
+    {kEmbeddingName, "transformer.wte.weight"},
+    {"model.norm.weight", "transformer.norm_f.weight"},
+    {kHeadName, kHeadName},
+    {"input_layernorm.weight", "norm_attn_norm.norm_1.weight"},
+    {"self_attn.o_proj.weight", "norm_attn_norm.attn.out_proj.weight"},
+    {"post_attention_layernorm.weight", "norm_attn_norm.norm_2.weight"},
+    {"mlp.gate.weight", "ffn.router.layer.weight"},
+};
+std::string DbrxName(std::string_view name) {
+  return std::string(std::ranges::find(kDbrxNames, name, [](const auto& pair) { return pair.first; })->second);
+}
+
+// Queries, keys and values are rows of one tensor. So are the gates of all experts, their ups, and their downs, which
+// are transposed.
+PublishedPart PublishedByDbrx(const weights::ModelSpec& spec, const ModelTensor& tensor) {
+  constexpr size_t kLayerWords = 3;  // model.layers.0
+  const std::vector<std::string> words = absl::StrSplit(tensor.name, '.');
+  if (words[1] != "layers") return {DbrxName(tensor.name), tensor.rows, tensor.cols};
+  const std::string block = absl::StrCat("transformer.blocks.", words[2], ".");
+  const std::string& part = words[kLayerWords + 1];
+  const int64_t queries = spec.num_heads * spec.head_dim(), keys = spec.num_kv_heads * spec.head_dim();
+  const int64_t first_of_qkv = part == "q_proj" ? 0 : part == "k_proj" ? queries : queries + keys;
+  if (part == "q_proj" || part == "k_proj" || part == "v_proj") {
+    return {block + "norm_attn_norm.attn.Wqkv.weight", queries + 2 * keys, spec.hidden_size, first_of_qkv};
+  }
+  if (part == "experts") {
+    int64_t expert = 0;
+    MOE_CHECK(absl::SimpleAtoi(words[kLayerWords + 2], &expert));
+    const std::string& matrix = words[kLayerWords + 3];
+    const bool is_down = matrix == "down_proj";
+    const char* const theirs = is_down ? "w2" : matrix == "gate_proj" ? "w1" : "v1";
+    const int64_t width = spec.moe_intermediate_size;
+    return {absl::StrCat(block, "ffn.experts.mlp.", theirs), spec.num_experts * width, spec.hidden_size, expert * width,
+            is_down};
+  }
+  return {block + DbrxName(absl::StrJoin(words.begin() + kLayerWords, words.end(), ".")), tensor.rows, tensor.cols};
+}
+
+std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, const std::vector<ModelTensor>& tensors) {
+  std::vector<ModelTensor> published;
+  absl::flat_hash_set<std::string> seen;
+  for (const ModelTensor& tensor : tensors) {
+    if (IsDerived(spec, tensor)) continue;
+    PublishedPart part = PublishedAs(spec, tensor);
+    if (!seen.insert(part.name).second) continue;
+    const bool in_parts = !part.is_whole(tensor);
+    published.push_back({std::move(part.name), tensor.part, tensor.role, part.rows, part.cols, in_parts});
+  }
+  return published;
 }
 
 }  // namespace
+
+PublishedPart PublishedAs(const weights::ModelSpec& spec, const ModelTensor& tensor) {
+  if (spec.family == kDbrx) return PublishedByDbrx(spec, tensor);
+  const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
+  const std::string name = dialect == std::end(kDialects) ? tensor.name : Published(*dialect, tensor.name);
+  return {name, tensor.rows, tensor.cols};
+}
 
 std::vector<ModelTensor> SegmentTensors(const weights::ModelSpec& spec) {
   std::vector<ModelTensor> tensors;
@@ -62,7 +117,7 @@ std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64
   std::vector<ModelTensor> tensors;
   LayerWeights unused;
   ForEachTensor(spec, layer, unused, [&](const ModelTensor& tensor, auto&) { tensors.push_back(tensor); });
-  return AsPublished(spec, std::move(tensors));
+  return AsPublished(spec, tensors);
 }
 
 int64_t ParameterCount(const weights::ModelSpec& spec) {

@@ -100,6 +100,7 @@ struct ModelTensor {
   TensorRole role;
   int64_t rows;
   int64_t cols;
+  bool in_parts = false;  // of CheckpointTensors: the segment has it as several tensors
 
   bool is_vector() const {
     return role == TensorRole::kNorm || role == TensorRole::kRouterBias || role == TensorRole::kBias;
@@ -208,6 +209,25 @@ void ForEachTensor(const weights::ModelSpec& spec, ModelWeights& w, const Visit&
   model("model.norm.weight", kNorm, 1, w.final_norm);
   model(kHeadName, kHead, spec.vocab_size, w.head);
 }
+
+// Whether the segment has the tensor in two forms, of which a checkpoint lacks this one: transposed keys, a tied head.
+inline bool IsDerived(const weights::ModelSpec& spec, const ModelTensor& tensor) {
+  return tensor.role == TensorRole::kKeyUpTransposed || (tensor.role == TensorRole::kHead && spec.tied_head != 0);
+}
+
+// Where a family's checkpoints have a tensor of the segment: in a tensor of theirs, from a row on, rows and columns
+// exchanged if it is transposed.
+struct PublishedPart {
+  std::string name;
+  int64_t rows = 0;  // of the checkpoint's tensor
+  int64_t cols = 0;
+  int64_t first_row = 0;
+  bool transposed = false;
+
+  bool is_whole(const ModelTensor& tensor) const { return rows == tensor.rows && !transposed; }
+};
+// REQUIRES: !IsDerived(spec, tensor).
+PublishedPart PublishedAs(const weights::ModelSpec& spec, const ModelTensor& tensor);
 
 // In order of use: what the segment has; of that, what a checkpoint has, with the family's names; of that, one layer,
 // which may lie past the last.

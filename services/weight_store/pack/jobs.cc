@@ -6,6 +6,7 @@
 
 #include "common/weights/checksum.h"
 #include "common/weights/tensor_size.h"
+#include "services/weight_store/pack/slice_filler.h"
 
 namespace moestro::store {
 namespace {
@@ -28,7 +29,8 @@ std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan) {
     const int64_t tensor_bytes = weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
     const int64_t slice_bytes = weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
     const int64_t slices = weights::ChecksumSlices(tensor.rows);
-    const int64_t step = std::max<int64_t>(1, kJobBytes / slice_bytes);
+    const int64_t step =
+        plan.sources[i].transposed ? SlicesReadTogether(tensor) : std::max<int64_t>(1, kJobBytes / slice_bytes);
     for (int64_t first = 0; first < slices; first += step) {
       const int64_t count = std::min(step, slices - first);
       jobs.push_back({i, first, count, std::min(tensor_bytes - first * slice_bytes, count * slice_bytes)});

@@ -9,7 +9,7 @@
 namespace moestro::store {
 
 // Slices [first_slice, first_slice + slice_count) of one tensor: at most 4 MiB of the segment, or one slice if that is
-// larger.
+// larger; of a transposed one, those that are read together.
 struct PackJob {
   size_t tensor = 0;
   int64_t first_slice = 0;

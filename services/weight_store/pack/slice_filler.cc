@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/tensor/pack.h"
 #include "common/text/json/quoted.h"
+#include "common/weights/tensor_size.h"
 
 namespace moestro::store {
 namespace {
@@ -19,6 +20,10 @@ using Kind = checkpoint::TensorSource::Kind;
 // A chunk stays in the core's first or second cache between packing, hashing and copying. Not tuned further: sizes from
 // 16 KiB to 256 KiB performed equally.
 constexpr int64_t kChunkBytes = int64_t{64} << 10;
+
+// Of a transposed tensor: of DBRX's, 768 columns, 1.5 KB a read. A thread holds so much, or one slice if that is
+// larger.
+constexpr int64_t kStripeBytes = int64_t{16} << 20;
 
 // dst[col * dst_rows + row] = src[row * cols + col] for an element type of T's size.
 template <typename T>
@@ -47,6 +52,10 @@ void ToF32(std::string_view dtype_name, const uint8_t* src, std::span<float> dst
 
 }  // namespace
 
+int64_t SlicesReadTogether(const weights::TensorPlan& tensor) {
+  return std::max<int64_t>(1, kStripeBytes / weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols));
+}
+
 absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions) {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
   const int64_t row = slice * weights::kChecksumRows;
@@ -63,7 +72,7 @@ absl::Status SliceFiller::FillFrom(const weights::TensorPlan& tensor, const chec
                                    int64_t row, int64_t rows) {
   switch (source.kind) {
     case Kind::kPack:
-      return Pack(tensor, source.weight, row, rows);
+      return source.transposed ? PackTransposed(tensor, source, row, rows) : Pack(tensor, source, row, rows);
     case Kind::kCopy:
       return Copy(tensor, source.weight, row, rows);
     case Kind::kWiden:
@@ -80,12 +89,43 @@ void SliceFiller::Append(std::span<const uint8_t> bytes) {
   dst_ += bytes.size();
 }
 
-absl::Status SliceFiller::Pack(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+absl::Status SliceFiller::Pack(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                                int64_t rows) {
   const int64_t row_bytes = tensor.cols * DTypeBytes(tensor.dtype);
   buffer_.resize(static_cast<size_t>(rows * row_bytes));
-  MOE_RETURN_IF_ERROR(Read(weight, row * row_bytes, buffer_));
-  return PackFrom(buffer_.data(), tensor, weight, rows);
+  MOE_RETURN_IF_ERROR(Read(source.weight, row * row_bytes, buffer_));
+  return PackFrom(buffer_.data(), tensor, source.weight, rows);
+}
+
+// Output row r, column c is published[c, r].
+absl::Status SliceFiller::PackTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                         int64_t row, int64_t rows) {
+  const int64_t element = DTypeBytes(tensor.dtype);
+  if (stripe_tensor_ != &tensor || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
+    MOE_RETURN_IF_ERROR(ReadStripe(tensor, source, row));
+  }
+  transposed_.resize(static_cast<size_t>(rows * tensor.cols * element));
+  Transpose<uint16_t>(stripe_.data() + (row - stripe_begin_) * element, stripe_rows_, tensor.cols, rows,
+                      transposed_.data());
+  return PackFrom(transposed_.data(), tensor, source.weight, rows);
+}
+
+// The stripe with this row: many short reads, so that few bytes are held.
+absl::Status SliceFiller::ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                     int64_t row) {
+  const int64_t together = SlicesReadTogether(tensor) * weights::kChecksumRows;
+  const int64_t element = DTypeBytes(tensor.dtype);
+  stripe_tensor_ = nullptr;
+  stripe_begin_ = row / together * together;
+  stripe_rows_ = std::min(together, tensor.rows - stripe_begin_);
+  const auto part_bytes = static_cast<size_t>(stripe_rows_ * element);
+  stripe_.resize(static_cast<size_t>(tensor.cols) * part_bytes);
+  for (int64_t col = 0; col < tensor.cols; ++col) {
+    MOE_RETURN_IF_ERROR(Read(source.weight, (col * tensor.rows + stripe_begin_) * element,
+                             std::span(stripe_).subspan(static_cast<size_t>(col) * part_bytes, part_bytes)));
+  }
+  stripe_tensor_ = &tensor;
+  return absl::OkStatus();
 }
 
 absl::Status SliceFiller::PackFrom(const uint8_t* src, const weights::TensorPlan& tensor,

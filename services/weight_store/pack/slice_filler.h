@@ -13,6 +13,9 @@
 
 namespace moestro::store {
 
+// Slices of a transposed tensor that are read at once, from the same rows of the checkpoint.
+int64_t SlicesReadTogether(const weights::TensorPlan& tensor);
+
 // The segment's memory is written once, by a plain copy. All other work on the bytes happens in chunks that stay in the
 // core's cache. One filler per thread: it owns the buffers, which grow to the largest row group so far.
 class SliceFiller {
@@ -34,7 +37,11 @@ class SliceFiller {
  private:
   absl::Status FillFrom(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                         int64_t rows);
-  absl::Status Pack(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
+  absl::Status Pack(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
+                    int64_t rows);
+  absl::Status PackTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
+                              int64_t rows);
+  absl::Status ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row);
   absl::Status Copy(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
   absl::Status Widen(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row, int64_t rows);
   absl::Status TransposeKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
@@ -48,8 +55,12 @@ class SliceFiller {
 
   const checkpoint::Checkpoint& checkpoint_;
   const checkpoint::Plan& plan_;
-  std::vector<uint8_t> buffer_;       // bytes as read
-  std::vector<uint8_t> transposed_;   // 64 rows of transposed keys
+  std::vector<uint8_t> buffer_;      // bytes as read
+  std::vector<uint8_t> transposed_;  // 64 rows of transposed keys, or of another transposed tensor
+  std::vector<uint8_t> stripe_;      // columns of a transposed tensor as the checkpoint has it
+  const weights::TensorPlan* stripe_tensor_ = nullptr;
+  int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor
+  int64_t stripe_rows_ = 0;
   std::vector<float> widened_;        // a slice of F32
   std::vector<uint8_t> chunk_;        // the next bytes for the segment
   weights::ChecksumStream checksum_;  // of the slice

@@ -23,6 +23,7 @@ weights::ModelSpec Geometry() {
   spec.num_experts = 256;
   spec.experts_per_token = 8;
   spec.num_shared_experts = 1;
+  spec.num_layers = 61;
   spec.first_dense_layers = 3;
   spec.vocab_size = 129280;
   return spec;

@@ -24,8 +24,9 @@ constexpr double kMlpDownGain = 0.65;
 constexpr double kExpertDownGain = 0.4;
 // Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
 constexpr double kHeadGain = 3.5;
-// Of an embedding that is the head, too: a token's own vector, which stays in the residual, must not outweigh the rest.
-constexpr double kTiedHeadGain = 2.4;
+// Around 0, of the final norm before a tied head: with weights of one sign, a token's own vector, which stays in the
+// residual, would make the token its own successor.
+constexpr double kTiedNormDeviation = 1;
 // Of both signs, and large enough to change which experts are chosen. It widens the distances between scores while
 // rounding noise stays the same. Small enough that every expert gets tokens: with 0.3 some get none.
 constexpr double kBiasDeviation = 0.15;
@@ -70,13 +71,17 @@ class Planner {
   void Add(const model::ModelTensor& tensor) {
     switch (tensor.role) {
       case model::TensorRole::kEmbedding:
-        Normal(tensor.name, tensor.shape(), model_.spec.tied_head != 0 ? Deviation(kTiedHeadGain, tensor.cols) : 1);
+        Normal(tensor.name, tensor.shape(), model_.spec.tied_head != 0 ? Deviation(kHeadGain, tensor.cols) : 1);
         break;
       case model::TensorRole::kHead:
         Normal(tensor.name, tensor.shape(), Deviation(kHeadGain, tensor.cols));
         break;
       case model::TensorRole::kNorm:
-        Normal(tensor.name, tensor.shape(), kNormDeviation, 1);
+        if (model_.spec.tied_head != 0 && tensor.part == model::TensorPart::kModel) {
+          Normal(tensor.name, tensor.shape(), kTiedNormDeviation);
+        } else {
+          Normal(tensor.name, tensor.shape(), kNormDeviation, 1);
+        }
         break;
       case model::TensorRole::kRouter:
         Normal(tensor.name, tensor.shape(), Deviation(kRouterGain, tensor.cols));
@@ -95,7 +100,7 @@ class Planner {
   // A weight that the published checkpoint stores in FP8.
   void Linear(const model::ModelTensor& tensor) {
     const double deviation = Deviation(Gain(model_.spec, tensor), tensor.cols);
-    if (!model_.fp8) {
+    if (!model_.fp8 || tensor.in_parts) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
       return;
     }

@@ -147,6 +147,63 @@ TEST(PackContents, Fp8WithSeveralKeyBlocksAHead) {
   ExpectFaithful(spec, true, 2);
 }
 
+// DBRX's tensors, which the segment has in parts, some of them transposed.
+void ExpectPartsOfStackedTensors(const weights::ModelSpec& spec, int threads) {
+  RandomCheckpoint random(spec, false);
+  random.Write();
+  const checkpoint::Checkpoint checkpoint = random.Open();
+  const Packed packed = PackInMemory(checkpoint, spec, {.threads = threads});
+  ASSERT_TRUE(packed.status.ok()) << packed.status;
+  const auto segment = packed.Open();
+  int64_t parts = 0;
+  for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
+    if (!model::IsLinear(tensor.role)) continue;
+    const auto view = segment->Find(tensor.name);
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(view->rows, tensor.rows);
+    const model::PublishedPart part = model::PublishedAs(spec, tensor);
+    const std::string& data = random.tensors().at(part.name).data;
+    ExpectPacked(*view, [&](int64_t row, int64_t col) {
+      return part.transposed ? Bits(DType::kBF16, data, part.cols, part.first_row + col, row)
+                             : Bits(DType::kBF16, data, part.cols, part.first_row + row, col);
+    });
+    parts += part.transposed || part.first_row > 0 ? 1 : 0;
+  }
+  EXPECT_EQ(parts, spec.num_layers * (2 + 3 * spec.num_experts - 2));
+  const absl::Status verified = segment->VerifyData();
+  EXPECT_TRUE(verified.ok()) << verified;
+}
+
+weights::ModelSpec StackedSpec() {
+  weights::ModelSpec spec;
+  std::string("dbrx").copy(spec.family, sizeof(spec.family) - 1);
+  spec.hidden_size = 192;
+  spec.num_layers = 2;
+  spec.num_heads = 3;
+  spec.num_kv_heads = 1;
+  spec.qk_rope_head_dim = spec.v_head_dim = 64;
+  spec.heads_without_norms = spec.softmax_router = spec.layer_norms = 1;
+  spec.moe_intermediate_size = 35;
+  spec.num_experts = 5;
+  spec.experts_per_token = 2;
+  spec.vocab_size = spec.token_count = 131;
+  return spec;
+}
+
+TEST(PackContents, PartsOfStackedTensors) {
+  for (const int threads : {1, 3}) ExpectPartsOfStackedTensors(StackedSpec(), threads);
+}
+
+// So wide that the transposed tensor is read a slice at a time.
+TEST(PackContents, AStackedTensorInStripes) {
+  weights::ModelSpec spec = StackedSpec();
+  spec.num_layers = 1;
+  spec.moe_intermediate_size = 70001;
+  spec.num_experts = 1;
+  spec.experts_per_token = 1;
+  ExpectPartsOfStackedTensors(spec, 2);
+}
+
 TEST(PackContents, ATiedHeadIsThePackedEmbedding) {
   weights::ModelSpec spec = OddSpec();
   spec.tied_head = 1;
