@@ -24,10 +24,16 @@ using nlohmann::json;
 struct Family {
   const char* model_type;
   void (*read)(JsonFields& config, ModelSpec* spec);
+  bool own_keys = false;  // the reader reads shape and rope, too
 };
 constexpr Family kFamilies[] = {
-    {"deepseek_v2", ReadDeepSeek}, {"deepseek_v3", ReadDeepSeek}, {"kimi_k2", ReadDeepSeek},
-    {"glm4_moe", ReadGlm4Moe},     {"mixtral", ReadMixtral},      {"qwen2_moe", ReadQwen2Moe},
+    {"dbrx", ReadDbrx, /*own_keys=*/true},
+    {"deepseek_v2", ReadDeepSeek},
+    {"deepseek_v3", ReadDeepSeek},
+    {"kimi_k2", ReadDeepSeek},
+    {"glm4_moe", ReadGlm4Moe},
+    {"mixtral", ReadMixtral},
+    {"qwen2_moe", ReadQwen2Moe},
     {"qwen3_moe", ReadQwen3Moe},
 };
 
@@ -233,8 +239,10 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   CheckQuantization(config);
   CheckFixedChoices(config);
   RefuseOtherArithmetic(config);
-  ReadShape(config, &spec);
-  ReadRope(config, &spec);
+  if (!family->own_keys) {
+    ReadShape(config, &spec);
+    ReadRope(config, &spec);
+  }
   family->read(config, &spec);
   CheckAttentionChoices(config, spec);
   MOE_RETURN_IF_ERROR(status);

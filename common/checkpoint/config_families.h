@@ -37,12 +37,13 @@ struct ConfigDocument {
 absl::StatusOr<ConfigDocument> InOneSpelling(nlohmann::json document);
 
 // Each reads what other families do not have or call otherwise, and checks it; ModelSpec's fields that ParseModelSpec
-// reads for all families are there already.
+// reads for all families are there already, but for those with keys of their own.
 void ReadDeepSeek(text::JsonFields& config, weights::ModelSpec* spec);  // deepseek_v2, deepseek_v3, kimi_k2
 void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadGlm4Moe(text::JsonFields& config, weights::ModelSpec* spec);
+void ReadDbrx(text::JsonFields& config, weights::ModelSpec* spec);
 
 // For the readers above:
 // Key and value heads, and the size of a head, which rotates as a whole unless SetRotaryDims says otherwise.

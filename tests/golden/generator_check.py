@@ -40,6 +40,9 @@ GAINS = (
     ("mlp.gate.weight", 1.6),
     ("block_sparse_moe.gate.weight", 1.6),
     ("shared_expert_gate.weight", 1.6),
+    ("router.layer.weight", 1.6),
+    ("attn.out_proj.weight", 0.6),
+    (".experts.*w2", 0.4),
     ("lm_head.weight", 3.5),
 )
 
@@ -156,13 +159,18 @@ def source_name(name, layers):
 
 
 def is_quantised(name):
-    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", "gate.weight", "eh_proj.weight")
+    unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", "gate.weight", "eh_proj.weight",
+                   "router.layer.weight")
     return not name.endswith(unquantised)
+
+
+def layer_count(checkpoint):
+    return checkpoint.config.get("num_hidden_layers") or checkpoint.config["n_layers"]
 
 
 def expected_bytes(checkpoint, name, seed):
     dtype, shape = checkpoint.dtype(name), checkpoint.shape(name)
-    key = source_name(name, checkpoint.config["num_hidden_layers"])
+    key = source_name(name, layer_count(checkpoint))
     count = math.prod(shape)
     words = Words(seed, key)
     if dtype == "F8_E4M3":
@@ -173,15 +181,15 @@ def expected_bytes(checkpoint, name, seed):
         return struct.pack(f"<{count}f", *scales)
     if name.endswith("e_score_correction_bias"):
         return struct.pack(f"<{count}f", *normal_values(words, 0.0, 0.15, count))
-    if name.endswith("_proj.bias"):
-        values = normal_values(words, 0.0, 0.5, count)
-    elif name.endswith("norm.weight"):
+    if name == "model.norm.weight" and checkpoint.config["tie_word_embeddings"]:
+        values = normal_values(words, 0.0, 1.0, count)
+    elif name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "norm_f.weight")):
         values = normal_values(words, 1.0, 0.1, count)
     elif name.endswith("_proj.bias"):
         values = normal_values(words, 0.0, 0.5, count)
-    elif name.endswith("embed_tokens.weight"):
+    elif name.endswith(("embed_tokens.weight", "wte.weight")):
         tied = checkpoint.config["tie_word_embeddings"]
-        values = normal_values(words, 0.0, 2.4 / math.sqrt(shape[1]) if tied else 1.0, count)
+        values = normal_values(words, 0.0, 2.5 / math.sqrt(shape[1]) if tied else 1.0, count)
     elif is_quantised(key):
         return dequantised(checkpoint, seed, name)
     else:
@@ -191,8 +199,17 @@ def expected_bytes(checkpoint, name, seed):
 
 def sample_names(checkpoint):
     """One tensor of every kind; the last MoE layer and the prediction layer included."""
-    layers = checkpoint.config["num_hidden_layers"]
+    layers = layer_count(checkpoint)
+    block = f"transformer.blocks.{layers - 1}."
     wanted = [
+        "transformer.wte.weight",
+        "transformer.norm_f.weight",
+        block + "norm_attn_norm.norm_1.weight",
+        block + "norm_attn_norm.attn.Wqkv.weight",
+        block + "norm_attn_norm.attn.out_proj.weight",
+        block + "ffn.router.layer.weight",
+        block + "ffn.experts.mlp.v1",
+        block + "ffn.experts.mlp.w2",
         "model.embed_tokens.weight",
         "model.norm.weight",
         "lm_head.weight",

@@ -17,6 +17,7 @@ import numpy
 import torch
 import transformers
 
+import reference_dbrx
 import reference_deepseek_v2
 import reference_deepseek_v3
 import reference_glm4_moe
@@ -27,6 +28,7 @@ import reference_qwen3_moe
 from checkpoint import Checkpoint
 
 FAMILIES = {
+    "dbrx": reference_dbrx,
     "deepseek_v3": reference_deepseek_v3,
     "glm4_moe": reference_glm4_moe,
     "mixtral": reference_mixtral,

@@ -416,8 +416,8 @@ TEST(ModelSpecReject, SingleFields) {
   const json removed(json::value_t::discarded);
   const std::vector<Rejection> cases = {
       {"model_type", removed, kInvalid, "missing"},
-      {"model_type", 3, kUnimplemented, "(supported: deepseek_v2, deepseek_v3, kimi_k2, "},
-      {"model_type", "deepseek_v1", kUnimplemented, "\"deepseek_v1\" is not supported (supported: deepseek_v2, "},
+      {"model_type", 3, kUnimplemented, "(supported: dbrx, deepseek_v2, deepseek_v3, kimi_k2, "},
+      {"model_type", "deepseek_v1", kUnimplemented, "\"deepseek_v1\" is not supported (supported: dbrx, "},
       {"partial_rotary_factor", 0.5, kUnimplemented, "only 1 is supported"},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\" is not supported: it needs sparse attention"},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
@@ -560,6 +560,70 @@ TEST(ModelSpecReject, Qwen3MoeFields) {
   config.erase("head_dim");
   config["num_attention_heads"] = 60;
   ExpectError(Parse(config).status(), kInvalid, {"config.json: head_dim", "does not divide hidden_size"});
+}
+
+TEST(ModelSpecParse, Dbrx) {
+  json config = json::parse(checkpoint::PublishedConfig("dbrx"));
+  const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "dbrx");
+  EXPECT_EQ(spec->num_layers, 40);
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->v_head_dim, 128);
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  EXPECT_EQ(spec->layer_norms, 1);
+  EXPECT_EQ(spec->clip_qkv, 8);
+  EXPECT_EQ(spec->rope_theta, 5e5);
+  EXPECT_EQ(spec->rms_norm_eps, 1e-5);
+  EXPECT_EQ(spec->num_experts, 16);
+  EXPECT_EQ(spec->experts_per_token, 4);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->max_position_embeddings, 32768);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 131'596);
+  config["attn_config"].erase("clip_qkv");
+  config["ffn_config"]["moe_normalize_expert_weights"] = nullptr;
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  const absl::StatusOr<weights::ModelSpec> other = Parse(config);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->clip_qkv, 0);
+  EXPECT_EQ(other->norm_topk_prob, 0);
+  EXPECT_EQ(other->rope_theta, 1e6);
+}
+
+TEST(ModelSpecReject, DbrxFields) {
+  struct Case {
+    const char* pointer;
+    json value;
+    absl::StatusCode code;
+    const char* field;
+    const char* part;
+  };
+  const std::vector<Case> cases = {
+      {"/n_layers", nullptr, kInvalid, "config.json: n_layers", "missing"},
+      {"/n_heads", 56, kInvalid, "config.json: n_heads", "56 does not divide d_model = 6144"},
+      {"/n_heads", 64, kUnimplemented, "config.json: d_model", "6144 is not a multiple of 4096"},
+      {"/attn_config", nullptr, kInvalid, "config.json: attn_config: kv_n_heads", "missing"},
+      {"/attn_config/kv_n_heads", 7, kInvalid, "config.json: attn_config: kv_n_heads", "7 does not divide n_heads"},
+      {"/attn_config/clip_qkv", -1, kInvalid, "config.json: attn_config: clip_qkv", "out of range"},
+      {"/attn_config/rope_theta", nullptr, kInvalid, "config.json: attn_config: rope_theta", "missing"},
+      {"/ffn_config/moe_top_k", 17, kInvalid, "config.json: ffn_config: moe_top_k", "17 is more than moe_num_experts"},
+      {"/ffn_config/ffn_hidden_size", 0, kInvalid, "config.json: ffn_config: ffn_hidden_size", "out of range"},
+      {"/ffn_config/ffn_act_fn", {{"name", "gelu"}}, kUnimplemented, "ffn_act_fn: name", "\"gelu\" is not supported"},
+      {"/ffn_config/moe_normalize_expert_weights", 2, kUnimplemented, "moe_normalize_expert_weights",
+       "only 1 and null"},
+      {"/rope_parameters",
+       {{"rope_type", "yarn"}},
+       kUnimplemented,
+       "config.json: rope_parameters",
+       "supported: default"},
+      {"/tie_word_embeddings", true, kUnimplemented, "config.json: tie_word_embeddings", "true is not supported"},
+  };
+  for (const Case& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("dbrx"));
+    config[json::json_pointer(rejection.pointer)] = rejection.value;
+    SCOPED_TRACE(rejection.pointer);
+    ExpectError(Parse(config).status(), rejection.code, {rejection.field, rejection.part});
+  }
 }
 
 TEST(ModelSpecReject, Qwen2MoeFields) {

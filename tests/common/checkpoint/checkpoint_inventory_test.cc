@@ -141,6 +141,45 @@ TEST_F(InventoryTest, Qwen2sNames) {
   EXPECT_TRUE(checkpoint::MakePlan(*items, spec_).ok());
 }
 
+// Queries, keys and values are rows of one tensor; experts are stacked, their downs transposed.
+TEST_F(InventoryTest, DbrxsTensors) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("dbrx"));
+  config.update({{"d_model", 128}, {"n_layers", 2}, {"n_heads", 2}, {"vocab_size", 40}});
+  config["attn_config"]["kv_n_heads"] = 1;
+  config["ffn_config"].update({{"ffn_hidden_size", 32}, {"moe_num_experts", 3}, {"moe_top_k", 2}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_EQ(items->size(), 3u + 2 * (2 + 2 + 1 + 3));
+  EXPECT_EQ(items->front().expected.name, "transformer.wte.weight");
+  const auto plan = checkpoint::MakePlan(*items, spec_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->tensors.size(), 3u + 2 * (2 + 4 + 1 + 3 * 3));
+  const auto expect = [&](const char* name, const char* published, std::vector<int64_t> shape, int64_t first_row,
+                          bool transposed) {
+    const std::string full = std::string("model.layers.1.") + name;
+    const auto tensor = std::ranges::find(plan->tensors, full, &weights::TensorPlan::name);
+    ASSERT_NE(tensor, plan->tensors.end()) << full;
+    const checkpoint::TensorSource& source = plan->sources[tensor - plan->tensors.begin()];
+    EXPECT_EQ(source.weight.info->name, std::string("transformer.blocks.1.") + published);
+    EXPECT_EQ(source.weight.info->shape, shape) << full;
+    EXPECT_EQ(source.first_row, first_row) << full;
+    EXPECT_EQ(source.transposed, transposed) << full;
+  };
+  expect("self_attn.q_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 0, false);
+  expect("self_attn.k_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 128, false);
+  expect("self_attn.v_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 192, false);
+  expect("self_attn.o_proj.weight", "norm_attn_norm.attn.out_proj.weight", {128, 128}, 0, false);
+  expect("mlp.gate.weight", "ffn.router.layer.weight", {3, 128}, 0, false);
+  expect("mlp.experts.0.gate_proj.weight", "ffn.experts.mlp.w1", {96, 128}, 0, false);
+  expect("mlp.experts.2.up_proj.weight", "ffn.experts.mlp.v1", {96, 128}, 64, false);
+  expect("mlp.experts.2.down_proj.weight", "ffn.experts.mlp.w2", {96, 128}, 64, true);
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add("transformer.blocks.0.ffn.experts.mlp.v1", "F8_E4M3", {96, 128});
+  Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.v1'", "dtype F8_E4M3, expected BF16"});
+}
+
 // Some tools save a tied head all the same. It is a copy.
 TEST_F(InventoryTest, ATiedHead) {
   const SafetensorsBuilder with_head = TinyTensors(spec_);

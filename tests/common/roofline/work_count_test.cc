@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "common/checkpoint/config.h"
-#include "tests/support/synthetic_segment.h"
 
 namespace moestro::roofline {
 namespace {
@@ -35,8 +34,10 @@ TEST(WorkCount, ATokenOfQwen2MeetsThePublished14BillionParameters) {
 
 // The last layer, which is dense, is not the one that tells.
 TEST(WorkCount, ExpertsOfAModelWithDenseLayersBetween) {
-  const weights::ModelSpec spec = SmallMixedSpec();
-  const double expert = CountModel(spec, DType::kF8E4M3).layers[1].expert.bytes;
+  weights::ModelSpec spec = DeepSeekV3();
+  spec.num_layers = 6;
+  spec.dense_layers[0] = 1 << 5;
+  const double expert = CountModel(spec, DType::kF8E4M3).layers[3].expert.bytes;
   EXPECT_GT(expert, 0);
   EXPECT_EQ(DecodeBytes(spec, 10, 1, 7) - DecodeBytes(spec, 10, 1, 5), 2 * expert);
 }

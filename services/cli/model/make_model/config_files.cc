@@ -184,14 +184,26 @@ std::vector<ModelPreset> Presets() {
                                  {"vocab_size", 2048}},
                                 4'000'000,
                                 "bf16"};
+  // Tensors that the segment has in parts, some of them transposed. A clamp that numbers reach.
+  const ModelPreset tiny_dbrx = {"tiny-dbrx",
+                                 "DBRX",
+                                 "dbrx",
+                                 {{"d_model", 256},
+                                  {"n_layers", 3},
+                                  {"n_heads", 2},
+                                  {"attn_config", {{"kv_n_heads", 1}, {"clip_qkv", 1.5}}},
+                                  {"ffn_config", {{"ffn_hidden_size", 192}, {"moe_num_experts", 8}, {"moe_top_k", 2}}},
+                                  {"vocab_size", 2048}},
+                                 4'000'000,
+                                 "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny,       tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2, tiny_mixtral,
-          tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
+  return {tiny,         tiny_dbrx,  tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2,
+          tiny_mixtral, tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
 }
 
 // Sets those of `keys` that the family has.
@@ -204,14 +216,15 @@ void Change(json& config, std::initializer_list<const char*> keys, int64_t value
 // Keeps the preset's proportions as far as `experts` allows. Groups are equal and hold at least two experts, because a
 // group's score is the sum of its two best. The kept groups hold enough experts for one token.
 void AdaptRouting(int64_t experts, json& config) {
-  const int64_t per_token = std::min(config["num_experts_per_tok"].get<int64_t>(), experts);
+  const char* const per_token_key = config.contains("moe_top_k") ? "moe_top_k" : "num_experts_per_tok";
+  const int64_t per_token = std::min(config[per_token_key].get<int64_t>(), experts);
   const int64_t wanted = config.value("n_group", int64_t{1});
   int64_t groups = wanted;
   const auto fits = [&] { return experts % groups == 0 && experts / groups >= 2; };
   while (groups > 1 && !fits()) --groups;
   const int64_t kept = CeilDiv(config.value("topk_group", int64_t{1}) * groups, wanted);
-  Change(config, {"n_routed_experts", "num_experts", "num_local_experts"}, experts);
-  Change(config, {"num_experts_per_tok"}, per_token);
+  Change(config, {"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"}, experts);
+  Change(config, {per_token_key}, per_token);
   Change(config, {"n_group"}, groups);
   Change(config, {"topk_group"}, std::max(kept, CeilDiv(per_token, experts / groups)));
 }
@@ -254,11 +267,12 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
                   .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
                   .fp8 = (options.weights.empty() ? preset->weights : options.weights) == "fp8"};
   json& config = model.config;
-  config.update(preset->changes);
+  config.update(preset->changes, /*merge_objects=*/true);
   config["bos_token_id"] = kBosId;
   config["eos_token_id"] = kEosId;
-  if (options.layers != 0) Change(config, {"num_hidden_layers", "max_window_layers"}, options.layers);
-  if (options.experts != 0) AdaptRouting(options.experts, config);
+  if (options.layers != 0) Change(config, {"num_hidden_layers", "max_window_layers", "n_layers"}, options.layers);
+  if (options.experts != 0)
+    AdaptRouting(options.experts, config.contains("ffn_config") ? config["ffn_config"] : config);
   if (options.vocab_rows != 0) config["vocab_size"] = options.vocab_rows;
   config.erase("quantization_config");
   if (model.fp8) {

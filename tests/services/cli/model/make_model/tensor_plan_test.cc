@@ -55,7 +55,10 @@ TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
 TEST(TensorPlanTest, Qwen3WithDenseLayersAndATiedHead) {
   const auto plan = PlanByName({.preset = "tiny-qwen3-mixed"});
   EXPECT_EQ(plan.count("lm_head.weight"), 0u);
-  EXPECT_DOUBLE_EQ(plan.at("model.embed_tokens.weight").deviation, 2.4 / 16);
+  EXPECT_DOUBLE_EQ(plan.at("model.embed_tokens.weight").deviation, 2.5 / 16);
+  EXPECT_EQ(plan.at("model.norm.weight").mean, 0);
+  EXPECT_EQ(plan.at("model.norm.weight").deviation, 1);
+  EXPECT_EQ(plan.at("model.layers.0.input_layernorm.weight").mean, 1);
   for (const int layer : {0, 2, 3, 4}) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.";
     EXPECT_THAT(plan.at(prefix + "gate_proj.weight").shape, ElementsAre(576, 256));
@@ -77,6 +80,20 @@ TEST(TensorPlanTest, Qwen2HasThePublishedNames) {
   EXPECT_THAT(shape("mlp.shared_expert_gate.weight"), ElementsAre(1, 256));
   EXPECT_DOUBLE_EQ(plan.at("model.layers.2.mlp.shared_expert_gate.weight").deviation, 1.6 / 16);
   EXPECT_EQ(plan.size(), 3u + 3 * (2 + 4 + 3 + 1 + 16 * 3 + 3 + 1));
+}
+
+TEST(TensorPlanTest, DbrxHasThePublishedTensors) {
+  for (const char* weights : {"bf16", "fp8"}) {
+    const auto plan = PlanByName({.preset = "tiny-dbrx", .weights = weights});
+    const auto at = [&](const std::string& name) { return plan.at("transformer.blocks.2." + name); };
+    EXPECT_THAT(at("norm_attn_norm.attn.Wqkv.weight").shape, ElementsAre(256 + 2 * 128, 256));
+    EXPECT_THAT(at("norm_attn_norm.norm_2.weight").shape, ElementsAre(256));
+    EXPECT_THAT(at("ffn.experts.mlp.w1").shape, ElementsAre(8 * 192, 256));
+    EXPECT_THAT(at("ffn.experts.mlp.w2").shape, ElementsAre(8 * 192, 256));
+    EXPECT_EQ(at("ffn.experts.mlp.w2").dtype, DType::kBF16) << "the segment has parts of it";
+    EXPECT_DOUBLE_EQ(at("ffn.experts.mlp.w2").deviation, 0.4 / 16);
+  }
+  EXPECT_EQ(PlanByName({.preset = "tiny-dbrx"}).size(), 3u + 3 * (2 + 2 + 1 + 3));
 }
 
 TEST(TensorPlanTest, MixtralHasThePublishedNames) {
