@@ -189,7 +189,7 @@ def expected_bytes(checkpoint, name, seed):
         values = normal_values(words, 0.0, 0.5, count)
     elif name.endswith(("embed_tokens.weight", "wte.weight")):
         tied = checkpoint.config["tie_word_embeddings"]
-        values = normal_values(words, 0.0, 2.5 / math.sqrt(shape[1]) if tied else 1.0, count)
+        values = normal_values(words, 0.0, 3.5 / math.sqrt(shape[1]) if tied else 1.0, count)
     elif is_quantised(key):
         return dequantised(checkpoint, seed, name)
     else:

@@ -65,6 +65,16 @@ const absl::StatusOr<TinyModel>& TinyGlm() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyQwen3Mixed() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-qwen3-mixed", "tests/golden/qwen3_moe_mixed_tiny");
+  return model;
+}
+
+const absl::StatusOr<TinyModel>& TinyQwen2() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-qwen2", "tests/golden/qwen2_moe_tiny");
+  return model;
+}
+
 const absl::StatusOr<TinyModel>& TinyMixtral() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-mixtral", "tests/golden/mixtral_tiny");
   return model;
@@ -83,6 +93,11 @@ const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite() {
 
 const absl::StatusOr<TinyModel>& TinyKimiK2() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-kimi-k2", "tests/golden/kimi_k2_tiny");
+  return model;
+}
+
+const absl::StatusOr<TinyModel>& TinyDbrx() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-dbrx", "tests/golden/dbrx_tiny");
   return model;
 }
 

@@ -17,12 +17,15 @@ struct TinyModel {
 };
 
 // Made once. Tests must run from the source root.
-const absl::StatusOr<TinyModel>& Tiny();       // DeepSeek-V3
-const absl::StatusOr<TinyModel>& TinyQwen3();  // Qwen3-MoE
+const absl::StatusOr<TinyModel>& Tiny();            // DeepSeek-V3
+const absl::StatusOr<TinyModel>& TinyQwen3();       // Qwen3-MoE
+const absl::StatusOr<TinyModel>& TinyQwen3Mixed();  // with dense layers and a tied head
+const absl::StatusOr<TinyModel>& TinyQwen2();
 const absl::StatusOr<TinyModel>& TinyMixtral();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2();
 const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite();
 const absl::StatusOr<TinyModel>& TinyKimiK2();
 const absl::StatusOr<TinyModel>& TinyGlm();  // GLM-4.5
+const absl::StatusOr<TinyModel>& TinyDbrx();
 
 }  // namespace moestro::model

@@ -190,6 +190,27 @@ class GlmGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(GlmGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class Qwen3MixedGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  Qwen3MixedGoldenPromptTest() : GoldenPromptTest(model::TinyQwen3Mixed()) {}
+};
+
+TEST_F(Qwen3MixedGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
+class Qwen2GoldenPromptTest : public GoldenPromptTest {
+ protected:
+  Qwen2GoldenPromptTest() : GoldenPromptTest(model::TinyQwen2()) {}
+};
+
+TEST_F(Qwen2GoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
+class DbrxGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  DbrxGoldenPromptTest() : GoldenPromptTest(model::TinyDbrx()) {}
+};
+
+TEST_F(DbrxGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;

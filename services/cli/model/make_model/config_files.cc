@@ -68,15 +68,15 @@ std::vector<ModelPreset> Presets() {
                                    {"num_experts_per_tok", 4},
                                    {"vocab_size", 2048}},
                                   4'000'000};
-  // Layers 1 and 5 have experts, the others are dense. Heads of the size that CUDA's kernels of prompts have.
+  // Layers 1 and 3 have experts, the others are dense. Heads of the size that CUDA's kernels of prompts have.
   const ModelPreset tiny_qwen3_mixed = {"tiny-qwen3-mixed",
                                         "Qwen3-MoE with dense layers and a tied head",
                                         "qwen3-235b",
                                         {{"hidden_size", 256},
-                                         {"num_hidden_layers", 6},
-                                         {"max_window_layers", 6},
+                                         {"num_hidden_layers", 4},
+                                         {"max_window_layers", 4},
                                          {"decoder_sparse_step", 2},
-                                         {"mlp_only_layers", {3}},
+                                         {"mlp_only_layers", {0}},
                                          {"num_attention_heads", 4},
                                          {"num_key_value_heads", 2},
                                          {"head_dim", 128},

@@ -24,9 +24,6 @@ constexpr double kMlpDownGain = 0.65;
 constexpr double kExpertDownGain = 0.4;
 // Logits of deviation 3.5: the best token leads by about one, far above the rounding noise of BF16 activations.
 constexpr double kHeadGain = 3.5;
-// Of an embedding that is the head, too. The residual then begins with small numbers, so rounding changes logits by
-// more of their deviation, and these must stay below what goldens allow.
-constexpr double kTiedHeadGain = 2.5;
 // Around 0, of the final norm before a tied head: with weights of one sign, a token's own vector, which stays in the
 // residual, would make the token its own successor.
 constexpr double kTiedNormDeviation = 1;
@@ -74,7 +71,7 @@ class Planner {
   void Add(const model::ModelTensor& tensor) {
     switch (tensor.role) {
       case model::TensorRole::kEmbedding:
-        Normal(tensor.name, tensor.shape(), model_.spec.tied_head != 0 ? Deviation(kTiedHeadGain, tensor.cols) : 1);
+        Normal(tensor.name, tensor.shape(), model_.spec.tied_head != 0 ? Deviation(kHeadGain, tensor.cols) : 1);
         break;
       case model::TensorRole::kHead:
         Normal(tensor.name, tensor.shape(), Deviation(kHeadGain, tensor.cols));

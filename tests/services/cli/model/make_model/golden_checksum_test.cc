@@ -69,19 +69,20 @@ TEST_P(GoldenChecksumTest, GoldenLogitsBelongToThisGenerator) {
 }
 
 std::string Name(const ::testing::TestParamInfo<Made>& model) {
-  const char* const names[] = {"DeepSeekV3", "Qwen3Moe", "Mixtral", "DeepSeekV2", "DeepSeekV2Lite", "KimiK2", "Glm"};
-  return names[model.index];
+  const std::string folder = model.param.golden;
+  return folder.substr(folder.rfind('/') + 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenChecksumTest,
-                         ::testing::Values(Made{"tiny", "tests/golden/deepseek_v3_tiny"},
-                                           Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"},
-                                           Made{"tiny-mixtral", "tests/golden/mixtral_tiny"},
-                                           Made{"tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny"},
-                                           Made{"tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny"},
-                                           Made{"tiny-kimi-k2", "tests/golden/kimi_k2_tiny"},
-                                           Made{"tiny-glm", "tests/golden/glm4_moe_tiny"}),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenChecksumTest,
+    ::testing::Values(Made{"tiny", "tests/golden/deepseek_v3_tiny"}, Made{"tiny-qwen3", "tests/golden/qwen3_moe_tiny"},
+                      Made{"tiny-mixtral", "tests/golden/mixtral_tiny"},
+                      Made{"tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny"},
+                      Made{"tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny"},
+                      Made{"tiny-kimi-k2", "tests/golden/kimi_k2_tiny"}, Made{"tiny-glm", "tests/golden/glm4_moe_tiny"},
+                      Made{"tiny-qwen3-mixed", "tests/golden/qwen3_moe_mixed_tiny"},
+                      Made{"tiny-qwen2", "tests/golden/qwen2_moe_tiny"}, Made{"tiny-dbrx", "tests/golden/dbrx_tiny"}),
+    Name);
 
 }  // namespace
 }  // namespace moestro::cli
