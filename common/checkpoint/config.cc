@@ -32,6 +32,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", ReadDeepSeek},
     {"kimi_k2", ReadDeepSeek},
     {"glm4_moe", ReadGlm4Moe},
+    {"minimax_m2", ReadMiniMaxM2},
     {"mixtral", ReadMixtral},
     {"qwen2_moe", ReadQwen2Moe},
     {"qwen3_moe", ReadQwen3Moe},
@@ -168,7 +169,7 @@ void CheckQuantization(JsonFields& config) {
   JsonFields quantization = config.Sub("quantization_config");
   if (!quantization.Has("quant_method")) quantization.Fail("quant_method", "missing");
   quantization.OneOf("quant_method", {"fp8"});
-  quantization.OneOf("fmt", {"e4m3"});
+  quantization.OneOf("fmt", {"e4m3", "float8_e4m3fn"});
   quantization.OneOf("activation_scheme", {"dynamic"});
   if (!config.ok()) return;
   const auto block = quantization.object().find("weight_block_size");

@@ -44,6 +44,7 @@ void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadGlm4Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadDbrx(text::JsonFields& config, weights::ModelSpec* spec);
+void ReadMiniMaxM2(text::JsonFields& config, weights::ModelSpec* spec);
 
 // For the readers above:
 // Key and value heads, and the size of a head, which rotates as a whole unless SetRotaryDims says otherwise.

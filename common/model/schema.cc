@@ -15,16 +15,18 @@ namespace moestro::model {
 namespace {
 
 // Names are words with dots between them. These are the words that families choose differently: the block of MLPs and
-// experts; gate, up and down of an MLP; the shared expert.
+// experts; gate, up and down of an MLP; the shared expert. So is the place of the router's bias.
 struct Dialect {
-  std::string_view family;    // ModelSpec::family
-  std::string_view words[5];  // empty: as in the segment
+  std::string_view family;                                        // ModelSpec::family
+  std::string_view words[5];                                      // empty: as in the segment
+  std::string_view router_bias = "gate.e_score_correction_bias";  // the end of its name
 };
 // The first has the segment's words. They are those of all families that have no row of their own.
 constexpr Dialect kDialects[] = {
     {"deepseek_v3", {"mlp", "gate_proj", "up_proj", "down_proj", "shared_experts"}},
     {"mixtral", {"block_sparse_moe", "w1", "w3", "w2"}},
     {"qwen2_moe", {"", "", "", "", "shared_expert"}},
+    {"minimax_m2", {"block_sparse_moe", "w1", "w3", "w2"}, "e_score_correction_bias"},
 };
 
 // Of the family, a name of the segment.
@@ -36,7 +38,10 @@ std::string Published(const Dialect& dialect, const std::string& name) {
     const std::string_view theirs = dialect.words[ours - kDialects[0].words];
     if (!theirs.empty()) word = theirs;
   }
-  return absl::StrJoin(words, ".");
+  std::string published = absl::StrJoin(words, ".");
+  const std::string_view bias = kDialects[0].router_bias;
+  if (published.ends_with(bias)) published.replace(published.size() - bias.size(), bias.size(), dialect.router_bias);
+  return published;
 }
 
 constexpr std::string_view kDbrx = "dbrx";

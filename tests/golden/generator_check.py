@@ -222,6 +222,8 @@ def sample_names(checkpoint):
         f"model.layers.{layers - 1}.self_attn.q_proj.weight",
         f"model.layers.{layers - 1}.self_attn.q_proj.bias",
         f"model.layers.{layers - 1}.block_sparse_moe.gate.weight",
+        f"model.layers.{layers - 1}.block_sparse_moe.e_score_correction_bias",
+        f"model.layers.{layers - 1}.self_attn.k_norm.weight",
         f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w1.weight",
         f"model.layers.{layers - 1}.block_sparse_moe.experts.1.w2.weight",
         f"model.layers.{layers - 1}.mlp.gate.e_score_correction_bias",

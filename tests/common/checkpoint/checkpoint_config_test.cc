@@ -326,6 +326,32 @@ TEST(ModelSpecParse, GlmInTheNewSpelling) {
   EXPECT_EQ(Parse(config)->rotary_dims, 0);
 }
 
+TEST(ModelSpecParse, MiniMaxM2) {
+  json config = json::parse(checkpoint::PublishedConfig("minimax-m2"));
+  absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "minimax_m2");
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->norms_of_all_heads, 1);
+  EXPECT_EQ(spec->heads_without_norms, 0);
+  EXPECT_EQ(spec->rotary_dims, 64);
+  EXPECT_EQ(spec->v_head_dim, 128);
+  EXPECT_EQ(spec->num_experts, 256);
+  EXPECT_EQ(spec->moe_intermediate_size, 1536);
+  EXPECT_EQ(spec->softmax_router, 0);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->routed_scaling_factor, 1);
+  EXPECT_EQ(spec->num_shared_experts, 0);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 228'689);
+  // As transformers 5.23 saves it.
+  config.erase("rotary_dim");
+  config.erase("rope_theta");
+  config["rope_parameters"] = {{"rope_theta", 5000000.0}, {"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->rotary_dims, 64);
+}
+
 TEST(ModelSpecParse, NullOr0IsNoRankBetweenHiddenStateAndQueries) {
   json config = TinyConfig();
   for (const json& none : {json(nullptr), json(0)}) {
@@ -676,6 +702,26 @@ TEST(ModelSpecReject, GlmFields) {
   };
   for (const Rejection& rejection : cases) {
     json config = json::parse(checkpoint::PublishedConfig("glm-4.5-air"));
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
+  }
+}
+
+TEST(ModelSpecReject, MiniMaxM2Fields) {
+  const std::vector<Rejection> cases = {
+      {"rotary_dim", 63, kUnimplemented, "63 of the 128 numbers of a head rotate"},
+      {"rotary_dim", 130, kUnimplemented, "130 of the 128"},
+      {"scoring_func", "softmax", kUnimplemented, "\"softmax\""},
+      {"use_routing_bias", false, kUnimplemented, "false is not supported"},
+      {"use_qk_norm", false, kUnimplemented, "false is not supported"},
+      {"qk_norm_type", "per_head", kUnimplemented, "\"per_head\""},
+      {"shared_intermediate_size", 1536, kUnimplemented, "only 0"},
+      {"attn_type_list", {1, 0, 1}, kUnimplemented, "full attention in every layer"},
+      {"num_experts_per_tok", 257, kInvalid, "257 is more than num_local_experts = 256"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("minimax-m2"));
     config[rejection.field] = rejection.value;
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});

@@ -211,6 +211,13 @@ class DbrxGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(DbrxGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class MiniMaxGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  MiniMaxGoldenPromptTest() : GoldenPromptTest(model::TinyMiniMax()) {}
+};
+
+TEST_F(MiniMaxGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 TEST_F(GoldenPromptTest, EveryRingLengthGivesTheSameBits) {
   const std::span<const int32_t> tokens = std::span(CaseOf(65).prompt).first(9);
   std::vector<uint16_t> kv;

@@ -196,13 +196,27 @@ std::vector<ModelPreset> Presets() {
                                   {"vocab_size", 2048}},
                                  4'000'000,
                                  "bf16"};
+  // Norms over all heads, of which half a head rotates, and a router's bias beside the router.
+  const ModelPreset tiny_minimax = {"tiny-minimax",
+                                    "MiniMax-M2",
+                                    "minimax-m2",
+                                    {{"hidden_size", 256},
+                                     {"num_hidden_layers", 2},
+                                     {"attn_type_list", {1, 1}},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"intermediate_size", 192},
+                                     {"num_local_experts", 8},
+                                     {"num_experts_per_tok", 2},
+                                     {"vocab_size", 2048}},
+                                    4'000'000};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny,         tiny_dbrx,  tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2,
+  return {tiny,         tiny_dbrx,  tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2, tiny_minimax,
           tiny_mixtral, tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
 }
 

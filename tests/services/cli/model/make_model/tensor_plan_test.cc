@@ -139,6 +139,17 @@ TEST(TensorPlanTest, GlmHasThePublishedNames) {
   EXPECT_EQ(plan.at("model.layers.2.self_attn.q_proj.bias").dtype, DType::kBF16);
 }
 
+TEST(TensorPlanTest, MiniMaxHasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-minimax"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.1." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_norm.weight"), ElementsAre(512));
+  EXPECT_THAT(shape("self_attn.k_norm.weight"), ElementsAre(256));
+  EXPECT_THAT(shape("block_sparse_moe.gate.weight"), ElementsAre(8, 256));
+  EXPECT_THAT(shape("block_sparse_moe.e_score_correction_bias"), ElementsAre(8));
+  EXPECT_THAT(shape("block_sparse_moe.experts.7.w2.weight"), ElementsAre(256, 192));
+  EXPECT_THAT(shape("block_sparse_moe.experts.7.w2.weight_scale_inv"), ElementsAre(2, 2));
+}
+
 // 671.026e9 parameters are in the 61 layers, embedding, head and norms of the published model.
 TEST(TensorPlanTest, SixtyOneLayersHaveThePublishedParameterCount) {
   MadeModel model = *ResolveModel({.preset = "layer", .layers = 61});
