@@ -268,3 +268,11 @@ def test_up_says_what_is_wrong(repo, tmp_path):
                             (["--fast"], "--fast"), (["--run-dir"], "--run-dir")]:
         result = subprocess.run([repo / "deploy/up", "--no-build", *arguments], capture_output=True, text=True, timeout=30)
         assert result.returncode != 0 and word in result.stderr
+
+
+def test_up_prints_how_to_download_a_model(repo, tmp_path):
+    result = subprocess.run([repo / "deploy/up", "--no-build", "--model", "org/absent", "--run-dir", tmp_path / "run"],
+                            capture_output=True, text=True, timeout=30, env={**os.environ, "HF_HUB_CACHE": str(tmp_path)})
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1, result.stderr
+    assert f"org/absent: not in {tmp_path}" in result.stderr and "hf download org/absent" in result.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """`moestro inspect` on the published configs: parameter counts and segment sizes."""
 
 import json
+import os
 
 import pytest
 
@@ -34,16 +35,55 @@ def test_parameter_counts(cli, tmp_path, config, billions):
     assert facts["segment_bytes"] > 0.99 * float(billions) * 1e9
 
 
-# The total, and what one token uses: 21 and 2.4 (without the embedding) as the publishers say, and 32.
-@pytest.mark.parametrize("name, billions, active", [
-    ("deepseek-v2", "235.741", 21.376), ("deepseek-v2-lite", "15.706", 2.661), ("kimi-k2", "1026.408", 32.862)])
-def test_parameters_of_a_token(cli, repo, name, billions, active):
-    config = repo / f"common/checkpoint/published/{name}.json"
-    assert f"{billions} B" in cli("inspect", config).stdout
-    facts = json.loads(cli("inspect", config, "--json").stdout)
-    routed, shapes = facts["parameters_by_kind"]["routed experts"], facts["shapes"]
-    used = facts["parameters"] - routed + routed * shapes["experts_per_token"] / shapes["experts"]
-    assert used / 1e9 == pytest.approx(active, abs=0.001)
+# As their publishers round them: in all, and for one token.
+@pytest.mark.parametrize("model, total, active", [
+    ("deepseek-ai/DeepSeek-V3", 671, 37), ("deepseek-ai/DeepSeek-R1", 671, 37), ("moonshotai/Kimi-K2-Instruct", 1026, 32),
+    ("deepseek-ai/DeepSeek-V2", 235.7, 21), ("zai-org/GLM-4.5-Air", 106.85, 12), ("Qwen/Qwen2-57B-A14B", 57.4, 14.2),
+    ("Qwen/Qwen3-235B-A22B", 235, 22), ("mistralai/Mixtral-8x7B-v0.1", 46.7, 12.9), ("mixtral-8x7b", 46.7, 12.9)])
+def test_published_models_need_no_files(cli, tmp_path, model, total, active):
+    result = cli("inspect", model, "--json", "--bandwidth", "100", env={**os.environ, "HF_HUB_CACHE": str(tmp_path)})
+    facts = json.loads(result.stdout)
+    assert facts["parameters"] / 1e9 == pytest.approx(total, rel=0.005)
+    assert facts["active_parameters"] / 1e9 == pytest.approx(active, rel=0.03)
+    estimate = facts["estimate"]
+    assert estimate["decode_tokens_per_second"] == pytest.approx(100e9 / estimate["bytes_per_token"])
+    # Of the parameters that a token uses, it reads all but the embedding, once; KV comes on top.
+    width = 1 if "FP8" in facts["weights"] else 2
+    embedding = facts["shapes"]["vocab_rows"] * facts["shapes"]["hidden_size"]
+    assert estimate["bytes_per_token"] == pytest.approx(width * (facts["active_parameters"] - embedding), rel=0.06)
+    streaming = facts["streaming_on_a_gpu"]
+    assert 0 < streaming["least_bytes"] < streaming["whole_layers_bytes"] < facts["segment_bytes"]
+
+
+@pytest.fixture
+def cache(tiny_model, tmp_path):
+    """A cache of Hugging Face's tools that holds org/tiny: a snapshot of links to blobs."""
+    repository = tmp_path / "hub" / "models--org--tiny"
+    snapshot = repository / "snapshots" / ("0a" * 20)
+    for folder in (snapshot, repository / "blobs", repository / "refs"):
+        folder.mkdir(parents=True)
+    (repository / "refs/main").write_text("0a" * 20)
+    for number, file in enumerate(sorted(tiny_model.iterdir())):
+        (repository / "blobs" / str(number)).write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    return snapshot
+
+
+def test_models_by_org_and_name(cli, cache, tiny_model):
+    environment = {**os.environ, "HF_HUB_CACHE": str(cache.parents[2])}
+    found = json.loads(cli("inspect", "org/tiny", "--json", env=environment).stdout)
+    assert found["directory"] == str(cache)
+    assert found["parameters"] == json.loads(cli("inspect", tiny_model, "--json").stdout)["parameters"]
+    # The repository's directory, which a container can mount.
+    assert cli("inspect", "--directory", cache.parents[1]).stdout == f"{cache}\n"
+    absent = cli("inspect", "org/other", check=False, env=environment)
+    assert absent.returncode == 2 and "get it with: hf download org/other --include" in absent.stderr
+
+
+def test_a_node_serves_org_and_name(make_node, cache, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache.parents[2]))
+    with make_node(model="org/tiny") as node:
+        assert "org/tiny: deepseek_v3, " in node.log("weight_store")
 
 
 def test_checkpoint_and_segment(cli, tiny_model, node):

@@ -102,6 +102,20 @@ def set_field(name, key, value):
     return edit_entry(name, lambda shard, entry: entry.__setitem__(key, value))
 
 
+def convert(name, dtype):
+    """Another type in place of an FP8 weight, with zeros of the right size in a shard of its own."""
+    def change(model):
+        shape = shard_with(model, name).header[name]["shape"]
+        entry = {name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 2 * shape[0] * shape[1]]}}
+        text = json.dumps(entry).encode()
+        (model / "other.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(2 * shape[0] * shape[1]))
+        edit_index(lambda index: index["weight_map"].__setitem__(name, "other.safetensors"))(model)
+        shard = next(s for s in map(Shard, sorted(model.glob("model*.safetensors"))) if name in s.header)
+        shard.header[name + ".old"] = shard.header.pop(name)
+        shard.write()
+    return change
+
+
 def shift(name, begin, end):
     def change(shard, entry):
         entry["data_offsets"] = [entry["data_offsets"][0] + begin, entry["data_offsets"][1] + end]
@@ -170,7 +184,8 @@ CASES = {
     "size does not match the shape": (set_field(NORM, "shape", [3]), NORM),
     "shape overflows": (set_field(NORM, "shape", [1 << 40, 1 << 40]), NORM),
     "metadata is not strings": (lambda m: (lambda s: (s.header.__setitem__("__metadata__", {"a": 1}), s.write()))(Shard(first_shard(m))), ".safetensors"),
-    "wrong dtype of a norm": (set_field(NORM, "dtype", "F16"), NORM),
+    "wrong dtype of a norm": (set_field(NORM, "dtype", "I16"), NORM),
+    "half precision in a weight": (convert(KV_A, "F16"), KV_A),
     "wrong dtype of a weight": (set_field(GATE, "dtype", "I8"), GATE),
     "wrong dtype of a bias": (set_field(BIAS, "dtype", "I32"), BIAS),
     "shape transposed": (edit_entry(DOWN, swap_shape), DOWN),
@@ -191,12 +206,25 @@ CASES = {
     "norm is NaN": (put(NORM, 4, b"\xc0\x7f"), NORM),
     "no config": (unlink("config.json"), "config.json"),
     "config is not JSON": (lambda m: (m / "config.json").write_text("hidden_size: 3"), "config.json"),
-    "another family": (edit_config(model_type="deepseek_v32"), "model_type"),
+    "another family": (edit_config(model_type="deepseek_v32"), "model_type: \"deepseek_v32\" is not supported: it needs sparse"),
+    "an unknown family": (edit_config(model_type="gpt2"), "\"gpt2\" is not supported (supported: deepseek_v3"),
     "more experts chosen than there are": (edit_config(num_experts_per_tok=99), "num_experts_per_tok"),
     "groups do not divide the experts": (edit_config(n_group=3), "n_group"),
     "huge hidden size": (edit_config(hidden_size=1 << 40), "hidden_size"),
     "negative layers": (edit_config(num_hidden_layers=-1), "num_hidden_layers"),
     "unknown quantisation": (edit_config(quantization_config={"quant_method": "awq"}), "quant"),
+    "two numbers of experts": (edit_config(num_experts=7), "num_experts: 7 contradicts n_routed_experts"),
+    "two dtypes": (edit_config(torch_dtype="bfloat16", dtype="float32"), "dtype: \"float32\" contradicts torch_dtype"),
+    "two rope thetas": (edit_config(rope_theta=1e4, rope_parameters={"rope_theta": 5e5}), "rope_theta: 500000.0 contradicts"),
+    "two rope types": (edit_config(rope_scaling={"type": "yarn", "factor": 4}, rope_parameters={"rope_type": "default"}),
+                       "rope_scaling"),
+    "rope for each type of layer": (edit_config(rope_parameters={"full_attention": {"rope_theta": 1e4}}),
+                                    "rope_parameters: 'full_attention'"),
+    "a wrapper around nothing": (edit_config(text_config={}), "config.json: text_config: model_type: missing"),
+    "a wrapper around a relative": (edit_config(text_config={"model_type": "qwen3_5_moe_text"}), "linear attention"),
+    "attention within a window": (edit_config(layer_types=["sliding_attention"]), "layer_types"),
+    "part of a head rotates": (edit_config(partial_rotary_factor=0.5), "partial_rotary_factor"),
+    "half precision in config": (edit_config(torch_dtype="float16"), "torch_dtype"),
     "other rope": (edit_config(rope_scaling={"type": "longrope", "factor": 4}), "rope"),
     "huge config": (lambda m: os.truncate(m / "config.json", 1 << 30), "config.json"),
     "no tokenizer": (unlink("tokenizer.json"), "tokenizer.json"),
@@ -229,13 +257,17 @@ def test_malformed(name, bin_dir, tiny_model, tmp_path):
     assert not [n for n in os.listdir("/dev/shm") if n.startswith(f"moestro.bad{os.getpid()}.")]
 
 
-@pytest.mark.parametrize("name", ["no tokenizer", "tokenizer is cut", "unknown normalizer", "ranks that are cut"])
-def test_inspect_refuses_what_the_store_refuses(name, cli, tiny_model, tmp_path):
+@pytest.mark.parametrize("name", ["two numbers of experts", "another family", "a wrapper around a relative", "no config",
+                                  "half precision in a weight", "expert missing", "truncated data", "only pickles",
+                                  "no tokenizer", "tokenizer is cut", "unknown normalizer", "ranks that are cut"])
+def test_inspect_says_the_same(name, cli, tiny_model, tmp_path):
     change, word = CASES[name]
-    shutil.copytree(tiny_model, tmp_path / "model")
-    change(tmp_path / "model")
-    result = cli("inspect", tmp_path / "model", check=False)
-    assert result.returncode == 2 and word in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    change(model)
+    result = cli("inspect", model, check=False)
+    assert result.returncode == 2 and not result.stdout, result.stdout + result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1 and word in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("flag", ["--model", "--model-name"])
