@@ -11,7 +11,8 @@ import families
 PROMPT_LENGTHS = (33, 64, 97, 130, 33, 64, 97, 130)
 GOLDEN_LENGTHS = (9, 17, 30)
 GREEDY_TOKENS = 12
-CANDIDATES = 48  # of each golden prompt
+CANDIDATES = 64  # of each golden prompt
+NOISY_RUNS = 4
 
 
 @contextlib.contextmanager
@@ -82,19 +83,40 @@ def random_prompt(draw, length, token_count):
     return [families.BOS] + [draw.randrange(families.FIRST_ORDINARY, token_count) for _ in range(length - 1)]
 
 
+@contextlib.contextmanager
+def noisy_embedding(model, seed):
+    """Embeddings get a relative error of 2^-6, which is some more than what rounding to BF16 adds up to."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def disturb(_, __, output):
+        return output * (1 + torch.randn(output.shape, generator=generator) * 2**-6)
+
+    handle = model.get_input_embeddings().register_forward_hook(disturb)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def golden_prompts(f32, bf16, token_count, draw):
-    """(prompt, continuation, lead) by length: of random prompts whose experts and greedy tokens rounding to BF16 does
-    not change, the one whose greedy tokens lead by most."""
+    """(prompt, continuation, lead) by length. Of random prompts those are taken whose experts and greedy tokens change
+    in the fewest of NOISY_RUNS runs with noise and of one in BF16; of these the one whose greedy tokens lead by most."""
     chosen = []
     for length in GOLDEN_LENGTHS:
         prompts = [random_prompt(draw, length, token_count) for _ in range(CANDIDATES)]
         tokens, leads = greedy(f32, prompts, token_count)
         sequences = [prompt + continuation for prompt, continuation in zip(prompts, tokens)]
-        (_, experts), (logits, bf16_experts) = (run(model, sequences, token_count) for model in (f32, bf16))
-        clear = (logits[:, length - 1 : -1].argmax(-1) == torch.tensor(tokens)).all(-1)
-        if experts is not None:
-            clear &= (experts == bf16_experts).flatten(1).all(-1)
-        best = torch.where(clear, leads, leads - 1e9).argmax().item()
-        assert clear[best], f"no clear prompt of {length} tokens"
+        _, expected = run(f32, sequences, token_count)
+        others = [run(bf16, sequences, token_count)]
+        for seed in range(NOISY_RUNS):
+            with noisy_embedding(f32, seed):
+                others.append(run(f32, sequences, token_count))
+        clear = torch.zeros(CANDIDATES)
+        for logits, experts in others:
+            same = (logits[:, length - 1 : -1].argmax(-1) == torch.tensor(tokens)).all(-1)
+            if experts is not None:
+                same &= (experts == expected).flatten(1).all(-1)
+            clear += same
+        best = (1e6 * clear + leads).argmax().item()
         chosen.append((prompts[best], tokens[best], leads[best].item()))
     return chosen
