@@ -72,9 +72,9 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
                        documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
                        documents.chat_template_jinja.size() + documents.tiktoken_ranks.size();
   if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(dir, ": settings, tokenizer and chat template have ", bytes,
-                                                   " bytes together, more than the ", kMaxDocumentsBytes,
-                                                   " that can be sent to the router"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(dir, ": settings, tokenizer.json (or tiktoken.model) and chat template have ", bytes,
+                     " bytes together, more than the ", kMaxDocumentsBytes, " that can be sent to the router"));
   }
   // The other documents are JSON, whose parser checks this.
   if (const auto offset = text::FindInvalidUtf8(documents.chat_template_jinja)) {
