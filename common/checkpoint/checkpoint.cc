@@ -20,6 +20,8 @@ constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kSingleName[] = "model.safetensors";
 constexpr char kChatTemplateName[] = "chat_template.jinja";
 constexpr char kRanksName[] = "tiktoken.model";
+// Of the named templates beside it, only this one has a use here.
+constexpr char kToolUseName[] = "additional_chat_templates/tool_use.jinja";
 // The largest published settings files (tokenizers, indexes of 150,000 tensors) have some 30 MB.
 constexpr int64_t kMaxDocumentBytes = int64_t{256} << 20;
 
@@ -63,6 +65,7 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
   if (documents.tokenizer_json.empty()) {
     MOE_ASSIGN_OR_RETURN(documents.tiktoken_ranks, ReadRanks(dir));
   }
+  MOE_ASSIGN_OR_RETURN(documents.tool_use_jinja, ReadOptional(Join(dir, kToolUseName)));
   return documents;
 }
 
@@ -70,16 +73,19 @@ absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
 absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::string& dir) {
   const size_t bytes = documents.config_json.size() + documents.generation_config_json.size() +
                        documents.tokenizer_json.size() + documents.tokenizer_config_json.size() +
-                       documents.chat_template_jinja.size() + documents.tiktoken_ranks.size();
+                       documents.chat_template_jinja.size() + documents.tool_use_jinja.size() +
+                       documents.tiktoken_ranks.size();
   if (static_cast<int64_t>(bytes) > kMaxDocumentsBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(dir, ": settings, tokenizer.json (or tiktoken.model) and chat template have ", bytes,
                      " bytes together, more than the ", kMaxDocumentsBytes, " that can be sent to the router"));
   }
   // The other documents are JSON, whose parser checks this.
-  if (const auto offset = text::FindInvalidUtf8(documents.chat_template_jinja)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Join(dir, kChatTemplateName), ": not UTF-8 at byte ", *offset, "; convert it"));
+  for (const auto& [name, source] : {std::pair(kChatTemplateName, &documents.chat_template_jinja),
+                                     std::pair(kToolUseName, &documents.tool_use_jinja)}) {
+    if (const auto offset = text::FindInvalidUtf8(*source)) {
+      return absl::InvalidArgumentError(absl::StrCat(Join(dir, name), ": not UTF-8 at byte ", *offset, "; convert it"));
+    }
   }
   return absl::OkStatus();
 }
@@ -227,6 +233,9 @@ void Checkpoint::ComputeFingerprint(std::string_view index) {
   }
   // Only where there are ranks: the fingerprint of other checkpoints stays as it was.
   if (!documents_.tiktoken_ranks.empty()) absl::StrAppend(&manifest, HashHex(documents_.tiktoken_ranks), "\n");
+  if (!documents_.tool_use_jinja.empty()) {
+    absl::StrAppend(&manifest, kToolUseName, " ", HashHex(documents_.tool_use_jinja), "\n");
+  }
   for (size_t s = 0; s < shards_.size(); ++s) {
     absl::StrAppend(&manifest, shard_names_[s].size(), " ", shard_names_[s], " ", shards_[s].size(), " ",
                     shards_[s].mtime_ns(), " ", shards_[s].header_hash(), "\n");

@@ -20,6 +20,7 @@ struct CheckpointDocuments {
   std::string tokenizer_json = {};
   std::string tokenizer_config_json = {};
   std::string chat_template_jinja = {};
+  std::string tool_use_jinja = {};  // additional_chat_templates/tool_use.jinja
   std::string tiktoken_ranks = {};  // tiktoken.model or *.tiktoken, read only where there is no tokenizer.json
 };
 
@@ -49,7 +50,9 @@ struct GenerationDefaults {
   std::string bos_token;          // text, empty if none
   std::string eos_token;          // text, empty if none
   bool add_bos_token = false;     // plain text begins with bos_token; then there is one
-  std::string chat_template;      // Jinja source, empty if none; chat_template.jinja wins over tokenizer_config.json
+  // Jinja sources, empty if none. Template files win over tokenizer_config.json.
+  std::string chat_template;
+  std::string tool_use_template;  // for chats with tools
 };
 
 // `vocab_size` bounds every id. INVALID_ARGUMENT with file and field for malformed values, and for an eos_token that

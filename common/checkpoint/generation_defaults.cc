@@ -59,20 +59,21 @@ bool ReadAddBos(JsonFields& fields) {
   return fields.BoolOr("add_bos_token", name == "LlamaTokenizer" || name == "LlamaTokenizerFast");
 }
 
-// "chat_template": a string, or a list of {"name", "template"} of which "default" is used.
-std::string ReadChatTemplate(JsonFields& fields) {
+// "chat_template": a string, or a list of {"name", "template"} of which "default" and "tool_use" are used.
+void ReadChatTemplates(JsonFields& fields, GenerationDefaults* defaults) {
   constexpr char kKey[] = "chat_template";
-  if (!fields.Has(kKey) || !fields.object()[kKey].is_array()) return fields.StringOr(kKey, "");
+  if (!fields.Has(kKey) || !fields.object()[kKey].is_array()) {
+    defaults->chat_template = fields.StringOr(kKey, "");
+    return;
+  }
   for (const json& entry : fields.object()[kKey]) {
     const bool complete = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
                           entry.contains("template") && entry["template"].is_string();
-    if (!complete) {
-      fields.Fail(kKey, "an entry of the list lacks name or template");
-      return "";
-    }
-    if (entry["name"].get_ref<const std::string&>() == "default") return entry["template"].get<std::string>();
+    if (!complete) return fields.Fail(kKey, "an entry of the list lacks name or template");
+    const std::string& name = entry["name"].get_ref<const std::string&>();
+    if (name == "default") defaults->chat_template = entry["template"].get<std::string>();
+    if (name == "tool_use") defaults->tool_use_template = entry["template"].get<std::string>();
   }
-  return "";
 }
 
 // Resolves the ids of bos_token and eos_token by their text, if the files contain them.
@@ -113,8 +114,10 @@ absl::StatusOr<GenerationDefaults> ParseGenerationDefaults(const CheckpointDocum
   defaults.bos_token = ReadTokenText(settings, "bos_token");
   defaults.eos_token = ReadTokenText(settings, "eos_token");
   defaults.add_bos_token = ReadAddBos(settings) && !defaults.bos_token.empty();
-  defaults.chat_template =
-      documents.chat_template_jinja.empty() ? ReadChatTemplate(settings) : documents.chat_template_jinja;
+  defaults.chat_template = documents.chat_template_jinja;
+  defaults.tool_use_template = documents.tool_use_jinja;
+  const bool has_files = !defaults.chat_template.empty() || !defaults.tool_use_template.empty();
+  if (!has_files) ReadChatTemplates(settings, &defaults);
   MOE_ASSIGN_OR_RETURN(const TokenIds ids, AddedTokens(tokenizer_json, settings_json, vocab_size));
   ResolveTokens(settings, ids, !documents.tokenizer_json.empty(), &defaults);
   MOE_RETURN_IF_ERROR(status);

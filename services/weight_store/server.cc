@@ -42,6 +42,7 @@ v1::DescribeResponse Describe(const WeightStore& store) {
   reply.set_bos_token(defaults.bos_token);
   reply.set_eos_token(defaults.eos_token);
   reply.set_chat_template(defaults.chat_template);
+  reply.set_tool_use_template(defaults.tool_use_template);
   reply.set_add_bos_token(defaults.add_bos_token);
   return reply;
 }

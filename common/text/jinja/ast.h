@@ -54,14 +54,19 @@ struct CallNode {  // callee(arguments); a callee that is an AttributeNode may b
   ExpressionPointer callee;
   Arguments arguments;
 };
+struct FilterCall {  // filter(arguments)
+  std::string name;
+  const Function* filter;  // null: an error, but only if it is reached
+  Arguments arguments;
+};
 struct FilterNode {  // value | filter(arguments)
   ExpressionPointer value;
-  const Function* filter;
-  Arguments arguments;
+  FilterCall call;
 };
 struct TestNode {  // value is test(arguments)
   ExpressionPointer value;
-  const Function* test;
+  std::string name;
+  const Function* test;  // null: an error, but only if it is reached
   Arguments arguments;
 };
 struct UnaryNode {
@@ -125,21 +130,41 @@ struct SetNode {
   Target target;
   ExpressionPointer value;
 };
-struct SetBlockNode {
+struct SetBlockNode {  // the rendered body after the filters
   Target target;
+  std::vector<FilterCall> filters;
+  Body body;
+};
+struct FilterBlockNode {  // writes the rendered body after the filters; a generation block has none
+  std::vector<FilterCall> filters;
+  Body body;
+};
+struct WithNode {
+  std::vector<std::pair<std::string, ExpressionPointer>> variables;
   Body body;
 };
 struct MacroNode {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPointer>> parameters;  // null default: undefined
   Body body;
+  bool takes_caller = false;  // the body names `caller`
+};
+struct CallBlockNode {     // writes the result of a macro, whose caller() renders the body
+  ExpressionPointer call;  // a CallNode
+  MacroNode caller;
+};
+// A tag that needs other templates: an error, but only if it is reached.
+struct OtherTemplateNode {
+  std::string tag;
 };
 struct BreakNode {};
 struct ContinueNode {};
 
 struct Statement {
   int line;
-  std::variant<TextNode, OutputNode, IfNode, ForNode, SetNode, SetBlockNode, MacroNode, BreakNode, ContinueNode> node;
+  std::variant<TextNode, OutputNode, IfNode, ForNode, SetNode, SetBlockNode, FilterBlockNode, WithNode, MacroNode,
+               CallBlockNode, OtherTemplateNode, BreakNode, ContinueNode>
+      node;
 };
 
 }  // namespace moestro::text::jinja

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <array>
+#include <ctime>
+#include <iterator>
 #include <utility>
 
 #include "common/base/status.h"
@@ -13,39 +16,8 @@
 namespace moestro::text::jinja {
 namespace {
 
-// Index of a parameter in `names`, which ends at the first empty one; -1 if absent.
-int FindParameter(std::span<const std::string_view> names, std::string_view name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
-}
-
-// One value per parameter; undefined if the call passes none.
-absl::StatusOr<std::vector<Value>> Bind(std::span<const std::string_view> names, std::vector<Value> positional,
-                                        std::vector<std::pair<std::string, Value>> named) {
-  if (positional.size() > names.size()) {
-    return absl::InvalidArgumentError(Concat("takes ", names.size(), " arguments, not ", positional.size()));
-  }
-  const size_t given = positional.size();
-  std::vector<Value> values = std::move(positional);
-  values.resize(names.size());
-  for (auto& [name, value] : named) {
-    const int position = FindParameter(names, name);
-    if (position < 0) return absl::InvalidArgumentError(Concat("argument '", name, "' is not supported"));
-    if (position < static_cast<int>(given))
-      return absl::InvalidArgumentError(Concat("argument '", name, "' is given twice"));
-    values[position] = std::move(value);
-  }
-  return values;
-}
-
-absl::StatusOr<Value> Apply(const Function& function, const Value& self, std::vector<Value> positional,
-                            std::vector<std::pair<std::string, Value>> named, Budget& budget) {
-  const auto end = std::find(function.parameters.begin(), function.parameters.end(), std::string_view());
-  const std::span<const std::string_view> names(function.parameters.begin(), end);
-  MOE_ASSIGN_OR_RETURN(std::vector<Value> values, Bind(names, std::move(positional), std::move(named)));
-  values.resize(Function::kMaxParameters);
-  return function.call(self, values, budget);
-}
+// Of strftime_now(): a date in words takes far less.
+constexpr size_t kMaxDateBytes = 1024;
 
 }  // namespace
 
@@ -71,13 +43,15 @@ absl::StatusOr<Value> Evaluator::CallFunction(const Function& function, const Va
   return AtLine(Annotate(result.status(), Concat("'", function.name, "'")), line);
 }
 
-absl::StatusOr<Value> Evaluator::CallMacro(const MacroNode& macro, CallArguments arguments, int line) {
+absl::StatusOr<Value> Evaluator::CallMacro(const MacroNode& macro, const Scope& around, CallArguments arguments,
+                                           const Value& caller, int line) {
   std::vector<std::string_view> names;
   for (const auto& [name, fallback] : macro.parameters) names.push_back(name);
   absl::StatusOr<std::vector<Value>> values = Bind(names, std::move(arguments.positional), std::move(arguments.named));
   if (!values.ok()) return AtLine(Annotate(values.status(), Concat("macro '", macro.name, "'")), line);
-  Scope scope{{}, &globals_};
+  Scope scope{{}, &around};
   const Scoped<Scope*> inside(&scope_, &scope);
+  if (macro.takes_caller) scope.variables["caller"] = caller;
   for (size_t i = 0; i < names.size(); ++i) {
     Value value = std::move((*values)[i]);
     if (value.IsUndefined()) {
@@ -91,22 +65,64 @@ absl::StatusOr<Value> Evaluator::CallMacro(const MacroNode& macro, CallArguments
 
 absl::StatusOr<Value> Evaluator::CallBuiltin(Builtin builtin, CallArguments arguments) {
   switch (builtin) {
-    case Builtin::kNamespace:
-      if (!arguments.positional.empty()) return absl::InvalidArgumentError("namespace() takes named arguments only");
-      namespaces_.push_back(std::make_unique<Namespace>(std::make_move_iterator(arguments.named.begin()),
-                                                        std::make_move_iterator(arguments.named.end())));
+    case Builtin::kNamespace: {
+      MOE_ASSIGN_OR_RETURN(NamedValues members, MappingArguments(std::move(arguments), "namespace"));
+      namespaces_.push_back(std::make_unique<Namespace>());
+      for (auto& [name, value] : members) (*namespaces_.back())[name] = std::move(value);
       return Value(namespaces_.back().get());
-    case Builtin::kDict:
-      if (!arguments.positional.empty()) return absl::InvalidArgumentError("dict() takes named arguments only");
-      return Value::MakeDict(std::move(arguments.named));
+    }
+    case Builtin::kDict: {
+      MOE_ASSIGN_OR_RETURN(NamedValues members, MappingArguments(std::move(arguments), "dict"));
+      return Value::MakeDict(std::move(members));
+    }
     case Builtin::kRange:
       return MakeRange(arguments);
+    case Builtin::kStrftimeNow:
+      return StrftimeNow(arguments);
     case Builtin::kRaiseException:
       break;
   }
   const Value message = arguments.positional.empty() ? Value() : arguments.positional[0];
   MOE_ASSIGN_OR_RETURN(const std::string text, ToText(message, &budget_));
   return absl::InvalidArgumentError(text);
+}
+
+// The members that dict() and namespace() take: those of a dict, if one is given, and the named arguments.
+absl::StatusOr<NamedValues> Evaluator::MappingArguments(CallArguments arguments, std::string_view function) {
+  NamedValues members;
+  if (!arguments.positional.empty()) {
+    const Dict* dict = arguments.positional[0].AsDict();
+    if (dict == nullptr || arguments.positional.size() > 1) {
+      return absl::InvalidArgumentError(Concat(function, "() takes a dict and named arguments only"));
+    }
+    for (const auto& [name, value] : dict->items) {
+      MOE_RETURN_IF_ERROR(budget_.Charge(static_cast<int64_t>(name.size()) + kEvaluationCost));
+      members.emplace_back(name, value);
+    }
+  }
+  std::move(arguments.named.begin(), arguments.named.end(), std::back_inserter(members));
+  return members;
+}
+
+// strftime_now(format): the local time, as transformers gives it to templates.
+absl::StatusOr<Value> Evaluator::StrftimeNow(const CallArguments& arguments) {
+  if (arguments.positional.size() != 1 || !arguments.named.empty()) {
+    return absl::InvalidArgumentError("strftime_now() takes one format");
+  }
+  MOE_ASSIGN_OR_RETURN(const std::string* format, StringArgument(arguments.positional[0], "format"));
+  MOE_RETURN_IF_ERROR(budget_.Charge(static_cast<int64_t>(format->size() + kMaxDateBytes)));
+  if (format->find('\0') != std::string::npos) return absl::InvalidArgumentError("'format' has a NUL character");
+  const std::time_t now = clock_();
+  std::tm local{};
+  localtime_r(&now, &local);
+  // A date without time zone: %z and %Z are empty.
+  local.tm_isdst = -1;
+  local.tm_zone = "";
+  std::array<char, kMaxDateBytes> buffer;
+  // The space tells an empty date from one that is too long.
+  const size_t length = std::strftime(buffer.data(), buffer.size(), (*format + " ").c_str(), &local);
+  if (length == 0) return absl::InvalidArgumentError(Concat("the date is longer than ", kMaxDateBytes, " bytes"));
+  return Value(std::string_view(buffer.data(), length - 1));
 }
 
 // range(stop), range(start, stop), range(start, stop, step)

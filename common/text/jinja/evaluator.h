@@ -1,6 +1,8 @@
 // Renders a parsed template.
 #pragma once
 
+#include <ctime>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,30 +13,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/text/jinja/ast.h"
+#include "common/text/jinja/functions.h"
 #include "common/text/jinja/limits.h"
 #include "common/text/jinja/value.h"
 
 namespace moestro::text::jinja {
 
 using Variables = std::map<std::string, Value>;
+using Clock = std::function<std::time_t()>;
 
 // One rendering. Use once; not thread-safe. The template must outlive it.
 class Evaluator {
  public:
-  explicit Evaluator(Variables variables);
+  // `clock` gives the date of strftime_now().
+  Evaluator(Variables variables, Clock clock);
 
   // INVALID_ARGUMENT with the line for an error in the template, or with the message of raise_exception().
   // RESOURCE_EXHAUSTED at one of the limits in limits.h.
   absl::StatusOr<std::string> Render(const Body& body);
 
  private:
+  friend struct Caller;
   struct Scope {
     Variables variables;
     const Scope* parent;
   };
   struct CallArguments {
     std::vector<Value> positional;
-    std::vector<std::pair<std::string, Value>> named;
+    NamedValues named;
   };
   enum class Flow { kNormal, kBreak, kContinue };
 
@@ -46,7 +52,11 @@ class Evaluator {
   absl::StatusOr<Flow> Execute(const ForNode& node, int line);
   absl::StatusOr<Flow> Execute(const SetNode& node, int line);
   absl::StatusOr<Flow> Execute(const SetBlockNode& node, int line);
+  absl::StatusOr<Flow> Execute(const FilterBlockNode& node, int line);
+  absl::StatusOr<Flow> Execute(const WithNode& node, int line);
   absl::StatusOr<Flow> Execute(const MacroNode& node, int line);
+  absl::StatusOr<Flow> Execute(const CallBlockNode& node, int line);
+  absl::StatusOr<Flow> Execute(const OtherTemplateNode& node, int line);
   absl::StatusOr<Flow> Execute(const BreakNode& node, int line);
   absl::StatusOr<Flow> Execute(const ContinueNode& node, int line);
   absl::StatusOr<std::vector<Value>> LoopItems(const ForNode& node, int line);
@@ -56,6 +66,7 @@ class Evaluator {
   absl::Status Emit(std::string_view text, int line);
   // Renders into a separate string, in a separate scope.
   absl::StatusOr<std::string> Capture(const Body& body);
+  absl::StatusOr<Value> CaptureFiltered(const Body& body, const std::vector<FilterCall>& filters, int line);
 
   // Expressions.
   absl::StatusOr<Value> Evaluate(const Expression& expression);
@@ -78,10 +89,16 @@ class Evaluator {
 
   // Calls.
   absl::StatusOr<CallArguments> EvaluateArguments(const Arguments& arguments);
+  absl::StatusOr<Value> ApplyFilter(const FilterCall& call, const Value& value, int line);
   absl::StatusOr<Value> CallFunction(const Function& function, const Value& self, const Arguments& arguments, int line);
-  absl::StatusOr<Value> CallValue(const Value& callee, const CallNode& node, int line);
-  absl::StatusOr<Value> CallMacro(const MacroNode& macro, CallArguments arguments, int line);
+  // `caller` is undefined except for a call block.
+  absl::StatusOr<Value> Call(const CallNode& node, const Value& caller, int line);
+  absl::StatusOr<Value> CallValue(const Value& callee, const CallNode& node, const Value& caller, int line);
+  absl::StatusOr<Value> CallMacro(const MacroNode& macro, const Scope& around, CallArguments arguments,
+                                  const Value& caller, int line);
   absl::StatusOr<Value> CallBuiltin(Builtin builtin, CallArguments arguments);
+  absl::StatusOr<NamedValues> MappingArguments(CallArguments arguments, std::string_view function);
+  absl::StatusOr<Value> StrftimeNow(const CallArguments& arguments);
   absl::StatusOr<Value> MakeRange(const CallArguments& arguments);
 
   Budget budget_;
@@ -92,6 +109,14 @@ class Evaluator {
   std::string output_;
   std::string* sink_ = &output_;
   std::vector<std::unique_ptr<Namespace>> namespaces_;
+  std::vector<std::unique_ptr<Caller>> callers_;
+  const Clock clock_;
+};
+
+// caller() of a call block. A namespace may keep it for longer than the block, where it cannot be called.
+struct Caller {
+  const MacroNode* macro;
+  const Evaluator::Scope* scope;  // of the block; null after it
 };
 
 }  // namespace moestro::text::jinja

@@ -41,7 +41,7 @@ int Depth(const SliceNode& node) {
   return std::max({Depth(node.object), Depth(node.start), Depth(node.stop), Depth(node.step)});
 }
 int Depth(const CallNode& node) { return std::max(Depth(node.callee), Depth(node.arguments)); }
-int Depth(const FilterNode& node) { return std::max(Depth(node.value), Depth(node.arguments)); }
+int Depth(const FilterNode& node) { return std::max(Depth(node.value), Depth(node.call.arguments)); }
 int Depth(const TestNode& node) { return std::max(Depth(node.value), Depth(node.arguments)); }
 int Depth(const UnaryNode& node) { return Depth(node.operand); }
 int Depth(const BinaryNode& node) { return std::max(Depth(node.left), Depth(node.right)); }
@@ -112,11 +112,19 @@ ExpressionParser::Result ExpressionParser::Make(int line, Node node) {
   return std::make_unique<const Expression>(Expression{line, depth, std::move(node)});
 }
 
+void ExpressionParser::RecordUnknown(std::string_view kind, const std::string& name, int line) {
+  if (in_branch_ || !unknown_.ok()) return;
+  unknown_ = TemplateError(line, Concat(kind, " '", name, "' is not supported"));
+}
+
 ExpressionParser::Result ExpressionParser::Parse() {
   const Level level(&nesting_);
   if (nesting_ > kMaxRecursion) return TooDeep(tokens_.line());
+  const absl::Status unknown_before = unknown_;
   MOE_ASSIGN_OR_RETURN(ExpressionPointer value, ParseOr());
   while (tokens_.IsName("if")) {
+    unknown_ = unknown_before;  // what was parsed is a branch
+    const Scoped<bool> branch = Within(/*in_branch=*/true);
     const int line = tokens_.line();
     tokens_.Next();
     MOE_ASSIGN_OR_RETURN(ExpressionPointer condition, ParseOr());
@@ -349,7 +357,8 @@ ExpressionParser::Result ExpressionParser::ParseFiltersAndTests(ExpressionPointe
   while (true) {
     const int line = tokens_.line();
     if (tokens_.SkipOperator("|")) {
-      MOE_ASSIGN_OR_RETURN(value, ParseFilter(std::move(value)));
+      MOE_ASSIGN_OR_RETURN(FilterCall call, ParseFilterCall());
+      MOE_ASSIGN_OR_RETURN(value, Make(line, FilterNode{std::move(value), std::move(call)}));
     } else if (tokens_.SkipName("is")) {
       MOE_ASSIGN_OR_RETURN(value, ParseTest(std::move(value)));
     } else if (tokens_.IsOperator("(")) {
@@ -361,16 +370,25 @@ ExpressionParser::Result ExpressionParser::ParseFiltersAndTests(ExpressionPointe
   }
 }
 
-ExpressionParser::Result ExpressionParser::ParseFilter(ExpressionPointer value) {
+absl::StatusOr<std::vector<FilterCall>> ExpressionParser::ParseFilterCalls() {
+  std::vector<FilterCall> calls;
+  do {
+    MOE_ASSIGN_OR_RETURN(FilterCall call, ParseFilterCall());
+    calls.push_back(std::move(call));
+  } while (tokens_.SkipOperator("|"));
+  return calls;
+}
+
+absl::StatusOr<FilterCall> ExpressionParser::ParseFilterCall() {
   const int line = tokens_.line();
   MOE_ASSIGN_OR_RETURN(const std::string name, tokens_.ExpectName("the name of a filter"));
   const Function* filter = FindFilter(name);
-  if (filter == nullptr) return TemplateError(line, Concat("filter '", name, "' is not supported"));
+  if (filter == nullptr && !IsOtherFilter(name)) RecordUnknown("filter", name, line);
   Arguments arguments;
   if (tokens_.IsOperator("(")) {
     MOE_ASSIGN_OR_RETURN(arguments, ParseArguments());
   }
-  return Make(line, FilterNode{std::move(value), filter, std::move(arguments)});
+  return FilterCall{name, filter, std::move(arguments)};
 }
 
 // "is divisibleby 3": a test's argument needs no parentheses.
@@ -393,7 +411,7 @@ ExpressionParser::Result ExpressionParser::ParseTest(ExpressionPointer value) {
   const bool negated = tokens_.SkipName("not");
   MOE_ASSIGN_OR_RETURN(const std::string name, tokens_.ExpectName("the name of a test"));
   const Function* test = FindTest(name);
-  if (test == nullptr) return TemplateError(line, Concat("test '", name, "' is not supported"));
+  if (test == nullptr) RecordUnknown("test", name, line);
   Arguments arguments;
   if (tokens_.IsOperator("(")) {
     MOE_ASSIGN_OR_RETURN(arguments, ParseArguments());
@@ -402,7 +420,8 @@ ExpressionParser::Result ExpressionParser::ParseTest(ExpressionPointer value) {
     MOE_ASSIGN_OR_RETURN(argument, ParsePostfix(std::move(argument)));
     arguments.positional.push_back(std::move(argument));
   }
-  MOE_ASSIGN_OR_RETURN(ExpressionPointer result, Make(line, TestNode{std::move(value), test, std::move(arguments)}));
+  MOE_ASSIGN_OR_RETURN(ExpressionPointer result,
+                       Make(line, TestNode{std::move(value), name, test, std::move(arguments)}));
   if (!negated) return result;
   return Make(line, UnaryNode{UnaryOperator::kNot, std::move(result)});
 }

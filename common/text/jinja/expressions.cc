@@ -97,40 +97,54 @@ absl::StatusOr<Value> Evaluator::Evaluate(const SliceNode& node, int line) {
   return AtLine(GetSlice(object, start, stop, step, budget_), line);
 }
 
-absl::StatusOr<Value> Evaluator::Evaluate(const CallNode& node, int line) {
+absl::StatusOr<Value> Evaluator::Evaluate(const CallNode& node, int line) { return Call(node, Value(), line); }
+
+absl::StatusOr<Value> Evaluator::Call(const CallNode& node, const Value& caller, int line) {
   const auto* attribute = std::get_if<AttributeNode>(&node.callee->node);
   if (attribute == nullptr) {
     MOE_ASSIGN_OR_RETURN(const Value callee, Evaluate(*node.callee));
-    return CallValue(callee, node, line);
+    return CallValue(callee, node, caller, line);
   }
   MOE_ASSIGN_OR_RETURN(const Value object, Evaluate(*attribute->object));
   MOE_RETURN_IF_ERROR(CheckDefined(object, *attribute->object, line));
-  if (const Function* method = FindMethod(object, attribute->name)) {
+  if (const Function* method = FindMethod(object, attribute->name); method != nullptr && caller.IsUndefined()) {
     return CallFunction(*method, object, node.arguments, line);
   }
   absl::StatusOr<Value> callee = GetAttribute(object, attribute->name, budget_);
   MOE_RETURN_IF_ERROR(AtLine(callee.status(), line));
-  if (!callee->IsUndefined()) return CallValue(*callee, node, line);
+  if (!callee->IsUndefined()) return CallValue(*callee, node, caller, line);
   return TemplateError(line, Concat(object.TypeName(), " has no method '", attribute->name, "'"));
 }
 
-absl::StatusOr<Value> Evaluator::CallValue(const Value& callee, const CallNode& node, int line) {
+absl::StatusOr<Value> Evaluator::CallValue(const Value& callee, const CallNode& node, const Value& caller, int line) {
   const MacroNode* macro = callee.AsMacro();
+  const Caller* block = callee.AsCaller();
   const Builtin* builtin = callee.AsBuiltin();
-  if (macro == nullptr && builtin == nullptr) {
+  if (macro == nullptr && block == nullptr && builtin == nullptr) {
     return TemplateError(line, Concat("'", Describe(*node.callee), "' is ", callee.TypeName(), ", not a function"));
   }
+  if (!caller.IsUndefined() && (macro == nullptr || !macro->takes_caller)) {
+    return TemplateError(line, Concat("'", Describe(*node.callee), "' has no use for the body of a call block"));
+  }
+  if (block != nullptr && block->scope == nullptr) return TemplateError(line, "the call block of a caller has ended");
   MOE_ASSIGN_OR_RETURN(CallArguments arguments, EvaluateArguments(node.arguments));
-  if (macro != nullptr) return CallMacro(*macro, std::move(arguments), line);
+  if (macro != nullptr) return CallMacro(*macro, globals_, std::move(arguments), caller, line);
+  if (block != nullptr) return CallMacro(*block->macro, *block->scope, std::move(arguments), Value(), line);
   return AtLine(CallBuiltin(*builtin, std::move(arguments)), line);
 }
 
 absl::StatusOr<Value> Evaluator::Evaluate(const FilterNode& node, int line) {
   MOE_ASSIGN_OR_RETURN(const Value value, Evaluate(*node.value));
-  return CallFunction(*node.filter, value, node.arguments, line);
+  return ApplyFilter(node.call, value, line);
+}
+
+absl::StatusOr<Value> Evaluator::ApplyFilter(const FilterCall& call, const Value& value, int line) {
+  if (call.filter == nullptr) return TemplateError(line, Concat("filter '", call.name, "' is not supported"));
+  return CallFunction(*call.filter, value, call.arguments, line);
 }
 
 absl::StatusOr<Value> Evaluator::Evaluate(const TestNode& node, int line) {
+  if (node.test == nullptr) return TemplateError(line, Concat("test '", node.name, "' is not supported"));
   MOE_ASSIGN_OR_RETURN(const Value value, Evaluate(*node.value));
   return CallFunction(*node.test, value, node.arguments, line);
 }

@@ -2,12 +2,15 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/access.h"
 #include "common/text/jinja/functions.h"
+#include "common/text/jinja/operators.h"
 #include "common/text/jinja/print.h"
 #include "common/text/jinja/strings.h"
 
@@ -16,14 +19,6 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 using Args = std::span<const Value>;
-
-// Text filters take any value in its printed form, as in Jinja.
-absl::StatusOr<std::string> TextOf(const Value& self, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(std::string text, ToText(self, &budget));
-  // Pays for the result, which is not longer unless the filter charges more.
-  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text.size())));
-  return text;
-}
 
 Result LengthFilter(const Value& self, Args, Budget& budget) {
   if (const std::string* text = self.AsString()) {
@@ -34,45 +29,40 @@ Result LengthFilter(const Value& self, Args, Budget& budget) {
   return Value(*length);
 }
 
-Result TrimFilter(const Value& self, Args args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(std::string text, ToText(self, &budget));
-  const Function* method = FindMethod(Value(""), "strip");
-  return method->call(Value(std::move(text)), args, budget);
-}
-
-Result UpperFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, TextOf(self, budget));
-  return Value(Upper(text));
-}
-
-Result LowerFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, TextOf(self, budget));
-  return Value(Lower(text));
-}
-
-Result CapitalizeFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, TextOf(self, budget));
-  return Value(Capitalize(text));
-}
-
-Result StringFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(std::string text, ToText(self, &budget));
-  return Value(std::move(text));
-}
-
-Result ReplaceFilter(const Value& self, Args args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, TextOf(self, budget));
-  const Function* method = FindMethod(Value(""), "replace");
-  return method->call(Value(text), args, budget);
-}
-
-Result ToJsonFilter(const Value& self, Args args, Budget& budget) {
+absl::StatusOr<std::string> JsonIndent(const Value& indent) {
   constexpr int64_t kMaxIndent = 16;
-  MOE_ASSIGN_OR_RETURN(const int64_t indent, IntegerArgument(args[0], -1, "indent"));
-  if (indent > kMaxIndent) return absl::InvalidArgumentError(Concat("'indent' is over ", kMaxIndent));
-  const bool ascii = !args[1].IsUndefined() && args[1].IsTrue();
-  if (ascii) return absl::InvalidArgumentError("'ensure_ascii' is not supported");
-  MOE_ASSIGN_OR_RETURN(std::string text, ToJson(self, static_cast<int>(std::max<int64_t>(indent, -1)), &budget));
+  std::string text;
+  if (const std::string* given = indent.AsString()) {
+    text = *given;
+  } else {
+    MOE_ASSIGN_OR_RETURN(const int64_t width, IntegerArgument(indent, 0, "indent"));
+    if (width > kMaxIndent) return absl::InvalidArgumentError(Concat("'indent' is over ", kMaxIndent));
+    text.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  }
+  if (static_cast<int64_t>(text.size()) > kMaxIndent) {
+    return absl::InvalidArgumentError(Concat("'indent' is over ", kMaxIndent, " bytes"));
+  }
+  return text;
+}
+
+// tojson(ensure_ascii = false, indent = none, separators = none, sort_keys = false), as in transformers
+Result ToJsonFilter(const Value& self, Args args, Budget& budget) {
+  JsonStyle style;
+  style.ascii = args[0].IsTrue();
+  style.sort_keys = args[3].IsTrue();
+  style.lines = !args[1].IsUndefined() && !args[1].IsNone();
+  MOE_ASSIGN_OR_RETURN(style.indent, JsonIndent(args[1]));
+  if (style.lines) style.item_separator.assign(1, ',');
+  if (!args[2].IsUndefined() && !args[2].IsNone()) {
+    const List* pair = args[2].AsList();
+    if (pair == nullptr || pair->items.size() != 2)
+      return absl::InvalidArgumentError("'separators' must be two strings");
+    MOE_ASSIGN_OR_RETURN(const std::string* item, StringArgument(pair->items[0], "separators"));
+    MOE_ASSIGN_OR_RETURN(const std::string* key, StringArgument(pair->items[1], "separators"));
+    style.item_separator = *item;
+    style.key_separator = *key;
+  }
+  MOE_ASSIGN_OR_RETURN(std::string text, ToJson(self, style, &budget));
   return Value(std::move(text));
 }
 
@@ -80,51 +70,6 @@ Result DefaultFilter(const Value& self, Args args, Budget&) {
   const bool use_default = self.IsUndefined() || (args[1].IsTrue() && !self.IsTrue());
   if (!use_default) return self;
   return args[0].IsUndefined() ? Value("") : args[0];
-}
-
-Result JoinFilter(const Value& self, Args args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
-  MOE_ASSIGN_OR_RETURN(const std::string separator, ToText(args[0], &budget));
-  std::string out;
-  for (size_t i = 0; i < items.size(); ++i) {
-    Value item = items[i];
-    if (!args[1].IsUndefined()) {
-      MOE_ASSIGN_OR_RETURN(item, GetItem(items[i], args[1], budget));
-    }
-    MOE_ASSIGN_OR_RETURN(const std::string text, ToText(item, &budget));
-    MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text.size() + separator.size())));
-    if (i > 0) out += separator;
-    out += text;
-  }
-  return Value(std::move(out));
-}
-
-Result FirstFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
-  return items.empty() ? Value() : items.front();
-}
-
-Result LastFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
-  return items.empty() ? Value() : items.back();
-}
-
-Result ListFilter(const Value& self, Args, Budget& budget) {
-  MOE_ASSIGN_OR_RETURN(std::vector<Value> items, Items(self, budget));
-  return Value::MakeList(std::move(items));
-}
-
-Result ReverseFilter(const Value& self, Args, Budget& budget) {
-  if (self.AsString() != nullptr) return GetSlice(self, Value(), Value(), Value(int64_t{-1}), budget);
-  MOE_ASSIGN_OR_RETURN(std::vector<Value> items, Items(self, budget));
-  std::reverse(items.begin(), items.end());
-  return Value::MakeList(std::move(items));
-}
-
-Result ItemsFilter(const Value& self, Args, Budget& budget) {
-  if (self.IsUndefined()) return Value::MakeList({});
-  if (self.AsDict() == nullptr) return absl::InvalidArgumentError(Concat("needs a dict, not ", self.TypeName()));
-  return DictItems(*self.AsDict(), budget);
 }
 
 // Parses a text that is a number, with optional white space around it.
@@ -174,94 +119,68 @@ Result FloatFilter(const Value& self, Args args, Budget& budget) {
   return args[0].IsUndefined() ? Value(0.0) : args[0];
 }
 
-// selectattr(attribute, test = truth, argument)
-Result SelectByAttribute(const Value& self, Args args, Budget& budget, bool wanted) {
-  MOE_ASSIGN_OR_RETURN(const std::string* attribute, StringArgument(args[0], "attribute"));
-  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(attribute->size())));
-  if (attribute->find('.') != std::string::npos)
-    return absl::InvalidArgumentError("nested attributes are not supported");
-  const Function* test = nullptr;
+Result AbsFilter(const Value& self, Args, Budget&) {
+  if (const double* real = self.AsFloat()) return Value(std::fabs(*real));
+  if (!self.IsIntegral()) return absl::InvalidArgumentError(Concat("needs a number, not ", self.TypeName()));
+  if (self.Integral() >= 0) return Value(self.Integral());
+  return ApplyUnary(UnaryOperator::kNegate, self);
+}
+
+// round(precision = 0, method = 'common' | 'ceil' | 'floor')
+Result RoundFilter(const Value& self, Args args, Budget&) {
+  constexpr int64_t kMaxPrecision = 20;  // a double has 17 digits
+  if (!self.IsNumber()) return absl::InvalidArgumentError(Concat("needs a number, not ", self.TypeName()));
+  MOE_ASSIGN_OR_RETURN(const int64_t precision, IntegerArgument(args[0], 0, "precision"));
+  if (precision < 0 || precision > kMaxPrecision) {
+    return absl::InvalidArgumentError(Concat("'precision' must be 0 to ", kMaxPrecision));
+  }
+  const std::string common = "common";
+  const std::string* method = &common;
   if (!args[1].IsUndefined()) {
-    MOE_ASSIGN_OR_RETURN(const std::string* name, StringArgument(args[1], "test"));
-    test = FindTest(*name);
-    if (test == nullptr) return absl::InvalidArgumentError(Concat("test '", *name, "' is not supported"));
+    MOE_ASSIGN_OR_RETURN(method, StringArgument(args[1], "method"));
   }
-  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(self, budget));
-  std::vector<Value> selected;
-  for (const Value& item : items) {
-    MOE_ASSIGN_OR_RETURN(Value value, GetAttribute(item, *attribute, budget));
-    if (test != nullptr) {
-      const std::array<Value, Function::kMaxParameters> test_args = {args[2]};
-      MOE_ASSIGN_OR_RETURN(value, test->call(value, test_args, budget));
-    }
-    if (value.IsTrue() == wanted) selected.push_back(item);
+  if (*method == "ceil" || *method == "floor") {
+    const double scale = std::pow(10.0, static_cast<double>(precision));
+    const double scaled = self.Number() * scale;
+    return Value((*method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
   }
-  return Value::MakeList(std::move(selected));
-}
-
-Result SelectAttrFilter(const Value& self, Args args, Budget& budget) {
-  return SelectByAttribute(self, args, budget, /*wanted=*/true);
-}
-
-Result RejectAttrFilter(const Value& self, Args args, Budget& budget) {
-  return SelectByAttribute(self, args, budget, /*wanted=*/false);
-}
-
-// map('filter') or map(attribute='name')
-Result MapFilter(const Value& self, Args args, Budget& budget) {
-  const Function* filter = nullptr;
-  if (args[1].IsUndefined()) {
-    MOE_ASSIGN_OR_RETURN(const std::string* name, StringArgument(args[0], "filter"));
-    filter = FindFilter(*name);
-    if (filter == nullptr) return absl::InvalidArgumentError(Concat("filter '", *name, "' is not supported"));
-    if (filter->call == &MapFilter) return absl::InvalidArgumentError("map of map is not supported");
-  }
-  MOE_ASSIGN_OR_RETURN(std::vector<Value> items, Items(self, budget));
-  for (Value& item : items) {
-    MOE_RETURN_IF_ERROR(budget.Charge(kEvaluationCost));
-    if (filter != nullptr) {
-      const std::array<Value, Function::kMaxParameters> no_args{};
-      MOE_ASSIGN_OR_RETURN(item, filter->call(item, no_args, budget));
-    } else {
-      MOE_ASSIGN_OR_RETURN(item, GetItem(item, args[1], budget));
-    }
-  }
-  return Value::MakeList(std::move(items));
+  if (*method != "common") return absl::InvalidArgumentError("'method' must be 'common', 'ceil' or 'floor'");
+  if (self.IsIntegral()) return Value(self.Integral());
+  // The decimal that is nearest to the exact value, the even one of two: as Python rounds.
+  std::array<char, 400> digits;
+  std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), self.Number());
+  return Value(std::strtod(digits.data(), nullptr));
 }
 
 constexpr Function kFilters[] = {
-    {"capitalize", {}, CapitalizeFilter},
+    {"abs", {}, AbsFilter},
     {"count", {}, LengthFilter},
     {"d", {"default_value", "boolean"}, DefaultFilter},
     {"default", {"default_value", "boolean"}, DefaultFilter},
-    {"first", {}, FirstFilter},
     {"float", {"default"}, FloatFilter},
     {"int", {"default"}, IntFilter},
-    {"items", {}, ItemsFilter},
-    {"join", {"d", "attribute"}, JoinFilter},
-    {"last", {}, LastFilter},
     {"length", {}, LengthFilter},
-    {"list", {}, ListFilter},
-    {"lower", {}, LowerFilter},
-    {"map", {"filter", "attribute"}, MapFilter},
-    {"rejectattr", {"attribute", "test", "argument"}, RejectAttrFilter},
-    {"replace", {"old", "new", "count"}, ReplaceFilter},
-    {"reverse", {}, ReverseFilter},
-    {"safe", {}, StringFilter},
-    {"selectattr", {"attribute", "test", "argument"}, SelectAttrFilter},
-    {"string", {}, StringFilter},
-    {"tojson", {"indent", "ensure_ascii"}, ToJsonFilter},
-    {"trim", {"chars"}, TrimFilter},
-    {"upper", {}, UpperFilter},
+    {"round", {"precision", "method"}, RoundFilter},
+    {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, ToJsonFilter},
 };
 
 }  // namespace
 
 const Function* FindFilter(std::string_view name) {
-  for (const Function& filter : kFilters) {
-    if (filter.name == name) return &filter;
+  for (const std::span<const Function> filters :
+       {std::span<const Function>(kFilters), TextFilters(), SequenceFilters()}) {
+    for (const Function& filter : filters) {
+      if (filter.name == name) return &filter;
+    }
   }
   return nullptr;
+}
+
+bool IsOtherFilter(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "attr",   "batch", "center",    "e",        "escape",    "filesizeformat", "forceescape", "groupby",  "pprint",
+      "random", "slice", "striptags", "truncate", "urlencode", "urlize",         "wordcount",   "wordwrap", "xmlattr"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 }  // namespace moestro::text::jinja

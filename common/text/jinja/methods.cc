@@ -5,6 +5,7 @@
 #include "common/text/concat.h"
 #include "common/text/jinja/access.h"
 #include "common/text/jinja/functions.h"
+#include "common/text/jinja/operators.h"
 #include "common/text/jinja/strings.h"
 
 namespace moestro::text::jinja {
@@ -12,6 +13,11 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 using Args = std::span<const Value>;
+
+// Of one of many searches in a text.
+constexpr int64_t kFindCost = 16;
+// Of a part of a text: a value, and a string with its own allocation.
+constexpr int64_t kPartCost = 2 * sizeof(Value) + sizeof(std::string);
 
 int64_t Size(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
@@ -45,8 +51,6 @@ Result Split(const Value& self, Args args, Budget& budget) {
     MOE_RETURN_IF_ERROR(budget.Charge(Size(*separator) + (side == Side::kRight ? Size(text) : 0)));
     parts = SplitAt(text, *separator, limit, side);
   }
-  // A value, and a string with its own allocation.
-  constexpr int64_t kPartCost = 2 * sizeof(Value) + sizeof(std::string);
   MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(parts.size()) * kPartCost));
   return Value::MakeList(std::vector<Value>(parts.begin(), parts.end()));
 }
@@ -100,13 +104,110 @@ Result CapitalizeMethod(const Value& self, Args, Budget& budget) {
   return Value(Capitalize(*self.AsString()));
 }
 
+Result TitleMethod(const Value& self, Args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(Size(text)));
+  std::string out = Lower(text);
+  bool begins = true;
+  for (char& c : out) {
+    if (c < 0) return absl::InvalidArgumentError("supports ASCII only");
+    const bool is_letter = c >= 'a' && c <= 'z';
+    if (begins && is_letter) c = static_cast<char>(c - 'a' + 'A');
+    begins = !is_letter;
+  }
+  return Value(std::move(out));
+}
+
+template <Side side>
 Result FindInText(const Value& self, Args args, Budget& budget) {
   MOE_ASSIGN_OR_RETURN(const std::string* part, StringArgument(args[0], "sub"));
-  const std::string& text = *self.AsString();
-  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text) + Size(*part)));
+  const std::string_view text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(3 * static_cast<int64_t>(text.size()) + 2 * Size(*part)));
+  if (side == Side::kRight && part->empty()) return Value(CodePointCount(text));
+  if (side == Side::kRight) {
+    const std::vector<std::string_view> parts = SplitAt(text, *part, 1, side);
+    return parts.size() < 2 ? Value(int64_t{-1}) : Value(CodePointCount(parts[0]));
+  }
   const size_t at = Find(text, *part);
-  return at == std::string::npos ? Value(int64_t{-1}) : Value(CodePointCount(std::string_view(text).substr(0, at)));
+  return at == std::string::npos ? Value(int64_t{-1}) : Value(CodePointCount(text.substr(0, at)));
 }
+
+// str.count and list.count
+Result Count(const Value& self, Args args, Budget& budget) {
+  int64_t count = 0;
+  if (const List* list = self.AsList()) {
+    for (const Value& item : list->items) {
+      MOE_ASSIGN_OR_RETURN(const bool equal, Compare(Comparison::kEqual, item, args[0], budget));
+      count += equal ? 1 : 0;
+    }
+    return Value(count);
+  }
+  MOE_ASSIGN_OR_RETURN(const std::string* part, StringArgument(args[0], "sub"));
+  std::string_view text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * static_cast<int64_t>(text.size()) + Size(*part)));
+  if (part->empty()) return Value(CodePointCount(text) + 1);
+  for (size_t at = Find(text, *part); at != std::string_view::npos; at = Find(text, *part), ++count) {
+    MOE_RETURN_IF_ERROR(budget.Charge(kFindCost));
+    text.remove_prefix(at + part->size());
+  }
+  return Value(count);
+}
+
+// separator.join(list)
+Result Join(const Value& self, Args args, Budget& budget) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<Value> items, Items(args[0], budget));
+  std::string out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    MOE_ASSIGN_OR_RETURN(const std::string* text, StringArgument(items[i], "an item"));
+    MOE_RETURN_IF_ERROR(budget.Charge(Size(*text) + Size(*self.AsString())));
+    if (i > 0) out += *self.AsString();
+    out += *text;
+  }
+  return Value(std::move(out));
+}
+
+// str.partition and str.rpartition: what is before the separator, the separator, and what is after it
+template <Side side>
+Result Partition(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_ASSIGN_OR_RETURN(const std::string* separator, StringArgument(args[0], "sep"));
+  if (separator->empty()) return absl::InvalidArgumentError("empty separator");
+  MOE_RETURN_IF_ERROR(budget.Charge(4 * Size(text) + 2 * Size(*separator)));
+  const std::vector<std::string_view> parts = SplitAt(text, *separator, 1, side);
+  if (parts.size() == 2) return Value::MakeList({Value(parts[0]), Value(*separator), Value(parts[1])});
+  if (side == Side::kRight) return Value::MakeList({Value(""), Value(""), self});
+  return Value::MakeList({self, Value(""), Value("")});
+}
+
+template <bool at_start>
+Result RemoveAffix(const Value& self, Args args, Budget& budget) {
+  std::string_view text = *self.AsString();
+  MOE_ASSIGN_OR_RETURN(const std::string* affix, StringArgument(args[0], at_start ? "prefix" : "suffix"));
+  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(text.size())));
+  if (at_start && text.starts_with(*affix)) text.remove_prefix(affix->size());
+  if (!at_start && text.ends_with(*affix)) text.remove_suffix(affix->size());
+  return Value(text);
+}
+
+Result SplitLinesMethod(const Value& self, Args args, Budget& budget) {
+  const std::string& text = *self.AsString();
+  MOE_RETURN_IF_ERROR(budget.Charge(2 * Size(text)));
+  const std::vector<std::string_view> lines = SplitLines(text, args[0].IsTrue());
+  MOE_RETURN_IF_ERROR(budget.Charge(static_cast<int64_t>(lines.size()) * kPartCost));
+  return Value::MakeList(std::vector<Value>(lines.begin(), lines.end()));
+}
+
+// list.index
+Result Index(const Value& self, Args args, Budget& budget) {
+  const std::vector<Value>& items = self.AsList()->items;
+  for (size_t i = 0; i < items.size(); ++i) {
+    MOE_ASSIGN_OR_RETURN(const bool equal, Compare(Comparison::kEqual, items[i], args[0], budget));
+    if (equal) return Value(static_cast<int64_t>(i));
+  }
+  return absl::InvalidArgumentError("the value is not in the list");
+}
+
+Result Copy(const Value& self, Args, Budget&) { return self; }  // values are immutable
 
 Result Get(const Value& self, Args args, Budget& budget) {
   const Value* value = nullptr;
@@ -135,24 +236,37 @@ Result DictItemsMethod(const Value& self, Args, Budget& budget) { return DictIte
 
 constexpr Function kTextMethods[] = {
     {"capitalize", {}, CapitalizeMethod},
+    {"count", {"sub"}, Count},
     {"endswith", {"suffix"}, HasAffix<false>},
-    {"find", {"sub"}, FindInText},
+    {"find", {"sub"}, FindInText<Side::kLeft>},
+    {"join", {"iterable"}, Join},
     {"lower", {}, LowerMethod},
     {"lstrip", {"chars"}, Strip<Side::kLeft>},
+    {"partition", {"sep"}, Partition<Side::kLeft>},
+    {"removeprefix", {"prefix"}, RemoveAffix<true>},
+    {"removesuffix", {"suffix"}, RemoveAffix<false>},
     {"replace", {"old", "new", "count"}, ReplaceMethod},
+    {"rfind", {"sub"}, FindInText<Side::kRight>},
+    {"rpartition", {"sep"}, Partition<Side::kRight>},
     {"rsplit", {"sep", "maxsplit"}, Split<Side::kRight>},
     {"rstrip", {"chars"}, Strip<Side::kRight>},
     {"split", {"sep", "maxsplit"}, Split<Side::kLeft>},
+    {"splitlines", {"keepends"}, SplitLinesMethod},
     {"startswith", {"prefix"}, HasAffix<true>},
     {"strip", {"chars"}, Strip<Side::kBoth>},
+    {"title", {}, TitleMethod},
     {"upper", {}, UpperMethod},
 };
 
+constexpr Function kListMethods[] = {
+    {"copy", {}, Copy},
+    {"count", {"value"}, Count},
+    {"index", {"value"}, Index},
+};
+
 constexpr Function kDictMethods[] = {
-    {"get", {"key", "default"}, Get},
-    {"items", {}, DictItemsMethod},
-    {"keys", {}, Keys},
-    {"values", {}, Values},
+    {"copy", {}, Copy}, {"get", {"key", "default"}, Get}, {"items", {}, DictItemsMethod},
+    {"keys", {}, Keys}, {"values", {}, Values},
 };
 
 const Function* FindIn(std::span<const Function> methods, std::string_view name) {
@@ -166,6 +280,7 @@ const Function* FindIn(std::span<const Function> methods, std::string_view name)
 
 const Function* FindMethod(const Value& self, std::string_view name) {
   if (self.AsString() != nullptr) return FindIn(kTextMethods, name);
+  if (self.AsList() != nullptr) return FindIn(kListMethods, name);
   if (self.AsDict() != nullptr) return FindIn(kDictMethods, name);
   return nullptr;
 }

@@ -6,6 +6,7 @@
 #include "common/text/concat.h"
 #include "common/text/jinja/expression_parser.h"
 #include "common/text/jinja/limits.h"
+#include "common/text/jinja/scoped.h"
 #include "common/text/jinja/token_cursor.h"
 
 namespace moestro::text::jinja {
@@ -19,7 +20,10 @@ class StatementParser {
 
   absl::StatusOr<Body> ParseTemplate() {
     MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
-    if (tokens_.Is(Kind::kEnd)) return body;
+    if (tokens_.Is(Kind::kEnd)) {
+      MOE_RETURN_IF_ERROR(expressions_.unknown());
+      return body;
+    }
     return TemplateError(tokens_.line(), Concat("tag '", tokens_.PeekSecond().text, "' has no opening tag"));
   }
 
@@ -66,6 +70,10 @@ class StatementParser {
     if (tag == "for") return ParseFor(line);
     if (tag == "set") return ParseSet(line);
     if (tag == "macro") return ParseMacro(line);
+    if (tag == "call") return ParseCallBlock(line);
+    if (tag == "filter" || tag == "generation") return ParseFilterBlock(line, tag);
+    if (tag == "with") return ParseWith(line);
+    if (tag == "include" || tag == "import" || tag == "from" || tag == "extends") return SkipOtherTemplate(line, tag);
     if (tag == "break" || tag == "continue") return ParseJump(line, tag);
     return TemplateError(line, Concat("tag '", tag, "' is not supported"));
   }
@@ -73,6 +81,7 @@ class StatementParser {
   // Called after "if".
   absl::StatusOr<Statement> ParseIf(int line) {
     IfNode node;
+    const Scoped<bool> branch = expressions_.Within(/*in_branch=*/true);
     while (true) {
       MOE_ASSIGN_OR_RETURN(ExpressionPointer condition, expressions_.Parse());
       MOE_RETURN_IF_ERROR(EndTag());
@@ -117,6 +126,7 @@ class StatementParser {
     }
     if (tokens_.IsName("recursive")) return TemplateError(line, "recursive loops are not supported");
     MOE_RETURN_IF_ERROR(EndTag());
+    const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
     ++loops_;
     MOE_ASSIGN_OR_RETURN(node.body, ParseBody());
     --loops_;
@@ -135,12 +145,91 @@ class StatementParser {
       MOE_RETURN_IF_ERROR(EndTag());
       return Statement{line, SetNode{std::move(target), std::move(value)}};
     }
-    if (tokens_.IsOperator("|")) return TemplateError(line, "filters on a set block are not supported");
+    SetBlockNode node;
     if (target.names.size() > 1) return tokens_.Unexpected("'='");
+    if (tokens_.SkipOperator("|")) {
+      MOE_ASSIGN_OR_RETURN(node.filters, expressions_.ParseFilterCalls());
+    }
+    node.target = std::move(target);
     MOE_RETURN_IF_ERROR(EndTag());
-    MOE_ASSIGN_OR_RETURN(Body body, ParseBody());
+    const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
+    MOE_ASSIGN_OR_RETURN(node.body, ParseBody());
     MOE_RETURN_IF_ERROR(ExpectTag("endset"));
-    return Statement{line, SetBlockNode{std::move(target), std::move(body)}};
+    return Statement{line, std::move(node)};
+  }
+
+  // A body that is rendered by itself: a loop around it cannot be left from inside.
+  absl::StatusOr<Body> ParseSeparateBody() {
+    const Scoped<int> outside_of_loops(&loops_, 0);
+    const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
+    return ParseBody();
+  }
+
+  // transformers marks what the assistant wrote with a generation block, which renders as its body.
+  absl::StatusOr<Statement> ParseFilterBlock(int line, std::string_view tag) {
+    FilterBlockNode node;
+    if (tag == "filter") {
+      MOE_ASSIGN_OR_RETURN(node.filters, expressions_.ParseFilterCalls());
+    }
+    MOE_RETURN_IF_ERROR(EndTag());
+    MOE_ASSIGN_OR_RETURN(node.body, ParseSeparateBody());
+    MOE_RETURN_IF_ERROR(ExpectTag(Concat("end", tag)));
+    return Statement{line, std::move(node)};
+  }
+
+  absl::StatusOr<Statement> ParseWith(int line) {
+    WithNode node;
+    while (!tokens_.Is(Kind::kBlockEnd)) {
+      if (!node.variables.empty()) MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(","));
+      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a variable"));
+      MOE_RETURN_IF_ERROR(tokens_.ExpectOperator("="));
+      MOE_ASSIGN_OR_RETURN(ExpressionPointer value, expressions_.Parse());
+      node.variables.emplace_back(std::move(name), std::move(value));
+    }
+    MOE_RETURN_IF_ERROR(EndTag());
+    const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
+    MOE_ASSIGN_OR_RETURN(node.body, ParseBody());
+    MOE_RETURN_IF_ERROR(ExpectTag("endwith"));
+    return Statement{line, std::move(node)};
+  }
+
+  // Jinja2 also fails only where it runs one.
+  absl::StatusOr<Statement> SkipOtherTemplate(int line, const std::string& tag) {
+    while (!tokens_.Is(Kind::kBlockEnd) && !tokens_.Is(Kind::kEnd)) tokens_.Next();
+    MOE_RETURN_IF_ERROR(EndTag());
+    return Statement{line, OtherTemplateNode{tag}};
+  }
+
+  // Called after "(".
+  absl::Status ParseParameters(MacroNode* macro) {
+    while (!tokens_.IsOperator(")")) {
+      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a parameter"));
+      ExpressionPointer fallback;
+      if (tokens_.SkipOperator("=")) {
+        MOE_ASSIGN_OR_RETURN(fallback, expressions_.Parse());
+      }
+      macro->parameters.emplace_back(std::move(name), std::move(fallback));
+      if (!tokens_.SkipOperator(",")) break;
+    }
+    return tokens_.ExpectOperator(")");
+  }
+
+  // "{% call(a, b) macro(...) %}"
+  absl::StatusOr<Statement> ParseCallBlock(int line) {
+    CallBlockNode node;
+    node.caller.name = "caller";
+    if (tokens_.SkipOperator("(")) MOE_RETURN_IF_ERROR(ParseParameters(&node.caller));
+    MOE_ASSIGN_OR_RETURN(node.call, expressions_.Parse());
+    if (!std::holds_alternative<CallNode>(node.call->node)) {
+      return TemplateError(line, "a call block needs the call of a macro");
+    }
+    MOE_RETURN_IF_ERROR(EndTag());
+    const size_t begin = tokens_.position();
+    MOE_ASSIGN_OR_RETURN(node.caller.body, ParseSeparateBody());
+    // The body has a caller of its own, which is undefined.
+    node.caller.takes_caller = tokens_.HasNameSince(begin, "caller");
+    MOE_RETURN_IF_ERROR(ExpectTag("endcall"));
+    return Statement{line, std::move(node)};
   }
 
   // A macro sees the template's variables, not those of an enclosing loop or macro, so it must not be inside one.
@@ -149,20 +238,14 @@ class StatementParser {
     MacroNode macro;
     MOE_ASSIGN_OR_RETURN(macro.name, tokens_.ExpectName("the name of a macro"));
     MOE_RETURN_IF_ERROR(tokens_.ExpectOperator("("));
-    while (!tokens_.IsOperator(")")) {
-      MOE_ASSIGN_OR_RETURN(std::string name, tokens_.ExpectName("the name of a parameter"));
-      ExpressionPointer fallback;
-      if (tokens_.SkipOperator("=")) {
-        MOE_ASSIGN_OR_RETURN(fallback, expressions_.Parse());
-      }
-      macro.parameters.emplace_back(std::move(name), std::move(fallback));
-      if (!tokens_.SkipOperator(",")) break;
-    }
-    MOE_RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+    MOE_RETURN_IF_ERROR(ParseParameters(&macro));
     MOE_RETURN_IF_ERROR(EndTag());
+    const size_t begin = tokens_.position();
+    const Scoped<bool> inner = expressions_.Within(/*in_branch=*/false);
     in_macro_ = true;
     MOE_ASSIGN_OR_RETURN(macro.body, ParseBody());
     in_macro_ = false;
+    macro.takes_caller = tokens_.HasNameSince(begin, "caller");
     MOE_RETURN_IF_ERROR(ExpectTag("endmacro"));
     return Statement{line, std::move(macro)};
   }

@@ -1,10 +1,13 @@
 #include "common/text/jinja/print.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/text/concat.h"
+#include "common/text/utf8.h"
 
 namespace moestro::text::jinja {
 namespace {
@@ -54,9 +57,26 @@ void AppendQuoted(const std::string& text, std::string* out) {
   out->push_back(quote);
 }
 
-void AppendJsonString(const std::string& text, std::string* out) {
+// \uXXXX, with a surrogate pair for a code point above U+FFFF.
+void AppendUnicodeEscape(char32_t code_point, std::string* out) {
+  if (code_point > 0xFFFF) {
+    AppendUnicodeEscape(0xD800 + ((code_point - 0x10000) >> 10), out);
+    code_point = 0xDC00 + (code_point & 0x3FF);
+  }
+  AppendHex(static_cast<char>(code_point >> 8), "\\u", out);
+  AppendHex(static_cast<char>(code_point & 0xFF), "", out);
+}
+
+void AppendJsonString(const std::string& text, bool ascii, std::string* out) {
   out->push_back('"');
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (ascii && (c < 0 || c == 0x7F)) {
+      const Utf8Step step = ReadUtf8(text, i);
+      AppendUnicodeEscape(step.code_point, out);
+      i += static_cast<size_t>(step.length) - 1;
+      continue;
+    }
     if (const std::string_view escape = CommonEscape(c); !escape.empty()) {
       out->append(escape);
     } else if (c == '"') {
@@ -77,20 +97,28 @@ void AppendJsonString(const std::string& text, std::string* out) {
 // Recursion is bounded by kMaxValueDepth.
 class Writer {
  public:
-  Writer(bool json, int indent, Budget* budget) : json_(json), indent_(indent), budget_(budget) {}
+  // `style` is null for Python's repr(); it must outlive this.
+  Writer(const JsonStyle* style, Budget* budget) : style_(style), budget_(budget) {}
 
   absl::Status Write(const Value& value, int level) {
     const size_t before = out_.size();
     if (const std::string* text = value.AsString()) {
       MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(text->size()) * 2));
-      json_ ? AppendJsonString(*text, &out_) : AppendQuoted(*text, &out_);
+      AppendString(*text);
     } else if (const List* list = value.AsList()) {
       return WriteMembers("[", "]", list->items, level, [&](const Value& item) { return Write(item, level + 1); });
     } else if (const Dict* dict = value.AsDict()) {
-      return WriteMembers("{", "}", dict->items, level, [&](const auto& member) {
-        json_ ? AppendJsonString(member.first, &out_) : AppendQuoted(member.first, &out_);
-        out_ += ": ";
-        return Write(member.second, level + 1);
+      std::vector<const std::pair<std::string, Value>*> members;
+      members.reserve(dict->items.size());
+      for (const auto& member : dict->items) members.push_back(&member);
+      if (style_ != nullptr && style_->sort_keys) {
+        std::ranges::sort(members, [](const auto* a, const auto* b) { return a->first < b->first; });
+      }
+      return WriteMembers("{", "}", members, level, [&](const auto* member) -> absl::Status {
+        MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(member->first.size()) * 2));
+        AppendString(member->first);
+        out_ += style_ == nullptr ? ": " : style_->key_separator;
+        return Write(member->second, level + 1);
       });
     } else {
       MOE_RETURN_IF_ERROR(WriteScalar(value));
@@ -101,14 +129,19 @@ class Writer {
   std::string Take() { return std::move(out_); }
 
  private:
+  void AppendString(const std::string& text) {
+    style_ != nullptr ? AppendJsonString(text, style_->ascii, &out_) : AppendQuoted(text, &out_);
+  }
+
   template <typename Members, typename WriteMember>
   absl::Status WriteMembers(std::string_view open, std::string_view close, const Members& members, int level,
                             WriteMember write_member) {
     out_ += open;
     bool first = true;
     for (const auto& member : members) {
-      if (!first) out_ += indent_ >= 0 ? "," : ", ";
+      if (!first) out_ += style_ == nullptr ? ", " : style_->item_separator;
       first = false;
+      MOE_RETURN_IF_ERROR(budget_->Charge(separator_cost_));
       MOE_RETURN_IF_ERROR(NewLine(level + 1));
       MOE_RETURN_IF_ERROR(write_member(member));
     }
@@ -118,22 +151,23 @@ class Writer {
   }
 
   absl::Status NewLine(int level) {
-    if (indent_ < 0) return absl::OkStatus();
-    MOE_RETURN_IF_ERROR(budget_->Charge(int64_t{indent_} * level + 1));
-    out_.append("\n").append(static_cast<size_t>(indent_) * level, ' ');
+    if (style_ == nullptr || !style_->lines) return absl::OkStatus();
+    MOE_RETURN_IF_ERROR(budget_->Charge(static_cast<int64_t>(style_->indent.size()) * level + 1));
+    out_ += '\n';
+    for (int i = 0; i < level; ++i) out_ += style_->indent;
     return absl::OkStatus();
   }
 
   absl::Status WriteScalar(const Value& value) {
     if (const bool* boolean = value.AsBool()) {
-      out_ += json_ ? (*boolean ? "true" : "false") : (*boolean ? "True" : "False");
+      out_ += style_ != nullptr ? (*boolean ? "true" : "false") : (*boolean ? "True" : "False");
     } else if (value.IsNone()) {
-      out_ += json_ ? "null" : "None";
+      out_ += style_ != nullptr ? "null" : "None";
     } else if (const int64_t* number = value.AsInt()) {
       out_ += std::to_string(*number);
     } else if (const double* real = value.AsFloat()) {
       out_ += FloatText(*real);
-    } else if (json_) {
+    } else if (style_ != nullptr) {
       return absl::InvalidArgumentError(Concat("tojson: ", value.TypeName(), " has no JSON form"));
     } else {
       out_ += value.IsUndefined() ? "Undefined" : Concat("<", value.TypeName(), ">");
@@ -141,8 +175,9 @@ class Writer {
     return absl::OkStatus();
   }
 
-  const bool json_;
-  const int indent_;
+  const JsonStyle* const style_;
+  const int64_t separator_cost_ =
+      style_ == nullptr ? 0 : static_cast<int64_t>(style_->item_separator.size() + style_->key_separator.size());
   Budget* budget_;
   std::string out_;
 };
@@ -170,13 +205,13 @@ absl::StatusOr<std::string> ToText(const Value& value, Budget* budget) {
     MOE_RETURN_IF_ERROR(budget->Charge(static_cast<int64_t>(text->size())));
     return *text;
   }
-  Writer writer(/*json=*/false, /*indent=*/-1, budget);
+  Writer writer(/*style=*/nullptr, budget);
   MOE_RETURN_IF_ERROR(writer.Write(value, 0));
   return writer.Take();
 }
 
-absl::StatusOr<std::string> ToJson(const Value& value, int indent, Budget* budget) {
-  Writer writer(/*json=*/true, indent, budget);
+absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style, Budget* budget) {
+  Writer writer(&style, budget);
   MOE_RETURN_IF_ERROR(writer.Write(value, 0));
   return writer.Take();
 }

@@ -11,11 +11,13 @@
 
 namespace moestro::text::jinja {
 
-Evaluator::Evaluator(Variables variables) : globals_{std::move(variables), nullptr} {
+Evaluator::Evaluator(Variables variables, Clock clock)
+    : globals_{std::move(variables), nullptr}, clock_(std::move(clock)) {
   globals_.variables["namespace"] = Value(Builtin::kNamespace);
   globals_.variables["range"] = Value(Builtin::kRange);
   globals_.variables["dict"] = Value(Builtin::kDict);
   globals_.variables["raise_exception"] = Value(Builtin::kRaiseException);
+  globals_.variables["strftime_now"] = Value(Builtin::kStrftimeNow);
 }
 
 absl::StatusOr<std::string> Evaluator::Render(const Body& body) {
@@ -165,10 +167,54 @@ absl::StatusOr<std::string> Evaluator::Capture(const Body& body) {
   return captured;
 }
 
+absl::StatusOr<Value> Evaluator::CaptureFiltered(const Body& body, const std::vector<FilterCall>& filters, int line) {
+  MOE_ASSIGN_OR_RETURN(std::string text, Capture(body));
+  Value value(std::move(text));
+  for (const FilterCall& call : filters) {
+    MOE_ASSIGN_OR_RETURN(value, ApplyFilter(call, value, line));
+  }
+  return value;
+}
+
 absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const SetBlockNode& node, int line) {
-  MOE_ASSIGN_OR_RETURN(std::string text, Capture(node.body));
-  MOE_RETURN_IF_ERROR(Assign(node.target, Value(std::move(text)), line));
+  MOE_ASSIGN_OR_RETURN(const Value value, CaptureFiltered(node.body, node.filters, line));
+  MOE_RETURN_IF_ERROR(Assign(node.target, value, line));
   return Flow::kNormal;
+}
+
+absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const FilterBlockNode& node, int line) {
+  MOE_ASSIGN_OR_RETURN(const Value value, CaptureFiltered(node.body, node.filters, line));
+  const absl::StatusOr<std::string> text = ToText(value, &budget_);
+  MOE_RETURN_IF_ERROR(AtLine(text.status(), line));
+  MOE_RETURN_IF_ERROR(Emit(*text, line));
+  return Flow::kNormal;
+}
+
+absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const WithNode& node, int) {
+  Scope scope{{}, scope_};
+  for (const auto& [name, expression] : node.variables) {
+    MOE_ASSIGN_OR_RETURN(scope.variables[name], Evaluate(*expression));
+  }
+  const Scoped<Scope*> inside(&scope_, &scope);
+  return Execute(node.body);
+}
+
+absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const CallBlockNode& node, int line) {
+  MOE_RETURN_IF_ERROR(AtLine(budget_.Charge(kEvaluationCost), line));
+  callers_.push_back(std::make_unique<Caller>(Caller{&node.caller, scope_}));
+  Caller* const caller = callers_.back().get();
+  const absl::StatusOr<Value> value =
+      Call(std::get<CallNode>(node.call->node), Value(static_cast<const Caller*>(caller)), line);
+  caller->scope = nullptr;
+  MOE_RETURN_IF_ERROR(value.status());
+  const absl::StatusOr<std::string> text = ToText(*value, &budget_);
+  MOE_RETURN_IF_ERROR(AtLine(text.status(), line));
+  MOE_RETURN_IF_ERROR(Emit(*text, line));
+  return Flow::kNormal;
+}
+
+absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const OtherTemplateNode& node, int line) {
+  return TemplateError(line, Concat("tag '", node.tag, "' needs another template, and a model has only this one"));
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::Execute(const MacroNode& node, int) {

@@ -99,6 +99,26 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
   return side == Side::kRight ? SplitFromRight(text, separator, limit) : SplitFromLeft(text, separator, limit);
 }
 
+std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Step step = ReadUtf8(text, at);
+    const char32_t c = step.code_point;
+    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    size_t next = at + static_cast<size_t>(step.length);
+    if (!ends) {
+      at = next;
+      continue;
+    }
+    if (c == '\r' && text.substr(next).starts_with('\n')) ++next;
+    lines.push_back(text.substr(begin, (keep_ends ? next : at) - begin));
+    begin = at = next;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
 std::string Replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit) {
   std::string out;
   while (limit != 0) {
@@ -126,6 +146,16 @@ std::string Lower(std::string_view text) {
 std::string Capitalize(std::string_view text) {
   std::string out = Lower(text);
   if (!out.empty()) out[0] = absl::ascii_toupper(static_cast<unsigned char>(out[0]));
+  return out;
+}
+
+std::string Title(std::string_view text) {
+  std::string out = Lower(text);
+  bool begins = true;
+  for (size_t i = 0; i < out.size(); i += static_cast<size_t>(Utf8Length(out[i]))) {
+    if (begins) out[i] = absl::ascii_toupper(static_cast<unsigned char>(out[i]));
+    begins = IsSpaceAt(std::string_view(out).substr(i)) || std::string_view("-({[<").find(out[i]) != std::string::npos;
+  }
   return out;
 }
 

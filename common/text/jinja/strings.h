@@ -29,6 +29,9 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit);
 // str.split(separator) and str.rsplit(separator), which copies both; the separator is not empty.
 std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit, Side side);
 
+// str.splitlines(): at \n, \r, \r\n and the other line ends of Python; no empty line after the last end.
+std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
+
 // Replaces up to `limit` occurrences from the left, all if `limit` < 0; `from` is not empty.
 std::string Replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit);
 
@@ -36,5 +39,7 @@ std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 // First letter upper case, the rest lower.
 std::string Capitalize(std::string_view text);
+// Jinja2's title: each word begins in upper case; words end at white space and - ( { [ <.
+std::string Title(std::string_view text);
 
 }  // namespace moestro::text::jinja

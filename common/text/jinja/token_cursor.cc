@@ -1,5 +1,7 @@
 #include "common/text/jinja/token_cursor.h"
 
+#include <algorithm>
+
 #include "common/text/concat.h"
 
 namespace moestro::text::jinja {
@@ -30,6 +32,12 @@ std::string Describe(const LexerToken& token) {
 
 absl::Status TokenCursor::Unexpected(std::string_view what) const {
   return TemplateError(line(), Concat("expected ", what, ", not ", Describe(Peek())));
+}
+
+bool TokenCursor::HasNameSince(size_t begin, std::string_view name) const {
+  return std::any_of(
+      tokens_.begin() + static_cast<int64_t>(begin), tokens_.begin() + static_cast<int64_t>(position_),
+      [&](const LexerToken& token) { return token.kind == LexerToken::Kind::kName && token.text == name; });
 }
 
 absl::Status TokenCursor::Expect(LexerToken::Kind kind, std::string_view what) {

@@ -21,6 +21,9 @@ class TokenCursor {
   // The token after the next one.
   const LexerToken& PeekSecond() const { return tokens_[position_ + (Peek().kind == LexerToken::Kind::kEnd ? 0 : 1)]; }
   int line() const { return Peek().line; }
+  size_t position() const { return position_; }
+  // Whether a token from `begin` to here is this name.
+  bool HasNameSince(size_t begin, std::string_view name) const;
 
   const LexerToken& Next() {
     const LexerToken& token = Peek();

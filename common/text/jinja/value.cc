@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/base/status.h"
 #include "common/text/concat.h"
 #include "common/text/jinja/limits.h"
@@ -36,13 +37,22 @@ absl::StatusOr<Value> Value::MakeList(std::vector<Value> items) {
 
 absl::StatusOr<Value> Value::MakeDict(std::vector<std::pair<std::string, Value>> items) {
   Dict dict{{}, 1};
+  dict.items.reserve(items.size());
+  // A client's JSON may have many keys; the dicts of every loop iteration have few.
+  constexpr size_t kSearched = 16;
+  absl::flat_hash_map<std::string, size_t> positions;
+  const auto find = [&](const std::string& key) -> size_t {
+    if (items.size() > kSearched) return positions.emplace(key, dict.items.size()).first->second;
+    const auto same = std::find_if(dict.items.begin(), dict.items.end(), [&](const auto& e) { return e.first == key; });
+    return same - dict.items.begin();
+  };
   for (auto& [key, item] : items) {
     dict.depth = std::max(dict.depth, 1 + Depth(item));
-    const auto same = std::find_if(dict.items.begin(), dict.items.end(), [&](const auto& e) { return e.first == key; });
-    if (same != dict.items.end()) {
-      same->second = std::move(item);
-    } else {
+    const size_t position = find(key);
+    if (position == dict.items.size()) {
       dict.items.emplace_back(std::move(key), std::move(item));
+    } else {
+      dict.items[position].second = std::move(item);
     }
   }
   if (absl::Status status = CheckDepth(dict.depth); !status.ok()) return status;
@@ -70,8 +80,8 @@ bool Value::IsTrue() const {
 }
 
 std::string_view Value::TypeName() const {
-  constexpr std::string_view kNames[] = {"undefined", "none", "boolean",   "integer", "float",   "string",
-                                         "list",      "dict", "namespace", "macro",   "function"};
+  constexpr std::string_view kNames[] = {"undefined", "none", "boolean",   "integer", "float", "string",
+                                         "list",      "dict", "namespace", "macro",   "macro", "function"};
   return kNames[data_.index()];
 }
 

@@ -18,6 +18,7 @@ namespace moestro::text::jinja {
 class Budget;
 class Value;
 struct MacroNode;
+struct Caller;
 struct List;
 struct Dict;
 
@@ -25,7 +26,7 @@ struct Dict;
 using Namespace = std::map<std::string, Value>;
 
 // A function called by its name.
-enum class Builtin { kNamespace, kRange, kRaiseException, kDict };
+enum class Builtin { kNamespace, kRange, kRaiseException, kDict, kStrftimeNow };
 
 // Cheap to copy. Default-constructed: undefined.
 class Value {
@@ -44,6 +45,7 @@ class Value {
   Value(Builtin builtin) : data_(builtin) {}       // NOLINT
   Value(Namespace* space) : data_(space) {}        // NOLINT
   Value(const MacroNode* macro) : data_(macro) {}  // NOLINT
+  Value(const Caller* caller) : data_(caller) {}   // NOLINT
   Value(std::string text) : data_(std::make_shared<const std::string>(std::move(text))) {}  // NOLINT
   Value(std::string_view text) : Value(std::string(text)) {}                                // NOLINT
   Value(const char* text) : Value(std::string(text)) {}                                     // NOLINT
@@ -64,6 +66,7 @@ class Value {
   const Dict* AsDict() const { return Pointee<DictPointer>(); }
   Namespace* AsNamespace() const { return Is<Namespace*>() ? std::get<Namespace*>(data_) : nullptr; }
   const MacroNode* AsMacro() const { return Is<const MacroNode*>() ? std::get<const MacroNode*>(data_) : nullptr; }
+  const Caller* AsCaller() const { return Is<const Caller*>() ? std::get<const Caller*>(data_) : nullptr; }
   const Builtin* AsBuiltin() const { return std::get_if<Builtin>(&data_); }
   // Integers and booleans, which count as 0 and 1.
   bool IsIntegral() const { return Is<bool>() || Is<int64_t>(); }
@@ -90,7 +93,7 @@ class Value {
   }
 
   std::variant<Undefined, None, bool, int64_t, double, String, ListPointer, DictPointer, Namespace*, const MacroNode*,
-               Builtin>
+               const Caller*, Builtin>
       data_;
 };
 

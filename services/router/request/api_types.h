@@ -15,9 +15,8 @@ struct PlainText {
   std::string text;
 };
 using TokenList = std::vector<int32_t>;
-using ChatMessages = std::vector<text::ChatMessage>;
 // monostate: the client has set no prompt.
-using PromptInput = std::variant<std::monostate, PlainText, TokenList, ChatMessages>;
+using PromptInput = std::variant<std::monostate, PlainText, TokenList, text::Chat>;
 
 struct GenerateInput {
   PromptInput prompt;
@@ -37,7 +36,7 @@ struct ScoreInput {
 };
 
 struct TokenizeInput {
-  std::variant<PlainText, ChatMessages> text;
+  std::variant<PlainText, text::Chat> text;
   bool plain = false;  // without BOS; ignored for a chat, whose template decides
 };
 

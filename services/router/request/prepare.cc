@@ -44,6 +44,24 @@ text::EncodeLimits LimitsOf(const ServedModel& model, const CancelCheck& check) 
   return {.max_tokens = model.max_context_tokens, .max_piece_bytes = kMaxPieceBytes, .check = check};
 }
 
+struct ChatBytes {
+  size_t contents = 0;
+  size_t others = 0;
+};
+
+ChatBytes CountBytes(const text::Chat& chat) {
+  ChatBytes bytes;
+  for (const text::ChatMessage& message : chat.messages) {
+    bytes.contents += message.content.size();
+    bytes.others += message.tool_call_id.size() + message.name.size() + message.reasoning_content.size();
+    for (const text::ToolCall& call : message.tool_calls) {
+      bytes.others += call.id.size() + call.name.size() + call.arguments.size();
+    }
+  }
+  bytes.others += chat.tools.size() + chat.template_flags.size();
+  return bytes;
+}
+
 struct Tokenizing {
   const ServedModel& model;
   const char* text_field;
@@ -61,9 +79,9 @@ struct Tokenizing {
     MOE_RETURN_IF_ERROR(CheckTokenIds(ids, model.text->token_count(), "token_ids"));
     return ids;
   }
-  absl::StatusOr<std::vector<int32_t>> operator()(const ChatMessages& messages) const {
-    if (messages.empty()) return absl::InvalidArgumentError("chat.messages: is empty");
-    return EncodeChat(messages, model, check);
+  absl::StatusOr<std::vector<int32_t>> operator()(const text::Chat& chat) const {
+    if (chat.messages.empty()) return absl::InvalidArgumentError("chat.messages: is empty");
+    return EncodeChat(chat, model, check);
   }
 };
 
@@ -116,16 +134,19 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plai
   return Encoded(model.text->Encode(text, plain, limits), model, field);
 }
 
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model,
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const ServedModel& model,
                                                 const CancelCheck& check) {
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kMessages, "chat.messages", chat.messages.size()));
+  size_t calls = 0;
+  for (const text::ChatMessage& message : chat.messages) calls += message.tool_calls.size();
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kToolCalls, "chat.messages.tool_calls", calls));
   // A template may leave out old parts of the contents, such as reasoning. They count here all the same: ordinary text
   // has far fewer bytes per token than the longest token has.
-  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kMessages, "chat.messages", messages.size()));
-  size_t bytes = 0;
-  for (const text::ChatMessage& message : messages) bytes += message.content.size();
-  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat.messages.content", bytes));
+  const ChatBytes bytes = CountBytes(chat);
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat.messages.content", bytes.contents));
+  MOE_RETURN_IF_ERROR(CheckBound(model, Quantity::kTextBytes, "chat", bytes.contents + bytes.others));
   const text::EncodeLimits limits = LimitsOf(model, check);
-  return Encoded(model.text->EncodeChat(messages, limits), model, "chat");
+  return Encoded(model.text->EncodeChat(chat, limits), model, "chat");
 }
 
 absl::StatusOr<std::string> DecodeIds(std::span<const int32_t> ids, bool keep_special_tokens, const ServedModel& model,

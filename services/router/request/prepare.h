@@ -35,7 +35,7 @@ absl::StatusOr<ScoreJob> PrepareScore(const ScoreInput& input, const ServedModel
 // `field` begins the message.
 absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, bool plain, const ServedModel& model,
                                                 const char* field, const CancelCheck& check = nullptr);
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ChatMessages& messages, const ServedModel& model,
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const ServedModel& model,
                                                 const CancelCheck& check = nullptr);
 
 // The text of a client's ids. INVALID_ARGUMENT for more ids than the model's context has tokens, for an id that the

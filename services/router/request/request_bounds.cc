@@ -31,6 +31,8 @@ absl::Status CheckBound(const ServedModel& model, Quantity quantity, const std::
       return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "ids");
     case Quantity::kMessages:
       return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "messages");
+    case Quantity::kToolCalls:
+      return amount <= context ? absl::OkStatus() : OverContext(model, field, context, "calls");
     case Quantity::kStopIds:
       return amount <= kMaxStopIds ? absl::OkStatus() : Over(field, kMaxStopIds, "ids");
     case Quantity::kCacheScopeBytes:

@@ -11,9 +11,10 @@
 namespace moestro::router {
 
 enum class Quantity {
-  kTextBytes,        // of a text, or of a chat's contents together: context tokens times bytes of the longest token
-  kTokenIds,         // the context's tokens
-  kMessages,         // of a chat: a template writes at least one token for each
+  kTextBytes,  // of a text, or of all texts of a chat together: context tokens times bytes of the longest token
+  kTokenIds,   // the context's tokens
+  kMessages,   // of a chat: a template writes at least one token for each message and call
+  kToolCalls,
   kStopIds,          // decode compares all of them after every token
   kCacheScopeBytes,  // as in decode's Reserve
 };

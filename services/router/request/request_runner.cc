@@ -117,7 +117,7 @@ absl::StatusOr<RequestRunner::Tokens> RequestRunner::Tokenize(Read<TokenizeInput
   return InTurn(check, [&]() -> absl::StatusOr<Tokens> {
     MOE_ASSIGN_OR_RETURN(const TokenizeInput input, read(*model));
     Tokens tokens{.model = model, .ids = {}};
-    if (const auto* chat = std::get_if<ChatMessages>(&input.text)) {
+    if (const auto* chat = std::get_if<text::Chat>(&input.text)) {
       MOE_ASSIGN_OR_RETURN(tokens.ids, EncodeChat(*chat, *model, check));
     } else {
       const std::string& text = std::get<PlainText>(input.text).text;

@@ -20,13 +20,27 @@ namespace moestro::router {
 namespace {
 
 // These move the texts out of the message instead of copying them.
-ChatMessages TakeChat(v1::Chat& chat) {
-  ChatMessages messages;
-  messages.reserve(static_cast<size_t>(chat.messages_size()));
-  for (v1::ChatMessage& message : *chat.mutable_messages()) {
-    messages.push_back({.role = std::move(*message.mutable_role()), .content = std::move(*message.mutable_content())});
+text::ChatMessage TakeMessage(v1::ChatMessage& message) {
+  text::ChatMessage taken{.role = std::move(*message.mutable_role()),
+                          .content = std::move(*message.mutable_content()),
+                          .tool_call_id = std::move(*message.mutable_tool_call_id()),
+                          .name = std::move(*message.mutable_name()),
+                          .reasoning_content = std::move(*message.mutable_reasoning_content())};
+  for (v1::ToolCall& call : *message.mutable_tool_calls()) {
+    taken.tool_calls.push_back({.id = std::move(*call.mutable_id()),
+                                .name = std::move(*call.mutable_name()),
+                                .arguments = std::move(*call.mutable_arguments())});
   }
-  return messages;
+  return taken;
+}
+
+text::Chat TakeChat(v1::Chat& chat) {
+  text::Chat taken;
+  taken.messages.reserve(static_cast<size_t>(chat.messages_size()));
+  for (v1::ChatMessage& message : *chat.mutable_messages()) taken.messages.push_back(TakeMessage(message));
+  taken.tools = std::move(*chat.mutable_tools());
+  taken.template_flags = std::move(*chat.mutable_template_flags());
+  return taken;
 }
 
 PlainText TakeText(std::string& text) { return {std::move(text)}; }

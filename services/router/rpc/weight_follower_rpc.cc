@@ -31,6 +31,7 @@ absl::StatusOr<ModelBoard::ModelPtr> MakeModel(const v1::DescribeResponse& reply
                                                        .family = reply.family(),
                                                        .token_count = static_cast<int32_t>(reply.vocab_size()),
                                                        .chat_template = reply.chat_template(),
+                                                       .tool_use_template = reply.tool_use_template(),
                                                        .bos_token = reply.bos_token(),
                                                        .eos_token = reply.eos_token(),
                                                        .add_bos_token = reply.add_bos_token()}));

@@ -1,5 +1,6 @@
 #include "services/router/text/model_text.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,16 @@
 
 namespace moestro::router {
 namespace {
+
+using Encoder = absl::StatusOr<std::unique_ptr<const ChatEncoder>>;
+
+Encoder MakeEncoder(const text::Tokenizer& tokenizer, const std::string& chat_template,
+                    const ModelText::Source& source) {
+  Encoder encoder = ChatEncoder::Create(tokenizer, chat_template, source.bos_token, source.eos_token);
+  if (encoder.ok()) return encoder;
+  return absl::FailedPreconditionError(
+      absl::StrCat("this model's chat template cannot be used: ", std::string(encoder.status().message())));
+}
 
 class DetokenizingStream final : public TextStream {
  public:
@@ -24,8 +35,8 @@ class DetokenizingStream final : public TextStream {
 
 struct ModelText::Impl {
   std::unique_ptr<const text::Tokenizer> tokenizer;
-  absl::StatusOr<std::unique_ptr<const ChatEncoder>> chat =
-      absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
+  Encoder chat = absl::FailedPreconditionError("this model has no chat template: send a prompt instead");
+  std::optional<Encoder> tool_chat;  // of chats with tools, if they have a template of their own
 };
 
 ModelText::ModelText(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -45,11 +56,10 @@ absl::StatusOr<std::unique_ptr<const ModelText>> ModelText::Create(const Source&
                                                                  .id_limit = source.token_count},
                                                                 config));
   if (!source.chat_template.empty()) {
-    impl->chat = ChatEncoder::Create(*impl->tokenizer, source.chat_template, source.bos_token, source.eos_token);
-    if (!impl->chat.ok()) {
-      impl->chat = absl::FailedPreconditionError(
-          absl::StrCat("this model's chat template cannot be used: ", std::string(impl->chat.status().message())));
-    }
+    impl->chat = MakeEncoder(*impl->tokenizer, source.chat_template, source);
+  }
+  if (!source.tool_use_template.empty()) {
+    impl->tool_chat = MakeEncoder(*impl->tokenizer, source.tool_use_template, source);
   }
   return std::unique_ptr<const ModelText>(new ModelText(std::move(impl)));
 }
@@ -59,10 +69,11 @@ absl::StatusOr<std::vector<int32_t>> ModelText::Encode(std::string_view text, bo
   return impl_->tokenizer->Encode(text, {.add_special_tokens = !plain, .parse_special_tokens = false}, limits);
 }
 
-absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(std::span<const text::ChatMessage> messages,
+absl::StatusOr<std::vector<int32_t>> ModelText::EncodeChat(const text::Chat& chat,
                                                            const text::EncodeLimits& limits) const {
-  MOE_RETURN_IF_ERROR(impl_->chat);
-  return (*impl_->chat)->Encode(messages, limits);
+  const Encoder& encoder = !chat.tools.empty() && impl_->tool_chat ? *impl_->tool_chat : impl_->chat;
+  MOE_RETURN_IF_ERROR(encoder);
+  return (*encoder)->Encode(chat, limits);
 }
 
 std::string ModelText::Decode(std::span<const int32_t> ids, bool keep_special_tokens) const {

@@ -28,9 +28,10 @@ class ModelText {
     std::string tokenizer_json;  // empty = the model has the next two
     std::string tiktoken_ranks = {};
     std::string tokenizer_config_json = {};
-    std::string family = {};          // model_type of config.json
-    int32_t token_count = INT32_MAX;  // ids of the tokenizer end here
-    std::string chat_template = {};   // empty = the model has none
+    std::string family = {};             // model_type of config.json
+    int32_t token_count = INT32_MAX;     // ids of the tokenizer end here
+    std::string chat_template = {};      // empty = the model has none
+    std::string tool_use_template = {};  // for chats with tools; empty = chat_template serves them too
     std::string bos_token = {};
     std::string eos_token = {};
     bool add_bos_token = false;  // plain text begins with bos_token
@@ -46,8 +47,7 @@ class ModelText {
                                               const text::EncodeLimits& limits = {}) const;
 
   // ChatEncoder::Encode; FAILED_PRECONDITION if the model has no (usable) template.
-  absl::StatusOr<std::vector<int32_t>> EncodeChat(std::span<const text::ChatMessage> messages,
-                                                  const text::EncodeLimits& limits = {}) const;
+  absl::StatusOr<std::vector<int32_t>> EncodeChat(const text::Chat& chat, const text::EncodeLimits& limits = {}) const;
 
   std::string Decode(std::span<const int32_t> ids, bool keep_special_tokens) const;
   std::string Piece(int32_t id) const;  // special tokens are spelled out

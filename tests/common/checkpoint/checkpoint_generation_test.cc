@@ -87,8 +87,13 @@ TEST(GenerationDefaultsParse, ChatTemplateSources) {
   documents.tokenizer_config_json =
       R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"default","template":"D"}]})";
   EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->chat_template, "D");
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->tool_use_template, "T");
   documents.chat_template_jinja = "J";
   EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->chat_template, "J");
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->tool_use_template, "");
+  documents.tool_use_jinja = "U";
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->chat_template, "J");
+  EXPECT_EQ(checkpoint::ParseGenerationDefaults(documents, kVocab)->tool_use_template, "U");
 }
 
 TEST(GenerationDefaultsParse, MinusOneIsNoLimit) {

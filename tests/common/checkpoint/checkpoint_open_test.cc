@@ -100,6 +100,12 @@ TEST_F(CheckpointOpen, ChatTemplateIsUtf8) {
   EXPECT_TRUE(Open().ok());
   dir_.Write("chat_template.jinja", "caf\xe9");
   ExpectError(Open().status(), kInvalid, {"chat_template.jinja: not UTF-8 at byte 3"});
+  dir_.Write("chat_template.jinja", "t");
+  std::filesystem::create_directory(dir_.path() + "/additional_chat_templates");
+  dir_.Write("additional_chat_templates/tool_use.jinja", "u");
+  EXPECT_EQ(Open()->documents().tool_use_jinja, "u");
+  dir_.Write("additional_chat_templates/tool_use.jinja", "caf\xe9");
+  ExpectError(Open().status(), kInvalid, {"additional_chat_templates/tool_use.jinja: not UTF-8 at byte 3"});
 }
 
 TEST_F(CheckpointOpen, UnmappedTensorsWarn) {
@@ -206,6 +212,9 @@ TEST_F(CheckpointOpen, FingerprintFollowsEveryInput) {
   expect_new("tokenizer_config.json");
   dir_.Write("chat_template.jinja", "x");
   expect_new("chat_template.jinja");
+  std::filesystem::create_directory(dir_.path() + "/additional_chat_templates");
+  dir_.Write("additional_chat_templates/tool_use.jinja", "x");
+  expect_new("additional_chat_templates/tool_use.jinja");
   std::filesystem::last_write_time(path, stamp + std::chrono::seconds(2));
   expect_new("time stamp");
   dir_.Write("model.safetensors", OneTensor("b").Build());

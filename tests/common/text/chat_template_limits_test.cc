@@ -18,7 +18,7 @@ std::string Repeat(const std::string& text, int times) {
 absl::StatusOr<std::string> Render(const std::string& source, const std::vector<ChatMessage>& messages) {
   const auto chat_template = ChatTemplate::Parse(source);
   if (!chat_template.ok()) return chat_template.status();
-  return (*chat_template)->Render(messages, {});
+  return (*chat_template)->Render({.messages = messages}, {});
 }
 
 TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
@@ -56,10 +56,23 @@ TEST(ChatTemplateLimitsTest, RenderingIsBounded) {
            // Output.
            "{% set a = 'x' * 40000000 %}{{ a }}",
            loop + "{{ 'x' * 40000 }}" + end,
+           "{% set a = 'x' * 1000000 %}" + loop + "{{ [a, a]|sort|length }}" + end,
+           "{% set l = range(30000)|list %}{{ l|unique|list|length }}",
+           "{% set a = '\\n' * 1000000 %}{{ a|indent(1000, blank=true)|length }}",
+           "{% set a = '\\n' * 10000000 %}{{ a.splitlines()|length }}",
+           "{% set a = '%%' * 1000000 %}" + loop + "{{ a|format|length }}{{ a.count('%') }}" + end,
+           "{% set l = ['x'] * 1000000 %}{{ ('y' * 1000).join(l)|length }}",
+           "{% set l = [1] * 1000000 %}{{ l|tojson(separators=('y' * 1000, ''))|length }}",
+           "{% set l = [1] * 10000 %}" + loop + "{{ l|map('default', 1)|list|length }}" + end,
+           "{% set k = 'a.' * 1000000 ~ 'a' %}" + loop + "{{ []|selectattr(k)|list }}" + end,
+           loop + loop + "{{ strftime_now('%Y') }}" + end + end,
+           loop + loop + "{% filter upper %}{{ 'y' * 1000 }}{% endfilter %}" + end + end,
            // The stack.
            "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
            "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{% if 1 %}{{ a() ~ 1 }}{% endif %}{% endmacro %}{{ "
            "a() }}",
+           "{% macro m() %}{% call n() %}{% endcall %}{% endmacro %}{% macro n() %}{{ m() }}{{ caller }}{% endmacro %}"
+           "{{ m() }}",
            "{% set ns = namespace(l=[]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
            "{% set ns = namespace(l={}) %}{% for i in range(100000) %}{% set ns.l = {'a': ns.l} %}{% endfor %}",
        }) {
@@ -97,6 +110,10 @@ TEST(ChatTemplateLimitsTest, ParsingIsBounded) {
            Repeat("{% if 1 %}", kMany),
            Repeat("{% for i in x %}", kMany),
            Repeat("{% set x %}", kMany),
+           Repeat("{% call m() %}", kMany),
+           Repeat("{% filter upper %}", kMany),
+           Repeat("{% generation %}", kMany),
+           Repeat("{% with %}", kMany),
        }) {
     EXPECT_EQ(ChatTemplate::Parse(source).status().code(), absl::StatusCode::kInvalidArgument) << source.substr(0, 50);
   }

@@ -1,5 +1,8 @@
 #include "common/text/chat_template.h"
 
+#include <algorithm>
+#include <ctime>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -14,26 +17,91 @@ using nlohmann::json;
 
 const std::vector<ChatMessage> kMessages = {{"system", "S"}, {"user", "u1"}, {"assistant", "a1"}, {"user", "u2"}};
 
-ChatTemplate::Options SnippetOptions() { return {true, "<s>", "</s>", {{"flag", false}}}; }
-
-absl::StatusOr<std::string> Render(const std::string& source, const std::vector<ChatMessage>& messages,
-                                   const ChatTemplate::Options& options) {
-  const auto chat_template = ChatTemplate::Parse(source);
-  if (!chat_template.ok()) return chat_template.status();
-  return (*chat_template)->Render(messages, options);
+// 2024-07-26 15:04:05 local time, of which templates print the date.
+std::time_t GoldenTime() {
+  std::tm local{};
+  local.tm_year = 124;
+  local.tm_mon = 6;
+  local.tm_mday = 26;
+  local.tm_hour = 15;
+  local.tm_min = 4;
+  local.tm_sec = 5;
+  local.tm_isdst = -1;
+  return std::mktime(&local);
 }
 
-TEST(ChatTemplateTest, RendersConversationsAsTheReference) {
-  for (const json& golden : ReadGoldenJson("chat.json")) {
-    std::vector<ChatMessage> messages;
-    for (const json& message : golden["messages"]) {
-      messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
+Chat SnippetChat() { return {.messages = kMessages, .template_flags = R"({"flag": false})"}; }
+ChatTemplate::Options SnippetOptions() { return {.bos_token = "<s>", .eos_token = "</s>", .clock = GoldenTime}; }
+
+absl::StatusOr<std::string> Render(const std::string& source, const Chat& chat, const ChatTemplate::Options& options) {
+  const auto chat_template = ChatTemplate::Parse(source);
+  if (!chat_template.ok()) return chat_template.status();
+  return (*chat_template)->Render(chat, options);
+}
+
+std::string Field(const json& object, const char* key) { return object.value(key, std::string()); }
+
+Chat ReadChat(const json& golden) {
+  Chat chat{.tools = Field(golden, "tools"), .template_flags = Field(golden, "flags")};
+  for (const json& message : golden["messages"]) {
+    ChatMessage& read = chat.messages.emplace_back();
+    read = {.role = Field(message, "role"),
+            .content = Field(message, "content"),
+            .tool_call_id = Field(message, "tool_call_id"),
+            .name = Field(message, "name"),
+            .reasoning_content = Field(message, "reasoning_content")};
+    for (const json& call : message.value("tool_calls", json::array())) {
+      read.tool_calls.push_back(
+          {.id = Field(call, "id"), .name = Field(call, "name"), .arguments = Field(call, "arguments")});
     }
-    const ChatTemplate::Options options{golden["add_generation_prompt"].get<bool>(), "<｜begin▁of▁sentence｜>",
-                                        "<｜end▁of▁sentence｜>", golden["flags"].get<std::map<std::string, bool>>()};
-    const auto text = Render(ReadGolden("templates/" + golden["template"].get<std::string>()), messages, options);
-    ASSERT_TRUE(text.ok()) << golden["template"] << text.status();
-    EXPECT_EQ(*text, golden["expected"].get<std::string>()) << golden["template"] << " " << golden["name"];
+  }
+  return chat;
+}
+
+bool Contains(const json& list, const json& item) { return std::find(list.begin(), list.end(), item) != list.end(); }
+
+TEST(ChatTemplateTest, RendersConversationsAsTheReference) {
+  const json golden = ReadGoldenJson("chat.json");
+  std::map<std::string, const json*> chats;
+  for (const json& chat : golden["chats"]) chats[Field(chat, "name")] = &chat;
+  int rendered = 0;
+  int refused = 0;
+  for (const json& expectation : golden["cases"]) {
+    const std::string name = Field(expectation, "template");
+    const json& chat = *chats.at(Field(expectation, "chat"));
+    const ChatTemplate::Options options{.add_generation_prompt = chat["add_generation_prompt"].get<bool>(),
+                                        .bos_token = "<｜begin▁of▁sentence｜>",
+                                        .eos_token = "<｜end▁of▁sentence｜>",
+                                        .form = {.arguments_as_text = Contains(golden["arguments_as_text"], name),
+                                                 .content_is_none = Contains(golden["content_is_none"], name)},
+                                        .clock = GoldenTime};
+    const auto text = Render(ReadGolden("templates/" + name), ReadChat(chat), options);
+    if (expectation.contains("expected")) {
+      ++rendered;
+      ASSERT_TRUE(text.ok()) << expectation << text.status();
+      EXPECT_EQ(*text, Field(expectation, "expected")) << name << " " << Field(expectation, "chat");
+    } else {
+      ++refused;
+      EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << expectation;
+    }
+  }
+  EXPECT_GT(rendered, 200);
+  EXPECT_GT(refused, 15);
+}
+
+// The templates with tools need their own form; the first form does for all others.
+TEST(ChatTemplateTest, FindsTheFormOfToolCalls) {
+  const json golden = ReadGoldenJson("chat.json");
+  for (const char* name : {"qwen3_tools.jinja", "glm4_tools.jinja", "kimi_k2_tools.jinja", "deepseek_v3_1_tools.jinja",
+                           "deepseek_r1_tools.jinja", "minimax_m2.jinja", "gpt_oss.jinja", "mistral_tools.jinja",
+                           "llama3_tools.jinja", "mixtral.jinja", "dbrx.jinja"}) {
+    const auto chat_template = ChatTemplate::Parse(ReadGolden(std::string("templates/") + name));
+    ASSERT_TRUE(chat_template.ok()) << name << chat_template.status();
+    const ToolCallForm form = (*chat_template)->FindToolCallForm({.bos_token = "<s>", .eos_token = "</s>"});
+    EXPECT_EQ(form.arguments_as_text, Contains(golden["arguments_as_text"], name)) << name;
+    EXPECT_EQ(form.content_is_none, Contains(golden["content_is_none"], name)) << name;
+    EXPECT_EQ((*chat_template)->takes_tools(),
+              name != std::string("mixtral.jinja") && name != std::string("dbrx.jinja"));
   }
 }
 
@@ -41,7 +109,7 @@ TEST(ChatTemplateTest, RendersTheLanguageAsTheReference) {
   int rejected = 0;
   for (const json& golden : ReadGoldenJson("snippets.json")) {
     const auto source = golden["template"].get<std::string>();
-    const auto text = Render(source, kMessages, SnippetOptions());
+    const auto text = Render(source, SnippetChat(), SnippetOptions());
     if (golden.contains("expected")) {
       ASSERT_TRUE(text.ok()) << source << "\n" << text.status();
       EXPECT_EQ(*text, golden["expected"].get<std::string>()) << source;
@@ -57,12 +125,12 @@ TEST(ChatTemplateTest, RendersTheLanguageAsTheReference) {
 TEST(ChatTemplateTest, OneTemplateServesManyThreads) {
   const auto chat_template = ChatTemplate::Parse(ReadGolden("templates/qwen3.jinja"));
   ASSERT_TRUE(chat_template.ok());
-  const std::string expected = (*chat_template)->Render(kMessages, SnippetOptions()).value();
+  const std::string expected = (*chat_template)->Render(SnippetChat(), SnippetOptions()).value();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < 50; ++round) {
-        EXPECT_EQ((*chat_template)->Render(kMessages, SnippetOptions()).value(), expected);
+        EXPECT_EQ((*chat_template)->Render(SnippetChat(), SnippetOptions()).value(), expected);
       }
     });
   }

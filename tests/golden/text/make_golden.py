@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Regenerates the golden files of this folder from the reference implementations.
 
-Needs: tokenizers, jinja2. Run it anywhere; it writes beside itself. The output is deterministic.
+Needs: tokenizers, transformers, jinja2. Run it anywhere; it writes beside itself. The output is deterministic. With
+names of files as arguments, it writes only those.
 """
 
 import copy
+import datetime
 import json
 import pathlib
 import random
+import sys
 import unicodedata
 
-import jinja2.ext
-import jinja2.sandbox
+import jinja2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from transformers.utils import chat_template_utils
 
 import snippets
 
@@ -188,22 +192,31 @@ def splits(texts):
     return result
 
 
-def environment():
-    def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
+class GoldenTime(datetime.datetime):
+    """The clock of transformers' strftime_now."""
 
-    def tojson(value, ensure_ascii=False, indent=None):
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+    @classmethod
+    def now(cls, tz=None):
+        return cls(2024, 7, 26, 15, 4, 5)
 
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
-    env.filters["tojson"] = tojson
-    env.globals["raise_exception"] = raise_exception
-    return env
+
+chat_template_utils.datetime = GoldenTime
 
 
 def message(role, content):
     return {"role": role, "content": content}
+
+
+def assistant(content, **fields):
+    return {"role": "assistant", "content": content, **fields}
+
+
+def call(number, name, arguments):
+    return {"id": f"call0000{number}", "name": name, "arguments": arguments}
+
+
+def result(number, name, content):
+    return {"role": "tool", "content": content, "tool_call_id": f"call0000{number}", "name": name}
 
 
 A = [message("user", "hi")]
@@ -211,6 +224,49 @@ B = [message("system", "S"), message("user", "u1"), message("assistant", "a1"), 
 THOUGHT = [message("user", "q"), message("assistant", "<think>\nhm\n</think>\n\nanswer"), message("user", "中文 😀 \n")]
 TWO_SYSTEMS = [message("system", "S1"), message("system", "S2"), message("user", "u")]
 OPEN_TURN = [message("user", "q"), message("assistant", "<think>why</think> because ")]
+REASONED = [message("user", "q"), assistant(" answer", reasoning_content="\nsince\n")]
+CALLED = [message("user", "Weather?"), assistant("", tool_calls=[
+    call(1, "weather", '{"city": "Köln", "days": [1, 2], "deep": {"b": null, "a": 1.5, "é": true}}')])]
+ANSWERED = CALLED + [result(1, "weather", '{"t": 3, "sky": "☁"}')]
+TWO_CALLS = [message("system", "Be brief."), message("user", "Both"),
+             assistant("I look.", reasoning_content="need two", tool_calls=[
+                 call(1, "weather", '{"city": "Rom"}'), call(2, "now", "{}")]),
+             result(1, "weather", "rain"), result(2, "now", "12:00"),
+             assistant("Rain at noon.", reasoning_content="done"), message("user", "Thanks")]
+NO_ARGUMENTS = [message("user", "n"), assistant("", tool_calls=[call(3, "now", "")]), result(3, "now", "noon"),
+                assistant("It is noon."), message("user", "more")]
+NO_JSON = [message("user", "n"), assistant("", tool_calls=[call(4, "weather", '{"city": ')]), result(4, "weather", "error")]
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "weather", "description": "Weather of a \"city\" <now>",
+        "parameters": {"type": "object", "required": ["city"], "properties": {
+            "city": {"type": "string", "description": "Its name, e.g. Köln"},
+            "unit": {"type": "string", "enum": ["c", "f"], "default": "c"},
+            "days": {"type": "array", "items": {"type": "integer"}}, "near": {"type": ["string", "null"]},
+            "at": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}}}}},
+    {"type": "function", "function": {
+        "name": "now", "description": "Zeit", "parameters": {"type": "object", "properties": {}}, "return": {}}},
+]
+OFF = {"enable_thinking": False, "thinking": False}
+ON = {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"}
+
+# Name, messages, tools, flags, generation prompt.
+CHATS = [
+    ("A", A, None, {}, True), ("A, no prompt", A, None, {}, False), ("B", B, None, {}, True),
+    ("A, thinking off", A, None, OFF, True), ("A, thinking on", A, None, ON, True),
+    ("thought", THOUGHT, None, {}, True), ("two systems", TWO_SYSTEMS, None, {}, True),
+    ("open", OPEN_TURN, None, {}, False), ("reasoned", REASONED, None, {}, False),
+    ("A, tools", A, TOOLS, {}, True), ("B, tools, date", B, TOOLS, {"date_string": "1 Jan 2025"}, True),
+    ("called", CALLED, TOOLS, {}, False), ("answered", ANSWERED, TOOLS, ON, True),
+    ("answered, thinking off", ANSWERED, TOOLS, OFF, True), ("answered, no tools", ANSWERED, None, {}, True),
+    ("two calls", TWO_CALLS, TOOLS, {}, True), ("no arguments", NO_ARGUMENTS, TOOLS, {}, True),
+    ("no JSON", NO_JSON, TOOLS, {}, True),
+]
+
+# Templates that read arguments as text, and a missing content of a call as none.
+ARGUMENTS_AS_TEXT = ("deepseek_r1_tools", "deepseek_v3_1_tools")
+CONTENT_IS_NONE = ("deepseek_r1_tools",)
 
 # What the publishers' templates render for A and B; our own templates of the same layout must agree.
 K2_B = ("<|im_system|>system<|im_middle|>S<|im_end|><|im_user|>user<|im_middle|>u1<|im_end|><|im_assistant|>assistant"
@@ -240,33 +296,71 @@ KNOWN = {
 }
 
 
+def arguments_of(text, as_text):
+    """As the router hands them to a template: the object if the text is one."""
+    text = text or "{}"
+    if as_text:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def reference_message(given, as_text, is_none):
+    fields = {"role": given["role"], "content": given["content"]}
+    calls = given.get("tool_calls", [])
+    if calls and is_none and not given["content"]:
+        fields["content"] = None
+    if "name" in given:
+        fields["name"] = given["name"]
+    if calls:
+        fields["tool_calls"] = [
+            {"id": c["id"], "type": "function",
+             "function": {"name": c["name"], "arguments": arguments_of(c["arguments"], as_text)}} for c in calls]
+    for key in ("tool_call_id", "reasoning_content"):
+        if key in given:
+            fields[key] = given[key]
+    return fields
+
+
 def chats():
-    env = environment()
     cases = []
     for path in sorted((HERE / "templates").glob("*.jinja")):
-        compiled = env.from_string(path.read_text(encoding="utf-8"))
-        for name, messages, flags, prompt in [
-                ("A", A, {}, True), ("A, no prompt", A, {}, False), ("B", B, {}, True),
-                ("A, thinking off", A, {"enable_thinking": False, "thinking": False}, True),
-                ("A, thinking on", A, {"enable_thinking": True, "thinking": True}, True),
-                ("thought", THOUGHT, {}, True), ("two systems", TWO_SYSTEMS, {}, True), ("open", OPEN_TURN, {}, False)]:
-            expected = compiled.render(messages=messages, add_generation_prompt=prompt, bos_token=BOS, eos_token=EOS,
-                                       tools=None, documents=None, **flags)
-            known = KNOWN.get((path.stem, name), expected)
-            assert expected == known, (path.stem, name, expected, known)
-            cases.append({"template": path.name, "name": name, "messages": messages, "flags": flags,
-                          "add_generation_prompt": prompt, "expected": expected})
-    return cases
+        source = path.read_text(encoding="utf-8")
+        as_text, is_none = path.stem in ARGUMENTS_AS_TEXT, path.stem in CONTENT_IS_NONE
+        for name, messages, tools, flags, prompt in CHATS:
+            case = {"template": path.name, "chat": name}
+            try:
+                expected = chat_template_utils.render_jinja_template(
+                    [[reference_message(m, as_text, is_none) for m in messages]], tools=tools, chat_template=source,
+                    add_generation_prompt=prompt, bos_token=BOS, eos_token=EOS, **flags)[0][0]
+            except (jinja2.exceptions.TemplateError, TypeError, AttributeError):
+                pass  # so must we
+            else:
+                known = KNOWN.get((path.stem, name), expected)
+                assert expected == known, (path.stem, name, expected, known)
+                case["expected"] = expected
+            cases.append(case)
+    dump = lambda value: json.dumps(value, ensure_ascii=False)
+    return {
+        "chats": [{"name": name, "messages": messages, "tools": dump(tools) if tools else "", "flags": dump(flags),
+                   "add_generation_prompt": prompt} for name, messages, tools, flags, prompt in CHATS],
+        "arguments_as_text": [f"{stem}.jinja" for stem in ARGUMENTS_AS_TEXT],
+        "content_is_none": [f"{stem}.jinja" for stem in CONTENT_IS_NONE],
+        "cases": cases,
+    }
 
 
 def rendered_snippets():
-    env = environment()
+    compiled = chat_template_utils._compile_jinja_template
     variables = dict(messages=B, add_generation_prompt=True, bos_token="<s>", eos_token="</s>", tools=None,
                      documents=None, flag=False)
-    cases = [{"template": s, "expected": env.from_string(s).render(**variables)} for s in snippets.RENDERED]
+    cases = [{"template": s, "expected": compiled(s).render(**variables)} for s in snippets.RENDERED]
     for source in snippets.REJECTED:
         try:
-            text = env.from_string(source).render(**variables)
+            text = compiled(source).render(**variables)
         except (jinja2.exceptions.TemplateError, TypeError, ValueError, ZeroDivisionError, AttributeError, SyntaxError):
             cases.append({"template": source})
         else:
@@ -274,19 +368,26 @@ def rendered_snippets():
     return cases
 
 
-def write(name, value):
-    (HERE / name).write_text(json.dumps(value, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="ascii")
+def tokenizer_files():
+    tokenizer = train()
+    texts = HARD + random_texts(240)
+    return {"tokenizer.json": tokenizer.to_str(pretty=False), "encode.json": encodings(tokenizer, texts),
+            "decode.json": decodings(tokenizer), "split.json": {"texts": texts, "sets": splits(texts)}}
 
 
 def main():
-    tokenizer = train()
-    (HERE / "tokenizer.json").write_text(tokenizer.to_str(pretty=False) + "\n", encoding="utf-8")
-    texts = HARD + random_texts(240)
-    write("encode.json", encodings(tokenizer, texts))
-    write("decode.json", decodings(tokenizer))
-    write("split.json", {"texts": texts, "sets": splits(texts)})
-    write("chat.json", chats())
-    write("snippets.json", rendered_snippets())
+    files = {}
+    wanted = sys.argv[1:]
+    if not wanted or set(wanted) - {"chat.json", "snippets.json"}:
+        files.update(tokenizer_files())
+    files.update({"chat.json": chats(), "snippets.json": rendered_snippets()})
+    for name in wanted or files:
+        value = files[name]
+        if isinstance(value, str):
+            (HERE / name).write_text(value + "\n", encoding="utf-8")
+        else:
+            text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+            (HERE / name).write_text(text + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ TEST(PrepareTest, EveryFieldIsCheckedAndNamed) {
       {"input", [](auto& in) { in.prompt = TokenList{}; }},
       {"input", [](auto& in) { in.prompt = std::monostate(); }},
       {"prompt", [](auto& in) { in.prompt = PlainText{""}; }},
-      {"chat.messages", [](auto& in) { in.prompt = ChatMessages{}; }},
+      {"chat.messages", [](auto& in) { in.prompt = text::Chat{}; }},
       {"input", [](auto& in) { in.prompt = TokenList(20, 1); }},
       {"token_ids", [](auto& in) { in.prompt = TokenList(21, 1); }},
   };
@@ -153,18 +153,47 @@ TEST(PrepareTest, TextFillsTheContextWithItsBos) {
 }
 
 TEST(PrepareTest, ChatThatCannotFitIsNotRendered) {
-  const auto refusal = [](ChatMessages messages) {
+  const auto refusal = [](std::vector<text::ChatMessage> messages) {
     GenerateInput input;
-    input.prompt = std::move(messages);
+    input.prompt = text::Chat{.messages = std::move(messages)};
     return Refusal(Prepare(input).status());
   };
   const text::ChatMessage half{"user", std::string(kMostBytes / 2, 'h')};
   EXPECT_THAT(refusal({half, half}), HasSubstr("chat: has more than 20 tokens"));
   EXPECT_EQ(refusal({half, half, {"user", "\xFF"}}),
             "chat.messages.content: has more than 260 bytes, the most that the model's context of 20 tokens can hold");
-  EXPECT_THAT(refusal(ChatMessages(20, {"user", "hh"})), HasSubstr("chat: has more than 20 tokens"));
-  EXPECT_EQ(refusal(ChatMessages(21, {"user", "\xFF"})),
+  EXPECT_THAT(refusal(std::vector<text::ChatMessage>(20, {"user", "hh"})), HasSubstr("chat: has more than 20 tokens"));
+  EXPECT_EQ(refusal(std::vector<text::ChatMessage>(21, {"user", "\xFF"})),
             "chat.messages: has more than 20 messages, the most that the model's context of 20 tokens can hold");
+}
+
+// Every text of a chat counts, whether the template writes it or not.
+TEST(PrepareTest, AllTextsOfAChatAreBoundedTogether) {
+  const auto refusal = [](const std::function<void(text::Chat&, size_t)>& fill, size_t bytes) {
+    text::Chat chat{
+        .messages = {{.role = "assistant", .content = std::string(100, 'h'), .tool_calls = {{.name = "f"}}}}};
+    fill(chat, bytes);
+    return std::string(EncodeChat(chat, Model()).status().message());
+  };
+  const std::string over = "chat: has more than 260 bytes, the most that the model's context of 20 tokens can hold";
+  for (const std::function<void(text::Chat&, size_t)>&fill : std::vector<std::function<void(text::Chat&, size_t)>>{
+           [](auto&chat, size_t n) { chat.messages[0].reasoning_content = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.messages[0].name = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.messages[0].tool_call_id = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.messages[0].tool_calls[0].id = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.messages[0].tool_calls[0].name += std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.messages[0].tool_calls[0].arguments = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.tools = std::string(n, 'x'); },
+           [](auto&chat, size_t n) { chat.template_flags = std::string(n, 'x'); },
+       }) {
+    EXPECT_NE(refusal(fill, 159), over);
+    EXPECT_EQ(refusal(fill, 160), over);
+  }
+  text::Chat chat{.messages = {{.role = "assistant", .content = ""}}};
+  chat.messages[0].tool_calls.resize(21);
+  EXPECT_EQ(
+      Refusal(EncodeChat(chat, Model()).status()),
+      "chat.messages.tool_calls: has more than 20 calls, the most that the model's context of 20 tokens can hold");
 }
 
 TEST(PrepareTest, ListsAreBounded) {
@@ -202,7 +231,7 @@ TEST(PrepareTest, WorkOnATextEndsWithTheClient) {
   model.max_context_tokens = 1 << 20;
   const CancelCheck gone = [] { return absl::CancelledError("gone"); };
   EXPECT_TRUE(absl::IsCancelled(EncodeText("hi", true, model, "text", gone).status()));
-  EXPECT_TRUE(absl::IsCancelled(EncodeChat({{"user", "hi"}}, model, gone).status()));
+  EXPECT_TRUE(absl::IsCancelled(EncodeChat({.messages = {{"user", "hi"}}}, model, gone).status()));
   EXPECT_TRUE(absl::IsCancelled(DecodeIds(std::vector<int32_t>{kHi}, true, model, gone).status()));
   int looks = 0;
   const CancelCheck later = [&] { return ++looks < 3 ? absl::OkStatus() : absl::CancelledError("gone"); };

@@ -104,6 +104,26 @@ TEST(BoundedRequestTest, EverythingThatGrowsIsCounted) {
        })},
       {"chat.messages.role: has more than 260 bytes", 260,
        generate([](auto& request, int n) { request.mutable_chat()->add_messages()->set_role(std::string(n, 'x')); })},
+      {"chat.messages.tool_calls: has more than 20 calls", 20, generate([](auto& request, int n) {
+         request.mutable_chat()->add_messages()->add_tool_calls();
+         v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+         while (n-- > 1) message.add_tool_calls();
+       })},
+      {"chat.messages.tool_calls.arguments: has more than 260 bytes", 260, generate([](auto& request, int n) {
+         v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+         message.add_tool_calls()->set_arguments(std::string(200, 'x'));
+         message.add_tool_calls()->set_arguments(std::string(n - 200, 'x'));
+       })},
+      {"chat.messages.tool_calls.name: has more than 260 bytes", 260, generate([](auto& request, int n) {
+         request.mutable_chat()->add_messages()->add_tool_calls()->set_name(std::string(n, 'x'));
+       })},
+      {"chat.messages.reasoning_content: has more than 260 bytes", 260, generate([](auto& request, int n) {
+         request.mutable_chat()->add_messages()->set_reasoning_content(std::string(n, 'x'));
+       })},
+      {"chat.tools: has more than 260 bytes", 260,
+       generate([](auto& request, int n) { request.mutable_chat()->set_tools(std::string(n, 'x')); })},
+      {"chat.template_flags: has more than 260 bytes", 260,
+       generate([](auto& request, int n) { request.mutable_chat()->set_template_flags(std::string(n, 'x')); })},
       {"stop_ids: has more than 256 ids", 256, generate([](auto& request, int n) {
          while (n-- > 0) request.add_stop_ids(n * 1000);
        })},
@@ -255,9 +275,9 @@ TEST(BoundedRequestTest, NoFieldOfAnyRequestIsWithoutABound) {
     }
     return paths.size();
   };
-  EXPECT_EQ(expect_bounds(v1::GenerateRequest()), 7u);
+  EXPECT_EQ(expect_bounds(v1::GenerateRequest()), 16u);
   EXPECT_EQ(expect_bounds(v1::ScoreRequest()), 2u);
-  EXPECT_EQ(expect_bounds(v1::TokenizeRequest()), 4u);
+  EXPECT_EQ(expect_bounds(v1::TokenizeRequest()), 13u);
   EXPECT_EQ(expect_bounds(v1::DetokenizeRequest()), 1u);
   EXPECT_EQ(expect_bounds(v1::GetModelRequest()), 0u);
 }
