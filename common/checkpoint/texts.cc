@@ -1,6 +1,7 @@
 #include "common/checkpoint/texts.h"
 
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/text/chat_template.h"
@@ -29,8 +30,9 @@ absl::StatusOr<int32_t> CheckTexts(const CheckpointDocuments& documents, const G
     return absl::InvalidArgumentError(absl::StrCat("the tokenizer has ids up to ", tokenizer->size() - 1,
                                                    ", but config.json has vocab_size = ", spec.vocab_size));
   }
-  if (!defaults.chat_template.empty()) {
-    const absl::Status parsed = text::ChatTemplate::Parse(defaults.chat_template).status();
+  for (const std::string& source : {defaults.chat_template, defaults.tool_use_template}) {
+    if (source.empty()) continue;
+    const absl::Status parsed = text::ChatTemplate::Parse(source).status();
     if (!parsed.ok()) {
       warnings->push_back(absl::StrCat("chats are refused, because the model's chat template cannot be used: ",
                                        std::string(parsed.message())));
