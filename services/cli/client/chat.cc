@@ -22,6 +22,7 @@ namespace {
 struct ChatFlags {
   ServerFlags server;
   SamplingFlags sampling;
+  TemplateFlags chat_template;
   std::string system;
   bool json = false;
 };
@@ -72,12 +73,13 @@ class ChatSession {
         client_(flags.server),
         interrupts_([this] { Interrupt(); }) {
     if (interactive_ && IsTerminal(StandardStream::kStderr)) editor_.emplace();
-    Reset();
   }
 
   // Runs until the input ends. If the input is a pipe, the first failure also ends it.
   absl::Status Run() {
     MOE_RETURN_IF_ERROR(CheckUtf8("--system", flags_.system));
+    MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags_.chat_template, empty_chat_));
+    Reset();
     if (interactive_)
       std::fprintf(stderr, "/reset forgets the conversation, /exit or Ctrl-D ends it, Ctrl-C stops an answer\n");
     std::string line;
@@ -105,7 +107,7 @@ class ChatSession {
   void Reset() {
     request_.Clear();
     ApplySamplingFlags(flags_.sampling, request_);
-    request_.mutable_chat();
+    *request_.mutable_chat() = empty_chat_;
     if (!flags_.system.empty()) Add("system", flags_.system);
   }
 
@@ -142,6 +144,7 @@ class ChatSession {
   const bool interactive_;
   std::optional<LineEditor> editor_;
   RouterClient client_;
+  v1::Chat empty_chat_;  // what every conversation begins with
   v1::GenerateRequest request_;
   InterruptWatcher interrupts_;  // last, because it uses the client
 };
@@ -154,6 +157,7 @@ void AddChatCommand(CLI::App& app, std::vector<Command>& commands) {
   AddServerFlags(*command, flags->server);
   AddSamplingFlags(*command, flags->sampling);
   command->add_option("--system", flags->system, "System prompt");
+  AddTemplateFlags(*command, flags->chat_template);
   command->add_flag("--json", flags->json, "A JSON line for each turn instead of the streamed text");
   commands.push_back({command, [flags] {
                         BlockInterrupts();

@@ -1,6 +1,7 @@
 #include "services/cli/client/request_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/read_file.h"
@@ -33,6 +34,43 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request
   request.mutable_stop_ids()->Add(flags.stop_ids.begin(), flags.stop_ids.end());
   request.set_ignore_eos(flags.ignore_eos);
   request.set_cache_scope(flags.cache_scope);
+}
+
+void AddTemplateFlags(CLI::App& app, TemplateFlags& flags) {
+  app.add_option("--tools", flags.tools_file,
+                 "File with the functions that the model may call: a JSON array as in OpenAI's API, "
+                 "[{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}]");
+  app.add_option("--template-flag", flags.flags,
+                 "NAME=JSON, a variable of the model's chat template: enable_thinking=false (Qwen3, GLM), "
+                 "thinking=true (DeepSeek-V3.1), reasoning_effort='\"high\"' (gpt-oss); may be repeated");
+}
+
+absl::Status ApplyTemplateFlags(const TemplateFlags& flags, v1::Chat& chat) {
+  if (!flags.tools_file.empty()) {
+    absl::StatusOr<std::string> tools = ReadFile(flags.tools_file);
+    MOE_RETURN_IF_ERROR(tools);
+    const std::string source = absl::StrCat("--tools ", flags.tools_file);
+    MOE_RETURN_IF_ERROR(CheckUtf8(source, *tools));
+    // The router checks the rest.
+    if (!nlohmann::json::accept(*tools)) {
+      return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON; it must be an array of functions"));
+    }
+    chat.set_tools(*std::move(tools));
+  }
+  nlohmann::json object = nlohmann::json::object();
+  for (const std::string& flag : flags.flags) {
+    const size_t equals = flag.find('=');
+    const std::string name = flag.substr(0, equals);
+    nlohmann::json value(nlohmann::json::value_t::discarded);
+    if (equals != std::string::npos) value = nlohmann::json::parse(flag.substr(equals + 1), nullptr, false);
+    if (name.empty() || value.is_discarded()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--template-flag ", flag, ": must be NAME=JSON; a text needs quotes: NAME='\"text\"'"));
+    }
+    object[name] = std::move(value);
+  }
+  if (!object.empty()) chat.set_template_flags(object.dump());
+  return absl::OkStatus();
 }
 
 void AddTextFlags(CLI::App& app, TextFlags& flags, const char* text_flag, const char* file_flag) {

@@ -14,6 +14,7 @@ class App;
 }
 
 namespace moestro::v1 {
+class Chat;
 class GenerateRequest;
 }  // namespace moestro::v1
 
@@ -31,6 +32,15 @@ struct SamplingFlags {
 };
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
 void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest& request);
+
+// What a chat's template gets besides the messages.
+struct TemplateFlags {
+  std::string tools_file;
+  std::vector<std::string> flags;  // NAME=JSON
+};
+void AddTemplateFlags(CLI::App& app, TemplateFlags& flags);
+// NOT_FOUND names an unreadable file; INVALID_ARGUMENT names the flag and what it must be.
+absl::Status ApplyTemplateFlags(const TemplateFlags& flags, v1::Chat& chat);
 
 // A text or token ids: exactly one of three flags.
 struct TextFlags {

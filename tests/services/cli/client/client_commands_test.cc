@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -92,6 +94,36 @@ TEST_F(CliTest, TextIsUtf8) {
   EXPECT_THAT(Run({"score", "--file", latin1}).status.message(), says("--file " + latin1));
   EXPECT_THAT(Run({"tokenize", "na\xEFve"}).status.message(), says("--text"));
   EXPECT_THAT(Run({"chat", "--system", "na\xEFve"}).status.message(), says("--system"));
+  EXPECT_TRUE(router_.requests().empty());
+}
+
+TEST_F(CliTest, ChatSendsToolsAndTemplateFlags) {
+  std::ofstream(directory_ + "/tools.json") << "[ {\"type\": 1} ]\n";
+  std::istringstream lines("first\nsecond\n/reset\nthird\n");
+  std::streambuf* const terminal = std::cin.rdbuf(lines.rdbuf());
+  const Result result = Run({"chat", "--tools", directory_ + "/tools.json", "--template-flag", "enable_thinking=false",
+                             "--template-flag", "reasoning_effort=\"high\""});
+  std::cin.rdbuf(terminal);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  ASSERT_EQ(router_.requests().size(), 3u);
+  for (const v1::GenerateRequest& request : router_.requests()) {
+    EXPECT_EQ(request.chat().tools(), "[ {\"type\": 1} ]\n");  // the router reads it
+    EXPECT_EQ(json::parse(request.chat().template_flags()),
+              json({{"enable_thinking", false}, {"reasoning_effort", "high"}}));
+  }
+  EXPECT_EQ(router_.requests().at(1).chat().messages_size(), 3);
+  EXPECT_EQ(router_.requests().at(2).chat().messages_size(), 1);
+}
+
+TEST_F(CliTest, BadToolsAndFlagsOfAChatAreNamed) {
+  const std::string file = directory_ + "/tools.json";
+  EXPECT_TRUE(absl::IsNotFound(Run({"chat", "--tools", file}).status));
+  std::ofstream(file) << "[{";
+  EXPECT_THAT(Run({"chat", "--tools", file}).status.message(), HasSubstr("--tools " + file + ": not valid JSON"));
+  for (const std::string flag : {"thinking", "=1", "effort=high", "a="}) {
+    EXPECT_THAT(Run({"chat", "--template-flag", flag}).status.message(),
+                HasSubstr("--template-flag " + flag + ": must be NAME=JSON; a text needs quotes"));
+  }
   EXPECT_TRUE(router_.requests().empty());
 }
 
