@@ -50,7 +50,7 @@ def test_published_models_need_no_files(cli, tmp_path, model, total, active):
     # Of the parameters that a token uses, it reads all but the embedding, once; KV comes on top.
     width = 1 if "FP8" in facts["weights"] else 2
     embedding = facts["shapes"]["vocab_rows"] * facts["shapes"]["hidden_size"]
-    assert estimate["bytes_per_token"] == pytest.approx(width * (facts["active_parameters"] - embedding), rel=0.06)
+    assert estimate["bytes_per_token"] == pytest.approx(width * (facts["active_parameters"] - embedding), rel=0.08)
     streaming = facts["streaming_on_a_gpu"]
     assert 0 < streaming["least_bytes"] < streaming["whole_layers_bytes"] < facts["segment_bytes"]
 
