@@ -9,8 +9,8 @@ import transformers
 import families
 
 PROMPT_LENGTHS = (33, 64, 97, 130, 33, 64, 97, 130)
-GOLDEN_LENGTHS = (9, 17, 30)
-GREEDY_TOKENS = 12
+GOLDEN_LENGTHS = (5, 9, 14)
+GREEDY_TOKENS = 8
 CANDIDATES = 128  # of each golden prompt
 NOISY_RUNS = 4
 
