@@ -58,6 +58,8 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
       {"rotary_dims", [&] { spec.rotary_dims = -2; }},
       {"kv_lora_rank", [&] { spec.kv_lora_rank = 64; }},
       {"q_lora_rank", [&] { spec.q_lora_rank = 64; }},
+      {"clip_qkv", [&] { spec.clip_qkv = -1; }},
+      {"clip_qkv", [&] { spec.clip_qkv = std::numeric_limits<double>::quiet_NaN(); }},
       {"qk_nope_head_dim", [&] { spec.qk_nope_head_dim = 64; }}};
   for (const auto& [field, damage] : cases) {
     spec = good;
@@ -98,6 +100,19 @@ TEST(EngineCreate, RefusesSpecsItCannotRun) {
       {"experts_topk_groups", [&] { spec.experts_topk_groups = 5; }},
       {"experts_per_token", [&] { spec.experts_per_token = 5; }},
       {"num_experts", [&] { spec.num_experts = 0; }},
+      {"first_dense_layers", [&] { spec.first_dense_layers = -1; }},
+      {"intermediate_size",
+       [&] {
+         spec.first_dense_layers = 0;
+         spec.dense_layers[0] = 2;
+         spec.intermediate_size = 0;
+       }},
+      {"shared_expert_width", [&] { spec.shared_expert_width = -1; }},
+      {"shared_expert_gate",
+       [&] {
+         spec.num_shared_experts = 0;
+         spec.shared_expert_gate = 1;
+       }},
       {"rope_theta", [&] { spec.rope_theta = std::numeric_limits<double>::quiet_NaN(); }},
       {"yarn.factor", [&] { spec.yarn.factor = 0; }},
       {"llama3_rope", [&] { spec.llama3_rope = 1; }},

@@ -39,7 +39,8 @@ TEST(Schema, FieldsAreDistinct) {
   weights::ModelSpec with_biases = SmallGroupedSpec();
   with_biases.qkv_biases = 1;
   EXPECT_EQ(SegmentTensors(with_biases).size(), SegmentTensors(SmallGroupedSpec()).size() + 3 * 3);
-  for (const weights::ModelSpec& spec : {SmallSpec(), SmallGroupedSpec(), without_norms, with_biases, BareSpec()}) {
+  for (const weights::ModelSpec& spec :
+       {SmallSpec(), SmallGroupedSpec(), without_norms, with_biases, SmallMixedSpec(), SmallGatedSpec(), BareSpec()}) {
     ModelWeights weights;
     std::set<std::string> names;
     std::set<const void*> fields;
