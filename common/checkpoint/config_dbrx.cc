@@ -20,10 +20,14 @@ void ReadAttention(text::JsonFields& config, weights::ModelSpec* spec) {
   CheckMultiple(config, "d_model", spec->hidden_size, 64 * spec->num_heads);
   spec->heads_without_norms = 1;
   spec->clip_qkv = attention.NumberOr("clip_qkv", 0, 1e-3, 1e6);
-  // As saved by newer tools, beside attn_config.
+  // As saved by newer tools, beside attn_config. They compute with it, and keep the other.
   text::JsonFields rope = config.Sub("rope_parameters");
   rope.OneOf("rope_type", {"default"});
   spec->rope_theta = (rope.Has("rope_theta") ? rope : attention).Number("rope_theta", 1.001, 1e15);
+  if (const double theta = attention.NumberOr("rope_theta", spec->rope_theta, 1.001, 1e15); theta != spec->rope_theta) {
+    attention.Fail("rope_theta", absl::StrCat(theta, " contradicts rope_parameters: rope_theta = ", spec->rope_theta,
+                                              "; keep the right one"));
+  }
 }
 
 void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {

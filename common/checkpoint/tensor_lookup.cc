@@ -21,6 +21,13 @@ std::string Replaced(std::string_view name, std::string_view from, std::string_v
   return std::string(to).append(name.substr(from.size()));
 }
 
+// The reference library's name of a router's bias, for families that have it beside the router.
+std::string WithoutGate(const std::string& segment_name) {
+  constexpr std::string_view kBias = "gate.e_score_correction_bias", kGate = "gate.";
+  if (!segment_name.ends_with(kBias)) return segment_name;
+  return std::string(segment_name).erase(segment_name.size() - kBias.size(), kGate.size());
+}
+
 }  // namespace
 
 TensorLookup::TensorLookup(const Checkpoint& checkpoint, int64_t experts) : checkpoint_(checkpoint), experts_(experts) {
@@ -60,7 +67,7 @@ TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::Pu
                           .row = part.first_row,
                           .transposed = part.transposed};
   if (checkpoint_.Find(usual.name) != nullptr) return usual;
-  for (const std::string& name : {part.name, tensor.name}) {
+  for (const std::string& name : {part.name, tensor.name, WithoutGate(tensor.name)}) {
     if (std::optional<TensorPlace> fused = Fused(tensor, name); fused) {
       if (checkpoint_.Find(fused->name) != nullptr) return *std::move(fused);
     }

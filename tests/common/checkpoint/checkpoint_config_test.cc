@@ -642,6 +642,11 @@ TEST(ModelSpecReject, DbrxFields) {
        kUnimplemented,
        "config.json: rope_parameters",
        "supported: default"},
+      {"/rope_parameters",
+       {{"rope_theta", 10000.0}},
+       kInvalid,
+       "config.json: attn_config: rope_theta",
+       "500000 contradicts rope_parameters: rope_theta = 10000; keep the right one"},
       {"/tie_word_embeddings", true, kUnimplemented, "config.json: tie_word_embeddings", "true is not supported"},
   };
   for (const Case& rejection : cases) {

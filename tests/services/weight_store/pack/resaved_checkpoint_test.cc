@@ -110,23 +110,28 @@ TEST(ResavedCheckpoint, FusedTensorOfAnotherShapeIsOneProblem) {
       {"1 problem(s)", "'model.layers.1.mlp.experts.gate_up_proj'", "shape [5, 35, 140], expected [5, 70, 70]"});
 }
 
-// Mixtral's own names become those of the other families.
+// Mixtral's own names become those of the other families. MiniMax-M2's router has its bias beside it.
 TEST(ResavedCheckpoint, ExpertsInOneTensorUnderTheSegmentsNames) {
-  weights::ModelSpec spec = OddSpec();
-  std::strcpy(spec.family, "mixtral");
-  spec.num_kv_heads = 1;
-  spec.q_lora_rank = spec.kv_lora_rank = spec.qk_nope_head_dim = spec.num_shared_experts = spec.first_dense_layers = 0;
-  spec.v_head_dim = spec.qk_rope_head_dim = 64;
-  spec.softmax_router = spec.heads_without_norms = 1;
-  RandomCheckpoint random(spec, false);
-  ExpectSameSegment(random, [&](Tensors& tensors) {
-    for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
-      const std::string own = layer + "block_sparse_moe.experts.", ours = layer + "mlp.experts.";
-      Fuse(tensors, own, spec.num_experts, {"w1.weight", "w3.weight"}, "gate_up_proj", ours);
-      Fuse(tensors, own, spec.num_experts, {"w2.weight"}, "down_proj", ours);
-      Rename(tensors, layer + "block_sparse_moe.", layer + "mlp.");
-    }
-  });
+  for (const char* family : {"mixtral", "minimax_m2"}) {
+    SCOPED_TRACE(family);
+    weights::ModelSpec spec = OddSpec();
+    std::strcpy(spec.family, family);
+    spec.num_kv_heads = 1;
+    spec.q_lora_rank = spec.kv_lora_rank = spec.qk_nope_head_dim = spec.num_shared_experts = 0;
+    spec.first_dense_layers = 0;
+    spec.v_head_dim = spec.qk_rope_head_dim = 64;
+    spec.heads_without_norms = 1;
+    spec.softmax_router = std::string_view(family) == "mixtral" ? 1 : 0;
+    RandomCheckpoint random(spec, false);
+    ExpectSameSegment(random, [&](Tensors& tensors) {
+      for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+        const std::string own = layer + "block_sparse_moe.experts.", ours = layer + "mlp.experts.";
+        Fuse(tensors, own, spec.num_experts, {"w1.weight", "w3.weight"}, "gate_up_proj", ours);
+        Fuse(tensors, own, spec.num_experts, {"w2.weight"}, "down_proj", ours);
+        Rename(tensors, layer + "block_sparse_moe.", layer + "mlp.");
+      }
+    });
+  }
 }
 
 TEST(ResavedCheckpoint, TextModelInAWrapper) {
