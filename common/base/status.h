@@ -36,6 +36,7 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& pref
     if (absl::Status moe_status = ::moestro::internal::ToStatus(expression); !moe_status.ok()) return moe_status; \
   } while (false)
 
+// NOLINTBEGIN(bugprone-macro-parentheses): what is declared cannot stand in parentheses.
 // MOE_ASSIGN_OR_RETURN(auto value, Compute());
 #define MOE_ASSIGN_OR_RETURN(declaration, expression) \
   MOE_ASSIGN_OR_RETURN_INNER(MOE_CONCAT(moe_or_, __LINE__), declaration, expression)
@@ -43,3 +44,4 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& pref
   auto temporary = (expression);                                       \
   if (!temporary.ok()) return temporary.status();                      \
   declaration = std::move(temporary).value()
+// NOLINTEND(bugprone-macro-parentheses)

@@ -151,7 +151,7 @@ TEST_F(InventoryTest, DbrxsTensors) {
   const auto items = Check(TinyTensors(spec_));
   ASSERT_TRUE(items.ok()) << items.status();
   EXPECT_THAT(warnings_, IsEmpty());
-  EXPECT_EQ(items->size(), 3u + 2 * (2 + 2 + 1 + 3));
+  EXPECT_EQ(items->size(), 3u + 2 * (2 + 4 + 1 + 3 * 3)) << "one for each part";
   EXPECT_EQ(items->front().expected.name, "transformer.wte.weight");
   const auto plan = checkpoint::MakePlan(*items, spec_);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -164,7 +164,7 @@ TEST_F(InventoryTest, DbrxsTensors) {
     const checkpoint::TensorSource& source = plan->sources[tensor - plan->tensors.begin()];
     EXPECT_EQ(source.weight.info->name, std::string("transformer.blocks.1.") + published);
     EXPECT_EQ(source.weight.info->shape, shape) << full;
-    EXPECT_EQ(source.first_row, first_row) << full;
+    EXPECT_EQ(source.weight.offset, first_row * shape[1] * 2) << full;
     EXPECT_EQ(source.transposed, transposed) << full;
   };
   expect("self_attn.q_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 0, false);
@@ -176,8 +176,8 @@ TEST_F(InventoryTest, DbrxsTensors) {
   expect("mlp.experts.2.up_proj.weight", "ffn.experts.mlp.v1", {96, 128}, 64, false);
   expect("mlp.experts.2.down_proj.weight", "ffn.experts.mlp.w2", {96, 128}, 64, true);
   SafetensorsBuilder tensors = TinyTensors(spec_);
-  tensors.Add("transformer.blocks.0.ffn.experts.mlp.v1", "F8_E4M3", {96, 128});
-  Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.v1'", "dtype F8_E4M3, expected BF16"});
+  tensors.Add("transformer.blocks.0.ffn.experts.mlp.w2", "F8_E4M3", {96, 128});
+  Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.w2'", "dtype F8_E4M3, expected BF16"});
 }
 
 // Some tools save a tied head all the same. It is a copy.
