@@ -114,6 +114,56 @@ TEST_F(InventoryTest, MixtralsNames) {
   Refuse(lacking, {"1 problem", "'model.layers.0.block_sparse_moe.experts.3.w2.weight'", "missing"});
 }
 
+TEST_F(InventoryTest, GlmsBiasesKeepTheirNumbers) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("glm-4.5"));
+  config.update({{"hidden_size", 64},
+                 {"num_hidden_layers", 2},
+                 {"first_k_dense_replace", 1},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 64},
+                 {"n_routed_experts", 8},
+                 {"intermediate_size", 32},
+                 {"moe_intermediate_size", 32},
+                 {"vocab_size", 40}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  const std::string name = "model.layers.1.self_attn.k_proj.bias";
+  for (const char* dtype : {"BF16", "F32"}) {
+    const auto items = Check(TinyTensors(spec_).Add(name, dtype, {64}));
+    ASSERT_TRUE(items.ok()) << items.status();
+    EXPECT_THAT(warnings_, IsEmpty());
+    const auto plan = checkpoint::MakePlan(*items, spec_);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto bias = std::ranges::find(plan->tensors, name, &weights::TensorPlan::name);
+    ASSERT_TRUE(bias != plan->tensors.end());
+    EXPECT_EQ(bias->dtype, DType::kF32);
+    EXPECT_EQ(bias->layout, weights::TensorLayout::kRowMajor);
+  }
+  Refuse(TinyTensors(spec_).Add(name, "F16", {64}), {"'" + name + "'", "dtype F16, expected BF16 or F32"});
+  Refuse(TinyTensors(spec_).Add(name, "BF16", {128}), {"'" + name + "'", "shape [128], expected [64]"});
+  Refuse(TinyTensors(spec_).Remove(name), {"1 problem", "'" + name + "'", "missing"});
+}
+
+TEST_F(InventoryTest, MiniMaxsRouterBiasIsBesideTheRouter) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("minimax-m2"));
+  config.update({{"hidden_size", 64},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"num_local_experts", 8},
+                 {"intermediate_size", 32},
+                 {"vocab_size", 40}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  const std::string name = "model.layers.1.block_sparse_moe.e_score_correction_bias";
+  Refuse(TinyTensors(spec_).Remove(name), {"1 problem", "'" + name + "'", "missing"});
+  // The norms are over all heads.
+  const std::string norm = "model.layers.0.self_attn.q_norm.weight";
+  Refuse(TinyTensors(spec_).Add(norm, "BF16", {128}), {"'" + norm + "'", "shape [128], expected [256]"});
+}
+
 TEST_F(InventoryTest, Qwen2sNames) {
   nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("qwen2-57b"));
   config.update({{"hidden_size", 64},
