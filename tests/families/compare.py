@@ -39,7 +39,7 @@ def figures(delta, other, changed):
     """delta: |difference| of log-probabilities. other: whether experts differ from the reference's. changed: whether
     they do there or at an earlier position of the prompt."""
     return {"median": float(numpy.median(delta)), "p99": float(numpy.percentile(delta, 99)), "max": float(delta.max()),
-            "p99_unchanged": float(numpy.percentile(delta[~changed], 99)), "positions": len(delta),
+            "p99_unchanged": float(numpy.percentile(unchanged, 99)), "positions": len(delta),
             "unchanged": int((~changed).sum()), "other_experts": int(other.sum())}
 
 
