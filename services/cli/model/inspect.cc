@@ -23,6 +23,7 @@
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
 #include "common/roofline/work_count.h"
+#include "common/text/json/quoted.h"
 
 namespace moestro::cli {
 namespace {
@@ -190,7 +191,7 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOpti
   bool fp8 = false;
   for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
   MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, fp8, options));
-  json["directory"] = path;
+  json["directory"] = text::Printable(path);
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
   json["bytes_by_kind"] = BytesJson(inventory);
