@@ -1,7 +1,6 @@
 // `moestro plan`: predicts the effects of a configuration from formulas, before anything runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
