@@ -33,12 +33,6 @@ using Json = nlohmann::ordered_json;
 // The length at which a token's costs are told: long enough that KV counts, as in a conversation.
 constexpr int64_t kContext = 4096;
 
-int64_t MoeLayers(const weights::ModelSpec& spec) {
-  int64_t layers = 0;
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) layers += spec.IsMoeLayer(layer) ? 1 : 0;
-  return layers;
-}
-
 int64_t ExpertElements(const weights::ModelSpec& spec) { return 3 * spec.moe_intermediate_size * spec.hidden_size; }
 
 const char* KindOf(const model::ModelTensor& tensor) {
@@ -96,7 +90,7 @@ int64_t ActiveParameters(const weights::ModelSpec& spec) {
   for (const model::ModelTensor& tensor : model::CheckpointTensors(spec)) {
     if (tensor.part != model::TensorPart::kExpert) active += tensor.elements();
   }
-  return active + MoeLayers(spec) * spec.experts_per_token * ExpertElements(spec);
+  return active + spec.num_moe_layers() * spec.experts_per_token * ExpertElements(spec);
 }
 
 // What prefill needs on a device that weights are streamed through, without activations: the largest layer's dense
@@ -124,7 +118,7 @@ absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, 
     rate = 2 * copy;
   }
   const int64_t position = std::min<int64_t>(kContext, spec.max_position_embeddings) - 1;
-  const int64_t experts = MoeLayers(spec) * spec.experts_per_token;
+  const int64_t experts = spec.num_moe_layers() * spec.experts_per_token;
   const double bytes = roofline::DecodeBytes(spec, position, 1, experts, linear);
   Json json;
   json["memory_bytes_per_second"] = static_cast<int64_t>(rate);
