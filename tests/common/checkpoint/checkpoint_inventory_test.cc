@@ -128,7 +128,7 @@ TEST_F(InventoryTest, GlmsBiasesKeepTheirNumbers) {
                  {"vocab_size", 40}});
   spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
   const std::string name = "model.layers.1.self_attn.k_proj.bias";
-  for (const char* dtype : {"BF16", "F32"}) {
+  for (const char* dtype : {"BF16", "F16", "F32"}) {
     const auto items = Check(TinyTensors(spec_).Add(name, dtype, {64}));
     ASSERT_TRUE(items.ok()) << items.status();
     EXPECT_THAT(warnings_, IsEmpty());
@@ -139,7 +139,8 @@ TEST_F(InventoryTest, GlmsBiasesKeepTheirNumbers) {
     EXPECT_EQ(bias->dtype, DType::kF32);
     EXPECT_EQ(bias->layout, weights::TensorLayout::kRowMajor);
   }
-  Refuse(TinyTensors(spec_).Add(name, "F16", {64}), {"'" + name + "'", "dtype F16, expected BF16 or F32"});
+  Refuse(TinyTensors(spec_).Add(name, "F8_E4M3", {64}),
+         {"'" + name + "'", "dtype F8_E4M3, expected F32 or BF16 or F16"});
   Refuse(TinyTensors(spec_).Add(name, "BF16", {128}), {"'" + name + "'", "shape [128], expected [64]"});
   Refuse(TinyTensors(spec_).Remove(name), {"1 problem", "'" + name + "'", "missing"});
 }

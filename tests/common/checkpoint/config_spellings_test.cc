@@ -28,7 +28,8 @@ void ExpectSame(const json& config, const json& published) {
 
 // As version 5 of the reference library rewrites rope_theta, rope_scaling and torch_dtype.
 json InNewSpelling(json config) {
-  json rope = {{"rope_theta", config["rope_theta"].get<double>()}, {"rope_type", "default"}};
+  const json& holder = config.contains("attn_config") ? config["attn_config"] : config;  // of DBRX, of others
+  json rope = {{"rope_theta", holder["rope_theta"].get<double>()}, {"rope_type", "default"}};
   if (config.contains("rope_scaling") && config["rope_scaling"].is_object()) {
     rope.update(config["rope_scaling"]);
     rope["rope_type"] = rope["type"];
