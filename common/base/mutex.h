@@ -1,6 +1,6 @@
 // std::mutex and its companions with annotations for Clang's thread-safety analysis. ABSL_GUARDED_BY names the mutex
 // that guards a member. ABSL_EXCLUSIVE_LOCKS_REQUIRED names the mutex that a function's caller holds.
-// tests/check_tidy.py has Clang check both. The predicate of a timed wait is a function, so it is annotated
+// tests/check_thread_safety.py has Clang check both. The predicate of a timed wait is a function, so it is annotated
 // too:
 // [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; }
 #pragma once

@@ -63,7 +63,7 @@ std::optional<MeasuredFigure> ToFigure(const Rounds& rounds, const Rounds& basel
 using FigureMember = std::optional<MeasuredFigure> PaperResult::*;
 
 const PaperResult& Find(const std::vector<PaperResult>& results, int server, int load) {
-  return results[static_cast<size_t>(server * kPaperLoadCount + load)];
+  return results[static_cast<size_t>(server) * kPaperLoadCount + static_cast<size_t>(load)];
 }
 
 // One subfigure: normalised bars, absolute values above them.

@@ -207,7 +207,7 @@ CASES = {
     "no config": (unlink("config.json"), "config.json"),
     "config is not JSON": (lambda m: (m / "config.json").write_text("hidden_size: 3"), "config.json"),
     "another family": (edit_config(model_type="deepseek_v32"), "model_type: \"deepseek_v32\" is not supported: it needs sparse"),
-    "an unknown family": (edit_config(model_type="gpt2"), "\"gpt2\" is not supported (supported: deepseek_v3"),
+    "an unknown family": (edit_config(model_type="gpt2"), "\"gpt2\" is not supported (supported: dbrx, deepseek_v2, deepseek_v3"),
     "more experts chosen than there are": (edit_config(num_experts_per_tok=99), "num_experts_per_tok"),
     "groups do not divide the experts": (edit_config(n_group=3), "n_group"),
     "huge hidden size": (edit_config(hidden_size=1 << 40), "hidden_size"),

@@ -83,7 +83,8 @@ std::string ModelText::Decode(std::span<const int32_t> ids, bool keep_special_to
 // Unlike a text's, a piece's leading space stays.
 std::string ModelText::Piece(int32_t id) const {
   text::Utf8Assembler assembler;
-  return assembler.Push(impl_->tokenizer->DecodeBytes(id)) + assembler.Flush();
+  const std::string complete = assembler.Push(impl_->tokenizer->DecodeBytes(id));
+  return complete + assembler.Flush();  // in this order
 }
 
 std::unique_ptr<TextStream> ModelText::NewStream(bool keep_special_tokens) const {

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs Clang's thread-safety analysis on the sources with lock annotations (common/base/mutex.h): each file with an
+annotation, a header through a source that includes it. Usage: check_thread_safety.py BUILD_DIR; it reads BUILD_DIR's
+compile_commands.json. Exits with 77 (skipped) without a clang++."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+ANNOTATION = re.compile(r"\bABSL_(GUARDED_BY|EXCLUSIVE_LOCKS_REQUIRED)\(")
+COMPILERS = ("clang++-14", "clang++")
+
+
+def sources_to_check(sources):
+    """Sources with annotations, and for each annotated header the source of its name or the first that includes it."""
+    headers = [path for folder in ("common", "loadtest", "services") for path in REPO.glob(f"{folder}/**/*.h")]
+    texts = {str(path.relative_to(REPO)): path.read_text() for path in [*headers, *(REPO / name for name in sources)]}
+
+    def including(name):
+        users = sorted(path for path, text in texts.items() if f'#include "{name}"' in text)
+        stem = name.removesuffix(".h")
+        named = [path for path in users if path in (stem + ".cc", stem + "_rpc.cc")]
+        return named or [path for path in users if path in sources] or including(users[0])
+
+    annotated = [path for path, text in texts.items() if ANNOTATION.search(text)]
+    return sorted({path if path in sources else including(path)[0] for path in annotated})
+
+
+def arguments(command):
+    """The part of a compiler's command line that Clang needs: include paths and definitions."""
+    kept, words = [], shlex.split(command)
+    for i, word in enumerate(words):
+        if word == "-isystem":
+            kept += [word, words[i + 1]]
+        elif word.startswith(("-I", "-D", "-std=")):
+            kept.append(word)
+    return kept
+
+
+def main():
+    clang = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if clang is None:
+        print("skipped: no clang++ (deploy/install-deps installs it)")
+        return 77
+    entries = json.loads((Path(sys.argv[1]) / "compile_commands.json").read_text())
+    commands = {os.path.relpath(entry["file"], REPO): entry["command"] for entry in entries}
+    commands = {path: command for path, command in commands.items() if not path.startswith(("..", "build/"))}
+
+    def check(path):
+        line = [clang, *arguments(commands[path]), "-fsyntax-only", "-Wthread-safety", "-Werror=thread-safety", path]
+        return path, subprocess.run(line, cwd=REPO, capture_output=True, text=True)
+
+    sources = sources_to_check(commands)
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path, result in pool.map(check, sources):
+            if result.returncode != 0:
+                failed += 1
+                print(f"{path}:\n{result.stderr}")
+    print(f"{len(sources)} sources, {failed} with findings")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
