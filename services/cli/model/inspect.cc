@@ -93,6 +93,12 @@ int64_t ActiveParameters(const weights::ModelSpec& spec) {
   return active + spec.num_moe_layers() * spec.experts_per_token * ExpertElements(spec);
 }
 
+std::string ActiveAre(const weights::ModelSpec& spec) {
+  if (spec.num_moe_layers() == 0) return "of one token: all, for no layer has routed experts";
+  return absl::StrCat("of one token: all but the ", spec.num_experts - spec.experts_per_token, " of ", spec.num_experts,
+                      " routed experts of a layer that it does not use");
+}
+
 // What prefill needs on a device that weights are streamed through, without activations: the largest layer's dense
 // weights and those of the next, and two experts, one computed and one on its way.
 Json StreamingJson(const weights::ModelSpec& spec, DType linear) {
@@ -139,8 +145,7 @@ absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, bool fp8, const In
   json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
   json["parameters"] = model::ParameterCount(spec);
   json["active_parameters"] = ActiveParameters(spec);
-  json["active_are"] = absl::StrCat("of one token: all but the ", spec.num_experts - spec.experts_per_token, " of ",
-                                    spec.num_experts, " routed experts of a layer that it does not use");
+  json["active_are"] = ActiveAre(spec);
   json["shapes"] = ShapesJson(spec);
   json["parameters_by_kind"] = ParametersJson(spec);
   MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));

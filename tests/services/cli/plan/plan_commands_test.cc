@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/config.h"
 #include "common/model/routing_trace.h"
 #include "tests/services/cli/cli_fixture.h"
 
@@ -220,6 +221,23 @@ TEST_F(CliTest, PlanExplainsWhatDevicesExchange) {
   EXPECT_THAT(Run({"plan", "--explain", "dslp", "--model", directory_ + "/none"}, false).status.message(),
               HasSubstr("--model"));
   EXPECT_THAT(Run({"plan", "--explain", "dslp", "--ranks", "1"}, false).status.message(), HasSubstr("--ranks"));
+}
+
+TEST_F(CliTest, PlansOfExpertsNeedAModelWithExperts) {
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
+  config["mlp_only_layers"] = json::array();
+  config["decoder_sparse_step"] = 200;  // of 94 layers
+  const std::string path = directory_ + "/dense.json";
+  std::ofstream(path) << config;
+  const Result plan = Run({"plan", "--explain", "dslp", "--model", path}, false);
+  EXPECT_EQ(plan.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(plan.status.message(), HasSubstr("--model " + path + ": no layer has routed experts"));
+  const Result inspect = Run({"inspect", path, "--bandwidth", "100", "--json"}, false);
+  ASSERT_TRUE(inspect.status.ok()) << inspect.status;
+  const json facts = json::parse(inspect.out);
+  EXPECT_EQ(facts["active_parameters"], facts["parameters"]);
+  EXPECT_EQ(facts["active_are"], "of one token: all, for no layer has routed experts");
+  EXPECT_EQ(facts["streaming_on_a_gpu"]["least_bytes"], facts["streaming_on_a_gpu"]["whole_layers_bytes"]);
 }
 
 // With 6 GB a device has room for 4K tokens of DeepSeek-V3, not for the 20K of which a layer is shown with standard EP.
