@@ -22,6 +22,9 @@ absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& mode
 // The shapes only.
 absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model);
 
+// INVALID_ARGUMENT, naming --model: no layer has routed experts, whose work or exchange `what` would be about.
+absl::Status CheckHasExperts(const weights::ModelSpec& spec, const std::string& model, const std::string& what);
+
 // Describes a weight segment in shared memory. `verify` reads all of its data and compares checksums.
 absl::StatusOr<nlohmann::ordered_json> InspectSegment(const std::string& name, bool verify);
 

@@ -54,10 +54,7 @@ Json TrafficJson(const roofline::ExpertTraffic& t, int64_t layers) {
 // Bytes over the link of the rank with the most rows.
 absl::StatusOr<Json> ExplainDslp(const PlanFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, ReadSpec(flags.model));
-  if (spec.num_moe_layers() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--model ", flags.model, ": no layer has routed experts, which --explain dslp is about; choose another model"));
-  }
+  MOE_RETURN_IF_ERROR(CheckHasExperts(spec, flags.model, "--explain dslp"));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--ranks", flags.ranks, 2, spec.num_experts));
   MOE_RETURN_IF_ERROR(CheckFlagRange("--tokens", flags.tokens, 1, spec.max_position_embeddings));
   const auto [rows, imbalance] = prefill::ShareOut(flags.tokens, flags.ranks);

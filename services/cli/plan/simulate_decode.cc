@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
 #include "common/process/flag_check.h"
+#include "services/cli/model/inspect.h"
 #include "services/cli/output.h"
 #include "services/decode/overlap/simulate.h"
 
@@ -41,6 +42,7 @@ constexpr DecodeFigure kPaperFigures[] = {
 
 absl::StatusOr<nlohmann::ordered_json> Steps(const device::HardwareSpec& hardware, const SimulateDecodeFlags& flags) {
   const weights::ModelSpec spec = checkpoint::PublishedModel(flags.model);
+  MOE_RETURN_IF_ERROR(CheckHasExperts(spec, flags.model, "--decode"));
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int64_t context : flags.context) {
     MOE_RETURN_IF_ERROR(CheckFlagRange("--context", context, 1, spec.max_position_embeddings - 1));

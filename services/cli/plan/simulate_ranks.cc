@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
+#include "services/cli/model/inspect.h"
 #include "services/cli/output.h"
 #include "services/cli/plan/paper_claims.h"
 #include "services/prefill/distributed/simulate_ranks.h"
@@ -250,6 +251,7 @@ prefill::MemoryLimits InPapersWay(prefill::MemoryLimits limits) {
 absl::Status SimulateSeveral(const device::HardwareSpec& hardware, const SimulateRanksFlags& flags) {
   const Setting setting = {hardware, checkpoint::PublishedModel(flags.model), flags.limits, flags.activations,
                            flags.ranks};
+  MOE_RETURN_IF_ERROR(CheckHasExperts(setting.spec, flags.model, "--ranks"));
   MOE_ASSIGN_OR_RETURN(SimulatedLengths lengths, CompareLengths(setting, flags.tokens));
   // The user did not ask for this length, so the shorter ones are printed without it.
   MOE_ASSIGN_OR_RETURN(const Json layer, LayerBreakdown(setting, kPaperTokens, &lengths.skipped));
