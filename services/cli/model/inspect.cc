@@ -235,8 +235,8 @@ absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model) {
 
 absl::Status CheckHasExperts(const weights::ModelSpec& spec, const std::string& model, const std::string& what) {
   if (spec.num_moe_layers() > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--model ", model, ": no layer has routed experts, which ", what, " is about; choose another model"));
+  return absl::InvalidArgumentError(absl::StrCat("--model ", model, ": no layer has routed experts, which ", what,
+                                                 " is about; choose another model"));
 }
 
 absl::StatusOr<Json> InspectCheckpoint(const std::string& model, const InspectOptions& options) {
