@@ -25,6 +25,7 @@ struct Family {
   const char* model_type;
   void (*read)(JsonFields& config, ModelSpec* spec);
   bool own_keys = false;  // the reader reads shape and rope, too
+  bool dense = false;     // without experts; a rotation may be scaled by Llama 3's rule
 };
 constexpr Family kFamilies[] = {
     {"dbrx", ReadDbrx, /*own_keys=*/true},
@@ -32,6 +33,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", ReadDeepSeek},
     {"kimi_k2", ReadDeepSeek},
     {"glm4_moe", ReadGlm4Moe},
+    {"llama", ReadLlama, /*own_keys=*/false, /*dense=*/true},
     {"minimax_m2", ReadMiniMaxM2},
     {"mixtral", ReadMixtral},
     {"qwen2_moe", ReadQwen2Moe},
@@ -84,13 +86,21 @@ const Family* FindFamily(JsonFields& config) {
 }
 
 // "default" when neither spelling is there.
-std::string RopeType(JsonFields& rope) {
+std::string RopeType(JsonFields& rope, bool may_be_llama3) {
   const std::string type = rope.StringOr("rope_type", rope.StringOr("type", "default"));
   if (rope.StringOr("type", type) != type) rope.Fail("rope_type", "contradicts the field type");
-  if (type != "default" && type != "yarn") {
-    rope.Unsupported("rope_type", absl::StrCat(text::Describe(type), " is not supported (supported: yarn, or none)"));
+  if (type != "default" && type != "yarn" && !(may_be_llama3 && type == "llama3")) {
+    rope.Unsupported("rope_type", absl::StrCat(text::Describe(type), " is not supported (supported: ",
+                                               may_be_llama3 ? "llama3, " : "", "yarn, or none)"));
   }
   return type;
+}
+
+// Newer configs may keep the original length beside the rope settings instead of in them.
+int64_t OriginalPositions(JsonFields& config, JsonFields& rope) {
+  constexpr char kOriginal[] = "original_max_position_embeddings";
+  JsonFields& holder = rope.Has(kOriginal) || !config.Has(kOriginal) ? rope : config;
+  return holder.Int(kOriginal, 1, kMaxPositions);
 }
 
 void ReadYarn(JsonFields& config, JsonFields& rope, weights::YarnSpec* yarn) {
@@ -102,29 +112,39 @@ void ReadYarn(JsonFields& config, JsonFields& rope, weights::YarnSpec* yarn) {
   yarn->mscale = rope.NumberOr("mscale", 0, 0, 100);
   yarn->mscale_all_dim = rope.NumberOr("mscale_all_dim", 0, 0, 100);
   yarn->attention_factor = rope.NumberOr("attention_factor", 0, 1e-3, 100);
-  // Newer configs may keep the original length beside the rope settings instead of in them.
-  constexpr char kOriginal[] = "original_max_position_embeddings";
-  JsonFields& holder = rope.Has(kOriginal) || !config.Has(kOriginal) ? rope : config;
-  yarn->original_max_position_embeddings = holder.Int(kOriginal, 1, kMaxPositions);
+  yarn->original_max_position_embeddings = OriginalPositions(config, rope);
   rope.OnlyBool("truncate", true);
 }
 
-// Fills rope_theta and yarn. Problems go to the status of `config`.
-void ReadRope(JsonFields& config, ModelSpec* spec) {
+void ReadLlama3(JsonFields& config, JsonFields& rope, ModelSpec* spec) {
+  spec->llama3_rope = 1;
+  spec->yarn.factor = rope.Number("factor", 1, 1e4);
+  spec->yarn.beta_slow = rope.Number("low_freq_factor", 1e-3, 1e4);
+  spec->yarn.beta_fast = rope.Number("high_freq_factor", 1e-3, 1e4);
+  if (spec->yarn.beta_fast <= spec->yarn.beta_slow) {
+    rope.Fail("high_freq_factor", "is not greater than low_freq_factor");
+  }
+  spec->yarn.original_max_position_embeddings = OriginalPositions(config, rope);
+}
+
+// Fills rope_theta and what scales the frequencies. Problems go to the status of `config`.
+void ReadRope(JsonFields& config, bool may_be_llama3, ModelSpec* spec) {
   const bool merged = config.Has("rope_parameters");
   JsonFields rope = config.Sub(merged ? "rope_parameters" : "rope_scaling");
   JsonFields& theta_holder = merged && rope.Has("rope_theta") ? rope : config;
   spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
   if (rope.object().empty()) return;
-  if (RopeType(rope) == "yarn") ReadYarn(config, rope, &spec->yarn);
+  const std::string type = RopeType(rope, may_be_llama3);
+  if (type == "yarn") ReadYarn(config, rope, &spec->yarn);
+  if (type == "llama3") ReadLlama3(config, rope, spec);
 }
 
-// What all families have.
-void ReadShape(JsonFields& config, ModelSpec* spec) {
+// What all families have, but for the experts that dense ones lack.
+void ReadShape(JsonFields& config, bool dense, ModelSpec* spec) {
   spec->hidden_size = config.Int("hidden_size", 1, kMaxHidden);
   spec->num_layers = config.Int("num_hidden_layers", 1, kMaxLayers);
   spec->num_heads = config.Int("num_attention_heads", 1, kMaxHeads);
-  spec->experts_per_token = config.Int("num_experts_per_tok", 1, kMaxExperts);
+  if (!dense) spec->experts_per_token = config.Int("num_experts_per_tok", 1, kMaxExperts);
   spec->vocab_size = config.Int("vocab_size", 1, kMaxVocab);
   spec->max_position_embeddings = config.Int("max_position_embeddings", 1, kMaxPositions);
   spec->rms_norm_eps = config.Number("rms_norm_eps", 1e-12, 0.1);
@@ -241,8 +261,8 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   CheckFixedChoices(config);
   RefuseOtherArithmetic(config);
   if (!family->own_keys) {
-    ReadShape(config, &spec);
-    ReadRope(config, &spec);
+    ReadShape(config, family->dense, &spec);
+    ReadRope(config, /*may_be_llama3=*/family->dense, &spec);
   }
   family->read(config, &spec);
   CheckAttentionChoices(config, spec);

@@ -22,6 +22,7 @@ import reference_deepseek_v2
 import reference_deepseek_v3
 import reference_glm4_moe
 import reference_kimi_k2
+import reference_llama
 import reference_minimax_m2
 import reference_mixtral
 import reference_qwen2_moe
@@ -32,6 +33,7 @@ FAMILIES = {
     "dbrx": reference_dbrx,
     "deepseek_v3": reference_deepseek_v3,
     "glm4_moe": reference_glm4_moe,
+    "llama": reference_llama,
     "minimax_m2": reference_minimax_m2,
     "mixtral": reference_mixtral,
     "qwen2_moe": reference_qwen2_moe,

@@ -144,7 +144,7 @@ def bf16_activations(model, hf, family):
 
         return rotate
 
-    router, attention, experts = (getattr(hf, family + suffix) for suffix in ("TopKRouter", "Attention", "Experts"))
+    router, attention, experts = (getattr(hf, family + suffix, ()) for suffix in ("TopKRouter", "Attention", "Experts"))
     modules = list(model.modules())
     handles = [m.register_forward_pre_hook(round_input) for m in modules if isinstance(m, (torch.nn.Linear, router))]
     handles += [m.v_proj.register_forward_hook(round_output) for m in modules if isinstance(m, attention)]

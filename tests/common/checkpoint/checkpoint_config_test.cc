@@ -326,6 +326,66 @@ TEST(ModelSpecParse, GlmInTheNewSpelling) {
   EXPECT_EQ(Parse(config)->rotary_dims, 0);
 }
 
+TEST(ModelSpecParse, Llama) {
+  const absl::StatusOr<weights::ModelSpec> spec =
+      checkpoint::ParseModelSpec(checkpoint::PublishedConfig("r1-distill-llama-70b"), "");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "llama");
+  EXPECT_EQ(spec->num_layers, 80);
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->v_head_dim, 128);  // hidden_size / num_attention_heads
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  EXPECT_EQ(spec->qkv_biases, 0);
+  EXPECT_EQ(spec->intermediate_size, 28672);
+  EXPECT_EQ(spec->num_moe_layers(), 0);
+  EXPECT_EQ(spec->num_experts, 0);
+  EXPECT_EQ(spec->experts_per_token, 0);
+  EXPECT_EQ(spec->rope_theta, 5e5);
+  EXPECT_EQ(spec->yarn.enabled, 0);
+  EXPECT_EQ(spec->llama3_rope, 1);
+  EXPECT_EQ(spec->yarn.factor, 8);
+  EXPECT_EQ(spec->yarn.beta_slow, 1);
+  EXPECT_EQ(spec->yarn.beta_fast, 4);
+  EXPECT_EQ(spec->yarn.original_max_position_embeddings, 8192);
+  EXPECT_EQ(spec->tied_head, 0);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 70'553);
+  const weights::ModelSpec small = checkpoint::PublishedModel("llama-3.2-3b");
+  EXPECT_EQ(small.tied_head, 1);
+  EXPECT_EQ(small.yarn.factor, 32);
+  EXPECT_EQ(model::ParameterCount(small) / 1'000'000, 3'212);
+}
+
+TEST(ModelSpecParse, BothSpellingsOfLlama3) {
+  json old_type = json::parse(checkpoint::PublishedConfig("llama-3.2-3b"));
+  json merged = old_type;
+  old_type["rope_scaling"]["type"] = "llama3";
+  old_type["rope_scaling"].erase("rope_type");
+  merged["rope_parameters"] = merged["rope_scaling"];
+  merged["rope_parameters"]["rope_theta"] = 500000.0;
+  merged.erase("rope_scaling");
+  merged.erase("rope_theta");
+  for (const json& config : {old_type, merged}) {
+    const absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->llama3_rope, 1);
+    EXPECT_EQ(spec->rope_theta, 5e5);
+    EXPECT_EQ(spec->yarn.factor, 32);
+    EXPECT_EQ(spec->yarn.beta_slow, 1);
+    EXPECT_EQ(spec->yarn.beta_fast, 4);
+    EXPECT_EQ(spec->yarn.original_max_position_embeddings, 8192);
+  }
+}
+
+TEST(ModelSpecParse, LlamaWithoutScalingOrWithYarn) {
+  json config = json::parse(checkpoint::PublishedConfig("llama-3.2-3b"));
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(Parse(config)->llama3_rope, 0);
+  EXPECT_EQ(Parse(config)->yarn.factor, 1);
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(Parse(config)->llama3_rope, 0);
+  EXPECT_EQ(Parse(config)->yarn.enabled, 1);
+}
+
 TEST(ModelSpecParse, MiniMaxM2) {
   json config = json::parse(checkpoint::PublishedConfig("minimax-m2"));
   absl::StatusOr<weights::ModelSpec> spec = Parse(config);
@@ -694,6 +754,35 @@ TEST(ModelSpecReject, MixtralFields) {
     SCOPED_TRACE(rejection.field + ": " + rejection.part);
     ExpectError(Parse(config).status(), rejection.code, {"config.json: " + rejection.field, rejection.part});
   }
+}
+
+TEST(ModelSpecReject, LlamaFields) {
+  const std::vector<Rejection> cases = {
+      {"/intermediate_size", nullptr, kInvalid, "intermediate_size: missing"},
+      {"/attention_bias", true, kUnimplemented, "attention_bias: true is not supported"},
+      {"/mlp_bias", true, kUnimplemented, "mlp_bias: true is not supported"},
+      {"/head_dim", 96, kUnimplemented, "head_dim: 96 is not a multiple of 64"},
+      {"/num_key_value_heads", 5, kInvalid, "num_key_value_heads: 5 does not divide num_attention_heads = 24"},
+      {"/rope_scaling/rope_type", "linear", kUnimplemented,
+       "rope_scaling: rope_type: \"linear\" is not supported (supported: llama3, yarn, or none)"},
+      {"/rope_scaling/factor", nullptr, kInvalid, "rope_scaling: factor: missing"},
+      {"/rope_scaling/factor", 0.5, kInvalid, "rope_scaling: factor: 0.5 is out of range"},
+      {"/rope_scaling/low_freq_factor", nullptr, kInvalid, "rope_scaling: low_freq_factor: missing"},
+      {"/rope_scaling/low_freq_factor", 4.0, kInvalid, "high_freq_factor: is not greater than low_freq_factor"},
+      {"/rope_scaling/high_freq_factor", 0, kInvalid, "rope_scaling: high_freq_factor: 0 is out of range"},
+      {"/rope_scaling/original_max_position_embeddings", nullptr, kInvalid,
+       "rope_scaling: original_max_position_embeddings: missing"},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = json::parse(checkpoint::PublishedConfig("llama-3.2-3b"));
+    config[json::json_pointer(rejection.field)] = rejection.value;
+    SCOPED_TRACE(rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: ", rejection.part});
+  }
+  json config = json::parse(checkpoint::PublishedConfig("qwen3-235b"));
+  config["rope_scaling"] = json::parse(checkpoint::PublishedConfig("llama-3.2-3b"))["rope_scaling"];
+  ExpectError(Parse(config).status(), kUnimplemented,
+              {"config.json: rope_scaling: rope_type: \"llama3\" is not supported (supported: yarn, or none)"});
 }
 
 TEST(ModelSpecReject, GlmFields) {

@@ -32,7 +32,7 @@ json InNewSpelling(json config) {
   json rope = {{"rope_theta", holder["rope_theta"].get<double>()}, {"rope_type", "default"}};
   if (config.contains("rope_scaling") && config["rope_scaling"].is_object()) {
     rope.update(config["rope_scaling"]);
-    rope["rope_type"] = rope["type"];
+    if (rope.contains("type")) rope["rope_type"] = rope["type"];
   }
   for (const char* key : {"rope_theta", "rope_scaling", "torch_dtype"}) config.erase(key);
   config["rope_parameters"] = rope;

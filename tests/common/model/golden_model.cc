@@ -75,6 +75,11 @@ const absl::StatusOr<TinyModel>& TinyQwen2() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyLlama() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-llama", "tests/golden/llama_tiny");
+  return model;
+}
+
 const absl::StatusOr<TinyModel>& TinyMiniMax() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-minimax", "tests/golden/minimax_m2_tiny");
   return model;

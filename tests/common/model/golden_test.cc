@@ -61,6 +61,7 @@ constexpr GoldenRun kRuns[] = {
     {"qwen2", TinyQwen2, MlaForm::kAbsorbed},
     {"dbrx", TinyDbrx, MlaForm::kAbsorbed},
     {"glm", TinyGlm, MlaForm::kAbsorbed},
+    {"llama", TinyLlama, MlaForm::kAbsorbed},
     {"minimax", TinyMiniMax, MlaForm::kAbsorbed},
     {"deepseek_v2_absorbed", TinyDeepSeekV2, MlaForm::kAbsorbed},
     {"deepseek_v2_unabsorbed", TinyDeepSeekV2, MlaForm::kUnabsorbed},

@@ -211,6 +211,13 @@ class DbrxGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(DbrxGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class LlamaGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  LlamaGoldenPromptTest() : GoldenPromptTest(model::TinyLlama()) {}
+};
+
+TEST_F(LlamaGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
 class MiniMaxGoldenPromptTest : public GoldenPromptTest {
  protected:
   MiniMaxGoldenPromptTest() : GoldenPromptTest(model::TinyMiniMax()) {}

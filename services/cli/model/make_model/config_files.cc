@@ -210,14 +210,29 @@ std::vector<ModelPreset> Presets() {
                                      {"num_experts_per_tok", 2},
                                      {"vocab_size", 2048}},
                                     4'000'000};
+  // No experts, a tied head, and an original context so short that most frequencies change.
+  const ModelPreset tiny_llama = {"tiny-llama",
+                                  "Llama 3",
+                                  "llama-3.2-3b",
+                                  {{"hidden_size", 256},
+                                   {"num_hidden_layers", 2},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"intermediate_size", 576},
+                                   {"rope_scaling", {{"original_max_position_embeddings", 64}}},
+                                   {"vocab_size", 2048}},
+                                  2'000'000,
+                                  "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny,         tiny_dbrx,  tiny_deepseek_v2, tiny_deepseek_v2_lite, tiny_glm, tiny_kimi_k2, tiny_minimax,
-          tiny_mixtral, tiny_qwen2, tiny_qwen3,       tiny_qwen3_mixed,      layer};
+  return {tiny,         tiny_dbrx,    tiny_deepseek_v2, tiny_deepseek_v2_lite,
+          tiny_glm,     tiny_kimi_k2, tiny_llama,       tiny_minimax,
+          tiny_mixtral, tiny_qwen2,   tiny_qwen3,       tiny_qwen3_mixed,
+          layer};
 }
 
 // Sets those of `keys` that the family has.
@@ -229,8 +244,12 @@ void Change(json& config, std::initializer_list<const char*> keys, int64_t value
 
 // Keeps the preset's proportions as far as `experts` allows. Groups are equal and hold at least two experts, because a
 // group's score is the sum of its two best. The kept groups hold enough experts for one token.
-void AdaptRouting(int64_t experts, json& config) {
+absl::Status AdaptRouting(const std::string& preset, int64_t experts, json& config) {
   const char* const per_token_key = config.contains("moe_top_k") ? "moe_top_k" : "num_experts_per_tok";
+  if (!config.contains(per_token_key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--experts ", experts, ": a model of --preset ", preset, " has no experts; omit --experts"));
+  }
   const int64_t per_token = std::min(config[per_token_key].get<int64_t>(), experts);
   const int64_t wanted = config.value("n_group", int64_t{1});
   int64_t groups = wanted;
@@ -241,6 +260,7 @@ void AdaptRouting(int64_t experts, json& config) {
   Change(config, {per_token_key}, per_token);
   Change(config, {"n_group"}, groups);
   Change(config, {"topk_group"}, std::max(kept, CeilDiv(per_token, experts / groups)));
+  return absl::OkStatus();
 }
 
 absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
@@ -285,8 +305,10 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   config["bos_token_id"] = kBosId;
   config["eos_token_id"] = kEosId;
   if (options.layers != 0) Change(config, {"num_hidden_layers", "max_window_layers", "n_layers"}, options.layers);
-  if (options.experts != 0)
-    AdaptRouting(options.experts, config.contains("ffn_config") ? config["ffn_config"] : config);
+  if (options.experts != 0) {
+    MOE_RETURN_IF_ERROR(
+        AdaptRouting(options.preset, options.experts, config.contains("ffn_config") ? config["ffn_config"] : config));
+  }
   if (options.vocab_rows != 0) config["vocab_size"] = options.vocab_rows;
   config.erase("quantization_config");
   if (model.fp8) {

@@ -77,6 +77,18 @@ TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
   }
 }
 
+TEST(MadeModelTest, DenseModelsHaveNoNumberOfExperts) {
+  const auto llama = ResolveModel({.preset = "tiny-llama"});
+  ASSERT_TRUE(llama.ok()) << llama.status();
+  EXPECT_EQ(llama->spec.num_moe_layers(), 0);
+  EXPECT_EQ(llama->spec.num_experts, 0);
+  EXPECT_EQ(llama->config["rope_scaling"]["factor"], 32.0);
+  EXPECT_EQ(llama->config["rope_scaling"]["original_max_position_embeddings"], 64);
+  const absl::Status refused = ResolveModel({.preset = "tiny-llama", .experts = 6}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "--experts 6: a model of --preset tiny-llama has no experts; omit --experts");
+}
+
 TEST(MadeModelTest, ThePresetsOwnNumberOfExpertsChangesNothing) {
   const auto model = ResolveModel({.preset = "layer", .experts = 256});
   ASSERT_TRUE(model.ok());

@@ -139,6 +139,18 @@ TEST(TensorPlanTest, GlmHasThePublishedNames) {
   EXPECT_EQ(plan.at("model.layers.2.self_attn.q_proj.bias").dtype, DType::kBF16);
 }
 
+TEST(TensorPlanTest, LlamaHasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-llama"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.1." + name).shape; };
+  EXPECT_THAT(shape("self_attn.q_proj.weight"), ElementsAre(512, 256));
+  EXPECT_THAT(shape("self_attn.v_proj.weight"), ElementsAre(256, 256));
+  EXPECT_THAT(shape("mlp.gate_proj.weight"), ElementsAre(576, 256));
+  EXPECT_THAT(shape("mlp.up_proj.weight"), ElementsAre(576, 256));
+  EXPECT_THAT(shape("mlp.down_proj.weight"), ElementsAre(256, 576));
+  EXPECT_EQ(plan.at("model.layers.1.mlp.down_proj.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.size(), 2u + 2 * (2 + 4 + 3)) << "the embedding is the head";
+}
+
 TEST(TensorPlanTest, MiniMaxHasThePublishedNames) {
   const auto plan = PlanByName({.preset = "tiny-minimax"});
   const auto shape = [&](const std::string& name) { return plan.at("model.layers.1." + name).shape; };
