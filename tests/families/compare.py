@@ -37,7 +37,8 @@ def log_probabilities(logits, tokens):
 
 def figures(delta, other, changed):
     """delta: |difference| of log-probabilities. other: whether experts differ from the reference's. changed: whether
-    they do there or at an earlier position of the prompt."""
+    they do there or at an earlier position of the prompt. The 99th percentile of no positions is 0."""
+    unchanged = delta[~changed] if not changed.all() else numpy.zeros(1)
     return {"median": float(numpy.median(delta)), "p99": float(numpy.percentile(delta, 99)), "max": float(delta.max()),
             "p99_unchanged": float(numpy.percentile(unchanged, 99)), "positions": len(delta),
             "unchanged": int((~changed).sum()), "other_experts": int(other.sum())}
