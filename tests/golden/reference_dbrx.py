@@ -68,13 +68,6 @@ def rounded_experts(modules):
 def bf16_activations(model):
     """As weights.bf16_activations. Clamping keeps BF16 numbers BF16, so values are rounded before it."""
 
-    def rounded_key(rope):
-        def rotate(q, k, *args, **kwargs):
-            q, k = rope(q, k, *args, **kwargs)
-            return q, round_bf16(k)
-
-        return rotate
-
     def round_values(keys):
         def rounded(_, __, states):
             return torch.cat([states[..., :-keys], round_bf16(states[..., -keys:])], dim=-1)
@@ -86,7 +79,7 @@ def bf16_activations(model):
     handles += [m.Wqkv.register_forward_hook(round_values(m.num_key_value_heads * m.head_dim)) for m in modules
                 if isinstance(m, hf.DbrxAttention)]
     with (weights.hooks(handles), rounded_experts(m for m in modules if isinstance(m, hf.DbrxExperts)),
-          weights.replaced(hf, "apply_rotary_pos_emb", rounded_key)):
+          weights.replaced(hf, "apply_rotary_pos_emb", weights.rounded_key)):
         yield
 
 

@@ -7,7 +7,6 @@ import transformers.models.deepseek_v3.modeling_deepseek_v3 as hf
 from transformers import DeepseekV3Config
 
 import weights
-from weights import round_bf16, round_input, round_output
 
 # Per continuation.
 GREEDY_TOKENS = 32
@@ -45,27 +44,9 @@ def verify_implementation(model):
     return {"softmax_scale": attention.scaling, "router_mask": "-inf"}
 
 
-@contextlib.contextmanager
 def bf16_activations(model):
-    """Rounds to BF16 the values that an engine with BF16 activations rounds: the input of every linear layer (router,
-    experts and head included) and the cached latent and rotated key. The residual stream and all sums stay F32."""
-
-    def rounded_key(rope):
-        def rotate(q, k, *args, **kwargs):
-            q, k = rope(q, k, *args, **kwargs)
-            return q, round_bf16(k)
-
-        return rotate
-
-    modules = list(model.modules())
-    handles = [m.register_forward_pre_hook(round_input) for m in modules
-               if isinstance(m, (torch.nn.Linear, hf.DeepseekV3TopkRouter))]
-    handles += [m.kv_a_layernorm.register_forward_hook(round_output) for m in modules
-                if isinstance(m, hf.DeepseekV3Attention)]
-    experts = [m for m in modules if isinstance(m, hf.DeepseekV3Experts)]
-    with (weights.hooks(handles), weights.rounded_experts(experts),
-          weights.replaced(hf, "apply_rotary_pos_emb_interleave", rounded_key)):
-        yield
+    """weights.bf16_activations."""
+    return weights.bf16_activations(model, hf, "DeepseekV3", "apply_rotary_pos_emb_interleave", "kv_a_layernorm")
 
 
 @contextlib.contextmanager

@@ -2,12 +2,10 @@
 
 import contextlib
 
-import torch
 import transformers.models.glm4_moe.modeling_glm4_moe as hf
 from transformers import Glm4MoeConfig
 
 import weights
-from weights import round_bf16, round_input, round_output
 
 GREEDY_TOKENS = 16  # of a continuation, as of Qwen3-MoE
 
@@ -32,39 +30,16 @@ def verify_implementation(model):
     return {"softmax_scale": attention.scaling, "rotated_dims": rotated}
 
 
-@contextlib.contextmanager
 def bf16_activations(model):
-    """Rounds to BF16 what an engine with BF16 activations rounds: the input of every linear layer (router, experts and
-    head included) and the cached keys and values. The residual stream and all sums stay F32."""
-
-    def rounded_key(rope):
-        def rotate(q, k, *args, **kwargs):
-            q, k = rope(q, k, *args, **kwargs)
-            return q, round_bf16(k)
-
-        return rotate
-
-    modules = list(model.modules())
-    handles = [m.register_forward_pre_hook(round_input) for m in modules
-               if isinstance(m, (torch.nn.Linear, hf.Glm4MoeTopkRouter))]
-    handles += [m.v_proj.register_forward_hook(round_output) for m in modules if isinstance(m, hf.Glm4MoeAttention)]
-    experts = [m for m in modules if isinstance(m, hf.Glm4MoeExperts)]
-    with (weights.hooks(handles), weights.rounded_experts(experts),
-          weights.replaced(hf, "apply_rotary_pos_emb", rounded_key)):
-        yield
+    """weights.bf16_activations."""
+    return weights.bf16_activations(model, hf, "Glm4Moe")
 
 
 @contextlib.contextmanager
 def fast_attention(model, shared=None):
     """weights.grouped_attention, of heads with norms."""
-
-    def project(attention, hidden_states, position_embeddings, heads):
-        q = attention.q_norm(heads(attention.q_proj(hidden_states))).transpose(1, 2)
-        k = attention.k_norm(heads(attention.k_proj(hidden_states))).transpose(1, 2)
-        return hf.apply_rotary_pos_emb(q, k, *position_embeddings)
-
     attentions = (m for m in model.modules() if isinstance(m, hf.Glm4MoeAttention))
-    with weights.grouped_attention(attentions, project, shared):
+    with weights.grouped_attention(attentions, weights.projection(hf, norms=True), shared):
         yield
 
 

@@ -7,7 +7,6 @@ import transformers.models.minimax_m2.modeling_minimax_m2 as hf
 from transformers import MiniMaxM2Config
 
 import weights
-from weights import round_bf16, round_input, round_output
 
 GREEDY_TOKENS = 16  # of a continuation, as of Qwen3-MoE
 
@@ -33,26 +32,9 @@ def verify_implementation(model):
     return {"softmax_scale": attention.scaling, "rotated_dims": rotated, "norms": "over all heads"}
 
 
-@contextlib.contextmanager
 def bf16_activations(model):
-    """Rounds to BF16 what an engine with BF16 activations rounds: the input of every linear layer (router, experts and
-    head included) and the cached keys and values. The residual stream and all sums stay F32."""
-
-    def rounded_key(rope):
-        def rotate(q, k, *args, **kwargs):
-            q, k = rope(q, k, *args, **kwargs)
-            return q, round_bf16(k)
-
-        return rotate
-
-    modules = list(model.modules())
-    handles = [m.register_forward_pre_hook(round_input) for m in modules
-               if isinstance(m, (torch.nn.Linear, hf.MiniMaxM2TopKRouter))]
-    handles += [m.v_proj.register_forward_hook(round_output) for m in modules if isinstance(m, hf.MiniMaxM2Attention)]
-    experts = [m for m in modules if isinstance(m, hf.MiniMaxM2Experts)]
-    with (weights.hooks(handles), weights.rounded_experts(experts),
-          weights.replaced(hf, "apply_rotary_pos_emb", rounded_key)):
-        yield
+    """weights.bf16_activations."""
+    return weights.bf16_activations(model, hf, "MiniMaxM2")
 
 
 @contextlib.contextmanager

@@ -38,14 +38,8 @@ def bf16_activations(model):
 @contextlib.contextmanager
 def fast_attention(model, shared=None):
     """weights.grouped_attention, of heads without norms."""
-
-    def project(attention, hidden_states, position_embeddings, heads):
-        q = heads(attention.q_proj(hidden_states)).transpose(1, 2)
-        k = heads(attention.k_proj(hidden_states)).transpose(1, 2)
-        return hf.apply_rotary_pos_emb(q, k, *position_embeddings)
-
     attentions = (m for m in model.modules() if isinstance(m, hf.Qwen2MoeAttention))
-    with weights.grouped_attention(attentions, project, shared):
+    with weights.grouped_attention(attentions, weights.projection(hf), shared):
         yield
 
 

@@ -131,26 +131,43 @@ def replaced(module, name, function):
         setattr(module, name, original)
 
 
+def rounded_key(rope):
+    """The rotation of queries and keys, whose keys are BF16."""
+
+    def rotate(q, k, *args, **kwargs):
+        q, k = rope(q, k, *args, **kwargs)
+        return q, round_bf16(k)
+
+    return rotate
+
+
 @contextlib.contextmanager
-def bf16_activations(model, hf, family):
+def bf16_activations(model, hf, family, rotation="apply_rotary_pos_emb", cached="v_proj"):
     """Rounds to BF16 the values that an engine with BF16 activations rounds: the input of every linear layer (router,
-    experts and head included) and the cached keys and values. The residual stream and all sums stay F32. `hf` is the
-    module of transformers that has the model's classes, `family` the word with which their names begin."""
-
-    def rounded_key(rope):
-        def rotate(q, k, *args, **kwargs):
-            q, k = rope(q, k, *args, **kwargs)
-            return q, round_bf16(k)
-
-        return rotate
-
-    router, attention, experts = (getattr(hf, family + suffix, ()) for suffix in ("TopKRouter", "Attention", "Experts"))
+    experts and head included), the rotated keys, and what else is cached, the output of attention's module `cached`.
+    The residual stream and all sums stay F32. `hf` is the module of transformers that has the model's classes and
+    their `rotation`, `family` the word with which their names begin."""
+    suffixes = ("TopKRouter", "TopkRouter", "Attention", "Experts")
+    *routers, attention, experts = (getattr(hf, family + suffix, ()) for suffix in suffixes)
     modules = list(model.modules())
-    handles = [m.register_forward_pre_hook(round_input) for m in modules if isinstance(m, (torch.nn.Linear, router))]
-    handles += [m.v_proj.register_forward_hook(round_output) for m in modules if isinstance(m, attention)]
+    handles = [m.register_forward_pre_hook(round_input) for m in modules if isinstance(m, (torch.nn.Linear, *routers))]
+    handles += [getattr(m, cached).register_forward_hook(round_output) for m in modules if isinstance(m, attention)]
     with (hooks(handles), rounded_experts(m for m in modules if isinstance(m, experts)),
-          replaced(hf, "apply_rotary_pos_emb", rounded_key)):
+          replaced(hf, rotation, rounded_key)):
         yield
+
+
+def projection(hf, norms=False):
+    """The `project` of grouped_attention for families that rotate by the module's apply_rotary_pos_emb. `norms`: each
+    head of queries and keys has a norm."""
+
+    def project(attention, hidden_states, position_embeddings, heads):
+        q, k = heads(attention.q_proj(hidden_states)), heads(attention.k_proj(hidden_states))
+        if norms:
+            q, k = attention.q_norm(q), attention.k_norm(k)
+        return hf.apply_rotary_pos_emb(q.transpose(1, 2), k.transpose(1, 2), *position_embeddings)
+
+    return project
 
 
 @contextlib.contextmanager
