@@ -238,12 +238,12 @@ void ReadGroupedQueries(JsonFields& config, ModelSpec* spec) {
   spec->qk_rope_head_dim = spec->v_head_dim;
 }
 
-void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec) {
+void CheckExpertCounts(JsonFields& config, const char* experts_key, const ModelSpec& spec, const char* chosen_key) {
   if (spec.num_layers * spec.num_experts > kMaxExpertsOfAllLayers) {
     config.Fail(experts_key, absl::StrCat("more than ", kMaxExpertsOfAllLayers, " experts in all layers"));
   }
   if (spec.experts_per_token > spec.num_experts) {
-    config.Fail("num_experts_per_tok",
+    config.Fail(chosen_key,
                 absl::StrCat(spec.experts_per_token, " is more than ", experts_key, " = ", spec.num_experts));
   }
 }

@@ -43,13 +43,7 @@ void ReadExperts(text::JsonFields& config, weights::ModelSpec* spec) {
   if (experts.NumberOr("moe_normalize_expert_weights", 1, 0, 1e6) != 1) {
     experts.Unsupported("moe_normalize_expert_weights", "only 1 and null are supported");
   }
-  if (spec->num_layers * spec->num_experts > kMaxExpertsOfAllLayers) {
-    experts.Fail("moe_num_experts", absl::StrCat("more than ", kMaxExpertsOfAllLayers, " experts in all layers"));
-  }
-  if (spec->experts_per_token > spec->num_experts) {
-    experts.Fail("moe_top_k",
-                 absl::StrCat(spec->experts_per_token, " is more than moe_num_experts = ", spec->num_experts));
-  }
+  CheckExpertCounts(experts, "moe_num_experts", *spec, "moe_top_k");
 }
 
 }  // namespace

@@ -58,7 +58,9 @@ void SetRotaryDims(text::JsonFields& config, const char* key, double dims, weigh
 void ReadSigmoidExperts(text::JsonFields& config, weights::ModelSpec* spec);
 // UNIMPLEMENTED, naming the field, unless value is a multiple of factor.
 void CheckMultiple(text::JsonFields& config, const char* key, int64_t value, int64_t factor);
-// Relations between the numbers of experts, which config.json calls `experts_key`.
-void CheckExpertCounts(text::JsonFields& config, const char* experts_key, const weights::ModelSpec& spec);
+// Relations between the numbers of experts: of all, which config.json calls `experts_key`, and of those that a token
+// chooses.
+void CheckExpertCounts(text::JsonFields& config, const char* experts_key, const weights::ModelSpec& spec,
+                       const char* chosen_key = "num_experts_per_tok");
 
 }  // namespace moestro::checkpoint
