@@ -1,8 +1,16 @@
 #include "common/tensor/dtype.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace moestro {
+
+const char* DTypeName(DType type) {
+  constexpr const char* kNames[] = {"F32",  "BF16", "F8_E4M3", "F16",  "I8",    "Q8_0",   "Q4_0",
+                                    "Q5_0", "Q4_K", "Q5_K",    "Q6_K", "I4_32", "I4_128", "MXFP4"};
+  static_assert(std::size(kNames) == static_cast<size_t>(kLastDType) + 1);
+  return kNames[static_cast<size_t>(type)];
+}
 
 uint8_t ToE4M3(float value) {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;

@@ -7,13 +7,42 @@
 
 namespace moestro {
 
-// The weight segment stores these values: never renumber them.
-enum class DType : uint32_t { kF32 = 0, kBF16 = 1, kF8E4M3 = 2 };
+// The weight segment stores these values: never renumber them. From kQ8_0 on: formats of blocks, in which a few weights
+// share a scale (block_format.h); the others are types of one element.
+enum class DType : uint32_t {
+  kF32 = 0,
+  kBF16 = 1,
+  kF8E4M3 = 2,
+  kF16 = 3,
+  kI8 = 4,
+  kQ8_0 = 5,
+  kQ4_0 = 6,
+  kQ5_0 = 7,
+  kQ4K = 8,
+  kQ5K = 9,
+  kQ6K = 10,
+  kI4G32 = 11,
+  kI4G128 = 12,
+  kMXFP4 = 13,
+};
+inline constexpr DType kLastDType = DType::kMXFP4;
 
-constexpr int64_t DTypeBytes(DType type) { return type == DType::kF32 ? 4 : type == DType::kBF16 ? 2 : 1; }
-constexpr const char* DTypeName(DType type) {
-  return type == DType::kF32 ? "F32" : type == DType::kBF16 ? "BF16" : "F8_E4M3";
+constexpr bool IsBlockFormat(DType type) { return type >= DType::kQ8_0; }
+
+// REQUIRES: not a format of blocks, whose weights have no whole bytes.
+constexpr int64_t DTypeBytes(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 4;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2;
+    default:
+      return 1;
+  }
 }
+// In the spelling of safetensors or GGUF, where they have the type.
+const char* DTypeName(DType type);
 
 // Edge of the square weight block that shares one scale (FP8 checkpoints of the DeepSeek family). Also the length of
 // one accumulator chain in every linear kernel, for any weight type.

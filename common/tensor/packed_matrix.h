@@ -7,8 +7,13 @@
 //   i0..i3):
 //       r0i0 r0i1 r1i0 r1i1 r2i0 r2i1 r3i0 r3i1 | r0i2 r0i3 r1i2 r1i3 r2i2 r2i3 r3i2 r3i3
 //     so that unpacklo / unpackhi of the expanded low and high bytes are 16 rows x inputs (0,1) and (2,3) in BF16.
-//   BF16: [rows/64][cols/2][4 tiles][16 rows][2 inputs], 64 bytes a tile: the operand order of vdpbf16ps.
-// FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block.
+//   BF16 and F16: [rows/64][cols/2][4 tiles][16 rows][2 inputs], 64 bytes a tile: the operand order of vdpbf16ps.
+//   I8: columns padded to a multiple of 64 (the depth of a tile of bytes). [rows/64][cols/4][4 tiles][16 rows][4
+//   inputs],
+//     a row's inputs in the order 0 2 1 3.
+//   Formats of blocks: block_format.h.
+// FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block. I8 scales:
+// F32 [rows padded to 64], one for each row.
 // FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word covers the 256 codes of the row group and of
 // inputs 4 i .. 4 i + 3 of the block, padding included. It is set if any of them is not a normal number, but zero,
 // subnormal or NaN. With normally distributed weights, scaled to 4 deviations, 3 of 100 bits are set. Where a bit is
@@ -17,20 +22,19 @@
 
 #include <cstdint>
 
+#include "common/tensor/block_format.h"
 #include "common/tensor/dtype.h"
 
 namespace moestro {
 
-inline constexpr int64_t kRowGroup = 64;         // rows packed together
-inline constexpr int64_t kTileRows = 16;         // rows of one 64-byte tile
 inline constexpr int64_t kPackedAlignment = 64;  // alignment of `data` in bytes
 
 struct PackedMatrix {
-  DType dtype = DType::kF8E4M3;  // kF8E4M3 or kBF16
+  DType dtype = DType::kF8E4M3;  // any but kF32
   int64_t rows = 0;
   int64_t cols = 0;
   const uint8_t* data = nullptr;         // PackedBytes(dtype, rows, cols) bytes
-  const float* scales = nullptr;         // [ceil(rows/128), ceil(cols/128)] for FP8; null for BF16
+  const float* scales = nullptr;         // FP8: [ceil(rows/128), ceil(cols/128)]; I8: [PaddedRows(rows)]; else null
   const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be an exception
   // A hint: prefetch this memory (as many bytes as `data` has) while the matrix is read, for a BF16 matrix that is
   // already in the cache. Null: prefetch within the matrix.
@@ -40,9 +44,18 @@ struct PackedMatrix {
 };
 
 constexpr int64_t PaddedRows(int64_t rows) { return (rows + kRowGroup - 1) / kRowGroup * kRowGroup; }
-constexpr int64_t PaddedCols(int64_t cols) { return (cols + 3) / 4 * 4; }
+constexpr int64_t PaddedCols(int64_t cols) { return (cols + 3) / 4 * 4; }  // of FP8, BF16 and F16
+// Bytes of a group of 64 rows.
+constexpr int64_t PackedGroupBytes(DType dtype, int64_t cols) {
+  if (IsBlockFormat(dtype)) {
+    const BlockFormat format = FormatOf(dtype);
+    return (cols + format.block - 1) / format.block * format.packed_block_bytes();
+  }
+  if (dtype == DType::kI8) return kRowGroup * ((cols + 63) / 64 * 64);
+  return kRowGroup * PaddedCols(cols) * DTypeBytes(dtype);
+}
 constexpr int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols) {
-  return PaddedRows(rows) * PaddedCols(cols) * DTypeBytes(dtype);
+  return PaddedRows(rows) / kRowGroup * PackedGroupBytes(dtype, cols);
 }
 
 constexpr int64_t ExceptionWords(int64_t rows, int64_t cols) {

@@ -10,7 +10,7 @@
 namespace moestro::weights {
 
 constexpr int64_t TensorDataBytes(TensorLayout layout, DType dtype, int64_t rows, int64_t cols) {
-  return layout == TensorLayout::kPacked ? PackedBytes(dtype, rows, cols) : rows * cols * DTypeBytes(dtype);
+  return layout == TensorLayout::kPacked ? PackedBytes(dtype, rows, cols) : rows * RowBytes(dtype, cols);
 }
 
 // Bytes of kChecksumRows rows.

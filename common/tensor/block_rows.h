@@ -1,0 +1,23 @@
+// Rows in formats of blocks (block_format.h): what their bytes stand for, and their packed form.
+#pragma once
+
+#include <cstdint>
+
+#include "common/tensor/block_format.h"
+
+namespace moestro {
+
+// The weights of a row of `cols` inputs, whole blocks, each rounded once to F32 where a min is subtracted, otherwise
+// exact: what ggml's dequantisation computes. Thread-safe; allocates nothing.
+void DequantizeRow(DType type, const uint8_t* row, int64_t cols, float* out);
+
+// Packs inputs [first, first + count) of one group of `rows_in_group` rows, row r at src + r * src_row_bytes: src is
+// the row's first byte, dst the group's packed first byte. `first` is a multiple of the format's packed block; so is
+// `count`, unless it ends the row. Writes whole packed blocks; missing rows and inputs become zeros. Thread-safe.
+void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t first,
+                   int64_t count, uint8_t* dst);
+
+// What has no meaning as a weight: a scale that is infinite or NaN. Nullptr, or what is wrong, in words.
+const char* FindBadScale(DType type, const uint8_t* row, int64_t cols);
+
+}  // namespace moestro
