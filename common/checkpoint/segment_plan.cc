@@ -16,20 +16,15 @@ using Kind = TensorSource::Kind;
 // A packing thread reads kChecksumRows rows at a time, so this bounds its memory. Real models stay below 3 MiB.
 constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
-Kind KindOf(model::TensorRole role) {
-  switch (role) {
-    case model::TensorRole::kEmbedding:
-      return Kind::kCopy;
-    case model::TensorRole::kNorm:
-    case model::TensorRole::kRouter:
-    case model::TensorRole::kRouterBias:
-    case model::TensorRole::kBias:
-      return Kind::kWiden;
-    case model::TensorRole::kKeyUpTransposed:
-      return Kind::kTransposeKeys;
-    default:
-      return Kind::kPack;
-  }
+bool IsWidened(model::TensorRole role) {
+  return role == model::TensorRole::kNorm || role == model::TensorRole::kRouter ||
+         role == model::TensorRole::kRouterBias || role == model::TensorRole::kBias;
+}
+
+Kind KindOf(model::TensorRole role, bool transposed) {
+  if (IsWidened(role)) return Kind::kWiden;
+  if (role == model::TensorRole::kKeyUpTransposed) return Kind::kTransposeKeys;
+  return transposed ? Kind::kTransposed : Kind::kRows;
 }
 
 // The scale blocks of a latent's keys and values must not straddle heads after the key half is transposed.
@@ -46,8 +41,8 @@ absl::Status CheckScaleBlocks(const model::ModelTensor& tensor, DType dtype, con
 // `dtype`: of the published tensor.
 absl::StatusOr<weights::TensorPlan> PlanTensor(const model::ModelTensor& tensor, DType dtype,
                                                const weights::ModelSpec& spec) {
-  const Kind kind = KindOf(tensor.role);
-  const bool packed = kind == Kind::kPack || kind == Kind::kTransposeKeys;
+  const bool widened = IsWidened(tensor.role);
+  const bool packed = !widened && tensor.role != model::TensorRole::kEmbedding;  // its lookups are by row
   if (tensor.rows > weights::kMaxTensorDimension ||
       tensor.cols > kMaxRowGroupBytes / weights::kChecksumRows / DTypeBytes(dtype)) {
     return absl::InvalidArgumentError(
@@ -55,7 +50,7 @@ absl::StatusOr<weights::TensorPlan> PlanTensor(const model::ModelTensor& tensor,
   }
   MOE_RETURN_IF_ERROR(CheckScaleBlocks(tensor, dtype, spec));
   return weights::TensorPlan{.name = tensor.name,
-                             .dtype = kind == Kind::kWiden ? DType::kF32 : dtype,
+                             .dtype = widened ? DType::kF32 : dtype,
                              .layout = packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
                              .rows = tensor.rows,
                              .cols = tensor.cols,
@@ -94,7 +89,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, SegmentDType(item), spec));
     plan.tensors.push_back(std::move(planned));
-    plan.sources.push_back({KindOf(tensor.role), item.weight, item.scale, item.transposed});
+    plan.sources.push_back({KindOf(tensor.role, item.transposed), item.weight, item.scale});
   }
   SortByName(plan);
   return plan;

@@ -11,17 +11,17 @@
 
 namespace moestro::checkpoint {
 
+// How rows of a tensor of the segment come from the checkpoint (services/weight_store/pack/row_reader.h).
 struct TensorSource {
   enum class Kind {
-    kPack,           // linear layers and the head: same dtype, packed
-    kCopy,           // the embedding: the published bytes
+    kRows,           // the published rows, byte by byte
+    kTransposed,     // BF16: the checkpoint has columns as rows
     kWiden,          // router, norms, biases: F32, BF16 or F16, stored as F32
-    kTransposeKeys,  // the key half of kv_b_proj, transposed per head, packed
+    kTransposeKeys,  // the key half of kv_b_proj, transposed per head
   };
-  Kind kind = Kind::kPack;
+  Kind kind = Kind::kRows;
   TensorRef weight;
   std::optional<TensorRef> scale;  // FP8 only
-  bool transposed = false;         // kPack, BF16 only: rows and columns are exchanged
 };
 
 struct Plan {

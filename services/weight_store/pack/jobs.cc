@@ -6,7 +6,7 @@
 
 #include "common/weights/checksum.h"
 #include "common/weights/tensor_size.h"
-#include "services/weight_store/pack/slice_filler.h"
+#include "services/weight_store/pack/row_reader.h"
 
 namespace moestro::store {
 namespace {
@@ -29,8 +29,8 @@ std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan) {
     const int64_t tensor_bytes = weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
     const int64_t slice_bytes = weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
     const int64_t slices = weights::ChecksumSlices(tensor.rows);
-    const int64_t step =
-        plan.sources[i].transposed ? SlicesReadTogether(tensor) : std::max<int64_t>(1, kJobBytes / slice_bytes);
+    const bool transposed = plan.sources[i].kind == checkpoint::TensorSource::Kind::kTransposed;
+    const int64_t step = transposed ? SlicesReadTogether(tensor) : std::max<int64_t>(1, kJobBytes / slice_bytes);
     for (int64_t first = 0; first < slices; first += step) {
       const int64_t count = std::min(step, slices - first);
       jobs.push_back({i, first, count, std::min(tensor_bytes - first * slice_bytes, count * slice_bytes)});

@@ -216,7 +216,7 @@ TEST_F(InventoryTest, DbrxsTensors) {
     EXPECT_EQ(source.weight.info->name, std::string("transformer.blocks.1.") + published);
     EXPECT_EQ(source.weight.info->shape, shape) << full;
     EXPECT_EQ(source.weight.offset, first_row * shape[1] * 2) << full;
-    EXPECT_EQ(source.transposed, transposed) << full;
+    EXPECT_EQ(source.kind == checkpoint::TensorSource::Kind::kTransposed, transposed) << full;
   };
   expect("self_attn.q_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 0, false);
   expect("self_attn.k_proj.weight", "norm_attn_norm.attn.Wqkv.weight", {256, 128}, 128, false);

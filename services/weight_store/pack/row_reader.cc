@@ -1,0 +1,179 @@
+#include "services/weight_store/pack/row_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/math.h"
+#include "common/base/status.h"
+#include "common/text/json/quoted.h"
+#include "common/weights/tensor_size.h"
+
+namespace moestro::store {
+namespace {
+
+using Kind = checkpoint::TensorSource::Kind;
+
+// Of a transposed tensor: of DBRX's, 768 columns, 1.5 KB a read. A thread holds so much, or one slice if that is
+// larger.
+constexpr int64_t kStripeBytes = int64_t{16} << 20;
+
+// dst[col * dst_rows + row] = src[row * cols + col] for an element type of T's size.
+template <typename T>
+void Transpose(const uint8_t* src, int64_t src_cols, int64_t rows, int64_t cols, uint8_t* dst) {
+  for (int64_t col = 0; col < cols; ++col) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(dst + (col * rows + row) * int64_t{sizeof(T)}, src + (row * src_cols + col) * int64_t{sizeof(T)},
+                  sizeof(T));
+    }
+  }
+}
+
+// dst[i] = the i-th of `count` elements of `src`, which has the type `dtype_name`: F32, BF16 or F16. All conversions
+// are exact.
+void ToF32(std::string_view dtype_name, const uint8_t* src, int64_t count, uint8_t* dst) {
+  if (dtype_name == "F32") {
+    std::memcpy(dst, src, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const bool is_bf16 = dtype_name == "BF16";
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, src + i * 2, sizeof bits);
+    const float value = is_bf16 ? FromBf16(bits) : FromF16(bits);
+    std::memcpy(dst + i * 4, &value, sizeof value);
+  }
+}
+
+}  // namespace
+
+int64_t SlicesReadTogether(const weights::TensorPlan& tensor) {
+  return std::max<int64_t>(1, kStripeBytes / weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols));
+}
+
+absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t row, int64_t rows) {
+  const weights::TensorPlan& plan = plan_.tensors[tensor];
+  const checkpoint::TensorSource& source = plan_.sources[tensor];
+  rows_.resize(static_cast<size_t>(rows * RowBytes(plan.dtype, plan.cols)));
+  switch (source.kind) {
+    case Kind::kRows:
+      MOE_RETURN_IF_ERROR(ReadPublished(plan, source.weight, row, rows));
+      return rows_;
+    case Kind::kTransposed:
+      MOE_RETURN_IF_ERROR(ReadTransposed(plan, source.weight, row, rows));
+      return rows_;
+    case Kind::kWiden:
+      MOE_RETURN_IF_ERROR(ReadWidened(plan, source.weight, row, rows));
+      return rows_;
+    case Kind::kTransposeKeys:
+      MOE_RETURN_IF_ERROR(ReadTransposedKeys(plan, source.weight, row, rows));
+      return rows_;
+  }
+  return absl::InternalError("unknown kind of tensor source");
+}
+
+absl::Status RowReader::ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                      int64_t row, int64_t) {
+  return ReadBytes(weight, row * RowBytes(tensor.dtype, tensor.cols), rows_);
+}
+
+// Output row r, column c is published[c, r].
+absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                       int64_t row, int64_t rows) {
+  if (stripe_tensor_ != &tensor || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
+    MOE_RETURN_IF_ERROR(ReadStripe(tensor, weight, row));
+  }
+  const int64_t offset = (row - stripe_begin_) * DTypeBytes(tensor.dtype);
+  Transpose<uint16_t>(stripe_.data() + offset, stripe_rows_, tensor.cols, rows, rows_.data());
+  return absl::OkStatus();
+}
+
+// The stripe with this row: many short reads, so that few bytes are held.
+absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                   int64_t row) {
+  const int64_t together = SlicesReadTogether(tensor) * weights::kChecksumRows;
+  const int64_t element = DTypeBytes(tensor.dtype);
+  stripe_tensor_ = nullptr;
+  stripe_begin_ = row / together * together;
+  stripe_rows_ = std::min(together, tensor.rows - stripe_begin_);
+  const auto part_bytes = static_cast<size_t>(stripe_rows_ * element);
+  stripe_.resize(static_cast<size_t>(tensor.cols) * part_bytes);
+  for (int64_t col = 0; col < tensor.cols; ++col) {
+    MOE_RETURN_IF_ERROR(ReadBytes(weight, (col * tensor.rows + stripe_begin_) * element,
+                                  std::span(stripe_).subspan(static_cast<size_t>(col) * part_bytes, part_bytes)));
+  }
+  stripe_tensor_ = &tensor;
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                                    int64_t rows) {
+  const int64_t element = weight.info->element_bytes();
+  buffer_.resize(static_cast<size_t>(rows * tensor.cols * element));
+  MOE_RETURN_IF_ERROR(ReadBytes(weight, row * tensor.cols * element, buffer_));
+  ToF32(weight.info->dtype_name, buffer_.data(), rows * tensor.cols, rows_.data());
+  return absl::OkStatus();
+}
+
+// Output row h * kv_lora + l, column n is kv_b_proj[h * head_rows + n, l]. A slice may span heads.
+absl::Status RowReader::ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                           int64_t row, int64_t rows) {
+  const int64_t kv_lora = weight.info->shape[1];
+  const int64_t head_rows = weight.info->shape[0] / (tensor.rows / kv_lora);
+  const int64_t element = DTypeBytes(tensor.dtype);
+  buffer_.resize(static_cast<size_t>(tensor.cols * kv_lora * element));
+  for (int64_t done = 0; done < rows;) {
+    const int64_t head = (row + done) / kv_lora;
+    const int64_t first = (row + done) % kv_lora;
+    const int64_t count = std::min(rows - done, kv_lora - first);
+    MOE_RETURN_IF_ERROR(ReadBytes(weight, head * head_rows * kv_lora * element, buffer_));
+    const uint8_t* src = buffer_.data() + first * element;
+    uint8_t* out = rows_.data() + done * tensor.cols * element;
+    if (element == 1) {
+      Transpose<uint8_t>(src, kv_lora, tensor.cols, count, out);
+    } else {
+      Transpose<uint16_t>(src, kv_lora, tensor.cols, count, out);
+    }
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadScales(size_t tensor, float* dst) {
+  const weights::TensorPlan& plan = plan_.tensors[tensor];
+  const checkpoint::TensorSource& source = plan_.sources[tensor];
+  const checkpoint::TensorRef& scale = source.scale.value();
+  const int64_t blocks = source.kind == Kind::kTransposeKeys
+                             ? scale.info->shape[0] * scale.info->shape[1]
+                             : CeilDiv(plan.rows, kScaleBlock) * CeilDiv(plan.cols, kScaleBlock);
+  std::vector<float> published(static_cast<size_t>(blocks));
+  buffer_.resize(static_cast<size_t>(blocks * scale.info->element_bytes()));
+  MOE_RETURN_IF_ERROR(ReadBytes(scale, 0, buffer_));
+  ToF32(scale.info->dtype_name, buffer_.data(), blocks, reinterpret_cast<uint8_t*>(published.data()));
+  if (source.kind != Kind::kTransposeKeys) {
+    std::ranges::copy(published, dst);
+    return absl::OkStatus();
+  }
+  // As ReadTransposedKeys, in units of blocks: all of these dimensions are multiples of a block.
+  const int64_t lora_blocks = scale.info->shape[1];
+  const int64_t key_blocks = plan.cols / kScaleBlock;
+  const int64_t heads = plan.rows / kScaleBlock / lora_blocks;
+  const int64_t head_blocks = scale.info->shape[0] / heads;
+  for (int64_t head = 0; head < heads; ++head) {
+    const float* src = published.data() + head * head_blocks * lora_blocks;
+    for (int64_t l = 0; l < lora_blocks; ++l) {
+      for (int64_t n = 0; n < key_blocks; ++n) *dst++ = src[n * lora_blocks + l];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadBytes(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
+  const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  const absl::Status status =
+      file.ReadAt(ref.info->file_offset + ref.offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
+  return Annotate(status, absl::StrCat("tensor ", text::Quoted(ref.info->name)));
+}
+
+}  // namespace moestro::store

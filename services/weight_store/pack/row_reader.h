@@ -1,0 +1,56 @@
+// Produces the rows of a segment's tensor from the checkpoint, whatever form they have there.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/segment_plan.h"
+
+namespace moestro::store {
+
+// Slices (kChecksumRows rows) of a transposed tensor that are read at once, from the same rows of the checkpoint.
+int64_t SlicesReadTogether(const weights::TensorPlan& tensor);
+
+// One case for each kind of source (checkpoint::TensorSource::Kind); the packer knows rows only. One reader a thread:
+// it owns the buffers, which grow to the largest row group so far.
+class RowReader {
+ public:
+  // Both must outlive the reader.
+  RowReader(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan)
+      : checkpoint_(checkpoint), plan_(plan) {}
+
+  // Rows [row, row + rows) of tensor `tensor` of the plan, one after the other, in the plan's dtype: `rows` *
+  // RowBytes(dtype, cols) bytes, valid until the next call. The values are not checked. Errors of
+  // SafetensorsFile::ReadAt, with the tensor's name.
+  absl::StatusOr<std::span<const uint8_t>> Read(size_t tensor, int64_t row, int64_t rows);
+
+  // The scales of an FP8 tensor in the order of the segment, [ceil(rows/128), ceil(cols/128)]. Not checked.
+  absl::Status ReadScales(size_t tensor, float* dst);
+
+ private:
+  absl::Status ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                             int64_t rows);
+  absl::Status ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                              int64_t rows);
+  absl::Status ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row);
+  absl::Status ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                           int64_t rows);
+  absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                                  int64_t rows);
+  absl::Status ReadBytes(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
+
+  const checkpoint::Checkpoint& checkpoint_;
+  const checkpoint::Plan& plan_;
+  std::vector<uint8_t> rows_;    // the result
+  std::vector<uint8_t> buffer_;  // what it is made from
+  std::vector<uint8_t> stripe_;  // columns of a transposed tensor as the checkpoint has it
+  const weights::TensorPlan* stripe_tensor_ = nullptr;
+  int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor
+  int64_t stripe_rows_ = 0;
+};
+
+}  // namespace moestro::store
