@@ -42,6 +42,18 @@ void PackBf16Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   Store(dst + 3 * kStep, _mm_unpackhi_epi64(ab_high, cd_high));
 }
 
+// 4 rows x 16 inputs -> 4 lanes of 4 rows x 4 inputs, a step apart. The same, with inputs 1 and 2 of 4 exchanged.
+void PackI8Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
+  PackBf16Lanes(src, stride, dst);
+  const __m128i outer = _mm_set1_epi32(static_cast<int>(0xff0000ff));
+  for (int64_t step = 0; step < 4; ++step) {
+    const __m128i lane = Load(dst + step * kStep);
+    const __m128i up = _mm_and_si128(_mm_slli_epi32(lane, 8), _mm_set1_epi32(0xff0000));
+    const __m128i down = _mm_and_si128(_mm_srli_epi32(lane, 8), _mm_set1_epi32(0xff00));
+    Store(dst + step * kStep, _mm_or_si128(_mm_and_si128(lane, outer), _mm_or_si128(up, down)));
+  }
+}
+
 // Packs 64 rows x 64 bytes, row stride `stride` bytes, into kChunkBytes at dst.
 template <void (*kPackLanes)(const uint8_t*, int64_t, uint8_t*)>
 void PackChunk(const uint8_t* src, int64_t stride, uint8_t* dst) {
@@ -88,11 +100,13 @@ void PackGroup(const uint8_t* src, int64_t stride, int64_t rows, int64_t row_byt
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group) {
   MOE_CHECK(rows_in_group >= 1 && rows_in_group <= kRowGroup);
-  MOE_CHECK(dtype == DType::kF8E4M3 || dtype == DType::kBF16);
+  MOE_CHECK(dtype == DType::kF8E4M3 || dtype == DType::kBF16 || dtype == DType::kI8);
   const int64_t row_bytes = cols * DTypeBytes(dtype);
   const int64_t packed_bytes = PackedBytes(dtype, kRowGroup, cols);
   if (dtype == DType::kF8E4M3) {
     PackGroup<PackFp8Lanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
+  } else if (dtype == DType::kI8) {
+    PackGroup<PackI8Lanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
   } else {
     PackGroup<PackBf16Lanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
   }
@@ -123,6 +137,18 @@ bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* excepti
     all_greatest = _mm_max_epu8(all_greatest, greatest);
   }
   return _mm_movemask_epi8(_mm_cmpeq_epi8(all_greatest, nan)) != 0;
+}
+
+void FindCompensation(const uint8_t* packed_group, int64_t cols, int32_t* compensation) {
+  const int64_t steps = PackedGroupBytes(DType::kI8, cols) / kStep;
+  int32_t sums[kRowGroup] = {};
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int64_t row = 0; row < kRowGroup; ++row) {
+      const uint8_t* codes = packed_group + step * kStep + row * 4;
+      for (int64_t i = 0; i < 4; ++i) sums[row] += static_cast<int8_t>(codes[i]);
+    }
+  }
+  for (int64_t row = 0; row < kRowGroup; ++row) compensation[row] = -128 * sums[row];
 }
 
 }  // namespace moestro

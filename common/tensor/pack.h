@@ -21,13 +21,16 @@ constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t c
 }
 
 // Packs one group: rows [0, rows_in_group) of `cols` elements each, row r at src + r * src_row_bytes, any alignment.
-// Writes all 64 * PaddedCols(cols) * DTypeBytes(dtype) bytes of dst_group; missing rows and columns become zeros. dtype
-// kF8E4M3 or kBF16; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
+// Writes all PackedGroupBytes(dtype, cols) bytes of dst_group; missing rows and columns become zeros. dtype kF8E4M3,
+// kBF16 or kI8; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group);
 
 // Finds the exceptions of one packed row group of FP8 weights: one word per 128 columns (packed_matrix.h). Returns
 // whether a code is NaN (0x7F or 0xFF). No published weight is NaN, so one means a damaged file. Thread-safe.
 bool FindExceptions(const uint8_t* packed_group, int64_t cols, uint32_t* exceptions);
+
+// The compensation of the 64 rows of one packed group of I8 weights (packed_matrix.h). Thread-safe.
+void FindCompensation(const uint8_t* packed_group, int64_t cols, int32_t* compensation);
 
 }  // namespace moestro

@@ -13,11 +13,11 @@
 //     a row's inputs in the order 0 2 1 3.
 //   Formats of blocks: block_format.h.
 // FP8 scales stay as published: F32 [ceil(rows/128), ceil(cols/128)], multiplied once per 128-column block. I8 scales:
-// F32 [rows padded to 64], one for each row.
-// FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word covers the 256 codes of the row group and of
-// inputs 4 i .. 4 i + 3 of the block, padding included. It is set if any of them is not a normal number, but zero,
-// subnormal or NaN. With normally distributed weights, scaled to 4 deviations, 3 of 100 bits are set. Where a bit is
-// clear, a kernel may expand the codes by arithmetic that is correct for normal numbers only.
+// F32 [rows padded to 64], one for each row; so is their compensation, S32: instructions that multiply unsigned by
+// signed bytes take inputs + 128. FP8 exceptions: U32 [ceil(rows/64), ceil(cols/128)]. Bit i of a word covers the 256
+// codes of the row group and of inputs 4 i .. 4 i + 3 of the block, padding included. It is set if any of them is not a
+// normal number, but zero, subnormal or NaN. With normally distributed weights, scaled to 4 deviations, 3 of 100 bits
+// are set. Where a bit is clear, a kernel may expand the codes by arithmetic that is correct for normal numbers only.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,10 @@ struct PackedMatrix {
   DType dtype = DType::kF8E4M3;  // any but kF32
   int64_t rows = 0;
   int64_t cols = 0;
-  const uint8_t* data = nullptr;         // PackedBytes(dtype, rows, cols) bytes
-  const float* scales = nullptr;         // FP8: [ceil(rows/128), ceil(cols/128)]; I8: [PaddedRows(rows)]; else null
-  const uint32_t* exceptions = nullptr;  // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be an exception
+  const uint8_t* data = nullptr;          // PackedBytes(dtype, rows, cols) bytes
+  const float* scales = nullptr;          // FP8: [ceil(rows/128), ceil(cols/128)]; I8: [PaddedRows(rows)]; else null
+  const uint32_t* exceptions = nullptr;   // [ceil(rows/64), ceil(cols/128)] for FP8; null: any code may be an exception
+  const int32_t* compensation = nullptr;  // I8: [PaddedRows(rows)], -128 times the sum of a row's codes; else null
   // A hint: prefetch this memory (as many bytes as `data` has) while the matrix is read, for a BF16 matrix that is
   // already in the cache. Null: prefetch within the matrix.
   const uint8_t* prefetch = nullptr;

@@ -3,6 +3,8 @@
 //   - linear: for each output, the sum of each block of 128 inputs is formed in one order: a chain in input order (in
 //     `amx`, the order of its tile products). Then it is scaled and added (fused multiply-add) to the output's total,
 //     block by block. With BF16 weights, `amx` has one sum over all blocks.
+//     I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same bits
+//     everywhere.
 //   - a row's result depends only on that row: not on the number of rows in the call, nor on [row_begin, row_end).
 // Implementations of different ISAs may differ in the last bits (tests/common/kernels derives the tolerances). All
 // functions are thread-safe and allocate nothing. Pointers may be unaligned unless stated otherwise.

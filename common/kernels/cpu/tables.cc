@@ -82,9 +82,13 @@ constexpr std::array kTiers = {
     Tier{"ref", [](const CpuFeatures&) { return true; }, FillRef},
     Tier{"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, FillAvx2},
     Tier{"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, FillAvx512},
-    Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16; }, FillAvx512Bf16},
+    Tier{"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_bf16 && cpu.avx512_vnni; },
+         FillAvx512Bf16},
     Tier{"amx",
-         [](const CpuFeatures& cpu) { return cpu.avx512_vbmi && cpu.avx512_gfni && cpu.amx_bf16 && AllowTiles(); },
+         [](const CpuFeatures& cpu) {
+           return cpu.avx512_vbmi && cpu.avx512_bf16 && cpu.avx512_vnni && cpu.avx512_gfni && cpu.amx_bf16 &&
+                  AllowTiles();
+         },
          FillAmx},
 };
 

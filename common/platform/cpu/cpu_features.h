@@ -10,6 +10,7 @@ struct CpuFeatures {
   bool avx512_vbmi = false;  // byte permutes across 64 bytes
   bool avx512_gfni = false;  // products of bits with 8 x 8 bit matrices, in bytes
   bool avx512_bf16 = false;  // vdpbf16ps
+  bool avx512_vnni = false;  // vpdpbusd
   bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must request permission (tiles.h)
 };
 
@@ -23,6 +24,7 @@ inline CpuFeatures DetectCpuFeatures() {
   features.avx512_vbmi = features.avx512 && __builtin_cpu_supports("avx512vbmi");
   features.avx512_gfni = features.avx512 && __builtin_cpu_supports("gfni");
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
+  features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   features.amx_bf16 = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
   return features;
 }

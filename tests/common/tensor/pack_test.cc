@@ -56,6 +56,24 @@ TEST(PackRows, GoldenBf16) {
   EXPECT_EQ(packed, expected);
 }
 
+// 2 rows x 5 inputs, padded to 64: 4 inputs of a row lie together, the second and third exchanged.
+TEST(PackRows, GoldenI8) {
+  const std::vector<uint8_t> packed =
+      PackGroup(DType::kI8, {0x01, 0x02, 0x03, 0x04, 0x85, 0x11, 0x12, 0x13, 0x14, 0x15}, 2, 5);
+  std::vector<uint8_t> expected(64 * 64, 0);
+  const uint8_t inputs_0_to_3[] = {0x01, 0x03, 0x02, 0x04, 0x11, 0x13, 0x12, 0x14};
+  const uint8_t input_4[] = {0x85, 0, 0, 0, 0x15};
+  std::copy(std::begin(inputs_0_to_3), std::end(inputs_0_to_3), expected.begin());
+  std::copy(std::begin(input_4), std::end(input_4), expected.begin() + 256);
+  EXPECT_EQ(packed, expected);
+  std::vector<int32_t> compensation(64, 1);
+  FindCompensation(packed.data(), 5, compensation.data());
+  std::vector<int32_t> expected_compensation(64, 0);
+  expected_compensation[0] = -128 * (1 + 2 + 3 + 4 - 123);
+  expected_compensation[1] = -128 * (0x11 + 0x12 + 0x13 + 0x14 + 0x15);
+  EXPECT_EQ(compensation, expected_compensation);
+}
+
 // Every element where PackedOffset puts it, zeros elsewhere. The source ends with its last row, also at odd addresses:
 // the address sanitizer would see a read past it.
 void CheckShape(DType dtype, int64_t rows, int64_t cols, int64_t misalignment) {

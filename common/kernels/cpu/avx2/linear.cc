@@ -1,7 +1,8 @@
-// A policy for the loops of common/kernels/cpu/linear_f32.h.
+// Policies for the loops of common/kernels/cpu/linear_f32.h and linear_i8.h.
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx2/simd.h"
 #include "common/kernels/cpu/linear_f32.h"
+#include "common/kernels/cpu/linear_i8.h"
 
 namespace moestro::avx2 {
 namespace {
@@ -53,15 +54,64 @@ struct Avx2Isa {
   }
 };
 
+// Weights as words, two vectors: vpmaddwd adds two products of words, where vpmaddubsw would saturate.
+struct Avx2I8 {
+  using Vector = __m256i;
+  struct Weights {
+    __m256i first, last;  // inputs 0 1, inputs 2 3
+  };
+  struct Inputs {
+    __m256i first, last;
+  };
+  using Codes = int16_t;
+  static constexpr int64_t kLanes = 8;
+  static constexpr bool kPairsFirst = false;
+  static constexpr bool kCompensated = false;
+  // At most 8 sums: weights and inputs take 8 more of 16 registers.
+  static constexpr int VectorsAtOnce(int tokens) { return tokens == 1 ? 8 : tokens == 2 ? 4 : 2; }
+
+  [[gnu::always_inline]] static inline Codes FromCode(int32_t code) { return static_cast<Codes>(code); }
+  [[gnu::always_inline]] static inline Vector Zero() { return _mm256_setzero_si256(); }
+  [[gnu::always_inline]] static inline Vector Load(const int32_t* p) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  [[gnu::always_inline]] static inline void Store(int32_t* p, Vector v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+  [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+  [[gnu::always_inline]] static inline Weights LoadWeights(const uint8_t* p) {
+    const __m256i bytes = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
+  }
+  [[gnu::always_inline]] static inline Inputs LoadInputs(const Codes* codes) {
+    int32_t first, last;
+    __builtin_memcpy(&first, codes, sizeof first);
+    __builtin_memcpy(&last, codes + 2, sizeof last);
+    return {_mm256_set1_epi32(first), _mm256_set1_epi32(last)};
+  }
+  [[gnu::always_inline]] static inline Vector Dot(Vector sum, Weights weights, Inputs inputs) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(weights.first, inputs.first));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(weights.last, inputs.last));
+  }
+};
+
 }  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<Avx2I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  }
   linear_f32::Linear<Avx2Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<Avx2I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  }
   linear_f32::Linear<Avx2Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

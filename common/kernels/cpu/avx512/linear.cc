@@ -1,7 +1,8 @@
-// A policy for the loops of common/kernels/cpu/linear_f32.h.
+// Policies for the loops of common/kernels/cpu/linear_f32.h and linear_i8.h.
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
 #include "common/kernels/cpu/linear_f32.h"
+#include "common/kernels/cpu/linear_i8.h"
 
 namespace moestro::avx512 {
 namespace {
@@ -51,15 +52,59 @@ struct Avx512Isa {
   }
 };
 
+// Weights as words, two vectors: vpmaddwd adds two products of words, where vpmaddubsw would saturate.
+struct Avx512I8 {
+  using Vector = __m512i;
+  struct Weights {
+    __m512i first, last;  // inputs 0 1, inputs 2 3
+  };
+  struct Inputs {
+    __m512i first, last;
+  };
+  using Codes = int16_t;
+  static constexpr int64_t kLanes = 16;
+  static constexpr bool kPairsFirst = false;
+  static constexpr bool kCompensated = false;
+  static constexpr int VectorsAtOnce(int) { return 4; }
+
+  [[gnu::always_inline]] static inline Codes FromCode(int32_t code) { return static_cast<Codes>(code); }
+  [[gnu::always_inline]] static inline Vector Zero() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static inline Vector Load(const int32_t* p) { return _mm512_load_si512(p); }
+  [[gnu::always_inline]] static inline void Store(int32_t* p, Vector v) { _mm512_store_si512(p, v); }
+  [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+  [[gnu::always_inline]] static inline Weights LoadWeights(const uint8_t* p) {
+    const __m512i bytes = _mm512_load_si512(p);
+    return {_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};
+  }
+  [[gnu::always_inline]] static inline Inputs LoadInputs(const Codes* codes) {
+    int32_t first, last;
+    __builtin_memcpy(&first, codes, sizeof first);
+    __builtin_memcpy(&last, codes + 2, sizeof last);
+    return {_mm512_set1_epi32(first), _mm512_set1_epi32(last)};
+  }
+  [[gnu::always_inline]] static inline Vector Dot(Vector sum, Weights weights, Inputs inputs) {
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(weights.first, inputs.first));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(weights.last, inputs.last));
+  }
+};
+
 }  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  }
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  }
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

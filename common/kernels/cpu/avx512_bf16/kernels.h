@@ -1,5 +1,5 @@
-// Kernels for CPUs with VBMI and BF16 besides the requirements of common/kernels/cpu/avx512 (Zen 4 and later, Sapphire
-// Rapids and later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
+// Kernels for CPUs with VBMI, BF16 and VNNI besides the requirements of common/kernels/cpu/avx512 (Zen 4 and later,
+// Sapphire Rapids and later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,9 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
             int64_t row_begin, int64_t row_end);
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end);
+
+// Both for I8 weights.
+void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+              int64_t row_begin, int64_t row_end, bool add);
 
 }  // namespace moestro::avx512_bf16

@@ -226,11 +226,17 @@ static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  }
   RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  }
   RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/math.h"
+#include "common/kernels/cpu/linear_i8.h"
 #include "common/kernels/cpu/ref/kernels.h"
 
 namespace moestro::ref {
@@ -94,15 +96,58 @@ void RunTiles(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_
   }
 }
 
+// 16 rows side by side, which baseline SSE2 turns into vectors.
+struct PlainI8 {
+  struct Vector {
+    int32_t lanes[kTileRows];
+  };
+  struct Weights {
+    const uint8_t* bytes;
+  };
+  struct Inputs {
+    int16_t codes[4];
+  };
+  using Codes = int16_t;
+  static constexpr int64_t kLanes = kTileRows;
+  static constexpr bool kPairsFirst = false;
+  static constexpr bool kCompensated = false;
+  static constexpr int VectorsAtOnce(int) { return 1; }
+  static Codes FromCode(int32_t code) { return static_cast<Codes>(code); }
+  static Vector Zero() { return {}; }
+  static Vector Load(const int32_t* p) {
+    Vector v;
+    std::memcpy(v.lanes, p, sizeof v.lanes);
+    return v;
+  }
+  static void Store(int32_t* p, const Vector& v) { std::memcpy(p, v.lanes, sizeof v.lanes); }
+  static void Prefetch(const uint8_t*) {}
+  static Weights LoadWeights(const uint8_t* p) { return {p}; }
+  static Inputs LoadInputs(const Codes* codes) { return {{codes[0], codes[2], codes[1], codes[3]}}; }
+  static Vector Dot(Vector sum, Weights weights, Inputs inputs) {
+    for (int64_t row = 0; row < kLanes; ++row) {
+      for (int64_t i = 0; i < 4; ++i) {
+        sum.lanes[row] += static_cast<int8_t>(weights.bytes[row * 4 + i]) * inputs.codes[i];
+      }
+    }
+    return sum;
+  }
+};
+
 }  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<PlainI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  }
   RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
+  if (w.dtype == DType::kI8) {
+    return linear_i8::Linear<PlainI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  }
   RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

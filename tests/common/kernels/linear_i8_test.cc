@@ -1,0 +1,182 @@
+// INT8 weights and activations. Sums are exact, so there is no tolerance: every table has the bits of the NumPy model
+// in tests/golden/int8_linear.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/tensor/pack.h"
+#include "tests/common/kernels/kernel_test.h"
+
+namespace moestro {
+namespace {
+
+constexpr int64_t kCases = 1000;
+constexpr uint16_t kBf16Nan = 0x7fc0;
+
+// SplitMix64.
+uint64_t RandomBits(uint64_t seed, int64_t i) {
+  uint64_t z = seed + (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+struct alignas(kPackedAlignment) Line {
+  uint8_t bytes[kPackedAlignment];
+};
+
+struct Layer {
+  int64_t rows = 0, cols = 0, tokens = 0;
+  std::vector<Line> packed;
+  std::vector<float> scales;
+  std::vector<int32_t> compensation;
+  std::vector<uint16_t> x;  // [tokens, stride]
+  int64_t stride = 0;       // NaN behind the inputs of a token
+
+  PackedMatrix weights() const {
+    return {.dtype = DType::kI8,
+            .rows = rows,
+            .cols = cols,
+            .data = packed[0].bytes,
+            .scales = scales.data(),
+            .compensation = compensation.data()};
+  }
+};
+
+void Pack(const std::vector<uint8_t>& codes, Layer* layer) {
+  const int64_t group_bytes = PackedGroupBytes(DType::kI8, layer->cols);
+  layer->packed.resize(static_cast<size_t>(PackedBytes(DType::kI8, layer->rows, layer->cols) / kPackedAlignment));
+  layer->compensation.resize(static_cast<size_t>(PaddedRows(layer->rows)));
+  for (int64_t row = 0; row < layer->rows; row += kRowGroup) {
+    uint8_t* group = layer->packed[0].bytes + row / kRowGroup * group_bytes;
+    PackRows(DType::kI8, codes.data() + row * layer->cols, layer->cols, std::min(kRowGroup, layer->rows - row),
+             layer->cols, group);
+    FindCompensation(group, layer->cols, layer->compensation.data() + row);
+  }
+}
+
+// The case of golden.py.
+Layer MakeLayer(int64_t index) {
+  const auto seed = static_cast<uint64_t>(3 * index);
+  Layer layer;
+  layer.rows = 1 + static_cast<int64_t>(RandomBits(seed, 0) % 150);
+  layer.cols = 1 + static_cast<int64_t>(RandomBits(seed, 1) % 600);
+  layer.tokens = 1 + static_cast<int64_t>(RandomBits(seed, 2) % 9);
+  if (index % 50 == 0) layer.rows = 3, layer.cols = 18432, layer.tokens = 2;
+  if (index % 50 == 1) layer.rows = 70, layer.cols = 640, layer.tokens = 131;
+  const int64_t kind = index % 5;
+  std::vector<uint8_t> codes;
+  for (int64_t i = 0; i < layer.rows * layer.cols; ++i) {
+    auto code = static_cast<uint8_t>(RandomBits(seed + 1, i));
+    if (kind == 1) code = 0x80;
+    if (kind == 2) code = code >= 0x80 ? 0x80 : 0x7f;
+    codes.push_back(code);
+  }
+  Pack(codes, &layer);
+  for (int64_t row = 0; row < PaddedRows(layer.rows); ++row) {
+    const uint32_t bits = static_cast<uint32_t>(RandomBits(seed + 1, row) >> 32 & 0x7fffff) | 0x3c000000;
+    float scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    layer.scales.push_back(scale);
+  }
+  layer.stride = layer.cols + 3;
+  layer.x.resize(static_cast<size_t>((layer.tokens - 1) * layer.stride + layer.cols), kBf16Nan);
+  for (int64_t i = 0; i < layer.tokens * layer.cols; ++i) {
+    auto bits = static_cast<uint16_t>((RandomBits(seed + 2, i) & 0x8fff) | 112 << 7);
+    if (kind == 1) bits = 0x4049;
+    if (kind == 2) bits = bits & 0x8000 ? 0xc049 : 0x4049;
+    if (kind == 3 && (bits & 3) != 0) bits = 0;
+    layer.x[static_cast<size_t>(i / layer.cols * layer.stride + i % layer.cols)] = bits;
+  }
+  return layer;
+}
+
+std::vector<float> Multiply(const CpuKernels& kernels, const Layer& layer) {
+  std::vector<float> y(static_cast<size_t>(layer.tokens * layer.rows));
+  kernels.linear(layer.weights(), layer.x.data(), layer.stride, layer.tokens, y.data(), layer.rows, 0, layer.rows);
+  return y;
+}
+
+uint64_t Fnv1a(const std::vector<float>& values) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const float value : values) {
+    uint8_t bytes[4];
+    std::memcpy(bytes, &value, sizeof bytes);
+    for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+class LinearI8Test : public KernelTest {};
+
+TEST_P(LinearI8Test, HasTheBitsOfTheIntegerModel) {
+  std::ifstream file(LINEAR_I8_HASHES);
+  for (int64_t index = 0; index < kCases; ++index) {
+    std::string expected;
+    ASSERT_TRUE(file >> expected) << LINEAR_I8_HASHES;
+    const Layer layer = MakeLayer(index);
+    ASSERT_EQ(Fnv1a(Multiply(*kernels_, layer)), std::stoull(expected, nullptr, 16))
+        << "case " << index << ": [" << layer.rows << ", " << layer.cols << "] x " << layer.tokens;
+  }
+}
+
+TEST_P(LinearI8Test, RowsAndTokensAloneHaveTheSameBits) {
+  const Layer layer = MakeLayer(1);  // 70 rows, 131 tokens
+  const std::vector<float> all = Multiply(*kernels_, layer);
+  for (int64_t t = 0; t < layer.tokens; t += 13) {
+    for (const int64_t begin : {int64_t{0}, kRowGroup}) {
+      const int64_t end = std::min(begin + kRowGroup, layer.rows);
+      std::vector<float> y(static_cast<size_t>(end - begin));
+      kernels_->linear(layer.weights(), layer.x.data() + t * layer.stride, layer.stride, 1, y.data(), end - begin,
+                       begin, end);
+      EXPECT_EQ(std::memcmp(y.data(), &all[static_cast<size_t>(t * layer.rows + begin)], y.size() * sizeof(float)), 0)
+          << "token " << t << ", rows from " << begin;
+    }
+  }
+}
+
+TEST_P(LinearI8Test, AddsToTheOutput) {
+  const Layer layer = MakeLayer(3);
+  const std::vector<float> product = Multiply(*kernels_, layer);
+  const std::vector<float> before = RandomFloats(std::ssize(product), 7);
+  std::vector<float> y = before;
+  kernels_->linear_add(layer.weights(), layer.x.data(), layer.stride, layer.tokens, y.data(), layer.rows, 0,
+                       layer.rows);
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], before[i] + product[i]) << i;
+}
+
+TEST_P(LinearI8Test, InfinityAndNanReachOnlyTheirToken) {
+  Layer layer = MakeLayer(4);
+  layer.tokens = 3;
+  layer.x.assign(static_cast<size_t>(3 * layer.stride), ToBf16(0.5f));
+  layer.x[0] = 0x7f80;  // infinity
+  layer.x[static_cast<size_t>(layer.stride)] = kBf16Nan;
+  const std::vector<float> y = Multiply(*kernels_, layer);
+  for (int64_t row = 0; row < layer.rows; ++row) {
+    EXPECT_FALSE(std::isfinite(y[static_cast<size_t>(row)]));
+    EXPECT_FALSE(std::isfinite(y[static_cast<size_t>(layer.rows + row)]));
+    EXPECT_TRUE(std::isfinite(y[static_cast<size_t>(2 * layer.rows + row)]));
+  }
+}
+
+TEST_P(LinearI8Test, SmallestInputsHaveCodes) {
+  Layer layer = MakeLayer(7);
+  layer.tokens = 1;
+  layer.x.assign(static_cast<size_t>(layer.cols), 1);  // 2^-133, subnormal
+  std::vector<float> ones = Multiply(*kernels_, layer);
+  layer.x.assign(static_cast<size_t>(layer.cols), 0);
+  for (const float zero : Multiply(*kernels_, layer)) EXPECT_EQ(zero, 0);
+  EXPECT_TRUE(std::ranges::any_of(ones, [](float value) { return value != 0; }));
+}
+
+MOE_INSTANTIATE_PER_ISA(LinearI8Test);
+
+}  // namespace
+}  // namespace moestro
