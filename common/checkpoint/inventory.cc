@@ -21,13 +21,23 @@ constexpr char kScaleSuffix[] = "_scale_inv";
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-// In the spelling of the format. F16 is only for what becomes F32: as BF16 it would lose bits.
-std::vector<const char*> AllowedDTypes(model::TensorRole role, bool transposed) {
-  if (transposed) return {"BF16"};  // scale blocks would have to be transposed, too
-  if (model::IsLinear(role)) return {"F8_E4M3", "BF16"};
-  if (role == model::TensorRole::kEmbedding || role == model::TensorRole::kHead) return {"BF16"};
-  return {"F32", "BF16", "F16"};
+// Of what is published. Blocks cannot be transposed; scale blocks can be, but no checkpoint needs that except for keys.
+std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
+  if (model::IsWidened(role)) return {DType::kF32, DType::kBF16, DType::kF16};
+  if (transposed) return {DType::kBF16, DType::kF16};
+  if (role == model::TensorRole::kLatentUp) return {DType::kF8E4M3, DType::kBF16, DType::kF16};
+  std::vector<DType> allowed = {DType::kBF16, DType::kF16};
+  if (model::IsLinear(role)) allowed.insert(allowed.begin(), DType::kF8E4M3);
+  for (auto type = static_cast<uint32_t>(DType::kQ8_0); type <= static_cast<uint32_t>(kLastDType); ++type) {
+    allowed.push_back(static_cast<DType>(type));
+  }
+  return allowed;
 }
+// REQUIRES: AllowedDTypes has the published type.
+DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
+  return model::IsWidened(role) ? DType::kF32 : info.dtype.value_or(DType::kF32);
+}
+
 constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
 
 // The layer of "model.layers.<n>.…", or -1.
@@ -106,20 +116,29 @@ class Inventory {
       Claim(scale_name);
       return;
     }
-    InventoryItem item{tensor, *weight, std::nullopt, place.transposed};
+    InventoryItem item{tensor, SegmentDType(tensor.role, *weight->info), *weight, std::nullopt, place.transposed};
     item.expected.name = part.name;
-    item.weight.offset = RowsBefore(place, place.shape) * place.shape.back() * weight->info->element_bytes();
+    item.weight.offset = RowsBefore(place, place.shape) * weight->info->BytesOf(place.shape.back());
     if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, place, again, &item);
     items_.push_back(std::move(item));
   }
 
   // False: it has another type.
   bool CheckWeight(model::TensorRole role, const TensorPlace& place, const TensorRef& weight) {
-    const std::vector<const char*> allowed = AllowedDTypes(role, place.transposed);
-    if (std::ranges::find(allowed, weight.info->dtype_name) == allowed.end()) {
+    const std::vector<DType> allowed = AllowedDTypes(role, place.transposed);
+    const std::optional<DType> dtype = weight.info->dtype;
+    if (!dtype || std::ranges::find(allowed, *dtype) == allowed.end()) {
+      const auto append_name = [](std::string* out, DType type) { out->append(DTypeName(type)); };
+      Problem(
+          place.name,
+          absl::StrCat("dtype ", weight.info->dtype_name, ", expected ", absl::StrJoin(allowed, " or ", append_name),
+                       "; get the model with such weights, or save it so"),
+          &weight);
+      return false;
+    }
+    if (!HasWholeBlocks(*dtype, place.shape.back())) {
       Problem(place.name,
-              absl::StrCat("dtype ", weight.info->dtype_name, ", expected ", absl::StrJoin(allowed, " or "),
-                           "; get the model with such weights, or save it so"),
+              absl::StrCat("rows of ", place.shape.back(), " numbers are no whole blocks of ", DTypeName(*dtype)),
               &weight);
       return false;
     }
@@ -204,7 +223,7 @@ class Inventory {
 
 int64_t InventoryItem::bytes() const {
   const int64_t blocks = CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
-  return expected.elements() * weight.info->element_bytes() + (scale ? blocks * scale->info->element_bytes() : 0);
+  return expected.rows * weight.info->BytesOf(expected.cols) + (scale ? blocks * scale->info->element_bytes() : 0);
 }
 
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,

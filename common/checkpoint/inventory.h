@@ -15,6 +15,7 @@ namespace moestro::checkpoint {
 
 struct InventoryItem {
   model::ModelTensor expected;  // by the family's name, which is that of several if the checkpoint has them in one
+  DType dtype = DType::kF32;    // of its rows in the segment: the published one, but F32 where that is exact
   TensorRef weight;             // its rows are contiguous from there; the published tensor may have more
   // For an FP8 linear: [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
   std::optional<TensorRef> scale;
@@ -31,12 +32,14 @@ struct SkippedTensors {
 };
 
 // Pairs every tensor of the segment that is not derived, in the order of SegmentTensors, with its place in the
-// checkpoint (tensor_lookup.h says where it may be); reads only headers. Types: linear layers are FP8 or BF16,
-// embedding and head BF16. The rest becomes F32, so it may be of any type that F32 holds exactly: F32, BF16, F16.
-// INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong dtypes or shapes, scales without an FP8 weight and
-// the reverse, FP8 blocks that straddle K and V of kv_b_proj or two parts of one tensor. `skipped` (may be null):
-// layers past num_layers (multi-token prediction), rotary tables, and encoders of images and sounds. Other tensors that
-// the model does not use are counted in one line of `warnings` (may be null). `checkpoint` must outlive the result.
+// checkpoint (tensor_lookup.h says where it may be); reads only headers. Types: linear layers are FP8, BF16,
+// F16 or a format of blocks (block_format.h), but FP8, BF16 or F16 where keys are transposed; embedding and head are
+// BF16, F16 or blocks. The rest becomes F32, so it may be of any type that F32 holds exactly: F32, BF16, F16.
+// INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong dtypes or shapes, rows that are no whole blocks,
+// scales without an FP8 weight and the reverse, FP8 blocks that straddle K and V of kv_b_proj or two parts of one
+// tensor. `skipped` (may be null): layers past num_layers (multi-token prediction), rotary tables, and encoders of
+// images and sounds. Other tensors that the model does not use are counted in one line of `warnings` (may be null).
+// `checkpoint` must outlive the result.
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
                                                           std::vector<std::string>* warnings = nullptr,
                                                           std::vector<SkippedTensors>* skipped = nullptr);

@@ -31,7 +31,7 @@ constexpr DTypeEntry kDTypes[] = {
     {"BOOL", 8, std::nullopt},        {"U8", 8, std::nullopt},      {"I8", 8, std::nullopt},
     {"F8_E5M2", 8, std::nullopt},     {"F8_E8M0", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt}, {"I16", 16, std::nullopt},    {"U16", 16, std::nullopt},
-    {"F16", 16, std::nullopt},        {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},
+    {"F16", 16, DType::kF16},         {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},
     {"C64", 64, std::nullopt},        {"F64", 64, std::nullopt},    {"I64", 64, std::nullopt},
     {"U64", 64, std::nullopt},        {"F4", 4, std::nullopt},      {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt},

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/weights/tensor_size.h"
 
 namespace moestro::checkpoint {
 namespace {
@@ -16,13 +17,8 @@ using Kind = TensorSource::Kind;
 // A packing thread reads kChecksumRows rows at a time, so this bounds its memory. Real models stay below 3 MiB.
 constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
-bool IsWidened(model::TensorRole role) {
-  return role == model::TensorRole::kNorm || role == model::TensorRole::kRouter ||
-         role == model::TensorRole::kRouterBias || role == model::TensorRole::kBias;
-}
-
 Kind KindOf(model::TensorRole role, bool transposed) {
-  if (IsWidened(role)) return Kind::kWiden;
+  if (model::IsWidened(role)) return Kind::kWiden;
   if (role == model::TensorRole::kKeyUpTransposed) return Kind::kTransposeKeys;
   return transposed ? Kind::kTransposed : Kind::kRows;
 }
@@ -38,27 +34,23 @@ absl::Status CheckScaleBlocks(const model::ModelTensor& tensor, DType dtype, con
       tensor.name, spec.qk_nope_head_dim, spec.v_head_dim, spec.kv_lora_rank));
 }
 
-// `dtype`: of the published tensor.
 absl::StatusOr<weights::TensorPlan> PlanTensor(const model::ModelTensor& tensor, DType dtype,
                                                const weights::ModelSpec& spec) {
-  const bool widened = IsWidened(tensor.role);
-  const bool packed = !widened && tensor.role != model::TensorRole::kEmbedding;  // its lookups are by row
-  if (tensor.rows > weights::kMaxTensorDimension ||
-      tensor.cols > kMaxRowGroupBytes / weights::kChecksumRows / DTypeBytes(dtype)) {
+  // Lookups in the embedding are by row.
+  const bool packed = !model::IsWidened(tensor.role) && tensor.role != model::TensorRole::kEmbedding;
+  if (tensor.rows > weights::kMaxTensorDimension || tensor.cols > weights::kMaxTensorDimension ||
+      RowBytes(dtype, tensor.cols) > kMaxRowGroupBytes / weights::kChecksumRows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("tensor '%s': shape [%d, %d] is too large", tensor.name, tensor.rows, tensor.cols));
   }
   MOE_RETURN_IF_ERROR(CheckScaleBlocks(tensor, dtype, spec));
   return weights::TensorPlan{.name = tensor.name,
-                             .dtype = widened ? DType::kF32 : dtype,
+                             .dtype = dtype,
                              .layout = packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
                              .rows = tensor.rows,
                              .cols = tensor.cols,
-                             .has_scales = dtype == DType::kF8E4M3};
+                             .has_scales = weights::HasScales(dtype)};
 }
-
-// F16 is no type of the segment: what may have it is stored as F32.
-DType SegmentDType(const InventoryItem& item) { return item.weight.info->dtype.value_or(DType::kF32); }
 
 void SortByName(Plan& plan) {
   std::vector<size_t> order(plan.tensors.size());
@@ -87,7 +79,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   size_t next = 0;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
-    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, SegmentDType(item), spec));
+    MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.dtype, spec));
     plan.tensors.push_back(std::move(planned));
     plan.sources.push_back({KindOf(tensor.role, item.transposed), item.weight, item.scale});
   }
@@ -98,7 +90,8 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
 absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8) {
   std::vector<weights::TensorPlan> plan;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
-    const DType dtype = fp8 && model::IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
+    DType dtype = fp8 && model::IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
+    if (model::IsWidened(tensor.role)) dtype = DType::kF32;
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, dtype, spec));
     plan.push_back(std::move(planned));
   }

@@ -65,8 +65,8 @@ struct ModelWeights {
   PackedMatrix head;                  // [vocab_size, hidden]
 };
 
-// Decides a tensor's types: in a checkpoint (inventory.h), and in the segment, where a field of ModelWeights is BF16
-// row-major (uint16_t), F32 row-major (float) or packed (PackedMatrix).
+// Decides a tensor's types: in a checkpoint (inventory.h), and in the segment, where a field of ModelWeights is the
+// embedding, F32 row-major (float) or packed (PackedMatrix).
 enum class TensorRole {
   kEmbedding,
   kHead,  // checkpoints lack a tied one: the segment has the embedding a second time, packed
@@ -83,6 +83,10 @@ enum class TensorRole {
                      // follows kLatentUp in every loop
 };
 constexpr bool IsLinear(TensorRole role) { return role >= TensorRole::kLinear; }
+// Norms, routers and biases: F32 in the segment, whatever exact type was published.
+constexpr bool IsWidened(TensorRole role) {
+  return !IsLinear(role) && role != TensorRole::kEmbedding && role != TensorRole::kHead;
+}
 
 enum class TensorPart { kModel, kAttention, kRouting, kDenseMlp, kExpert, kSharedExpert };
 
@@ -245,7 +249,7 @@ template <typename Visit>
 void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
   if (matrix.data == nullptr) return;
   visit(matrix.data, PackedBytes(matrix.dtype, matrix.rows, matrix.cols));
-  if (matrix.scales != nullptr) visit(matrix.scales, weights::TensorScaleBytes(matrix.rows, matrix.cols));
+  if (matrix.scales != nullptr) visit(matrix.scales, weights::TensorScaleBytes(matrix.dtype, matrix.rows, matrix.cols));
 }
 
 template <typename Visit>

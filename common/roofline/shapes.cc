@@ -18,9 +18,9 @@ class Layout {
     matrix = {.dtype = dtype, .rows = tensor.rows, .cols = tensor.cols};
     matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), weights::kTensorAlignment);
     if (dtype == DType::kF8E4M3) {
-      matrix.scales = Take<float>(weights::TensorScaleBytes(tensor.rows, tensor.cols), weights::kScaleAlignment);
+      matrix.scales = Take<float>(weights::TensorScaleBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
       matrix.exceptions =
-          Take<uint32_t>(weights::TensorExceptionBytes(tensor.rows, tensor.cols), weights::kScaleAlignment);
+          Take<uint32_t>(weights::TensorExceptionBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
     }
   }
   template <typename T>

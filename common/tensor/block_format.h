@@ -80,7 +80,12 @@ constexpr BlockFormat FormatOf(DType type) {
   }
 }
 
-// Bytes of `cols` weights of a row, not packed. REQUIRES: whole blocks.
+// Whether rows of `cols` weights can have this type.
+constexpr bool HasWholeBlocks(DType type, int64_t cols) {
+  return !IsBlockFormat(type) || cols % FormatOf(type).row_block == 0;
+}
+
+// Bytes of `cols` weights of a row, not packed. REQUIRES: HasWholeBlocks(type, cols).
 constexpr int64_t RowBytes(DType type, int64_t cols) {
   if (!IsBlockFormat(type)) return cols * DTypeBytes(type);
   const BlockFormat format = FormatOf(type);

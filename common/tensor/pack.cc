@@ -1,5 +1,5 @@
 // Works in chunks of 64 rows x 64 bytes: reads one cache line of every row, writes 4 KiB of consecutive packed bytes.
-// Uses only SSE2 (baseline x86-64): the layout is a transpose of 16-bit pairs (FP8) or 32-bit pairs (BF16).
+// Uses only SSE2 (baseline x86-64): the layout is a transpose of 16-bit pairs (FP8) or 32-bit pairs (BF16, F16).
 #include "common/tensor/pack.h"
 
 #include <emmintrin.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLine = 64;                       // bytes of one row in a chunk
 constexpr int64_t kChunkBytes = kRowGroup * kLine;  // bytes of a chunk, source and destination alike
-constexpr int64_t kStep = 256;                      // packed bytes of 4 FP8 or 2 BF16 inputs x 64 rows
+constexpr int64_t kStep = 256;                      // packed bytes of 4 FP8 or 2 16-bit inputs x 64 rows
 constexpr int64_t kPrefetchLines = 2;               // prefetch distance in each row
 
 __m128i Load(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
@@ -32,7 +32,7 @@ void PackFp8Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
 }
 
 // 4 rows x 8 inputs -> 4 lanes of 4 rows x 2 inputs, a step apart. 32-bit units: two neighbouring inputs.
-void PackBf16Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
+void Pack16BitLanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
   const __m128i a = Load(src), b = Load(src + stride), c = Load(src + 2 * stride), d = Load(src + 3 * stride);
   const __m128i ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
   const __m128i cd_low = _mm_unpacklo_epi32(c, d), cd_high = _mm_unpackhi_epi32(c, d);
@@ -44,7 +44,7 @@ void PackBf16Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
 
 // 4 rows x 16 inputs -> 4 lanes of 4 rows x 4 inputs, a step apart. The same, with inputs 1 and 2 of 4 exchanged.
 void PackI8Lanes(const uint8_t* src, int64_t stride, uint8_t* dst) {
-  PackBf16Lanes(src, stride, dst);
+  Pack16BitLanes(src, stride, dst);
   const __m128i outer = _mm_set1_epi32(static_cast<int>(0xff0000ff));
   for (int64_t step = 0; step < 4; ++step) {
     const __m128i lane = Load(dst + step * kStep);
@@ -100,7 +100,7 @@ void PackGroup(const uint8_t* src, int64_t stride, int64_t rows, int64_t row_byt
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group) {
   MOE_CHECK(rows_in_group >= 1 && rows_in_group <= kRowGroup);
-  MOE_CHECK(dtype == DType::kF8E4M3 || dtype == DType::kBF16 || dtype == DType::kI8);
+  MOE_CHECK(!IsBlockFormat(dtype) && dtype != DType::kF32);
   const int64_t row_bytes = cols * DTypeBytes(dtype);
   const int64_t packed_bytes = PackedBytes(dtype, kRowGroup, cols);
   if (dtype == DType::kF8E4M3) {
@@ -108,7 +108,7 @@ void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t ro
   } else if (dtype == DType::kI8) {
     PackGroup<PackI8Lanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
   } else {
-    PackGroup<PackBf16Lanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
+    PackGroup<Pack16BitLanes>(src, src_row_bytes, rows_in_group, row_bytes, packed_bytes, dst_group);
   }
 }
 

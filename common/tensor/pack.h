@@ -8,12 +8,12 @@
 
 namespace moestro {
 
-// Byte offset of element (row, col) in a packed matrix of `cols` columns; dtype kF8E4M3 or kBF16.
+// Byte offset of element (row, col) in a packed matrix of `cols` columns; dtype kF8E4M3, kBF16 or kF16.
 constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t col) {
   const int64_t group = row / kRowGroup * kRowGroup * PaddedCols(cols) * DTypeBytes(dtype);
   const int64_t tile = row % kRowGroup / kTileRows;
   const int64_t tile_row = row % kTileRows;
-  if (dtype == DType::kBF16) {
+  if (dtype != DType::kF8E4M3) {
     return group + (col / 2 * 4 + tile) * 64 + tile_row * 4 + col % 2 * 2;
   }
   const int64_t lane = tile_row / 4;  // 16-byte lane
@@ -21,8 +21,8 @@ constexpr int64_t PackedOffset(DType dtype, int64_t cols, int64_t row, int64_t c
 }
 
 // Packs one group: rows [0, rows_in_group) of `cols` elements each, row r at src + r * src_row_bytes, any alignment.
-// Writes all PackedGroupBytes(dtype, cols) bytes of dst_group; missing rows and columns become zeros. dtype kF8E4M3,
-// kBF16 or kI8; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
+// Writes all PackedGroupBytes(dtype, cols) bytes of dst_group; missing rows and columns become zeros. `dtype` is
+// neither kF32 nor a format of blocks; 1 <= rows_in_group <= 64. Thread-safe; allocates nothing.
 void PackRows(DType dtype, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t cols,
               uint8_t* dst_group);
 

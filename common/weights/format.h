@@ -12,7 +12,7 @@
 namespace moestro::weights {
 
 inline constexpr uint64_t kSegmentMagic = 0x31305754534f454dull;  // the bytes "MEOSTW01"
-inline constexpr uint32_t kSegmentLayoutVersion = 2;
+inline constexpr uint32_t kSegmentLayoutVersion = 3;
 inline constexpr int64_t kDirectoryOffset = 4096;  // the header occupies the first page
 inline constexpr int64_t kTensorAlignment = 4096;  // tensor data starts on a page, so slices can be pinned separately
 inline constexpr int64_t kScaleAlignment = 64;  // scales, then exceptions follow the data, each on the next cache line
@@ -35,9 +35,9 @@ struct TensorEntry {
   int64_t cols;
   int64_t data_offset;
   int64_t data_bytes;
-  int64_t scale_offset;  // 0 = no scales
+  int64_t scale_offset;  // scales of FP8 and I8 (common/tensor/packed_matrix.h); 0 = none
   int64_t scale_bytes;
-  int64_t exception_offset;  // exceptions of FP8 codes (common/tensor/packed_matrix.h); 0 = none
+  int64_t exception_offset;  // exceptions of FP8 codes, compensation of I8; 0 = none
   int64_t exception_bytes;
   uint64_t checksum;      // XXH3-64 of a list of hashes: every 64 rows of the data, scales, exceptions (checksum.h)
   uint32_t numa_domains;  // NUMA domains over which its rows were placed when written; 0 = anywhere

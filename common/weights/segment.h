@@ -24,8 +24,8 @@ struct TensorView {
   int64_t cols = 0;
   const uint8_t* data = nullptr;
   int64_t bytes = 0;
-  const float* scales = nullptr;         // FP8 only
-  const uint32_t* exceptions = nullptr;  // FP8 only
+  const float* scales = nullptr;         // FP8 and I8 only
+  const uint32_t* exceptions = nullptr;  // FP8 only; of I8, the compensation, I32
 
   // REQUIRES: layout == kPacked.
   PackedMatrix packed() const { return {dtype, rows, cols, data, scales, exceptions}; }

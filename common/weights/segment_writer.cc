@@ -40,9 +40,9 @@ TensorEntry EntryFor(const TensorPlan& plan, int64_t data_offset) {
   entry.data_bytes = TensorDataBytes(plan.layout, plan.dtype, plan.rows, plan.cols);
   if (plan.has_scales) {
     entry.scale_offset = RoundUp(data_offset + entry.data_bytes, kScaleAlignment);
-    entry.scale_bytes = TensorScaleBytes(plan.rows, plan.cols);
+    entry.scale_bytes = TensorScaleBytes(plan.dtype, plan.rows, plan.cols);
     entry.exception_offset = RoundUp(entry.scale_offset + entry.scale_bytes, kScaleAlignment);
-    entry.exception_bytes = TensorExceptionBytes(plan.rows, plan.cols);
+    entry.exception_bytes = TensorExceptionBytes(plan.dtype, plan.rows, plan.cols);
   }
   return entry;
 }
@@ -62,6 +62,10 @@ absl::Status ValidateTensor(const TensorPlan& plan) {
   if (!in_range(plan.rows) || !in_range(plan.cols)) {
     return absl::InvalidArgumentError(absl::StrFormat("tensor '%s': shape [%d, %d] is out of range 1..%d", plan.name,
                                                       plan.rows, plan.cols, kMaxTensorDimension));
+  }
+  if (!HasWholeBlocks(plan.dtype, plan.cols)) {
+    return absl::InvalidArgumentError(absl::StrFormat("tensor '%s': %d columns are no whole blocks of %s", plan.name,
+                                                      plan.cols, DTypeName(plan.dtype)));
   }
   if (!IsStorable(plan.layout, plan.dtype, plan.has_scales)) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -17,14 +17,14 @@
 
 namespace moestro::weights {
 
-// One tensor to store. 1-D tensors have rows = 1. Allowed: BF16 or FP8 packed, BF16 or F32 row-major.
+// One tensor to store. 1-D tensors have rows = 1. F32 is row-major, FP8 and I8 are packed, all others may be either.
 struct TensorPlan {
   std::string name;
   DType dtype = DType::kF32;
   TensorLayout layout = TensorLayout::kRowMajor;
   int64_t rows = 0;
   int64_t cols = 0;
-  bool has_scales = false;  // scales and exceptions: always for FP8, never otherwise
+  bool has_scales = false;  // scales and exceptions: HasScales(dtype) of tensor_size.h
 };
 
 struct SegmentMemoryOptions {

@@ -18,24 +18,30 @@ constexpr int64_t TensorSliceBytes(TensorLayout layout, DType dtype, int64_t col
   return TensorDataBytes(layout, dtype, kChecksumRows, cols);
 }
 
-// F32 [ceil(rows/128), ceil(cols/128)]
-constexpr int64_t TensorScaleBytes(int64_t rows, int64_t cols) {
+// FP8 and I8. Formats of blocks have their scales in the data.
+constexpr bool HasScales(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
+
+// FP8: F32 [ceil(rows/128), ceil(cols/128)]; I8: F32 [rows padded to 64]. REQUIRES: HasScales(dtype).
+constexpr int64_t TensorScaleBytes(DType dtype, int64_t rows, int64_t cols) {
+  if (dtype == DType::kI8) return PaddedRows(rows) * 4;
   return CeilDiv(rows, kScaleBlock) * CeilDiv(cols, kScaleBlock) * 4;
 }
 
-// U32 [ceil(rows/64), ceil(cols/128)]
-constexpr int64_t TensorExceptionBytes(int64_t rows, int64_t cols) { return ExceptionWords(rows, cols) * 4; }
+// FP8: U32 [ceil(rows/64), ceil(cols/128)]; I8: the compensation, I32 [rows padded to 64]. REQUIRES: HasScales(dtype).
+constexpr int64_t TensorExceptionBytes(DType dtype, int64_t rows, int64_t cols) {
+  return dtype == DType::kI8 ? PaddedRows(rows) * 4 : ExceptionWords(rows, cols) * 4;
+}
 
 // All stored bytes of a tensor, without the gaps in between.
 constexpr int64_t StoredBytes(const TensorEntry& entry) {
   return entry.data_bytes + entry.scale_bytes + entry.exception_bytes;
 }
 
-// FP8 must be packed with scales; F32 is never packed.
+// FP8 and I8 must be packed with scales; F32 is never packed; all others have no scales.
 constexpr bool IsStorable(TensorLayout layout, DType dtype, bool has_scales) {
-  if (dtype == DType::kF8E4M3) return layout == TensorLayout::kPacked && has_scales;
-  if (has_scales) return false;
-  return dtype == DType::kBF16 || layout == TensorLayout::kRowMajor;
+  if (has_scales != HasScales(dtype)) return false;
+  if (has_scales) return layout == TensorLayout::kPacked;
+  return dtype != DType::kF32 || layout == TensorLayout::kRowMajor;
 }
 
 }  // namespace moestro::weights

@@ -85,12 +85,15 @@ absl::Status VerifyHeader(const SegmentHeader& header, int64_t bytes) {
 absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
   const auto dtype = static_cast<uint32_t>(entry.dtype);
   const auto layout = static_cast<uint32_t>(entry.layout);
-  if (dtype > static_cast<uint32_t>(DType::kF8E4M3)) return Damaged(absl::StrCat("dtype ", dtype, " is unknown"));
+  if (dtype > static_cast<uint32_t>(kLastDType)) return Damaged(absl::StrCat("dtype ", dtype, " is unknown"));
   if (layout > static_cast<uint32_t>(TensorLayout::kPacked)) {
     return Damaged(absl::StrCat("layout ", layout, " is unknown"));
   }
   if (entry.rows < 1 || entry.rows > kMaxTensorDimension || entry.cols < 1 || entry.cols > kMaxTensorDimension) {
     return Damaged(absl::StrFormat("shape [%d, %d] is out of range", entry.rows, entry.cols));
+  }
+  if (!HasWholeBlocks(entry.dtype, entry.cols)) {
+    return Damaged(absl::StrCat(entry.cols, " columns are no whole blocks of ", DTypeName(entry.dtype)));
   }
   const bool has_scales = entry.scale_offset != 0;
   if (!IsStorable(entry.layout, entry.dtype, has_scales)) {
@@ -101,7 +104,7 @@ absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
     return Damaged(absl::StrFormat("%d bytes of data at %d do not fit", entry.data_bytes, entry.data_offset));
   }
   const int64_t data_end = entry.data_offset + entry.data_bytes;
-  if (entry.scale_bytes != (has_scales ? TensorScaleBytes(entry.rows, entry.cols) : 0) ||
+  if (entry.scale_bytes != (has_scales ? TensorScaleBytes(entry.dtype, entry.rows, entry.cols) : 0) ||
       entry.scale_offset % kScaleAlignment != 0 ||
       (has_scales && !Inside(entry.scale_offset, entry.scale_bytes, data_end, end))) {
     return Damaged(absl::StrFormat("%d bytes of scales at %d do not fit", entry.scale_bytes, entry.scale_offset));
@@ -109,7 +112,7 @@ absl::Status VerifyEntry(const TensorEntry& entry, int64_t begin, int64_t end) {
   const int64_t scale_end = entry.scale_offset + entry.scale_bytes;
   const bool has_exceptions = entry.exception_offset != 0;
   if (has_exceptions != has_scales ||
-      entry.exception_bytes != (has_exceptions ? TensorExceptionBytes(entry.rows, entry.cols) : 0) ||
+      entry.exception_bytes != (has_exceptions ? TensorExceptionBytes(entry.dtype, entry.rows, entry.cols) : 0) ||
       entry.exception_offset % kScaleAlignment != 0 ||
       (has_exceptions && !Inside(entry.exception_offset, entry.exception_bytes, scale_end, end))) {
     return Damaged(

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/tensor/block_rows.h"
 #include "common/tensor/pack.h"
 #include "common/text/json/quoted.h"
 #include "common/weights/tensor_size.h"
@@ -34,6 +35,7 @@ absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t
   const int64_t row = slice * weights::kChecksumRows;
   const int64_t count = std::min(weights::kChecksumRows, plan.rows - row);
   MOE_ASSIGN_OR_RETURN(const std::span<const uint8_t> rows, reader_.Read(tensor, row, count));
+  MOE_RETURN_IF_ERROR(CheckRows(tensor, rows));
   dst_ = dst;
   if (plan.layout == weights::TensorLayout::kPacked) {
     const absl::Status status = Pack(tensor, rows, count, exceptions);
@@ -41,26 +43,45 @@ absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t
     MOE_RETURN_IF_ERROR(status);
     return checksum;
   }
-  if (plan.dtype == DType::kF32 && !AllFinite(rows)) {
-    return Corrupt(plan_.sources[tensor].weight, "has a value that is not finite");
-  }
   for (size_t done = 0; done < rows.size(); done += kChunkBytes) {
     Append(rows.subspan(done, std::min(size_t{kChunkBytes}, rows.size() - done)));
   }
   return checksum_.Finish();
 }
 
+// FP8 is checked once it is packed.
+absl::Status SliceFiller::CheckRows(size_t tensor, std::span<const uint8_t> rows) const {
+  const weights::TensorPlan& plan = plan_.tensors[tensor];
+  const checkpoint::TensorRef& weight = plan_.sources[tensor].weight;
+  if (plan.dtype == DType::kF32 && !AllFinite(rows)) return Corrupt(weight, "a value that is not finite");
+  if (!IsBlockFormat(plan.dtype)) return absl::OkStatus();
+  const auto row_bytes = static_cast<size_t>(RowBytes(plan.dtype, plan.cols));
+  for (size_t begin = 0; begin < rows.size(); begin += row_bytes) {
+    const char* const bad = FindBadScale(plan.dtype, rows.data() + begin, plan.cols);
+    if (bad != nullptr) return Corrupt(weight, bad);
+  }
+  return absl::OkStatus();
+}
+
+// A packed row group is ordered by column.
 absl::Status SliceFiller::Pack(size_t tensor, std::span<const uint8_t> rows, int64_t count, uint32_t* exceptions) {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
-  const int64_t element = DTypeBytes(plan.dtype);
-  const int64_t step = kChunkBytes / kRowGroup / element;  // columns; a packed row group is ordered by column
+  const bool in_blocks = IsBlockFormat(plan.dtype);
+  const int64_t least = in_blocks ? FormatOf(plan.dtype).block : kScaleBlock;  // columns
+  const int64_t step = kChunkBytes / PackedGroupBytes(plan.dtype, least) * least;
+  const int64_t row_bytes = RowBytes(plan.dtype, plan.cols);
   chunk_.resize(kChunkBytes);
   for (int64_t col = 0; col < plan.cols; col += step) {
     const int64_t cols = std::min(step, plan.cols - col);
-    PackRows(plan.dtype, rows.data() + col * element, plan.cols * element, count, cols, chunk_.data());
-    const std::span packed(chunk_.data(), static_cast<size_t>(PackedBytes(plan.dtype, kRowGroup, cols)));
+    const uint8_t* const src = rows.data() + RowBytes(plan.dtype, col);
+    if (in_blocks) {
+      PackBlockRows(plan.dtype, src, row_bytes, count, 0, cols, chunk_.data());
+    } else {
+      PackRows(plan.dtype, src, row_bytes, count, cols, chunk_.data());
+    }
+    const std::span packed(chunk_.data(), static_cast<size_t>(PackedGroupBytes(plan.dtype, cols)));
     if (plan.dtype == DType::kF8E4M3 && FindExceptions(packed.data(), cols, exceptions + col / kScaleBlock)) {
-      return Corrupt(plan_.sources[tensor].weight, "has a NaN");
+      return Corrupt(plan_.sources[tensor].weight, "a NaN");
     }
     Append(packed);
   }
@@ -79,7 +100,7 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
   for (const float value :
        std::span(dst, static_cast<size_t>(CeilDiv(plan.rows, kScaleBlock) * CeilDiv(plan.cols, kScaleBlock)))) {
     if (!std::isfinite(value) || std::signbit(value)) {
-      return Corrupt(*plan_.sources[tensor].scale, "has a scale that is negative or not finite");
+      return Corrupt(*plan_.sources[tensor].scale, "a scale that is negative or not finite");
     }
   }
   return absl::OkStatus();
@@ -87,7 +108,7 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
 
 absl::Status SliceFiller::Corrupt(const checkpoint::TensorRef& ref, const char* what) const {
   const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", text::Quoted(ref.info->name), " ", what,
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", text::Quoted(ref.info->name), " has ", what,
                                                  ": the file is damaged, download it again"));
 }
 

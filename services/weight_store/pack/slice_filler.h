@@ -24,7 +24,8 @@ class SliceFiller {
 
   // Writes all bytes of slice `slice` of tensor `tensor` to dst, including padding, and returns their checksum. FP8:
   // writes the exceptions of its row group to `exceptions`, ceil(cols/128) words; otherwise null.
-  // INVALID_ARGUMENT, naming file and tensor: an FP8 NaN; a norm, router weight or bias that is not finite. Otherwise
+  // INVALID_ARGUMENT, naming file and tensor: an FP8 NaN; a block's scale or min, or a norm, router weight or bias,
+  // that is not finite. Otherwise
   // the errors of RowReader::Read. After an error the bytes at dst are unspecified.
   absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions);
 
@@ -33,6 +34,7 @@ class SliceFiller {
   absl::Status FillScales(size_t tensor, float* dst);
 
  private:
+  absl::Status CheckRows(size_t tensor, std::span<const uint8_t> rows) const;
   absl::Status Pack(size_t tensor, std::span<const uint8_t> rows, int64_t count, uint32_t* exceptions);
   void Append(std::span<const uint8_t> bytes);
   absl::Status Corrupt(const checkpoint::TensorRef& ref, const char* what) const;

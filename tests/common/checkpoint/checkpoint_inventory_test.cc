@@ -228,7 +228,7 @@ TEST_F(InventoryTest, DbrxsTensors) {
   expect("mlp.experts.2.down_proj.weight", "ffn.experts.mlp.w2", {96, 128}, 64, true);
   SafetensorsBuilder tensors = TinyTensors(spec_);
   tensors.Add("transformer.blocks.0.ffn.experts.mlp.w2", "F8_E4M3", {96, 128});
-  Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.w2'", "dtype F8_E4M3, expected BF16"});
+  Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.w2'", "dtype F8_E4M3, expected BF16 or F16"});
 }
 
 // Some tools save a tied head all the same. It is a copy.
@@ -354,11 +354,15 @@ TEST_F(InventoryTest, WrongShapesAndDTypes) {
       {"model.norm.weight", "I64", {64}, "dtype I64, expected F32 or BF16 or F16"},
       {"model.embed_tokens.weight", "F32", {40, 64}, "dtype F32, expected BF16"},
       {"model.layers.0.mlp.up_proj.weight", "F32", {96, 64}, "dtype F32, expected F8_E4M3 or BF16"},
-      {"model.layers.0.mlp.up_proj.weight", "I64", {96, 64}, "dtype I64, expected F8_E4M3 or BF16"},
       {"model.layers.0.mlp.up_proj.weight",
-       "F16",
+       "I64",
        {96, 64},
-       "dtype F16, expected F8_E4M3 or BF16; get the model with such weights, or save it so"},
+       "dtype I64, expected F8_E4M3 or BF16 or F16 or Q8_0 or Q4_0 or Q5_0 or Q4_K or Q5_K or Q6_K or I4_32 or I4_128 "
+       "or MXFP4; get the model with such weights, or save it so"},
+      {"model.layers.0.self_attn.kv_b_proj.weight",
+       "F32",
+       {256, 64},
+       "dtype F32, expected F8_E4M3 or BF16 or F16; get"},
       {"model.layers.1.mlp.gate.weight", "F8_E4M3", {8, 64}, "dtype F8_E4M3, expected F32 or BF16 or F16"},
       {"model.layers.1.mlp.gate.e_score_correction_bias", "I64", {8}, "dtype I64, expected F32"},
       {"model.layers.1.mlp.gate.e_score_correction_bias", "F32", {4}, "shape [4], expected [8]"},
@@ -367,6 +371,25 @@ TEST_F(InventoryTest, WrongShapesAndDTypes) {
     SafetensorsBuilder tensors = TinyTensors(spec_);
     tensors.Add(wrong.name, wrong.dtype, wrong.shape);
     Refuse(tensors, {"1 problem(s)", "'" + wrong.name + "' (" + dir_.path() + "/model.safetensors)", wrong.part});
+  }
+}
+
+TEST_F(InventoryTest, F16StaysAsItIs) {
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  const std::string up = "model.layers.0.mlp.up_proj.weight", norm = "model.norm.weight";
+  tensors.Add("model.embed_tokens.weight", "F16", {40, 64}).Add("lm_head.weight", "F16", {40, 64});
+  tensors.Add(up, "F16", {96, 64}).Add(norm, "F16", {64});
+  const auto items = Check(tensors);
+  ASSERT_TRUE(items.ok()) << items.status();
+  const auto plan = checkpoint::MakePlan(*items, spec_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const weights::TensorPlan& tensor : plan->tensors) {
+    const bool is_f16 =
+        tensor.name == up || tensor.name == "model.embed_tokens.weight" || tensor.name == "lm_head.weight";
+    EXPECT_EQ(tensor.dtype == DType::kF16, is_f16) << tensor.name;
+    if (tensor.name == norm) {
+      EXPECT_EQ(tensor.dtype, DType::kF32);
+    }
   }
 }
 

@@ -239,7 +239,8 @@ TEST(SafetensorsRead, EveryDTypeOfTheFormat) {
         checkpoint::SafetensorsFile::Open(dir.Write("f", RawSafetensors(header, std::string(size / 2, 'x'))));
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->tensors()[0].bytes, size / 2) << dtype;
-    EXPECT_EQ(file->tensors()[0].dtype.has_value(), dtype == "F32" || dtype == "BF16" || dtype == "F8_E4M3") << dtype;
+    const bool stored = dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F8_E4M3";
+    EXPECT_EQ(file->tensors()[0].dtype.has_value(), stored) << dtype;
   }
 }
 

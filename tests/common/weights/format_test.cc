@@ -97,13 +97,18 @@ TEST(SegmentFormat, SpecOffsets) {
 
 TEST(SegmentFormat, Numbers) {
   EXPECT_EQ(std::memcmp(&kSegmentMagic, "MEOSTW01", 8), 0);
-  EXPECT_EQ(kSegmentLayoutVersion, 2u);
+  EXPECT_EQ(kSegmentLayoutVersion, 3u);
   EXPECT_EQ(static_cast<int>(SegmentState::kLoading), 1);
   EXPECT_EQ(static_cast<int>(SegmentState::kReady), 2);
   EXPECT_EQ(static_cast<int>(SegmentState::kFailed), 3);
   EXPECT_EQ(static_cast<int>(DType::kF32), 0);
   EXPECT_EQ(static_cast<int>(DType::kBF16), 1);
   EXPECT_EQ(static_cast<int>(DType::kF8E4M3), 2);
+  const DType in_blocks[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
+                             DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+  EXPECT_EQ(static_cast<int>(DType::kF16), 3);
+  EXPECT_EQ(static_cast<int>(DType::kI8), 4);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(static_cast<int>(in_blocks[i]), 5 + i);
   EXPECT_EQ(static_cast<int>(TensorLayout::kRowMajor), 0);
   EXPECT_EQ(static_cast<int>(TensorLayout::kPacked), 1);
 }
@@ -115,21 +120,21 @@ std::string Hex(const uint8_t* data, size_t bytes) {
 // golden_segment.py prints the expected values; it shares the hash library but none of the code under test.
 TEST(SegmentFormat, GoldenBytes) {
   const AlignedMemory memory = SmallSegment();
-  ASSERT_EQ(memory.size(), 49152);
+  ASSERT_EQ(memory.size(), 81920);
   EXPECT_EQ(Hex(memory.data(), 128),
             "4d454f5354573031"
-            "02000000"
+            "03000000"
             "02000000"
             "0300000000000000"
             "30303131323233333434353536363737383839396161626263636464656566660000000000000000"
-            "00c0000000000000"
+            "0040010000000000"
             "0010000000000000"
-            "0400000000000000"
+            "0700000000000000"
             "0020000000000000"
-            "5468000000000000"
-            "5468000000000000"
-            "5aca687f096fa9c3"
-            "5893016778a92be2");
+            "dcbf000000000000"
+            "dcbf000000000000"
+            "065059052fecad88"
+            "176bed26dd430eb3");
   const auto* fp8 = memory.data() + 4096 + 3 * 200;
   EXPECT_EQ(Hex(fp8, 16), "6670385f7061636b6564000000000000");
   EXPECT_EQ(Hex(fp8 + 112, 88),
@@ -146,7 +151,7 @@ TEST(SegmentFormat, GoldenBytes) {
             "d286f3401d3e54d9"
             "00000000"
             "00000000");
-  EXPECT_EQ(BytesChecksum({memory.data(), static_cast<size_t>(memory.size())}), 0x41567ae0e477b35au);
+  EXPECT_EQ(BytesChecksum({memory.data(), static_cast<size_t>(memory.size())}), 0x25de67381feca72fu);
 }
 
 }  // namespace

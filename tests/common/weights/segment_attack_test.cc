@@ -48,11 +48,28 @@ std::vector<Attack> Attacks() {
       {"name_empty", [](auto&, auto* e) { e[0].name[0] = 0; }},
       {"name_twice", [](auto&, auto* e) { std::memcpy(e[1].name, e[0].name, kMaxTensorName); }},
       {"names_unsorted", [](auto&, auto* e) { e[0].name[0] = 'z'; }},
-      {"dtype_unknown", [](auto&, auto* e) { e[0].dtype = static_cast<DType>(3); }},
+      {"dtype_unknown", [](auto&, auto* e) { e[0].dtype = static_cast<DType>(14); }},
       {"dtype_of_other_size", [](auto&, auto* e) { e[1].dtype = DType::kF32; }},
       {"layout_unknown", [](auto&, auto* e) { e[0].layout = static_cast<TensorLayout>(2); }},
       {"f32_packed", [](auto&, auto* e) { e[2].layout = TensorLayout::kPacked; }},
       {"fp8_row_major", [](auto&, auto* e) { e[3].layout = TensorLayout::kRowMajor; }},
+      {"i8_row_major", [](auto&, auto* e) { e[4].layout = TensorLayout::kRowMajor; }},
+      {"i8_without_scales", [](auto&, auto* e) { e[4].scale_offset = e[4].scale_bytes = 0; }},
+      {"i8_scales_as_of_fp8", [](auto&, auto* e) { e[4].scale_bytes = 4; }},
+      {"i8_without_compensation", [](auto&, auto* e) { e[4].exception_offset = e[4].exception_bytes = 0; }},
+      {"i8_compensation_of_fewer_rows", [](auto&, auto* e) { e[4].exception_bytes = 12; }},
+      {"blocks_not_whole_packed", [](auto&, auto* e) { e[5].cols -= 1; }},
+      {"blocks_of_another_length", [](auto&, auto* e) { e[5].cols = 128; }},
+      {"blocks_not_whole_row_major", [](auto&, auto* e) { e[6].cols = 63; }},
+      {"blocks_of_another_format", [](auto&, auto* e) { e[5].dtype = DType::kQ5K; }},
+      {"blocks_in_another_layout", [](auto&, auto* e) { e[6].layout = TensorLayout::kPacked; }},
+      {"blocks_in_more_rows", [](auto&, auto* e) { e[5].rows = 65; }},
+      {"blocks_with_scales",
+       [](auto& h, auto* e) {
+         e[5].scale_offset = e[5].data_offset + 9216;
+         e[5].scale_bytes = 8;
+         h.data_bytes += 8;
+       }},
       {"fp8_without_scales", [](auto&, auto* e) { e[3].scale_offset = e[3].scale_bytes = 0; }},
       {"bf16_with_scales", [](auto&, auto* e) { e[0].scale_offset = e[0].data_offset + 4032; }},
       {"rows_zero", [](auto&, auto* e) { e[0].rows = 0; }},
@@ -92,7 +109,7 @@ TEST_P(SegmentAttack, IsRefused) {
   auto& header = *reinterpret_cast<SegmentHeader*>(memory.data());
   auto* entries = reinterpret_cast<TensorEntry*>(memory.data() + kDirectoryOffset);
   GetParam().mutate(header, entries);
-  header.directory_checksum = DirectoryChecksum({entries, 4});
+  header.directory_checksum = DirectoryChecksum({entries, 7});
   header.header_checksum = HeaderChecksum(header);
   const auto segment = WeightSegment::FromMemory(memory.data(), memory.size());
   EXPECT_EQ(segment.status().code(), absl::StatusCode::kDataLoss) << segment.status();

@@ -17,7 +17,7 @@ TEST(WeightSegment, FindsEveryTensorWithItsContents) {
   const AlignedMemory memory = SmallSegment();
   const auto segment = WeightSegment::FromMemory(memory.data(), memory.size());
   ASSERT_TRUE(segment.ok()) << segment.status();
-  EXPECT_EQ((*segment)->directory().size(), 4u);
+  EXPECT_EQ((*segment)->directory().size(), 7u);
   EXPECT_EQ((*segment)->spec().hidden_size, 6);
   EXPECT_EQ((*segment)->header().generation, 3u);
   EXPECT_STREQ((*segment)->header().fingerprint, kSmallFingerprint);
@@ -116,7 +116,7 @@ TEST(WeightSegment, OtherLayoutVersionIsNotReadAsDamage) {
   HeaderOf(memory).layout_version = kSegmentLayoutVersion + 1;
   const absl::Status status = WeightSegment::FromMemory(memory.data(), memory.size()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("layout version 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("layout version 4"));
 }
 
 TEST(WeightSegment, MemoryMustBeAlignedAndLongEnough) {

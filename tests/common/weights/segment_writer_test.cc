@@ -38,11 +38,23 @@ TEST(SegmentWriter, RefusesPlansThatCannotBeStored) {
       {{"a", DType::kF8E4M3, kPacked, 4, 4, false}},
       {{"a", DType::kF8E4M3, kRowMajor, 4, 4, true}},
       {{"a", DType::kF32, kPacked, 4, 4, false}},
+      {{"a", DType::kI8, kPacked, 4, 64, false}},
+      {{"a", DType::kI8, kRowMajor, 4, 64, true}},
+      {{"a", DType::kF16, kPacked, 4, 4, true}},
+      {{"a", DType::kQ8_0, kPacked, 4, 32, true}},
+      {{"a", DType::kQ8_0, kPacked, 4, 33, false}},
+      {{"a", DType::kQ4K, kPacked, 4, 128, false}},
+      {{"a", DType::kI4G128, kRowMajor, 4, 64, false}},
   };
   for (const auto& plan : bad) EXPECT_EQ(CreateStatus(plan).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CreateStatus({good}, "abc").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CreateStatus({good}, std::string(32, 'x')).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(CreateStatus({{std::string(111, 'a'), DType::kBF16, kPacked, 4, 4, false}}).ok());
+  for (auto type = static_cast<uint32_t>(DType::kF16); type <= static_cast<uint32_t>(kLastDType); ++type) {
+    const auto dtype = static_cast<DType>(type);
+    EXPECT_TRUE(CreateStatus({{"a", dtype, kPacked, 4, 256, dtype == DType::kI8}}).ok()) << DTypeName(dtype);
+    EXPECT_EQ(CreateStatus({{"a", dtype, kRowMajor, 4, 256, false}}).ok(), dtype != DType::kI8) << DTypeName(dtype);
+  }
 }
 
 TEST(SegmentWriter, RequiredBytesSaturates) {
@@ -94,14 +106,14 @@ TEST(SegmentWriter, ThreadsMayReportProgressTogether) {
   auto writer = SegmentWriter::CreateInMemory(memory.data(), memory.size(), 1, kSmallFingerprint, SmallSpec(), plan);
   ASSERT_TRUE(writer.ok());
   std::vector<std::thread> threads;
-  for (size_t t = 0; t < 4; ++t) {
+  for (size_t t = 0; t < plan.size(); ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 1000; ++i) (*writer)->AddProgress(1);
       (*writer)->SetChecksum(t, t);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ((*writer)->header().loaded_bytes.load(), 4000);
+  EXPECT_EQ((*writer)->header().loaded_bytes.load(), 7000);
   EXPECT_TRUE((*writer)->Finish().ok());
 }
 
@@ -160,7 +172,7 @@ TEST_F(SharedSegment, ReadySegmentIsAdoptedAfterItsOwner) {
   EXPECT_THAT(std::string(other.status().message()), HasSubstr(kSmallFingerprint));
   auto adopted = SegmentWriter::Adopt(name_, kSmallFingerprint);
   ASSERT_TRUE(adopted.ok()) << adopted.status();
-  EXPECT_EQ((*adopted)->directory().size(), 4u);
+  EXPECT_EQ((*adopted)->directory().size(), 7u);
   EXPECT_EQ((*adopted)->header().generation, 3u);
   adopted->reset();
   const auto segment = WeightSegment::Open(name_);

@@ -8,10 +8,10 @@ namespace moestro::weights {
 
 std::vector<TensorPlan> SmallPlan() {
   using enum TensorLayout;
-  return {{"bf16_packed", DType::kBF16, kPacked, 3, 6, false},
-          {"bf16_rows", DType::kBF16, kRowMajor, 70, 2, false},
-          {"f32_rows", DType::kF32, kRowMajor, 1, 5, false},
-          {"fp8_packed", DType::kF8E4M3, kPacked, 130, 129, true}};
+  return {{"bf16_packed", DType::kBF16, kPacked, 3, 6, false}, {"bf16_rows", DType::kBF16, kRowMajor, 70, 2, false},
+          {"f32_rows", DType::kF32, kRowMajor, 1, 5, false},   {"fp8_packed", DType::kF8E4M3, kPacked, 130, 129, true},
+          {"i8_packed", DType::kI8, kPacked, 3, 70, true},     {"q4k_packed", DType::kQ4K, kPacked, 5, 256, false},
+          {"q8_rows", DType::kQ8_0, kRowMajor, 66, 64, false}};
 }
 
 ModelSpec SmallSpec() {

@@ -1,4 +1,4 @@
-// A segment of four small tensors with known contents, one of each kind that a segment can hold.
+// A segment of small tensors with known contents, one of each kind that a segment can hold.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace moestro::weights {
 
 inline constexpr const char kSmallFingerprint[] = "00112233445566778899aabbccddeeff";
 
-// Sorted by name: "bf16_packed" [3, 6], "bf16_rows" [70, 2], "f32_rows" [1, 5], "fp8_packed" [130, 129] with scales.
+// Sorted by name: "bf16_packed" [3, 6], "bf16_rows" [70, 2], "f32_rows" [1, 5], "fp8_packed" [130, 129] with scales,
+// "i8_packed" [3, 70] with scales, "q4k_packed" [5, 256], "q8_rows" [66, 64].
 std::vector<TensorPlan> SmallPlan();
 ModelSpec SmallSpec();
 

@@ -92,7 +92,7 @@ class HostWeights {
   PackedMatrix Linear(int64_t rows, int64_t cols) {
     PackedMatrix matrix{.dtype = DType::kF8E4M3, .rows = rows, .cols = cols};
     matrix.data = Take(codes_, PackedBytes(matrix.dtype, rows, cols));
-    matrix.scales = reinterpret_cast<const float*>(Take(scales_, weights::TensorScaleBytes(rows, cols)));
+    matrix.scales = reinterpret_cast<const float*>(Take(scales_, weights::TensorScaleBytes(matrix.dtype, rows, cols)));
     return matrix;
   }
   model::MlpWeights Mlp(int64_t hidden, int64_t width) {
