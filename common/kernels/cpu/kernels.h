@@ -3,7 +3,11 @@
 //   - linear: for each output, the sum of each block of 128 inputs is formed in one order: a chain in input order (in
 //     `amx`, the order of its tile products). Then it is scaled and added (fused multiply-add) to the output's total,
 //     block by block. With BF16 weights, `amx` has one sum over all blocks.
-//     I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same bits
+//   - linear of a format of blocks: the same with sub-blocks, whose inputs share a scale, instead of 128 inputs. A
+//     chain sums the codes, times inputs. Codes and scales are exact (block_format.h), so no weight is ever rounded.
+//     Where the format has mins, -min * (the sum of the sub-block's inputs) is then added by one more fused
+//     multiply-add. That sum too is formed in one order, in F32.
+//   - linear of I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same bits
 //     everywhere.
 //   - a row's result depends only on that row: not on the number of rows in the call, nor on [row_begin, row_end).
 // Implementations of different ISAs may differ in the last bits (tests/common/kernels derives the tolerances). All
@@ -25,7 +29,7 @@ struct CpuKernels {
   // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0,
   // tokens). x: BF16 [tokens, x_stride], of which W.cols elements per row are read. y: F32 [tokens, y_stride], of which
   // only the first row_end - row_begin columns are written. row_begin is a multiple of 64; row_end a multiple of 64 or
-  // W.rows.
+  // W.rows. W.dtype is FP8, BF16, F16 or a format of blocks, of which W.cols is a multiple of row_block.
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 

@@ -7,6 +7,7 @@
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/hand_over.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/kernels/cpu/ref/kernels.h"
 #include "common/platform/cpu/cpu_features.h"
@@ -37,8 +38,8 @@ void FillRef(CpuKernels& table) {
 }
 
 void FillAvx2(CpuKernels& table) {
-  table.linear = avx2::Linear;
-  table.linear_add = avx2::LinearAdd;
+  table.linear = OwnOrBefore<IsFp8OrBf16, avx2::Linear, ref::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx2::LinearAdd, ref::LinearAdd>;
   table.router_logits = avx2::RouterLogits;
   table.rms_norm = avx2::RmsNorm;
   table.layer_norm = avx2::LayerNorm;
@@ -52,8 +53,8 @@ void FillAvx2(CpuKernels& table) {
 }
 
 void FillAvx512(CpuKernels& table) {
-  table.linear = avx512::Linear;
-  table.linear_add = avx512::LinearAdd;
+  table.linear = OwnOrBefore<IsFp8OrBf16, avx512::Linear, ref::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512::LinearAdd, ref::LinearAdd>;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
   table.layer_norm = avx512::LayerNorm;
@@ -67,13 +68,13 @@ void FillAvx512(CpuKernels& table) {
 }
 
 void FillAvx512Bf16(CpuKernels& table) {
-  table.linear = avx512_bf16::Linear;
-  table.linear_add = avx512_bf16::LinearAdd;
+  table.linear = OwnOrBefore<IsFp8OrBf16, avx512_bf16::Linear, ref::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512_bf16::LinearAdd, ref::LinearAdd>;
 }
 
 void FillAmx(CpuKernels& table) {
-  table.linear = amx::Linear;
-  table.linear_add = amx::LinearAdd;
+  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, ref::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, ref::LinearAdd>;
   table.attend_token = amx::AttendToken;
 }
 

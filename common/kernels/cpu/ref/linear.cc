@@ -1,5 +1,5 @@
-// Tiles of 16 rows: a 128-column block is decoded once to F32 and used for a batch of tokens. A tile's 16 chains run
-// side by side, which baseline SSE2 turns into four vectors.
+// Tiles of 16 rows: the inputs of a chain (128, or a sub-block) are decoded once to F32 and used for a batch of tokens.
+// A tile's 16 chains run side by side, which baseline SSE2 turns into four vectors.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include "common/base/math.h"
 #include "common/kernels/cpu/linear_i8.h"
 #include "common/kernels/cpu/ref/kernels.h"
+#include "common/kernels/cpu/ref/packed_block.h"
 
 namespace moestro::ref {
 namespace {
@@ -15,8 +16,6 @@ namespace {
 constexpr int64_t kTileBytes = 64;                                  // 16 rows x 4 FP8 or 2 BF16 inputs
 constexpr int64_t kStepBytes = kTileBytes * kRowGroup / kTileRows;  // the same inputs for all 64 rows
 constexpr int64_t kTokenBatch = 64;                                 // a batch's totals: 4 KiB of stack
-
-using Tile = float[kScaleBlock][kTileRows];  // weights as [column][row]
 
 const std::array<float, 256>& E4M3Table() {
   static const std::array<float, 256> table = [] {
@@ -28,56 +27,75 @@ const std::array<float, 256>& E4M3Table() {
 }
 
 // Both functions read `cols` columns, rounded up to whole steps, from the tile's first byte in the block.
-void DecodeFp8(const uint8_t* tile, int64_t cols, Tile& out) {
+void DecodeFp8(const uint8_t* tile, int64_t cols, Chain& out) {
   const std::array<float, 256>& table = E4M3Table();
   for (int64_t col = 0; col < cols; col += 4, tile += kStepBytes) {
     const uint8_t* code = tile;
     for (int64_t lane = 0; lane < 4; ++lane) {
       for (int64_t pair = 0; pair < 4; pair += 2) {
         for (int64_t row = 4 * lane; row < 4 * lane + 4; ++row) {
-          out[col + pair][row] = table[*code++];
-          out[col + pair + 1][row] = table[*code++];
+          out.weights[col + pair][row] = table[*code++];
+          out.weights[col + pair + 1][row] = table[*code++];
         }
       }
     }
   }
 }
 
-void DecodeBf16(const uint8_t* tile, int64_t cols, Tile& out) {
+template <float (*kFrom16Bits)(uint16_t)>
+void Decode16Bits(const uint8_t* tile, int64_t cols, Chain& out) {
   for (int64_t col = 0; col < cols; col += 2, tile += kStepBytes) {
     for (int64_t row = 0; row < kTileRows; ++row) {
       const uint8_t* pair = tile + 4 * row;
-      out[col][row] = FromBf16(static_cast<uint16_t>(pair[0] | pair[1] << 8));
-      out[col + 1][row] = FromBf16(static_cast<uint16_t>(pair[2] | pair[3] << 8));
+      out.weights[col][row] = kFrom16Bits(static_cast<uint16_t>(pair[0] | pair[1] << 8));
+      out.weights[col + 1][row] = kFrom16Bits(static_cast<uint16_t>(pair[2] | pair[3] << 8));
     }
   }
 }
 
-// totals[r] += scale * sum_c tile[c][r] * x[c], summed in column order. A product of two BF16 values is exact in F32,
-// so multiply-then-add rounds exactly as a fused multiply-add.
-void AddBlock(const Tile& tile, const uint16_t* x, int64_t cols, float scale, float* totals) {
+// totals[r] += scales[r] * sum_c weights[c][r] * x[c] - mins[r] * sum_c x[c], summed in column order. A product of a
+// BF16 value and one with at most 11 bits is exact in F32, so multiply-then-add rounds as a fused multiply-add.
+void AddChain(const Chain& chain, const uint16_t* x, float* totals) {
   float sums[kTileRows] = {};
-  for (int64_t col = 0; col < cols; ++col) {
+  float inputs = 0;
+  for (int64_t col = 0; col < chain.cols; ++col) {
     const float value = FromBf16(x[col]);
-    for (int64_t row = 0; row < kTileRows; ++row) sums[row] += tile[col][row] * value;
+    inputs += value;
+    for (int64_t row = 0; row < kTileRows; ++row) sums[row] += chain.weights[col][row] * value;
   }
-  for (int64_t row = 0; row < kTileRows; ++row) totals[row] = std::fma(sums[row], scale, totals[row]);
+  for (int64_t row = 0; row < kTileRows; ++row) {
+    totals[row] = std::fma(sums[row], chain.scales[row], totals[row]);
+    if (chain.has_mins) totals[row] = std::fma(-chain.mins[row], inputs, totals[row]);
+  }
+}
+
+// The chain of the row tile that begins at `row`, from column `col` on.
+void Decode(const PackedMatrix& w, int64_t row, int64_t col, Chain& chain) {
+  const uint8_t* group = w.data + row / kRowGroup * PackedGroupBytes(w.dtype, w.cols);
+  const int64_t tile = row % kRowGroup / kTileRows;
+  if (IsBlockFormat(w.dtype)) return DecodeSubBlock(w.dtype, group, tile, col, chain);
+  const uint8_t* data = group + col * kRowGroup * DTypeBytes(w.dtype) + tile * kTileBytes;
+  chain.cols = std::min(kScaleBlock, w.cols - col);
+  float scale = 1;
+  if (w.dtype == DType::kF8E4M3) {
+    scale = w.scales[row / kScaleBlock * CeilDiv(w.cols, kScaleBlock) + col / kScaleBlock];
+    DecodeFp8(data, chain.cols, chain);
+  } else if (w.dtype == DType::kBF16) {
+    Decode16Bits<FromBf16>(data, chain.cols, chain);
+  } else {
+    Decode16Bits<FromF16>(data, chain.cols, chain);
+  }
+  std::fill_n(chain.scales, kTileRows, scale);
 }
 
 // All outputs of the row tile that begins at `row`, for at most kTokenBatch tokens. y starts at `row`.
 void LinearTile(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                 int64_t row, int64_t row_end, bool add) {
-  const bool fp8 = w.dtype == DType::kF8E4M3;
-  const int64_t column_bytes = kRowGroup * DTypeBytes(w.dtype);
-  const uint8_t* tile_data =
-      w.data + row / kRowGroup * PaddedCols(w.cols) * column_bytes + row % kRowGroup / kTileRows * kTileBytes;
   float totals[kTokenBatch][kTileRows] = {};
-  Tile tile;
-  for (int64_t col = 0; col < w.cols; col += kScaleBlock) {
-    const int64_t cols = std::min(kScaleBlock, w.cols - col);
-    (fp8 ? DecodeFp8 : DecodeBf16)(tile_data + col * column_bytes, cols, tile);
-    const float scale = fp8 ? w.scales[row / kScaleBlock * CeilDiv(w.cols, kScaleBlock) + col / kScaleBlock] : 1.0f;
-    for (int64_t t = 0; t < tokens; ++t) AddBlock(tile, x + t * x_stride + col, cols, scale, totals[t]);
+  Chain chain;
+  for (int64_t col = 0; col < w.cols; col += chain.cols) {
+    Decode(w, row, col, chain);
+    for (int64_t t = 0; t < tokens; ++t) AddChain(chain, x + t * x_stride + col, totals[t]);
   }
   for (int64_t t = 0; t < tokens; ++t) {
     float* out = y + t * y_stride;
