@@ -5,8 +5,8 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/hand_over.h"
-#include "common/kernels/cpu/ref/kernels.h"
 #include "common/kernels/dispatch.h"
 #include "common/platform/cpu/cpu_features.h"
 #include "tests/common/kernels/amx/on_model.h"
@@ -20,8 +20,8 @@ const CpuKernels* AmxOnModel() {
     const std::vector<const CpuKernels*> tables = AvailableKernels();
     CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
     kernels.isa = kAmxOnModel;
-    kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, ref::Linear>;
-    kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, ref::LinearAdd>;
+    kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, avx512::Linear>;
+    kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
     kernels.attend_token = amx::AttendTokenOnModel;
     return kernels;
   }();

@@ -38,8 +38,8 @@ void FillRef(CpuKernels& table) {
 }
 
 void FillAvx2(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, avx2::Linear, ref::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx2::LinearAdd, ref::LinearAdd>;
+  table.linear = avx2::Linear;
+  table.linear_add = avx2::LinearAdd;
   table.router_logits = avx2::RouterLogits;
   table.rms_norm = avx2::RmsNorm;
   table.layer_norm = avx2::LayerNorm;
@@ -53,8 +53,8 @@ void FillAvx2(CpuKernels& table) {
 }
 
 void FillAvx512(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, avx512::Linear, ref::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512::LinearAdd, ref::LinearAdd>;
+  table.linear = avx512::Linear;
+  table.linear_add = avx512::LinearAdd;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
   table.layer_norm = avx512::LayerNorm;
@@ -68,13 +68,13 @@ void FillAvx512(CpuKernels& table) {
 }
 
 void FillAvx512Bf16(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, avx512_bf16::Linear, ref::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512_bf16::LinearAdd, ref::LinearAdd>;
+  table.linear = OwnOrBefore<IsFp8OrBf16, avx512_bf16::Linear, avx512::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
 }
 
 void FillAmx(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, ref::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, ref::LinearAdd>;
+  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, avx512::Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, avx512::LinearAdd>;
   table.attend_token = amx::AttendToken;
 }
 

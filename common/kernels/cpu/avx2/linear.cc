@@ -9,6 +9,8 @@ namespace {
 
 struct Avx2Isa {
   using Vector = __m256;
+  typedef uint32_t Words __attribute__((vector_size(32)));
+  typedef int32_t SignedWords __attribute__((vector_size(32)));
   static constexpr int64_t kLanes = avx2::kLanes;
 
   // At most 12 sums, so that weights and inputs fit beside them in 16 registers. At least 8, because a core starts two
@@ -18,6 +20,9 @@ struct Avx2Isa {
   [[gnu::always_inline]] static inline Vector Zero() { return _mm256_setzero_ps(); }
   [[gnu::always_inline]] static inline Vector Broadcast(const float* p) { return _mm256_broadcast_ss(p); }
   [[gnu::always_inline]] static inline Vector Fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline Vector Add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  [[gnu::always_inline]] static inline Vector Mul(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+  [[gnu::always_inline]] static inline float Sum(Vector v) { return avx2::Sum(v); }
   [[gnu::always_inline]] static inline Vector Load(const float* p) { return _mm256_load_ps(p); }
   [[gnu::always_inline]] static inline void Store(float* p, Vector v) { _mm256_store_ps(p, v); }
   [[gnu::always_inline]] static inline void StoreFirst(float* p, int64_t n, Vector v) { avx2::StoreFirst(p, n, v); }
@@ -51,6 +56,42 @@ struct Avx2Isa {
       _mm256_store_si256(reinterpret_cast<__m256i*>(panel + 32), _mm256_and_si256(odd, f16_bits));
     }
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(greatest, nan)) != 0;
+  }
+
+  static inline void SplitPairs(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+    const __m256i low = _mm256_set1_epi32(0xffff);
+    for (int64_t quad = 0; quad < quads; ++quad, tiles += 2 * linear_f32::kStepBytes) {
+      for (int64_t half_tile = 0; half_tile < 8; ++half_tile, panel += 64) {
+        // A panel's vector of rows: inputs 0, 2, 1, 3.
+        const __m256i inputs01 = Pairs(tiles + half_tile * 32);
+        const __m256i inputs23 = Pairs(tiles + half_tile * 32 + linear_f32::kStepBytes);
+        linear_f32::Prefetch(tiles + half_tile * 64);
+        const __m256i even = _mm256_packus_epi32(_mm256_and_si256(inputs01, low), _mm256_and_si256(inputs23, low));
+        const __m256i odd = _mm256_packus_epi32(_mm256_srli_epi32(inputs01, 16), _mm256_srli_epi32(inputs23, 16));
+        auto* out = reinterpret_cast<__m256i*>(panel);
+        _mm256_store_si256(out, _mm256_permute4x64_epi64(even, _MM_SHUFFLE(3, 1, 2, 0)));
+        _mm256_store_si256(out + 1, _mm256_permute4x64_epi64(odd, _MM_SHUFFLE(3, 1, 2, 0)));
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) { return reinterpret_cast<Words>(Pairs(p)); }
+  [[gnu::always_inline]] static inline Vector FromInts(SignedWords words) {
+    return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(words));
+  }
+  [[gnu::always_inline]] static inline Vector FromBits(Words words) { return reinterpret_cast<Vector>(words); }
+  template <DType kType>
+  [[gnu::always_inline]] static inline Vector FromNibble(Words words, int shift) {
+    if constexpr (kType == DType::kMXFP4) {
+      // The permutation looks at three bits of an index; the fourth is the sign.
+      const __m256 magnitudes = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
+      const __m256 magnitude = _mm256_permutevar8x32_ps(magnitudes, reinterpret_cast<__m256i>(words >> shift));
+      return _mm256_or_ps(magnitude, FromBits((words << (28 - shift)) & 0x80000000u));
+    } else if constexpr (kType == DType::kQ4K) {
+      return FromInts(reinterpret_cast<SignedWords>((words >> shift) & 15u));
+    } else {  // with its upper bit flipped, the code is a signed number
+      return FromInts(reinterpret_cast<SignedWords>((words ^ 0x88888888u) << (28 - shift)) >> 28);
+    }
   }
 };
 

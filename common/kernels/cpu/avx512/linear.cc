@@ -7,8 +7,16 @@
 namespace moestro::avx512 {
 namespace {
 
+alignas(64) constexpr float kNibbles[3][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+    {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7},
+    {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6},
+};
+
 struct Avx512Isa {
   using Vector = __m512;
+  typedef uint32_t Words __attribute__((vector_size(64)));
+  typedef int32_t SignedWords __attribute__((vector_size(64)));
   static constexpr int64_t kLanes = avx512::kLanes;
 
   // 6 tokens x 4 vectors leave 8 of 32 registers for weights and inputs.
@@ -17,6 +25,9 @@ struct Avx512Isa {
   [[gnu::always_inline]] static inline Vector Zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static inline Vector Broadcast(const float* p) { return _mm512_set1_ps(*p); }
   [[gnu::always_inline]] static inline Vector Fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline Vector Add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+  [[gnu::always_inline]] static inline Vector Mul(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+  [[gnu::always_inline]] static inline float Sum(Vector v) { return _mm512_reduce_add_ps(v); }
   [[gnu::always_inline]] static inline Vector Load(const float* p) { return _mm512_load_ps(p); }
   [[gnu::always_inline]] static inline void Store(float* p, Vector v) { _mm512_store_ps(p, v); }
   [[gnu::always_inline]] static inline void StoreFirst(float* p, int64_t n, Vector v) {
@@ -49,6 +60,40 @@ struct Avx512Isa {
       _mm512_store_si512(panel + 64, _mm512_and_si512(odd, f16_bits));
     }
     return _mm512_cmpeq_epi8_mask(greatest, nan) != 0;
+  }
+
+  static inline void SplitPairs(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
+    alignas(64) static constexpr uint16_t kEvenThenOdd[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                                              22, 24, 26, 28, 30, 1,  3,  5,  7,  9,  11,
+                                                              13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const __m512i even_then_odd = _mm512_load_si512(kEvenThenOdd);
+    for (int64_t quad = 0; quad < quads; ++quad, tiles += 2 * linear_f32::kStepBytes) {
+      for (int64_t tile = 0; tile < 4; ++tile, panel += 128) {
+        // A panel's vector of rows: inputs 0, 2, 1, 3.
+        const uint8_t* pairs = tiles + tile * 64;
+        linear_f32::Prefetch(pairs);
+        linear_f32::Prefetch(pairs + linear_f32::kStepBytes);
+        const __m512i inputs01 = _mm512_permutexvar_epi16(even_then_odd, _mm512_load_si512(pairs));
+        const __m512i inputs23 =
+            _mm512_permutexvar_epi16(even_then_odd, _mm512_load_si512(pairs + linear_f32::kStepBytes));
+        _mm512_store_si512(panel, _mm512_shuffle_i64x2(inputs01, inputs23, _MM_SHUFFLE(1, 0, 1, 0)));
+        _mm512_store_si512(panel + 64, _mm512_shuffle_i64x2(inputs01, inputs23, _MM_SHUFFLE(3, 2, 3, 2)));
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) {
+    return reinterpret_cast<Words>(_mm512_load_si512(p));
+  }
+  [[gnu::always_inline]] static inline Vector FromInts(SignedWords words) {
+    return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(words));
+  }
+  [[gnu::always_inline]] static inline Vector FromBits(Words words) { return reinterpret_cast<Vector>(words); }
+  template <DType kType>
+  [[gnu::always_inline]] static inline Vector FromNibble(Words words, int shift) {
+    const float* values = kNibbles[kType == DType::kMXFP4 ? 2 : kType == DType::kQ4K ? 0 : 1];
+    // The permutation looks at four bits of an index.
+    return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> shift), _mm512_load_ps(values));
   }
 };
 
