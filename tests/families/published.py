@@ -28,26 +28,57 @@ SEED = 1
 
 
 def fields(**more):
-    """Sizes that make less than 300 KB. The vocabulary has rows of padding."""
+    """Sizes that make less than 240 KB. The vocabulary has rows of padding."""
     return {"vocab_size": 288, "hidden_size": 40, "max_position_embeddings": 256, "bos_token_id": families.BOS,
             "eos_token_id": families.EOS, "num_attention_heads": 2} | more
 
 
 def grouped(**more):
-    return fields(num_hidden_layers=3, num_key_value_heads=1, head_dim=64, num_experts_per_tok=2, **more)
+    return fields(num_key_value_heads=1, head_dim=64, **more)
 
 
+def latent(mscale, **more):
+    """MLA with YaRN, in two layers, the first dense."""
+    return fields(num_hidden_layers=2, num_key_value_heads=2, q_lora_rank=24, kv_lora_rank=64, qk_nope_head_dim=64,
+                  qk_rope_head_dim=12, v_head_dim=64, first_k_dense_replace=1, n_group=3, topk_group=2,
+                  num_experts_per_tok=2, rope_parameters={
+                      "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 16,
+                      "mscale": mscale, "mscale_all_dim": mscale, "beta_fast": 32, "beta_slow": 1}, **more)
+
+
+# DBRX's and Qwen2's heads are parts of the hidden state: one head of the smallest size that moestro takes.
 CHECKPOINTS = {
-    "deepseek_v3": fields(
-        num_hidden_layers=2, num_key_value_heads=2, q_lora_rank=24, kv_lora_rank=64, qk_nope_head_dim=64,
-        qk_rope_head_dim=12, v_head_dim=64, intermediate_size=72, moe_intermediate_size=24, n_routed_experts=6,
-        n_shared_experts=1, first_k_dense_replace=1, n_group=3, topk_group=2, num_experts_per_tok=2,
-        routed_scaling_factor=1.5, rope_parameters={
-            "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 16,
-            "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}),
-    "mixtral": grouped(intermediate_size=24, num_local_experts=5, rope_parameters=families.plain(1e6)),
-    "qwen3_moe": grouped(intermediate_size=56, moe_intermediate_size=24, num_experts=5, norm_topk_prob=True,
-                         rope_parameters=families.plain(1e4)),
+    "dbrx": {
+        "vocab_size": 288, "bos_token_id": families.BOS, "eos_token_id": families.EOS, "d_model": 64, "n_heads": 1,
+        "n_layers": 1, "max_seq_len": 256, "rope_parameters": families.plain(5e5),
+        "attn_config": {"kv_n_heads": 1, "clip_qkv": 1.5, "rope_theta": 5e5},
+        "ffn_config": {"ffn_hidden_size": 16, "moe_num_experts": 5, "moe_top_k": 2},
+    },
+    "deepseek_v2": latent(
+        0.707, hidden_size=24, intermediate_size=40, moe_intermediate_size=8, n_routed_experts=6, n_shared_experts=2,
+        topk_method="group_limited_greedy", norm_topk_prob=False, routed_scaling_factor=2.0),
+    "deepseek_v3": latent(1.0, intermediate_size=72, moe_intermediate_size=24, n_routed_experts=6, n_shared_experts=1,
+                          routed_scaling_factor=1.5),
+    "glm4_moe": grouped(
+        hidden_size=24, num_hidden_layers=2, num_experts_per_tok=2, intermediate_size=40, moe_intermediate_size=16,
+        n_routed_experts=6, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True,
+        routed_scaling_factor=2.5, attention_bias=True, use_qk_norm=True,
+        rope_parameters=families.plain(1e6, partial_rotary_factor=0.5)),
+    "llama": grouped(
+        hidden_size=24, num_hidden_layers=2, intermediate_size=40, tie_word_embeddings=True, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64}),
+    "minimax_m2": grouped(
+        hidden_size=24, num_hidden_layers=2, num_experts_per_tok=2, intermediate_size=24, num_local_experts=6,
+        rope_parameters=families.plain(5e6, partial_rotary_factor=0.5)),
+    "mixtral": grouped(num_hidden_layers=3, num_experts_per_tok=2, intermediate_size=24, num_local_experts=5,
+                       rope_parameters=families.plain(1e6)),
+    "qwen2_moe": fields(
+        hidden_size=64, num_attention_heads=1, num_key_value_heads=1, num_hidden_layers=1, num_experts_per_tok=2,
+        intermediate_size=24, moe_intermediate_size=12, shared_expert_intermediate_size=24, num_experts=5,
+        norm_topk_prob=False, qkv_bias=True, rope_parameters=families.plain(1e6)),
+    "qwen3_moe": grouped(num_hidden_layers=3, num_experts_per_tok=2, intermediate_size=56, moe_intermediate_size=24,
+                         num_experts=5, norm_topk_prob=True, rope_parameters=families.plain(1e4)),
 }
 
 
