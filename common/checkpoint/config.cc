@@ -274,4 +274,14 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   return spec;
 }
 
+absl::StatusOr<int64_t> PredictionLayers(std::string_view config_json) {
+  MOE_ASSIGN_OR_RETURN(json parsed, text::ParseJsonObject(config_json, "config.json"));
+  MOE_ASSIGN_OR_RETURN(const ConfigDocument document, InOneSpelling(std::move(parsed)));
+  absl::Status status;
+  JsonFields config(document.json, document.label, &status);
+  const int64_t layers = config.IntOr("num_nextn_predict_layers", 0, 0, kMaxLayers);
+  MOE_RETURN_IF_ERROR(status);
+  return layers;
+}
+
 }  // namespace moestro::checkpoint

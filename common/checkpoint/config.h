@@ -31,13 +31,20 @@ struct CheckpointDocuments {
 // INVALID_ARGUMENT: malformed, missing, out of range or contradictory. Messages name file and field.
 absl::StatusOr<weights::ModelSpec> ParseModelSpec(std::string_view config_json, std::string_view tokenizer_json);
 
+// How many layers of multi-token prediction the checkpoint has behind its decoder layers: num_nextn_predict_layers, 0
+// where the field is absent. INVALID_ARGUMENT: not JSON, or the field is not a number from 0 to the most layers.
+absl::StatusOr<int64_t> PredictionLayers(std::string_view config_json);
+
 // Models as they were published: the config.json files in published/, which are compiled in.
 std::vector<std::string> PublishedModels();
 // REQUIRES of both: one of PublishedModels().
 std::string_view PublishedConfig(std::string_view name);
 weights::ModelSpec PublishedModel(std::string_view name);
-// `model`: one of PublishedModels(), or a repository of such a model ("deepseek-ai/DeepSeek-V3").
-std::optional<std::string_view> FindPublishedConfig(std::string_view model);
+// Repositories of models whose config.json is known ("deepseek-ai/DeepSeek-V3").
+std::vector<std::string> PublishedRepositories();
+// `model`: one of PublishedModels() or of PublishedRepositories(). ParseModelSpec accepts the config, unless it says
+// that the published weights are quantised in a way that cannot be loaded.
+std::optional<std::string> FindPublishedConfig(std::string_view model);
 
 // What a request gets that does not say otherwise, as the publisher of the model set it.
 struct GenerationDefaults {

@@ -52,7 +52,7 @@ int64_t LayerOf(std::string_view name) {
 
 // Null: not skipped on purpose. `name` is plain.
 const char* SkippedGroup(std::string_view name, const weights::ModelSpec& spec) {
-  if (LayerOf(name) >= spec.num_layers) return "multi-token prediction";
+  if (LayerOf(name) >= spec.num_layers) return kPredictionGroup;
   if (name.ends_with(".rotary_emb.inv_freq")) return "rotary tables";
   if (name.starts_with("model.")) name.remove_prefix(std::string_view("model.").size());
   for (const std::string_view part :

@@ -30,6 +30,7 @@ struct SkippedTensors {
   int64_t tensors = 0;
   int64_t bytes = 0;
 };
+inline constexpr char kPredictionGroup[] = "multi-token prediction";  // a group's name
 
 // Pairs every tensor of the segment that is not derived, in the order of SegmentTensors, with its place in the
 // checkpoint (tensor_lookup.h says where it may be); reads only headers. Types: linear layers are FP8, BF16,

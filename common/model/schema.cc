@@ -131,4 +131,21 @@ int64_t ParameterCount(const weights::ModelSpec& spec) {
   return total;
 }
 
+int64_t ActiveParameterCount(const weights::ModelSpec& spec) {
+  int64_t all_experts = 0, others = 0;
+  for (const ModelTensor& tensor : CheckpointTensors(spec)) {
+    if (tensor.role == TensorRole::kEmbedding && spec.tied_head == 0) continue;
+    (tensor.part == TensorPart::kExpert ? all_experts : others) += tensor.elements();
+  }
+  if (all_experts == 0) return others;
+  return others + all_experts / spec.num_experts * spec.experts_per_token;
+}
+
+int64_t PredictionLayerParameterCount(const weights::ModelSpec& spec) {
+  const int64_t hidden = spec.hidden_size;
+  int64_t total = 2 * hidden * hidden + 3 * hidden + 2 * spec.vocab_size * hidden;
+  for (const ModelTensor& tensor : CheckpointTensors(spec, spec.num_layers)) total += tensor.elements();
+  return total;
+}
+
 }  // namespace moestro::model

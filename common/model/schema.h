@@ -241,6 +241,12 @@ std::vector<ModelTensor> CheckpointTensors(const weights::ModelSpec& spec, int64
 
 // Elements of CheckpointTensors; scales and multi-token-prediction layers are not counted.
 int64_t ParameterCount(const weights::ModelSpec& spec);
+// Of these, the ones that a token multiplies. The routed experts that it is not sent to do not count. Nor does the
+// embedding, of which a token reads one row, unless it is the head, too.
+int64_t ActiveParameterCount(const weights::ModelSpec& spec);
+// Elements of one layer of multi-token prediction in a checkpoint: a layer behind the last, the matrix [hidden, 2
+// hidden] that joins a token and a hidden state, norms of both and of the output, and copies of embedding and head.
+int64_t PredictionLayerParameterCount(const weights::ModelSpec& spec);
 
 // The arrays behind weights, one by one, for code that moves them: visit(pointer&, bytes), where pointer is a
 // const uint8_t* or const float* of the weights, which the visitor may change. Absent arrays (null) are left out, and

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/read_file.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
@@ -32,8 +33,6 @@ using Json = nlohmann::ordered_json;
 
 // The length at which a token's costs are told: long enough that KV counts, as in a conversation.
 constexpr int64_t kContext = 4096;
-
-int64_t ExpertElements(const weights::ModelSpec& spec) { return 3 * spec.moe_intermediate_size * spec.hidden_size; }
 
 const char* KindOf(const model::ModelTensor& tensor) {
   if (tensor.role == model::TensorRole::kNorm) return "norms";
@@ -84,19 +83,28 @@ absl::Status AddSegmentNeed(const weights::ModelSpec& spec, bool fp8, Json& json
   return absl::OkStatus();
 }
 
-// Of one token: all but the routed experts that it is not sent to. Publishers count the embedding, too.
-int64_t ActiveParameters(const weights::ModelSpec& spec) {
-  int64_t active = 0;
-  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec)) {
-    if (tensor.part != model::TensorPart::kExpert) active += tensor.elements();
+std::string ActiveAre(const weights::ModelSpec& spec) {
+  std::vector<std::string> others;
+  if (spec.num_moe_layers() > 0) {
+    others.push_back(absl::StrCat(spec.num_experts - spec.experts_per_token, " of ", spec.num_experts,
+                                  " routed experts of a layer"));
   }
-  return active + spec.num_moe_layers() * spec.experts_per_token * ExpertElements(spec);
+  if (spec.tied_head == 0) others.push_back("the embedding, of which it reads a row");
+  return absl::StrCat("all that a token multiplies", others.empty() ? "" : ": not ", absl::StrJoin(others, ", nor "));
 }
 
-std::string ActiveAre(const weights::ModelSpec& spec) {
-  if (spec.num_moe_layers() == 0) return "of one token: all, for no layer has routed experts";
-  return absl::StrCat("of one token: all but the ", spec.num_experts - spec.experts_per_token, " of ", spec.num_experts,
-                      " routed experts of a layer that it does not use");
+// Publishers count differently: their figures are these, with or without embedding and head.
+void AddParameters(const weights::ModelSpec& spec, int64_t prediction_layers, Json& json) {
+  const int64_t parameters = model::ParameterCount(spec), active = model::ActiveParameterCount(spec);
+  json["parameters"] = parameters;
+  if (prediction_layers > 0) {
+    json["parameters_on_disk"] = parameters + prediction_layers * model::PredictionLayerParameterCount(spec);
+    json["on_disk_are"] = absl::StrCat("with multi-token prediction, which is not served: ", prediction_layers,
+                                       " layer(s), with copies of embedding and head");
+  }
+  json["active_parameters"] = active;
+  json["active_are"] = ActiveAre(spec);
+  if (spec.tied_head == 0) json["active_parameters_with_embedding"] = active + spec.vocab_size * spec.hidden_size;
 }
 
 // What prefill needs on a device that weights are streamed through, without activations: the largest layer's dense
@@ -138,14 +146,13 @@ absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, 
   return json;
 }
 
-absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, bool fp8, const InspectOptions& options) {
+absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, int64_t prediction_layers, bool fp8,
+                              const InspectOptions& options) {
   const DType linear = fp8 ? DType::kF8E4M3 : DType::kBF16;
   Json json;
   json["family"] = spec.family;
   json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
-  json["parameters"] = model::ParameterCount(spec);
-  json["active_parameters"] = ActiveParameters(spec);
-  json["active_are"] = ActiveAre(spec);
+  AddParameters(spec, prediction_layers, json);
   json["shapes"] = ShapesJson(spec);
   json["parameters_by_kind"] = ParametersJson(spec);
   MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
@@ -162,7 +169,21 @@ absl::StatusOr<Json> InspectConfig(const std::string& config, const InspectOptio
     return object.contains("quantization_config") && !object["quantization_config"].is_null();
   };
   const bool fp8 = quantised(document) || (document.contains("text_config") && quantised(document["text_config"]));
-  return Describe(spec, fp8, options);
+  MOE_ASSIGN_OR_RETURN(const int64_t prediction_layers, checkpoint::PredictionLayers(config));
+  return Describe(spec, prediction_layers, fp8, options);
+}
+
+// A published config whose weights cannot be loaded still tells the model's shapes.
+absl::StatusOr<Json> InspectPublished(const std::string& config, const InspectOptions& options) {
+  absl::StatusOr<Json> json = InspectConfig(config, options);
+  if (!absl::IsUnimplemented(json.status())) return json;
+  Json plain = Json::parse(config);  // compiled in
+  plain.erase("quantization_config");
+  const std::string reason(json.status().message());
+  MOE_ASSIGN_OR_RETURN(json, InspectConfig(plain.dump(), options));
+  (*json)["weights"] = "BF16 instead of the published ones, which cannot be loaded";
+  (*json)["cannot_be_loaded"] = reason;
+  return json;
 }
 
 // The objects of the instance that hold this checkpoint.
@@ -189,7 +210,11 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOpti
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
   bool fp8 = false;
   for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
-  MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, fp8, options));
+  // Who saves a checkpoint again may leave them out.
+  const bool predicts = std::ranges::any_of(
+      skipped, [](const checkpoint::SkippedTensors& group) { return group.group == checkpoint::kPredictionGroup; });
+  MOE_ASSIGN_OR_RETURN(const int64_t prediction_layers, checkpoint::PredictionLayers(documents.config_json));
+  MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, predicts ? prediction_layers : 0, fp8, options));
   json["directory"] = text::Printable(path);
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
@@ -205,8 +230,9 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOpti
 
 // A model as it was named: its directory, or only its config.
 struct Named {
-  std::string directory;
-  std::string config;
+  std::string directory = {};
+  std::string config = {};
+  bool published = false;  // the config is one of those that are compiled in
 };
 
 // A file or a directory wins over a published model, a downloaded one too.
@@ -214,13 +240,13 @@ absl::StatusOr<Named> Find(const std::string& model) {
   std::error_code error;
   if (std::filesystem::exists(model, error) && !std::filesystem::is_directory(model, error)) {
     MOE_ASSIGN_OR_RETURN(std::string config, ReadFile(model));
-    return Named{.directory = "", .config = std::move(config)};
+    return Named{.config = std::move(config)};
   }
   const absl::StatusOr<checkpoint::ModelLocation> location = checkpoint::LocateModel(model);
-  if (location.ok()) return Named{.directory = location->directory, .config = ""};
-  const std::optional<std::string_view> published = checkpoint::FindPublishedConfig(model);
+  if (location.ok()) return Named{.directory = location->directory};
+  std::optional<std::string> published = checkpoint::FindPublishedConfig(model);
   if (!absl::IsNotFound(location.status()) || !published) return location.status();
-  return Named{.directory = "", .config = std::string(*published)};
+  return Named{.config = *std::move(published), .published = true};
 }
 
 }  // namespace
@@ -242,7 +268,8 @@ absl::Status CheckHasExperts(const weights::ModelSpec& spec, const std::string& 
 absl::StatusOr<Json> InspectCheckpoint(const std::string& model, const InspectOptions& options) {
   MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(options.instance), "--instance"));
   MOE_ASSIGN_OR_RETURN(const Named named, Find(model));
-  return named.directory.empty() ? InspectConfig(named.config, options) : InspectDirectory(named.directory, options);
+  if (!named.directory.empty()) return InspectDirectory(named.directory, options);
+  return named.published ? InspectPublished(named.config, options) : InspectConfig(named.config, options);
 }
 
 }  // namespace moestro::cli

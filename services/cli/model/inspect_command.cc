@@ -25,6 +25,12 @@ struct InspectFlags {
   bool json = false;
 };
 
+constexpr char kFooter[] =
+    "Parameters are those that are served: with embedding and head, without multi-token prediction. Parameters on\n"
+    "disk include it, where the model has it. Active are those that a token multiplies: the embedding does not count,\n"
+    "of which a token reads one row, but the head does. Publishers count differently, so active parameters are told\n"
+    "with the embedding, too.";
+
 std::string ValueText(const std::string& key, const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_float()) return ShortNumber(value.get<double>());
@@ -89,6 +95,7 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
       ->check(CLI::Range(0.0, 1e6));
   command->add_flag("--directory", flags->directory, "Print only the directory of the model");
   command->add_flag("--json", flags->json, "JSON");
+  command->footer(kFooter);
   commands.push_back({command, [flags] { return Inspect(*flags); }});
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/config.h"
 #include "common/platform/instance.h"
 #include "common/platform/shared_memory.h"
 #include "tests/services/cli/cli_fixture.h"
@@ -65,6 +66,8 @@ TEST_F(CliTest, MakesAModelAndInspectsIt) {
   const json alone = json::parse(Run({"inspect", out + "/config.json", "--json"}, false).out);
   EXPECT_EQ(alone["parameters"], found["parameters"]);
   EXPECT_EQ(alone["segment_bytes"], found["segment_bytes"]);
+  EXPECT_GT(alone["parameters_on_disk"], alone["parameters"]) << "a layer of multi-token prediction";
+  EXPECT_EQ(alone["parameters_on_disk"], found["parameters_on_disk"]);
   EXPECT_THAT(Run({"inspect", out}, false).out, HasSubstr("parameters_by_kind:\n"));
   EXPECT_TRUE(absl::IsAlreadyExists(Run({"make-model", "--out", out}, false).status));
 }
@@ -86,6 +89,50 @@ TEST_F(CliTest, InspectsADirectoryWhoseNameIsNotUtf8) {
     ASSERT_TRUE(result.status.ok()) << result.status;
     EXPECT_THAT(result.out, HasSubstr("tiny \xEF\xBF\xBD: 1 tensor(s)"));
   }
+}
+
+// What is served, what a token multiplies, what is on disk.
+TEST_F(CliTest, InspectCountsParametersByStatedRules) {
+  const auto inspect = [this](const char* model) {
+    const Result result = Run({"inspect", model, "--bandwidth", "1", "--json"}, false);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return json::parse(result.out);
+  };
+  const json v3 = inspect("deepseek-v3");
+  EXPECT_EQ(v3["parameters"], 671026419200);
+  EXPECT_EQ(v3["parameters_on_disk"], 684489845504);
+  EXPECT_EQ(v3["active_parameters_with_embedding"].get<int64_t>() - v3["active_parameters"].get<int64_t>(),
+            129280 * 7168);
+  EXPECT_EQ(v3["active_are"],
+            "all that a token multiplies: not 248 of 256 routed experts of a layer, nor the embedding, of which it "
+            "reads a row");
+  const json llama = inspect("llama-3.2-3b");  // its head is the embedding
+  EXPECT_FALSE(llama.contains("parameters_on_disk"));
+  EXPECT_EQ(llama["active_parameters"], llama["parameters"]);
+  EXPECT_FALSE(llama.contains("active_parameters_with_embedding"));
+  EXPECT_EQ(llama["active_are"], "all that a token multiplies");
+  const json saved_again = inspect("tests/golden/published/deepseek_v3/checkpoint");
+  EXPECT_FALSE(saved_again.contains("parameters_on_disk")) << "without the layer that its config tells of";
+  const json kimi = inspect("kimi-k2");
+  EXPECT_FALSE(kimi.contains("parameters_on_disk")) << "it predicts one token";
+}
+
+// Their shapes are known all the same. A config in a file is refused, as its checkpoint would be.
+TEST_F(CliTest, InspectOfPublishedWeightsThatCannotBeLoaded) {
+  ::setenv("HF_HUB_CACHE", directory_.c_str(), 1);
+  const std::vector<std::string> rates = {"--bandwidth", "100", "--json"};
+  std::vector<std::string> arguments = {"inspect", "moonshotai/Kimi-K2-Thinking"};
+  arguments.insert(arguments.end(), rates.begin(), rates.end());
+  const Result result = Run(arguments, false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json facts = json::parse(result.out);
+  EXPECT_EQ(facts["weights"], "BF16 instead of the published ones, which cannot be loaded");
+  EXPECT_THAT(facts["cannot_be_loaded"].get<std::string>(), HasSubstr("\"compressed-tensors\" is not supported"));
+  EXPECT_EQ(facts["shapes"]["max_context_tokens"], 262144);
+  arguments[1] = directory_ + "/config.json";
+  std::ofstream(arguments[1]) << checkpoint::FindPublishedConfig("moonshotai/Kimi-K2-Thinking").value();
+  EXPECT_EQ(Run(arguments, false).status.code(), absl::StatusCode::kUnimplemented);
+  ::unsetenv("HF_HUB_CACHE");
 }
 
 TEST_F(CliTest, InspectNeedsSomethingToInspect) {

@@ -235,8 +235,8 @@ TEST_F(CliTest, PlansOfExpertsNeedAModelWithExperts) {
   const Result inspect = Run({"inspect", path, "--bandwidth", "100", "--json"}, false);
   ASSERT_TRUE(inspect.status.ok()) << inspect.status;
   const json facts = json::parse(inspect.out);
-  EXPECT_EQ(facts["active_parameters"], facts["parameters"]);
-  EXPECT_EQ(facts["active_are"], "of one token: all, for no layer has routed experts");
+  EXPECT_EQ(facts["active_parameters_with_embedding"], facts["parameters"]);
+  EXPECT_EQ(facts["active_are"], "all that a token multiplies: not the embedding, of which it reads a row");
   EXPECT_EQ(facts["streaming_on_a_gpu"]["least_bytes"], facts["streaming_on_a_gpu"]["whole_layers_bytes"]);
 }
 

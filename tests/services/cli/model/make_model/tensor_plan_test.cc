@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "common/model/schema.h"
+
 namespace moestro::cli {
 namespace {
 
@@ -35,6 +37,19 @@ TEST(TensorPlanTest, RealGeometryHasThePublishedShapes) {
   EXPECT_THAT(shape("mlp.experts.255.down_proj.weight_scale_inv"), ElementsAre(56, 16));
   EXPECT_THAT(plan.at("model.layers.0.mlp.gate_proj.weight_scale_inv").shape, ElementsAre(144, 56));
   EXPECT_EQ(plan.count("model.layers.2.enorm.weight"), 0u);
+}
+
+// The counts of schema.h, by the tensors that are written.
+TEST(TensorPlanTest, ParametersAreThoseThatAreCounted) {
+  for (const char* preset : {"tiny", "tiny-glm"}) {
+    const MadeModel model = ResolveModel({.preset = preset}).value();
+    ASSERT_EQ(model.mtp_layers, 1);
+    int64_t elements = 0;
+    for (const PlannedTensor& tensor : PlanTensors(model)) {
+      if (!tensor.name.ends_with("_scale_inv")) elements += tensor.elements();
+    }
+    EXPECT_EQ(elements, model::ParameterCount(model.spec) + model::PredictionLayerParameterCount(model.spec));
+  }
 }
 
 TEST(TensorPlanTest, Qwen3HasThePublishedNames) {
