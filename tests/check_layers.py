@@ -56,8 +56,8 @@ MAY_INCLUDE |= {
     # The same for commands that talk to a node. Planning commands use each role's own simulation.
     "services/cli": PROCESS | {"report", "loadtest/bench"},
     "services/cli/client": {"services/cli", "base", "text", "telemetry", "report", "process", "rpc"},
-    "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "weights", "kv", "model", "text",
-                           "roofline", "checkpoint", "report"},
+    "services/cli/model": {"services/cli", "base", "platform", "process", "tensor", "kernels", "weights", "kv", "model",
+                           "text", "roofline", "checkpoint", "report"},
     "services/cli/plan": {"services/cli", "services/cli/model", "base", "process", "tensor", "device", "model", "experts",
                           "roofline", "text", "checkpoint", "report", "services/*/simulate*.h"},
 }

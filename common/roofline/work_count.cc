@@ -76,6 +76,16 @@ double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, in
   return operations;
 }
 
+double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear) {
+  const ModelCount model = CountModel(spec, linear);
+  const auto experts = static_cast<double>(std::min(spec.num_experts, tokens * spec.experts_per_token));
+  double bytes = model.head.bytes;
+  for (const LayerCount& layer : model.layers) {
+    bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes + experts * layer.expert.bytes;
+  }
+  return bytes;
+}
+
 double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts, DType linear) {
   const ModelCount model = CountModel(spec, linear);
   double bytes = model.head.bytes + static_cast<double>(experts) * model.expert_bytes();

@@ -51,6 +51,10 @@ double KvBytes(const weights::ModelSpec& spec, double positions);
 // and value sums of causal attention, and the head for one row.
 double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, int64_t tokens);
 
+// Bytes of all weights that such a prompt uses, each read once, with linear layers of the type `linear`. Every token
+// may be sent to other experts.
+double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear);
+
 // Bytes of weights and KV for one token of each of `sequences` sequences at position `position`, in the absorbed form
 // with linear layers of the type `linear`. Counts every weight once, `experts` different routed experts over all layers
 // (all of equal size), and the KV of every sequence.

@@ -50,6 +50,7 @@ def test_published_models_need_no_files(cli, tmp_path, model, total, active):
     # A token reads the parameters that it multiplies, once; KV comes on top.
     width = 1 if "FP8" in facts["weights"] else 2
     assert estimate["bytes_per_token"] == pytest.approx(width * facts["active_parameters"], rel=0.08)
+    assert estimate["prefill_seconds"] > 0
     streaming = facts["streaming_on_a_gpu"]
     assert 0 < streaming["least_bytes"] < streaming["whole_layers_bytes"] < facts["segment_bytes"]
 

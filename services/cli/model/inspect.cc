@@ -25,6 +25,7 @@
 #include "common/platform/shared_memory.h"
 #include "common/roofline/work_count.h"
 #include "common/text/json/quoted.h"
+#include "services/cli/model/product_rate.h"
 
 namespace moestro::cli {
 namespace {
@@ -125,24 +126,49 @@ Json StreamingJson(const weights::ModelSpec& spec, DType linear) {
   return json;
 }
 
-absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, const InspectOptions& options) {
-  double rate = options.memory_bytes_per_second;
-  if (rate == 0) {
-    MOE_ASSIGN_OR_RETURN(const double copy, MeasureCopyBandwidth(static_cast<int>(AllowedCpus().size())));
-    rate = 2 * copy;
+// Rates of this machine, given or measured.
+struct Rates {
+  double bytes = 0;       // of memory, per second
+  double operations = 0;  // multiplications and additions per second
+};
+
+absl::StatusOr<Rates> FindRates(DType linear, const InspectOptions& options) {
+  Rates rates{options.memory_bytes_per_second, options.operations_per_second};
+  const int threads = static_cast<int>(AllowedCpus().size());
+  if (rates.bytes == 0) {
+    MOE_ASSIGN_OR_RETURN(const double copy, MeasureCopyBandwidth(threads));
+    rates.bytes = 2 * copy;
   }
-  const int64_t position = std::min<int64_t>(kContext, spec.max_position_embeddings) - 1;
+  if (rates.operations == 0) {
+    MOE_ASSIGN_OR_RETURN(rates.operations, MeasureProductRate(linear, threads));
+  }
+  return rates;
+}
+
+absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, const InspectOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const Rates rates, FindRates(linear, options));
+  const int64_t tokens = std::min<int64_t>(kContext, spec.max_position_embeddings);
   const int64_t experts = spec.num_moe_layers() * spec.experts_per_token;
-  const double bytes = roofline::DecodeBytes(spec, position, 1, experts, linear);
+  const double bytes = roofline::DecodeBytes(spec, tokens - 1, 1, experts, linear);
+  const double operations = roofline::PrefillOperations(spec, model::MlaForm::kUnabsorbed, tokens);
+  const double prefill_bytes = roofline::PrefillBytes(spec, tokens, linear);
   Json json;
-  json["memory_bytes_per_second"] = static_cast<int64_t>(rate);
+  json["memory_bytes_per_second"] = static_cast<int64_t>(rates.bytes);
   json["memory_rate_is"] =
       options.memory_bytes_per_second == 0 ? "measured: bytes that a copy reads and writes" : "given: --bandwidth";
-  json["context_tokens"] = position + 1;
+  json["operations_per_second"] = rates.operations;
+  json["operation_rate_is"] =
+      options.operations_per_second == 0 ? "measured: products with weights in a cache" : "given: --gflops";
+  json["context_tokens"] = tokens;
   json["bytes_per_token"] = static_cast<int64_t>(bytes);
-  json["decode_tokens_per_second"] = rate / bytes;
-  json["prefill_operations"] = roofline::PrefillOperations(spec, model::MlaForm::kUnabsorbed, position + 1);
-  json["assumes"] = "one sequence, all weights in memory, each byte read once; an upper bound";
+  json["decode_tokens_per_second"] = rates.bytes / bytes;
+  json["prefill_operations"] = operations;
+  json["prefill_bytes"] = static_cast<int64_t>(prefill_bytes);
+  json["prefill_seconds"] = std::max(operations / rates.operations, prefill_bytes / rates.bytes);
+  json["prefill_is"] = absl::StrCat("an estimate for the CPU: a prompt of ", tokens, " tokens takes at least so long");
+  json["assumes"] =
+      "one sequence, all weights in memory, each byte read once, all operations at the rate of products; "
+      "real decode and prefill are slower";
   return json;
 }
 

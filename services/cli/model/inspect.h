@@ -12,11 +12,12 @@ namespace moestro::cli {
 struct InspectOptions {
   std::string instance = "default";    // the node whose segments are searched for this checkpoint
   double memory_bytes_per_second = 0;  // that decode reads; 0: measured, which takes some 0.3 s and 256 MB
+  double operations_per_second = 0;    // multiplications and additions of products; 0: measured, some 0.2 s
 };
 
 // Describes a model: family, shapes, parameters, bytes by kind, the segment it needs, what fits where, and how fast
-// decode can be at best. `model`: a checkpoint's directory, a config.json, org/name in the cache of downloads, or the
-// name of a published model; of the last, only the config is known.
+// decode and prefill can be at best. `model`: a checkpoint's directory, a config.json, org/name in the cache of
+// downloads, or the name of a published model; of the last, only the config is known.
 absl::StatusOr<nlohmann::ordered_json> InspectCheckpoint(const std::string& model, const InspectOptions& options);
 
 // The shapes only.

@@ -20,6 +20,7 @@ struct InspectFlags {
   std::string segment;
   std::string instance = "default";
   double bandwidth = 0;
+  double gflops = 0;
   bool verify = false;
   bool directory = false;
   bool json = false;
@@ -29,7 +30,7 @@ constexpr char kFooter[] =
     "Parameters are those that are served: with embedding and head, without multi-token prediction. Parameters on\n"
     "disk include it, where the model has it. Active are those that a token multiplies: the embedding does not count,\n"
     "of which a token reads one row, but the head does. Publishers count differently, so active parameters are told\n"
-    "with the embedding, too.";
+    "with the embedding, too. Speeds are estimates from rates of this machine, which real runs do not reach.";
 
 std::string ValueText(const std::string& key, const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -62,7 +63,9 @@ absl::Status Inspect(const InspectFlags& flags) {
     PrintText(location.directory + "\n");
     return absl::OkStatus();
   }
-  const InspectOptions options{.instance = flags.instance, .memory_bytes_per_second = flags.bandwidth * 1e9};
+  const InspectOptions options{.instance = flags.instance,
+                               .memory_bytes_per_second = flags.bandwidth * 1e9,
+                               .operations_per_second = flags.gflops * 1e9};
   MOE_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, flags.segment.empty()
                                                               ? InspectCheckpoint(flags.path, options)
                                                               : InspectSegment(flags.segment, flags.verify));
@@ -93,6 +96,10 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
       ->add_option("--bandwidth", flags->bandwidth,
                    "Memory bandwidth that the estimate assumes, in GB/s; 0: measure it")
       ->check(CLI::Range(0.0, 1e6));
+  command
+      ->add_option("--gflops", flags->gflops,
+                   "Multiplications and additions that the estimate assumes, in 10^9 a second; 0: measure them")
+      ->check(CLI::Range(0.0, 1e9));
   command->add_flag("--directory", flags->directory, "Print only the directory of the model");
   command->add_flag("--json", flags->json, "JSON");
   command->footer(kFooter);

@@ -54,6 +54,15 @@ TEST(WorkCount, EveryDifferentExpertIsReadOnce) {
   EXPECT_EQ(DecodeBytes(spec, 0, 2, 500) - DecodeBytes(spec, 0, 2, 499), 3.0 * 7168 * 2048);
 }
 
+// All experts, but for a prompt that is too short to use them all.
+TEST(WorkCount, APromptReadsWhatItUsesOnce) {
+  const weights::ModelSpec spec = DeepSeekV3();
+  const double kv = 61.0 * 576 * 2;
+  EXPECT_EQ(PrefillBytes(spec, 1, DType::kF8E4M3), DecodeBytes(spec, 0, 1, 58 * 8) - kv);
+  EXPECT_EQ(PrefillBytes(spec, 32, DType::kF8E4M3), DecodeBytes(spec, 0, 1, 58 * 256) - kv);
+  EXPECT_EQ(PrefillBytes(spec, 4096, DType::kF8E4M3), PrefillBytes(spec, 32, DType::kF8E4M3));
+}
+
 TEST(WorkCount, FormsDifferInAttentionPairsOnly) {
   const weights::ModelSpec spec = DeepSeekV3();
   const double pairs = 61.0 * 512 * 513 / 2 * 128;

@@ -91,10 +91,44 @@ TEST_F(CliTest, InspectsADirectoryWhoseNameIsNotUtf8) {
   }
 }
 
+// Of machines with these rates: a prompt takes as long as its operations, or as reading the weights.
+TEST_F(CliTest, InspectEstimatesThePrefillOfAGivenMachine) {
+  const auto estimate = [this](const char* bandwidth, const char* gflops) {
+    const Result result =
+        Run({"inspect", "deepseek-v3", "--bandwidth", bandwidth, "--gflops", gflops, "--json"}, false);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return json::parse(result.out)["estimate"];
+  };
+  const json computes = estimate("500", "2000");
+  EXPECT_EQ(computes["operation_rate_is"], "given: --gflops");
+  EXPECT_EQ(computes["context_tokens"], 4096);
+  // 36.6 billion parameters, and attention over 4096 * 4097 / 2 pairs in 61 layers of 128 heads of 192 + 128 numbers.
+  // Of the head a row is computed.
+  const double operations = 2 * ((36.626e9 - 0.927e9) * 4096 + 61 * 128 * 320.0 * 4096 * 4097 / 2);
+  EXPECT_NEAR(computes["prefill_operations"].get<double>(), operations, 1e-3 * operations);
+  EXPECT_DOUBLE_EQ(computes["prefill_seconds"], computes["prefill_operations"].get<double>() / 2e12);
+  const json reads = estimate("1", "2000");
+  EXPECT_NEAR(reads["prefill_seconds"].get<double>(), 671.3, 0.5) << "bytes of the weights";
+  EXPECT_EQ(reads["prefill_operations"], computes["prefill_operations"]);
+}
+
+TEST_F(CliTest, InspectMeasuresThisMachine) {
+  for (const char* model : {"deepseek-v3", "mixtral-8x7b"}) {  // FP8, BF16
+    const Result result = Run({"inspect", model, "--bandwidth", "1000000", "--json"}, false);
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    const json estimate = json::parse(result.out)["estimate"];
+    const double rate = estimate["operations_per_second"];
+    EXPECT_THAT(estimate["operation_rate_is"].get<std::string>(), HasSubstr("measured"));
+    EXPECT_GT(rate, 1e7);
+    EXPECT_LT(rate, 1e15);
+    EXPECT_DOUBLE_EQ(estimate["prefill_seconds"], estimate["prefill_operations"].get<double>() / rate);
+  }
+}
+
 // What is served, what a token multiplies, what is on disk.
 TEST_F(CliTest, InspectCountsParametersByStatedRules) {
   const auto inspect = [this](const char* model) {
-    const Result result = Run({"inspect", model, "--bandwidth", "1", "--json"}, false);
+    const Result result = Run({"inspect", model, "--bandwidth", "1", "--gflops", "1", "--json"}, false);
     EXPECT_TRUE(result.status.ok()) << result.status;
     return json::parse(result.out);
   };
@@ -120,7 +154,7 @@ TEST_F(CliTest, InspectCountsParametersByStatedRules) {
 // Their shapes are known all the same. A config in a file is refused, as its checkpoint would be.
 TEST_F(CliTest, InspectOfPublishedWeightsThatCannotBeLoaded) {
   ::setenv("HF_HUB_CACHE", directory_.c_str(), 1);
-  const std::vector<std::string> rates = {"--bandwidth", "100", "--json"};
+  const std::vector<std::string> rates = {"--bandwidth", "100", "--gflops", "1000", "--json"};
   std::vector<std::string> arguments = {"inspect", "moonshotai/Kimi-K2-Thinking"};
   arguments.insert(arguments.end(), rates.begin(), rates.end());
   const Result result = Run(arguments, false);

@@ -232,7 +232,7 @@ TEST_F(CliTest, PlansOfExpertsNeedAModelWithExperts) {
   const Result plan = Run({"plan", "--explain", "dslp", "--model", path}, false);
   EXPECT_EQ(plan.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(plan.status.message(), HasSubstr("--model " + path + ": no layer has routed experts"));
-  const Result inspect = Run({"inspect", path, "--bandwidth", "100", "--json"}, false);
+  const Result inspect = Run({"inspect", path, "--bandwidth", "100", "--gflops", "1000", "--json"}, false);
   ASSERT_TRUE(inspect.status.ok()) << inspect.status;
   const json facts = json::parse(inspect.out);
   EXPECT_EQ(facts["active_parameters_with_embedding"], facts["parameters"]);
