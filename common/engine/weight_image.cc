@@ -151,7 +151,7 @@ model::AttentionWeights StagedModule::Attention(const weights::ModelSpec& spec, 
 model::FeedForwardWeights StagedModule::FeedForward(const weights::ModelSpec& spec,
                                                     const model::ModelWeights& weights) const {
   const model::FeedForwardWeights& w = weights.layers[module->layer].feed_forward;
-  model::FeedForwardWeights staged{w.norm, w.router, w.bias, {}, w.dense, w.shared_gate};
+  model::FeedForwardWeights staged{w.norm, w.router, w.bias, w.logit_bias, {}, w.dense, w.shared_gate};
   model::VisitArrays(spec, staged, Relocation(module->image, base));
   return staged;
 }

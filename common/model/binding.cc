@@ -113,6 +113,10 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
   if (spec.norms_of_all_heads != 0 && spec.heads_without_norms != 0) {
     return Unusable("norms_of_all_heads", spec.norms_of_all_heads, "0 without norms");
   }
+  const bool has_windows = (spec.windowed_layers[0] | spec.windowed_layers[1]) != 0;
+  if (spec.sliding_window < 0 || (spec.sliding_window > 0) != has_windows) {
+    return Unusable("sliding_window", spec.sliding_window, "a positive number with windowed_layers, 0 without");
+  }
   if (!(spec.clip_qkv >= 0)) return absl::InvalidArgumentError("model spec: clip_qkv must be 0 or more");
   const std::pair<const char*, int64_t> absent[] = {{"q_lora_rank", spec.q_lora_rank},
                                                     {"kv_lora_rank", spec.kv_lora_rank},
@@ -128,6 +132,8 @@ absl::Status CheckGroupedQueries(const weights::ModelSpec& spec) {
 absl::Status CheckLatents(const weights::ModelSpec& spec) {
   if (spec.rotary_dims != 0) return Unusable("rotary_dims", spec.rotary_dims, "0 with latents");
   if (spec.qkv_biases != 0) return Unusable("qkv_biases", spec.qkv_biases, "0 with latents");
+  if (spec.sliding_window != 0) return Unusable("sliding_window", spec.sliding_window, "0 with latents");
+  if (spec.attention_sinks != 0) return Unusable("attention_sinks", spec.attention_sinks, "0 with latents");
   const std::pair<const char*, int64_t> fields[] = {{"kv_lora_rank", spec.kv_lora_rank},
                                                     {"qk_nope_head_dim", spec.qk_nope_head_dim}};
   for (const auto& [name, value] : fields) {
@@ -155,6 +161,10 @@ absl::Status CheckRouting(const weights::ModelSpec& spec) {
   if (spec.shared_expert_width < 0) return Unusable("shared_expert_width", spec.shared_expert_width, "0 or more");
   if (spec.shared_expert_gate != 0 && spec.shared_intermediate_size() == 0) {
     return Unusable("shared_expert_gate", spec.shared_expert_gate, "0 without a shared expert");
+  }
+  if (!(spec.swiglu_limit >= 0) || (spec.swiglu_limit > 0 && !(spec.swiglu_alpha > 0))) {
+    return absl::InvalidArgumentError(
+        "model spec: swiglu_limit must be 0 or more, and swiglu_alpha positive if swiglu_limit is");
   }
   if (spec.num_expert_groups <= 0 || spec.num_experts % spec.num_expert_groups != 0) {
     return Unusable("num_expert_groups", spec.num_expert_groups, "a divisor of num_experts");

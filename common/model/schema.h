@@ -15,11 +15,15 @@
 
 namespace moestro::model {
 
-// down(silu(gate(x)) * up(x)); gate and up [width, hidden], down [hidden, width].
+// down(silu(gate(x)) * up(x)); gate and up [width, hidden], down [hidden, width]. Routed experts: with the activation
+// of ModelSpec::swiglu_limit.
 struct MlpWeights {
   PackedMatrix gate;
   PackedMatrix up;
   PackedMatrix down;
+  const float* gate_bias = nullptr;  // [width]; null, like the next two, when there are no biases
+  const float* up_bias = nullptr;    // [width]
+  const float* down_bias = nullptr;  // [hidden]
 };
 
 // MLA has the ranks and the latents, grouped queries (GQA) k, v and the norms of heads; what the other kind has is
@@ -41,13 +45,17 @@ struct AttentionWeights {
   const float* k_bias = nullptr;      // [kv_heads * head_dim]
   const float* v_bias = nullptr;      // [kv_heads * head_dim]
   PackedMatrix o;                     // [hidden, heads * v_head_dim]
+  const float* o_bias = nullptr;      // [hidden]; null: no bias
+  const float* sinks = nullptr;       // [heads]: a score of no token; null: none
+  int64_t window = 0;                 // a token sees the last so many, itself included; 0: all before it
 };
 
 // A dense layer is a MoE layer without routed experts: its MLP takes the place of the shared expert.
 struct FeedForwardWeights {
   const float* norm = nullptr;         // [hidden]
   const float* router = nullptr;       // [num_experts, hidden]; null in a dense layer
-  const float* bias = nullptr;         // [num_experts]; null when the router has none
+  const float* bias = nullptr;         // [num_experts], of scores; null when the router has none
+  const float* logit_bias = nullptr;   // [num_experts]; null when the router has none
   std::vector<MlpWeights> experts;     // by id; empty in a dense layer
   MlpWeights dense;                    // dense MLP or shared expert; dense.gate.rows is 0 if there is neither
   const float* shared_gate = nullptr;  // [hidden]; null when the shared expert's output is taken as it is
@@ -73,7 +81,8 @@ enum class TensorRole {
   kNorm,
   kRouter,
   kRouterBias,
-  kBias,  // added to the outputs of a linear layer
+  kBias,   // added to the outputs of a linear layer, or to a router's logits
+  kSinks,  // of heads
   // Linear layers:
   kLinear,           // of none of the following roles
   kQueries,          // its outputs are the heads' queries
@@ -107,7 +116,8 @@ struct ModelTensor {
   bool in_parts = false;  // of CheckpointTensors: the segment has it as several tensors
 
   bool is_vector() const {
-    return role == TensorRole::kNorm || role == TensorRole::kRouterBias || role == TensorRole::kBias;
+    return role == TensorRole::kNorm || role == TensorRole::kRouterBias || role == TensorRole::kBias ||
+           role == TensorRole::kSinks;
   }
   int64_t elements() const { return rows * cols; }
   std::vector<int64_t> shape() const { return is_vector() ? std::vector{cols} : std::vector{rows, cols}; }
@@ -136,6 +146,7 @@ void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Vi
     if (norms) visit(TensorRow{"self_attn.k_norm.weight", kNorm, 1, all ? keys : dim}, w.k_norm);
     visit(TensorRow{"self_attn.v_proj.weight", kLinear, keys, hidden}, w.v);
     if (biases) visit(TensorRow{"self_attn.v_proj.bias", kBias, 1, keys}, w.v_bias);
+    if (spec.attention_sinks != 0) visit(TensorRow{"self_attn.sinks", kSinks, 1, heads}, w.sinks);
   } else {
     const int64_t queries = heads * spec.qk_head_dim(), latent = spec.kv_lora_rank, nope = spec.qk_nope_head_dim;
     if (rank == 0) {
@@ -151,6 +162,7 @@ void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Vi
     visit(TensorRow{"self_attn.kv_b_proj.key_transposed", kKeyUpTransposed, heads * latent, nope}, w.key_transposed);
   }
   visit(TensorRow{"self_attn.o_proj.weight", kOutput, hidden, heads * spec.v_head_dim}, w.o);
+  if (spec.output_bias != 0) visit(TensorRow{"self_attn.o_proj.bias", kBias, 1, hidden}, w.o_bias);
 }
 
 // Norm, router and the shared expert's gate, without MLPs.
@@ -160,6 +172,7 @@ void ForEachTensor(const weights::ModelSpec& spec, bool is_moe, FeedForwardWeigh
   visit(TensorRow{"post_attention_layernorm.weight", kNorm, 1, spec.hidden_size}, w.norm);
   if (!is_moe) return;
   visit(TensorRow{"mlp.gate.weight", kRouter, spec.num_experts, spec.hidden_size}, w.router);
+  if (spec.router_bias != 0) visit(TensorRow{"mlp.gate.bias", kBias, 1, spec.num_experts}, w.logit_bias);
   if (spec.softmax_router == 0) {
     visit(TensorRow{"mlp.gate.e_score_correction_bias", kRouterBias, 1, spec.num_experts}, w.bias);
   }
@@ -169,10 +182,14 @@ void ForEachTensor(const weights::ModelSpec& spec, bool is_moe, FeedForwardWeigh
 }
 
 template <typename Visit>
-void ForEachTensor(int64_t hidden, int64_t width, MlpWeights& w, const Visit& visit) {
-  visit(TensorRow{"gate_proj.weight", TensorRole::kLinear, width, hidden}, w.gate);
-  visit(TensorRow{"up_proj.weight", TensorRole::kLinear, width, hidden}, w.up);
-  visit(TensorRow{"down_proj.weight", TensorRole::kOutput, hidden, width}, w.down);
+void ForEachTensor(int64_t hidden, int64_t width, bool biases, MlpWeights& w, const Visit& visit) {
+  using enum TensorRole;
+  visit(TensorRow{"gate_proj.weight", kLinear, width, hidden}, w.gate);
+  if (biases) visit(TensorRow{"gate_proj.bias", kBias, 1, width}, w.gate_bias);
+  visit(TensorRow{"up_proj.weight", kLinear, width, hidden}, w.up);
+  if (biases) visit(TensorRow{"up_proj.bias", kBias, 1, width}, w.up_bias);
+  visit(TensorRow{"down_proj.weight", kOutput, hidden, width}, w.down);
+  if (biases) visit(TensorRow{"down_proj.bias", kBias, 1, hidden}, w.down_bias);
 }
 
 // From here on tensor is a ModelTensor. Makes room for the experts.
@@ -185,10 +202,12 @@ void ForEachTensor(const weights::ModelSpec& spec, int64_t layer, LayerWeights& 
     };
   };
   const auto mlp = [&](TensorPart part, absl::string_view before, int64_t width, MlpWeights& weights) {
-    ForEachTensor(spec.hidden_size, width, weights, named(part, absl::StrCat(prefix, before)));
+    const bool biases = part == TensorPart::kExpert && spec.expert_biases != 0;
+    ForEachTensor(spec.hidden_size, width, biases, weights, named(part, absl::StrCat(prefix, before)));
   };
   FeedForwardWeights& f = w.feed_forward;
   const bool is_moe = spec.IsMoeLayer(layer);
+  w.attention.window = spec.WindowOf(layer);
   ForEachTensor(spec, w.attention, named(TensorPart::kAttention, prefix));
   ForEachTensor(spec, is_moe, f, named(TensorPart::kRouting, prefix));
   if (!is_moe) return mlp(TensorPart::kDenseMlp, "mlp.", spec.intermediate_size, f.dense);
@@ -259,11 +278,6 @@ void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
 }
 
 template <typename Visit>
-void VisitArrays(MlpWeights& mlp, Visit&& visit) {
-  ForEachTensor(0, 0, mlp, [&](const TensorRow&, PackedMatrix& matrix) { VisitArrays(matrix, visit); });
-}
-
-template <typename Visit>
 void VisitArrays(const TensorRow&, PackedMatrix& matrix, Visit&& visit) {
   VisitArrays(matrix, visit);
 }
@@ -275,6 +289,12 @@ void VisitArrays(const TensorRow& row, const float*& values, Visit&& visit) {
 template <typename Visit>
 void VisitArrays(const weights::ModelSpec& spec, AttentionWeights& weights, Visit&& visit) {
   ForEachTensor(spec, weights, [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
+}
+
+template <typename Visit>
+void VisitArrays(MlpWeights& mlp, Visit&& visit) {
+  ForEachTensor(mlp.down.rows, mlp.gate.rows, mlp.gate_bias != nullptr, mlp,
+                [&](const TensorRow& row, auto& field) { VisitArrays(row, field, visit); });
 }
 
 // All but the routed experts.

@@ -71,7 +71,21 @@ struct ModelSpec {
   uint8_t layer_norms = 0;         // norms of the residual subtract its mean first
   uint8_t reserved_flags[1] = {};
   double clip_qkv = 0;  // GQA: projected queries, keys and values are clamped to [-clip_qkv, clip_qkv]; 0: they are not
-  int64_t reserved[7] = {};
+  // GQA: in windowed_layers (bit l % 64 of word l / 64) a token sees the last so many tokens, itself included.
+  int64_t sliding_window = 0;
+  uint64_t windowed_layers[2] = {};
+  // Routed experts: 0: silu(gate) * up. Otherwise, with gate at most swiglu_limit and up in [-swiglu_limit,
+  // swiglu_limit]: (up + 1) * gate * sigmoid(swiglu_alpha * gate).
+  double swiglu_limit = 0;
+  double swiglu_alpha = 0;
+  // Each 0 or 1.
+  uint8_t attention_sinks = 0;     // GQA: each head has a score more, of no token, by which all weights are less
+  uint8_t output_bias = 0;         // the projection of what was attended to has a bias
+  uint8_t router_bias = 0;         // the router's logits have a bias
+  uint8_t expert_biases = 0;       // gate, up and down of routed experts have biases
+  uint8_t yarn_between_pairs = 0;  // YaRN's ramp begins and ends where computed; 0: at the pairs around
+  uint8_t reserved_more_flags[3] = {};
+  int64_t reserved[1] = {};
 
   AttentionKind attention_kind() const {
     return num_kv_heads > 0 ? AttentionKind::kGroupedQueries : AttentionKind::kLatent;
@@ -86,6 +100,10 @@ struct ModelSpec {
     int64_t count = layer > first_dense_layers ? layer - first_dense_layers : 0;
     for (int64_t l = first_dense_layers; l < layer && l < 128; ++l) count -= IsMoeLayer(l) ? 0 : 1;
     return count;
+  }
+  // Tokens that one sees in this layer, itself included; 0: all before it.
+  int64_t WindowOf(int64_t layer) const {
+    return layer < 128 && (windowed_layers[layer / 64] >> (layer % 64) & 1) != 0 ? sliding_window : 0;
   }
   int64_t num_moe_layers() const { return MoeLayersBelow(num_layers); }
   // The MoE layer with this index, num_layers if there is none.

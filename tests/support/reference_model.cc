@@ -93,12 +93,16 @@ ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vec
   return y;
 }
 
-ReferenceModel::Vector ReferenceModel::Biased(const std::string& prefix, const Vector& x) const {
+ReferenceModel::Vector ReferenceModel::Biased(const std::string& prefix, const Vector& x, bool biased) const {
   Vector y = Linear(prefix + ".weight", x);
-  if (spec_.qkv_biases != 0) {
-    const Matrix& bias = Tensor(prefix + ".bias");
-    for (size_t n = 0; n < y.size(); ++n) y[n] += bias.values[n];
-  }
+  if (!biased) return y;
+  const Matrix& bias = Tensor(prefix + ".bias");
+  for (size_t n = 0; n < y.size(); ++n) y[n] += bias.values[n];
+  return y;
+}
+
+ReferenceModel::Vector ReferenceModel::Projected(const std::string& prefix, const Vector& x) const {
+  Vector y = Biased(prefix, x, spec_.qkv_biases != 0);
   if (spec_.clip_qkv == 0) return y;
   for (double& value : y) value = std::clamp(value, -spec_.clip_qkv, spec_.clip_qkv);
   return y;
@@ -130,8 +134,10 @@ ReferenceModel::Vector ReferenceModel::Rotate(const Vector& x, int64_t position)
     const double original = static_cast<double>(yarn.original_max_position_embeddings);
     return d * std::log(original / (beta * 2 * std::numbers::pi)) / (2 * std::log(spec_.rope_theta));
   };
-  const double low = std::max(std::floor(pair_of(yarn.beta_fast)), 0.0);
-  double high = std::min(std::ceil(pair_of(yarn.beta_slow)), d - 1);
+  const bool whole = spec_.yarn_between_pairs == 0;
+  const double fast = pair_of(yarn.beta_fast), slow = pair_of(yarn.beta_slow);
+  const double low = std::max(whole ? std::floor(fast) : fast, 0.0);
+  double high = std::min(whole ? std::ceil(slow) : slow, d - 1);
   if (low == high) high += 0.001;
   double amplitude = 1;
   if (yarn.enabled != 0) {
@@ -174,12 +180,17 @@ double ReferenceModel::SoftmaxScale() const {
 }
 
 // Softmax weights, not divided by their sum. Rounded ones are exp(score - maximum so far), where "so far" extends to
-// the end of the token's block of 64: the values that an online softmax rounds.
+// the end of the token's block of 64: the values that an online softmax rounds. A score of -inf is that of a token out
+// of sight.
 ReferenceModel::Vector ReferenceModel::SoftmaxWeights(const Vector& scores) const {
   constexpr size_t kBlock = 64;
   const double last_maximum = *std::max_element(scores.begin(), scores.end());
   Vector weights;
   for (size_t t = 0; t < scores.size(); ++t) {
+    if (std::isinf(scores[t])) {
+      weights.push_back(0);
+      continue;
+    }
     const size_t end = std::min(scores.size(), (t / kBlock + 1) * kBlock);
     const double maximum = *std::max_element(scores.begin(), scores.begin() + static_cast<int64_t>(end));
     weights.push_back(Rounded(std::exp(scores[t] - maximum)) * std::exp(maximum - last_maximum));
@@ -247,13 +258,13 @@ ReferenceModel::Vector ReferenceModel::NormRotated(const std::string& norm, cons
 ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t position, const Vector& x,
                                                         std::vector<CachedToken>& cache) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
-  Vector q = Biased(prefix + "q_proj", x);
-  Vector k = Biased(prefix + "k_proj", x);
+  Vector q = Projected(prefix + "q_proj", x);
+  Vector k = Projected(prefix + "k_proj", x);
   if (spec_.norms_of_all_heads != 0) {
     q = Norm(prefix + "q_norm.weight", q, spec_.rms_norm_eps);
     k = Norm(prefix + "k_norm.weight", k, spec_.rms_norm_eps);
   }
-  CachedToken token{{}, {}, Rounded(Biased(prefix + "v_proj", x))};
+  CachedToken token{{}, {}, Rounded(Projected(prefix + "v_proj", x))};
   for (int64_t head = 0; head < spec_.num_kv_heads; ++head) {
     const Vector key = NormRotated(prefix + "k_norm.weight", k, head, position);
     token.rotated_key.insert(token.rotated_key.end(), key.begin(), key.end());
@@ -269,13 +280,19 @@ ReferenceModel::Vector ReferenceModel::GroupedAttention(int64_t layer, int64_t p
       scores.push_back(std::inner_product(query.begin(), query.end(), seen.rotated_key.begin() + first, 0.0) *
                        SoftmaxScale());
     }
+    const int64_t window = spec_.WindowOf(layer),
+                  hidden = window == 0 ? 0 : std::max<int64_t>(0, position + 1 - window);
+    std::fill_n(scores.begin(), hidden, -std::numeric_limits<double>::infinity());
     const Vector weights = SoftmaxWeights(scores);
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (spec_.attention_sinks != 0) {
+      sum += std::exp(Tensor(prefix + "sinks").values[head] - *std::ranges::max_element(scores));
+    }
     for (size_t t = 0; t < cache.size(); ++t) {
       for (int64_t n = 0; n < dim; ++n) heads[head * dim + n] += weights[t] / sum * cache[t].values[first + n];
     }
   }
-  return Linear(prefix + "o_proj.weight", heads);
+  return Biased(prefix + "o_proj", heads, spec_.output_bias != 0);
 }
 
 ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position, const Vector& x,
@@ -307,11 +324,20 @@ ReferenceModel::Vector ReferenceModel::Attention(int64_t layer, int64_t position
   return Linear(prefix + "o_proj.weight", heads);
 }
 
-ReferenceModel::Vector ReferenceModel::Mlp(const std::string& prefix, const Vector& x) const {
-  Vector gated = Linear(prefix + "gate_proj.weight", x);
-  const Vector up = Linear(prefix + "up_proj.weight", x);
-  for (size_t i = 0; i < gated.size(); ++i) gated[i] *= Sigmoid(gated[i]) * up[i];
-  return Linear(prefix + "down_proj.weight", gated);
+ReferenceModel::Vector ReferenceModel::Mlp(const std::string& prefix, const Vector& x, bool routed) const {
+  const bool biased = routed && spec_.expert_biases != 0;
+  const double limit = routed ? spec_.swiglu_limit : 0;
+  Vector gated = Biased(prefix + "gate_proj", x, biased);
+  const Vector up = Biased(prefix + "up_proj", x, biased);
+  for (size_t i = 0; i < gated.size(); ++i) {
+    if (limit == 0) {
+      gated[i] *= Sigmoid(gated[i]) * up[i];
+    } else {
+      const double gate = std::min(gated[i], limit);
+      gated[i] = gate * Sigmoid(spec_.swiglu_alpha * gate) * (std::clamp(up[i], -limit, limit) + 1);
+    }
+  }
+  return Biased(prefix + "down_proj", gated, biased);
 }
 
 ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& x, double* margin) const {
@@ -321,6 +347,7 @@ ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& 
   Vector logits(spec_.num_experts, 0), scores, biased;
   for (int64_t e = 0; e < spec_.num_experts; ++e) {
     for (int64_t h = 0; h < spec_.hidden_size; ++h) logits[e] += gate.at(e, h) * x[h];
+    if (spec_.router_bias != 0) logits[e] += Tensor(prefix + "gate.bias").values[e];
   }
   if (spec_.softmax_router != 0) {
     double sum = 0;
@@ -354,7 +381,7 @@ ReferenceModel::Vector ReferenceModel::FeedForward(int64_t layer, const Vector& 
   Vector y(spec_.hidden_size, 0);
   for (const size_t e : chosen) {
     const double weight = scores[e] / (spec_.norm_topk_prob != 0 ? sum : 1) * spec_.routed_scaling_factor;
-    const Vector expert = Mlp(prefix + "experts." + std::to_string(e) + ".", x);
+    const Vector expert = Mlp(prefix + "experts." + std::to_string(e) + ".", x, /*routed=*/true);
     for (int64_t h = 0; h < spec_.hidden_size; ++h) y[h] += weight * expert[h];
   }
   if (spec_.num_shared_experts == 0) return y;

@@ -48,7 +48,8 @@ class ReferenceModel {
   const Matrix& Tensor(const std::string& name) const;
   const Matrix& LayerTensor(int64_t layer, const std::string& suffix) const;
   Vector Linear(const std::string& name, const Vector& x) const;
-  Vector Biased(const std::string& prefix, const Vector& x) const;  // a linear layer, with a bias if the model has it
+  Vector Biased(const std::string& prefix, const Vector& x, bool biased) const;  // a linear layer, with a bias or not
+  Vector Projected(const std::string& prefix, const Vector& x) const;            // queries, keys or values
   Vector Norm(const std::string& name, const Vector& x, double eps) const;
   Vector NormResidual(const std::string& name, Vector x) const;
   Vector Attention(int64_t layer, int64_t position, const Vector& x, std::vector<CachedToken>& cache) const;
@@ -57,7 +58,7 @@ class ReferenceModel {
   Vector SoftmaxWeights(const Vector& scores) const;
   Vector AttendHead(int64_t layer, int64_t head, const Vector& nope, const Vector& rope,
                     const std::vector<CachedToken>& cache) const;
-  Vector Mlp(const std::string& prefix, const Vector& x) const;
+  Vector Mlp(const std::string& prefix, const Vector& x, bool routed = false) const;
   Vector FeedForward(int64_t layer, const Vector& x, double* margin) const;
   Vector Rotate(const Vector& x, int64_t position) const;
   double SoftmaxScale() const;

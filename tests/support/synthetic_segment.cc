@@ -125,7 +125,8 @@ class Builder {
   void FillFloats(const TensorPlan& tensor, float* values) {
     const int64_t count = tensor.rows * tensor.cols;
     const bool bias = tensor.name.ends_with("e_score_correction_bias");
-    const bool projection_bias = tensor.name.ends_with("_proj.bias");
+    const bool projection_bias = tensor.name.ends_with("_proj.bias") || tensor.name.ends_with("gate.bias");
+    const bool sinks = tensor.name.ends_with("sinks");
     const bool router = tensor.name.ends_with("gate.weight");
     for (int64_t i = 0; i < count; ++i) {
       if (bias) {
@@ -133,6 +134,8 @@ class Builder {
         values[i] = static_cast<float>(options_.decisive_biases ? 3 * (5 * i % 8) : Normal(0.1));
       } else if (projection_bias) {
         values[i] = static_cast<float>(Normal(0.5));
+      } else if (sinks) {
+        values[i] = static_cast<float>(2 + Normal(1));
       } else {
         values[i] = static_cast<float>(router ? Normal(1.5 * Deviation(tensor)) : 1 + Normal(0.1));
       }
@@ -281,8 +284,10 @@ std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
   spec.qk_rope_head_dim = spec.v_head_dim = head_dim;
   spec.num_experts = spec.experts_per_token;
   spec.num_layers = 2;
-  std::vector<GroupedForm> forms = {
-      {"BiasesAndPartialRotation", spec}, {"NormsOfAllHeads", spec}, {"Llama3Rotation", spec}};
+  std::vector<GroupedForm> forms = {{"BiasesAndPartialRotation", spec},
+                                    {"NormsOfAllHeads", spec},
+                                    {"Llama3Rotation", spec},
+                                    {"WindowsAndSinks", spec}};
   forms[0].spec.qkv_biases = 1;
   forms[0].spec.rotary_dims = head_dim / 2;
   forms[0].spec.yarn = {};
@@ -291,6 +296,17 @@ std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
   forms[2].spec.heads_without_norms = 1;
   forms[2].spec.llama3_rope = 1;
   forms[2].spec.yarn = {.factor = 8, .beta_fast = 4, .beta_slow = 1, .original_max_position_embeddings = 128};
+  // A window that ends within a block, in the first layer only.
+  forms[3].spec.heads_without_norms = 1;
+  forms[3].spec.qkv_biases = forms[3].spec.output_bias = forms[3].spec.attention_sinks = 1;
+  forms[3].spec.sliding_window = 37;
+  forms[3].spec.windowed_layers[0] = 1;
+  forms[3].spec.yarn_between_pairs = 1;
+  forms.push_back(forms[3]);
+  forms[4].name = "ExpertsWithBiasesAndAClamp";
+  forms[4].spec.router_bias = forms[4].spec.expert_biases = 1;
+  forms[4].spec.swiglu_limit = 1.25;  // that numbers reach
+  forms[4].spec.swiglu_alpha = 1.702;
   return forms;
 }
 

@@ -29,6 +29,7 @@ struct SoftmaxState {
 
 // One token's queries, contiguous for each KV head, and their sums so far.
 struct TokenQueries {
+  int64_t first_token = 0;  // that they see, less than the number of tokens
   int64_t kv_heads = 0;
   int64_t group = 0;  // queries per KV head
   int64_t key_dim = 0;

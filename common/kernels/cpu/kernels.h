@@ -49,6 +49,9 @@ struct CpuKernels {
   // out = bf16(silu(gate) * up)
   void (*silu_mul)(const float* gate, const float* up, int64_t n, uint16_t* out);
 
+  // out = bf16((u + 1) * g * sigmoid(alpha * g)) with g = min(gate, limit), u = up within [-limit, limit]
+  void (*clamped_swiglu)(const float* gate, const float* up, int64_t n, float limit, float alpha, uint16_t* out);
+
   // out = bf16(x), nearest even
   void (*to_bf16)(const float* x, int64_t n, uint16_t* out);
 
@@ -72,12 +75,12 @@ struct CpuKernels {
   // of kAttentionBlock. weights[t] = bf16(exp(s - new maximum)), 0 for t in [tokens, columns). state.max_score becomes
   // the new maximum. The function returns the factor exp(old - new maximum), by which the caller must multiply its sums
   // so far. state.sum is multiplied by the factor, and the rounded weights are added to it. More columns change no
-  // bits.
+  // bits. A score of -inf has weight 0; of the scores, or the maximum so far, one must be finite.
   float (*softmax_step)(const float* scores, int64_t tokens, int64_t columns, float scale, SoftmaxState* state,
                         uint16_t* weights);
-  // All of the above in a step of one block, with the same bits, for one token's queries and the first `tokens` rows of
-  // an unpacked block. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null where
-  // packing is as fast for so few queries.
+  // All of the above in a step of one block, with the same bits, for one token's queries and rows [first_token, tokens)
+  // of an unpacked block. REQUIRES: group <= kMaxTokenGroup; key_dim and value_dim are multiples of kTokenDims. Null
+  // where packing is as fast for so few queries.
   void (*attend_token)(const KvBlock& kv, int64_t tokens, const TokenQueries& queries) = nullptr;
 };
 

@@ -29,6 +29,7 @@ void FillRef(CpuKernels& table) {
   table.rms_norm = ref::RmsNorm;
   table.layer_norm = ref::LayerNorm;
   table.silu_mul = ref::SiluMul;
+  table.clamped_swiglu = ref::ClampedSwiglu;
   table.to_bf16 = ref::ToBf16;
   table.axpy = ref::Axpy;
   table.axpby = ref::Axpby;
@@ -44,6 +45,7 @@ void FillAvx2(CpuKernels& table) {
   table.rms_norm = avx2::RmsNorm;
   table.layer_norm = avx2::LayerNorm;
   table.silu_mul = avx2::SiluMul;
+  table.clamped_swiglu = avx2::ClampedSwiglu;
   table.to_bf16 = avx2::ToBf16;
   table.axpy = avx2::Axpy;
   table.axpby = avx2::Axpby;
@@ -59,6 +61,7 @@ void FillAvx512(CpuKernels& table) {
   table.rms_norm = avx512::RmsNorm;
   table.layer_norm = avx512::LayerNorm;
   table.silu_mul = avx512::SiluMul;
+  table.clamped_swiglu = avx512::ClampedSwiglu;
   table.to_bf16 = avx512::ToBf16;
   table.axpy = avx512::Axpy;
   table.axpby = avx512::Axpby;

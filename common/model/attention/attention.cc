@@ -23,6 +23,11 @@ void NormInput(const EngineContext& context, const AttentionWeights& weights, co
 void AddAttnOut(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows) {
   AddLinear(context, weights.o, {context.buffers.attn_out.get(), AttnOutStride(context.spec), rows.count},
             rows.residual);
+  if (weights.o_bias == nullptr) return;
+  const int64_t hidden = context.spec.hidden_size;
+  context.pool.Run(rows.count, [&](int64_t row, int) {
+    context.kernels.axpy(1, weights.o_bias, hidden, rows.residual + row * hidden);
+  });
 }
 
 // Rows `part` of a batch, at most the kind's max_rows, whose `queries` are prepared.
@@ -40,17 +45,17 @@ class Attended {
   void Run(int64_t layer) {
     const std::vector<QueryRun> runs = Runs();
     const auto block = [&](const FlashAttention::BlockRequest& request) { return Block(layer, runs, request); };
-    flash_.Run(runs, queries(), block, out(), out_stride());
+    flash_.Run(runs, queries(), rule(), block, out(), out_stride());
     if (gives_latents()) kind_.project_values(context_, weights_, part_);
   }
   // The same in parts.
   void Add(int64_t layer, std::span<const IndexRange> blocks, AttentionSums& sums) {
     const std::vector<QueryRun> runs = Runs();
     const auto block = [&](const FlashAttention::BlockRequest& request) { return Block(layer, runs, request); };
-    flash_.Add(runs, queries(), blocks, block, sums);
+    flash_.Add(runs, queries(), rule(), blocks, block, sums);
   }
   void Finish(const AttentionSums& sums) {
-    flash_.Finish(part_.size(), sums, out(), out_stride());
+    flash_.Finish(part_.size(), rule(), sums, out(), out_stride());
     if (gives_latents()) kind_.project_values(context_, weights_, part_);
   }
 
@@ -74,6 +79,7 @@ class Attended {
     return kind_.block(context_, weights_, layer, pages, request);
   }
 
+  AttentionRule rule() const { return {weights_.window, weights_.sinks}; }
   const uint16_t* queries() const { return context_.buffers.queries.get(); }
   uint16_t* out() const {
     return gives_latents() ? context_.buffers.latents.get()

@@ -13,7 +13,7 @@ constexpr int64_t kMinTaskQueries = 16;
 
 // Prefers whole groups, then several rows, then several kv_heads: in this order they reuse a packed block. Several
 // kv_heads in a task read memory sequentially.
-void CutUnitsOf(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t limit,
+void CutUnitsOf(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t window, int64_t limit,
                 std::vector<AttentionUnit>& units) {
   units.clear();
   const int64_t heads = std::min(shape.group(), limit);
@@ -30,7 +30,8 @@ void CutUnitsOf(const AttentionShape& shape, std::span<const QueryRun> runs, int
                            .kv_heads = std::min(kv_heads, shape.kv_heads - kv_head),
                            .head = head,
                            .heads = std::min(heads, shape.group() - head),
-                           .position = runs[run].position + row});
+                           .position = runs[run].position + row,
+                           .window = window});
         }
       }
     }
@@ -49,10 +50,10 @@ int64_t MaxSplits(std::span<const AttentionUnit> units) {
   return splits;
 }
 
-void CutUnits(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t wanted_tasks,
+void CutUnits(const AttentionShape& shape, std::span<const QueryRun> runs, int64_t window, int64_t wanted_tasks,
               std::vector<AttentionUnit>& units) {
   for (int64_t limit = UnitQueryLimit(shape);; limit /= 2) {
-    CutUnitsOf(shape, runs, limit, units);
+    CutUnitsOf(shape, runs, window, limit, units);
     if (std::ssize(units) * MaxSplits(units) >= wanted_tasks || limit / 2 < kMinTaskQueries) return;
   }
 }

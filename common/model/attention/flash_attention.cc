@@ -54,6 +54,7 @@ struct BlockStep {
   int64_t begin = 0;   // position
   int64_t tokens = 0;  // visible to the unit
 
+  int64_t end() const { return begin + tokens; }
   int64_t columns() const { return RoundUp(tokens, kAttentionBlock); }
   int64_t tokens_of(int64_t block) const { return std::min(kAttentionBlock, tokens - block * kAttentionBlock); }
 };
@@ -89,13 +90,11 @@ class FlashAttention::Impl {
     for (int i = 0; i < pool.threads(); ++i) scratch_.emplace_back(shape, UnitQueryLimit(shape));
   }
 
-  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
-           int64_t out_stride) {
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule, BlockSource source,
+           uint16_t* out, int64_t out_stride) {
     out_stride_ = out_stride;
-    queries_ = queries;
     out_ = out;
-    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
-    CutUnits(shape_, runs, wanted_tasks(), units_);
+    Begin(runs, queries, rule);
     const auto count = static_cast<int64_t>(units_.size());
     if (count >= wanted_tasks() || MaxSplits(units_) <= 1) {
       pool_.Run(count, [&](int64_t i, int worker) { AttendAll(units_[i], source, worker); });
@@ -104,21 +103,20 @@ class FlashAttention::Impl {
     }
   }
 
-  void Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
-           BlockSource source, AttentionSums& total) {
-    queries_ = queries;
-    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
-    CutUnits(shape_, runs, wanted_tasks(), units_);
+  void Add(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule,
+           std::span<const IndexRange> blocks, BlockSource source, AttentionSums& total) {
+    Begin(runs, queries, rule);
     pool_.Run(std::ssize(units_), [&](int64_t i, int worker) { AddUnit(units_[i], blocks, source, worker, total); });
   }
 
-  void FinishAll(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
+  void FinishAll(int64_t rows, const AttentionRule& rule, const AttentionSums& total, uint16_t* out,
+                 int64_t out_stride) {
     pool_.Run(rows, [&](int64_t row, int worker) {
       float* values = scratch_[worker].part.sums.get();
       for (int64_t head = 0; head < shape_.heads; ++head) {
         const int64_t query = (head / shape_.group() * rows + row) * shape_.group() + head % shape_.group();
         const float* sums = total.sums.get() + query * shape_.value_dim;
-        for (int64_t n = 0; n < shape_.value_dim; ++n) values[n] = sums[n] / total.states[query].sum;
+        Divide(rule, head, total.states[query], sums, values);
         kernels_.to_bf16(values, shape_.value_dim, out + row * out_stride + head * shape_.value_dim);
       }
     });
@@ -126,6 +124,14 @@ class FlashAttention::Impl {
 
  private:
   int64_t wanted_tasks() const { return kTasksPerThread * pool_.active_threads(); }
+
+  void Begin(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule) {
+    MOE_CHECK(rule.window == 0 || shape_.step_blocks == 1);  // a step begins at a block that a query sees
+    queries_ = queries;
+    rule_ = rule;
+    rows_ = runs.empty() ? 0 : runs.back().begin + runs.back().rows;
+    CutUnits(shape_, runs, rule.window, wanted_tasks(), units_);
+  }
 
   // One task per unit, with its splits in sequence.
   void AttendAll(const AttentionUnit& unit, BlockSource source, int worker) {
@@ -179,11 +185,11 @@ class FlashAttention::Impl {
     }
   }
 
-  // The worker continues up to `end_split`.
+  // `split` counts from the unit's first one. The worker continues up to `end_split`.
   void AttendSplit(const AttentionUnit& unit, int64_t split, int64_t end_split, BlockSource source, int worker,
                    SumsView part) {
-    const int64_t begin = split * kAttentionSplitBlocks;
-    const int64_t end = std::min(unit.blocks(), end_split * kAttentionSplitBlocks);
+    const int64_t begin = (unit.first_split() + split) * kAttentionSplitBlocks;
+    const int64_t end = std::min(unit.blocks(), (unit.first_split() + end_split) * kAttentionSplitBlocks);
     AttendBlocks(unit, {begin, std::min(end, begin + kAttentionSplitBlocks)}, end, source, worker, part);
   }
 
@@ -192,7 +198,8 @@ class FlashAttention::Impl {
                     SumsView part) {
     std::fill_n(part.values, unit.queries() * shape_.value_dim, 0.0f);
     std::fill_n(part.states, unit.queries(), kEmpty);
-    for (int64_t block = blocks.begin; block < blocks.end; block += shape_.step_blocks) {
+    const int64_t first = std::max(blocks.begin, unit.first_block());
+    for (int64_t block = first; block < blocks.end; block += shape_.step_blocks) {
       const IndexRange step = {block, std::min(block + shape_.step_blocks, blocks.end)};
       for (int64_t k = 0; k < unit.kv_heads; k += shape_.kv_heads_together) {
         const int64_t heads = std::min(shape_.kv_heads_together, unit.kv_heads - k);
@@ -208,6 +215,7 @@ class FlashAttention::Impl {
     for (const IndexRange& range : blocks) {
       const int64_t end = std::min(range.end, unit.blocks());
       for (int64_t begin = range.begin; begin < end; begin += kAttentionSplitBlocks) {
+        if (begin + kAttentionSplitBlocks <= unit.first_block()) continue;
         AttendBlocks(unit, {begin, std::min(begin + kAttentionSplitBlocks, end)}, end, source, worker, part);
         for (int64_t k = 0; k < unit.kv_heads; ++k) {
           const int64_t first = ((unit.kv_head + k) * rows_ + unit.row) * shape_.group() + unit.head;
@@ -234,7 +242,7 @@ class FlashAttention::Impl {
                                  .next_block = after < last ? after : block,
                                  .worker = worker});
       if (IsTokenOfKernel(unit)) {
-        AttendToken(unit, kv, step.tokens, kv_heads, part);
+        AttendToken(unit, kv, step, kv_heads, part);
         return;
       }
       kernels_.pack_keys(kv.keys, kv.key_stride, step.tokens_of(i), kv_heads.size() * shape_.key_dim,
@@ -243,8 +251,10 @@ class FlashAttention::Impl {
                            i * kAttentionBlock, step.columns(), scratch.values.get());
       next[i] = Hint(kv);
     }
-    // Rows before the step see none of it.
+    // Rows before the step see none of it, and neither do those whose windows begin behind it.
     const int64_t blind_rows = std::clamp<int64_t>(step.begin - unit.position, 0, unit.rows);
+    const int64_t behind = unit.window == 0 ? unit.rows : step.end() - 1 + unit.window - unit.position;
+    const int64_t last_rows = unit.rows - std::clamp<int64_t>(behind, blind_rows, unit.rows);
     for (int64_t k = kv_heads.begin; k < kv_heads.end; ++k) {
       std::array<PackedMatrix, kAttentionSplitBlocks> keys;  // of each block
       for (int64_t i = 0; i < blocks.size(); ++i) {
@@ -256,7 +266,7 @@ class FlashAttention::Impl {
       values.data = scratch.values.get() + (k - kv_heads.begin) * PackedBytes(DType::kBF16, values.rows, values.cols);
       values.prefetch = next[0].Take(packed_value_bytes_);
       values.cached = true;
-      const int64_t end = (k + 1) * unit.queries_per_kv_head();
+      const int64_t end = (k + 1) * unit.queries_per_kv_head() - last_rows * unit.heads;
       for (int64_t q = k * unit.queries_per_kv_head() + blind_rows * unit.heads; q < end; q += kTileQueries) {
         AddTile(unit, step, q, std::min(kTileQueries, end - q), keys, values, scratch, part);
         for (PackedMatrix& matrix : keys) matrix.prefetch = nullptr;  // prefetched once only
@@ -276,10 +286,12 @@ class FlashAttention::Impl {
            unit.heads <= kMaxTokenGroup && shape_.key_dim % kTokenDims == 0 && shape_.value_dim % kTokenDims == 0;
   }
 
-  void AttendToken(const AttentionUnit& unit, const KvBlock& kv, int64_t tokens, IndexRange kv_heads, SumsView part) {
+  void AttendToken(const AttentionUnit& unit, const KvBlock& kv, const BlockStep& step, IndexRange kv_heads,
+                   SumsView part) {
     const int64_t first = kv_heads.begin * unit.heads;
-    kernels_.attend_token(kv, tokens,
-                          {.kv_heads = kv_heads.size(),
+    kernels_.attend_token(kv, step.tokens,
+                          {.first_token = std::max<int64_t>(0, unit.FirstSeen(unit.position) - step.begin),
+                           .kv_heads = kv_heads.size(),
                            .group = unit.heads,
                            .key_dim = shape_.key_dim,
                            .value_dim = shape_.value_dim,
@@ -312,6 +324,8 @@ class FlashAttention::Impl {
     }
     float* sums = part.values + begin * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
+      const int64_t before = unit.FirstSeen(unit.position + unit.row_of(begin + i)) - step.begin;
+      if (before > 0) std::fill_n(scratch.scores.get() + i * stride, before, kEmpty.max_score);
       const float rescale =
           kernels_.softmax_step(scratch.scores.get() + i * stride, visible(begin + i), stride, shape_.scale,
                                 &part.states[begin + i], scratch.weights.get() + i * stride);
@@ -340,13 +354,24 @@ class FlashAttention::Impl {
   void Finish(const AttentionUnit& unit, IndexRange queries, SumsView total) {
     for (int64_t i = queries.begin; i < queries.end; ++i) {
       float* sums = total.values + i * shape_.value_dim;
-      const float sum = total.states[i].sum;
-      for (int64_t n = 0; n < shape_.value_dim; ++n) sums[n] /= sum;
       const int64_t kv_head = unit.kv_head + i / unit.queries_per_kv_head();
       const int64_t head = kv_head * shape_.group() + unit.head + i % unit.heads;
+      Divide(rule_, head, total.states[i], sums, sums);
       kernels_.to_bf16(sums, shape_.value_dim,
                        out_ + (unit.row + unit.row_of(i)) * out_stride_ + head * shape_.value_dim);
     }
+  }
+
+  // values = sums / the sum of all weights, that of the head's sink included.
+  void Divide(const AttentionRule& rule, int64_t head, const SoftmaxState& state, const float* sums,
+              float* values) const {
+    float factor = 1, sum = state.sum;
+    if (rule.sinks != nullptr) {
+      const float greatest = std::max(state.max_score, rule.sinks[head]);
+      factor = std::exp(state.max_score - greatest);
+      sum = std::fma(state.sum, factor, std::exp(rule.sinks[head] - greatest));
+    }
+    for (int64_t n = 0; n < shape_.value_dim; ++n) values[n] = sums[n] * factor / sum;
   }
 
   const CpuKernels& kernels_;
@@ -359,6 +384,7 @@ class FlashAttention::Impl {
   AttentionSums shared_{kWaveSums * pool_.threads() * UnitQueryLimit(shape_), shape_.value_dim};
 
   // Of the current run.
+  AttentionRule rule_;
   const uint16_t* queries_ = nullptr;
   uint16_t* out_ = nullptr;
   int64_t out_stride_ = 0;
@@ -378,18 +404,19 @@ FlashAttention::FlashAttention(const CpuKernels& kernels, WorkerPool& pool, cons
     : impl_(std::make_unique<Impl>(kernels, pool, shape)) {}
 FlashAttention::~FlashAttention() = default;
 
-void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
-                         int64_t out_stride) {
-  impl_->Run(runs, queries, source, out, out_stride);
+void FlashAttention::Run(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule,
+                         BlockSource source, uint16_t* out, int64_t out_stride) {
+  impl_->Run(runs, queries, rule, source, out, out_stride);
 }
 
-void FlashAttention::Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
-                         BlockSource source, AttentionSums& total) {
-  impl_->Add(runs, queries, blocks, source, total);
+void FlashAttention::Add(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule,
+                         std::span<const IndexRange> blocks, BlockSource source, AttentionSums& total) {
+  impl_->Add(runs, queries, rule, blocks, source, total);
 }
 
-void FlashAttention::Finish(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride) {
-  impl_->FinishAll(rows, total, out, out_stride);
+void FlashAttention::Finish(int64_t rows, const AttentionRule& rule, const AttentionSums& total, uint16_t* out,
+                            int64_t out_stride) {
+  impl_->FinishAll(rows, rule, total, out, out_stride);
 }
 
 }  // namespace moestro::model

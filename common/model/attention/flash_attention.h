@@ -6,6 +6,8 @@
 // decoding: a new partial result starts every few blocks, and partial results are merged in order. So one long sequence
 // keeps all workers busy.
 //
+// With a window, blocks that lie before it for all queries of a task are not read.
+//
 // Both boundaries are fixed positions of the sequence, and a query's arithmetic does not depend on the other queries of
 // its task. So its bits are the same for any batch, chunk and number of threads.
 #pragma once
@@ -45,12 +47,18 @@ struct AttentionShape {
   int64_t group() const { return heads / kv_heads; }
 };
 
-// Rows [begin, begin + rows) of the batch: one sequence, consecutive positions from `position` on. Each row sees all
-// positions up to its own.
+// Rows [begin, begin + rows) of the batch: one sequence, consecutive positions from `position` on. Each row sees the
+// positions up to its own, or the last ones of them (AttentionRule).
 struct QueryRun {
   int64_t begin = 0;
   int64_t rows = 0;
   int64_t position = 0;
+};
+
+// What a layer's attention has besides its shape.
+struct AttentionRule {
+  int64_t window = 0;            // a query sees the last so many positions, its own included; 0: all
+  const float* sinks = nullptr;  // [heads]: a scaled score that has a weight but no value; null: none
 };
 
 // Softmax-weighted sums of values over some of the visible blocks; value sums are not yet divided by state.sum. Any two
@@ -86,16 +94,17 @@ class FlashAttention {
 
   // queries: BF16 [kv_heads, rows, group, key_dim] where `rows` are all rows of the runs. out: BF16 [rows, heads,
   // value_dim], row r at out + r * out_stride. Runs are contiguous from row 0 on. Not reentrant.
-  void Run(std::span<const QueryRun> runs, const uint16_t* queries, BlockSource source, uint16_t* out,
-           int64_t out_stride);
+  // A window needs step_blocks 1.
+  void Run(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule, BlockSource source,
+           uint16_t* out, int64_t out_stride);
 
   // The same in parts, for keys and values that arrive in parts (context parallelism). `total`: [kv_heads, rows,
   // group], cleared before. Add attends to the visible KV blocks in `blocks`. The result's bits depend on the order and
   // the boundaries of the parts, not on rows or threads. When Finish divides, every query must have seen a token.
   // Neither is reentrant.
-  void Add(std::span<const QueryRun> runs, const uint16_t* queries, std::span<const IndexRange> blocks,
-           BlockSource source, AttentionSums& total);
-  void Finish(int64_t rows, const AttentionSums& total, uint16_t* out, int64_t out_stride);
+  void Add(std::span<const QueryRun> runs, const uint16_t* queries, const AttentionRule& rule,
+           std::span<const IndexRange> blocks, BlockSource source, AttentionSums& total);
+  void Finish(int64_t rows, const AttentionRule& rule, const AttentionSums& total, uint16_t* out, int64_t out_stride);
 
  private:
   class Impl;

@@ -42,8 +42,10 @@ std::vector<double> RopeFrequencies(const weights::ModelSpec& spec) {
   if (!HasYarn(spec)) return frequencies;
 
   // The upper bound is clamped to the number of dimensions, not of pairs: models were trained with this.
-  const double low = std::max(std::floor(PairOfRotations(spec, spec.yarn.beta_fast)), 0.0);
-  double high = std::min(std::ceil(PairOfRotations(spec, spec.yarn.beta_slow)), dims - 1);
+  const bool between = spec.yarn_between_pairs != 0;
+  const double first = PairOfRotations(spec, spec.yarn.beta_fast), last = PairOfRotations(spec, spec.yarn.beta_slow);
+  const double low = std::max(between ? first : std::floor(first), 0.0);
+  double high = std::min(between ? last : std::ceil(last), dims - 1);
   if (low == high) high += 0.001;  // a ramp of one step instead of a division by zero
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double blend = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

@@ -12,7 +12,8 @@ namespace moestro::model {
 
 // Radians per position of each of the rotated_dims() / 2 pairs. With YaRN, pairs with more than beta_fast rotations
 // within the original context keep their frequency. Pairs with fewer than beta_slow rotations are divided by the
-// factor; pairs in between are blended.
+// factor; pairs in between are blended. Both bounds are pairs, unless
+// yarn_between_pairs.
 // Llama 3's rule differs in the blend only, which is by rotations instead of by pairs.
 std::vector<double> RopeFrequencies(const weights::ModelSpec& spec);
 

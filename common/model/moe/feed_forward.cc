@@ -75,6 +75,9 @@ class NormAndRouteTasks {
       kernels_.router_logits(weights_.router + begin * spec_.hidden_size, count, spec_.hidden_size,
                              gating_.normed.get() + row * spec_.hidden_size,
                              gating_.logits.get() + row * spec_.num_experts + begin);
+      if (weights_.logit_bias != nullptr) {
+        kernels_.axpy(1.0f, weights_.logit_bias + begin, count, gating_.logits.get() + row * spec_.num_experts + begin);
+      }
     }
     gating_.tasks_scored.Arrive();
   }

@@ -111,24 +111,39 @@ class MoeLayer {
   void Gate(const GateTask& task, const ExpertBuffers::Scratch& scratch) {
     if (task.expert == std::ssize(work_.experts)) {
       const LinearInput input{work_.x, spec_.hidden_size, work_.rows};
-      GateRows(*work_.dense, input, task.rows, scratch, buffers_.dense_gated.get(), DenseStride());
+      GateRows(*work_.dense, input, task.rows, scratch, buffers_.dense_gated.get(), DenseStride(), /*routed=*/false);
       buffers_.dense_progress.Arrive();
       return;
     }
     const ExpertRows& expert = work_.experts[task.expert];
     buffers_.progress[task.expert].gathered.Wait();
-    GateRows(WeightsOf(expert), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride());
+    GateRows(WeightsOf(expert), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride(), /*routed=*/true);
     buffers_.progress[task.expert].gated.Arrive();
   }
 
   void GateRows(const MlpWeights& mlp, const LinearInput& input, IndexRange rows, const ExpertBuffers::Scratch& scratch,
-                uint16_t* gated, int64_t gated_stride) {
+                uint16_t* gated, int64_t gated_stride, bool routed) {
     LinearRows(kernels_, mlp.gate, input, rows, scratch.group_a.get());
     LinearRows(kernels_, mlp.up, input, rows, scratch.group_b.get());
+    AddBias(mlp.gate_bias, rows, input.rows, scratch.group_a.get());
+    AddBias(mlp.up_bias, rows, input.rows, scratch.group_b.get());
     for (int64_t i = 0; i < input.rows; ++i) {
-      kernels_.silu_mul(scratch.group_a.get() + i * rows.size(), scratch.group_b.get() + i * rows.size(), rows.size(),
-                        gated + i * gated_stride + rows.begin);
+      const float* const gate = scratch.group_a.get() + i * rows.size();
+      const float* const up = scratch.group_b.get() + i * rows.size();
+      uint16_t* const out = gated + i * gated_stride + rows.begin;
+      if (routed && spec_.swiglu_limit != 0) {
+        kernels_.clamped_swiglu(gate, up, rows.size(), static_cast<float>(spec_.swiglu_limit),
+                                static_cast<float>(spec_.swiglu_alpha), out);
+      } else {
+        kernels_.silu_mul(gate, up, rows.size(), out);
+      }
     }
+  }
+
+  // y += bias for some outputs of some rows, [count, rows.size()]. Null: there is none.
+  void AddBias(const float* bias, IndexRange rows, int64_t count, float* y) const {
+    if (bias == nullptr) return;
+    for (int64_t i = 0; i < count; ++i) kernels_.axpy(1.0f, bias + rows.begin, rows.size(), y + i * rows.size());
   }
 
   void Down(IndexRange rows, const ExpertBuffers::Scratch& scratch) {
@@ -141,6 +156,7 @@ class MoeLayer {
       const ExpertRows& expert = work_.experts[i];
       buffers_.progress[i].gated.Wait();
       LinearRows(kernels_, WeightsOf(expert).down, {GatedOf(expert), GatedStride(), expert.count}, rows, output);
+      AddBias(WeightsOf(expert).down_bias, rows, expert.count, output);
       for (int64_t row = 0; row < expert.count; ++row) {
         const RoutedRow& routed = work_.routed[expert.begin + row];
         kernels_.axpy(routed.weight, output + row * rows.size(), rows.size(), sums + routed.row * stride);

@@ -39,7 +39,7 @@ class Decode {
     const uint8_t* sequence = context_.weights.data() + next_++ % sequences * bytes();
     const model::QueryRun run[] = {{.begin = 0, .rows = 1, .position = tokens() - 1}};
     attention_.Run(
-        run, queries_.data(),
+        run, queries_.data(), /*rule=*/{},
         [&](const model::FlashAttention::BlockRequest& request) {
           return Block(request, sequence + request.block * block_bytes_);
         },

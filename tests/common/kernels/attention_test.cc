@@ -147,6 +147,27 @@ TEST_P(AttentionTest, SoftmaxReadsVisibleTokensOnly) {
   }
 }
 
+// As tokens before a window are hidden: the others have the bits that they have alone.
+TEST_P(AttentionTest, ScoresOfMinusInfinityHaveNoWeight) {
+  for (const int64_t hidden : {1, 16, 37, 63}) {
+    for (const float old_max : {-kInfinity, 0.5f}) {
+      std::vector<float> scores = RandomFloats(kAttentionBlock, 7, 2.0f);
+      std::fill_n(scores.begin(), hidden, -kInfinity);
+      const SoftmaxState before{old_max, old_max == -kInfinity ? 0.0f : 1.5f};
+      SoftmaxState state = before;
+      std::vector<uint16_t> weights(kAttentionBlock, kNan);
+      const float rescale =
+          kernels_->softmax_step(scores.data(), kAttentionBlock, kAttentionBlock, 0.5f, &state, weights.data());
+      EXPECT_EQ(std::ranges::count(weights, 0), hidden);
+      double greatest = old_max, sum = before.sum * rescale;
+      for (const float score : scores) greatest = std::max(greatest, 0.5 * score);
+      for (const uint16_t weight : weights) sum += FromBf16(weight);
+      EXPECT_EQ(state.max_score, static_cast<float>(greatest));
+      EXPECT_NEAR(state.sum, sum, Gamma(kAttentionBlock + 2) * sum);
+    }
+  }
+}
+
 TEST_P(AttentionTest, NanScoreMakesNanSum) {
   std::vector<float> scores = RandomFloats(20, 3);
   scores[7] = std::nanf("");
@@ -201,8 +222,8 @@ struct TokenInputs {
 constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
 // One KV head's step with the kernels for packed blocks.
-void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t tokens, int64_t head,
-                  TokenInputs& token) {
+void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t first_token, int64_t tokens,
+                  int64_t head, TokenInputs& token) {
   std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
   std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
   const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
@@ -215,6 +236,7 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& 
                  c.key_dim, c.group, scores.data(), kAttentionBlock, 0, tokens);
   float* sums = &token.sums[head * c.group * c.value_dim];
   for (int64_t i = 0; i < c.group; ++i) {
+    std::fill_n(&scores[i * kAttentionBlock], first_token, -kInfinity);
     const float rescale = kernels.softmax_step(&scores[i * kAttentionBlock], tokens, kAttentionBlock, kTokenScale,
                                                &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
     for (int64_t n = 0; n < c.value_dim; ++n) sums[i * c.value_dim + n] *= rescale;
@@ -244,9 +266,13 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
                             .value_stride = values.stride,
                             .next = reinterpret_cast<const uint8_t*>(keys.numbers.data()),
                             .next_bytes = std::ssize(keys.numbers) * 2};
-        for (int64_t head = 0; head < c.kv_heads; ++head) AttendPacked(*kernels_, c, kv, tokens, head, expected);
+        const int64_t first_token = block == 0 ? tokens / 2 : 0;
+        for (int64_t head = 0; head < c.kv_heads; ++head) {
+          AttendPacked(*kernels_, c, kv, first_token, tokens, head, expected);
+        }
         kernels_->attend_token(kv, tokens,
-                               {.kv_heads = c.kv_heads,
+                               {.first_token = first_token,
+                                .kv_heads = c.kv_heads,
                                 .group = c.group,
                                 .key_dim = c.key_dim,
                                 .value_dim = c.value_dim,

@@ -82,8 +82,8 @@ TEST(AvailableKernels, AreCompiledCompleteAndDistinct) {
   for (const CpuKernels* kernels : available) {
     EXPECT_THAT(CompiledKernels(), testing::Contains(kernels->isa));
     EXPECT_TRUE(kernels->linear && kernels->linear_add && kernels->router_logits && kernels->rms_norm &&
-                kernels->layer_norm && kernels->silu_mul && kernels->to_bf16 && kernels->axpy && kernels->axpby &&
-                kernels->pack_keys && kernels->pack_values && kernels->softmax_step)
+                kernels->layer_norm && kernels->silu_mul && kernels->clamped_swiglu && kernels->to_bf16 &&
+                kernels->axpy && kernels->axpby && kernels->pack_keys && kernels->pack_values && kernels->softmax_step)
         << kernels->isa;
     EXPECT_EQ(kernels->attend_token != nullptr, kernels->isa == "amx") << kernels->isa;
   }

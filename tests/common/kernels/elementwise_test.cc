@@ -133,6 +133,40 @@ TEST_P(ElementwiseTest, SiluMulKeepsNan) {
   EXPECT_FALSE(std::isnan(FromBf16(out[2])));
 }
 
+// As SiluMul, with two roundings more: of alpha * g, which shifts the exponential by at most that of its argument, and
+// of u + 1.
+TEST_P(ElementwiseTest, ClampedSwigluAgainstDouble) {
+  constexpr float kLimit = 7.0f, kAlpha = 1.702f;
+  for (int64_t n : {1, 15, 16, 17, 1000}) {
+    std::vector<float> gate = RandomFloats(n, 5, 5.0f), up = RandomFloats(n, 6, 5.0f);
+    const float special[] = {0.0f, -0.0f, 7.0f, 7.5f, -7.5f, 88.0f, -51.0f, -60.0f, 1e30f, 1e-30f};
+    for (size_t i = 0; i < std::size(special) && 2 * i < gate.size(); ++i) gate[2 * i] = special[i];
+    for (size_t i = 0; i < std::size(special) && 3 * i < up.size(); ++i) up[3 * i] = special[i];
+    std::vector<uint16_t> out(static_cast<size_t>(n));
+    kernels_->clamped_swiglu(gate.data(), up.data(), n, kLimit, kAlpha, out.data());
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const double g = std::min(gate[i], kLimit), u = std::clamp(up[i], -kLimit, kLimit);
+      const double truth = (u + 1) * g / (1 + std::exp(-double{kAlpha} * g));
+      const double off = Gamma(9) + std::expm1(2 * std::fabs(kAlpha * g) * kUnitF32);
+      const double relative = (kUnitBf16 + off) * (1 + kUnitBf16);
+      const double flushed = (std::fabs(g) * 0x1p-128 + 0x1p-149) * std::fabs(u + 1);
+      EXPECT_NEAR(FromBf16(out[i]), truth, relative * std::fabs(truth) + flushed + 0x1p-134)
+          << gate[i] << " and " << up[i];
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, ClampedSwigluKeepsNanAndTheEnd) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float gate[] = {nan, 1.0f, 2.0f}, up[] = {1.0f, nan, 3.0f};
+  uint16_t out[4] = {0, 0, 0, 5};
+  kernels_->clamped_swiglu(gate, up, 3, 7.0f, 1.702f, out);
+  EXPECT_TRUE(std::isnan(FromBf16(out[0])));
+  EXPECT_TRUE(std::isnan(FromBf16(out[1])));
+  EXPECT_FALSE(std::isnan(FromBf16(out[2])));
+  EXPECT_EQ(out[3], 5);
+}
+
 TEST_P(ElementwiseTest, ToBf16IsTheScalarConversion) {
   std::vector<float> x;
   for (uint32_t bits :

@@ -60,6 +60,11 @@ TEST(EngineCreate, RefusesGroupedQueriesItCannotRun) {
       {"q_lora_rank", [&] { spec.q_lora_rank = 64; }},
       {"clip_qkv", [&] { spec.clip_qkv = -1; }},
       {"clip_qkv", [&] { spec.clip_qkv = std::numeric_limits<double>::quiet_NaN(); }},
+      {"sliding_window", [&] { spec.sliding_window = 5; }},
+      {"sliding_window", [&] { spec.windowed_layers[1] = 1; }},
+      {"sliding_window", [&] { spec.sliding_window = -1; }},
+      {"swiglu_limit", [&] { spec.swiglu_limit = -1; }},
+      {"swiglu_alpha", [&] { spec.swiglu_limit = 7; }},
       {"qk_nope_head_dim", [&] { spec.qk_nope_head_dim = 64; }}};
   for (const auto& [field, damage] : cases) {
     spec = good;
@@ -95,6 +100,8 @@ TEST(EngineCreate, RefusesSpecsItCannotRun) {
       {"qk_rope_head_dim", [&] { spec.qk_rope_head_dim = 31; }},
       {"rotary_dims", [&] { spec.rotary_dims = 16; }},
       {"qkv_biases", [&] { spec.qkv_biases = 1; }},
+      {"sliding_window", [&] { spec.sliding_window = 5; }},
+      {"attention_sinks", [&] { spec.attention_sinks = 1; }},
       {"token_count", [&] { spec.token_count = spec.vocab_size + 1; }},
       {"num_expert_groups", [&] { spec.num_expert_groups = 3; }},
       {"experts_topk_groups", [&] { spec.experts_topk_groups = 5; }},

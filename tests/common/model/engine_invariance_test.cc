@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTokens = 130;  // two page boundaries
 
-enum class AttentionCase { kAbsorbed, kUnabsorbed, kGrouped };
+enum class AttentionCase { kAbsorbed, kUnabsorbed, kGrouped, kWindowed };
 
 const SyntheticSegment& LatentModel() {
   static const SyntheticSegment model = MakeSyntheticSegment({.spec = SmallSpec()});
@@ -24,10 +24,17 @@ const SyntheticSegment& GroupedModel() {
   return model;
 }
 
+// With sinks, biases and clamped experts.
+const SyntheticSegment& WindowedModel() {
+  static const SyntheticSegment model = MakeSyntheticSegment({.spec = GroupedForms().back().spec});
+  return model;
+}
+
 class EngineInvariance : public ::testing::TestWithParam<AttentionCase> {
  protected:
   MlaForm form() const { return GetParam() == AttentionCase::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
   const SyntheticSegment& Model() const {
+    if (GetParam() == AttentionCase::kWindowed) return WindowedModel();
     return GetParam() == AttentionCase::kGrouped ? GroupedModel() : LatentModel();
   }
   const weights::ModelSpec& spec() const { return Model().segment->spec(); }
@@ -125,7 +132,7 @@ TEST_P(EngineInvariance, RowsWithoutLogits) {
 TEST_P(EngineInvariance, ManyHeads) {
   weights::ModelSpec spec = this->spec();
   spec.num_layers = 1;
-  spec.num_heads = GetParam() == AttentionCase::kGrouped ? 14 : 13;
+  spec.num_heads = spec.num_kv_heads > 0 ? 14 : 13;
   const SyntheticSegment model = MakeSyntheticSegment({.spec = spec});
   Logits expected;
   for (const auto& [threads, chunk] : {std::pair(1, 64), std::pair(1, 1), std::pair(2, 1), std::pair(1, 5)}) {
@@ -165,13 +172,13 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
 }
 
 std::string Name(const ::testing::TestParamInfo<AttentionCase>& info) {
-  const char* const names[] = {"absorbed", "unabsorbed", "grouped"};
+  const char* const names[] = {"absorbed", "unabsorbed", "grouped", "windowed"};
   return names[static_cast<int>(info.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, EngineInvariance,
                          ::testing::Values(AttentionCase::kAbsorbed, AttentionCase::kUnabsorbed,
-                                           AttentionCase::kGrouped),
+                                           AttentionCase::kGrouped, AttentionCase::kWindowed),
                          Name);
 
 }  // namespace

@@ -89,7 +89,16 @@ TEST(SegmentFormat, SpecOffsets) {
   EXPECT_EQ(offsetof(ModelSpec, tied_head), 349u);
   EXPECT_EQ(offsetof(ModelSpec, layer_norms), 350u);
   EXPECT_EQ(offsetof(ModelSpec, clip_qkv), 352u);
-  EXPECT_EQ(offsetof(ModelSpec, reserved), 360u);
+  EXPECT_EQ(offsetof(ModelSpec, sliding_window), 360u);
+  EXPECT_EQ(offsetof(ModelSpec, windowed_layers), 368u);
+  EXPECT_EQ(offsetof(ModelSpec, swiglu_limit), 384u);
+  EXPECT_EQ(offsetof(ModelSpec, swiglu_alpha), 392u);
+  EXPECT_EQ(offsetof(ModelSpec, attention_sinks), 400u);
+  EXPECT_EQ(offsetof(ModelSpec, output_bias), 401u);
+  EXPECT_EQ(offsetof(ModelSpec, router_bias), 402u);
+  EXPECT_EQ(offsetof(ModelSpec, expert_biases), 403u);
+  EXPECT_EQ(offsetof(ModelSpec, yarn_between_pairs), 404u);
+  EXPECT_EQ(offsetof(ModelSpec, reserved), 408u);
   EXPECT_EQ(sizeof(ModelSpec), 416u);
   EXPECT_EQ(offsetof(YarnSpec, original_max_position_embeddings), 48u);
   EXPECT_EQ(offsetof(YarnSpec, enabled), 56u);

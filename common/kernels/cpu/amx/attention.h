@@ -177,6 +177,7 @@ class TokenAttention {
     float maxima[kTileRowCount];
     alignas(64) float shifts[kTileRowCount] = {};
     for (int64_t query = 0; query < q_.group; ++query) {
+      for (int64_t token = 0; token < q_.first_token; ++token) scratch_.scores[query][token] = -__builtin_inff();
       const float before = states[query].max_score;
       const float greatest = avx512::GreatestScore(scratch_.scores[query], tokens_, q_.scale);
       maxima[query] = greatest > before ? greatest : before;

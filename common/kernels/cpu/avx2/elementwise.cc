@@ -50,6 +50,17 @@ void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
   }
 }
 
+void ClampedSwiglu(const float* gate, const float* up, int64_t n, float limit, float alpha, uint16_t* out) {
+  const __m256 one = _mm256_set1_ps(1.0f), high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    // Operand order: NaN passes.
+    const __m256 g = _mm256_min_ps(high, LoadFirst(gate + i, n - i));
+    const __m256 u = _mm256_max_ps(low, _mm256_min_ps(high, LoadFirst(up + i, n - i)));
+    const __m256 denominator = _mm256_add_ps(one, Exp(_mm256_mul_ps(_mm256_set1_ps(-alpha), g)));
+    StoreFirstBf16(out + i, n - i, _mm256_mul_ps(_mm256_div_ps(g, denominator), _mm256_add_ps(u, one)));
+  }
+}
+
 void ToBf16(const float* x, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; i += kLanes) StoreFirstBf16(out + i, n - i, LoadFirst(x + i, n - i));
 }

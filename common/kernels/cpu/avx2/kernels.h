@@ -17,6 +17,7 @@ void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* 
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out);
+void ClampedSwiglu(const float* gate, const float* up, int64_t n, float limit, float alpha, uint16_t* out);
 void ToBf16(const float* x, int64_t n, uint16_t* out);
 void Axpy(float a, const float* x, int64_t n, float* y);
 void Axpby(float a, const float* x, float b, int64_t n, float* y);

@@ -66,6 +66,18 @@ void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
   }
 }
 
+void ClampedSwiglu(const float* gate, const float* up, int64_t n, float limit, float alpha, uint16_t* out) {
+  const __m512 one = _mm512_set1_ps(1.0f), high = _mm512_set1_ps(limit), low = _mm512_set1_ps(-limit);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 mask = FirstLanes(n - i);
+    // Operand order: NaN passes.
+    const __m512 g = _mm512_min_ps(high, Load(gate + i, mask));
+    const __m512 u = _mm512_max_ps(low, _mm512_min_ps(high, Load(up + i, mask)));
+    const __m512 denominator = _mm512_add_ps(one, Exp(_mm512_mul_ps(_mm512_set1_ps(-alpha), g)));
+    Store(out + i, mask, _mm512_mul_ps(_mm512_div_ps(g, denominator), _mm512_add_ps(u, one)));
+  }
+}
+
 void ToBf16(const float* x, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; i += kLanes) {
     const __mmask16 mask = FirstLanes(n - i);

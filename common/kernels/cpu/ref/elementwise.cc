@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "common/kernels/cpu/ref/kernels.h"
@@ -55,6 +56,13 @@ void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float*
 
 void SiluMul(const float* gate, const float* up, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = moestro::ToBf16(gate[i] / (1.0f + std::exp(-gate[i])) * up[i]);
+}
+
+void ClampedSwiglu(const float* gate, const float* up, int64_t n, float limit, float alpha, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = std::min(gate[i], limit), u = std::clamp(up[i], -limit, limit);
+    out[i] = moestro::ToBf16(g / (1.0f + std::exp(-alpha * g)) * (u + 1.0f));
+  }
 }
 
 void ToBf16(const float* x, int64_t n, uint16_t* out) {

@@ -32,6 +32,8 @@ constexpr double kTiedNormDeviation = 1;
 constexpr double kBiasDeviation = 0.15;
 // Beside outputs of deviation 1, enough for goldens to notice a bias that is missing or added after the rotation.
 constexpr double kProjectionBiasDeviation = 0.5;
+// Beside the scores of a hundred tokens, which deviate by about 1, a tenth of the weight.
+constexpr double kSinkMean = 3;
 constexpr double kNormDeviation = 0.1;  // around 1
 
 // The gain of a linear layer.
@@ -91,6 +93,9 @@ class Planner {
         break;
       case model::TensorRole::kBias:
         Normal(tensor.name, tensor.shape(), kProjectionBiasDeviation);
+        break;
+      case model::TensorRole::kSinks:
+        Normal(tensor.name, tensor.shape(), 1, kSinkMean);
         break;
       default:
         Linear(tensor);

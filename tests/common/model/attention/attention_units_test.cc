@@ -8,9 +8,10 @@
 namespace moestro::model {
 namespace {
 
-std::vector<AttentionUnit> Cut(const AttentionShape& shape, const std::vector<QueryRun>& runs, int64_t wanted_tasks) {
+std::vector<AttentionUnit> Cut(const AttentionShape& shape, const std::vector<QueryRun>& runs, int64_t wanted_tasks,
+                               int64_t window = 0) {
   std::vector<AttentionUnit> units;
-  CutUnits(shape, runs, wanted_tasks, units);
+  CutUnits(shape, runs, window, wanted_tasks, units);
   return units;
 }
 
@@ -49,6 +50,17 @@ TEST(AttentionUnits, SplitsCountAsTasks) {
   const std::vector<AttentionUnit> units = Cut(shape, {{0, 1, 4 * 16 * 64 - 1}}, 4);
   ASSERT_EQ(units.size(), 1u);
   EXPECT_EQ(MaxSplits(units), 4);
+}
+
+TEST(AttentionUnits, BeginAtTheWindowOfTheirFirstRow) {
+  const AttentionShape shape{.heads = 4, .kv_heads = 1, .key_dim = 64, .value_dim = 64};
+  const std::vector<AttentionUnit> units = Cut(shape, {{0, 3, 2000}}, 1, 129);
+  ASSERT_EQ(units.size(), 1u);
+  EXPECT_EQ(units[0].FirstSeen(2000), 1872);
+  EXPECT_EQ(units[0].first_block(), 1872 / 64);
+  EXPECT_EQ(units[0].first_split(), 1);  // a partial result begins every 1024 tokens
+  EXPECT_EQ(units[0].splits(), 1);
+  EXPECT_EQ(units[0].FirstSeen(100), 0);
 }
 
 }  // namespace

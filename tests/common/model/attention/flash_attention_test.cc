@@ -30,13 +30,21 @@ struct FlashCase {
   int64_t context;
   int64_t sequences;
   bool values_in_keys;  // MLA: the value is the first part of the key
+  int64_t window;       // 0: none; otherwise there are sinks, too
   std::vector<uint16_t> kv, all_queries;
+  std::vector<float> sinks;
 
-  FlashCase(AttentionShape s, int64_t tokens, int64_t count, bool shared)
-      : shape(s), context(tokens), sequences(count), values_in_keys(shared) {
+  FlashCase(AttentionShape s, int64_t tokens, int64_t count, bool shared, int64_t last = 0)
+      : shape(s), context(tokens), sequences(count), values_in_keys(shared), window(last) {
     kv = Random(sequences * context * stride(), 1, 1);
     all_queries = Random(sequences * context * shape.heads * shape.key_dim, 2, 1);
+    // Below, near and above the scores, for both ways to join them.
+    for (int64_t head = 0; head < shape.heads && window > 0; ++head) {
+      sinks.push_back(static_cast<float>(head % 3) * 6 - 6);
+    }
   }
+  AttentionRule rule() const { return {window, sinks.empty() ? nullptr : sinks.data()}; }
+  int64_t First(int64_t position) const { return window == 0 ? 0 : std::max<int64_t>(0, position + 1 - window); }
   int64_t stride() const { return shape.kv_heads * (shape.key_dim + (values_in_keys ? 0 : shape.value_dim)); }
   const uint16_t* Row(int64_t sequence, int64_t token) const {
     return kv.data() + (sequence * context + token) * stride();
@@ -81,6 +89,7 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
   }
   std::vector<uint16_t> out(static_cast<size_t>(count * c.shape.heads * c.shape.value_dim));
   const auto source = [&](const FlashAttention::BlockRequest& request) {
+    EXPECT_GE(request.block, c.First(rows[static_cast<size_t>(request.run)].position) / kAttentionBlock);
     const int64_t sequence = rows[static_cast<size_t>(request.run)].sequence;
     const int64_t token = request.block * kAttentionBlock;
     return KvBlock{.keys = c.Key(sequence, request.kv_heads.begin, token),
@@ -90,12 +99,12 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
   };
   const int64_t out_stride = c.shape.heads * c.shape.value_dim;
   if (parts.empty()) {
-    attention.Run(runs, queries.data(), source, out.data(), out_stride);
+    attention.Run(runs, queries.data(), c.rule(), source, out.data(), out_stride);
   } else {
     AttentionSums total(count * c.shape.heads, c.shape.value_dim);
     total.Clear(count * c.shape.heads, c.shape.value_dim);
-    for (const auto& blocks : parts) attention.Add(runs, queries.data(), blocks, source, total);
-    attention.Finish(count, total, out.data(), out_stride);
+    for (const auto& blocks : parts) attention.Add(runs, queries.data(), c.rule(), blocks, source, total);
+    attention.Finish(count, c.rule(), total, out.data(), out_stride);
   }
   std::vector<std::vector<uint16_t>> result;
   const int64_t width = c.shape.heads * c.shape.value_dim;
@@ -104,10 +113,10 @@ std::vector<std::vector<uint16_t>> Attend(const FlashCase& c, const CpuKernels& 
   return result;
 }
 
-// Derivation. Queries, keys and values are exact. A is the greatest sum |q k| times the scale. A score is off by
-// Gamma(key_dim + 1) A, the exponential's argument by 2 A units for each of its rescalings, each weight by another BF16
-// rounding, sums by Gamma(2 context). Numerator and denominator have the same weights; the result is rounded once more
-// to BF16.
+// Derivation, for a sink as for a token. Queries, keys and values are exact. A is the greatest sum |q k| times the
+// scale. A score is off by Gamma(key_dim + 1) A, the exponential's argument by 2 A units for each of its rescalings,
+// each weight by another BF16 rounding, sums by Gamma(2 context). Numerator and denominator have the same weights; the
+// result is rounded once more to BF16.
 void ExpectCloseToExact(const FlashCase& c, const CpuKernels& kernels, const Rows& row,
                         const std::vector<uint16_t>& actual) {
   for (int64_t head = 0; head < c.shape.heads; ++head) {
@@ -115,7 +124,8 @@ void ExpectCloseToExact(const FlashCase& c, const CpuKernels& kernels, const Row
     const uint16_t* query = c.Query(row.sequence, row.position, head);
     std::vector<double> weights;
     double magnitude = 0, greatest = -1e300;
-    for (int64_t t = 0; t <= row.position; ++t) {
+    const int64_t first = c.First(row.position);
+    for (int64_t t = first; t <= row.position; ++t) {
       double score = 0, absolute = 0;
       for (int64_t i = 0; i < c.shape.key_dim; ++i) {
         const double product = double{FromBf16(query[i])} * FromBf16(c.Key(row.sequence, kv_head, t)[i]);
@@ -126,19 +136,20 @@ void ExpectCloseToExact(const FlashCase& c, const CpuKernels& kernels, const Row
       greatest = std::max(greatest, score);
       magnitude = std::max(magnitude, absolute);
     }
-    double sum = 0;
+    if (c.window > 0) greatest = std::max(greatest, double{c.sinks[static_cast<size_t>(head)]});
+    double sum = c.window > 0 ? std::exp(c.sinks[static_cast<size_t>(head)] - greatest) : 0;
     for (double& weight : weights) sum += weight = std::exp(weight - greatest);
     const auto units = [](double n) { return n * 0x1p-24; };
     const auto tokens = static_cast<double>(weights.size());
-    const double rescalings = 2 + tokens / static_cast<double>(kAttentionBlock);
+    const double rescalings = 3 + tokens / static_cast<double>(kAttentionBlock);
     const double off = units(static_cast<double>(c.shape.key_dim) + 1 + 2 * rescalings) * magnitude +
                        units(6 * rescalings + 2 * tokens) + 0x1p-8;
     for (int64_t i = 0; i < c.shape.value_dim; ++i) {
       double value = 0, absolute = 0;
-      for (int64_t t = 0; t <= row.position; ++t) {
+      for (int64_t t = first; t <= row.position; ++t) {
         const double v = FromBf16(c.Value(row.sequence, kv_head, t)[i]);
-        value += weights[static_cast<size_t>(t)] / sum * v;
-        absolute += weights[static_cast<size_t>(t)] / sum * std::fabs(v);
+        value += weights[static_cast<size_t>(t - first)] / sum * v;
+        absolute += weights[static_cast<size_t>(t - first)] / sum * std::fabs(v);
       }
       ASSERT_NEAR(FromBf16(actual[static_cast<size_t>(head * c.shape.value_dim + i)]), value,
                   2 * std::expm1(off) * absolute + 0x1p-8 * std::fabs(value))
@@ -155,6 +166,11 @@ std::vector<FlashCase> Cases() {
   cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 2}, kLongContext, 2, true);  // absorbed MLA
   cases.emplace_back(AttentionShape{40, 1, 36, 32, 0.15f, 1, 4}, kLongContext, 2, true);
   cases.emplace_back(AttentionShape{3, 3, 33, 17, 0.17f}, 3 * kAttentionBlock, 2, false);  // un-absorbed MLA
+  // Windows of no round size, of one token, of whole blocks, and across the end of a partial result.
+  for (const int64_t window : {1, 33, 64, 100, 1027}) {
+    cases.emplace_back(AttentionShape{6, 2, 40, 24, 0.16f}, kLongContext, 2, false, window);
+  }
+  cases.emplace_back(AttentionShape{6, 2, 64, 128, 0.12f, 2}, kLongContext, 2, false, 129);
   return cases;
 }
 

@@ -29,14 +29,14 @@ ModelSpec YarnModel(double theta, double factor, double beta_fast, double beta_s
 ModelSpec DeepSeekV3() { return YarnModel(10000, 40, 32, 1, 1); }
 
 // Pairs up to `low` keep their frequency, pairs from `high` on are divided by the factor; in between is a linear ramp.
-void ExpectRamp(const ModelSpec& spec, int low, int high) {
+void ExpectRamp(const ModelSpec& spec, double low, double high, double error = 1e-12) {
   const std::vector<double> frequencies = RopeFrequencies(spec);
   ASSERT_EQ(frequencies.size(), 32u);
   for (int i = 0; i < 32; ++i) {
     const double plain = std::pow(spec.rope_theta, -2.0 * i / 64);
     double blend = 0;
-    if (i > low) blend = i >= high ? 1.0 : static_cast<double>(i - low) / (high - low);
-    EXPECT_NEAR(frequencies[i] / (plain * (1 - blend) + plain / spec.yarn.factor * blend), 1, 1e-12) << i;
+    if (i > low) blend = i >= high ? 1.0 : (i - low) / (high - low);
+    EXPECT_NEAR(frequencies[i] / (plain * (1 - blend) + plain / spec.yarn.factor * blend), 1, error) << i;
   }
 }
 
@@ -90,6 +90,15 @@ TEST(Rope, YarnRampOfPublishedModels) {
   ExpectRamp(DeepSeekV3(), 10, 23);
   ExpectRamp(YarnModel(50000, 32, 1, 1, 1), 19, 20);  // Kimi-K2
   ExpectRamp(YarnModel(50000, 64, 32, 1, 1), 8, 20);  // Kimi-K2.5
+}
+
+// Computed by hand to six digits: an error of 1e-6 in a bound is one of 1e-6 * 31 / 9.3 in a frequency.
+TEST(Rope, YarnRampBetweenPairs) {
+  ModelSpec spec = YarnModel(150000, 32, 32, 1, 0);  // gpt-oss
+  spec.yarn_between_pairs = 1;
+  ExpectRamp(spec, 8.092779, 17.398025, 1e-5);
+  spec.yarn_between_pairs = 0;
+  ExpectRamp(spec, 8, 18);
 }
 
 TEST(Rope, EmptyRampBecomesAStep) {
