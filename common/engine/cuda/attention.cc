@@ -165,7 +165,7 @@ absl::Status AddOutput(const CudaRows& rows, const AttentionWeights& w, cuda::St
   return LaunchStatus(
       cuda::LaunchLinear(ShapeOf(w.o, rows.activations.attn_out, CudaStride(spec.num_heads * spec.v_head_dim),
                                  rows.residual, spec.hidden_size, cuda::LinearOutput::kAddF32),
-                         PointersOf(w.o), rows.rows, stream));
+                         PointersOf(w.o, w.o_bias), rows.rows, stream));
 }
 
 // A prompt: part by part of its tokens.
@@ -208,7 +208,7 @@ PartVectors Cached(const CudaRows& rows, IndexRange heads, const KvPart& part) {
 }
 
 // What merging works with, of a stripe's rows and some heads.
-cuda::MergeAttentionArgs MergeOf(const CudaRows& rows, IndexRange heads, IndexRange of) {
+cuda::MergeAttentionArgs MergeOf(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, IndexRange of) {
   const CudaActivations& a = rows.activations;
   const int64_t value_dim = rows.spec.v_head_dim, first = of.begin * heads.size();
   return {.rows = of.size(),
@@ -218,6 +218,7 @@ cuda::MergeAttentionArgs MergeOf(const CudaRows& rows, IndexRange heads, IndexRa
           .total_log_sum = a.log_sum[0] + first,
           .part = a.partial[1] + first * value_dim,
           .part_log_sum = a.log_sum[1] + first,
+          .sinks = w.sinks == nullptr ? nullptr : w.sinks + heads.begin,
           .out = a.attn_out + of.begin * rows.spec.num_heads * value_dim + heads.begin * value_dim,
           .out_stride = rows.spec.num_heads * value_dim};
 }
@@ -236,8 +237,9 @@ absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange 
   }
   for (const CudaStripe& stripe : rows.stripes) {
     // The first part sets what others add to, even where it has nothing for a stripe.
-    if (!part.is_first && stripe.end() <= part.first_token) continue;
-    cuda::MergeAttentionArgs merge = MergeOf(rows, heads, stripe.rows);
+    const bool behind = w.window > 0 && stripe.position + 1 - w.window >= part.first_token + part.tokens;
+    if (!part.is_first && (behind || stripe.end() <= part.first_token)) continue;
+    cuda::MergeAttentionArgs merge = MergeOf(rows, w, heads, stripe.rows);
     cuda::PrefillAttentionArgs attention{.heads = heads.size(),
                                          .kv_heads = vectors.kv_heads,
                                          .key_dim = spec.qk_head_dim(),
@@ -247,6 +249,8 @@ absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange 
                                          .shared_keys = vectors.shared_keys,
                                          .values = vectors.values,
                                          .position = stripe.position,
+                                         .window = w.window,
+                                         .sinks = merge.sinks,
                                          .rows = stripe.rows.size(),
                                          .queries = a.queries + stripe.rows.begin * heads.size() * spec.qk_head_dim(),
                                          .query_stride = heads.size() * spec.qk_head_dim(),
@@ -269,8 +273,8 @@ absl::Status Attend(const CudaRows& rows, const AttentionWeights& w, IndexRange 
   return absl::OkStatus();
 }
 
-absl::Status FinishHeads(const CudaRows& rows, IndexRange heads, cuda::Stream stream) {
-  cuda::MergeAttentionArgs merge = MergeOf(rows, heads, {0, rows.rows});
+absl::Status FinishHeads(const CudaRows& rows, const AttentionWeights& w, IndexRange heads, cuda::Stream stream) {
+  cuda::MergeAttentionArgs merge = MergeOf(rows, w, heads, {0, rows.rows});
   merge.part = merge.part_log_sum = nullptr;
   return LaunchStatus(cuda::LaunchMergeAttention(merge, stream));
 }
@@ -295,11 +299,14 @@ cuda::DecodeAttentionArgs ArgsOf(const CudaRows& rows, int64_t begin, int64_t co
 }
 
 // attn_out = what the rows [begin, begin + count) attend to.
-absl::Status AttendGrouped(const CudaRows& rows, int64_t begin, int64_t count, cuda::Stream stream) {
+absl::Status AttendGrouped(const CudaRows& rows, const AttentionWeights& w, int64_t begin, int64_t count,
+                           cuda::Stream stream) {
   const ModelSpec& spec = rows.spec;
   const int64_t width = spec.num_heads * spec.v_head_dim;
   cuda::DecodeAttentionArgs args = ArgsOf(rows, begin, count);
   args.kv_heads = spec.num_kv_heads;
+  args.window = w.window;
+  args.sinks = w.sinks;
   args.latent = spec.v_head_dim;
   args.rotated_queries = {rows.activations.queries + begin * width, width, spec.v_head_dim};
   args.out = rows.activations.attn_out + begin * width;
@@ -368,7 +375,8 @@ absl::Status AddDecodeAttention(const CudaRows& rows, const AttentionWeights& w,
   if (!grouped) MOE_RETURN_IF_ERROR(QueriesToLatents(rows, w, stream));
   for (int64_t begin = 0; begin < rows.rows; begin += kAttendRows) {
     const int64_t count = std::min(kAttendRows, rows.rows - begin);
-    MOE_RETURN_IF_ERROR((grouped ? AttendGrouped : AttendLatents)(rows, begin, count, stream));
+    MOE_RETURN_IF_ERROR(grouped ? AttendGrouped(rows, w, begin, count, stream)
+                                : AttendLatents(rows, begin, count, stream));
   }
   if (!grouped) MOE_RETURN_IF_ERROR(LatentsToValues(rows, w, stream));
   return AddOutput(rows, w, stream);

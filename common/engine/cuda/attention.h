@@ -16,7 +16,7 @@ absl::Status ProjectDown(const CudaRows& rows, const model::AttentionWeights& w,
 absl::Status ProjectQueries(const CudaRows& rows, const model::AttentionWeights& w, IndexRange heads,
                             cuda::Stream stream);
 
-// residual += o(attn_out)
+// residual += o(attn_out), with its bias
 absl::Status AddOutput(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);
 
 // Consecutive tokens.
@@ -31,7 +31,7 @@ absl::Status Attend(const CudaRows& rows, const model::AttentionWeights& w, Inde
                     cuda::Stream stream);
 
 // attn_out = what the parts give together.
-absl::Status FinishHeads(const CudaRows& rows, IndexRange heads, cuda::Stream stream);
+absl::Status FinishHeads(const CudaRows& rows, const model::AttentionWeights& w, IndexRange heads, cuda::Stream stream);
 
 // residual += attention(norm(residual)), absorbed if it is MLA.
 absl::Status AddDecodeAttention(const CudaRows& rows, const model::AttentionWeights& w, cuda::Stream stream);

@@ -105,21 +105,25 @@ absl::Status CudaPrefill::Attention(const LayerStep& step, const model::Attentio
     MOE_RETURN_IF_ERROR(LoadLatents(step.layer, {rows.first_token, stripe.position}, latents, stream));
   }
   MOE_RETURN_IF_ERROR(enqueue([rows, w](cuda::Stream native) { return ProjectDown(rows, w, native); }));
+  // Earlier parts from the first token that a row sees on.
+  const int64_t first_seen = w.window == 0 ? 0 : std::max<int64_t>(0, stripe.position + 1 - w.window);
+  const int64_t first_part = std::min(first_seen / a.part_tokens * a.part_tokens, rows.first_token);
   int64_t loaded = -1;  // the part whose latents are on the device
   for (int64_t head = 0; head < spec_.num_heads; head += HeadsTogether(spec_)) {
     const IndexRange heads{head, std::min(head + HeadsTogether(spec_), spec_.num_heads)};
     MOE_RETURN_IF_ERROR(
         enqueue([rows, w, heads](cuda::Stream native) { return ProjectQueries(rows, w, heads, native); }));
-    for (int64_t token = 0; token < rows.first_token; token += a.part_tokens) {
+    for (int64_t token = first_part; token < rows.first_token; token += a.part_tokens) {
       const IndexRange tokens{token, std::min(token + a.part_tokens, rows.first_token)};
       if (loaded != token) MOE_RETURN_IF_ERROR(LoadLatents(step.layer, tokens, a.earlier, stream));
       loaded = token;
-      const KvPart part{a.earlier, tokens.begin, tokens.size(), /*is_first=*/token == 0, /*is_last=*/false};
+      const KvPart part{a.earlier, tokens.begin, tokens.size(), /*is_first=*/token == first_part,
+                        /*is_last=*/false};
       MOE_RETURN_IF_ERROR(
           enqueue([rows, w, heads, part](cuda::Stream native) { return Attend(rows, w, heads, part, native); }));
     }
-    const KvPart own{latents, rows.first_token, stripe.end() - rows.first_token, /*is_first=*/rows.first_token == 0,
-                     /*is_last=*/true};
+    const KvPart own{latents, rows.first_token, stripe.end() - rows.first_token,
+                     /*is_first=*/rows.first_token == first_part, /*is_last=*/true};
     MOE_RETURN_IF_ERROR(
         enqueue([rows, w, heads, own](cuda::Stream native) { return Attend(rows, w, heads, own, native); }));
   }

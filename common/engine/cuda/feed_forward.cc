@@ -83,13 +83,15 @@ absl::Status RunGroupedMlp(const weights::ModelSpec& spec, std::span<const model
                            cuda::Stream stream) {
   cuda::MatrixList up, down;
   for (size_t e = 0; e < experts.size(); ++e) {
-    groups.matrices.of[e] = PointersOf(experts[e].gate);
-    up.of[e] = PointersOf(experts[e].up);
-    down.of[e] = PointersOf(experts[e].down);
+    groups.matrices.of[e] = PointersOf(experts[e].gate, experts[e].gate_bias);
+    up.of[e] = PointersOf(experts[e].up, experts[e].up_bias);
+    down.of[e] = PointersOf(experts[e].down, experts[e].down_bias);
   }
   const int64_t width = CudaStride(spec.moe_intermediate_size);
-  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(
-      ShapeOf(experts[0].gate, x, CudaStride(spec.hidden_size), gated, width), groups, up, stream)));
+  cuda::LinearShape shape = ShapeOf(experts[0].gate, x, CudaStride(spec.hidden_size), gated, width);
+  shape.swiglu_limit = static_cast<float>(spec.swiglu_limit);
+  shape.swiglu_alpha = static_cast<float>(spec.swiglu_alpha);
+  MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchGroupedGateUp(shape, groups, up, stream)));
   groups.matrices = down;
   groups.row_of = nullptr;
   return LaunchStatus(
@@ -117,6 +119,10 @@ absl::Status Route(const CudaRows& rows, const model::FeedForwardWeights& w, mod
     MOE_RETURN_IF_ERROR(NormResidual(rows, w.norm, tile, a.normed, stream));
     MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.router, spec.num_experts, spec.hidden_size, a.normed,
                                                               tile.size(), a.router_logits, stream)));
+    if (w.logit_bias != nullptr) {
+      MOE_RETURN_IF_ERROR(
+          LaunchStatus(cuda::LaunchAddBias(w.logit_bias, tile.size(), spec.num_experts, a.router_logits, stream)));
+    }
     if (w.shared_gate != nullptr) {
       MOE_RETURN_IF_ERROR(LaunchStatus(cuda::LaunchRouterLogits(w.shared_gate, 1, spec.hidden_size, a.normed,
                                                                 tile.size(), a.shared_gates + tile.begin, stream)));

@@ -29,9 +29,10 @@ absl::Status CheckOnlyForm(const weights::ModelSpec& spec, model::MlaForm form, 
 }  // namespace
 
 absl::Status CheckPrefillSupported(const weights::ModelSpec& spec) {
-  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries && spec.v_head_dim != 128) {
+  if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries && spec.v_head_dim != 128 &&
+      spec.v_head_dim != 64) {
     return absl::UnimplementedError(absl::StrFormat(
-        "the CUDA kernels attend with heads of 128 numbers to grouped keys, not of %d", spec.v_head_dim));
+        "the CUDA kernels attend with heads of 64 or 128 numbers to grouped keys, not of %d", spec.v_head_dim));
   }
   if (spec.attention_kind() == weights::AttentionKind::kGroupedQueries) return CheckRouting(spec);
   if (spec.qk_nope_head_dim != 128 || spec.qk_rope_head_dim != 64 || spec.v_head_dim != 128) {

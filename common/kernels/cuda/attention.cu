@@ -8,6 +8,7 @@
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/reduce.cuh"
+#include "common/kernels/cuda/silu.cuh"
 
 namespace moestro::cuda {
 namespace {
@@ -80,11 +81,12 @@ __device__ __forceinline__ void Scores(const uint32_t (&q)[kKeyDim / 16][4], uin
   }
 }
 
-// One step of the online softmax. Scores become weights, as operand A of O += P V. `visible[i]`: tokens of the block
-// that row i sees.
+// One step of the online softmax. Scores become weights, as operand A of O += P V. Row i sees tokens hidden[i] to
+// visible[i] - 1 of the block.
 template <int kValueDim>
-__device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], float scale, const int (&visible)[2],
-                                        int t, RowState<kValueDim>& state, uint32_t (&weights)[kTokens / 16][4]) {
+__device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], float scale, const int (&hidden)[2],
+                                        const int (&visible)[2], int t, RowState<kValueDim>& state,
+                                        uint32_t (&weights)[kTokens / 16][4]) {
   float rescale[2], base[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -94,7 +96,8 @@ __device__ __forceinline__ void Softmax(float (&scores)[kTokenFragments][4], flo
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& score = scores[n][2 * i + e];
-        score = n * 8 + 2 * t + e < visible[i] ? score * scale : __uint_as_float(0xff800000u);
+        const int token = n * 8 + 2 * t + e;
+        score = token >= hidden[i] && token < visible[i] ? score * scale : __uint_as_float(0xff800000u);
         greatest = fmaxf(greatest, score);
       }
     }
@@ -156,6 +159,11 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   const int64_t tokens = args.tokens == 0 ? visible_tokens : min(args.tokens, visible_tokens);
   const int64_t blocks = (tokens + kTokens - 1) / kTokens;
   const int64_t warp_row = first_row + warp * 16;
+  // What the first of some rows does not see is hidden from the others, too.
+  const auto hidden_from = [&](int64_t row) {
+    return args.window == 0 ? int64_t{0} : max(int64_t{0}, position + row + 1 - args.window);
+  };
+  const int64_t first_block = hidden_from(first_row) / kTokens;
   uint8_t* const shared = DynamicShared();
 
   const auto copy_block = [&](int64_t block) {
@@ -169,7 +177,7 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
     CopyVectors<kValueDim, kValueDim / kChunkElements>(args.values, block, present, kv_head, keys + G::kKeyBytes, 0);
   };
 
-  if (blocks > 0) copy_block(0);
+  if (first_block < blocks) copy_block(first_block);
   CommitCopies();
   uint32_t q[kKeyDim / 16][4];
 #pragma unroll
@@ -194,24 +202,26 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
   }
 
   const float scale = args.scale * kLog2E;
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t block = first_block; block < blocks; ++block) {
     if (block + 1 < blocks) copy_block(block + 1);
     CommitCopies();
     WaitCopies<1>();
     __syncthreads();  // the block has arrived
-    // A warp skips the block if all its rows precede it.
-    if (block * kTokens <= position + warp_row + 15) {
+    // A warp skips the block if all its rows precede it, or see only later ones.
+    if (block * kTokens <= position + warp_row + 15 && (block + 1) * kTokens > hidden_from(warp_row)) {
       uint8_t* const keys = shared + block % 2 * G::kBlockBytes;
-      int visible[2];
+      int hidden[2], visible[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int64_t seen = min(tokens, position + warp_row + g + 8 * i + 1) - block * kTokens;
         visible[i] = static_cast<int>(max(int64_t{0}, min(int64_t{kTokens}, seen)));
+        const int64_t before = hidden_from(warp_row + g + 8 * i) - block * kTokens;
+        hidden[i] = static_cast<int>(max(int64_t{0}, min(int64_t{kTokens}, before)));
       }
       float scores[kTokenFragments][4];
       uint32_t weights[kTokens / 16][4];
       Scores<kKeyDim>(q, keys, lane, scores);
-      Softmax<kValueDim>(scores, scale, visible, t, state, weights);
+      Softmax<kValueDim>(scores, scale, hidden, visible, t, state, weights);
       AddValues<kValueDim>(weights, keys + G::kKeyBytes, lane, state);
     }
     __syncthreads();  // all warps are done with the block: the next copy overwrites it
@@ -237,9 +247,11 @@ __global__ void __launch_bounds__(kThreads) PrefillAttentionKernel(PrefillAttent
       continue;
     }
     uint16_t* const out = args.out + row * args.out_stride + head * kValueDim + 2 * t;
+    const float share = ShareOfTokens(args.sinks, head, state.max_score[i] / kLog2E + logf(sum));
 #pragma unroll
     for (int n = 0; n < kValueDim / 8; ++n) {
-      *reinterpret_cast<uint32_t*>(out + n * 8) = PackBf16(state.out[n][2 * i] / sum, state.out[n][2 * i + 1] / sum);
+      *reinterpret_cast<uint32_t*>(out + n * 8) =
+          PackBf16(state.out[n][2 * i] / sum * share, state.out[n][2 * i + 1] / sum * share);
     }
   }
 }
@@ -256,15 +268,18 @@ __global__ void __launch_bounds__(kThreads) MergeAttentionKernel(MergeAttentionA
   const float weight_a = any ? expf(a - greatest) : 0.0f, weight_b = any ? expf(b - greatest) : 0.0f;
   const float sum = weight_a + weight_b;
   const int64_t row = at / args.heads, head = at % args.heads;
+  const float log_sum = merges && any ? greatest + logf(sum) : greatest;
+  const float share = ShareOfTokens(args.sinks, head, log_sum);
   for (int64_t i = lane; i < args.value_dim; i += 32) {
     float& total = args.total[at * args.value_dim + i];
     if (merges) total = any ? fmaf(weight_b, args.part[at * args.value_dim + i], weight_a * total) / sum : 0.0f;
     if (args.out != nullptr) {
-      args.out[row * args.out_stride + head * args.value_dim + i] = static_cast<uint16_t>(PackBf16(total, 0.0f));
+      args.out[row * args.out_stride + head * args.value_dim + i] =
+          static_cast<uint16_t>(PackBf16(total * share, 0.0f));
     }
   }
   __syncwarp();  // all lanes have read the old log-sum
-  if (merges && lane == 0) args.total_log_sum[at] = any ? greatest + logf(sum) : greatest;
+  if (merges && lane == 0) args.total_log_sum[at] = log_sum;
 }
 
 bool IsAligned(const void* p, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -286,14 +301,15 @@ LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream str
   if (args.kv_heads < 1 || args.heads % args.kv_heads != 0 || args.heads > 65535 || args.position < 0 ||
       args.out_stride % 2 != 0 || args.query_stride % 2 != 0 || !IsAligned(args.queries, 4) ||
       !IsAligned(args.out, 4) || !IsAligned(args.keys) || !IsAligned(args.shared_keys) || !IsAligned(args.values) ||
-      args.value_dim != 128 || args.first_token < 0 || args.first_token % kKvBlock != 0 || args.tokens < 0 ||
-      (args.partial != nullptr && args.log_sum == nullptr) ||
+      args.value_dim != (args.key_dim == 64 ? 64 : 128) || args.window < 0 || args.first_token < 0 ||
+      args.first_token % kKvBlock != 0 || args.tokens < 0 || (args.partial != nullptr && args.log_sum == nullptr) ||
       (args.partial == nullptr && args.first_token > args.position)) {
     return {kInvalidArgument};
   }
   const bool has_shared = args.shared_keys.data != nullptr;
   if (args.key_dim == 192 && has_shared) return LaunchGeometry<192, 64, 128>(args, stream);
   if (args.key_dim == 128 && !has_shared) return LaunchGeometry<128, 0, 128>(args, stream);
+  if (args.key_dim == 64 && !has_shared) return LaunchGeometry<64, 0, 64>(args, stream);
   return {kInvalidArgument};
 }
 

@@ -31,14 +31,16 @@ struct KvVectors {
 
 struct PrefillAttentionArgs {
   int64_t heads = 0;
-  int64_t kv_heads = 0;   // divides heads; head h reads kv_head h / (heads / kv_heads)
-  int64_t key_dim = 0;    // 192 (of which shared_keys has 64) or 128 (no shared keys)
-  int64_t value_dim = 0;  // 128
-  float scale = 0;        // factor on scores
-  KvVectors keys;         // the first key_dim, or key_dim - 64, elements of a key
-  KvVectors shared_keys;  // its last 64, the same for all heads: MLA's rotated key; data null: none
-  KvVectors values;       // value_dim elements
-  int64_t position = 0;   // position of the first row; row r sees tokens up to position + r
+  int64_t kv_heads = 0;          // divides heads; head h reads kv_head h / (heads / kv_heads)
+  int64_t key_dim = 0;           // 192 (of which shared_keys has 64), 128 or 64 (no shared keys)
+  int64_t value_dim = 0;         // 128, or 64 with keys of 64
+  float scale = 0;               // factor on scores
+  KvVectors keys;                // the first key_dim, or key_dim - 64, elements of a key
+  KvVectors shared_keys;         // its last 64, the same for all heads: MLA's rotated key; data null: none
+  KvVectors values;              // value_dim elements
+  int64_t position = 0;          // position of the first row; row r sees tokens up to position + r
+  int64_t window = 0;            // .. the last so many of them; 0: all. Blocks that no row of a tile sees are not read
+  const float* sinks = nullptr;  // F32 [heads]: a scaled score without a value, in `out` only; null: none
   int64_t rows = 0;
   const uint16_t* queries = nullptr;  // BF16 [rows, query_stride], with [heads, key_dim]; aligned to 4 bytes
   int64_t query_stride = 0;           // even
@@ -61,7 +63,8 @@ LaunchResult LaunchPrefillAttention(const PrefillAttentionArgs& args, Stream str
 
 // total = the attention over the tokens of both total and part, weighted by their log-sums; updates total_log_sum too.
 // All F32 [rows, heads, value_dim] and [rows, heads]. Parts may be of any disjoint tokens; the merge order affects the
-// last bits. If out is not null, it becomes bf16(total), [rows, out_stride]. With part null, only that happens.
+// last bits. If out is not null, it becomes bf16(total), [rows, out_stride], with the sinks. With part null, only that
+// happens.
 struct MergeAttentionArgs {
   int64_t rows = 0;
   int64_t heads = 0;
@@ -70,6 +73,7 @@ struct MergeAttentionArgs {
   float* total_log_sum = nullptr;
   const float* part = nullptr;
   const float* part_log_sum = nullptr;
+  const float* sinks = nullptr;  // F32 [heads], as above
   uint16_t* out = nullptr;
   int64_t out_stride = 0;
 };

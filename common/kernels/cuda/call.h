@@ -17,7 +17,10 @@ inline absl::Status LaunchStatus(LaunchResult result) {
   return absl::InternalError(absl::StrFormat("a kernel was not launched: CUDA error %d", result.error));
 }
 
-inline MatrixPointers PointersOf(const PackedMatrix& matrix) { return {matrix.data, matrix.scales}; }
+// bias: of its outputs; null: none.
+inline MatrixPointers PointersOf(const PackedMatrix& matrix, const float* bias = nullptr) {
+  return {matrix.data, matrix.scales, bias};
+}
 
 // y[r] = W x[r]; the shape's dtype, rows and cols are the matrix's.
 inline LinearShape ShapeOf(const PackedMatrix& matrix, const uint16_t* x, int64_t x_stride, void* y, int64_t y_stride,

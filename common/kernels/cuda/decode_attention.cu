@@ -15,6 +15,7 @@
 #include "common/kernels/cuda/launch.cuh"
 #include "common/kernels/cuda/ptx.cuh"
 #include "common/kernels/cuda/reduce.cuh"
+#include "common/kernels/cuda/silu.cuh"
 
 namespace moestro::cuda {
 namespace {
@@ -45,6 +46,16 @@ static_assert(kWarps == 2 * kSlices && kWarps * 4 == kHeads && kMaxSplits == 32,
 __device__ __forceinline__ int64_t SplitTokens(int64_t tokens) {
   const int64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
   return max(int64_t{kMinSplitPages}, (pages + kMaxSplits - 1) / kMaxSplits) * kPageTokens;
+}
+
+// The first token that a row with `visible` tokens sees.
+__device__ __forceinline__ int64_t FirstSeen(const DecodeAttentionArgs& args, int64_t visible) {
+  return args.window == 0 ? int64_t{0} : max(int64_t{0}, visible - args.window);
+}
+
+// Where its splits begin: at a whole stage.
+__device__ __forceinline__ int64_t FirstRead(const DecodeAttentionArgs& args, int64_t visible) {
+  return FirstSeen(args, visible) / kTokens * kTokens;
 }
 
 // Address of 16-byte chunk c of a token in a stage. Chunks are permuted by token, so that the 8 tokens of an ldmatrix
@@ -158,10 +169,11 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   const int64_t kv_head = blockIdx.x / blocks;
   const int64_t first_head = kv_head * group + blockIdx.x % blocks * kHeads, end_head = (kv_head + 1) * group;
   const int64_t visible = int64_t{args.positions[row]} + 1;
-  const int64_t split_tokens = SplitTokens(visible);
-  const int64_t begin = split * split_tokens;
+  const int64_t split_tokens = SplitTokens(visible - FirstRead(args, visible));
+  const int64_t begin = FirstRead(args, visible) + split * split_tokens;
   if (begin >= visible) return;
   const int tokens = static_cast<int>(min(split_tokens, visible - begin));
+  const int hidden = static_cast<int>(max(int64_t{0}, FirstSeen(args, visible) - begin));  // of the first stage
   const int stages = (tokens + kTokens - 1) / kTokens;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
@@ -179,13 +191,13 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
   uint8_t* const weights = shared + 2 * kStageBytes + kScoreBytes;
   float* const factors = reinterpret_cast<float*>(weights + kWeightBytes);  // [kHeads]
 
-  const uint32_t* const pages = args.pages.list + args.first_page[row] + begin / kPageTokens;
+  const uint32_t* const pages = args.pages.list + args.first_page[row];
   const auto copy_stage = [&](int stage) {
+    const int64_t token = begin + int64_t{stage} * kTokens;
     const uint8_t* const page = args.pages.pages +
-                                pages[stage * kTokens / kPageTokens] * static_cast<uint64_t>(args.pages.page_bytes) +
+                                pages[token / kPageTokens] * static_cast<uint64_t>(args.pages.page_bytes) +
                                 args.pages.layer_offset;
-    const uint16_t* const from =
-        reinterpret_cast<const uint16_t*>(page) + int64_t{stage * kTokens % kPageTokens} * vectors.stride;
+    const uint16_t* const from = reinterpret_cast<const uint16_t*>(page) + token % kPageTokens * vectors.stride;
     CopyStage(from, tokens - stage * kTokens, vectors, shared + stage % 2 * kStageBytes);
     CommitCopies();
   };
@@ -238,8 +250,8 @@ __global__ void __launch_bounds__(kThreads) DecodeAttentionKernel(DecodeAttentio
     float greatest = max_score;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool exists = stage * kTokens + first_token + i < tokens;
-      score[i] = exists ? score[i] * scale : __uint_as_float(0xff800000u);
+      const int token = stage * kTokens + first_token + i;
+      score[i] = token >= hidden && token < tokens ? score[i] * scale : __uint_as_float(0xff800000u);
       greatest = fmaxf(greatest, score[i]);
     }
 #pragma unroll
@@ -303,13 +315,15 @@ constexpr int kMergeThreads = static_cast<int>(kDecodeMaxLatent) / 4;
 __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttentionArgs args) {
   const int64_t head = blockIdx.x, row = blockIdx.y;
   const int64_t visible = int64_t{args.positions[row]} + 1;
-  const int64_t split_tokens = SplitTokens(visible);
-  const int splits = static_cast<int>((visible + split_tokens - 1) / split_tokens);
+  const int64_t read = visible - FirstRead(args, visible), split_tokens = SplitTokens(read);
+  const int splits = static_cast<int>((read + split_tokens - 1) / split_tokens);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t first = row * kMaxSplits * args.heads + head;
   const float log_sum = lane < splits ? args.log_sum[first + lane * args.heads] : __uint_as_float(0xff800000u);
-  const float weight = expf(log_sum - WarpMax(log_sum));
+  const float greatest = WarpMax(log_sum);
+  const float weight = expf(log_sum - greatest);
   const float sum = WarpSum(weight);
+  const float share = ShareOfTokens(args.sinks, head, greatest + logf(sum));
   const int64_t column = int64_t{threadIdx.x} * 4;
   float total[4] = {};
   for (int split = 0; split < splits; ++split) {
@@ -324,16 +338,17 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplitsKernel(DecodeAttenti
   }
   if (column >= args.latent) return;
   *reinterpret_cast<uint2*>(args.out + (row * args.heads + head) * args.latent + column) =
-      make_uint2(PackBf16(total[0] / sum, total[1] / sum), PackBf16(total[2] / sum, total[3] / sum));
+      make_uint2(PackBf16(total[0] / sum * share, total[1] / sum * share),
+                 PackBf16(total[2] / sum * share, total[3] / sum * share));
 }
 
 // Whether the kernel supports the dimensions of latents and keys.
 bool HasDimensions(const DecodeAttentionArgs& args) {
   const int64_t kv_dim = args.pages.kv_dim;
-  if (args.heads < 1 || args.latent < 8) return false;
+  if (args.heads < 1 || args.latent < 8 || args.window < 0) return false;
   if (args.kv_heads == 0) {
-    return args.latent <= kDecodeMaxLatent && args.latent % 8 == 0 && kv_dim >= args.latent &&
-           kv_dim <= kDecodeMaxKeyDim && kv_dim % 8 == 0;
+    return args.window == 0 && args.sinks == nullptr && args.latent <= kDecodeMaxLatent && args.latent % 8 == 0 &&
+           kv_dim >= args.latent && kv_dim <= kDecodeMaxKeyDim && kv_dim % 8 == 0;
   }
   return args.kv_heads > 0 && args.heads % args.kv_heads == 0 && kv_dim == 2 * args.kv_heads * args.latent &&
          args.latent % 16 == 0 && 2 * args.latent <= kDecodeMaxKeyDim;

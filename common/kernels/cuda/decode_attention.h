@@ -4,7 +4,8 @@
 //   grouped queries  (GQA) The heads of a group share the keys and values of a kv head.
 //
 // A row's tokens are cut into at most kMaxSplits splits. Blocks compute the splits, and a second kernel merges them in
-// order, by log-sum-exp in F32. The cuts depend only on the row's position, so a row's bits do not depend on the batch.
+// order, by log-sum-exp in F32. The cuts depend only on the row's position and the window, so a row's bits do not
+// depend on the batch.
 //
 // Scores and sums are F32. Weights are rounded to BF16 before they multiply the values. Their sum is that of the
 // rounded weights, as in common/model/attention/flash_attention.h.
@@ -38,11 +39,13 @@ struct DecodeAttentionArgs {
   // Elements of a value. MLA: at most kDecodeMaxLatent, a multiple of 8; so is pages.kv_dim, at most kDecodeMaxKeyDim.
   // GQA: also the elements of a key; a multiple of 16, at most kDecodeMaxKeyDim / 2.
   int64_t latent = 0;
-  float scale = 0;            // factor on scores
-  QueryPart latent_queries;   // MLA: the first `latent` elements of a query
-  QueryPart rotated_queries;  // the remaining elements; GQA: all
-  // Token t of row r is in page pages.list[first_page[r] + t / 64]; the row sees tokens 0 .. positions[r]. Pages are
-  // aligned to 16 bytes. Tokens that no row sees are not read.
+  float scale = 0;               // factor on scores
+  QueryPart latent_queries;      // MLA: the first `latent` elements of a query
+  QueryPart rotated_queries;     // the remaining elements; GQA: all
+  int64_t window = 0;            // GQA: a row sees the last so many tokens; 0: all
+  const float* sinks = nullptr;  // GQA: F32 [heads]: a scaled score that has a weight but no value; null: none
+  // Token t of row r is in page pages.list[first_page[r] + t / 64]; the row sees tokens 0 .. positions[r], or the last
+  // ones. Pages are aligned to 16 bytes. Tokens that no row sees are not read, but for 31 before a window.
   KvPagesView pages;
   const int32_t* positions = nullptr;   // [rows]
   const int32_t* first_page = nullptr;  // [rows]

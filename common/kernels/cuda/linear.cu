@@ -154,6 +154,10 @@ __device__ __forceinline__ float4* UpResult(uint8_t* shared, int token, int chun
   return reinterpret_cast<float4*>(shared) + token * 16 + (chunk ^ (token & 7));
 }
 
+__device__ __forceinline__ float Activated(const LinearShape& shape, float gate, float up) {
+  return shape.swiglu_limit == 0 ? SiluMul(gate, up) : ClampedSwiglu(gate, up, shape.swiglu_limit, shape.swiglu_alpha);
+}
+
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constant__ Params p) {
   constexpr DType kType = T::kType;
@@ -282,6 +286,23 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
     }
   }
 
+  // Four consecutive outputs of the lane.
+  const int64_t row = row_tile * T::kOutputRows + row_warp % (T::kOutputRows / kWarpRows) * kWarpRows + 4 * g;
+  const float* const bias = matrix_of(row_warp / 2).bias;
+  if (bias != nullptr) {
+    float of_row[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_row[i] = row + i < p.shape.rows ? bias[row + i] : 0.0f;
+#pragma unroll
+    for (int n = 0; n < kTokenFragments; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        totals[0][n][i] += of_row[i / 2];
+        totals[1][n][i] += of_row[2 + i / 2];
+      }
+    }
+  }
+
   if constexpr (T::kGateUp) {
     constexpr int kHalf = T::kRowWarps / 2;
     const int chunk = row_warp % kHalf * 8 + g;
@@ -306,15 +327,14 @@ __global__ void __launch_bounds__(T::kThreads) LinearKernel(const __grid_constan
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const float4 up = *UpResult(shared, token_warp * kWarpTokens + n * 8 + 2 * t + e, chunk);
-        totals[0][n][e] = SiluMul(totals[0][n][e], up.x);
-        totals[0][n][2 + e] = SiluMul(totals[0][n][2 + e], up.y);
-        totals[1][n][e] = SiluMul(totals[1][n][e], up.z);
-        totals[1][n][2 + e] = SiluMul(totals[1][n][2 + e], up.w);
+        totals[0][n][e] = Activated(p.shape, totals[0][n][e], up.x);
+        totals[0][n][2 + e] = Activated(p.shape, totals[0][n][2 + e], up.y);
+        totals[1][n][e] = Activated(p.shape, totals[1][n][e], up.z);
+        totals[1][n][2 + e] = Activated(p.shape, totals[1][n][2 + e], up.w);
       }
     }
   }
 
-  const int64_t row = row_tile * T::kOutputRows + row_warp * kWarpRows + 4 * g;
   const int valid = static_cast<int>(min(int64_t{4}, p.shape.rows - row));
   if (valid <= 0) return;
 #pragma unroll

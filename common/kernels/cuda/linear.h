@@ -16,6 +16,7 @@ namespace moestro::cuda {
 struct MatrixPointers {
   const uint8_t* data = nullptr;  // PackedBytes(dtype, rows, cols) bytes
   const float* scales = nullptr;  // [ceil(rows / 128), ceil(cols / 128)] for FP8, else null
+  const float* bias = nullptr;    // [rows], added to W x with one more rounding; null: none
 };
 
 enum class LinearOutput {
@@ -45,6 +46,9 @@ struct LinearShape {
   void* y = nullptr;  // F32 or BF16 [.., y_stride]
   int64_t y_stride = 0;
   LinearOutput output = LinearOutput::kF32;
+  // Of gate and up, ModelSpec's: 0: silu.
+  float swiglu_limit = 0;
+  float swiglu_alpha = 0;
 };
 
 // y[r] = W x[r] for r in [0, tokens).
@@ -71,9 +75,9 @@ struct LinearGroups {
 };
 LaunchResult LaunchGroupedLinear(const LinearShape& shape, const LinearGroups& groups, Stream stream);
 
-// The first half of a gated MLP in one launch: y[r] = bf16(silu(gate x[r]) * up x[r]), with products in F32. The bits
-// are those of two LaunchLinear and a LaunchSiluMul. Both matrices have the shape's form; y is BF16; `output` is
-// ignored.
+// The first half of a gated MLP in one launch: y[r] = bf16(silu(gate x[r]) * up x[r]), with products in F32. Or
+// with the activation of swiglu_limit. The bits are those of two LaunchLinear and a LaunchSiluMul. Both matrices have
+// the shape's form; y is BF16; `output` is ignored.
 LaunchResult LaunchGateUp(const LinearShape& shape, const MatrixPointers& gate, const MatrixPointers& up,
                           int64_t tokens, Stream stream);
 // groups.matrices: the gates.

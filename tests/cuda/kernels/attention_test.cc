@@ -17,7 +17,18 @@ struct PagedCase {
   int64_t heads, kv_heads, key_dim;
   int64_t position, rows;
   float spread = 1;  // of queries: the greater, the sharper the attention
-  static constexpr int64_t kValueDim = 128;
+  int64_t window = 0;
+  bool sinks = false;  // of different heads: below, near and above the logarithms of the tokens' sums
+  static constexpr int64_t kValueDim = 128;  // but with keys of 64
+
+  int64_t value_dim() const { return key_dim == 64 ? 64 : kValueDim; }
+  int64_t First(int64_t at) const { return window == 0 ? 0 : std::max<int64_t>(0, at + 1 - window); }
+  static float Sink(int64_t head) { return 2.5f * static_cast<float>(head); }
+  std::vector<float> Sinks() const {
+    std::vector<float> all;
+    for (int64_t head = 0; head < heads; ++head) all.push_back(Sink(head));
+    return all;
+  }
 
   int64_t tokens() const { return position + rows; }
   int64_t pages() const { return CeilDiv(tokens(), kKvBlock); }
@@ -52,18 +63,22 @@ struct Paged {
   std::unique_ptr<DeviceArray<uint32_t>> device_list;
 };
 
-// merges: relative error of merging parts. key(t, kv_head, i) and value(t, kv_head, i) give the elements of keys and
-// values for the truth.
+// Relative error of merging parts. A merge rounds like a block: exponentials of the log-sums, which are off by 2^-24 of
+// scores below 100, and a rescaling. So does a sink.
+constexpr double kMerge = 100 * 2 * kUnitF32 + 8 * kUnitF32;
+
+// merges: relative error of merging parts, or of sinks. key(t, kv_head, i) and value(t, kv_head, i) give the elements
+// of keys and values for the truth.
 template <typename Key, typename Value>
 void CheckAgainstTruth(const PagedCase& c, const PrefillAttentionArgs& args, const std::vector<uint16_t>& queries,
                        const std::vector<uint16_t>& out, const Key& key, const Value& value, double merges = 0) {
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t head = 0; head < c.heads; ++head) {
       const int64_t kv_head = head / (c.heads / c.kv_heads);
-      const int64_t seen = c.position + row + 1;
+      const int64_t seen = c.position + row + 1, first = c.First(c.position + row);
       std::vector<double> scores;
       double score_error = 0;
-      for (int64_t t = 0; t < seen; ++t) {
+      for (int64_t t = first; t < seen; ++t) {
         double sum = 0, magnitude = 0;
         for (int64_t i = 0; i < c.key_dim; ++i) {
           const double term = double{FromBf16(queries[static_cast<size_t>((row * c.heads + head) * c.key_dim + i)])} *
@@ -77,16 +92,16 @@ void CheckAgainstTruth(const PagedCase& c, const PrefillAttentionArgs& args, con
         score_error = std::max(score_error, Gamma(roundings) * magnitude * args.scale);
       }
       const double greatest = *std::max_element(scores.begin(), scores.end());
-      double sum = 0;
+      double sum = c.sinks ? std::exp(PagedCase::Sink(head) - greatest) : 0;
       for (double& score : scores) sum += score = std::exp(score - greatest);
       // Relative error of a weight: score and maximum, 2^-22 of the exponential, at most one rescaling per block, and
       // rounding to BF16, which the sum of weights shares.
       const double blocks = static_cast<double>(CeilDiv(seen, kKvBlock));
       const double weight = std::expm1(2 * score_error) + blocks * (0x1p-22 + Gamma(1)) + kUnitBf16 + merges;
-      for (int64_t i = 0; i < PagedCase::kValueDim; ++i) {
+      for (int64_t i = 0; i < c.value_dim(); ++i) {
         double truth = 0, magnitude = 0;
-        for (int64_t t = 0; t < seen; ++t) {
-          const double term = scores[static_cast<size_t>(t)] / sum * value(t, kv_head, i);
+        for (int64_t t = first; t < seen; ++t) {
+          const double term = scores[static_cast<size_t>(t - first)] / sum * value(t, kv_head, i);
           truth += term;
           magnitude += std::fabs(term);
         }
@@ -94,11 +109,11 @@ void CheckAgainstTruth(const PagedCase& c, const PrefillAttentionArgs& args, con
         const double sums = Gamma(kMmaRoundings * 4 * blocks + 64 * blocks);
         const double tolerance =
             2 * (weight + sums) / (1 - weight) * magnitude + (kUnitBf16 + Gamma(1)) * std::fabs(truth);
-        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * PagedCase::kValueDim + i)];
+        const uint16_t got = out[static_cast<size_t>(row * args.out_stride + head * c.value_dim() + i)];
         ASSERT_NEAR(FromBf16(got), truth, tolerance) << "row " << row << " head " << head << " number " << i;
       }
     }
-    for (int64_t i = c.heads * PagedCase::kValueDim; i < args.out_stride; ++i) {
+    for (int64_t i = c.heads * c.value_dim(); i < args.out_stride; ++i) {
       ASSERT_EQ(out[static_cast<size_t>(row * args.out_stride + i)], 0xffff) << "written past the last head";
     }
   }
@@ -110,27 +125,31 @@ void CheckGrouped(const PagedCase& c) {
   const Paged cache(c.tokens(), 2 * width, 1);  // keys of all heads, then values
   const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 2, c.spread);
   const DeviceArray<uint16_t> device_queries(queries);
+  const DeviceArray<float> sinks(c.Sinks());
   PrefillAttentionArgs args{.heads = c.heads,
                             .kv_heads = c.kv_heads,
                             .key_dim = c.key_dim,
-                            .value_dim = PagedCase::kValueDim,
+                            .value_dim = c.value_dim(),
                             .scale = 0.0884f,
                             .keys = cache.View(0, c.key_dim),
                             .shared_keys = {},
                             .values = cache.View(width, c.key_dim),
                             .position = c.position,
+                            .window = c.window,
+                            .sinks = c.sinks ? sinks.get() : nullptr,
                             .rows = c.rows,
                             .queries = device_queries.get(),
                             .query_stride = c.heads * c.key_dim,
                             .out = nullptr,
-                            .out_stride = c.heads * PagedCase::kValueDim + 2};
+                            .out_stride = c.heads * c.value_dim() + 2};
   const DeviceArray<uint16_t> out(c.rows * args.out_stride);
   args.out = out.get();
   ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
   CheckAgainstTruth(
       c, args, queries, out.Download(),
       [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[head * c.key_dim + i]); },
-      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[width + head * c.key_dim + i]); });
+      [&](int64_t t, int64_t head, int64_t i) { return FromBf16(cache.Token(t)[width + head * c.key_dim + i]); },
+      c.sinks ? kMerge : 0);
 }
 
 // Keys and values of all heads, expanded side by side; the rotated key is in the pages after the latent.
@@ -179,6 +198,20 @@ TEST(CudaAttentionTest, GroupedQueriesAgainstDouble) {
   CheckGrouped({.heads = 2, .kv_heads = 2, .key_dim = 128, .position = 100, .rows = 17});
 }
 
+TEST(CudaAttentionTest, HeadsOf64Numbers) {
+  CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 0, .rows = 1});
+  CheckGrouped({.heads = 2, .kv_heads = 1, .key_dim = 64, .position = 70, .rows = 140, .spread = 4});
+}
+
+TEST(CudaAttentionTest, WindowsAndSinks) {
+  for (const int64_t window : {1, 33, 64, 100, 129}) {
+    CheckGrouped({.heads = 4, .kv_heads = 2, .key_dim = 64, .position = 5, .rows = 150, .window = window});
+    CheckGrouped(
+        {.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 300, .rows = 20, .window = window, .sinks = true});
+  }
+  CheckGrouped({.heads = 3, .kv_heads = 1, .key_dim = 64, .position = 63, .rows = 3, .sinks = true});
+}
+
 TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 1});
   CheckLatent({.heads = 2, .kv_heads = 2, .key_dim = 192, .position = 0, .rows = 129});
@@ -188,55 +221,59 @@ TEST(CudaAttentionTest, UnabsorbedMlaAgainstDouble) {
 // Keys and values in three parts that are computed separately and merged, as in context parallelism; rows before a part
 // see none of it.
 TEST(CudaAttentionTest, PartsMergedByTheirLogSums) {
-  const PagedCase c{.heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140};
-  const Paged cache(c.tokens(), 2 * c.key_dim, 6);
-  const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 7, 3);
-  const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * PagedCase::kValueDim);
-  PrefillAttentionArgs args{.heads = c.heads,
-                            .kv_heads = c.kv_heads,
-                            .key_dim = c.key_dim,
-                            .value_dim = PagedCase::kValueDim,
-                            .scale = 0.0884f,
-                            .keys = cache.View(0, c.key_dim),
-                            .shared_keys = {},
-                            .values = cache.View(c.key_dim, c.key_dim),
-                            .position = c.position,
-                            .rows = c.rows,
-                            .queries = device_queries.get(),
-                            .query_stride = c.heads * c.key_dim,
-                            .out_stride = c.heads * PagedCase::kValueDim};
-  const DeviceArray<float> total(c.rows * c.heads * PagedCase::kValueDim), total_log_sum(c.rows * c.heads),
-      part(c.rows * c.heads * PagedCase::kValueDim), part_log_sum(c.rows * c.heads);
-  const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see none of it
-  for (size_t i = 0; i < 3; ++i) {
-    args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
-    args.first_token = begins[i];
-    args.tokens = sizes[i];
-    args.partial = i == 0 ? total.get() : part.get();
-    args.log_sum = i == 0 ? total_log_sum.get() : part_log_sum.get();
-    ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
-    if (i == 0) {
-      EXPECT_EQ(total_log_sum.Download()[0], -std::numeric_limits<float>::infinity());
-      EXPECT_EQ(total.Download()[0], 0.0f);
-      continue;
+  for (const int64_t window : {0, 70}) {
+    const PagedCase c{
+        .heads = 2, .kv_heads = 1, .key_dim = 128, .position = 30, .rows = 140, .window = window, .sinks = window > 0};
+    const DeviceArray<float> sinks(c.Sinks());
+    const Paged cache(c.tokens(), 2 * c.key_dim, 6);
+    const std::vector<uint16_t> queries = RandomBf16(c.rows * c.heads * c.key_dim, 7, 3);
+    const DeviceArray<uint16_t> device_queries(queries), out(c.rows * c.heads * PagedCase::kValueDim);
+    PrefillAttentionArgs args{.heads = c.heads,
+                              .kv_heads = c.kv_heads,
+                              .key_dim = c.key_dim,
+                              .value_dim = PagedCase::kValueDim,
+                              .scale = 0.0884f,
+                              .keys = cache.View(0, c.key_dim),
+                              .shared_keys = {},
+                              .values = cache.View(c.key_dim, c.key_dim),
+                              .position = c.position,
+                              .window = c.window,
+                              .rows = c.rows,
+                              .queries = device_queries.get(),
+                              .query_stride = c.heads * c.key_dim,
+                              .out_stride = c.heads * PagedCase::kValueDim};
+    const DeviceArray<float> total(c.rows * c.heads * PagedCase::kValueDim), total_log_sum(c.rows * c.heads),
+        part(c.rows * c.heads * PagedCase::kValueDim), part_log_sum(c.rows * c.heads);
+    const int64_t begins[] = {128, 0, 64}, sizes[] = {0, 64, 64};  // the last part first: many rows see none of it
+    for (size_t i = 0; i < 3; ++i) {
+      args.keys.pages = args.values.pages = cache.device_list->get() + begins[i] / kKvBlock;
+      args.first_token = begins[i];
+      args.tokens = sizes[i];
+      args.partial = i == 0 ? total.get() : part.get();
+      args.log_sum = i == 0 ? total_log_sum.get() : part_log_sum.get();
+      ASSERT_TRUE(Ran(LaunchPrefillAttention(args, nullptr)));
+      if (i == 0) {
+        EXPECT_EQ(total_log_sum.Download()[0], -std::numeric_limits<float>::infinity());
+        EXPECT_EQ(total.Download()[0], 0.0f);
+        continue;
+      }
+      ASSERT_TRUE(Ran(LaunchMergeAttention({.rows = c.rows,
+                                            .heads = c.heads,
+                                            .value_dim = PagedCase::kValueDim,
+                                            .total = total.get(),
+                                            .total_log_sum = total_log_sum.get(),
+                                            .part = part.get(),
+                                            .part_log_sum = part_log_sum.get(),
+                                            .sinks = c.sinks ? sinks.get() : nullptr,
+                                            .out = i == 2 ? out.get() : nullptr,
+                                            .out_stride = args.out_stride},
+                                           nullptr)));
     }
-    ASSERT_TRUE(Ran(LaunchMergeAttention({.rows = c.rows,
-                                          .heads = c.heads,
-                                          .value_dim = PagedCase::kValueDim,
-                                          .total = total.get(),
-                                          .total_log_sum = total_log_sum.get(),
-                                          .part = part.get(),
-                                          .part_log_sum = part_log_sum.get(),
-                                          .out = i == 2 ? out.get() : nullptr,
-                                          .out_stride = args.out_stride},
-                                         nullptr)));
+    const double merges = (c.sinks ? 3 : 2) * kMerge;
+    CheckAgainstTruth(
+        c, args, queries, out.Download(), [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
+        [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, merges);
   }
-  // A merge rounds like a block: exponentials of the log-sums, which are off by 2^-24 of scores below 100, and a
-  // rescaling.
-  constexpr double kMerges = 2 * (100 * 2 * kUnitF32 + 8 * kUnitF32);
-  CheckAgainstTruth(
-      c, args, queries, out.Download(), [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
-      [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
 }
 
 // Context parallelism with the stripes of two ranks. Each rank attends to its own stripes, then to the other's, some of
@@ -300,11 +337,10 @@ TEST(CudaAttentionTest, StripesOfTwoRanksInTheRingsOrder) {
     merge.out = out.get();
     ASSERT_TRUE(Ran(LaunchMergeAttention(merge, nullptr)));
     EXPECT_EQ(total.Download(), totals) << "nothing is merged any more";
-    constexpr double kMerges = 3 * (100 * 2 * kUnitF32 + 8 * kUnitF32);  // as above
     CheckAgainstTruth(
         c, args, std::vector<uint16_t>(queries.begin() + begin * width, queries.begin() + end * width), out.Download(),
         [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[i]); },
-        [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, kMerges);
+        [&](int64_t t, int64_t, int64_t i) { return FromBf16(cache.Token(t)[c.key_dim + i]); }, 3 * kMerge);
   }
 }
 

@@ -21,7 +21,11 @@ struct StepShape {
   int64_t rope = 64;  // grouped queries: elements of a key
   float spread = 1;   // of queries: the greater, the sharper the attention
   int64_t kv_heads = 0;
+  int64_t window = 0;
+  bool sinks = false;  // of different heads: below, near and above the logarithms of the tokens' sums
 
+  int64_t First(int64_t at) const { return window == 0 ? 0 : std::max<int64_t>(0, at + 1 - window); }
+  static float Sink(int64_t head) { return 2.5f * static_cast<float>(head); }
   // Elements of a token in the cache and of a head's key, and the offsets of the head's key and value in the cache.
   int64_t kv_dim() const { return kv_heads > 0 ? 2 * kv_heads * latent : latent + rope; }
   int64_t key_dim() const { return kv_heads > 0 ? latent : latent + rope; }
@@ -56,6 +60,9 @@ class Batch {
     list_ = std::make_unique<DeviceArray<uint32_t>>(list);
     first_ = std::make_unique<DeviceArray<int32_t>>(first);
     positions_ = std::make_unique<DeviceArray<int32_t>>(at);
+    std::vector<float> sinks;
+    for (int64_t head = 0; head < s.heads; ++head) sinks.push_back(StepShape::Sink(head));
+    sinks_ = std::make_unique<DeviceArray<float>>(sinks);
     partial_ = std::make_unique<DeviceArray<float>>(rows() * kMaxSplits * s.heads * s.latent);
     log_sum_ = std::make_unique<DeviceArray<float>>(rows() * kMaxSplits * s.heads);
   }
@@ -77,6 +84,8 @@ class Batch {
         .scale = kScale,
         .latent_queries = {latent.get() + begin * latent_row, latent_row, shape.latent},
         .rotated_queries = {rotated.get() + begin * rotated_row + 10, rotated_row, RotatedStride()},
+        .window = shape.window,
+        .sinks = shape.sinks ? sinks_->get() : nullptr,
         .pages = {.pages = reinterpret_cast<uint8_t*>(pool_->get()),
                   .list = list_->get(),
                   .page_bytes = PageNumbers() * 2,
@@ -118,10 +127,10 @@ class Batch {
 
   void ExpectNearTruth(const std::vector<uint16_t>& out, int64_t row, int64_t head) const {
     const std::vector<uint16_t>& cached = vectors[static_cast<size_t>(row)];
-    const int64_t tokens = at[static_cast<size_t>(row)] + 1;
+    const int64_t tokens = at[static_cast<size_t>(row)] + 1, first = shape.First(tokens - 1);
     std::vector<double> scores;
     double score_error = 0, greatest_magnitude = 0;
-    for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t t = first; t < tokens; ++t) {
       double sum = 0, magnitude = 0;
       for (int64_t i = 0; i < shape.key_dim(); ++i) {
         const double term =
@@ -136,7 +145,8 @@ class Batch {
       greatest_magnitude = std::max(greatest_magnitude, magnitude * kScale);
     }
     const double greatest = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
+    // A sink is weighed as a split's sums are.
+    double sum = shape.sinks ? std::exp(StepShape::Sink(head) - greatest) : 0;
     for (double& score : scores) sum += score = std::exp(score - greatest);
     const double stages = static_cast<double>(CeilDiv(tokens, kStage));
     // A split's log-sum: two roundings and the logarithm, of at most the greatest score and log(tokens). Its weight:
@@ -144,13 +154,14 @@ class Batch {
     const double merge = 8 * kUnitF32 * (greatest_magnitude + std::log(static_cast<double>(tokens)) + 1) + 8 * kUnitF32;
     // Relative error of a weight: score and maximum, 2^-22 of the exponential, at most one rescaling per stage,
     // rounding to BF16, which the sum of weights shares, and the split's.
-    const double weight = std::expm1(2 * score_error) + stages * (0x1p-22 + Gamma(1)) + kUnitBf16 + merge;
+    const double weight =
+        std::expm1(2 * score_error) + stages * (0x1p-22 + Gamma(1)) + kUnitBf16 + merge + (shape.sinks ? merge : 0);
     // The sums over all tokens, by mma and by thread, and over splits.
     const double sums = Gamma((kMmaRoundings * 2 + 8) * stages + 8 + 2 * kMaxSplits);
     for (int64_t i = 0; i < shape.latent; ++i) {
       double truth = 0, magnitude = 0;
-      for (int64_t t = 0; t < tokens; ++t) {
-        const double term = scores[static_cast<size_t>(t)] / sum *
+      for (int64_t t = first; t < tokens; ++t) {
+        const double term = scores[static_cast<size_t>(t - first)] / sum *
                             FromBf16(cached[static_cast<size_t>(t * shape.kv_dim() + shape.ValueOf(head) + i)]);
         truth += term;
         magnitude += std::fabs(term);
@@ -166,7 +177,7 @@ class Batch {
   std::unique_ptr<DeviceArray<uint16_t>> pool_;
   std::unique_ptr<DeviceArray<uint32_t>> list_;
   std::unique_ptr<DeviceArray<int32_t>> first_, positions_;
-  std::unique_ptr<DeviceArray<float>> partial_, log_sum_;
+  std::unique_ptr<DeviceArray<float>> sinks_, partial_, log_sum_;
 };
 
 void Check(const StepShape& shape, const std::vector<int32_t>& positions) {
@@ -194,6 +205,16 @@ TEST(CudaDecodeAttentionTest, GroupedQueries) {
   Check({.heads = 6, .latent = 64, .rope = 64, .spread = 4, .kv_heads = 6}, {65, 3});
   Check({.heads = 74, .latent = 16, .rope = 16, .kv_heads = 2}, {70});  // more in a group than a block has
   Check({.heads = 3, .latent = 288, .rope = 288, .kv_heads = 1}, {40});
+}
+
+TEST(CudaDecodeAttentionTest, WindowsAndSinks) {
+  for (const int64_t window : {1, 31, 33, 64, 100, 200}) {
+    Check({.heads = 6, .latent = 64, .rope = 64, .kv_heads = 2, .window = window, .sinks = window > 32},
+          {0, 30, 31, 32, 63, 64, 95, 96, 130, 400});
+  }
+  Check({.heads = 3, .latent = 128, .rope = 128, .kv_heads = 1, .sinks = true}, {0, 65});
+  Check({.heads = 2, .latent = 64, .rope = 64, .kv_heads = 1, .window = kMaxSplits * 2 * kPage + 37, .sinks = true},
+        {kMaxSplits * 2 * kPage + 200});
 }
 
 TEST(CudaDecodeAttentionTest, GroupedQueriesOverManySplits) {
@@ -255,6 +276,8 @@ TEST(CudaDecodeAttentionTest, RefusesWhatItHasNoKernelFor) {
   expect_refused([](DecodeAttentionArgs& a) { a.pages.kv_dim = 504; });
   expect_refused([](DecodeAttentionArgs& a) { a.pages.page_tokens = 32; });
   expect_refused([](DecodeAttentionArgs& a) { a.kv_heads = 1; });
+  expect_refused([](DecodeAttentionArgs& a) { a.window = 5; });
+  expect_refused([&](DecodeAttentionArgs& a) { a.sinks = reinterpret_cast<const float*>(numbers.get()); });
   const auto grouped = [](DecodeAttentionArgs& a, int64_t heads, int64_t kv_heads, int64_t dim) {
     a.heads = heads;
     a.kv_heads = kv_heads;

@@ -271,6 +271,80 @@ TEST(CudaLinearTest, GateAndUpTogether) {
   }
 }
 
+// A bias is added with one rounding, to what is added to y, too.
+TEST(CudaLinearTest, Biases) {
+  constexpr int64_t kCols = 132;
+  for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{65, 5}, {130, 131}}) {
+    const Matrix matrix = RandomMatrix(DType::kBF16, rows, kCols, 1);
+    const std::vector<float> bias = RandomFloats(rows, 2);
+    const DeviceArray<float> device_bias(bias);
+    MatrixPointers biased = matrix.pointers();
+    biased.bias = device_bias.get();
+    const PaddedInputs x(tokens, kCols);
+    const DeviceArray<float> plain(tokens * rows), sum(tokens * rows);
+    LinearShape shape{.dtype = DType::kBF16,
+                      .rows = rows,
+                      .cols = kCols,
+                      .x = x.device->get(),
+                      .x_stride = x.stride,
+                      .y = plain.get(),
+                      .y_stride = rows};
+    ASSERT_TRUE(Ran(LaunchLinear(shape, matrix.pointers(), tokens, nullptr)));
+    shape.y = sum.get();
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    std::vector<float> expected = plain.Download();
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % static_cast<size_t>(rows)];
+    EXPECT_EQ(sum.Download(), expected);
+    shape.output = LinearOutput::kAddF32;
+    ASSERT_TRUE(Ran(LaunchLinear(shape, biased, tokens, nullptr)));
+    for (float& value : expected) value += value;
+    EXPECT_EQ(sum.Download(), expected);
+  }
+}
+
+// From products whose bits are LaunchLinear's: the biases' rounding; alpha * g, which shifts the exponential; the
+// exponential itself, within 2^-22; sum, quotient, u + 1, product; and BF16's.
+TEST(CudaLinearTest, GateAndUpWithBiasesAndAClamp) {
+  constexpr int64_t kCols = 132;
+  constexpr float kLimit = 1.5f, kAlpha = 1.702f;
+  for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{65, 5}, {72, 131}}) {
+    const Matrix gate = RandomMatrix(DType::kBF16, rows, kCols, 1), up = RandomMatrix(DType::kBF16, rows, kCols, 2);
+    const std::vector<float> biases[2] = {RandomFloats(rows, 3), RandomFloats(rows, 4)};
+    const DeviceArray<float> gate_bias(biases[0]), up_bias(biases[1]);
+    MatrixPointers pointers[2] = {gate.pointers(), up.pointers()};
+    pointers[0].bias = gate_bias.get();
+    pointers[1].bias = up_bias.get();
+    const PaddedInputs x(tokens, kCols);
+    const DeviceArray<float> products[2] = {DeviceArray<float>(tokens * rows), DeviceArray<float>(tokens * rows)};
+    LinearShape shape{.dtype = DType::kBF16,
+                      .rows = rows,
+                      .cols = kCols,
+                      .x = x.device->get(),
+                      .x_stride = x.stride,
+                      .y_stride = rows,
+                      .swiglu_limit = kLimit,
+                      .swiglu_alpha = kAlpha};
+    for (int i = 0; i < 2; ++i) {
+      shape.y = products[i].get();
+      ASSERT_TRUE(Ran(LaunchLinear(shape, pointers[i], tokens, nullptr)));
+    }
+    const DeviceArray<uint16_t> out(tokens * rows);
+    shape.y = out.get();
+    ASSERT_TRUE(Ran(LaunchGateUp(shape, pointers[0], pointers[1], tokens, nullptr)));
+    const std::vector<float> gates = products[0].Download(), ups = products[1].Download();
+    const std::vector<uint16_t> got = out.Download();
+    int clamped = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      clamped += gates[i] > kLimit || std::fabs(ups[i]) > kLimit ? 1 : 0;
+      const double g = std::min(gates[i], kLimit), u = std::clamp(ups[i], -kLimit, kLimit);
+      const double truth = (u + 1) * g / (1 + std::exp(-double{kAlpha} * g));
+      const double off = Gamma(6) + 0x1p-21 + std::expm1(2 * std::fabs(kAlpha * g) * kUnitF32);
+      ASSERT_NEAR(FromBf16(got[i]), truth, (kUnitBf16 + off) * (1 + kUnitBf16) * std::fabs(truth) + 0x1p-126);
+    }
+    EXPECT_GT(clamped, 0);
+  }
+}
+
 // A row has the same bits in any tile: this makes prefill independent of its chunks.
 TEST(CudaLinearTest, BitsDoNotDependOnTheTile) {
   constexpr int64_t kRows = 128, kCols = 300, kTokens = 40;

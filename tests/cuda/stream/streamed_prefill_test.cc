@@ -329,6 +329,7 @@ TEST(StreamedShapesTest, FormsOfGroupedQueries) {
     form.spec.num_heads = engine::kCudaHeads + 4;
     CheckShapes(form.spec, true, 40);
   }
+  CheckShapes(GroupedForms(64).back().spec, true, 70);
 }
 
 TEST(StreamedShapesTest, OneDenseLayer) {
@@ -342,9 +343,12 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
   const absl::Status status = engine::CheckPrefillSupported(SmallSpec());
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("128 + 32"), std::string_view::npos) << status;
-  const absl::Status grouped = engine::CheckPrefillSupported(SmallGroupedSpec());
+  weights::ModelSpec spec = SmallGroupedSpec();
+  EXPECT_TRUE(engine::CheckPrefillSupported(spec).ok());
+  spec.qk_rope_head_dim = spec.v_head_dim = 192;
+  const absl::Status grouped = engine::CheckPrefillSupported(spec);
   EXPECT_EQ(grouped.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(grouped.message().find("not of 64"), std::string_view::npos) << grouped;
+  EXPECT_NE(grouped.message().find("not of 192"), std::string_view::npos) << grouped;
 }
 
 TEST(StreamedShapesTest, PublishedModelsWithLatents) {
