@@ -116,9 +116,11 @@ class Inventory {
       Claim(scale_name);
       return;
     }
-    InventoryItem item{tensor, SegmentDType(tensor.role, *weight->info), *weight, std::nullopt, place.transposed};
+    InventoryItem item{tensor,        SegmentDType(tensor.role, *weight->info), *weight, std::nullopt, place.transposed,
+                       place.col_step};
     item.expected.name = part.name;
-    item.weight.offset = RowsBefore(place, place.shape) * weight->info->BytesOf(place.shape.back());
+    item.weight.offset = RowsBefore(place, place.shape) * weight->info->BytesOf(place.shape.back()) +
+                         weight->info->BytesOf(place.first_col);
     if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, place, again, &item);
     items_.push_back(std::move(item));
   }

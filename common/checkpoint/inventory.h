@@ -16,10 +16,11 @@ namespace moestro::checkpoint {
 struct InventoryItem {
   model::ModelTensor expected;  // by the family's name, which is that of several if the checkpoint has them in one
   DType dtype = DType::kF32;    // of its rows in the segment: the published one, but F32 where that is exact
-  TensorRef weight;             // its rows are contiguous from there; the published tensor may have more
+  TensorRef weight;             // its rows follow each other from there; the published tensor may have more
   // For an FP8 linear: [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128].
   std::optional<TensorRef> scale;
   bool transposed = false;  // the checkpoint has columns as rows
+  int64_t col_step = 1;     // of the checkpoint's columns, every one so far from the last is the tensor's
 
   int64_t bytes() const;  // of weight and scale, as published
 };

@@ -81,7 +81,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.dtype, spec));
     plan.tensors.push_back(std::move(planned));
-    plan.sources.push_back({KindOf(tensor.role, item.transposed), item.weight, item.scale});
+    plan.sources.push_back({KindOf(tensor.role, item.transposed), item.weight, item.scale, item.col_step});
   }
   SortByName(plan);
   return plan;

@@ -22,6 +22,7 @@ struct TensorSource {
   Kind kind = Kind::kRows;
   TensorRef weight;
   std::optional<TensorRef> scale;  // FP8 only
+  int64_t col_step = 1;            // kTransposed, kWiden: between the published columns that are the tensor's
 };
 
 struct Plan {

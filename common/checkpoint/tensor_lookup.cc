@@ -63,9 +63,11 @@ std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& tensor,
 
 TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const {
   const TensorPlace usual{.name = Published(part.name),
-                          .shape = part.is_whole(tensor) ? tensor.shape() : std::vector{part.rows, part.cols},
+                          .shape = part.shape,
                           .row = part.first_row,
-                          .transposed = part.transposed};
+                          .transposed = part.transposed,
+                          .first_col = part.first_col,
+                          .col_step = part.col_step};
   if (checkpoint_.Find(usual.name) != nullptr) return usual;
   for (const std::string& name : {part.name, tensor.name, WithoutGate(tensor.name)}) {
     if (std::optional<TensorPlace> fused = Fused(tensor, name); fused) {

@@ -20,6 +20,9 @@ struct TensorPlace {
   int64_t matrix = 0;
   int64_t row = 0;          // the first in the matrix
   bool transposed = false;  // it has the tensor's columns as rows
+  // Of the published columns, those that are the tensor's.
+  int64_t first_col = 0;
+  int64_t col_step = 1;
 };
 
 class TensorLookup {

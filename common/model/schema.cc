@@ -1,7 +1,9 @@
 #include "common/model/schema.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -64,13 +66,13 @@ std::string DbrxName(std::string_view name) {
 PublishedPart PublishedByDbrx(const weights::ModelSpec& spec, const ModelTensor& tensor) {
   constexpr size_t kLayerWords = 3;  // model.layers.0
   const std::vector<std::string> words = absl::StrSplit(tensor.name, '.');
-  if (words[1] != "layers") return {DbrxName(tensor.name), tensor.rows, tensor.cols};
+  if (words[1] != "layers") return {DbrxName(tensor.name), tensor.shape()};
   const std::string block = absl::StrCat("transformer.blocks.", words[2], ".");
   const std::string& part = words[kLayerWords + 1];
   const int64_t queries = spec.num_heads * spec.head_dim(), keys = spec.num_kv_heads * spec.head_dim();
   const int64_t first_of_qkv = part == "q_proj" ? 0 : part == "k_proj" ? queries : queries + keys;
   if (part == "q_proj" || part == "k_proj" || part == "v_proj") {
-    return {block + "norm_attn_norm.attn.Wqkv.weight", queries + 2 * keys, spec.hidden_size, first_of_qkv};
+    return {block + "norm_attn_norm.attn.Wqkv.weight", {queries + 2 * keys, spec.hidden_size}, first_of_qkv};
   }
   if (part == "experts") {
     int64_t expert = 0;
@@ -79,10 +81,39 @@ PublishedPart PublishedByDbrx(const weights::ModelSpec& spec, const ModelTensor&
     const bool is_down = matrix == "down_proj";
     const char* const theirs = is_down ? "w2" : matrix == "gate_proj" ? "w1" : "v1";
     const int64_t width = spec.moe_intermediate_size;
-    return {absl::StrCat(block, "ffn.experts.mlp.", theirs), spec.num_experts * width, spec.hidden_size, expert * width,
+    return {absl::StrCat(block, "ffn.experts.mlp.", theirs),
+            {spec.num_experts * width, spec.hidden_size},
+            expert * width,
             is_down};
   }
-  return {block + DbrxName(absl::StrJoin(words.begin() + kLayerWords, words.end(), ".")), tensor.rows, tensor.cols};
+  return {block + DbrxName(absl::StrJoin(words.begin() + kLayerWords, words.end(), ".")), tensor.shape()};
+}
+
+constexpr std::string_view kGptOss = "gpt_oss";
+
+// The experts of a layer are one tensor [experts, inputs, outputs] of gates and ups, which alternate, and one of downs;
+// so are their biases, [experts, outputs].
+PublishedPart PublishedByGptOss(const weights::ModelSpec& spec, const ModelTensor& tensor) {
+  constexpr std::string_view kRouter = ".mlp.gate.", kExperts = ".experts.";
+  if (const size_t router = tensor.name.find(kRouter); router != std::string::npos) {
+    return {std::string(tensor.name).replace(router, kRouter.size(), ".mlp.router."), tensor.shape()};
+  }
+  if (tensor.part != TensorPart::kExpert) return {tensor.name, tensor.shape()};
+  const size_t after = tensor.name.find(kExperts) + kExperts.size();
+  const std::vector<std::string> words = absl::StrSplit(tensor.name.substr(after), '.');  // 0.gate_proj.weight
+  int64_t expert = 0;
+  MOE_CHECK(absl::SimpleAtoi(words[0], &expert));
+  const bool is_bias = tensor.role == TensorRole::kBias, is_down = words[1] == "down_proj";
+  const int64_t hidden = spec.hidden_size, width = spec.moe_intermediate_size, experts = spec.num_experts;
+  const int64_t inputs = is_down ? width : hidden, outputs = is_down ? hidden : 2 * width;
+  const std::string name =
+      absl::StrCat(tensor.name.substr(0, after), is_down ? "down_proj" : "gate_up_proj", is_bias ? "_bias" : "");
+  PublishedPart part{name, {experts, inputs, outputs}, expert * inputs, /*transposed=*/true};
+  if (is_bias) part = {name, {experts, outputs}, expert};
+  if (is_down) return part;
+  part.first_col = words[1] == "up_proj" ? 1 : 0;
+  part.col_step = 2;
+  return part;
 }
 
 std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, const std::vector<ModelTensor>& tensors) {
@@ -92,8 +123,14 @@ std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, const std::
     if (IsDerived(spec, tensor)) continue;
     PublishedPart part = PublishedAs(spec, tensor);
     if (!seen.insert(part.name).second) continue;
-    const bool in_parts = !part.is_whole(tensor);
-    published.push_back({std::move(part.name), tensor.part, tensor.role, part.rows, part.cols, in_parts});
+    ModelTensor whole{std::move(part.name), tensor.part, tensor.role, tensor.rows, tensor.cols};
+    if (!part.is_whole(tensor)) {
+      whole.cols = part.shape.back();
+      whole.rows = std::accumulate(part.shape.begin(), part.shape.end() - 1, int64_t{1}, std::multiplies<>());
+      whole.in_parts = true;
+      whole.dims = std::move(part.shape);
+    }
+    published.push_back(std::move(whole));
   }
   return published;
 }
@@ -102,9 +139,10 @@ std::vector<ModelTensor> AsPublished(const weights::ModelSpec& spec, const std::
 
 PublishedPart PublishedAs(const weights::ModelSpec& spec, const ModelTensor& tensor) {
   if (spec.family == kDbrx) return PublishedByDbrx(spec, tensor);
+  if (spec.family == kGptOss) return PublishedByGptOss(spec, tensor);
   const auto* const dialect = std::ranges::find(kDialects, std::string_view(spec.family), &Dialect::family);
   const std::string name = dialect == std::end(kDialects) ? tensor.name : Published(*dialect, tensor.name);
-  return {name, tensor.rows, tensor.cols};
+  return {name, tensor.shape()};
 }
 
 std::vector<ModelTensor> SegmentTensors(const weights::ModelSpec& spec) {

@@ -113,14 +113,19 @@ struct ModelTensor {
   TensorRole role;
   int64_t rows;
   int64_t cols;
-  bool in_parts = false;  // of CheckpointTensors: the segment has it as several tensors
+  // Of CheckpointTensors: the segment has it as several tensors; then it may have more than two dimensions, of which
+  // `rows` counts all but the last.
+  bool in_parts = false;
+  std::vector<int64_t> dims = {};
 
   bool is_vector() const {
     return role == TensorRole::kNorm || role == TensorRole::kRouterBias || role == TensorRole::kBias ||
            role == TensorRole::kSinks;
   }
   int64_t elements() const { return rows * cols; }
-  std::vector<int64_t> shape() const { return is_vector() ? std::vector{cols} : std::vector{rows, cols}; }
+  std::vector<int64_t> shape() const {
+    return !dims.empty() ? dims : is_vector() ? std::vector{cols} : std::vector{rows, cols};
+  }
 };
 
 inline constexpr const char kEmbeddingName[] = "model.embed_tokens.weight";
@@ -238,16 +243,17 @@ inline bool IsDerived(const weights::ModelSpec& spec, const ModelTensor& tensor)
   return tensor.role == TensorRole::kKeyUpTransposed || (tensor.role == TensorRole::kHead && spec.tied_head != 0);
 }
 
-// Where a family's checkpoints have a tensor of the segment: in a tensor of theirs, from a row on, rows and columns
-// exchanged if it is transposed.
+// Where a family's checkpoints have a tensor of the segment: in a tensor of theirs, from a row on, in all columns or in
+// every col_step-th; rows and columns exchanged if it is transposed.
 struct PublishedPart {
   std::string name;
-  int64_t rows = 0;  // of the checkpoint's tensor
-  int64_t cols = 0;
+  std::vector<int64_t> shape;  // of the checkpoint's tensor, whose rows are those of all dimensions but the last
   int64_t first_row = 0;
   bool transposed = false;
+  int64_t first_col = 0;
+  int64_t col_step = 1;
 
-  bool is_whole(const ModelTensor& tensor) const { return rows == tensor.rows && !transposed; }
+  bool is_whole(const ModelTensor& tensor) const { return shape == tensor.shape() && !transposed; }
 };
 // REQUIRES: !IsDerived(spec, tensor).
 PublishedPart PublishedAs(const weights::ModelSpec& spec, const ModelTensor& tensor);

@@ -61,10 +61,10 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
       MOE_RETURN_IF_ERROR(ReadPublished(plan, source.weight, row, rows));
       return rows_;
     case Kind::kTransposed:
-      MOE_RETURN_IF_ERROR(ReadTransposed(plan, source.weight, row, rows));
+      MOE_RETURN_IF_ERROR(ReadTransposed(plan, source, row, rows));
       return rows_;
     case Kind::kWiden:
-      MOE_RETURN_IF_ERROR(ReadWidened(plan, source.weight, row, rows));
+      MOE_RETURN_IF_ERROR(ReadWidened(plan, source, row, rows));
       return rows_;
     case Kind::kTransposeKeys:
       MOE_RETURN_IF_ERROR(ReadTransposedKeys(plan, source.weight, row, rows));
@@ -78,11 +78,11 @@ absl::Status RowReader::ReadPublished(const weights::TensorPlan& tensor, const c
   return ReadBytes(weight, row * RowBytes(tensor.dtype, tensor.cols), rows_);
 }
 
-// Output row r, column c is published[c, r].
-absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+// Output row r, column c is published[c, r * col_step].
+absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                        int64_t row, int64_t rows) {
   if (stripe_tensor_ != &tensor || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
-    MOE_RETURN_IF_ERROR(ReadStripe(tensor, weight, row));
+    MOE_RETURN_IF_ERROR(ReadStripe(tensor, source, row));
   }
   const int64_t offset = (row - stripe_begin_) * DTypeBytes(tensor.dtype);
   Transpose<uint16_t>(stripe_.data() + offset, stripe_rows_, tensor.cols, rows, rows_.data());
@@ -90,7 +90,7 @@ absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const 
 }
 
 // The stripe with this row: many short reads, so that few bytes are held.
-absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                    int64_t row) {
   const int64_t together = SlicesReadTogether(tensor) * weights::kChecksumRows;
   const int64_t element = DTypeBytes(tensor.dtype);
@@ -100,19 +100,30 @@ absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const chec
   const auto part_bytes = static_cast<size_t>(stripe_rows_ * element);
   stripe_.resize(static_cast<size_t>(tensor.cols) * part_bytes);
   for (int64_t col = 0; col < tensor.cols; ++col) {
-    MOE_RETURN_IF_ERROR(ReadBytes(weight, (col * tensor.rows + stripe_begin_) * element,
-                                  std::span(stripe_).subspan(static_cast<size_t>(col) * part_bytes, part_bytes)));
+    MOE_RETURN_IF_ERROR(ReadColumns(source, col * tensor.rows + stripe_begin_, stripe_rows_,
+                                    std::span(stripe_).subspan(static_cast<size_t>(col) * part_bytes, part_bytes)));
   }
   stripe_tensor_ = &tensor;
   return absl::OkStatus();
 }
 
-absl::Status RowReader::ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
-                                    int64_t rows) {
-  const int64_t element = weight.info->element_bytes();
-  buffer_.resize(static_cast<size_t>(rows * tensor.cols * element));
-  MOE_RETURN_IF_ERROR(ReadBytes(weight, row * tensor.cols * element, buffer_));
-  ToF32(weight.info->dtype_name, buffer_.data(), rows * tensor.cols, rows_.data());
+// Elements `first` up to first + count - 1 of those that are the tensor's.
+absl::Status RowReader::ReadColumns(const checkpoint::TensorSource& source, int64_t first, int64_t count,
+                                    std::span<uint8_t> dst) {
+  const int64_t element = source.weight.info->element_bytes(), step = source.col_step * element;
+  if (source.col_step == 1) return ReadBytes(source.weight, first * element, dst);
+  columns_.resize(static_cast<size_t>((count - 1) * step + element));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.weight, first * step, columns_));
+  for (int64_t i = 0; i < count; ++i) std::memcpy(dst.data() + i * element, columns_.data() + i * step, element);
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                    int64_t row, int64_t rows) {
+  const int64_t count = rows * tensor.cols;
+  buffer_.resize(static_cast<size_t>(count * source.weight.info->element_bytes()));
+  MOE_RETURN_IF_ERROR(ReadColumns(source, row * tensor.cols, count, buffer_));
+  ToF32(source.weight.info->dtype_name, buffer_.data(), count, rows_.data());
   return absl::OkStatus();
 }
 

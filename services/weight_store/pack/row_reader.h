@@ -34,10 +34,12 @@ class RowReader {
  private:
   absl::Status ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                              int64_t rows);
-  absl::Status ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+  absl::Status ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                               int64_t rows);
-  absl::Status ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row);
-  absl::Status ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+  absl::Status ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row);
+  absl::Status ReadColumns(const checkpoint::TensorSource& source, int64_t first, int64_t count,
+                           std::span<uint8_t> dst);
+  absl::Status ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                            int64_t rows);
   absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                                   int64_t rows);
@@ -45,9 +47,10 @@ class RowReader {
 
   const checkpoint::Checkpoint& checkpoint_;
   const checkpoint::Plan& plan_;
-  std::vector<uint8_t> rows_;    // the result
-  std::vector<uint8_t> buffer_;  // what it is made from
-  std::vector<uint8_t> stripe_;  // columns of a transposed tensor as the checkpoint has it
+  std::vector<uint8_t> rows_;     // the result
+  std::vector<uint8_t> buffer_;   // what it is made from
+  std::vector<uint8_t> columns_;  // of a row, with those between the wanted ones
+  std::vector<uint8_t> stripe_;   // columns of a transposed tensor as the checkpoint has it
   const weights::TensorPlan* stripe_tensor_ = nullptr;
   int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor
   int64_t stripe_rows_ = 0;

@@ -104,7 +104,7 @@ class Planner {
 
   // A weight that the published checkpoint stores in FP8.
   void Linear(const model::ModelTensor& tensor) {
-    const double deviation = Deviation(Gain(model_.spec, tensor), tensor.cols);
+    const double deviation = Deviation(Gain(model_.spec, tensor), tensor.shape()[1]);
     if (!model_.fp8 || tensor.in_parts) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
       return;

@@ -20,7 +20,7 @@ enum class Recipe {
 struct PlannedTensor {
   std::string name;
   DType dtype = DType::kBF16;
-  std::vector<int64_t> shape;  // row-major, one or two dimensions
+  std::vector<int64_t> shape;  // row-major, up to three dimensions
   Recipe recipe = Recipe::kNormal;
   // The name that seeds the values: `name`, except for the copies of embedding and head in the prediction layer.
   std::string key;

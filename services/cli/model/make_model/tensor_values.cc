@@ -83,7 +83,7 @@ void FillDequantised(const PlannedTensor& tensor, uint64_t seed, int64_t begin, 
   const RandomWords code_words(seed, tensor.key);
   const RandomWords scale_words(seed, absl::StrCat(tensor.key, "_scale_inv"));
   const std::array<float, 256>& values = E4M3Values();
-  const int64_t cols = tensor.shape[1];
+  const int64_t cols = tensor.shape.back();
   const int64_t blocks_per_row = CeilDiv(cols, kScaleBlock);
   std::array<uint8_t, kScaleBlock> codes;
   for (int64_t i = begin; i < end;) {  // one row of one block at a time

@@ -147,8 +147,9 @@ TEST(PackContents, Fp8WithSeveralKeyBlocksAHead) {
   ExpectFaithful(spec, true, 2);
 }
 
-// DBRX's tensors, which the segment has in parts, some of them transposed.
-void ExpectPartsOfStackedTensors(const weights::ModelSpec& spec, int threads) {
+// Tensors that the segment has in parts, some of them transposed or of every other column. expected_parts: how many
+// do not begin where the checkpoint's tensor does.
+void ExpectPartsOfStackedTensors(const weights::ModelSpec& spec, int64_t expected_parts, int threads) {
   RandomCheckpoint random(spec, false);
   random.Write();
   const checkpoint::Checkpoint checkpoint = random.Open();
@@ -157,19 +158,35 @@ void ExpectPartsOfStackedTensors(const weights::ModelSpec& spec, int threads) {
   const auto segment = packed.Open();
   int64_t parts = 0;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
-    if (!model::IsLinear(tensor.role)) continue;
+    if (!model::IsLinear(tensor.role) && tensor.part != model::TensorPart::kExpert) continue;
     const auto view = segment->Find(tensor.name);
     ASSERT_TRUE(view.ok()) << view.status();
     EXPECT_EQ(view->rows, tensor.rows);
     const model::PublishedPart part = model::PublishedAs(spec, tensor);
     const std::string& data = random.tensors().at(part.name).data;
-    ExpectPacked(*view, [&](int64_t row, int64_t col) {
-      return part.transposed ? Bits(DType::kBF16, data, part.cols, part.first_row + col, row)
-                             : Bits(DType::kBF16, data, part.cols, part.first_row + row, col);
-    });
-    parts += part.transposed || part.first_row > 0 ? 1 : 0;
+    const int64_t cols = part.shape.back();
+    const auto at = [&](int64_t row, int64_t col) {
+      return part.transposed ? std::pair(part.first_row + col, part.first_col + part.col_step * row)
+                             : std::pair(part.first_row + row, part.first_col + part.col_step * col);
+    };
+    if (model::IsLinear(tensor.role)) {
+      ExpectPacked(*view, [&](int64_t row, int64_t col) {
+        const auto [published_row, published_col] = at(row, col);
+        return Bits(DType::kBF16, data, cols, published_row, published_col);
+      });
+    } else {
+      const bool is_f32 = random.tensors().at(part.name).dtype == "F32";
+      for (int64_t col = 0; col < tensor.cols; ++col) {
+        const auto [published_row, published_col] = at(0, col);
+        const int64_t i = published_row * cols + published_col;
+        ASSERT_EQ(Load<float>(view->data, col),
+                  is_f32 ? Load<float>(data.data(), i) : FromBf16(Load<uint16_t>(data.data(), i)))
+            << tensor.name << " " << col;
+      }
+    }
+    parts += part.transposed || part.first_row > 0 || part.first_col > 0 ? 1 : 0;
   }
-  EXPECT_EQ(parts, spec.num_layers * (2 + 3 * spec.num_experts - 2));
+  EXPECT_EQ(parts, expected_parts);
   const absl::Status verified = segment->VerifyData();
   EXPECT_TRUE(verified.ok()) << verified;
 }
@@ -191,7 +208,16 @@ weights::ModelSpec StackedSpec() {
 }
 
 TEST(PackContents, PartsOfStackedTensors) {
-  for (const int threads : {1, 3}) ExpectPartsOfStackedTensors(StackedSpec(), threads);
+  for (const int threads : {1, 3}) ExpectPartsOfStackedTensors(StackedSpec(), 2 * (2 + 3 * 5 - 2), threads);
+}
+
+// gpt-oss: gates and ups alternate, of which all but the first expert's gate biases begin elsewhere.
+TEST(PackContents, PartsOfInterleavedTensors) {
+  weights::ModelSpec spec = StackedSpec();
+  std::string("gpt_oss").copy(spec.family, sizeof(spec.family) - 1);
+  spec.layer_norms = 0;
+  spec.expert_biases = spec.router_bias = spec.attention_sinks = 1;
+  for (const int threads : {1, 3}) ExpectPartsOfStackedTensors(spec, 2 * (3 * 5 + 3 * 5 - 2), threads);
 }
 
 // So wide that the transposed tensor is read a slice at a time.
@@ -201,7 +227,10 @@ TEST(PackContents, AStackedTensorInStripes) {
   spec.moe_intermediate_size = 70001;
   spec.num_experts = 1;
   spec.experts_per_token = 1;
-  ExpectPartsOfStackedTensors(spec, 2);
+  ExpectPartsOfStackedTensors(spec, 2 + 3 - 2, 2);
+  std::string("gpt_oss").copy(spec.family, sizeof(spec.family) - 1);
+  spec.layer_norms = 0;
+  ExpectPartsOfStackedTensors(spec, 3, 2);
 }
 
 TEST(PackContents, ATiedHeadIsThePackedEmbedding) {
