@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/file.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
 #include "common/text/utf8.h"
@@ -185,7 +186,7 @@ const TensorRef* Checkpoint::Find(std::string_view name) const {
 
 absl::Status Checkpoint::OpenShards(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    MOE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::Open(Join(dir_, name), &warnings_));
+    MOE_ASSIGN_OR_RETURN(TensorFile shard, OpenSafetensors(Join(dir_, name), &warnings_));
     shards_.push_back(std::move(shard));
     shard_names_.push_back(name);
   }

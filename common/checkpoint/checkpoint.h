@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
-#include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/tensor_file.h"
 
 namespace moestro::checkpoint {
 
@@ -37,7 +37,7 @@ class Checkpoint {
   const TensorRef* Find(std::string_view name) const;
 
   const std::string& dir() const { return dir_; }
-  const std::vector<SafetensorsFile>& shards() const { return shards_; }  // sorted by file name
+  const std::vector<TensorFile>& shards() const { return shards_; }  // sorted by file name
   const absl::flat_hash_map<std::string_view, TensorRef>& tensors() const { return tensors_; }
   const CheckpointDocuments& documents() const { return documents_; }
   int64_t total_bytes() const { return total_bytes_; }  // of all tensors
@@ -58,7 +58,7 @@ class Checkpoint {
   std::string dir_;
   CheckpointDocuments documents_;
   std::vector<std::string> shard_names_;
-  std::vector<SafetensorsFile> shards_;
+  std::vector<TensorFile> shards_;
   absl::flat_hash_map<std::string_view, TensorRef> tensors_;  // keys point to the names in shards_
   int64_t total_bytes_ = 0;
   std::string fingerprint_;

@@ -1,9 +1,11 @@
 #include "common/checkpoint/safetensors.h"
 
-#include <xxhash.h>
+#include <cstdint>
+#include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/file.h"
+#include "common/checkpoint/safetensors_header.h"
 
 namespace moestro::checkpoint {
 namespace {
@@ -13,13 +15,7 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the format's refe
 
 }  // namespace
 
-std::string HashHex(std::string_view bytes) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
-  return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)));
-}
-
-absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, std::vector<std::string>* warnings) {
+absl::StatusOr<TensorFile> OpenSafetensors(const std::string& path, std::vector<std::string>* warnings) {
   MOE_ASSIGN_OR_RETURN(ReadOnlyFile file, ReadOnlyFile::Open(path));
   if (file.size() < kLengthBytes) {
     return absl::InvalidArgumentError(
@@ -43,7 +39,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, s
   MOE_RETURN_IF_ERROR(file.ReadAt(kLengthBytes, header.data(), static_cast<int64_t>(length)));
   MOE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors,
                        ParseSafetensorsHeader(header, data_start, file.size() - data_start, path, warnings));
-  return SafetensorsFile(std::move(file), std::move(tensors), HashHex(header));
+  return TensorFile(std::move(file), std::move(tensors), HashHex(header));
 }
 
 }  // namespace moestro::checkpoint

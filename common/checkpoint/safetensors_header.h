@@ -2,31 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/tensor/block_format.h"
+#include "common/checkpoint/tensor_file.h"
 
 namespace moestro::checkpoint {
-
-struct TensorInfo {
-  std::string name;
-  std::string dtype_name;      // in the format's spelling ("BF16", "I64")
-  std::optional<DType> dtype;  // absent: legal in a file, but no type of the segment
-  int64_t element_bits = 0;    // 0: a format of blocks
-  std::vector<int64_t> shape;  // row-major; empty for a scalar
-  int64_t file_offset = 0;     // bytes from the start of the file; any alignment
-  int64_t bytes = 0;           // product of the shape times the element size
-
-  int64_t element_bytes() const { return element_bits / 8; }  // 0 for types below a byte
-  // Of `count` neighbouring elements of a row; of a format of blocks, whole ones.
-  int64_t BytesOf(int64_t count) const {
-    return dtype && IsBlockFormat(*dtype) ? RowBytes(*dtype, count) : count * element_bytes();
-  }
-};
 
 // Parses `header`, which is only the JSON text. Its data occupies `data_bytes` bytes of the file, from `data_start`.
 // The result is sorted by file_offset and tiles the data exactly. `label` (the path) begins every message.

@@ -43,7 +43,7 @@ class Packer {
   }
 
   absl::Status Run() {
-    for (const checkpoint::SafetensorsFile& shard : checkpoint_.shards()) {
+    for (const checkpoint::TensorFile& shard : checkpoint_.shards()) {
       posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
     }
     for (int64_t job = 0; job < kReadAheadJobs; ++job) ReadAhead(job);

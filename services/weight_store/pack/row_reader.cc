@@ -181,7 +181,7 @@ absl::Status RowReader::ReadScales(size_t tensor, float* dst) {
 }
 
 absl::Status RowReader::ReadBytes(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const {
-  const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  const checkpoint::TensorFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
   const absl::Status status =
       file.ReadAt(ref.info->file_offset + ref.offset + offset, dst.data(), static_cast<int64_t>(dst.size()));
   return Annotate(status, absl::StrCat("tensor ", text::Quoted(ref.info->name)));

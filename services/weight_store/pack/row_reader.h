@@ -25,7 +25,7 @@ class RowReader {
 
   // Rows [row, row + rows) of tensor `tensor` of the plan, one after the other, in the plan's dtype: `rows` *
   // RowBytes(dtype, cols) bytes, valid until the next call. The values are not checked. Errors of
-  // SafetensorsFile::ReadAt, with the tensor's name.
+  // TensorFile::ReadAt, with the tensor's name.
   absl::StatusOr<std::span<const uint8_t>> Read(size_t tensor, int64_t row, int64_t rows);
 
   // The scales of an FP8 tensor in the order of the segment, [ceil(rows/128), ceil(cols/128)]. Not checked.

@@ -107,7 +107,7 @@ absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
 }
 
 absl::Status SliceFiller::Corrupt(const checkpoint::TensorRef& ref, const char* what) const {
-  const checkpoint::SafetensorsFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
+  const checkpoint::TensorFile& file = checkpoint_.shards()[static_cast<size_t>(ref.shard)];
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", text::Quoted(ref.info->name), " has ", what,
                                                  ": the file is damaged, download it again"));
 }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/safetensors_header.h"
 #include "tests/common/checkpoint/checkpoint_test_util.h"
 
 namespace moestro::testing {
@@ -124,7 +125,7 @@ TEST_P(MalformedHeader, IsRefused) {
   const TempDir dir;
   const std::string path =
       dir.Write("f.safetensors", RawSafetensors(GetParam().header, std::string(GetParam().data_bytes, 'x')));
-  const absl::Status status = checkpoint::SafetensorsFile::Open(path).status();
+  const absl::Status status = checkpoint::OpenSafetensors(path).status();
   ExpectError(status, absl::StatusCode::kInvalidArgument, {path});
   ExpectError(status, absl::StatusCode::kInvalidArgument, GetParam().parts);
 }
@@ -142,7 +143,7 @@ std::string WithLength(uint64_t length, const std::string& rest) {
 TEST(SafetensorsFrame, LengthsAreChecked) {
   const TempDir dir;
   const auto open = [&](const std::string& content) {
-    return checkpoint::SafetensorsFile::Open(dir.Write("f.safetensors", content)).status();
+    return checkpoint::OpenSafetensors(dir.Write("f.safetensors", content)).status();
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   ExpectError(open(""), kInvalid, {"f.safetensors", "0 bytes"});
@@ -156,14 +157,12 @@ TEST(SafetensorsFrame, LengthsAreChecked) {
 
 TEST(SafetensorsFrame, OnlyRegularFilesOpen) {
   const TempDir dir;
-  ExpectError(checkpoint::SafetensorsFile::Open(dir.path() + "/absent").status(), absl::StatusCode::kNotFound,
-              {"absent"});
-  ExpectError(checkpoint::SafetensorsFile::Open(dir.path()).status(), absl::StatusCode::kInvalidArgument,
+  ExpectError(checkpoint::OpenSafetensors(dir.path() + "/absent").status(), absl::StatusCode::kNotFound, {"absent"});
+  ExpectError(checkpoint::OpenSafetensors(dir.path()).status(), absl::StatusCode::kInvalidArgument,
               {"not a regular file"});
   const std::string pipe = dir.path() + "/pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  ExpectError(checkpoint::SafetensorsFile::Open(pipe).status(), absl::StatusCode::kInvalidArgument,
-              {"not a regular file"});
+  ExpectError(checkpoint::OpenSafetensors(pipe).status(), absl::StatusCode::kInvalidArgument, {"not a regular file"});
 }
 
 TEST(SafetensorsRead, GoldenBytes) {
@@ -176,10 +175,10 @@ TEST(SafetensorsRead, GoldenBytes) {
   EXPECT_EQ(file, RawSafetensors(header, std::string("\x38\x80\x3f\x00\xc0", 5)));
   const TempDir dir;
   std::vector<std::string> warnings;
-  absl::StatusOr<checkpoint::SafetensorsFile> opened =
-      checkpoint::SafetensorsFile::Open(dir.Write("f.safetensors", file), &warnings);
+  absl::StatusOr<checkpoint::TensorFile> opened =
+      checkpoint::OpenSafetensors(dir.Write("f.safetensors", file), &warnings);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const checkpoint::SafetensorsFile moved = *std::move(opened);
+  const checkpoint::TensorFile moved = *std::move(opened);
   EXPECT_THAT(warnings, IsEmpty());
   EXPECT_EQ(moved.size(), 158);
   ASSERT_THAT(moved.tensors(), SizeIs(2));
@@ -204,19 +203,19 @@ TEST(SafetensorsRead, GoldenBytes) {
 TEST(SafetensorsRead, WhitespaceAroundTheObjectAndEscapedNames) {
   const TempDir dir;
   const std::string header = "\r\n\t {" + Entry(R"(\u00e9\u0000)", 0) + "} \t\r\n";
-  const auto file = checkpoint::SafetensorsFile::Open(dir.Write("f.safetensors", RawSafetensors(header, "1234")));
+  const auto file = checkpoint::OpenSafetensors(dir.Write("f.safetensors", RawSafetensors(header, "1234")));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors()[0].name, std::string("\xc3\xa9\0", 3));
 }
 
 TEST(SafetensorsRead, EmptyTensorsAndEmptyFiles) {
   const TempDir dir;
-  const auto none = checkpoint::SafetensorsFile::Open(dir.Write("none", RawSafetensors("{}", "")));
+  const auto none = checkpoint::OpenSafetensors(dir.Write("none", RawSafetensors("{}", "")));
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_THAT(none->tensors(), IsEmpty());
   SafetensorsBuilder builder;
   builder.Add("a", "F32", {1}).Add("b", "F32", {0, 5}).Add("c", "I64", {1});
-  const auto file = checkpoint::SafetensorsFile::Open(dir.Write("some", builder.Build()));
+  const auto file = checkpoint::OpenSafetensors(dir.Write("some", builder.Build()));
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_THAT(file->tensors(), SizeIs(3));
   EXPECT_EQ(file->tensors()[1].name, "b");
@@ -235,8 +234,7 @@ TEST(SafetensorsRead, EveryDTypeOfTheFormat) {
   for (const auto& [dtype, size] : bits) {
     const std::string header =
         R"({"w":{"dtype":")" + dtype + R"(","shape":[4],"data_offsets":[0,)" + std::to_string(size / 2) + "]}}";
-    const auto file =
-        checkpoint::SafetensorsFile::Open(dir.Write("f", RawSafetensors(header, std::string(size / 2, 'x'))));
+    const auto file = checkpoint::OpenSafetensors(dir.Write("f", RawSafetensors(header, std::string(size / 2, 'x'))));
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->tensors()[0].bytes, size / 2) << dtype;
     const bool stored = dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F8_E4M3";
@@ -250,7 +248,7 @@ TEST(SafetensorsRead, ExtraFieldsAreIgnoredWithOneWarning) {
                              Entry("b", 4, R"(,"more":{"dtype":3})") + "}";
   std::vector<std::string> warnings;
   const auto file =
-      checkpoint::SafetensorsFile::Open(dir.Write("f.safetensors", RawSafetensors(header, "12345678")), &warnings);
+      checkpoint::OpenSafetensors(dir.Write("f.safetensors", RawSafetensors(header, "12345678")), &warnings);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_THAT(warnings, SizeIs(1));
   EXPECT_THAT(warnings[0], HasSubstr("f.safetensors"));
@@ -262,7 +260,7 @@ TEST(SafetensorsRead, DeepNestingIsHarmless) {
   const TempDir dir;
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   const std::string header = "{" + Entry("a", 0, ",\"x\":" + deep) + "}";
-  EXPECT_TRUE(checkpoint::SafetensorsFile::Open(dir.Write("f", RawSafetensors(header, "1234"))).ok());
+  EXPECT_TRUE(checkpoint::OpenSafetensors(dir.Write("f", RawSafetensors(header, "1234"))).ok());
 }
 
 // For any damaged header, the parser rejects it or returns tensors that tile the data.
@@ -304,7 +302,7 @@ TEST(SafetensorsHeader, MutationsAreRefusedOrConsistent) {
 TEST(SafetensorsRead, ReadsStayInsideTheFile) {
   const TempDir dir;
   const std::string path = dir.Write("f", RawSafetensors("{" + Entry("a", 0) + "}", "1234"));
-  const auto file = checkpoint::SafetensorsFile::Open(path);
+  const auto file = checkpoint::OpenSafetensors(path);
   ASSERT_TRUE(file.ok()) << file.status();
   char buffer[16];
   constexpr auto kOutOfRange = absl::StatusCode::kOutOfRange;

@@ -69,7 +69,7 @@ Rate CopyRate(WorkerPool& pool) {
 }
 
 void DropFromCache(const checkpoint::Checkpoint& checkpoint) {
-  for (const checkpoint::SafetensorsFile& shard : checkpoint.shards())
+  for (const checkpoint::TensorFile& shard : checkpoint.shards())
     posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
@@ -79,7 +79,7 @@ Rate ReadRate(const checkpoint::Checkpoint& checkpoint, WorkerPool& pool) {
   std::vector<std::vector<uint8_t>> buffers(static_cast<size_t>(pool.threads()), std::vector<uint8_t>(kSlice));
   int64_t total = 0;
   const Cost cost = Measure([&] {
-    for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) {
+    for (const checkpoint::TensorFile& shard : checkpoint.shards()) {
       posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
       total += shard.size();
       pool.Run(shard.size() / kSlice, [&](int64_t i, int worker) {
