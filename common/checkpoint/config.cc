@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/checkpoint/config_families.h"
+#include "common/checkpoint/quantization.h"
 #include "common/checkpoint/tokenizer_ids.h"
 #include "common/text/json/json.h"
 
@@ -183,21 +184,6 @@ void CheckAttentionChoices(JsonFields& config, const ModelSpec& spec) {
   }
 }
 
-// Block-scaled FP8 or nothing. Which tensors are FP8 is read from the files, not from here.
-void CheckQuantization(JsonFields& config) {
-  if (!config.Has("quantization_config")) return;
-  JsonFields quantization = config.Sub("quantization_config");
-  if (!quantization.Has("quant_method")) quantization.Fail("quant_method", "missing");
-  quantization.OneOf("quant_method", {"fp8"});
-  quantization.OneOf("fmt", {"e4m3", "float8_e4m3fn"});
-  quantization.OneOf("activation_scheme", {"dynamic"});
-  if (!config.ok()) return;
-  const auto block = quantization.object().find("weight_block_size");
-  if (block == quantization.object().end() || *block != json::array({128, 128})) {
-    quantization.Unsupported("weight_block_size", "only [128, 128] is supported");
-  }
-}
-
 // A head that is not given is an even part of the hidden size.
 int64_t HeadDim(JsonFields& config, const ModelSpec& spec) {
   if (config.Has("head_dim")) return config.Int("head_dim", 1, kMaxHeadDim);
@@ -257,7 +243,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   MOE_RETURN_IF_ERROR(status);
   ModelSpec spec;
   std::strcpy(spec.family, family->model_type);  // shorter than the field
-  CheckQuantization(config);
+  ReadQuantization(config);
   CheckFixedChoices(config);
   RefuseOtherArithmetic(config);
   if (!family->own_keys) {

@@ -10,7 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/math.h"
+#include "common/checkpoint/quantization.h"
 #include "common/checkpoint/tensor_lookup.h"
+#include "common/checkpoint/two_tensors.h"
+#include "common/tensor/block_format.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::checkpoint {
@@ -18,8 +21,6 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 constexpr char kScaleSuffix[] = "_scale_inv";
-
-std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 // Of what is published. Blocks cannot be transposed; scale blocks can be, but no checkpoint needs that except for keys.
 std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
@@ -39,6 +40,22 @@ DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
 }
 
 constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
+
+// The key half of keys and values from a latent is transposed, which codes with scales by row cannot be.
+bool MayBeTwoTensors(model::TensorRole role) {
+  return role == model::TensorRole::kHead || (model::IsLinear(role) && role != model::TensorRole::kLatentUp);
+}
+
+// Ends of names that no weight of the model has claimed, and what is wrong then.
+constexpr std::pair<std::string_view, const char*> kLeftOver[] = {
+    {kScaleSuffix, "a scale without an F8_E4M3 weight"},
+    {".weight_scale", "a scale without a weight"},
+    {"_proj_scales", "scales without a weight"},
+    {".weight_packed", "codes beside the same weight in another form; keep one of them"},
+    {"_proj_blocks", "codes beside the same weight in another form; keep one of them"},
+    {".weight_zero_point", "zero points are not supported; get the model with symmetric quantisation"},
+    {".weight_g_idx", "an order of columns is not supported; get the model without it"},
+};
 
 // The layer of "model.layers.<n>.…", or -1.
 int64_t LayerOf(std::string_view name) {
@@ -70,8 +87,8 @@ int64_t RowsBefore(const TensorPlace& place, const std::vector<int64_t>& shape) 
 
 class Inventory {
  public:
-  Inventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec)
-      : checkpoint_(checkpoint), spec_(spec), lookup_(checkpoint, spec.num_experts) {}
+  Inventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec, const Quantization& quantization)
+      : checkpoint_(checkpoint), spec_(spec), quantization_(quantization), lookup_(checkpoint, spec.num_experts) {}
 
   absl::StatusOr<std::vector<InventoryItem>> Check(std::vector<std::string>* warnings,
                                                    std::vector<SkippedTensors>* skipped) && {
@@ -105,6 +122,7 @@ class Inventory {
   void CheckTensor(const model::ModelTensor& tensor) {
     const model::PublishedPart part = model::PublishedAs(spec_, tensor);
     const TensorPlace place = lookup_.Find(tensor, part);
+    if (place.two_tensors != nullptr) return CheckTwoTensors(tensor, part.name, place);
     bool again = false;
     const TensorRef* weight = Claim(place.name, &again);
     const std::string scale_name = absl::StrCat(place.name, kScaleSuffix);
@@ -116,12 +134,40 @@ class Inventory {
       Claim(scale_name);
       return;
     }
-    InventoryItem item{tensor,        SegmentDType(tensor.role, *weight->info), *weight, std::nullopt, place.transposed,
-                       place.col_step};
+    InventoryItem item{
+        tensor, SegmentDType(tensor.role, *weight->info), *weight, std::nullopt, place.transposed, place.output_step};
     item.expected.name = part.name;
     item.weight.offset = RowsBefore(place, place.shape) * weight->info->BytesOf(place.shape.back()) +
                          weight->info->BytesOf(place.first_col);
     if (weight->info->dtype == DType::kF8E4M3) CheckScale(scale_name, place, again, &item);
+    items_.push_back(std::move(item));
+  }
+
+  void CheckTwoTensors(const model::ModelTensor& tensor, const std::string& family_name, const TensorPlace& place) {
+    const std::string codes_name = absl::StrCat(place.name, place.two_tensors->codes);
+    const std::string scales_name = absl::StrCat(place.name, place.two_tensors->scales);
+    bool again = false;
+    const TensorRef* const codes = Claim(codes_name, &again);
+    const TensorRef* const scales = Claim(scales_name);
+    Claim(absl::StrCat(place.name, kPackedShape));
+    if (scales == nullptr) {
+      if (!again) Problem(scales_name, absl::StrCat("missing, but there is ", text::Quoted(codes_name)));
+      return;
+    }
+    if (!MayBeTwoTensors(tensor.role)) {
+      return Problem(codes_name, "this weight must not have four bits; get the model with it in BF16", codes);
+    }
+    const TwoTensorsCheck check =
+        checkpoint::CheckTwoTensors(*place.two_tensors, place.shape, *codes->info, *scales->info, quantization_);
+    if (!check.problem.empty()) {
+      if (!again) Problem(check.of_scales ? scales_name : codes_name, check.problem, check.of_scales ? scales : codes);
+      return;
+    }
+    InventoryItem item{tensor, check.dtype, *codes, *scales, false, place.output_step};
+    item.expected.name = family_name;
+    const int64_t first = RowsBefore(place, place.shape), codes_bytes = tensor.cols / 2;
+    item.weight.offset = first * codes_bytes;
+    item.scale->offset = first * (RowBytes(check.dtype, tensor.cols) - codes_bytes);
     items_.push_back(std::move(item));
   }
 
@@ -188,24 +234,26 @@ class Inventory {
 
   // Checks all tensors of the checkpoint that no expected tensor has claimed.
   void CheckRest(std::vector<std::string>* warnings, std::vector<SkippedTensors>* skipped) {
-    std::vector<std::string_view> lone_scales, unknown;
+    std::map<std::string_view, const char*> left_over;
+    std::vector<std::string_view> unknown;
     std::map<std::string_view, SkippedTensors> groups;
     for (const auto& [name, ref] : checkpoint_.tensors()) {
       if (claimed_.contains(ref.info)) continue;
+      const auto* const known = std::ranges::find_if(
+          kLeftOver, [name = name](const auto& left_over_end) { return name.ends_with(left_over_end.first); });
       if (const char* const group = SkippedGroup(lookup_.Plain(name), spec_); group != nullptr) {
         SkippedTensors& sum = groups[group];
         sum = {group, sum.tensors + 1, sum.bytes + ref.info->bytes};
+      } else if (known != std::end(kLeftOver)) {
+        left_over.emplace(name, known->second);
       } else {
-        (name.ends_with(kScaleSuffix) ? lone_scales : unknown).push_back(name);
+        unknown.push_back(name);
       }
     }
     if (skipped != nullptr) {
       for (auto& [name, group] : groups) skipped->push_back(std::move(group));
     }
-    std::sort(lone_scales.begin(), lone_scales.end());
-    for (const std::string_view name : lone_scales) {
-      Problem(name, "a scale without an F8_E4M3 weight", checkpoint_.Find(name));
-    }
+    for (const auto& [name, what] : left_over) Problem(name, what, checkpoint_.Find(name));
     if (unknown.empty() || warnings == nullptr) return;
     warnings->push_back(absl::StrCat(checkpoint_.dir(), ": ", unknown.size(),
                                      " tensor(s) that the model does not use are ignored, the first is ",
@@ -214,6 +262,7 @@ class Inventory {
 
   const Checkpoint& checkpoint_;
   const weights::ModelSpec& spec_;
+  const Quantization& quantization_;
   const TensorLookup lookup_;
   std::vector<InventoryItem> items_;
   absl::flat_hash_set<const TensorInfo*> claimed_;
@@ -224,6 +273,7 @@ class Inventory {
 }  // namespace
 
 int64_t InventoryItem::bytes() const {
+  if (IsBlockFormat(dtype)) return expected.rows * RowBytes(dtype, expected.cols);
   const int64_t blocks = CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
   return expected.rows * weight.info->BytesOf(expected.cols) + (scale ? blocks * scale->info->element_bytes() : 0);
 }
@@ -231,7 +281,8 @@ int64_t InventoryItem::bytes() const {
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
                                                           std::vector<std::string>* warnings,
                                                           std::vector<SkippedTensors>* skipped) {
-  return Inventory(checkpoint, spec).Check(warnings, skipped);
+  MOE_ASSIGN_OR_RETURN(const Quantization quantization, ParseQuantization(checkpoint.documents().config_json));
+  return Inventory(checkpoint, spec, quantization).Check(warnings, skipped);
 }
 
 }  // namespace moestro::checkpoint

@@ -17,10 +17,11 @@ using Kind = TensorSource::Kind;
 // A packing thread reads kChecksumRows rows at a time, so this bounds its memory. Real models stay below 3 MiB.
 constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
-Kind KindOf(model::TensorRole role, bool transposed) {
+Kind KindOf(model::TensorRole role, const InventoryItem& item) {
   if (model::IsWidened(role)) return Kind::kWiden;
   if (role == model::TensorRole::kKeyUpTransposed) return Kind::kTransposeKeys;
-  return transposed ? Kind::kTransposed : Kind::kRows;
+  if (IsBlockFormat(item.dtype) && item.scale) return Kind::kTwoTensors;
+  return item.transposed ? Kind::kTransposed : Kind::kRows;
 }
 
 // The scale blocks of a latent's keys and values must not straddle heads after the key half is transposed.
@@ -81,7 +82,7 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.dtype, spec));
     plan.tensors.push_back(std::move(planned));
-    plan.sources.push_back({KindOf(tensor.role, item.transposed), item.weight, item.scale, item.col_step});
+    plan.sources.push_back({KindOf(tensor.role, item), item.weight, item.scale, item.output_step});
   }
   SortByName(plan);
   return plan;

@@ -18,11 +18,13 @@ struct TensorSource {
     kTransposed,     // BF16: the checkpoint has columns as rows
     kWiden,          // router, norms, biases: F32, BF16 or F16, stored as F32
     kTransposeKeys,  // the key half of kv_b_proj, transposed per head
+    kTwoTensors,     // codes and scales: a row is made of both (two_tensors.h)
   };
   Kind kind = Kind::kRows;
   TensorRef weight;
-  std::optional<TensorRef> scale;  // FP8 only
-  int64_t col_step = 1;            // kTransposed, kWiden: between the published columns that are the tensor's
+  std::optional<TensorRef> scale;  // FP8, kTwoTensors
+  // kTransposed, kWiden, kTwoTensors: from one of the tensor's outputs to the next, in the published ones.
+  int64_t output_step = 1;
 };
 
 struct Plan {

@@ -55,10 +55,24 @@ std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& tensor,
   if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert)) return std::nullopt;
   const bool down = tensor.name.ends_with(".down_proj.weight"), up = tensor.name.ends_with(".up_proj.weight");
   const int64_t rows = down ? tensor.rows : 2 * tensor.rows;
-  return TensorPlace{.name = Published(absl::StrCat(name.substr(0, at), kExperts, down ? "down_proj" : "gate_up_proj")),
-                     .shape = {experts_, rows, tensor.cols},
-                     .matrix = expert,
-                     .row = up ? tensor.rows : 0};
+  TensorPlace place{.name = Published(absl::StrCat(name.substr(0, at), kExperts, down ? "down_proj" : "gate_up_proj")),
+                    .shape = {experts_, rows, tensor.cols},
+                    .matrix = expert,
+                    .row = up ? tensor.rows : 0};
+  if (checkpoint_.Find(place.name) != nullptr) return place;
+  if (checkpoint_.Find(absl::StrCat(place.name, kBlocks.codes)) == nullptr) return std::nullopt;
+  place.two_tensors = &kBlocks;
+  if (down) return place;
+  place.row = up ? 1 : 0;
+  place.output_step = 2;
+  return place;
+}
+
+std::optional<TensorPlace> TensorLookup::AsOneOrTwo(TensorPlace place) const {
+  if (checkpoint_.Find(place.name) != nullptr) return place;
+  if (place.transposed || checkpoint_.Find(absl::StrCat(place.name, kPacked.codes)) == nullptr) return std::nullopt;
+  place.two_tensors = &kPacked;
+  return place;
 }
 
 TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const {
@@ -67,15 +81,12 @@ TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::Pu
                           .row = part.first_row,
                           .transposed = part.transposed,
                           .first_col = part.first_col,
-                          .col_step = part.col_step};
-  if (checkpoint_.Find(usual.name) != nullptr) return usual;
+                          .output_step = part.col_step};
+  if (std::optional<TensorPlace> found = AsOneOrTwo(usual); found) return *std::move(found);
   for (const std::string& name : {part.name, tensor.name, WithoutGate(tensor.name)}) {
-    if (std::optional<TensorPlace> fused = Fused(tensor, name); fused) {
-      if (checkpoint_.Find(fused->name) != nullptr) return *std::move(fused);
-    }
-    if (std::string other = Published(name); checkpoint_.Find(other) != nullptr) {
-      return {.name = std::move(other), .shape = tensor.shape()};
-    }
+    if (std::optional<TensorPlace> fused = Fused(tensor, name); fused) return *std::move(fused);
+    std::optional<TensorPlace> other = AsOneOrTwo({.name = Published(name), .shape = tensor.shape()});
+    if (other) return *std::move(other);
   }
   return usual;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/two_tensors.h"
 #include "common/model/schema.h"
 
 namespace moestro::checkpoint {
@@ -20,9 +21,10 @@ struct TensorPlace {
   int64_t matrix = 0;
   int64_t row = 0;          // the first in the matrix
   bool transposed = false;  // it has the tensor's columns as rows
-  // Of the published columns, those that are the tensor's.
-  int64_t first_col = 0;
-  int64_t col_step = 1;
+  int64_t first_col = 0;    // of the published columns, where these are the tensor's outputs
+  int64_t output_step = 1;  // from one of the tensor's outputs to the next: 2 where gate and up take turns
+  // Codes and scales are two tensors, with these ends of their names; null: the weight is one tensor.
+  const TwoTensors* two_tensors = nullptr;
 };
 
 class TensorLookup {
@@ -35,6 +37,7 @@ class TensorLookup {
   //   2. experts in one tensor: <experts>.gate_up_proj [experts, 2 width, hidden], gate rows first, and
   //      <experts>.down_proj [experts, hidden, width]
   //   3. both with the segment's name, which the reference library writes for every family if told so
+  // Under each name first as one tensor, then as two.
   // `tensor`: of the segment; `part`: what its family makes of it.
   TensorPlace Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const;
 
@@ -43,6 +46,8 @@ class TensorLookup {
 
  private:
   std::string Published(const std::string& name) const;
+  // The place, if the checkpoint has it.
+  std::optional<TensorPlace> AsOneOrTwo(TensorPlace place) const;
   std::optional<TensorPlace> Fused(const model::ModelTensor& tensor, const std::string& name) const;
 
   const Checkpoint& checkpoint_;

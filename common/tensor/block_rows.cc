@@ -229,6 +229,28 @@ void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_
   }
 }
 
+void JoinCodesAndScales(DType type, const uint8_t* codes, const uint8_t* scales, int64_t cols, uint8_t* row) {
+  const BlockFormat format = FormatOf(type);
+  MOE_CHECK(type == DType::kI4G32 || type == DType::kI4G128 || type == DType::kMXFP4);
+  MOE_CHECK(cols % format.row_block == 0);
+  const int64_t code_bytes = format.row_block / 2, scale_bytes = format.row_block_bytes - code_bytes;
+  for (int64_t begin = 0; begin < cols; begin += format.row_block) {
+    std::memcpy(row, scales, static_cast<size_t>(scale_bytes));
+    uint8_t* out = row + scale_bytes;
+    if (type == DType::kMXFP4) {
+      for (int i = 0; i < 16; ++i) {  // inputs i and i + 16 share a byte of a row
+        const int shift = i % 2 * 4;
+        out[i] = static_cast<uint8_t>((codes[i / 2] >> shift & 15) | (codes[8 + i / 2] >> shift & 15) << 4);
+      }
+    } else {
+      std::memcpy(out, codes, static_cast<size_t>(code_bytes));
+    }
+    codes += code_bytes;
+    scales += scale_bytes;
+    row += format.row_block_bytes;
+  }
+}
+
 const char* FindBadScale(DType type, const uint8_t* row, int64_t cols) {
   const BlockFormat format = FormatOf(type);
   for (int64_t begin = 0; begin < cols; begin += format.row_block, row += format.row_block_bytes) {

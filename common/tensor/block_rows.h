@@ -17,6 +17,11 @@ void DequantizeRow(DType type, const uint8_t* row, int64_t cols, float* out);
 void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_t rows_in_group, int64_t first,
                    int64_t count, uint8_t* dst);
 
+// A row of I4_32, I4_128 or MXFP4 whose codes and scales are published apart: `codes` are two in a byte, the first
+// input in the low half, `scales` one for each sub-block. INT4 codes are value + 8, which little-endian words of eight
+// have in the same bytes. Thread-safe; allocates nothing.
+void JoinCodesAndScales(DType type, const uint8_t* codes, const uint8_t* scales, int64_t cols, uint8_t* row);
+
 // What has no meaning as a weight: a scale that is infinite or NaN. Nullptr, or what is wrong, in words.
 const char* FindBadScale(DType type, const uint8_t* row, int64_t cols);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
+#include "common/tensor/block_rows.h"
 #include "common/text/json/quoted.h"
 #include "common/weights/tensor_size.h"
 
@@ -69,6 +70,9 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
     case Kind::kTransposeKeys:
       MOE_RETURN_IF_ERROR(ReadTransposedKeys(plan, source.weight, row, rows));
       return rows_;
+    case Kind::kTwoTensors:
+      MOE_RETURN_IF_ERROR(ReadTwoTensors(plan, source, row, rows));
+      return rows_;
   }
   return absl::InternalError("unknown kind of tensor source");
 }
@@ -78,7 +82,7 @@ absl::Status RowReader::ReadPublished(const weights::TensorPlan& tensor, const c
   return ReadBytes(weight, row * RowBytes(tensor.dtype, tensor.cols), rows_);
 }
 
-// Output row r, column c is published[c, r * col_step].
+// Output row r, column c is published[c, r * output_step].
 absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                        int64_t row, int64_t rows) {
   if (stripe_tensor_ != &tensor || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
@@ -110,8 +114,8 @@ absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const chec
 // Elements `first` up to first + count - 1 of those that are the tensor's.
 absl::Status RowReader::ReadColumns(const checkpoint::TensorSource& source, int64_t first, int64_t count,
                                     std::span<uint8_t> dst) {
-  const int64_t element = source.weight.info->element_bytes(), step = source.col_step * element;
-  if (source.col_step == 1) return ReadBytes(source.weight, first * element, dst);
+  const int64_t element = source.weight.info->element_bytes(), step = source.output_step * element;
+  if (source.output_step == 1) return ReadBytes(source.weight, first * element, dst);
   columns_.resize(static_cast<size_t>((count - 1) * step + element));
   MOE_RETURN_IF_ERROR(ReadBytes(source.weight, first * step, columns_));
   for (int64_t i = 0; i < count; ++i) std::memcpy(dst.data() + i * element, columns_.data() + i * step, element);
@@ -147,6 +151,24 @@ absl::Status RowReader::ReadTransposedKeys(const weights::TensorPlan& tensor, co
       Transpose<uint16_t>(src, kv_lora, tensor.cols, count, out);
     }
     done += count;
+  }
+  return absl::OkStatus();
+}
+
+// Where rows take turns with those of another tensor, those are read, too: they come from the page cache next time.
+absl::Status RowReader::ReadTwoTensors(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                       int64_t row, int64_t rows) {
+  const int64_t row_bytes = RowBytes(tensor.dtype, tensor.cols);
+  const int64_t code_bytes = tensor.cols / 2, scale_bytes = row_bytes - code_bytes;
+  const int64_t first = row * source.output_step, count = (rows - 1) * source.output_step + 1;
+  buffer_.resize(static_cast<size_t>(count * code_bytes));
+  scales_.resize(static_cast<size_t>(count * scale_bytes));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.weight, first * code_bytes, buffer_));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.scale.value(), first * scale_bytes, scales_));
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t from = r * source.output_step;
+    JoinCodesAndScales(tensor.dtype, buffer_.data() + from * code_bytes, scales_.data() + from * scale_bytes,
+                       tensor.cols, rows_.data() + r * row_bytes);
   }
   return absl::OkStatus();
 }

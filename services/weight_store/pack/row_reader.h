@@ -43,6 +43,8 @@ class RowReader {
                            int64_t rows);
   absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                                   int64_t rows);
+  absl::Status ReadTwoTensors(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
+                              int64_t rows);
   absl::Status ReadBytes(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
 
   const checkpoint::Checkpoint& checkpoint_;
@@ -50,6 +52,7 @@ class RowReader {
   std::vector<uint8_t> rows_;     // the result
   std::vector<uint8_t> buffer_;   // what it is made from
   std::vector<uint8_t> columns_;  // of a row, with those between the wanted ones
+  std::vector<uint8_t> scales_;   // of the codes in buffer_
   std::vector<uint8_t> stripe_;   // columns of a transposed tensor as the checkpoint has it
   const weights::TensorPlan* stripe_tensor_ = nullptr;
   int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor
