@@ -70,13 +70,17 @@ TEST(ModelSpecParse, LaterKimi) {
   EXPECT_EQ(spec->yarn.factor, 64);
 }
 
-TEST(ModelSpecReject, KimiInInt4) {
+// quantization_test.cc has the settings that are supported.
+TEST(ModelSpecParse, KimiInInt4) {
   json config = json::parse(checkpoint::PublishedConfig("kimi-k2"));
+  json weights = {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 32}};
   config["quantization_config"] = {{"quant_method", "compressed-tensors"},
                                    {"format", "pack-quantized"},
-                                   {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}}}}}}}};
+                                   {"config_groups", {{"group_0", {{"weights", weights}}}}}};
+  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = 8;
   ExpectError(Parse(config).status(), kUnimplemented,
-              {"config.json: quantization_config: quant_method", "\"compressed-tensors\" is not supported"});
+              {"config.json: quantization_config: config_groups: group_0: weights: num_bits: 8 is not supported"});
 }
 
 TEST(ModelSpecParse, DeepSeekV2) {
@@ -599,7 +603,7 @@ TEST(ModelSpecReject, RopeFields) {
 TEST(ModelSpecReject, QuantizationFields) {
   const json fp8 = json::parse(checkpoint::PublishedConfig("deepseek-v3"))["quantization_config"];
   const std::vector<Rejection> cases = {
-      {"quant_method", "compressed-tensors", kUnimplemented, "\"compressed-tensors\" is not supported"},
+      {"quant_method", "modelopt", kUnimplemented, "\"modelopt\" is not supported"},
       {"quant_method", nullptr, kInvalid, "missing"},
       {"fmt", "e5m2", kUnimplemented, "\"e5m2\""},
       {"activation_scheme", "static", kUnimplemented, "\"static\""},

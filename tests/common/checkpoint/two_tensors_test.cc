@@ -1,0 +1,285 @@
+// Weights whose codes and scales are two tensors: where the inventory finds them, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "common/checkpoint/inventory.h"
+#include "common/checkpoint/segment_plan.h"
+#include "tests/common/checkpoint/checkpoint_test_util.h"
+
+namespace moestro::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr char kExperts[] = "model.layers.1.mlp.experts.";
+
+nlohmann::json Groups(int64_t size, const char* format = "pack-quantized", const char* type = "int") {
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", format},
+      {"config_groups",
+       {{"group_0",
+         {{"targets", {"Linear"}},
+          {"weights",
+           {{"num_bits", 4}, {"type", type}, {"symmetric", true}, {"strategy", "group"}, {"group_size", size}}}}}}}};
+}
+
+class TwoTensorsTest : public ::testing::Test {
+ protected:
+  static weights::ModelSpec Spec() {
+    nlohmann::json config = TinyConfig();
+    config["hidden_size"] = 256;
+    config["moe_intermediate_size"] = 128;
+    return checkpoint::ParseModelSpec(config.dump(), "").value();
+  }
+
+  // All experts in INT4 with groups of `group`, or with 0 in MXFP4 as compressed-tensors has it.
+  SafetensorsBuilder Packed(int64_t group) const {
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) {
+      if (tensor.part == model::TensorPart::kExpert) Pack(tensors, tensor.name, tensor.rows, tensor.cols, group);
+    }
+    return tensors;
+  }
+  static void Pack(SafetensorsBuilder& tensors, const std::string& name, int64_t rows, int64_t cols, int64_t group) {
+    tensors.Remove(name);
+    if (group == 0) {
+      tensors.Add(name + "_packed", "U8", {rows, cols / 2}).Add(name + "_scale", "U8", {rows, cols / 32});
+      return;
+    }
+    tensors.Add(name + "_packed", "I32", {rows, cols / 8})
+        .Add(name + "_scale", "BF16", {rows, cols / group})
+        .Add(name + "_shape", "I64", {2});
+  }
+  // All experts as gpt-oss has them.
+  SafetensorsBuilder Blocks() const {
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    for (const std::string& name : tensors.Names()) {
+      if (name.starts_with(kExperts)) tensors.Remove(name);
+    }
+    const std::string experts = kExperts;
+    tensors.Add(experts + "gate_up_proj_blocks", "U8", {8, 2 * 128, 256 / 32, 16})
+        .Add(experts + "gate_up_proj_scales", "U8", {8, 2 * 128, 256 / 32})
+        .Add(experts + "down_proj_blocks", "U8", {8, 256, 128 / 32, 16})
+        .Add(experts + "down_proj_scales", "U8", {8, 256, 128 / 32});
+    return tensors;
+  }
+
+  absl::StatusOr<std::vector<checkpoint::InventoryItem>> Check(const SafetensorsBuilder& tensors) {
+    dir_.Write("config.json", nlohmann::json({{"quantization_config", quantization_}}).dump());
+    dir_.Write("model.safetensors", tensors.Build());
+    checkpoint_.emplace(checkpoint::Checkpoint::Open(dir_.path()).value());
+    warnings_.clear();
+    return checkpoint::CheckInventory(*checkpoint_, spec_, &warnings_);
+  }
+  void Refuse(const SafetensorsBuilder& tensors, const std::vector<std::string>& parts) {
+    const absl::Status status = Check(tensors).status();
+    ExpectError(status, kInvalid, {dir_.path(), "1 problem(s)"});
+    ExpectError(status, kInvalid, parts);
+  }
+  // The items of layer 1's experts, by the name of the tensor of the segment.
+  struct Planned {
+    DType dtype;
+    checkpoint::TensorSource source;
+    int64_t bytes;
+  };
+  std::map<std::string, Planned> PlanOf(const SafetensorsBuilder& tensors) {
+    const auto items = Check(tensors);
+    EXPECT_TRUE(items.ok()) << items.status();
+    EXPECT_THAT(warnings_, IsEmpty());
+    const auto plan = checkpoint::MakePlan(*items, spec_);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::map<std::string, Planned> planned;
+    for (size_t i = 0; i < plan->tensors.size(); ++i) {
+      planned[plan->tensors[i].name] = {plan->tensors[i].dtype, plan->sources[i], 0};
+    }
+    for (const checkpoint::InventoryItem& item : *items) {
+      if (item.expected.name.starts_with(kExperts)) planned[item.expected.name].bytes = item.bytes();
+    }
+    return planned;
+  }
+
+  TempDir dir_;
+  weights::ModelSpec spec_ = Spec();
+  nlohmann::json quantization_ = Groups(32);
+  std::optional<checkpoint::Checkpoint> checkpoint_;
+  std::vector<std::string> warnings_;
+};
+
+using Kind = checkpoint::TensorSource::Kind;
+
+TEST_F(TwoTensorsTest, CompressedTensors) {
+  const struct {
+    nlohmann::json quantization;
+    int64_t group;
+    DType dtype;
+    int64_t bytes;  // of [128, 256]
+  } forms[] = {{Groups(32), 32, DType::kI4G32, 128 * 8 * 18},
+               {Groups(128), 128, DType::kI4G128, 128 * 2 * 66},
+               {Groups(32, "mxfp4-pack-quantized", "float"), 0, DType::kMXFP4, 128 * 8 * 17}};
+  for (const auto& form : forms) {
+    SCOPED_TRACE(DTypeName(form.dtype));
+    quantization_ = form.quantization;
+    const auto plan = PlanOf(Packed(form.group));
+    const Planned& up = plan.at("model.layers.1.mlp.experts.7.up_proj.weight");
+    EXPECT_EQ(up.dtype, form.dtype);
+    EXPECT_EQ(up.bytes, form.bytes);
+    EXPECT_EQ(up.source.kind, Kind::kTwoTensors);
+    EXPECT_EQ(up.source.weight.info->name, "model.layers.1.mlp.experts.7.up_proj.weight_packed");
+    EXPECT_EQ(up.source.scale->info->name, "model.layers.1.mlp.experts.7.up_proj.weight_scale");
+    EXPECT_EQ(up.source.weight.offset, 0);
+    EXPECT_EQ(up.source.row_step, 1);
+    EXPECT_EQ(plan.at("model.layers.1.mlp.shared_experts.up_proj.weight").dtype, DType::kBF16);
+  }
+}
+
+TEST_F(TwoTensorsTest, BothSizesOfGroups) {
+  quantization_["config_groups"]["group_1"] = Groups(128)["config_groups"]["group_0"];
+  SafetensorsBuilder tensors = Packed(32);
+  Pack(tensors, "model.layers.0.mlp.gate_proj.weight", 96, 256, 128);
+  const auto plan = PlanOf(tensors);
+  EXPECT_EQ(plan.at("model.layers.0.mlp.gate_proj.weight").dtype, DType::kI4G128);
+  EXPECT_EQ(plan.at("model.layers.1.mlp.experts.0.gate_proj.weight").dtype, DType::kI4G32);
+}
+
+// Gate and up take turns.
+TEST_F(TwoTensorsTest, BlocksOfGptOss) {
+  quantization_ = {{"quant_method", "mxfp4"}};
+  const auto plan = PlanOf(Blocks());
+  const auto part = [&](int expert, const char* matrix) {
+    return plan.at(kExperts + std::to_string(expert) + "." + matrix + "_proj.weight");
+  };
+  for (const int expert : {0, 5}) {
+    EXPECT_EQ(part(expert, "up").dtype, DType::kMXFP4);
+    EXPECT_EQ(part(expert, "up").source.kind, Kind::kTwoTensors);
+    EXPECT_EQ(part(expert, "up").source.weight.info->name, "model.layers.1.mlp.experts.gate_up_proj_blocks");
+    EXPECT_EQ(part(expert, "up").source.weight.offset, (expert * 256 + 1) * 128);
+    EXPECT_EQ(part(expert, "up").source.scale->offset, (expert * 256 + 1) * 8);
+    EXPECT_EQ(part(expert, "gate").source.weight.offset, expert * 256 * 128);
+    EXPECT_EQ(part(expert, "gate").source.row_step, 2);
+    EXPECT_EQ(part(expert, "up").source.row_step, 2);
+    EXPECT_EQ(part(expert, "down").source.weight.offset, expert * 256 * 64);
+    EXPECT_EQ(part(expert, "down").source.scale->offset, expert * 256 * 4);
+    EXPECT_EQ(part(expert, "down").source.row_step, 1);
+  }
+}
+
+TEST_F(TwoTensorsTest, ATextModelInAWrapper) {
+  SafetensorsBuilder tensors;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) {
+    const std::string name = "language_model." + tensor.name;
+    if (tensor.part == model::TensorPart::kExpert) {
+      Pack(tensors, name, tensor.rows, tensor.cols, 32);
+    } else {
+      tensors.Add(name, "BF16", tensor.shape());
+    }
+  }
+  EXPECT_EQ(PlanOf(tensors).at("model.layers.1.mlp.experts.3.down_proj.weight").source.weight.info->name,
+            "language_model.model.layers.1.mlp.experts.3.down_proj.weight_packed");
+}
+
+TEST_F(TwoTensorsTest, RefusesMalformedOnes) {
+  const std::string weight = std::string(kExperts) + "2.up_proj.weight";  // [128, 256]
+  const auto changed = [&](const std::function<void(SafetensorsBuilder&)>& change) {
+    SafetensorsBuilder tensors = Packed(32);
+    change(tensors);
+    return tensors;
+  };
+  Refuse(changed([&](auto& t) { t.Remove(weight + "_scale"); }),
+         {"'" + weight + "_scale': missing, but there is '" + weight + "_packed'"});
+  Refuse(changed([&](auto& t) { t.Remove(weight + "_packed").Remove(weight + "_scale").Remove(weight + "_shape"); }),
+         {"'" + weight + "': missing"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_packed", "I32", {128, 16});
+         }),
+         {"'" + weight + "_packed'", "shape [128, 16], expected [128, 32]"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_packed", "I64", {128, 16});
+         }),
+         {"'" + weight + "_packed'", "dtype I64, expected U8 (MXFP4) or I32 (INT4)"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_scale", "F16", {128, 8});
+         }),
+         {"'" + weight + "_scale'", "dtype F16, expected BF16; save the model with such scales"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_scale", "BF16", {128, 2});
+         }),
+         {"'" + weight + "_scale'", "shape [128, 2], expected [128, 8]", "config.json has groups of 32"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_zero_point", "I32", {16, 8});
+         }),
+         {"'" + weight + "_zero_point'", "zero points are not supported"});
+  Refuse(changed([&](auto& t) { t.Add(weight + "_g_idx", "I32", {256}); }),
+         {"'" + weight + "_g_idx'", "an order of columns is not supported"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight, "BF16", {128, 256}).Remove(weight + "_scale");
+         }),
+         {"'" + weight + "_packed'", "codes beside the same weight in another form"});
+  Refuse(changed([&](auto& t) {
+           t.Remove(weight + "_packed").Add(weight, "BF16", {128, 256});
+         }),
+         {"'" + weight + "_scale'", "a scale without a weight"});
+  Refuse(changed([&](auto& t) {
+           t.Add(weight + "_packed", "U8", {128, 128});
+         }),
+         {"'" + weight + "_packed'", "MXFP4 codes, but quantization_config of config.json does not name them"});
+  Refuse(changed([&](auto& t) { Pack(t, "model.layers.0.self_attn.kv_b_proj.weight", 256, 64, 32); }),
+         {"'model.layers.0.self_attn.kv_b_proj.weight_packed'", "must not have four bits"});
+  Refuse(changed([&](auto& t) { Pack(t, "model.embed_tokens.weight", 40, 256, 32); }),
+         {"'model.embed_tokens.weight_packed'", "must not have four bits"});
+}
+
+TEST_F(TwoTensorsTest, RefusesAContradictingConfig) {
+  for (const nlohmann::json& other : {nlohmann::json(), nlohmann::json({{"quant_method", "mxfp4"}})}) {
+    quantization_ = other;
+    const absl::Status status = Check(Packed(32)).status();
+    ExpectError(status, kInvalid,
+                {"24 problem(s)", "INT4 codes, but quantization_config of config.json does not name"});
+  }
+  quantization_ = Groups(128);
+  ExpectError(Check(Packed(32)).status(), kInvalid, {"config.json has groups of 128"});
+  quantization_ = Groups(32);
+  ExpectError(Check(Blocks()).status(), kInvalid,
+              {"2 problem(s)", "'model.layers.1.mlp.experts.gate_up_proj_blocks'", "MXFP4 codes, but"});
+}
+
+TEST_F(TwoTensorsTest, RefusesMalformedBlocks) {
+  quantization_ = {{"quant_method", "mxfp4"}};
+  const std::string down = std::string(kExperts) + "down_proj";
+  const auto changed = [&](const std::function<void(SafetensorsBuilder&)>& change) {
+    SafetensorsBuilder tensors = Blocks();
+    change(tensors);
+    return tensors;
+  };
+  Refuse(changed([&](auto& t) { t.Remove(down + "_scales"); }), {"'" + down + "_scales': missing, but there is"});
+  Refuse(changed([&](auto& t) {
+           t.Add(down + "_scales", "U8", {8, 256, 8});
+         }),
+         {"'" + down + "_scales'", "shape [8, 256, 8], expected [8, 256, 4]"});
+  Refuse(changed([&](auto& t) {
+           t.Add(down + "_blocks", "U8", {8, 256, 64});
+         }),
+         {"'" + down + "_blocks'", "shape [8, 256, 64], expected [8, 256, 4, 16]"});
+  Refuse(changed([&](auto& t) {
+           t.Add(down + "_blocks", "I32", {8, 256, 4, 4});
+         }),
+         {"'" + down + "_blocks'", "dtype I32, expected U8"});
+}
+
+// Columns that no whole groups make.
+TEST_F(TwoTensorsTest, RefusesPartsOfGroups) {
+  nlohmann::json config = TinyConfig();
+  config["moe_intermediate_size"] = 80;
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  Pack(tensors, std::string(kExperts) + "0.down_proj.weight", 64, 80, 32);
+  Refuse(tensors, {"'model.layers.1.mlp.experts.0.down_proj.weight_packed'",
+                   "80 columns are no multiple of a group of 32", "get the model with this weight in BF16"});
+}
+
+}  // namespace
+}  // namespace moestro::testing
