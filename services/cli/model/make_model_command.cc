@@ -55,8 +55,8 @@ absl::Status Make(const MakeModelOptions& options) {
   for (const auto& entry : std::filesystem::directory_iterator(options.out_dir)) {
     files += entry.path().extension() == ".safetensors";
   }
-  PrintText(absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes),
-                            model.fp8 ? "fp8" : "bf16", files));
+  PrintText(
+      absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes), model.weights, files));
   return absl::OkStatus();
 }
 
@@ -78,8 +78,9 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
   command
       ->add_option("--weights", options->weights,
-                   "fp8: with block scales; bf16: dequantised; if not given, what the preset has")
-      ->check(CLI::IsMember({"fp8", "bf16"}));
+                   "fp8: with block scales; bf16: dequantised; int4, mxfp4: bf16, but routed experts in four bits, as "
+                   "compressed-tensors keeps them; if not given, what the preset has")
+      ->check(CLI::IsMember(MakeModelWeights()));
   command->add_flag("--force", options->force, "Replace an existing checkpoint");
   commands.push_back({command, [options] { return Make(*options); }});
 }

@@ -7,8 +7,10 @@
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "common/checkpoint/config.h"
+#include "common/model/schema.h"
 #include "common/tensor/dtype.h"
 #include "nlohmann/json.hpp"
+#include "services/cli/model/make_model/four_bits.h"
 #include "services/cli/model/make_model/tokenizer_files.h"
 
 namespace moestro::cli {
@@ -270,8 +272,10 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t hi
 }
 
 absl::Status CheckOptions(const MakeModelOptions& options) {
-  if (options.weights != "" && options.weights != "fp8" && options.weights != "bf16") {
-    return absl::InvalidArgumentError(absl::StrCat("--weights \"", options.weights, "\" is unknown; use fp8 or bf16"));
+  const std::vector<std::string> weights = MakeModelWeights();
+  if (options.weights != "" && std::ranges::find(weights, options.weights) == weights.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights \"", options.weights, "\" is unknown; use ", absl::StrJoin(weights, " or ")));
   }
   MOE_RETURN_IF_ERROR(CheckRange("--layers", options.layers, 1, kMaxLayers));
   MOE_RETURN_IF_ERROR(CheckRange("--experts", options.experts, 2, kMaxExperts));
@@ -279,7 +283,52 @@ absl::Status CheckOptions(const MakeModelOptions& options) {
   return CheckRange("--shard-bytes", options.shard_bytes, 1, int64_t{1} << 50);
 }
 
+// quantization_config, as published; null: the weights are not quantised. In four bits are the routed experts, as in
+// Kimi-K2-Thinking.
+json QuantizationConfig(const std::string& weights) {
+  if (weights == "fp8") {
+    return {{"activation_scheme", "dynamic"},
+            {"fmt", "e4m3"},
+            {"quant_method", "fp8"},
+            {"weight_block_size", {kScaleBlock, kScaleBlock}}};
+  }
+  if (weights == "bf16") return nullptr;
+  const bool int4 = weights == kInt4Weights;
+  const char* const format = int4 ? "pack-quantized" : "mxfp4-pack-quantized";
+  json scheme = {{"dynamic", false},    {"group_size", kFourBitGroup}, {"num_bits", 4},
+                 {"strategy", "group"}, {"symmetric", true},           {"type", int4 ? "int" : "float"}};
+  if (!int4) scheme["scale_dtype"] = "torch.uint8";
+  const json group = {{"format", format},
+                      {"input_activations", nullptr},
+                      {"output_activations", nullptr},
+                      {"targets", {"Linear"}},
+                      {"weights", std::move(scheme)}};
+  return {{"config_groups", {{"group_0", group}}},
+          {"format", format},
+          {"ignore",
+           {"lm_head", "re:.*self_attn.*", "re:.*shared_expert.*", "re:.*gate$",
+            "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"}},
+          {"kv_cache_scheme", nullptr},
+          {"quant_method", "compressed-tensors"},
+          {"quantization_status", "compressed"}};
+}
+
+absl::Status CheckExperts(const std::string& preset, const MadeModel& model) {
+  bool experts = false, whole = true;
+  for (const model::ModelTensor& tensor : model::CheckpointTensors(model.spec)) {
+    if (tensor.part != model::TensorPart::kExpert) continue;
+    experts = true;
+    whole &= !tensor.in_parts && tensor.cols % kFourBitGroup == 0;
+  }
+  if (experts && whole) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--weights ", model.weights, ": a model of --preset ", preset,
+                                                 experts ? " has all experts in one tensor" : " has no routed experts",
+                                                 "; use bf16"));
+}
+
 }  // namespace
+
+std::vector<std::string> MakeModelWeights() { return {"fp8", "bf16", kInt4Weights, kMxfp4Weights}; }
 
 std::vector<std::pair<std::string, std::string>> MakeModelPresets() {
   std::vector<std::pair<std::string, std::string>> presets;
@@ -299,7 +348,7 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   MadeModel model{.config = json::parse(checkpoint::PublishedConfig(preset->published)),
                   .spec = {},
                   .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
-                  .fp8 = (options.weights.empty() ? preset->weights : options.weights) == "fp8"};
+                  .weights = options.weights.empty() ? preset->weights : options.weights};
   json& config = model.config;
   config.update(preset->changes, /*merge_objects=*/true);
   config["bos_token_id"] = kBosId;
@@ -311,14 +360,12 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   }
   if (options.vocab_rows != 0) config["vocab_size"] = options.vocab_rows;
   config.erase("quantization_config");
-  if (model.fp8) {
-    config["quantization_config"] = {{"activation_scheme", "dynamic"},
-                                     {"fmt", "e4m3"},
-                                     {"quant_method", "fp8"},
-                                     {"weight_block_size", {kScaleBlock, kScaleBlock}}};
+  if (json quantization = QuantizationConfig(model.weights); !quantization.is_null()) {
+    config["quantization_config"] = std::move(quantization);
   }
   model.mtp_layers = config.value("num_nextn_predict_layers", int64_t{0});
   MOE_ASSIGN_OR_RETURN(model.spec, checkpoint::ParseModelSpec(config.dump(), /*tokenizer_json=*/""));
+  if (model.four_bits()) MOE_RETURN_IF_ERROR(CheckExperts(options.preset, model));
   return model;
 }
 

@@ -11,15 +11,22 @@
 
 namespace moestro::cli {
 
+inline constexpr const char kInt4Weights[] = "int4";
+inline constexpr const char kMxfp4Weights[] = "mxfp4";
+
 struct MadeModel {
   nlohmann::json config;    // config.json, with the keys of the published file
   weights::ModelSpec spec;  // the contents of `config`
   int64_t mtp_layers = 0;   // 0 or 1, multi-token prediction, at layer index spec.num_layers
   int64_t shard_bytes = 0;
-  bool fp8 = true;
+  std::string weights = "fp8";  // of MakeModelOptions, the preset's if not given
+
+  bool fp8() const { return weights == "fp8"; }
+  bool four_bits() const { return weights == kInt4Weights || weights == kMxfp4Weights; }
 };
 
-// INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, or a value out of range.
+// INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, a value out of range, or four-bit
+// weights of a model without routed experts in tensors of their own.
 absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options);
 
 std::string ConfigJson(const MadeModel& model);

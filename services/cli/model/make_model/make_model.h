@@ -20,13 +20,17 @@ struct MakeModelOptions {
   int experts = 0;              // routed experts per layer; 0 = the preset's. Groups and experts per token adapt
   int vocab_rows = 0;           // rows of embedding and head; 0 = the preset's
   int64_t shard_bytes = 0;      // tensor bytes after which a new shard starts; 0 = the preset's
-  // "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised; empty: the preset's
+  // Of MakeModelWeights(): "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised; "int4" and
+  // "mxfp4": so, and their routed experts rounded to four bits in groups of 32, as compressed-tensors keeps them;
+  // empty: the preset's
   std::string weights = {};
   bool force = false;  // replace an existing checkpoint in out_dir (only a directory that holds config.json)
 };
 
 // Names and descriptions.
 std::vector<std::pair<std::string, std::string>> MakeModelPresets();
+
+std::vector<std::string> MakeModelWeights();
 
 // Bytes of tensor data written so far and in total. The writing threads call it, one call at a time.
 using MakeModelProgress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;

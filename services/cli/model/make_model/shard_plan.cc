@@ -13,8 +13,8 @@ namespace {
 
 // The order of the safetensors library: it aligns every tensor to its element size.
 bool WriterOrder(const PlannedTensor* a, const PlannedTensor* b) {
-  const int64_t a_bytes = DTypeBytes(a->dtype);
-  const int64_t b_bytes = DTypeBytes(b->dtype);
+  const int64_t a_bytes = a->element_bytes();
+  const int64_t b_bytes = b->element_bytes();
   return a_bytes != b_bytes ? a_bytes > b_bytes : a->name < b->name;
 }
 
@@ -25,7 +25,7 @@ std::string Header(const std::vector<const PlannedTensor*>& tensors) {
   for (const PlannedTensor* tensor : tensors) {
     const int64_t end = offset + tensor->bytes();
     nlohmann::ordered_json& entry = json[tensor->name];
-    entry["dtype"] = DTypeName(tensor->dtype);
+    entry["dtype"] = tensor->dtype_name();
     entry["shape"] = tensor->shape;
     entry["data_offsets"] = {offset, end};
     offset = end;

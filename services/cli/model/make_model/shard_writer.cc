@@ -83,7 +83,7 @@ std::vector<TensorPiece> CutIntoPieces(const Shard& shard) {
     for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
       const int64_t end = std::min(begin + kPieceElements, elements);
       pieces.push_back({tensor, begin, end, offset});
-      offset += (end - begin) * DTypeBytes(tensor->dtype);
+      offset += (end - begin) * tensor->element_bytes();
     }
   }
   return pieces;
@@ -95,7 +95,7 @@ absl::Status WritePieces(const OutputFile& file, const std::vector<TensorPiece>&
   std::vector<std::byte> buffer;
   for (size_t i = next++; i < pieces.size() && !failed; i = next++) {
     const TensorPiece& piece = pieces[i];
-    const int64_t size = (piece.end - piece.begin) * DTypeBytes(piece.tensor->dtype);
+    const int64_t size = (piece.end - piece.begin) * piece.tensor->element_bytes();
     if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
     FillValues(*piece.tensor, seed, piece.begin, piece.end, buffer.data());
     if (absl::Status status = file.WriteAt(piece.offset, buffer.data(), size); !status.ok()) {

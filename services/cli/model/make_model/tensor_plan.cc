@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/math.h"
 #include "common/model/schema.h"
+#include "services/cli/model/make_model/four_bits.h"
 
 namespace moestro::cli {
 namespace {
@@ -102,10 +103,25 @@ class Planner {
     }
   }
 
-  // A weight that the published checkpoint stores in FP8.
+  // A weight of a routed expert as two tensors.
+  void FourBits(const model::ModelTensor& tensor, double deviation) {
+    const bool int4 = model_.weights == kInt4Weights;
+    const auto add = [&](const char* suffix, Recipe recipe, std::vector<int64_t> shape) {
+      PlannedTensor& part = Add(absl::StrCat(tensor.name, suffix), DType::kBF16, std::move(shape), recipe, deviation);
+      part.key = tensor.name;
+      part.rows = tensor.rows;
+      part.cols = tensor.cols;
+    };
+    add("_packed", int4 ? Recipe::kInt4Codes : Recipe::kMxfp4Codes, {tensor.rows, tensor.cols / (int4 ? 8 : 2)});
+    add("_scale", int4 ? Recipe::kInt4Scales : Recipe::kMxfp4Scales, {tensor.rows, tensor.cols / kFourBitGroup});
+    if (int4) add("_shape", Recipe::kShape, {2});
+  }
+
+  // A weight that the published checkpoint quantises.
   void Linear(const model::ModelTensor& tensor) {
     const double deviation = Deviation(Gain(model_.spec, tensor), tensor.shape()[1]);
-    if (!model_.fp8 || tensor.in_parts) {
+    if (model_.four_bits() && tensor.part == model::TensorPart::kExpert) return FourBits(tensor, deviation);
+    if (!model_.fp8() || tensor.in_parts) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
       return;
     }
@@ -132,6 +148,34 @@ class Planner {
 };
 
 }  // namespace
+
+const char* PlannedTensor::dtype_name() const {
+  switch (recipe) {
+    case Recipe::kInt4Codes:
+      return "I32";
+    case Recipe::kMxfp4Codes:
+    case Recipe::kMxfp4Scales:
+      return "U8";
+    case Recipe::kShape:
+      return "I64";
+    default:
+      return DTypeName(dtype);
+  }
+}
+
+int64_t PlannedTensor::element_bytes() const {
+  switch (recipe) {
+    case Recipe::kInt4Codes:
+      return 4;
+    case Recipe::kMxfp4Codes:
+    case Recipe::kMxfp4Scales:
+      return 1;
+    case Recipe::kShape:
+      return 8;
+    default:
+      return DTypeBytes(dtype);
+  }
+}
 
 int64_t PlannedTensor::elements() const {
   int64_t product = 1;

@@ -15,20 +15,30 @@ enum class Recipe {
   kBlockScales,  // F32 [ceil(rows / 128), ceil(cols / 128)]: deviation * [0.5, 1.5) / kCodeStdDev
   kDequantised,  // BF16: the product of kFp8Codes and kBlockScales of the same weight, rounded
   kNormal,       // BF16 or F32: mean + deviation * (about normal, bounded by 3.47)
+  // Of the values of kDequantised before they are rounded, in groups of 32 (four_bits.h):
+  kInt4Codes,    // I32 [rows, cols / 8]
+  kInt4Scales,   // BF16 [rows, cols / 32]
+  kMxfp4Codes,   // U8 [rows, cols / 2]
+  kMxfp4Scales,  // U8 [rows, cols / 32]
+  kShape,        // I64 [2]: rows and columns
 };
 
 struct PlannedTensor {
   std::string name;
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  // unless the recipe says otherwise
   std::vector<int64_t> shape;  // row-major, up to three dimensions
   Recipe recipe = Recipe::kNormal;
   // The name that seeds the values: `name`, except for the copies of embedding and head in the prediction layer.
   std::string key;
   double mean = 0;
   double deviation = 0;
+  int64_t rows = 0;  // of the weight that a recipe after kNormal is a part of
+  int64_t cols = 0;
 
+  const char* dtype_name() const;  // in the spelling of safetensors
+  int64_t element_bytes() const;
   int64_t elements() const;
-  int64_t bytes() const { return elements() * DTypeBytes(dtype); }
+  int64_t bytes() const { return elements() * element_bytes(); }
 };
 
 // In checkpoint order: embedding, layers ascending, final norm, head, prediction layer. A weight's scales follow it.

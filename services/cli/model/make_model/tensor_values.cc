@@ -11,6 +11,7 @@
 #include "common/base/math.h"
 #include "common/base/random_bits.h"
 #include "common/tensor/fp8_codes.h"
+#include "services/cli/model/make_model/four_bits.h"
 
 namespace moestro::cli {
 namespace {
@@ -79,26 +80,73 @@ const std::array<float, 256>& E4M3Values() {
   return values;
 }
 
+// A weight's FP8 form, times its block scales.
+class DequantisedWeight {
+ public:
+  DequantisedWeight(const PlannedTensor& tensor, int64_t cols, uint64_t seed)
+      : code_words_(seed, tensor.key),
+        scale_words_(seed, absl::StrCat(tensor.key, "_scale_inv")),
+        deviation_(tensor.deviation),
+        cols_(cols) {}
+
+  // Elements [begin, end), row by row.
+  void Fill(int64_t begin, int64_t end, float* out) const {
+    const std::array<float, 256>& values = E4M3Values();
+    const int64_t blocks_per_row = CeilDiv(cols_, kScaleBlock);
+    std::array<uint8_t, kScaleBlock> codes;
+    for (int64_t i = begin; i < end;) {  // one row of one block at a time
+      const int64_t row = i / cols_;
+      const int64_t col = i % cols_;
+      const int64_t count = std::min({kScaleBlock - col % kScaleBlock, cols_ - col, end - i});
+      const int64_t block = row / kScaleBlock * blocks_per_row + col / kScaleBlock;
+      const float scale = BlockScale(scale_words_, deviation_, block);
+      FillCodes(code_words_, i, i + count, codes.data());
+      for (int64_t k = 0; k < count; ++k) *out++ = values[codes[k]] * scale;
+      i += count;
+    }
+  }
+
+ private:
+  RandomWords code_words_;
+  RandomWords scale_words_;
+  double deviation_;
+  int64_t cols_;
+};
+
 void FillDequantised(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
-  const RandomWords code_words(seed, tensor.key);
-  const RandomWords scale_words(seed, absl::StrCat(tensor.key, "_scale_inv"));
-  const std::array<float, 256>& values = E4M3Values();
-  const int64_t cols = tensor.shape.back();
-  const int64_t blocks_per_row = CeilDiv(cols, kScaleBlock);
-  std::array<uint8_t, kScaleBlock> codes;
-  for (int64_t i = begin; i < end;) {  // one row of one block at a time
-    const int64_t row = i / cols;
-    const int64_t col = i % cols;
-    const int64_t count = std::min({kScaleBlock - col % kScaleBlock, cols - col, end - i});
-    const int64_t block = row / kScaleBlock * blocks_per_row + col / kScaleBlock;
-    const float scale = BlockScale(scale_words, tensor.deviation, block);
-    FillCodes(code_words, i, i + count, codes.data());
+  const DequantisedWeight weight(tensor, tensor.shape.back(), seed);
+  std::array<float, kScaleBlock> values;
+  for (int64_t i = begin; i < end; i += kScaleBlock) {
+    const int64_t count = std::min(kScaleBlock, end - i);
+    weight.Fill(i, i + count, values.data());
     for (int64_t k = 0; k < count; ++k, out += sizeof(uint16_t)) {
-      const uint16_t bits = ToBf16(values[codes[k]] * scale);
+      const uint16_t bits = ToBf16(values[k]);
       std::memcpy(out, &bits, sizeof bits);
     }
+  }
+}
+
+// Elements of a tensor of which each group of weights has `per_group`: part(group of weights) returns these.
+template <typename Part>
+void FillGroups(const PlannedTensor& tensor, uint64_t seed, int64_t per_group, int64_t begin, int64_t end,
+                std::byte* out, const Part& part) {
+  const DequantisedWeight weight(tensor, tensor.cols, seed);
+  std::array<float, kFourBitGroup> values;
+  for (int64_t i = begin; i < end;) {
+    const int64_t group = i / per_group, first = i % per_group;
+    const int64_t count = std::min(per_group - first, end - i);
+    weight.Fill(group * kFourBitGroup, (group + 1) * kFourBitGroup, values.data());
+    const auto elements = part(values);
+    const auto bytes = static_cast<size_t>(count) * sizeof(elements[0]);
+    std::memcpy(out, elements.data() + first, bytes);
+    out += bytes;
     i += count;
   }
+}
+
+void FillShape(const PlannedTensor& tensor, int64_t begin, int64_t end, std::byte* out) {
+  const int64_t shape[] = {tensor.rows, tensor.cols};
+  std::memcpy(out, shape + begin, static_cast<size_t>(end - begin) * sizeof(int64_t));
 }
 
 }  // namespace
@@ -115,6 +163,18 @@ void FillValues(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64
       return FillDequantised(tensor, seed, begin, end, out);
     case Recipe::kNormal:
       return FillNormal(tensor, words, begin, end, out);
+    case Recipe::kInt4Codes:
+      return FillGroups(tensor, seed, 4, begin, end, out, [](const auto& group) { return RoundToInt4(group).words; });
+    case Recipe::kInt4Scales:
+      return FillGroups(tensor, seed, 1, begin, end, out,
+                        [](const auto& group) { return std::array{RoundToInt4(group).scale}; });
+    case Recipe::kMxfp4Codes:
+      return FillGroups(tensor, seed, 16, begin, end, out, [](const auto& group) { return RoundToMxfp4(group).bytes; });
+    case Recipe::kMxfp4Scales:
+      return FillGroups(tensor, seed, 1, begin, end, out,
+                        [](const auto& group) { return std::array{RoundToMxfp4(group).scale}; });
+    case Recipe::kShape:
+      return FillShape(tensor, begin, end, out);
   }
 }
 

@@ -56,7 +56,7 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
   EXPECT_EQ(model->spec.num_layers, 7);
   EXPECT_EQ(model->spec.vocab_size, 4096);
   EXPECT_EQ(model->shard_bytes, 123);
-  EXPECT_FALSE(model->fp8);
+  EXPECT_FALSE(model->fp8());
 }
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
@@ -150,7 +150,7 @@ TEST(ConfigFilesTest, MixtralIsBf16UnlessFp8IsWanted) {
   EXPECT_EQ(config["sliding_window"], nullptr);
   EXPECT_EQ(config["head_dim"], 128);
   EXPECT_FALSE(config.contains("quantization_config"));
-  EXPECT_TRUE(ResolveModel({.preset = "tiny-mixtral", .weights = "fp8"})->fp8);
+  EXPECT_TRUE(ResolveModel({.preset = "tiny-mixtral", .weights = "fp8"})->fp8());
 }
 
 TEST(ConfigFilesTest, DeepSeekV2IsBf16AndKeepsItsRouters) {
