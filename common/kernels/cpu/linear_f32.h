@@ -46,8 +46,7 @@ static inline void AddBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x
       if (Isa::ExpandPanel(tiles, quads, scratch.panel)) PatchNans(scratch.panel, quads);
       add(PanelWeights<Isa>{scratch.panel}, w.scales[row / kScaleBlock * blocks + b] * kPanelScale);
     } else if (w.dtype == DType::kF16) {
-      Isa::SplitPairs(tiles, quads, scratch.panel);
-      add(PanelWeights<Isa>{scratch.panel}, 1.0f);
+      AddDecodedTokens<Isa>(F16Weights<Isa>{tiles}, cols, x + col, x_stride, tokens, UniformScale<Isa>{1.0f}, scratch);
     } else {
       add(Bf16Weights<Isa>{tiles}, 1.0f);
     }

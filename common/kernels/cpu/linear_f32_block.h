@@ -10,12 +10,13 @@
 //   FromF16(p)                         kLanes F16 values, p aligned
 //   FromBf16(p)                        kLanes BF16 values, p unaligned
 //   FromBf16Even(p), FromBf16Odd(p)    every other one of 2 * kLanes BF16 values, p aligned
+//   FromF16Even(p), FromF16Odd(p)      the same of F16 values
 //   Add(a, b), Mul(a, b), Sum(v)       Sum adds the lanes in a fixed order
 //   ExpandPanel(tiles, quads, panel)   FP8 tiles to the panel that PanelWeights reads; returns whether a code is NaN
-//   SplitPairs(tiles, quads, panel)    F16 tiles to that panel
 //   Words, SignedWords                 kLanes integers of 32 bits, as vectors of the compiler
 //   LoadWords(p), FromInts(w), FromBits(w)     p aligned; FromInts converts signed numbers
 //   FromNibble<type>(words, shift)     what the four bits of each word from bit `shift` on stand for, unscaled
+//   FromHalf<type>(words, odd)         the same of the five or six lower bits of each lower or upper (odd) half
 #pragma once
 
 #include <immintrin.h>
@@ -86,6 +87,22 @@ struct Bf16Weights {
     return input % 2 == 0 ? Isa::FromBf16Even(pairs) : Isa::FromBf16Odd(pairs);
   }
   [[gnu::always_inline]] inline void PrefetchQuad(int64_t quad) const {
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; ++line) Prefetch(tiles + 2 * quad * kStepBytes + line * 64);
+  }
+};
+
+// Published F16 weights.
+template <typename Isa>
+struct F16Weights {
+  static constexpr int kInputs = 4;
+  const uint8_t* tiles;
+
+  [[gnu::always_inline]] inline typename Isa::Vector Get(int64_t quad, int input, int v) const {
+    const uint8_t* pairs = tiles + (2 * quad + input / 2) * kStepBytes + v * Isa::kLanes * 4;
+    return input % 2 == 0 ? Isa::FromF16Even(pairs) : Isa::FromF16Odd(pairs);
+  }
+  [[gnu::always_inline]] inline void PrefetchStep(int64_t quad) const {
 #pragma GCC unroll 8
     for (int line = 0; line < 8; ++line) Prefetch(tiles + 2 * quad * kStepBytes + line * 64);
   }
@@ -229,6 +246,64 @@ static inline void AddBlockTokens(const Weights& weights, int64_t cols, const ui
         AddBlock<Isa, 6>(weights, quads, scratch.x, scale, totals);
         break;
     }
+  }
+}
+
+// One token's block, decoded as it is multiplied. Vector by vector, so that a step's words stay in a register.
+template <typename Isa, typename Weights, typename Scale>
+[[gnu::always_inline]] static inline void AddToken(const Weights& weights, int64_t steps, const float* x,
+                                                   const Scale& scale, float* totals) {
+  constexpr int kVectors = kRowGroup / Isa::kLanes;
+  typename Isa::Vector sums[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) sums[v] = Isa::Zero();
+  for (int64_t step = 0; step < steps; ++step) {
+    weights.PrefetchStep(step);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 8
+      for (int input = 0; input < Weights::kInputs; ++input) {
+        const typename Isa::Vector value = Isa::Broadcast(x + step * Weights::kInputs + input);
+        sums[v] = Isa::Fma(weights.Get(step, input, v), value, sums[v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    float* total = totals + v * Isa::kLanes;
+    Isa::Store(total, scale.AddTo(Isa::Load(total), sums[v], v, 0));
+  }
+}
+
+// The panel that F32PanelWeights reads.
+template <typename Isa, typename Weights>
+static inline void ExpandWeights(const Weights& weights, int64_t steps, float* panel) {
+  for (int64_t step = 0; step < steps; ++step) {
+    weights.PrefetchStep(step);
+#pragma GCC unroll 8
+    for (int v = 0; v < kRowGroup / Isa::kLanes; ++v) {
+#pragma GCC unroll 8
+      for (int input = 0; input < Weights::kInputs; ++input) {
+        Isa::Store(panel + (step * Weights::kInputs + input) * kRowGroup + v * Isa::kLanes,
+                   weights.Get(step, input, v));
+      }
+    }
+  }
+}
+
+// AddBlockTokens for weights that take several instructions to decode, Weights::kInputs inputs at a step: more than one
+// token uses a panel.
+template <typename Isa, typename Weights, typename Scale>
+static inline void AddDecodedTokens(const Weights& weights, int64_t cols, const uint16_t* x, int64_t x_stride,
+                                    int64_t tokens, const Scale& scale, F32Scratch& scratch) {
+  const int64_t steps = (cols + Weights::kInputs - 1) / Weights::kInputs;
+  if (tokens == 1) {
+    WidenInputs<Isa>(x, x_stride, 1, cols, scratch.x);
+    scale.SumInputs(1, cols, scratch);
+    AddToken<Isa>(weights, steps, scratch.x, scale, scratch.totals);
+  } else {
+    ExpandWeights<Isa>(weights, steps, reinterpret_cast<float*>(scratch.panel));
+    AddBlockTokens<Isa>(F32PanelWeights<Isa>{scratch.panel}, cols, x, x_stride, tokens, scale, scratch);
   }
 }
 

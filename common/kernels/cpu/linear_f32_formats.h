@@ -21,56 +21,40 @@ template <typename Isa>
   return v * Isa::kLanes / kTileRows * tile_bytes + v * Isa::kLanes % kTileRows * 4;
 }
 
-// The codes of one sub-block. A step is as many inputs as lie in 32 bits, or in 32 bits and a line of upper bits.
+// The codes of one sub-block. A step is as many inputs as lie in 32 bits.
 template <typename Isa, DType kType>
 struct Codes {
   using Vector = typename Isa::Vector;
   using Words = typename Isa::Words;
-  static constexpr BlockFormat kFormat = FormatOf(kType);
-  static constexpr int kBits = static_cast<int>(kFormat.code_bits);
+  static constexpr int kBits = static_cast<int>(FormatOf(kType).code_bits);
   static constexpr int kInputs = kBits == 8 ? 4 : 8;
   static constexpr int64_t kStepBytes = kInputs * kRowGroup * kBits / 8;
-  static constexpr bool kSigned = !kFormat.has_mins;  // symmetric: with the top bit flipped, a signed number
 
   const uint8_t* codes;
 
   [[gnu::always_inline]] inline Vector Get(int64_t step, int input, int v) const {
-    const int shift = (input % 2 * 4 + input / 2) * 4;  // of the input's nibble
+    const int pair = input / 2, odd = input % 2;
     if constexpr (kBits == 8) {
       const Words words = Isa::LoadWords(codes + step * kStepBytes + VectorOffset<Isa>(v, 64));
-      return FromTop(words << (24 - 8 * (input % 2 * 2 + input / 2)));
+      return Isa::FromInts(reinterpret_cast<typename Isa::SignedWords>(words << (24 - 8 * (odd * 2 + pair))) >> 24);
     } else if constexpr (kBits == 4) {
       const Words words = Isa::LoadWords(codes + step * kStepBytes + VectorOffset<Isa>(v, 64));
-      return Isa::template FromNibble<kType>(words, shift);
-    } else if constexpr (kBits == 5) {
-      const uint8_t* lines = codes + VectorOffset<Isa>(v, 5 * 64);
-      const Words low = Isa::LoadWords(lines + step * 64);
-      const Words fifth = Isa::LoadWords(lines + 4 * 64) >> static_cast<int>(4 * step);
-      return FromTop(Join(kSigned ? ~fifth : fifth, 31 - (input % 2 * 16 + input / 2), 0x80000000u, low, 27 - shift));
+      return Isa::template FromNibble<kType>(words, 16 * odd + 4 * pair);
     } else {
-      static_assert(kBits == 6);
-      const uint8_t* lines = codes + VectorOffset<Isa>(v, 3 * 64);
+      // The lines of lower bits, then one of upper bits, of which every step has 4 in each byte (6 bits) or half.
+      constexpr int64_t kLowLines = kBits == 5 ? 4 : 2;
+      constexpr uint32_t kUpper = kBits == 5 ? 0x00100010 : 0x00300030;
+      const int place = kBits == 5 ? pair : pair / 2 * 8 + pair % 2 * 2;
+      const uint8_t* lines = codes + VectorOffset<Isa>(v, (kLowLines + 1) * 64);
       const Words low = Isa::LoadWords(lines + step * 64);
-      const Words high = (Isa::LoadWords(lines + 2 * 64) ^ 0xaaaaaaaau) >> static_cast<int>(4 * step);
-      return FromTop(Join(high, 30 - (shift / 8 * 8 + shift / 4 % 2 * 2), 0xc0000000u, low, 26 - shift));
+      const Words high = Isa::LoadWords(lines + kLowLines * 64) >> static_cast<int>(4 * step);
+      return Isa::template FromHalf<kType>((Shift(high, 4 - place) & kUpper) | ((low >> (4 * pair)) & ~kUpper), odd);
     }
   }
 
   [[gnu::always_inline]] inline void PrefetchStep(int64_t step) const {
 #pragma GCC unroll 8
     for (int64_t line = 0; line < kStepBytes; line += 64) Prefetch(codes + step * kStepBytes + line);
-  }
-
- private:
-  // The bits of `mask` from `high`, the others from `low`, both shifted to the left.
-  [[gnu::always_inline]] static inline Words Join(Words high, int high_shift, uint32_t mask, Words low, int low_shift) {
-    return (Shift(high, high_shift) & mask) | (Shift(low, low_shift) & ~mask);
-  }
-  // The number in the top kBits of each word.
-  [[gnu::always_inline]] static inline Vector FromTop(Words words) {
-    using SignedWords = typename Isa::SignedWords;
-    if constexpr (kSigned) return Isa::FromInts(reinterpret_cast<SignedWords>(words) >> (32 - kBits));
-    return Isa::FromInts(reinterpret_cast<SignedWords>(words >> (32 - kBits)));
   }
 };
 
@@ -127,52 +111,11 @@ static inline void ExpandScales(const uint8_t* header, float* scales, float* min
   }
 }
 
-// One token's sub-block, x in F32. Vector by vector, so that the words of a step are in a register for all its inputs.
-template <typename Isa, typename Codes>
-[[gnu::always_inline]] static inline void AddToken(const Codes& codes, int64_t steps, const float* x,
-                                                   const RowScales<Isa>& scale, float* totals) {
-  constexpr int kVectors = kRowGroup / Isa::kLanes;
-  typename Isa::Vector sums[kVectors];
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) sums[v] = Isa::Zero();
-  for (int64_t step = 0; step < steps; ++step) {
-    codes.PrefetchStep(step);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-#pragma GCC unroll 8
-      for (int input = 0; input < Codes::kInputs; ++input) {
-        const typename Isa::Vector value = Isa::Broadcast(x + step * Codes::kInputs + input);
-        sums[v] = Isa::Fma(codes.Get(step, input, v), value, sums[v]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    float* total = totals + v * Isa::kLanes;
-    Isa::Store(total, scale.AddTo(Isa::Load(total), sums[v], v, 0));
-  }
-}
-
-// The panel that F32PanelWeights reads.
-template <typename Isa, typename Codes>
-static inline void ExpandCodes(const Codes& codes, int64_t steps, float* panel) {
-  for (int64_t step = 0; step < steps; ++step) {
-    codes.PrefetchStep(step);
-#pragma GCC unroll 8
-    for (int v = 0; v < kRowGroup / Isa::kLanes; ++v) {
-#pragma GCC unroll 8
-      for (int input = 0; input < Codes::kInputs; ++input) {
-        Isa::Store(panel + (step * Codes::kInputs + input) * kRowGroup + v * Isa::kLanes, codes.Get(step, input, v));
-      }
-    }
-  }
-}
-
 template <typename Isa, DType kType>
 static inline void AddFormatBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens,
                                    int64_t row, F32Scratch& scratch) {
   constexpr BlockFormat kFormat = FormatOf(kType);
-  constexpr int64_t kInputs = kFormat.sub_block, kSteps = kInputs / Codes<Isa, kType>::kInputs;
+  constexpr int64_t kInputs = kFormat.sub_block;
   constexpr int64_t kSubBlockBytes = kInputs * kRowGroup * kFormat.code_bits / 8;
   static_assert(kFormat.sub_blocks() <= kMaxSubBlocks && kInputs <= kScaleBlock && kInputs % Isa::kLanes == 0);
   const uint8_t* block = w.data + row / kRowGroup * PackedGroupBytes(kType, w.cols);
@@ -182,15 +125,7 @@ static inline void AddFormatBlocks(const PackedMatrix& w, const uint16_t* x, int
       const Codes<Isa, kType> codes{block + kFormat.header_bytes + j * kSubBlockBytes};
       const RowScales<Isa> scale{scratch.scales + j * kRowGroup,
                                  kFormat.has_mins ? scratch.mins + j * kRowGroup : nullptr, scratch.minus_sums};
-      const uint16_t* inputs = x + begin + j * kInputs;
-      if (tokens == 1) {
-        WidenInputs<Isa>(inputs, x_stride, 1, kInputs, scratch.x);
-        scale.SumInputs(1, kInputs, scratch);
-        AddToken<Isa>(codes, kSteps, scratch.x, scale, scratch.totals);
-      } else {
-        ExpandCodes<Isa>(codes, kSteps, reinterpret_cast<float*>(scratch.panel));
-        AddBlockTokens<Isa>(F32PanelWeights<Isa>{scratch.panel}, kInputs, inputs, x_stride, tokens, scale, scratch);
-      }
+      AddDecodedTokens<Isa>(codes, kInputs, x + begin + j * kInputs, x_stride, tokens, scale, scratch);
     }
   }
 }

@@ -38,6 +38,18 @@ struct Avx2Isa {
   [[gnu::always_inline]] static inline Vector FromBf16Odd(const uint8_t* p) {
     return _mm256_castsi256_ps(_mm256_and_si256(Pairs(p), _mm256_set1_epi32(-0x10000)));
   }
+  // The even ones of 16 F16 values, then the odd ones.
+  [[gnu::always_inline]] static inline __m256i SplitF16(const uint8_t* p) {
+    const __m256i even = _mm256_and_si256(Pairs(p), _mm256_set1_epi32(0xffff));
+    const __m256i split = _mm256_packus_epi32(even, _mm256_srli_epi32(Pairs(p), 16));
+    return _mm256_permute4x64_epi64(split, _MM_SHUFFLE(3, 1, 2, 0));
+  }
+  [[gnu::always_inline]] static inline Vector FromF16Even(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(SplitF16(p)));
+  }
+  [[gnu::always_inline]] static inline Vector FromF16Odd(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm256_extracti128_si256(SplitF16(p), 1));
+  }
   [[gnu::always_inline]] static inline Vector FromBf16(const uint16_t* p) { return avx2::Load(p); }
 
   static inline bool ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
@@ -58,23 +70,6 @@ struct Avx2Isa {
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(greatest, nan)) != 0;
   }
 
-  static inline void SplitPairs(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
-    const __m256i low = _mm256_set1_epi32(0xffff);
-    for (int64_t quad = 0; quad < quads; ++quad, tiles += 2 * linear_f32::kStepBytes) {
-      for (int64_t half_tile = 0; half_tile < 8; ++half_tile, panel += 64) {
-        // A panel's vector of rows: inputs 0, 2, 1, 3.
-        const __m256i inputs01 = Pairs(tiles + half_tile * 32);
-        const __m256i inputs23 = Pairs(tiles + half_tile * 32 + linear_f32::kStepBytes);
-        linear_f32::Prefetch(tiles + half_tile * 64);
-        const __m256i even = _mm256_packus_epi32(_mm256_and_si256(inputs01, low), _mm256_and_si256(inputs23, low));
-        const __m256i odd = _mm256_packus_epi32(_mm256_srli_epi32(inputs01, 16), _mm256_srli_epi32(inputs23, 16));
-        auto* out = reinterpret_cast<__m256i*>(panel);
-        _mm256_store_si256(out, _mm256_permute4x64_epi64(even, _MM_SHUFFLE(3, 1, 2, 0)));
-        _mm256_store_si256(out + 1, _mm256_permute4x64_epi64(odd, _MM_SHUFFLE(3, 1, 2, 0)));
-      }
-    }
-  }
-
   [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) { return reinterpret_cast<Words>(Pairs(p)); }
   [[gnu::always_inline]] static inline Vector FromInts(SignedWords words) {
     return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(words));
@@ -92,6 +87,17 @@ struct Avx2Isa {
     } else {  // with its upper bit flipped, the code is a signed number
       return FromInts(reinterpret_cast<SignedWords>((words ^ 0x88888888u) << (28 - shift)) >> 28);
     }
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline Vector FromHalf(Words words, int odd) {
+    constexpr uint32_t kMask = kType == DType::kQ6K ? 0x003f003f : 0x001f001f;
+    constexpr float kMiddle = kType == DType::kQ5K ? 0 : kType == DType::kQ5_0 ? 16 : 32;
+    // With this upper half, a small number in the lower half is the number + 2^23.
+    const __m256i upper = _mm256_set1_epi32(0x4b000000);
+    const Words codes = words & kMask;
+    const __m256i sum = odd == 0 ? _mm256_blend_epi16(reinterpret_cast<__m256i>(codes), upper, 0xaa)
+                                 : _mm256_or_si256(reinterpret_cast<__m256i>(codes >> 16), upper);
+    return _mm256_sub_ps(_mm256_castsi256_ps(sum), _mm256_set1_ps(0x1p23f + kMiddle));
   }
 };
 

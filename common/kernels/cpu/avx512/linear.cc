@@ -13,6 +13,18 @@ alignas(64) constexpr float kNibbles[3][16] = {
     {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6},
 };
 
+// -32 .. 31 in BF16.
+struct Integers {
+  alignas(64) uint16_t bf16[64];
+
+  constexpr Integers() : bf16() {
+    for (int i = 0; i < 64; ++i) {
+      bf16[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i - 32)) >> 16);
+    }
+  }
+};
+constexpr Integers kIntegers;
+
 struct Avx512Isa {
   using Vector = __m512;
   typedef uint32_t Words __attribute__((vector_size(64)));
@@ -42,6 +54,12 @@ struct Avx512Isa {
   [[gnu::always_inline]] static inline Vector FromBf16Odd(const uint8_t* p) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_load_si512(p), _mm512_set1_epi32(-0x10000)));
   }
+  [[gnu::always_inline]] static inline Vector FromF16Even(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_load_si512(p)));
+  }
+  [[gnu::always_inline]] static inline Vector FromF16Odd(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_load_si512(p), 16)));
+  }
   [[gnu::always_inline]] static inline Vector FromBf16(const uint16_t* p) { return avx512::Load(p); }
 
   static inline bool ExpandPanel(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
@@ -62,26 +80,6 @@ struct Avx512Isa {
     return _mm512_cmpeq_epi8_mask(greatest, nan) != 0;
   }
 
-  static inline void SplitPairs(const uint8_t* tiles, int64_t quads, uint8_t* panel) {
-    alignas(64) static constexpr uint16_t kEvenThenOdd[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
-                                                              22, 24, 26, 28, 30, 1,  3,  5,  7,  9,  11,
-                                                              13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-    const __m512i even_then_odd = _mm512_load_si512(kEvenThenOdd);
-    for (int64_t quad = 0; quad < quads; ++quad, tiles += 2 * linear_f32::kStepBytes) {
-      for (int64_t tile = 0; tile < 4; ++tile, panel += 128) {
-        // A panel's vector of rows: inputs 0, 2, 1, 3.
-        const uint8_t* pairs = tiles + tile * 64;
-        linear_f32::Prefetch(pairs);
-        linear_f32::Prefetch(pairs + linear_f32::kStepBytes);
-        const __m512i inputs01 = _mm512_permutexvar_epi16(even_then_odd, _mm512_load_si512(pairs));
-        const __m512i inputs23 =
-            _mm512_permutexvar_epi16(even_then_odd, _mm512_load_si512(pairs + linear_f32::kStepBytes));
-        _mm512_store_si512(panel, _mm512_shuffle_i64x2(inputs01, inputs23, _MM_SHUFFLE(1, 0, 1, 0)));
-        _mm512_store_si512(panel + 64, _mm512_shuffle_i64x2(inputs01, inputs23, _MM_SHUFFLE(3, 2, 3, 2)));
-      }
-    }
-  }
-
   [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) {
     return reinterpret_cast<Words>(_mm512_load_si512(p));
   }
@@ -94,6 +92,17 @@ struct Avx512Isa {
     const float* values = kNibbles[kType == DType::kMXFP4 ? 2 : kType == DType::kQ4K ? 0 : 1];
     // The permutation looks at four bits of an index.
     return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> shift), _mm512_load_ps(values));
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline Vector FromHalf(Words words, int odd) {
+    constexpr int kFirst = kType == DType::kQ5K ? 0 : kType == DType::kQ5_0 ? -16 : -32;
+    const auto codes = reinterpret_cast<__m512i>(words);
+    const __m512i values = _mm512_loadu_si512(kIntegers.bf16 + 32 + kFirst);
+    // The permutations look at five and six bits of an index.
+    const auto pairs = reinterpret_cast<Words>(
+        kType == DType::kQ6K ? _mm512_permutex2var_epi16(values, codes, _mm512_load_si512(kIntegers.bf16 + 32))
+                             : _mm512_permutexvar_epi16(codes, values));
+    return FromBits(odd == 0 ? pairs << 16 : pairs & 0xffff0000u);
   }
 };
 
