@@ -52,11 +52,13 @@ struct F32Scratch {
   alignas(64) float mins[kMaxSubBlocks * kRowGroup];
 };
 
-// Weight sources: Get(quad, input, v) returns input 0..3 of a quad (4 inputs) for the v-th vector of rows.
+// Weight sources: Get(quad, input, v) returns input 0..3 of a quad (4 inputs) for the v-th vector of rows. kDecoded: of
+// a step of kInputs inputs, and it takes more than an instruction or two.
 
 // F16 panel: [quads][64 / kLanes vectors of rows][inputs 0, 2, 1, 3][kLanes rows], the order of unpacked words.
 template <typename Isa>
 struct PanelWeights {
+  static constexpr bool kDecoded = false;
   const uint8_t* panel;
 
   [[gnu::always_inline]] inline typename Isa::Vector Get(int64_t quad, int input, int v) const {
@@ -69,6 +71,7 @@ struct PanelWeights {
 // F32 panel: [quads][4 inputs][64 rows].
 template <typename Isa>
 struct F32PanelWeights {
+  static constexpr bool kDecoded = false;
   const uint8_t* panel;
 
   [[gnu::always_inline]] inline typename Isa::Vector Get(int64_t quad, int input, int v) const {
@@ -80,6 +83,7 @@ struct F32PanelWeights {
 // Published BF16 weights.
 template <typename Isa>
 struct Bf16Weights {
+  static constexpr bool kDecoded = false;
   const uint8_t* tiles;
 
   [[gnu::always_inline]] inline typename Isa::Vector Get(int64_t quad, int input, int v) const {
@@ -95,6 +99,7 @@ struct Bf16Weights {
 // Published F16 weights.
 template <typename Isa>
 struct F16Weights {
+  static constexpr bool kDecoded = true;
   static constexpr int kInputs = 4;
   const uint8_t* tiles;
 
@@ -191,12 +196,52 @@ template <typename Isa, int kTokens, int kVectors, typename Weights, typename Sc
   }
 }
 
+// The same for weights that are decoded, Weights::kInputs inputs at a step: vector by vector, so that a step's words
+// stay in a register.
+template <typename Isa, int kTokens, int kVectors, typename Weights, typename Scale>
+[[gnu::always_inline]] static inline void AddDecodedRows(const Weights& weights, int first, int64_t quads,
+                                                         const float* x, const Scale& scale, float* totals) {
+  typename Isa::Vector sums[kTokens][kVectors];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[t][v] = Isa::Zero();
+  }
+  for (int64_t step = 0; step < 4 * quads / Weights::kInputs; ++step) {
+    if (first == 0) weights.PrefetchStep(step);
+    const float* inputs = x + step * Weights::kInputs;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 8
+      for (int input = 0; input < Weights::kInputs; ++input) {
+        const typename Isa::Vector w = weights.Get(step, input, first + v);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          sums[t][v] = Isa::Fma(w, Isa::Broadcast(inputs + t * kScaleBlock + input), sums[t][v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      float* total = totals + t * kRowGroup + (first + v) * Isa::kLanes;
+      Isa::Store(total, scale.AddTo(Isa::Load(total), sums[t][v], first + v, t));
+    }
+  }
+}
+
 // The same for all 64 rows.
 template <typename Isa, int kTokens, typename Weights, typename Scale>
 static inline void AddBlock(const Weights& weights, int64_t quads, const float* x, const Scale& scale, float* totals) {
   constexpr int kVectors = Isa::VectorsAtOnce(kTokens);
   for (int first = 0; first < kRowGroup / Isa::kLanes; first += kVectors) {
-    AddRows<Isa, kTokens, kVectors>(weights, first, quads, x, scale, totals);
+    if constexpr (Weights::kDecoded) {
+      AddDecodedRows<Isa, kTokens, kVectors>(weights, first, quads, x, scale, totals);
+    } else {
+      AddRows<Isa, kTokens, kVectors>(weights, first, quads, x, scale, totals);
+    }
   }
 }
 
@@ -249,32 +294,6 @@ static inline void AddBlockTokens(const Weights& weights, int64_t cols, const ui
   }
 }
 
-// One token's block, decoded as it is multiplied. Vector by vector, so that a step's words stay in a register.
-template <typename Isa, typename Weights, typename Scale>
-[[gnu::always_inline]] static inline void AddToken(const Weights& weights, int64_t steps, const float* x,
-                                                   const Scale& scale, float* totals) {
-  constexpr int kVectors = kRowGroup / Isa::kLanes;
-  typename Isa::Vector sums[kVectors];
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) sums[v] = Isa::Zero();
-  for (int64_t step = 0; step < steps; ++step) {
-    weights.PrefetchStep(step);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-#pragma GCC unroll 8
-      for (int input = 0; input < Weights::kInputs; ++input) {
-        const typename Isa::Vector value = Isa::Broadcast(x + step * Weights::kInputs + input);
-        sums[v] = Isa::Fma(weights.Get(step, input, v), value, sums[v]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) {
-    float* total = totals + v * Isa::kLanes;
-    Isa::Store(total, scale.AddTo(Isa::Load(total), sums[v], v, 0));
-  }
-}
-
 // The panel that F32PanelWeights reads.
 template <typename Isa, typename Weights>
 static inline void ExpandWeights(const Weights& weights, int64_t steps, float* panel) {
@@ -291,18 +310,15 @@ static inline void ExpandWeights(const Weights& weights, int64_t steps, float* p
   }
 }
 
-// AddBlockTokens for weights that take several instructions to decode, Weights::kInputs inputs at a step: more than one
-// token uses a panel.
+// AddBlockTokens for weights that take several instructions to decode: a single register block decodes them as it
+// multiplies, several use a panel.
 template <typename Isa, typename Weights, typename Scale>
 static inline void AddDecodedTokens(const Weights& weights, int64_t cols, const uint16_t* x, int64_t x_stride,
                                     int64_t tokens, const Scale& scale, F32Scratch& scratch) {
-  const int64_t steps = (cols + Weights::kInputs - 1) / Weights::kInputs;
-  if (tokens == 1) {
-    WidenInputs<Isa>(x, x_stride, 1, cols, scratch.x);
-    scale.SumInputs(1, cols, scratch);
-    AddToken<Isa>(weights, steps, scratch.x, scale, scratch.totals);
+  if (tokens <= kBlockTokens) {
+    AddBlockTokens<Isa>(weights, cols, x, x_stride, tokens, scale, scratch);
   } else {
-    ExpandWeights<Isa>(weights, steps, reinterpret_cast<float*>(scratch.panel));
+    ExpandWeights<Isa>(weights, PaddedCols(cols) / Weights::kInputs, reinterpret_cast<float*>(scratch.panel));
     AddBlockTokens<Isa>(F32PanelWeights<Isa>{scratch.panel}, cols, x, x_stride, tokens, scale, scratch);
   }
 }

@@ -26,6 +26,7 @@ template <typename Isa, DType kType>
 struct Codes {
   using Vector = typename Isa::Vector;
   using Words = typename Isa::Words;
+  static constexpr bool kDecoded = true;
   static constexpr int kBits = static_cast<int>(FormatOf(kType).code_bits);
   static constexpr int kInputs = kBits == 8 ? 4 : 8;
   static constexpr int64_t kStepBytes = kInputs * kRowGroup * kBits / 8;

@@ -132,7 +132,7 @@ TEST_F(TwoTensorsTest, CompressedTensors) {
     EXPECT_EQ(up.source.weight.info->name, "model.layers.1.mlp.experts.7.up_proj.weight_packed");
     EXPECT_EQ(up.source.scale->info->name, "model.layers.1.mlp.experts.7.up_proj.weight_scale");
     EXPECT_EQ(up.source.weight.offset, 0);
-    EXPECT_EQ(up.source.row_step, 1);
+    EXPECT_EQ(up.source.output_step, 1);
     EXPECT_EQ(plan.at("model.layers.1.mlp.shared_experts.up_proj.weight").dtype, DType::kBF16);
   }
 }
@@ -160,11 +160,11 @@ TEST_F(TwoTensorsTest, BlocksOfGptOss) {
     EXPECT_EQ(part(expert, "up").source.weight.offset, (expert * 256 + 1) * 128);
     EXPECT_EQ(part(expert, "up").source.scale->offset, (expert * 256 + 1) * 8);
     EXPECT_EQ(part(expert, "gate").source.weight.offset, expert * 256 * 128);
-    EXPECT_EQ(part(expert, "gate").source.row_step, 2);
-    EXPECT_EQ(part(expert, "up").source.row_step, 2);
+    EXPECT_EQ(part(expert, "gate").source.output_step, 2);
+    EXPECT_EQ(part(expert, "up").source.output_step, 2);
     EXPECT_EQ(part(expert, "down").source.weight.offset, expert * 256 * 64);
     EXPECT_EQ(part(expert, "down").source.scale->offset, expert * 256 * 4);
-    EXPECT_EQ(part(expert, "down").source.row_step, 1);
+    EXPECT_EQ(part(expert, "down").source.output_step, 1);
   }
 }
 
