@@ -10,7 +10,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr int64_t kVocab = 100;
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(GenerationDefaultsParse, NothingGiven) {
   const auto defaults = checkpoint::ParseGenerationDefaults({.config_json = "{}"}, kVocab);

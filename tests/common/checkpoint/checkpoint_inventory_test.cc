@@ -17,8 +17,6 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
 class InventoryTest : public ::testing::Test {
  protected:
   // Writes `tensors` as a single file and checks it.

@@ -14,7 +14,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 SafetensorsBuilder OneTensor(const std::string& name) {
   SafetensorsBuilder builder;

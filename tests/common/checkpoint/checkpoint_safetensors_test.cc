@@ -145,7 +145,6 @@ TEST(SafetensorsFrame, LengthsAreChecked) {
   const auto open = [&](const std::string& content) {
     return checkpoint::OpenSafetensors(dir.Write("f.safetensors", content)).status();
   };
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   ExpectError(open(""), kInvalid, {"f.safetensors", "0 bytes"});
   ExpectError(open("1234567"), kInvalid, {"f.safetensors", "7 bytes"});
   ExpectError(open(WithLength(3, "{}")), kInvalid, {"f.safetensors", "truncated"});

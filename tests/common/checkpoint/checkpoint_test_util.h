@@ -1,4 +1,4 @@
-// Temporary directories, a tiny model and a matcher for errors.
+// Temporary directories, a tiny model, published configs and a matcher for errors.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -40,12 +40,24 @@ class TempDir {
   std::string path_;
 };
 
+inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+
 // Matches a code and a message that contains every one of `parts`.
 inline void ExpectError(const absl::Status& status, absl::StatusCode code, const std::vector<std::string>& parts) {
   EXPECT_EQ(status.code(), code) << status;
   for (const std::string& part : parts) {
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(part));
   }
+}
+
+inline absl::StatusOr<weights::ModelSpec> Parse(const nlohmann::json& config, const std::string& tokenizer = "") {
+  return checkpoint::ParseModelSpec(config.dump(), tokenizer);
+}
+
+// The config of one of PublishedModels().
+inline nlohmann::json Published(const std::string& model) {
+  return nlohmann::json::parse(checkpoint::PublishedConfig(model));
 }
 
 // Two layers, the second a MoE layer; head dimensions allow only BF16 unless `head_dim` is 128.

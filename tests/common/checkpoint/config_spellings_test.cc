@@ -11,13 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
-
-absl::StatusOr<weights::ModelSpec> Parse(const json& config) { return checkpoint::ParseModelSpec(config.dump(), ""); }
-
-json Published(const char* name) { return json::parse(checkpoint::PublishedConfig(name)); }
-
 // `config` means the same as the published one.
 void ExpectSame(const json& config, const json& published) {
   const auto spec = Parse(config), expected = Parse(published);
@@ -43,7 +36,7 @@ json InNewSpelling(json config) {
 TEST(ConfigSpellings, NewSpellingOfEveryPublishedModel) {
   for (const std::string& name : checkpoint::PublishedModels()) {
     SCOPED_TRACE(name);
-    const json published = Published(name.c_str());
+    const json published = Published(name);
     json config = InNewSpelling(published);
     ExpectSame(config, published);
     config["rope_parameters"]["partial_rotary_factor"] = config.value("partial_rotary_factor", 1.0);

@@ -20,7 +20,7 @@ json Config(std::string_view model) { return json::parse(checkpoint::FindPublish
 weights::ModelSpec Spec(std::string_view model) {
   json config = Config(model);
   config.erase("quantization_config");
-  return checkpoint::ParseModelSpec(config.dump(), "").value();
+  return Parse(config).value();
 }
 
 TEST(PublishedConfigs, EveryRepositoryHasOneThatIsRead) {
@@ -32,7 +32,7 @@ TEST(PublishedConfigs, EveryRepositoryHasOneThatIsRead) {
     const std::optional<std::string> config = checkpoint::FindPublishedConfig(repository);
     ASSERT_TRUE(config.has_value());
     const absl::Status status = checkpoint::ParseModelSpec(*config, "").status();
-    if (!status.ok()) ExpectError(status, absl::StatusCode::kUnimplemented, {"quantization_config: quant_method"});
+    if (!status.ok()) ExpectError(status, kUnimplemented, {"quantization_config: quant_method"});
     EXPECT_GT(Spec(repository).num_layers, 0);
   }
   for (const std::string& name : checkpoint::PublishedModels()) {
@@ -156,7 +156,6 @@ TEST(PredictionLayers, AreReadFromTheConfig) {
   EXPECT_EQ(layers({{"num_nextn_predict_layers", nullptr}}).value(), 0);
   EXPECT_EQ(layers({{"num_nextn_predict_layers", 3}}).value(), 3);
   EXPECT_EQ(layers({{"text_config", {{"num_nextn_predict_layers", 2}}}}).value(), 2);
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   ExpectError(layers({{"num_nextn_predict_layers", -1}}).status(), kInvalid,
               {"config.json: num_nextn_predict_layers", "-1 is out of range"});
   ExpectError(layers({{"num_nextn_predict_layers", "1"}}).status(), kInvalid, {"\"1\" is not an integer"});
