@@ -16,13 +16,20 @@ struct GenerateFlags {
   ServerFlags server;
   TextFlags prompt;
   SamplingFlags sampling;
+  TemplateFlags chat_template;
+  bool chat = false;
   bool json = false;
 };
 
 absl::Status Generate(const GenerateFlags& flags) {
   v1::GenerateRequest request;
   ApplySamplingFlags(flags.sampling, request);
-  if (!flags.prompt.token_ids.empty()) {
+  if (flags.chat) {
+    MOE_RETURN_IF_ERROR(ApplyTemplateFlags(flags.chat_template, *request.mutable_chat()));
+    v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+    message.set_role("user");
+    MOE_ASSIGN_OR_RETURN(*message.mutable_content(), ReadText(flags.prompt));
+  } else if (!flags.prompt.token_ids.empty()) {
     request.mutable_token_ids()->mutable_ids()->Add(flags.prompt.token_ids.begin(), flags.prompt.token_ids.end());
   } else {
     MOE_ASSIGN_OR_RETURN(*request.mutable_prompt(), ReadText(flags.prompt));
@@ -45,6 +52,11 @@ void AddGenerateCommand(CLI::App& app, std::vector<Command>& commands) {
   AddServerFlags(*command, flags->server);
   AddTextFlags(*command, flags->prompt, "--prompt", "--prompt-file");
   AddSamplingFlags(*command, flags->sampling);
+  CLI::Option* chat =
+      command->add_flag("--chat", flags->chat, "The prompt is a user's message, in the chat's template");
+  chat->excludes(command->get_option_group("input")->get_option("--token-ids"));
+  AddTemplateFlags(*command, flags->chat_template);
+  for (const char* of_chats : {"--tools", "--template-flag"}) command->get_option(of_chats)->needs(chat);
   command->add_flag("--json", flags->json, "One JSON object at the end, with ids, logprobs, usage and timings");
   commands.push_back({command, [flags] { return Generate(*flags); }});
 }

@@ -14,6 +14,7 @@ namespace moestro::cli {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(CliTest, GenerateStreamsTextAndSumsUp) {
@@ -115,11 +116,34 @@ TEST_F(CliTest, ChatSendsToolsAndTemplateFlags) {
   EXPECT_EQ(router_.requests().at(2).chat().messages_size(), 1);
 }
 
+TEST_F(CliTest, GenerateSendsAMessageWithToolsAndTemplateFlags) {
+  std::ofstream(directory_ + "/tools.json") << "[]";
+  const Result result = Run({"generate", "--chat", "--prompt", "hello", "--tools", directory_ + "/tools.json",
+                             "--template-flag", "thinking=true", "--max-tokens", "5"});
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const v1::GenerateRequest request = router_.requests().at(0);
+  ASSERT_EQ(request.chat().messages_size(), 1);
+  EXPECT_EQ(request.chat().messages(0).role(), "user");
+  EXPECT_EQ(request.chat().messages(0).content(), "hello");
+  EXPECT_EQ(request.chat().tools(), "[]");
+  EXPECT_EQ(json::parse(request.chat().template_flags()), json({{"thinking", true}}));
+  EXPECT_EQ(request.max_tokens(), 5u);
+  // A plain prompt has no template.
+  for (const char* flag : {"--tools", "--template-flag"}) {
+    const Result plain = Run({"generate", "--prompt", "hello", flag, "a=1"});
+    EXPECT_THAT(plain.status.message(), AllOf(HasSubstr(flag), HasSubstr("--chat")));
+  }
+  EXPECT_THAT(Run({"generate", "--chat", "--token-ids", "1,2"}).status.message(), HasSubstr("--token-ids"));
+  EXPECT_EQ(router_.requests().size(), 1u);
+}
+
 TEST_F(CliTest, BadToolsAndFlagsOfAChatAreNamed) {
   const std::string file = directory_ + "/tools.json";
   EXPECT_TRUE(absl::IsNotFound(Run({"chat", "--tools", file}).status));
   std::ofstream(file) << "[{";
   EXPECT_THAT(Run({"chat", "--tools", file}).status.message(), HasSubstr("--tools " + file + ": not valid JSON"));
+  EXPECT_THAT(Run({"generate", "--chat", "--prompt", "a", "--tools", file}).status.message(),
+              HasSubstr("--tools " + file + ": not valid JSON"));
   for (const std::string flag : {"thinking", "=1", "effort=high", "a="}) {
     EXPECT_THAT(Run({"chat", "--template-flag", flag}).status.message(),
                 HasSubstr("--template-flag " + flag + ": must be NAME=JSON; a text needs quotes"));
