@@ -1,6 +1,8 @@
 // The config.json files that are compiled in, and what their publishers say of the models.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -112,24 +114,33 @@ constexpr Figures kFigures[] = {
     {"Qwen/Qwen3-30B-A3B", 30.5, 0.1, 3.3, 0.1, Total::kServed, /*active_counts_embedding=*/true},
     {"zai-org/GLM-4.5", 355, 1, 32, 1, Total::kWithPredictionWithoutTables},
     {"zai-org/GLM-4.5-Air", 106, 1, 12, 1},
+    {"zai-org/GLM-4.6", 355, 1, 32, 1, Total::kWithPredictionWithoutTables},
     {"MiniMaxAI/MiniMax-M2", 230, 10, 10, 1},
+    {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", 70.6, 0.1, 70.6, 0.1, Total::kServed,
+     /*active_counts_embedding=*/true},
+    {"meta-llama/Llama-3.2-3B", 3.21, 0.01, 3.21, 0.01},
 };
 
 // 0.5 %, or one in the last digit: some publishers round, others cut off.
 double Tolerance(double figure, double digit) { return std::max(0.005 * figure, digit); }
 
 TEST(PublishedConfigs, ParametersAreThoseThatPublishersTell) {
+  std::set<int64_t> compared;
   for (const Figures& figures : kFigures) {
     SCOPED_TRACE(figures.model);
     const weights::ModelSpec spec = Spec(figures.model);
     const int64_t table = spec.vocab_size * spec.hidden_size;
     int64_t total = model::ParameterCount(spec), active = model::ActiveParameterCount(spec);
+    compared.insert(total);
     if (figures.counts == Total::kWithPredictionWithoutTables) {
       total += model::PredictionLayerParameterCount(spec) - 4 * table;
     }
     if (figures.active_counts_embedding) active += table;
     EXPECT_NEAR(static_cast<double>(total) / 1e9, figures.total, Tolerance(figures.total, figures.total_digit));
     EXPECT_NEAR(static_cast<double>(active) / 1e9, figures.active, Tolerance(figures.active, figures.active_digit));
+  }
+  for (const std::string& name : checkpoint::PublishedModels()) {
+    EXPECT_TRUE(compared.contains(model::ParameterCount(Spec(name)))) << name << " lacks its publisher's figures";
   }
 }
 
