@@ -17,6 +17,18 @@ uint16_t Load16(const uint8_t* p) {
   std::memcpy(&bits, p, sizeof bits);
   return bits;
 }
+uint64_t Load64(const uint8_t* p) {
+  uint64_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return bits;
+}
+void Store64(uint8_t* p, uint64_t bits) { std::memcpy(p, &bits, sizeof bits); }
+
+// Bit i of `bits`, 0 to 7, as byte i of the result, 0 or 1.
+constexpr uint64_t BytesOfBits(uint64_t bits) {
+  const uint64_t spread = (bits & 255) * 0x0101010101010101 & 0x8040201008040201;  // in byte i: bit i or none
+  return (spread + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
+}
 
 // The codes of one block of a row, in the order of inputs.
 void RowCodes(DType type, const uint8_t* block, uint8_t* codes) {
@@ -28,37 +40,50 @@ void RowCodes(DType type, const uint8_t* block, uint8_t* codes) {
     case DType::kQ5_0:
     case DType::kMXFP4: {
       const uint8_t* halves = block + FormatOf(type).row_block_bytes - 16;  // of inputs i and i + 16
-      uint32_t fifth = 0;
-      if (type == DType::kQ5_0) std::memcpy(&fifth, block + 2, sizeof fifth);
       for (int i = 0; i < 16; ++i) {
-        codes[i] = static_cast<uint8_t>((halves[i] & 15) | (fifth >> i & 1) << 4);
-        codes[i + 16] = static_cast<uint8_t>(halves[i] >> 4 | (fifth >> (i + 16) & 1) << 4);
+        codes[i] = halves[i] & 15;
+        codes[i + 16] = halves[i] >> 4;
       }
+      if (type != DType::kQ5_0) return;
+      for (int i = 0; i < 4; ++i) Store64(codes + 8 * i, Load64(codes + 8 * i) | BytesOfBits(block[2 + i]) << 4);
       return;
     }
     case DType::kI4G32:
     case DType::kI4G128:
-      for (int64_t i = 0; i < FormatOf(type).row_block; ++i) {
-        codes[i] = static_cast<uint8_t>(block[2 + i / 2] >> (i % 2 * 4) & 15);
+      for (int64_t i = 0; i < FormatOf(type).row_block / 2; ++i) {
+        codes[2 * i] = block[2 + i] & 15;
+        codes[2 * i + 1] = block[2 + i] >> 4;
       }
       return;
     case DType::kQ4K:
     case DType::kQ5K: {
       const uint8_t* nibbles = block + FormatOf(type).row_block_bytes - 128;
-      const uint8_t* fifth = block + 16;
-      for (int i = 0; i < 256; ++i) {
-        const int group = i / 64, in_group = i % 64, l = in_group % 32, high = in_group / 32;
-        codes[i] = static_cast<uint8_t>(nibbles[32 * group + l] >> (4 * high) & 15);
-        if (type == DType::kQ5K) codes[i] |= static_cast<uint8_t>((fifth[l] >> (2 * group + high) & 1) << 4);
+      for (int group = 0; group < 4; ++group, nibbles += 32) {
+        uint8_t* out = codes + 64 * group;
+        for (int i = 0; i < 32; ++i) {
+          out[i] = nibbles[i] & 15;
+          out[i + 32] = nibbles[i] >> 4;
+        }
+        if (type == DType::kQ4K) continue;
+        const uint8_t* fifth = block + 16;
+        for (int i = 0; i < 32; ++i) {
+          out[i] |= static_cast<uint8_t>((fifth[i] >> (2 * group) & 1) << 4);
+          out[i + 32] |= static_cast<uint8_t>((fifth[i] >> (2 * group + 1) & 1) << 4);
+        }
       }
       return;
     }
     case DType::kQ6K:
-      for (int i = 0; i < 256; ++i) {
-        const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-        const uint8_t low = block[64 * half + quarter % 2 * 32 + l];
-        const uint8_t high = block[128 + 32 * half + l];
-        codes[i] = static_cast<uint8_t>((low >> (quarter / 2 * 4) & 15) | (high >> (2 * quarter) & 3) << 4);
+      for (int half = 0; half < 2; ++half) {
+        const uint8_t* low = block + 64 * half;
+        const uint8_t* high = block + 128 + 32 * half;
+        uint8_t* out = codes + 128 * half;
+        for (int i = 0; i < 32; ++i) {
+          out[i] = static_cast<uint8_t>((low[i] & 15) | (high[i] & 3) << 4);
+          out[i + 32] = static_cast<uint8_t>((low[i + 32] & 15) | (high[i] >> 2 & 3) << 4);
+          out[i + 64] = static_cast<uint8_t>(low[i] >> 4 | (high[i] >> 4 & 3) << 4);
+          out[i + 96] = static_cast<uint8_t>(low[i + 32] >> 4 | high[i] >> 6 << 4);
+        }
       }
       return;
     default:
@@ -102,7 +127,8 @@ float SubBlockScale(DType type, const uint8_t* block, int64_t j) {
     case DType::kI4G128:
       return FromBf16(Load16(block));
     case DType::kMXFP4:
-      return block[0] == 255 ? std::bit_cast<float>(0x7fc00000u) : std::ldexp(1.0f, block[0] - 127);
+      if (block[0] == 255) return std::bit_cast<float>(0x7fc00000u);
+      return std::bit_cast<float>(block[0] == 0 ? 0x00400000u : uint32_t{block[0]} << 23);  // 2^(byte - 127)
     case DType::kQ4K:
     case DType::kQ5K:
       ScaleAndMin(block + 4, j, &scale, &min);
@@ -152,43 +178,81 @@ void PackHeader(DType type, const uint8_t* block, int64_t row, int64_t b, uint8_
   }
 }
 
-// The bits of a four-bit code in the 32 bits of 8 inputs.
-constexpr int NibbleShift(int64_t input) { return static_cast<int>(input % 2 * 4 + input % 8 / 2) * 4; }
+// Packed words. All take 8 codes, input i in byte i; `p` counts nibbles: input i is in nibble p = 4 (i % 2) + i % 8
+// / 2.
 
-void Or32(uint8_t* p, uint32_t bits) {
-  uint32_t word;
-  std::memcpy(&word, p, sizeof word);
-  word |= bits;
-  std::memcpy(p, &word, sizeof word);
+// Moves the low kBits bits of bytes 0, 2, 4, 6 together. Each multiplication brings byte 2 k to bit 48 + kBits k; the
+// other partial products end below bit 48 or above bit 63.
+template <int kBits>
+constexpr uint32_t EvenBytes(uint64_t codes) {
+  constexpr uint64_t kMask = ((uint64_t{1} << kBits) - 1) * 0x0001000100010001;
+  constexpr int kStep = 16 - kBits;
+  constexpr uint64_t kMoves = uint64_t{1} << 48 | uint64_t{1} << (48 - kStep) | uint64_t{1} << (48 - 2 * kStep) |
+                              uint64_t{1} << (48 - 3 * kStep);
+  return static_cast<uint32_t>((codes & kMask) * kMoves >> 48);
 }
 
-// Puts the codes of inputs [input, input + count) of a packed block into `codes_area`, which is zero where no code is.
-void PackCodes(DType type, const uint8_t* codes, int64_t count, int64_t row, int64_t input, uint8_t* area) {
+// The low four bits as nibbles p.
+constexpr uint32_t Nibbles(uint64_t codes) { return EvenBytes<4>(codes) | EvenBytes<4>(codes >> 8) << 16; }
+
+// Bit 4: of nibble p, bit p % 4 of the word's lower half for even inputs, of its upper half for odd ones.
+constexpr uint32_t FifthBits(uint64_t codes) { return EvenBytes<1>(codes >> 4) | EvenBytes<1>(codes >> 12) << 16; }
+
+// Bits 4 and 5: bits 2 (p % 2) and up of byte p / 2.
+constexpr uint32_t HighBits(uint64_t codes) {
+  const uint32_t nibbles = Nibbles(codes >> 4);
+  return (nibbles & 0x03030303) | (nibbles & 0x30303030) >> 2;
+}
+
+// Puts the codes of inputs [input, input + count) of a packed block to its codes at `area`, for one row. `count`: whole
+// row blocks.
+template <int kBits>
+void PackCodes(const uint8_t* codes, int64_t count, int64_t row, int64_t input, uint8_t* area) {
   const int64_t tile = row / kTileRows, lane = row % kTileRows * 4;
-  for (int64_t i = input; i < input + count; ++i) {
-    const uint32_t code = *codes++;
-    switch (FormatOf(type).code_bits) {
-      case 8: {
-        constexpr int kPlace[4] = {0, 2, 1, 3};
-        area[(i / 4 * 4 + tile) * 64 + lane + kPlace[i % 4]] = static_cast<uint8_t>(code);
-        break;
-      }
-      case 4:
-        Or32(area + (i / 8 * 4 + tile) * 64 + lane, code << NibbleShift(i));
-        break;
-      case 5: {
-        uint8_t* step = area + (i / 32 * 4 + tile) * 320 + lane;
-        Or32(step + i % 32 / 8 * 64, (code & 15) << NibbleShift(i));
-        Or32(step + 256, (code >> 4) << (i % 2 * 16 + i % 32 / 8 * 4 + i % 8 / 2));
-        break;
-      }
-      default: {  // 6
-        uint8_t* step = area + (i / 16 * 4 + tile) * 192 + lane;
-        const int64_t nibble = NibbleShift(i) / 4, field = i % 16 / 8 * 2 + nibble % 2;
-        Or32(step + i % 16 / 8 * 64, (code & 15) << NibbleShift(i));
-        Or32(step + 128, (code >> 4) << (nibble / 2 * 8 + field * 2));
-      }
+  const auto store = [](uint8_t* p, uint32_t word) { std::memcpy(p, &word, sizeof word); };
+  if constexpr (kBits == 8) {
+    area += input / 4 * 256 + tile * 64 + lane;
+    for (int64_t i = 0; i < count; i += 4, area += 256) {
+      uint32_t word;
+      std::memcpy(&word, codes + i, sizeof word);
+      store(area, (word & 0xff0000ff) | (word & 0xff00) << 8 | (word >> 8 & 0xff00));
     }
+  } else if constexpr (kBits == 4) {
+    area += input / 8 * 256 + tile * 64 + lane;
+    for (int64_t i = 0; i < count; i += 8, area += 256) store(area, Nibbles(Load64(codes + i)));
+  } else if constexpr (kBits == 5) {
+    area += (input / 32 * 4 + tile) * 320 + lane;
+    for (int64_t i = 0; i < count; i += 32, area += 4 * 320) {
+      uint32_t fifth = 0;
+      for (int u = 0; u < 4; ++u) {
+        const uint64_t eight = Load64(codes + i + 8 * u);
+        store(area + 64 * u, Nibbles(eight));
+        fifth |= FifthBits(eight) << (4 * u);
+      }
+      store(area + 256, fifth);
+    }
+  } else {
+    static_assert(kBits == 6);
+    area += (input / 16 * 4 + tile) * 192 + lane;
+    for (int64_t i = 0; i < count; i += 16, area += 4 * 192) {
+      const uint64_t first = Load64(codes + i), second = Load64(codes + i + 8);
+      store(area, Nibbles(first));
+      store(area + 64, Nibbles(second));
+      store(area + 128, HighBits(first) | HighBits(second) << 4);
+    }
+  }
+}
+
+void PackCodes(int64_t bits, const uint8_t* codes, int64_t count, int64_t row, int64_t input, uint8_t* area) {
+  switch (bits) {
+    case 8:
+      return PackCodes<8>(codes, count, row, input, area);
+    case 6:
+      return PackCodes<6>(codes, count, row, input, area);
+    case 5:
+      return PackCodes<5>(codes, count, row, input, area);
+    default:
+      return PackCodes<4>(codes, count, row, input, area);
   }
 }
 
@@ -216,14 +280,16 @@ void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_
   uint8_t codes[kMaxRowBlock];
   dst += first / format.block * format.packed_block_bytes();
   for (int64_t begin = first; begin < first + count; begin += format.block, dst += format.packed_block_bytes()) {
-    std::memset(dst, 0, static_cast<size_t>(format.packed_block_bytes()));
     const int64_t blocks = std::min(format.block, first + count - begin) / format.row_block;
+    if (rows_in_group < kRowGroup || blocks * format.row_block < format.block) {
+      std::memset(dst, 0, static_cast<size_t>(format.packed_block_bytes()));
+    }
     for (int64_t row = 0; row < rows_in_group; ++row) {
       const uint8_t* block = src + row * src_row_bytes + RowBytes(type, begin);
       for (int64_t b = 0; b < blocks; ++b, block += format.row_block_bytes) {
         RowCodes(type, block, codes);
         PackHeader(type, block, row, b, dst);
-        PackCodes(type, codes, format.row_block, row, b * format.row_block, dst + format.header_bytes);
+        PackCodes(format.code_bits, codes, format.row_block, row, b * format.row_block, dst + format.header_bytes);
       }
     }
   }

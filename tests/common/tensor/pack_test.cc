@@ -102,7 +102,7 @@ void CheckShape(DType dtype, int64_t rows, int64_t cols, int64_t misalignment) {
 }
 
 TEST(PackRows, OddShapesGoWhereTheOffsetSays) {
-  for (DType dtype : {DType::kF8E4M3, DType::kBF16}) {
+  for (DType dtype : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
     for (int64_t rows : {1, 3, 15, 16, 17, 63, 64, 65, 128, 130}) {
       for (int64_t cols : {1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200}) {
         CheckShape(dtype, rows, cols, (rows + cols) % 3);
