@@ -7,17 +7,17 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "common/tensor/packed_matrix.h"
+#include "tests/support/random_blocks.h"
 
 namespace moestro {
 namespace {
 
-constexpr DType kFormats[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
-                              DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+using testing::HalvesOf;
+using testing::RandomBlocks;
 
 uint16_t Load16(const uint8_t* p) {
   uint16_t bits;
@@ -31,33 +31,8 @@ uint32_t Load32(const uint8_t* p) {
 }
 void Put16(uint8_t* p, uint16_t bits) { std::memcpy(p, &bits, sizeof bits); }
 
-// Where a row's block has F16 or BF16 scales and mins; MXFP4 has a byte.
-std::vector<int64_t> HalvesOf(DType type) {
-  switch (type) {
-    case DType::kQ4K:
-    case DType::kQ5K:
-      return {0, 2};
-    case DType::kQ6K:
-      return {208};
-    case DType::kMXFP4:
-      return {};
-    default:
-      return {0};
-  }
-}
-
-// Rows of random codes and finite scales of both signs.
 std::vector<uint8_t> RandomRows(DType type, int64_t rows, int64_t cols) {
-  const BlockFormat format = FormatOf(type);
-  std::mt19937 random(static_cast<uint32_t>(rows * 1009 + cols));
-  std::vector<uint8_t> bytes(static_cast<size_t>(rows * RowBytes(type, cols)));
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-  for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(format.row_block_bytes)) {
-    const std::vector<int64_t> halves = HalvesOf(type);
-    for (const int64_t at : halves) Put16(&bytes[block + static_cast<size_t>(at)], random() & 0xbbff);
-    if (halves.empty()) bytes[block] = static_cast<uint8_t>(random() % 255);
-  }
-  return bytes;
+  return RandomBlocks(type, rows, cols, static_cast<uint32_t>(rows * 1009 + cols));
 }
 
 class BlockRows : public ::testing::TestWithParam<DType> {};
@@ -225,7 +200,7 @@ TEST_P(BlockRows, PaddingIsZero) {
   EXPECT_EQ(packed, Pack(GetParam(), zeros, kRowGroup, 2 * format.block, 2 * format.block));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BlockRows, ::testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(All, BlockRows, ::testing::ValuesIn(testing::kBlockFormats),
                          [](const auto& type) { return DTypeName(type.param); });
 
 // Bytes of the layout written by hand.

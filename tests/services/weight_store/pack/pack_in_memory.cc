@@ -22,12 +22,17 @@ Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const weights::Mod
   EXPECT_TRUE(inventory.ok()) << inventory.status();
   const auto plan = checkpoint::MakePlan(*inventory, spec);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  Packed packed{AlignedMemory(weights::SegmentWriter::RequiredBytes(plan->tensors)), nullptr, {}};
+  return PackInMemory(checkpoint, *plan, spec, options);
+}
+
+Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan,
+                    const weights::ModelSpec& spec, const PackOptions& options) {
+  Packed packed{AlignedMemory(weights::SegmentWriter::RequiredBytes(plan.tensors)), nullptr, {}};
   auto writer = weights::SegmentWriter::CreateInMemory(packed.memory.data(), packed.memory.size(), 1,
-                                                       std::string(32, '0'), spec, plan->tensors);
+                                                       std::string(32, '0'), spec, plan.tensors);
   EXPECT_TRUE(writer.ok()) << writer.status();
   packed.writer = std::move(writer).value();
-  packed.status = PackCheckpoint(checkpoint, *plan, *packed.writer, options);
+  packed.status = PackCheckpoint(checkpoint, plan, *packed.writer, options);
   return packed;
 }
 

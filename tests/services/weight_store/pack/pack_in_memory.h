@@ -23,5 +23,7 @@ struct Packed {
 };
 Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const weights::ModelSpec& spec,
                     const PackOptions& options = {});
+Packed PackInMemory(const checkpoint::Checkpoint& checkpoint, const checkpoint::Plan& plan,
+                    const weights::ModelSpec& spec, const PackOptions& options = {});
 
 }  // namespace moestro::store

@@ -1,0 +1,57 @@
+// Random rows in formats of blocks.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/tensor/block_format.h"
+
+namespace moestro::testing {
+
+inline constexpr DType kBlockFormats[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
+                                          DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+
+// Where a block of a row has scales and mins of 16 bits; MXFP4 has a byte.
+inline std::vector<int64_t> HalvesOf(DType type) {
+  switch (type) {
+    case DType::kQ4K:
+    case DType::kQ5K:
+      return {0, 2};
+    case DType::kQ6K:
+      return {208};
+    case DType::kMXFP4:
+      return {};
+    default:
+      return {0};
+  }
+}
+
+// [rows, cols], whole blocks. All scales are finite and of either sign (MXFP4's positive): from `scale`, a power of
+// two, to twice that; 0: of any exponent, subnormal numbers and zeros among them.
+inline std::vector<uint8_t> RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed, float scale = 0) {
+  const BlockFormat format = FormatOf(type);
+  const bool is_bf16 = type == DType::kI4G32 || type == DType::kI4G128;
+  const auto exponent = static_cast<int>(std::bit_cast<uint32_t>(scale) >> 23) - 127;
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows * RowBytes(type, cols)));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(format.row_block_bytes)) {
+    for (const int64_t at : HalvesOf(type)) {
+      auto bits = static_cast<uint16_t>(random() & 0xbbff);
+      if (scale > 0)
+        bits = static_cast<uint16_t>(is_bf16 ? (bits & 0x807f) | (exponent + 127) << 7
+                                             : (bits & 0x83ff) | (exponent + 15) << 10);
+      std::memcpy(&bytes[block + static_cast<size_t>(at)], &bits, sizeof bits);
+    }
+    if (type == DType::kMXFP4) {
+      bytes[block] =
+          static_cast<uint8_t>(scale > 0 ? static_cast<uint32_t>(exponent + 127) + random() % 2 : random() % 255);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace moestro::testing
