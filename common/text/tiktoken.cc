@@ -27,7 +27,7 @@ constexpr char kRanksFile[] = "tiktoken ranks";
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxTokens = size_t{1} << 20;
 
-// The published patterns, in Oniguruma's syntax, which has the same meaning as that of tiktoken here.
+// The published pattern, in Oniguruma's syntax, which has the same meaning as that of tiktoken here.
 // Runs of Han characters, and words of other letters that change from upper to lower case once. The published sets are
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]] and the same with Ll. General categories partition all characters. So the
 // sets are written by what they lack, as one class each: a match of a long word then needs no stack.
@@ -38,15 +38,11 @@ constexpr char kKimiPattern[] =
     R"(|[^\r\n\p{L}\p{N}]?[^\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]+[^\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// cl100k_base, as it was when the models that use it were trained. Today's differs for white space at the end of a
-// text.
-constexpr char kCl100kPattern[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+)"
-                                  R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct TiktokenFamily {
   std::string_view model_type;
   std::string_view tokenizer_class;
-  const char* pattern;
+  std::string_view pattern;
   int32_t reserved;  // ids after the ranks; those without a name are <|reserved_token_ID|>
 };
 
@@ -232,7 +228,7 @@ absl::StatusOr<TokenizerSpec> ParseTiktoken(std::string_view ranks, std::string_
   for (const auto& [bytes, id] : ids) spec.vocabulary.emplace(SpellBytes(bytes), id);
   spec.merges = MergesOf(by_rank, ids);
   spec.ignore_merges = true;
-  spec.splits = {{family.pattern}};
+  spec.splits = {{std::string(family.pattern)}};
   return spec;
 }
 

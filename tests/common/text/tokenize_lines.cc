@@ -1,6 +1,7 @@
 // Tokenizes what a script sends, to compare many texts with the reference libraries (tests/golden/text/fuzz.py).
 //
-//   text_tokenize_lines DIR     DIR has tokenizer.json, or tiktoken.model and tokenizer_config.json
+//   text_tokenize_lines DIR     DIR has tokenizer.json, or tiktoken.model and tokenizer_config.json, which may ask for
+//   BOS
 //
 // Each line of the input is JSON. For a string the answer has its ids, with control tokens matched and with all text
 // plain. For an array of ids it has their text, at once and token by token.
@@ -50,8 +51,12 @@ int Run(const std::string& dir) {
   const std::string tokenizer_json = ReadIfPresent(dir + "/tokenizer.json");
   const std::string ranks = ReadIfPresent(dir + "/tiktoken.model");
   const std::string config = ReadIfPresent(dir + "/tokenizer_config.json");
-  const auto tokenizer =
-      Tokenizer::Create({.tokenizer_json = tokenizer_json, .tiktoken_ranks = ranks, .tokenizer_config_json = config});
+  const json settings = config.empty() ? json::object() : json::parse(config);
+  TokenizerConfig begin;
+  begin.bos_token = settings.value("bos_token", "");
+  begin.add_bos_token = settings.value("add_bos_token", false);
+  const auto tokenizer = Tokenizer::Create(
+      {.tokenizer_json = tokenizer_json, .tiktoken_ranks = ranks, .tokenizer_config_json = config}, begin);
   if (!tokenizer.ok()) {
     std::cerr << tokenizer.status() << '\n';
     return 2;

@@ -115,7 +115,8 @@ TEST_P(TokenizerKindTest, LongTextsTakeLinearTime) {
 
 INSTANTIATE_TEST_SUITE_P(Published, TokenizerKindTest,
                          testing::Values("qwen", "llama3", "gpt_oss", "deepseek_v2", "converted", "kimi_k2", "dbrx",
-                                         "mixtral", "mixtral_first", "mixtral_always", "mixtral_never"),
+                                         "mixtral", "mixtral_first", "mixtral_always", "mixtral_never", "llama",
+                                         "llama_bare"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 // Only the text's very first piece gets the space that "first" asks for.

@@ -25,7 +25,13 @@ O200K = (rf"{WORD}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{
          rf"|{WORD}[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{SUFFIX}?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 CJK_AND_HANGUL = "[一-龥\u0800-一가-\ud7ff]+"
-LETTERS = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆ]+"
+LETTERS = (
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗ"
+    "\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb"
+    "\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d"
+    "\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3"
+    "\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17Ａ-Ｚａ-ｚ"
+    "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
 DEEPSEEK_V2 = ["[\r\n]", LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK_AND_HANGUL]
 
 
@@ -229,7 +235,7 @@ def bpe_of(processor):
     return models.BPE(vocab=vocab, merges=[m[2:] for m in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
 
 
-def mixtral(name, normalizer, pre_tokenizer, strips, prefixed):
+def mixtral(name, normalizer, pre_tokenizer, strips, prefixed, more=None):
     processor = train_sentencepiece()
     tokenizer = Tokenizer(bpe_of(processor))
     if normalizer:
@@ -239,21 +245,25 @@ def mixtral(name, normalizer, pre_tokenizer, strips, prefixed):
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence(steps + ([decoders.Strip(content=" ", left=1)] if strips else []))
     tokenizer.add_special_tokens(markers(["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]))
-    tokenizer.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("<pad>", lstrip=True, rstrip=True,
-                                                                             normalized=False)])
+    tokenizer.add_tokens(more or [AddedToken("<tool>", normalized=True),
+                                  AddedToken("<pad>", lstrip=True, rstrip=True, normalized=False)])
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return SentencePiece(name, processor, tokenizer, prefixed)
 
 
 def kinds():
     legacy = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    bare = normalizers.Replace(" ", "▁")
     metaspace = pre_tokenizers.Metaspace
+    plain = markers(["<tool>", "<pad>"], special=False)  # without flags, as a GGUF file can say it
     return [
         qwen(), llama3(), gpt_oss(), deepseek_v2(), converted(), kimi_k2(), dbrx(),
         mixtral("mixtral", legacy, None, strips=True, prefixed=True),
         mixtral("mixtral_first", None, metaspace("▁", "first", split=False), strips=True, prefixed=False),
         mixtral("mixtral_always", None, metaspace("▁", "always", split=True), strips=True, prefixed=False),
         mixtral("mixtral_never", None, metaspace("▁", "never", split=False), strips=False, prefixed=False),
+        mixtral("llama", legacy, None, strips=True, prefixed=True, more=plain),
+        mixtral("llama_bare", bare, None, strips=False, prefixed=False, more=plain),
     ]
 
 
