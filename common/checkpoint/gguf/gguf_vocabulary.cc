@@ -17,6 +17,7 @@ constexpr std::string_view kScores = "tokenizer.ggml.scores";
 
 // Published vocabularies have 32,000 to 200,000 tokens.
 constexpr size_t kMaxTokens = size_t{1} << 20;
+constexpr size_t kMaxMerges = 2 * kMaxTokens;  // published: up to 450,000, several for a token
 // The longest published token has 256 bytes here. The cost of finding merges grows with the square of the length.
 constexpr size_t kMaxTokenBytes = 2048;
 
@@ -85,6 +86,9 @@ absl::StatusOr<GgufVocabulary> ReadGgufVocabulary(const GgufMetadata& metadata, 
 
 absl::StatusOr<std::vector<GgufMerge>> ReadGgufMerges(const GgufMetadata& metadata, const GgufVocabulary& vocabulary) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string>* const texts, metadata.Texts(kMerges));
+  if (texts->size() > kMaxMerges) {
+    return metadata.Wrong(kMerges, text::Concat(texts->size(), " merges: at most ", kMaxMerges));
+  }
   std::vector<GgufMerge> merges;
   merges.reserve(texts->size());
   for (size_t i = 0; i < texts->size(); ++i) {

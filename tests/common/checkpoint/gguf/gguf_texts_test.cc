@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "common/checkpoint/texts.h"
@@ -252,6 +252,34 @@ TEST(GgufTexts, ReadsNamedTemplates) {
   ExpectError(Refused(metadata), kInvalidArgument, {"tokenizer.chat_template", "not UTF-8 at byte 0"});
 }
 
+// inspect refuses or warns before weights are loaded: with templates in the metadata, too.
+TEST(GgufTexts, TemplatesAreCheckedBeforeWeightsAreLoaded) {
+  weights::ModelSpec spec = TinySpec();
+  spec.vocab_size = 260;
+  const auto warnings = [&](const json& metadata) {
+    const CheckpointDocuments documents = Documents(metadata);
+    std::vector<std::string> found;
+    EXPECT_TRUE(checkpoint::CheckTexts(documents, Defaults(documents), spec, &found).ok());
+    return found;
+  };
+  json metadata = ByteLevelMetadata();
+  metadata["tokenizer.chat_templates"] = {"tool_use"};
+  int templates = 0;
+  for (const auto& file : std::filesystem::directory_iterator("tests/golden/text/templates")) {
+    const std::string source = text::ReadGolden("templates/" + file.path().filename().string());
+    ASSERT_FALSE(source.empty());
+    metadata["tokenizer.chat_template"] = source;
+    metadata["tokenizer.chat_template.tool_use"] = source;
+    EXPECT_THAT(warnings(metadata), IsEmpty()) << file.path();
+    ++templates;
+  }
+  EXPECT_GE(templates, 19);
+  metadata["tokenizer.chat_template.tool_use"] = "{% for tool in tools %}";
+  EXPECT_THAT(warnings(metadata), ElementsAre(HasSubstr("chats are refused")));
+  metadata["tokenizer.chat_template"] = "{% if %}";
+  EXPECT_EQ(warnings(metadata).size(), 2);
+}
+
 TEST(GgufTexts, DocumentsBesideTheFileWin) {
   json metadata = With(ByteLevelMetadata(), "pre", "unheard-of");
   metadata["tokenizer.ggml.tokens"][0] = "\xFF";
@@ -332,6 +360,11 @@ TEST(GgufTexts, RefusesMalformedMerges) {
   ExpectError(refused("a c"), kInvalidArgument, {"tokenizer.ggml.merges", "[0] 'a c': 'ac' is not in", "beside"});
   ExpectError(refused("a xyz"), kInvalidArgument, {"'xyz' is not in tokenizer.ggml.tokens"});
   ExpectError(refused("[PAD 259]"), kInvalidArgument, {"is not in tokenizer.ggml.tokens"});
+  checkpoint::GgufMetadata metadata = MetadataFromJson(Without(ByteLevelMetadata(), "merges"));
+  metadata.Insert("tokenizer.ggml.merges", std::vector<std::string>((2 << 20) + 1, "a b"));
+  CheckpointDocuments documents;
+  ExpectError(checkpoint::AddGgufTexts(metadata, kManyRows, &documents), kInvalidArgument,
+              {"tokenizer.ggml.merges", "2097153 merges: at most 2097152"});
 }
 
 TEST(GgufTexts, RefusesIdsWithoutAToken) {
