@@ -27,6 +27,7 @@ struct Family {
   void (*read)(JsonFields& config, ModelSpec* spec);
   bool own_keys = false;  // the reader reads shape and rope, too
   bool dense = false;     // without experts; a rotation may be scaled by Llama 3's rule
+  bool windows = false;   // the reader reads which layers have a window, and the limit of experts' activations
 };
 constexpr Family kFamilies[] = {
     {"dbrx", ReadDbrx, /*own_keys=*/true},
@@ -34,6 +35,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", ReadDeepSeek},
     {"kimi_k2", ReadDeepSeek},
     {"glm4_moe", ReadGlm4Moe},
+    {"gpt_oss", ReadGptOss, /*own_keys=*/false, /*dense=*/false, /*windows=*/true},
     {"llama", ReadLlama, /*own_keys=*/false, /*dense=*/true},
     {"minimax_m2", ReadMiniMaxM2},
     {"mixtral", ReadMixtral},
@@ -64,7 +66,6 @@ constexpr Neighbour kNeighbours[] = {
     {"nemotron_h", "linear attention (Mamba 2)"},
     {"llama4", "attention within chunks, and layers without rotation"},
     {"llama4_text", "attention within chunks, and layers without rotation"},
-    {"gpt_oss", "attention sinks, attention within a window, and experts with biases"},
     {"mimo_v2_flash", "attention sinks, and attention within a window"},
     {"longcat_flash", "two attentions a layer, and experts that compute nothing"},
     {"gemma4_text", "attention within a window"},
@@ -104,7 +105,8 @@ int64_t OriginalPositions(JsonFields& config, JsonFields& rope) {
   return holder.Int(kOriginal, 1, kMaxPositions);
 }
 
-void ReadYarn(JsonFields& config, JsonFields& rope, weights::YarnSpec* yarn) {
+void ReadYarn(JsonFields& config, JsonFields& rope, ModelSpec* spec) {
+  weights::YarnSpec* const yarn = &spec->yarn;
   yarn->enabled = 1;
   yarn->factor = rope.Number("factor", 1, 1e4);
   yarn->beta_fast = rope.NumberOr("beta_fast", 32, 1e-3, 1e4);
@@ -114,7 +116,7 @@ void ReadYarn(JsonFields& config, JsonFields& rope, weights::YarnSpec* yarn) {
   yarn->mscale_all_dim = rope.NumberOr("mscale_all_dim", 0, 0, 100);
   yarn->attention_factor = rope.NumberOr("attention_factor", 0, 1e-3, 100);
   yarn->original_max_position_embeddings = OriginalPositions(config, rope);
-  rope.OnlyBool("truncate", true);
+  spec->yarn_between_pairs = rope.BoolOr("truncate", true) ? 0 : 1;
 }
 
 void ReadLlama3(JsonFields& config, JsonFields& rope, ModelSpec* spec) {
@@ -136,7 +138,7 @@ void ReadRope(JsonFields& config, bool may_be_llama3, ModelSpec* spec) {
   spec->rope_theta = theta_holder.Number("rope_theta", 1.001, 1e15);
   if (rope.object().empty()) return;
   const std::string type = RopeType(rope, may_be_llama3);
-  if (type == "yarn") ReadYarn(config, rope, &spec->yarn);
+  if (type == "yarn") ReadYarn(config, rope, spec);
   if (type == "llama3") ReadLlama3(config, rope, spec);
 }
 
@@ -159,16 +161,17 @@ void CheckFixedChoices(JsonFields& config) {
 }
 
 // Settings of relatives that change a layer's arithmetic. Other unknown fields are of training, or say what is known.
-void RefuseOtherArithmetic(JsonFields& config) {
+void RefuseOtherArithmetic(JsonFields& config, bool has_windows) {
   for (const char* key : {"index_topk", "attention_chunk_size", "attn_logit_softcapping", "final_logit_softcapping",
                           "swiglu_limit", "compress_ratios", "linear_num_value_heads"}) {
+    if (has_windows && std::string_view(key) == "swiglu_limit") continue;
     if (config.Has(key)) config.Unsupported(key, "not supported; no supported family has this field");
   }
   for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) {
     if (config.NumberOr(key, 1, -1e30, 1e30) != 1) config.Unsupported(key, "only 1 is supported");
   }
   config.OnlyBool("mlp_bias", false);
-  if (!config.Has("layer_types")) return;
+  if (has_windows || !config.Has("layer_types")) return;
   const json& types = config.object()["layer_types"];
   const bool full = types.is_array() && std::ranges::all_of(types, [](const json& t) { return t == "full_attention"; });
   if (!full) config.Unsupported("layer_types", "only full_attention in every layer is supported");
@@ -245,7 +248,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(std::string_view config_json, std::stri
   std::strcpy(spec.family, family->model_type);  // shorter than the field
   ReadQuantization(config);
   CheckFixedChoices(config);
-  RefuseOtherArithmetic(config);
+  RefuseOtherArithmetic(config, family->windows);
   if (!family->own_keys) {
     ReadShape(config, family->dense, &spec);
     ReadRope(config, /*may_be_llama3=*/family->dense, &spec);

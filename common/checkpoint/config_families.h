@@ -43,6 +43,7 @@ void ReadQwen2Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadQwen3Moe(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMixtral(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadGlm4Moe(text::JsonFields& config, weights::ModelSpec* spec);
+void ReadGptOss(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadLlama(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadDbrx(text::JsonFields& config, weights::ModelSpec* spec);
 void ReadMiniMaxM2(text::JsonFields& config, weights::ModelSpec* spec);

@@ -60,6 +60,8 @@ constexpr Repository kRepositories[] = {
     {"zai-org/GLM-4.5-Air", "glm-4.5-air"},
     {"zai-org/GLM-4.5-Air-Base", "glm-4.5-air"},
     {"zai-org/GLM-4.6", "glm-4.6"},
+    {"openai/gpt-oss-20b", "gpt-oss-20b"},
+    {"openai/gpt-oss-120b", "gpt-oss-120b"},
     {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "r1-distill-llama-70b"},
     {"meta-llama/Llama-3.1-70B-Instruct", "r1-distill-llama-70b"},
     {"meta-llama/Llama-3.3-70B-Instruct", "r1-distill-llama-70b"},

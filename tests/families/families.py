@@ -170,8 +170,11 @@ def dbrx(draw, variant):
 
 
 def gpt_oss(draw, variant):
+    layers = ["sliding_attention", "full_attention"]  # what a config without layer_types has, in turns
     return grouped(draw, variant, intermediate_size=draw.choice([56, 96]), num_local_experts=draw.choice([6, 8]),
-                   num_experts_per_tok=2, sliding_window=[16, 64, 33][variant],
+                   num_experts_per_tok=2, sliding_window=[16, 64, 33][variant], swiglu_limit=[7.0, 1.5, 2.0][variant],
+                   swiglu_alpha=[1.702, 1.702, 1.25][variant], attention_bias=variant != 1,
+                   layer_types=[None, [layers[0], *layers], [layers[1], layers[0], layers[0]]][variant],
                    rope_parameters=yarn(draw, 1.5e5, beta_fast=32.0, beta_slow=1.0, truncate=variant == 1))
 
 
@@ -224,7 +227,9 @@ def deviation_of(name, tensor, config):
         return 0.3 if config.tie_word_embeddings else 1.0  # tied: a row is the head's, too
     if name.endswith("e_score_correction_bias"):
         return 0.3
-    if tensor.dim() == 1 or name.endswith("_proj_bias"):  # biases and sinks; norms are not drawn so
+    if name.endswith("sinks"):
+        return 2.0
+    if tensor.dim() == 1 or name.endswith("_proj_bias"):  # biases; norms are not drawn so
         return 0.5
     inputs = tensor.shape[-1]
     if config.model_type == "gpt_oss" and "experts" in name:

@@ -43,6 +43,8 @@ GAINS = (
     ("router.layer.weight", 1.6),
     ("attn.out_proj.weight", 0.6),
     (".experts.*w2", 0.4),
+    (".experts.*down_proj", 0.4),
+    ("mlp.router.weight", 1.6),
     ("lm_head.weight", 3.5),
 )
 
@@ -136,7 +138,8 @@ def block_count(extent):
 
 def dequantised(checkpoint, seed, name):
     """BF16 bytes of a weight of a checkpoint made with --weights bf16."""
-    rows, cols = checkpoint.shape(name)
+    *above, cols = checkpoint.shape(name)
+    rows = math.prod(above)
     codes = fp8_codes(Words(seed, name), rows * cols)
     blocks = block_count(cols)
     scales = block_scales(Words(seed, name + "_scale_inv"), deviation(checkpoint, name), block_count(rows) * blocks)
@@ -160,7 +163,7 @@ def source_name(name, layers):
 
 def is_quantised(name):
     unquantised = ("embed_tokens.weight", "lm_head.weight", "norm.weight", "gate.weight", "eh_proj.weight",
-                   "router.layer.weight")
+                   "router.layer.weight", "mlp.router.weight")
     return not name.endswith(unquantised)
 
 
@@ -185,7 +188,9 @@ def expected_bytes(checkpoint, name, seed):
         values = normal_values(words, 0.0, 1.0, count)
     elif name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight", "norm_f.weight")):
         values = normal_values(words, 1.0, 0.1, count)
-    elif name.endswith("_proj.bias"):
+    elif name.endswith("self_attn.sinks"):
+        values = normal_values(words, 3.0, 1.0, count)
+    elif name.endswith(("_proj.bias", "_proj_bias", "router.bias")):
         values = normal_values(words, 0.0, 0.5, count)
     elif name.endswith(("embed_tokens.weight", "wte.weight")):
         tied = checkpoint.config["tie_word_embeddings"]
@@ -233,6 +238,14 @@ def sample_names(checkpoint):
         f"model.layers.{layers - 1}.self_attn.k_proj.bias",
         f"model.layers.{layers - 1}.mlp.shared_expert_gate.weight",
         f"model.layers.{layers - 1}.mlp.shared_expert.up_proj.weight",
+        f"model.layers.{layers - 1}.self_attn.sinks",
+        f"model.layers.{layers - 1}.self_attn.o_proj.bias",
+        f"model.layers.{layers - 1}.mlp.router.weight",
+        f"model.layers.{layers - 1}.mlp.router.bias",
+        f"model.layers.{layers - 1}.mlp.experts.gate_up_proj",
+        f"model.layers.{layers - 1}.mlp.experts.gate_up_proj_bias",
+        f"model.layers.{layers - 1}.mlp.experts.down_proj",
+        f"model.layers.{layers - 1}.mlp.experts.down_proj_bias",
         f"model.layers.{layers}.eh_proj.weight",
         f"model.layers.{layers}.shared_head.head.weight",
         f"model.layers.{layers}.shared_head.norm.weight",

@@ -21,6 +21,7 @@ import reference_dbrx
 import reference_deepseek_v2
 import reference_deepseek_v3
 import reference_glm4_moe
+import reference_gpt_oss
 import reference_kimi_k2
 import reference_llama
 import reference_minimax_m2
@@ -33,6 +34,7 @@ FAMILIES = {
     "dbrx": reference_dbrx,
     "deepseek_v3": reference_deepseek_v3,
     "glm4_moe": reference_glm4_moe,
+    "gpt_oss": reference_gpt_oss,
     "llama": reference_llama,
     "minimax_m2": reference_minimax_m2,
     "mixtral": reference_mixtral,
@@ -126,8 +128,8 @@ class Runner:
         others, most at their first unclear step. The prompts have the same tokens before the last TAIL ones. Fast
         rather than exact: the caller verifies the results it uses."""
         prefix = max(len(prompts[0]) - TAIL, 0)
-        shared = transformers.DynamicCache(config=self.model.config) if prefix else None
-        cache = transformers.DynamicCache(config=self.model.config)
+        shared = transformers.DynamicCache() if prefix else None
+        cache = transformers.DynamicCache()
         rows, step = torch.arange(len(prompts)), torch.tensor(prompts)
         tokens = torch.empty(len(prompts), 0, dtype=torch.long)
         if prefix:
@@ -159,7 +161,7 @@ class GrowingPrompt:
     def __init__(self, runner):
         self.family = runner.family
         self.model = runner.model
-        self.cache = transformers.DynamicCache(config=runner.model.config)
+        self.cache = transformers.DynamicCache()  # of layers with windows, too, it keeps all tokens
 
     @torch.no_grad()
     def append(self, token):

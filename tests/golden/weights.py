@@ -171,11 +171,12 @@ def projection(hf, norms=False):
 
 
 @contextlib.contextmanager
-def grouped_attention(modules, project, shared):
+def grouped_attention(modules, project, shared, sinks=False):
     """Attention of these modules without copies of keys and values for every head. It is the same function as
     transformers' up to rounding, and far cheaper with many sequences and short steps. `project` returns rotated queries
     and keys. `shared` is the cache of a prefix common to all sequences, left by such a pass over it alone. The caller's
-    cache then holds only what follows, and the caller passes position_ids."""
+    cache then holds only what follows, and the caller passes position_ids. `sinks`: the modules have sinks and, some
+    of them, windows, which are longer than what follows the prefix."""
 
     def forward(self, hidden_states, position_embeddings, attention_mask, past_key_values=None, **_):
         batch, steps = hidden_states.shape[:2]
@@ -191,8 +192,16 @@ def grouped_attention(modules, project, shared):
         if shared is not None:
             prefix = shared.layers[self.layer_idx]  # [1, kv heads, tokens, features]: one product for all sequences
             shared_scores = (q @ prefix.keys.mT).view(batch, k.shape[1], -1, steps, prefix.keys.shape[2])
-            scores = torch.cat([shared_scores * self.scaling, scores], dim=-1)
-        shares = scores.softmax(-1)
+            shared_scores = shared_scores * self.scaling
+            if sinks and self.sliding_window is not None:
+                distance = own - steps + torch.arange(steps)[:, None] + torch.arange(shared_scores.shape[-1], 0, -1)
+                shared_scores = shared_scores.masked_fill(distance >= self.sliding_window, float("-inf"))
+            scores = torch.cat([shared_scores, scores], dim=-1)
+        if sinks:
+            sink = self.sinks.view(1, k.shape[1], -1, 1, 1).expand(batch, -1, -1, steps, 1)
+            shares = torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]
+        else:
+            shares = scores.softmax(-1)
         summary = shares[..., -own:].flatten(2, 3) @ v
         if shared is not None:
             summary = summary + shares[..., :-own].flatten(2, 3) @ prefix.values

@@ -171,11 +171,11 @@ def test_up_says_why_a_model_cannot_be_served(repo, bin_dir, tiny_model, tmp_pat
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
     config = model / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt_oss"}))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "mimo_v2_flash"}))
     up = subprocess.run([repo / "deploy/up", "--no-build", "--detach", "--model", model, "--run-dir", tmp_path / "node",
                          "--grpc-port", str(consecutive_free_ports()), "--metrics-port", str(consecutive_free_ports())],
                         capture_output=True, text=True, timeout=60)
-    assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"gpt_oss" is not supp' in up.stderr
+    assert up.returncode == 1 and "weight_store cannot start: " in up.stderr and '"mimo_v2_flash" is not supp' in up.stderr
 
 
 def test_up_gives_up_on_a_router_that_cannot_serve(repo, bin_dir, tiny_model, tmp_path):

@@ -38,7 +38,6 @@ TEST(ModelSpecReject, SingleFields) {
       {"partial_rotary_factor", 0.5, kUnimplemented, "only 1 is supported"},
       {"model_type", "deepseek_v32", kUnimplemented, "\"deepseek_v32\" is not supported: it needs sparse attention"},
       {"model_type", "glm4_moe_lite", kUnimplemented, "\"glm4_moe_lite\""},
-      {"model_type", "gpt_oss", kUnimplemented, "\"gpt_oss\""},
       {"model_type", "kimi_linear", kUnimplemented, "\"kimi_linear\""},
       {"hidden_size", removed, kInvalid, "missing"},
       {"hidden_size", nullptr, kInvalid, "missing"},
@@ -107,7 +106,7 @@ TEST(ModelSpecReject, RopeFields) {
       {"attention_factor", 0, kInvalid, "attention_factor: 0 is out of range"},
       {"original_max_position_embeddings", nullptr, kInvalid, "original_max_position_embeddings: missing"},
       {"original_max_position_embeddings", 0, kInvalid, "original_max_position_embeddings: 0"},
-      {"truncate", false, kUnimplemented, "truncate: false is not supported"},
+      {"truncate", 1, kInvalid, "truncate: 1 is not"},
   };
   for (const Rejection& rejection : cases) {
     json config = TinyConfig();
@@ -274,6 +273,33 @@ TEST(ModelSpecReject, GlmFields) {
       {"num_experts_per_tok", 129, kInvalid, "129 is more than n_routed_experts = 128"},
   };
   ExpectRejected(Published("glm-4.5-air"), cases);
+}
+
+TEST(ModelSpecReject, GptOssFields) {
+  const std::vector<Rejection> cases = {
+      {"layer_types", json::array({"full_attention"}), kUnimplemented, "for each of the 24 layers"},
+      {"layer_types", "sliding_attention", kUnimplemented, "for each of the 24 layers"},
+      {"layer_types", json(24, "chunked_attention"), kUnimplemented, "only \"sliding_attention\" or"},
+      {"sliding_window", nullptr, kInvalid, "missing"},
+      {"sliding_window", 0, kInvalid, "0 is out of range"},
+      {"num_hidden_layers", 200, kUnimplemented, "for each of the 200 layers"},
+      {"swiglu_limit", -7, kInvalid, "-7 is out of range"},
+      {"swiglu_limit", 0, kInvalid, "0 is out of range"},
+      {"swiglu_alpha", 0, kInvalid, "0 is out of range"},
+      {"num_experts_per_tok", 33, kInvalid, "33 is more than num_local_experts = 32"},
+      {"head_dim", 45, kUnimplemented, "45 is not a multiple of 64"},
+      {"hidden_act", "gelu", kUnimplemented, "\"gelu\""},
+  };
+  for (const Rejection& rejection : cases) {
+    json config = Published("gpt-oss-20b");
+    config[rejection.field] = rejection.value;
+    SCOPED_TRACE(rejection.field + ": " + rejection.part);
+    ExpectError(Parse(config).status(), rejection.code, {"config.json: ", rejection.part});
+  }
+  json config = Published("gpt-oss-20b");
+  config.erase("layer_types");
+  config["num_hidden_layers"] = 200;
+  ExpectError(Parse(config).status(), kUnimplemented, {"layer_types: a window in layer 128 is not supported"});
 }
 
 TEST(ModelSpecReject, MiniMaxM2Fields) {

@@ -1,6 +1,7 @@
 // What is read from config.json, and from tokenizer.json beside it.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "common/checkpoint/config.h"
@@ -314,6 +315,71 @@ TEST(ModelSpecParse, GlmInTheNewSpelling) {
   EXPECT_EQ(Parse(config)->rotary_dims, 64);
   config["rope_parameters"]["partial_rotary_factor"] = 1.0;
   EXPECT_EQ(Parse(config)->rotary_dims, 0);
+}
+
+TEST(ModelSpecParse, GptOss) {
+  json config = Published("gpt-oss-20b");
+  absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_STREQ(spec->family, "gpt_oss");
+  EXPECT_EQ(spec->num_kv_heads, 8);
+  EXPECT_EQ(spec->v_head_dim, 64);
+  EXPECT_EQ(spec->heads_without_norms, 1);
+  EXPECT_EQ(spec->qkv_biases, 1);
+  EXPECT_EQ(spec->output_bias, 1);
+  EXPECT_EQ(spec->attention_sinks, 1);
+  EXPECT_EQ(spec->sliding_window, 128);
+  EXPECT_EQ(spec->windowed_layers[0], 0x555555u);
+  EXPECT_EQ(spec->WindowOf(22), 128);
+  EXPECT_EQ(spec->WindowOf(23), 0);
+  EXPECT_EQ(spec->softmax_router, 1);
+  EXPECT_EQ(spec->norm_topk_prob, 1);
+  EXPECT_EQ(spec->router_bias, 1);
+  EXPECT_EQ(spec->expert_biases, 1);
+  EXPECT_EQ(spec->swiglu_limit, 7);
+  EXPECT_EQ(spec->swiglu_alpha, 1.702);
+  EXPECT_EQ(spec->yarn.enabled, 1);
+  EXPECT_EQ(spec->yarn.factor, 32);
+  EXPECT_EQ(spec->yarn_between_pairs, 1);
+  EXPECT_EQ(spec->rope_theta, 150000);
+  EXPECT_EQ(spec->tied_head, 0);
+  EXPECT_EQ(model::ParameterCount(*spec) / 1'000'000, 20'914);  // 20.91 B are published
+  const weights::ModelSpec large = checkpoint::PublishedModel("gpt-oss-120b");
+  EXPECT_EQ(large.num_experts, 128);
+  EXPECT_EQ(large.windowed_layers[0], 0x555555555u);
+  EXPECT_EQ(model::ParameterCount(large) / 1'000'000, 116'829);  // 116.83 B
+  // As transformers 5.23 saves it; what it leaves out is the same.
+  config["rope_parameters"] = config["rope_scaling"];
+  config["rope_parameters"]["rope_theta"] = 150000.0;
+  for (const char* key : {"rope_scaling", "rope_theta", "layer_types", "swiglu_limit", "attention_bias"}) {
+    config.erase(key);
+  }
+  const absl::StatusOr<weights::ModelSpec> saved = Parse(config);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(std::memcmp(&*saved, &*spec, sizeof *spec), 0);
+}
+
+TEST(ModelSpecParse, GptOssWithOtherChoices) {
+  json config = Published("gpt-oss-20b");
+  config["num_hidden_layers"] = 2;
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  config["sliding_window"] = 33;
+  config["attention_bias"] = false;
+  config["swiglu_alpha"] = 1.25;
+  config["rope_scaling"]["truncate"] = true;
+  absl::StatusOr<weights::ModelSpec> spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->windowed_layers[0], 2u);
+  EXPECT_EQ(spec->WindowOf(1), 33);
+  EXPECT_EQ(spec->qkv_biases, 0);
+  EXPECT_EQ(spec->output_bias, 0);
+  EXPECT_EQ(spec->swiglu_alpha, 1.25);
+  EXPECT_EQ(spec->yarn_between_pairs, 0);
+  config["layer_types"] = {"full_attention", "full_attention"};
+  config["sliding_window"] = nullptr;
+  spec = Parse(config);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sliding_window, 0);
 }
 
 TEST(ModelSpecParse, Llama) {

@@ -229,6 +229,52 @@ TEST_F(InventoryTest, DbrxsTensors) {
   Refuse(tensors, {"1 problem", "'transformer.blocks.0.ffn.experts.mlp.w2'", "dtype F8_E4M3, expected BF16 or F16"});
 }
 
+// The experts of a layer are one tensor, in which gates and ups alternate; so are their biases.
+TEST_F(InventoryTest, GptOssTensors) {
+  nlohmann::json config = nlohmann::json::parse(checkpoint::PublishedConfig("gpt-oss-20b"));
+  config.erase("layer_types");
+  config.update({{"hidden_size", 72},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"intermediate_size", 40},
+                 {"num_local_experts", 3},
+                 {"num_experts_per_tok", 2},
+                 {"vocab_size", 40}});
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  const auto items = Check(TinyTensors(spec_));
+  ASSERT_TRUE(items.ok()) << items.status();
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_EQ(items->size(), 3u + 2 * (2 + 8 + 1 + 2 + 3 * 6)) << "one for each part";
+  const auto plan = checkpoint::MakePlan(*items, spec_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto expect = [&](const char* name, const char* published, std::vector<int64_t> shape, int64_t first,
+                          int64_t col_step, bool transposed) {
+    const std::string full = std::string("model.layers.1.") + name;
+    const auto tensor = std::ranges::find(plan->tensors, full, &weights::TensorPlan::name);
+    ASSERT_NE(tensor, plan->tensors.end()) << full;
+    const checkpoint::TensorSource& source = plan->sources[tensor - plan->tensors.begin()];
+    EXPECT_EQ(source.weight.info->name, std::string("model.layers.1.") + published);
+    EXPECT_EQ(source.weight.info->shape, shape) << full;
+    EXPECT_EQ(source.weight.offset, first * source.weight.info->element_bytes()) << full;
+    EXPECT_EQ(source.col_step, col_step) << full;
+    EXPECT_EQ(source.transposed, transposed) << full;
+  };
+  expect("self_attn.sinks", "self_attn.sinks", {2}, 0, 1, false);
+  expect("self_attn.o_proj.bias", "self_attn.o_proj.bias", {72}, 0, 1, false);
+  expect("mlp.gate.weight", "mlp.router.weight", {3, 72}, 0, 1, false);
+  expect("mlp.gate.bias", "mlp.router.bias", {3}, 0, 1, false);
+  expect("mlp.experts.0.gate_proj.weight", "mlp.experts.gate_up_proj", {3, 72, 80}, 0, 2, true);
+  expect("mlp.experts.2.up_proj.weight", "mlp.experts.gate_up_proj", {3, 72, 80}, 2 * 72 * 80 + 1, 2, true);
+  expect("mlp.experts.1.down_proj.weight", "mlp.experts.down_proj", {3, 40, 72}, 40 * 72, 1, true);
+  expect("mlp.experts.1.gate_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 80}, 80, 2, false);
+  expect("mlp.experts.2.up_proj.bias", "mlp.experts.gate_up_proj_bias", {3, 80}, 161, 2, false);
+  expect("mlp.experts.2.down_proj.bias", "mlp.experts.down_proj_bias", {3, 72}, 144, 1, false);
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Add("model.layers.0.mlp.experts.down_proj", "BF16", {3, 72, 40});
+  Refuse(tensors, {"1 problem", "'model.layers.0.mlp.experts.down_proj'", "shape [3, 72, 40], expected [3, 40, 72]"});
+}
+
 // Some tools save a tied head all the same. It is a copy.
 TEST_F(InventoryTest, ATiedHead) {
   const SafetensorsBuilder with_head = TinyTensors(spec_);

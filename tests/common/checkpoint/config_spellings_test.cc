@@ -195,7 +195,7 @@ TEST(ConfigSpellings, NeighboursAreRefusedByWhatTheyNeed) {
       {"qwen3_5_moe_text", "linear attention (gated delta net)"},
       {"kimi_linear", "linear attention (KDA)"},
       {"llama4_text", "attention within chunks"},
-      {"gpt_oss", "attention sinks"},
+      {"mimo_v2_flash", "attention sinks"},
       {"longcat_flash", "two attentions a layer"},
   };
   for (const auto& [type, lacks] : cases) {

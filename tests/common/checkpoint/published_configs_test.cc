@@ -118,6 +118,8 @@ constexpr Figures kFigures[] = {
     {"MiniMaxAI/MiniMax-M2", 230, 10, 10, 1},
     {"deepseek-ai/DeepSeek-R1-Distill-Llama-70B", 70.6, 0.1, 70.6, 0.1, Total::kServed,
      /*active_counts_embedding=*/true},
+    {"openai/gpt-oss-20b", 20.91, 0.01, 3.61, 0.01},
+    {"openai/gpt-oss-120b", 116.83, 0.01, 5.13, 0.01},
     {"meta-llama/Llama-3.2-3B", 3.21, 0.01, 3.21, 0.01},
 };
 

@@ -80,6 +80,11 @@ const absl::StatusOr<TinyModel>& TinyLlama() {
   return model;
 }
 
+const absl::StatusOr<TinyModel>& TinyGptOss() {
+  static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-gpt-oss", "tests/golden/gpt_oss_tiny");
+  return model;
+}
+
 const absl::StatusOr<TinyModel>& TinyMiniMax() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny-minimax", "tests/golden/minimax_m2_tiny");
   return model;

@@ -27,7 +27,8 @@ const absl::StatusOr<TinyModel>& TinyDeepSeekV2Lite();
 const absl::StatusOr<TinyModel>& TinyKimiK2();
 const absl::StatusOr<TinyModel>& TinyGlm();  // GLM-4.5
 const absl::StatusOr<TinyModel>& TinyDbrx();
-const absl::StatusOr<TinyModel>& TinyLlama();    // without experts
+const absl::StatusOr<TinyModel>& TinyLlama();  // without experts
+const absl::StatusOr<TinyModel>& TinyGptOss();
 const absl::StatusOr<TinyModel>& TinyMiniMax();  // MiniMax-M2
 
 }  // namespace moestro::model

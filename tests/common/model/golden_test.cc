@@ -62,6 +62,7 @@ constexpr GoldenRun kRuns[] = {
     {"dbrx", TinyDbrx, MlaForm::kAbsorbed},
     {"glm", TinyGlm, MlaForm::kAbsorbed},
     {"llama", TinyLlama, MlaForm::kAbsorbed},
+    {"gpt_oss", TinyGptOss, MlaForm::kAbsorbed},
     {"minimax", TinyMiniMax, MlaForm::kAbsorbed},
     {"deepseek_v2_absorbed", TinyDeepSeekV2, MlaForm::kAbsorbed},
     {"deepseek_v2_unabsorbed", TinyDeepSeekV2, MlaForm::kUnabsorbed},

@@ -56,8 +56,8 @@ void CheckGolden(HybridSubject& subject, const model::GoldenCase& golden, int64_
 TEST(HybridDecodeGoldenTest, GreedyTokensLogitsAndKv) {
   for (const absl::StatusOr<model::TinyModel>* model :
        {&model::Tiny(), &model::TinyMixtral(), &model::TinyDeepSeekV2(), &model::TinyDeepSeekV2Lite(),
-        &model::TinyKimiK2(), &model::TinyGlm(), &model::TinyMiniMax(), &model::TinyQwen3Mixed(), &model::TinyQwen2(),
-        &model::TinyDbrx()}) {
+        &model::TinyKimiK2(), &model::TinyGlm(), &model::TinyGptOss(), &model::TinyMiniMax(), &model::TinyQwen3Mixed(),
+        &model::TinyQwen2(), &model::TinyDbrx()}) {
     ASSERT_TRUE(model->ok()) << model->status();
     HybridSubject subject(*(*model)->owned.segment, kMaxRows, /*kv_pages=*/16);
     for (const model::GoldenCase& golden : (*model)->cases) {

@@ -218,6 +218,19 @@ class LlamaGoldenPromptTest : public GoldenPromptTest {
 
 TEST_F(LlamaGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
 
+class GptOssGoldenPromptTest : public GoldenPromptTest {
+ protected:
+  GptOssGoldenPromptTest() : GoldenPromptTest(model::TinyGptOss()) {}
+};
+
+TEST_F(GptOssGoldenPromptTest, LogitsKvAndGreedyTokens) { CheckCases(); }
+
+// What is cached begins before every window, and within it.
+TEST_F(GptOssGoldenPromptTest, AfterACachedPrefix) {
+  CheckFrom(CaseOf(300), 290, StreamSubject::Ring(4));
+  CheckFrom(CaseOf(65), 30, StreamSubject::Ring(4));
+}
+
 class MiniMaxGoldenPromptTest : public GoldenPromptTest {
  protected:
   MiniMaxGoldenPromptTest() : GoldenPromptTest(model::TinyMiniMax()) {}

@@ -225,15 +225,44 @@ std::vector<ModelPreset> Presets() {
                                    {"vocab_size", 2048}},
                                   2'000'000,
                                   "bf16"};
+  // A hidden size that is no multiple of 64, windows that are none either, and a clamp that numbers reach.
+  const ModelPreset tiny_gpt_oss = {"tiny-gpt-oss",
+                                    "gpt-oss",
+                                    "gpt-oss-20b",
+                                    {{"hidden_size", 240},
+                                     {"num_hidden_layers", 3},
+                                     {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}},
+                                     {"sliding_window", 50},
+                                     {"num_attention_heads", 4},
+                                     {"num_key_value_heads", 2},
+                                     {"intermediate_size", 176},
+                                     {"num_local_experts", 8},
+                                     {"num_experts_per_tok", 2},
+                                     {"swiglu_limit", 1.5},
+                                     {"rope_scaling", {{"original_max_position_embeddings", 64}}},
+                                     {"pad_token_id", nullptr},
+                                     {"vocab_size", 2048}},
+                                    2'000'000,
+                                    "bf16"};
   // Without the prediction layer, which would double the size of a model that is only used for measurements.
   const ModelPreset layer = {"layer",
                              "the true geometry of DeepSeek-V3, few layers",
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
-  return {tiny,         tiny_dbrx,    tiny_deepseek_v2, tiny_deepseek_v2_lite,
-          tiny_glm,     tiny_kimi_k2, tiny_llama,       tiny_minimax,
-          tiny_mixtral, tiny_qwen2,   tiny_qwen3,       tiny_qwen3_mixed,
+  return {tiny,
+          tiny_dbrx,
+          tiny_deepseek_v2,
+          tiny_deepseek_v2_lite,
+          tiny_glm,
+          tiny_gpt_oss,
+          tiny_kimi_k2,
+          tiny_llama,
+          tiny_minimax,
+          tiny_mixtral,
+          tiny_qwen2,
+          tiny_qwen3,
+          tiny_qwen3_mixed,
           layer};
 }
 
@@ -353,7 +382,10 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   config.update(preset->changes, /*merge_objects=*/true);
   config["bos_token_id"] = kBosId;
   config["eos_token_id"] = kEosId;
-  if (options.layers != 0) Change(config, {"num_hidden_layers", "max_window_layers", "n_layers"}, options.layers);
+  if (options.layers != 0) {
+    Change(config, {"num_hidden_layers", "max_window_layers", "n_layers"}, options.layers);
+    config.erase("layer_types");  // the family's rule gives them
+  }
   if (options.experts != 0) {
     MOE_RETURN_IF_ERROR(
         AdaptRouting(options.preset, options.experts, config.contains("ffn_config") ? config["ffn_config"] : config));

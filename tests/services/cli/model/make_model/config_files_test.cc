@@ -60,8 +60,9 @@ TEST(MadeModelTest, OverridesReplaceThePreset) {
 }
 
 TEST(MadeModelTest, RoutingStaysValidForEveryNumberOfExperts) {
-  for (const char* preset : {"tiny", "tiny-dbrx", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-glm",
-                             "tiny-kimi-k2", "tiny-minimax", "tiny-mixtral", "tiny-qwen2", "tiny-qwen3", "layer"}) {
+  for (const char* preset :
+       {"tiny", "tiny-dbrx", "tiny-deepseek-v2", "tiny-deepseek-v2-lite", "tiny-glm", "tiny-gpt-oss", "tiny-kimi-k2",
+        "tiny-minimax", "tiny-mixtral", "tiny-qwen2", "tiny-qwen3", "layer"}) {
     for (int experts = 2; experts <= 300; ++experts) {
       const auto model = ResolveModel({.preset = preset, .experts = experts});
       ASSERT_TRUE(model.ok());

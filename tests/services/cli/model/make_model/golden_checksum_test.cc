@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Made{"tiny-deepseek-v2", "tests/golden/deepseek_v2_tiny"},
                       Made{"tiny-deepseek-v2-lite", "tests/golden/deepseek_v2_lite_tiny"},
                       Made{"tiny-kimi-k2", "tests/golden/kimi_k2_tiny"}, Made{"tiny-glm", "tests/golden/glm4_moe_tiny"},
-                      Made{"tiny-llama", "tests/golden/llama_tiny"},
+                      Made{"tiny-gpt-oss", "tests/golden/gpt_oss_tiny"}, Made{"tiny-llama", "tests/golden/llama_tiny"},
                       Made{"tiny-minimax", "tests/golden/minimax_m2_tiny"},
                       Made{"tiny-qwen3-mixed", "tests/golden/qwen3_moe_mixed_tiny"},
                       Made{"tiny-qwen2", "tests/golden/qwen2_moe_tiny"}, Made{"tiny-dbrx", "tests/golden/dbrx_tiny"}),

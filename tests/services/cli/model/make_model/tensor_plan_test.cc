@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -164,6 +165,23 @@ TEST(TensorPlanTest, LlamaHasThePublishedNames) {
   EXPECT_THAT(shape("mlp.down_proj.weight"), ElementsAre(256, 576));
   EXPECT_EQ(plan.at("model.layers.1.mlp.down_proj.weight").dtype, DType::kBF16);
   EXPECT_EQ(plan.size(), 2u + 2 * (2 + 4 + 3)) << "the embedding is the head";
+}
+
+TEST(TensorPlanTest, GptOssHasThePublishedNames) {
+  const auto plan = PlanByName({.preset = "tiny-gpt-oss"});
+  const auto shape = [&](const std::string& name) { return plan.at("model.layers.1." + name).shape; };
+  EXPECT_THAT(shape("self_attn.sinks"), ElementsAre(4));
+  EXPECT_THAT(shape("self_attn.o_proj.bias"), ElementsAre(240));
+  EXPECT_THAT(shape("mlp.router.weight"), ElementsAre(8, 240));
+  EXPECT_THAT(shape("mlp.router.bias"), ElementsAre(8));
+  EXPECT_THAT(shape("mlp.experts.gate_up_proj"), ElementsAre(8, 240, 352));
+  EXPECT_THAT(shape("mlp.experts.gate_up_proj_bias"), ElementsAre(8, 352));
+  EXPECT_THAT(shape("mlp.experts.down_proj"), ElementsAre(8, 176, 240));
+  EXPECT_THAT(shape("mlp.experts.down_proj_bias"), ElementsAre(8, 240));
+  EXPECT_EQ(plan.size(), 3u + 3 * (2 + 9 + 2 + 4));
+  // Products of deviation 1, whose inputs are the second dimension.
+  EXPECT_NEAR(plan.at("model.layers.1.mlp.experts.gate_up_proj").deviation, 1 / std::sqrt(240.0), 1e-9);
+  EXPECT_NEAR(plan.at("model.layers.1.mlp.experts.down_proj").deviation, 0.4 / std::sqrt(176.0), 1e-9);
 }
 
 TEST(TensorPlanTest, MiniMaxHasThePublishedNames) {
