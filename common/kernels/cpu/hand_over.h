@@ -7,6 +7,7 @@ namespace moestro {
 
 using LinearKernel = decltype(CpuKernels::linear);
 
+constexpr bool IsNotF16(DType type) { return type != DType::kF16; }
 constexpr bool IsFp8OrBf16(DType type) { return type == DType::kF8E4M3 || type == DType::kBF16; }
 
 // kOwn for the types that kKnows accepts, kBefore for the others.

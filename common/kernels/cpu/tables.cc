@@ -70,14 +70,18 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_step = avx512::SoftmaxStep;
 }
 
+// F16 is not exact in BF16.
+constexpr LinearKernel kBf16Linear = OwnOrBefore<IsNotF16, avx512_bf16::Linear, avx512::Linear>;
+constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<IsNotF16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+
 void FillAvx512Bf16(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, avx512_bf16::Linear, avx512::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+  table.linear = kBf16Linear;
+  table.linear_add = kBf16LinearAdd;
 }
 
 void FillAmx(CpuKernels& table) {
-  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, avx512::Linear>;
-  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, avx512::LinearAdd>;
+  table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, kBf16Linear>;
+  table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, kBf16LinearAdd>;
   table.attend_token = amx::AttendToken;
 }
 

@@ -249,7 +249,7 @@ TEST_F(InventoryTest, GptOssTensors) {
   const auto plan = checkpoint::MakePlan(*items, spec_);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto expect = [&](const char* name, const char* published, std::vector<int64_t> shape, int64_t first,
-                          int64_t col_step, bool transposed) {
+                          int64_t output_step, bool transposed) {
     const std::string full = std::string("model.layers.1.") + name;
     const auto tensor = std::ranges::find(plan->tensors, full, &weights::TensorPlan::name);
     ASSERT_NE(tensor, plan->tensors.end()) << full;
@@ -257,8 +257,8 @@ TEST_F(InventoryTest, GptOssTensors) {
     EXPECT_EQ(source.weight.info->name, std::string("model.layers.1.") + published);
     EXPECT_EQ(source.weight.info->shape, shape) << full;
     EXPECT_EQ(source.weight.offset, first * source.weight.info->element_bytes()) << full;
-    EXPECT_EQ(source.col_step, col_step) << full;
-    EXPECT_EQ(source.transposed, transposed) << full;
+    EXPECT_EQ(source.output_step, output_step) << full;
+    EXPECT_EQ(source.kind == checkpoint::TensorSource::Kind::kTransposed, transposed) << full;
   };
   expect("self_attn.sinks", "self_attn.sinks", {2}, 0, 1, false);
   expect("self_attn.o_proj.bias", "self_attn.o_proj.bias", {72}, 0, 1, false);

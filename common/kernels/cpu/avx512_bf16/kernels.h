@@ -16,5 +16,8 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
 // Both for I8 weights.
 void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
               int64_t row_begin, int64_t row_end, bool add);
+// Both for formats of blocks.
+void LinearOfBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
+                    int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);
 
 }  // namespace moestro::avx512_bf16

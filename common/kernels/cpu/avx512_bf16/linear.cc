@@ -4,64 +4,17 @@
 #include "common/kernels/cpu/avx512_bf16/fp8_gemv.h"
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/kernels/cpu/avx512_bf16/linear_pass.h"
 #include "common/kernels/cpu/avx512_bf16/side_work.h"
 
 namespace moestro::avx512_bf16 {
 
 static_assert(kGroupRows == kRowGroup && kVectors * kTileRows == kRowGroup, "the packed layout");
 
-// Tokens per register block: 6 x 4 accumulators leave 8 of 32 registers for weights, inputs and FP8 tables.
-constexpr int64_t kBlockTokens = 6;
-// Tokens whose totals are kept at once (whole register blocks): 66 KiB of stack per row group, which stays in L2.
-constexpr int64_t kBatchTokens = 44 * kBlockTokens;
-
-// Row groups that use a block of inputs in sequence, so that many tokens' inputs are read from memory once for all of
-// them.
-constexpr int64_t kPassGroups = 4;
-
-static inline int64_t RegisterBlocks(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
-
-template <int kValue>
-struct Number {
-  static constexpr int value = kValue;
-};
-
 struct PassScratch {
   alignas(64) float totals[kPassGroups][kBatchTokens * kGroupRows];
   alignas(64) uint8_t panels[2][kScaleBlock * kRowGroup * 2];
 };
-
-// Calls block(t, integral constant of the number of tokens, i) for register block i of n, tokens [t, t + number).
-// Blocks have nearly equal sizes: the fewer tokens share a block's weights, the higher the cost per token.
-template <typename RegisterBlock>
-[[gnu::always_inline]] static inline void ForRegisterBlocks(int64_t tokens, int64_t n, RegisterBlock block) {
-  static_assert(kBlockTokens == 6);
-  int64_t t = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t size = tokens / n + (i < tokens % n ? 1 : 0);
-    switch (size) {
-      case 1:
-        block(t, Number<1>(), i);
-        break;
-      case 2:
-        block(t, Number<2>(), i);
-        break;
-      case 3:
-        block(t, Number<3>(), i);
-        break;
-      case 4:
-        block(t, Number<4>(), i);
-        break;
-      case 5:
-        block(t, Number<5>(), i);
-        break;
-      default:
-        block(t, Number<6>(), i);
-        break;
-    }
-    t += size;
-  }
-}
 
 static inline Totals FromToken(const Totals& totals, int64_t t) {
   return {totals.data + t * totals.stride, totals.stride, totals.first};
@@ -124,7 +77,7 @@ class LinearPass {
         AddBlockOfGroup(b, g, x + b * kScaleBlock, x_stride, tokens, register_blocks, totals(g, b));
       }
     }
-    if (!direct) Store(tokens, y, y_stride, add);
+    if (!direct) StoreTotals(scratch_.totals, rows_, tokens, y, y_stride, add);
   }
 
  private:
@@ -184,18 +137,6 @@ class LinearPass {
     ExpandPanel(next, next_quads, next_panel);
   }
 
-  void Store(int64_t tokens, float* y, int64_t y_stride, bool add) const {
-    for (int64_t t = 0; t < tokens; ++t) {
-      for (int64_t r = 0; r < rows_; r += 16) {
-        const auto lanes = static_cast<__mmask16>((1u << Min(16, rows_ - r)) - 1);
-        float* out = y + t * y_stride + r;
-        __m512 sum = _mm512_load_ps(scratch_.totals[r / kGroupRows] + t * kGroupRows + r % kGroupRows);
-        if (add) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, out));
-        _mm512_mask_storeu_ps(out, lanes, sum);
-      }
-    }
-  }
-
   const PackedMatrix& w_;
   const Fp8Weights& fp8_;
   PassScratch& scratch_;
@@ -229,6 +170,9 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
   if (w.dtype == DType::kI8) {
     return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
   }
+  if (IsBlockFormat(w.dtype)) {
+    return LinearOfBlocks(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
+  }
   RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
@@ -236,6 +180,9 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
                int64_t row_begin, int64_t row_end) {
   if (w.dtype == DType::kI8) {
     return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
+  }
+  if (IsBlockFormat(w.dtype)) {
+    return LinearOfBlocks(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
   }
   RunPasses(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }

@@ -41,27 +41,34 @@ static inline Tail<kTokens> PadTail(const uint16_t* x, int64_t x_stride, int64_t
 
 namespace {  // for internal linkage of the members
 
-// The inputs of a few tokens. Every token's address is one of two registers plus a multiple of the stride that an
-// instruction can add. With one register per token, or computed offsets, the loops would run out of registers.
+// The inputs of a few tokens. Every token's address is one of two or three registers plus a multiple of the stride that
+// an instruction can add. With one register per token, or computed offsets, the loops would run out of registers.
 template <int kTokens>
 class Inputs {
  public:
   [[gnu::always_inline]] inline Inputs(const uint16_t* x, int64_t stride)
-      : first_(x), fourth_(kTokens > 3 ? x + 3 * stride : x), stride_(stride) {
+      : first_(x),
+        fourth_(kTokens > 3 ? x + 3 * stride : x),
+        seventh_(kTokens > 6 ? x + 6 * stride : x),
+        stride_(stride) {
     asm("" : "+r"(fourth_));  // keeps the compiler from recomputing it from first_
+    if (kTokens > 6) asm("" : "+r"(seventh_));
   }
 
   [[gnu::always_inline]] inline const uint16_t* Of(int token) const {
-    return token < 3 ? first_ + token * stride_ : fourth_ + (token - 3) * stride_;
+    if (token < 3) return first_ + token * stride_;
+    return token < 6 ? fourth_ + (token - 3) * stride_ : seventh_ + (token - 6) * stride_;
   }
   [[gnu::always_inline]] inline void Advance(int64_t inputs) {
     first_ += inputs;
     fourth_ += inputs;
+    seventh_ += inputs;
   }
 
  private:
   const uint16_t* first_;
   const uint16_t* fourth_;
+  const uint16_t* seventh_;
   int64_t stride_;
 };
 

@@ -11,8 +11,6 @@
 
 namespace moestro::avx512_bf16 {
 
-static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Whether register block i of n is one of `carriers` evenly spread blocks.
 static inline bool IsCarrier(int64_t i, int64_t n, int64_t carriers) {
   return (i + 1) * carriers / n != i * carriers / n;

@@ -1,0 +1,201 @@
+// The inner loops for formats of blocks: a span of 128 inputs x 64 rows for a few tokens. Every variant gives an output
+// the same sums in the same order: for each sub-block one chain of vdpbf16ps in input order, from zero; a fused
+// multiply-add with its scale; with mins, one of -min with the sum of the sub-block's inputs. So a row's bits do not
+// depend on the variant.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/avx512_bf16/block_weights.h"
+#include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/tensor/block_format.h"
+
+namespace moestro::avx512_bf16 {
+
+constexpr int64_t kSumsPerSpan = kSpanInputs / 32;  // sub-blocks of formats with mins
+
+// out[j] = sum of inputs 32 j .. 32 j + 31 of a whole span.
+static inline void SumInputs(const uint16_t* x, float* out) {
+  const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+  __m512 sums[kSumsPerSpan];
+#pragma GCC unroll 4
+  for (int j = 0; j < kSumsPerSpan; ++j) {
+    sums[j] = DotPairs(_mm512_setzero_ps(), _mm512_loadu_si512(x + 32 * j), ones);
+  }
+  const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(sums[0], sums[1]), _mm512_unpackhi_ps(sums[0], sums[1]));
+  const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(sums[2], sums[3]), _mm512_unpackhi_ps(sums[2], sums[3]));
+  const __m512d first = _mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b));
+  const __m512d second = _mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b));
+  const __m512 lanes = _mm512_add_ps(_mm512_castpd_ps(first), _mm512_castpd_ps(second));
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
+  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+
+// A span for a few tokens: their inputs, the sums of their inputs if the format has mins, and where results are added.
+struct SpanTokens {
+  const uint16_t* x;
+  int64_t x_stride;
+  const float* input_sums;  // [tokens][kSumsPerSpan]
+  float* totals;            // [tokens][kRowGroup]
+};
+
+// Scales the chains of sub-block j, and adds them to the totals of the tiles from `first` on.
+template <bool kMins, int kTokens, int kTiles>
+[[gnu::always_inline]] static inline void AddSums(const __m512 (&sums)[kTokens][kTiles], const SpanScales& scales,
+                                                  int64_t j, int first, const SpanTokens& tokens) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kTiles; ++v) {
+    const int64_t row = (first + v) * kTileRows;
+    const __m512 scale = _mm512_load_ps(scales.scales[j] + row);
+    const __m512 min = kMins ? _mm512_load_ps(scales.mins[j] + row) : scale;
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      float* out = tokens.totals + t * kRowGroup + row;
+      __m512 total = _mm512_fmadd_ps(sums[t][v], scale, _mm512_load_ps(out));
+      if (kMins) total = _mm512_fnmadd_ps(min, _mm512_set1_ps(tokens.input_sums[t * kSumsPerSpan + j]), total);
+      _mm512_store_ps(out, total);
+    }
+  }
+}
+
+template <DType kType, int kTokens, int kPair>
+[[gnu::always_inline]] static inline void AddPair(const Codes<kType>& source,
+                                                  const typename Codes<kType>::Unit (&units)[kVectors],
+                                                  const Inputs<kTokens>& inputs, int64_t input,
+                                                  __m512 (&sums)[kTokens][kVectors]) {
+  if (kTokens > 2) KeepOrder();
+  __m512i w[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) w[v] = source.template Pair<kPair>(units[v]);
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512i pair = Pair(inputs.Of(t) + input + 2 * kPair);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[t][v] = DotPairs(sums[t][v], w[v], pair);
+  }
+}
+
+// A step's inputs, pair by pair.
+template <DType kType, int kTokens, int... kPairs>
+[[gnu::always_inline]] static inline void AddPairs(const Codes<kType>& source,
+                                                   const typename Codes<kType>::Unit (&units)[kVectors],
+                                                   const Inputs<kTokens>& inputs, int64_t input,
+                                                   __m512 (&sums)[kTokens][kVectors], Numbers<kPairs...>) {
+  (AddPair<kType, kTokens, kPairs>(source, units, inputs, input, sums), ...);
+}
+
+// Codes, expanded on the fly.
+template <DType kType, int kTokens>
+static inline void AddCodes(const Codes<kType>& codes_source, const uint8_t* codes, const SpanScales& scales,
+                            int64_t sub_blocks, const SpanTokens& tokens) {
+  constexpr BlockFormat kFormat = FormatOf(kType);
+  using Source = Codes<kType>;
+  const Source source = codes_source;  // in registers
+  const SpanTokens at = tokens;
+  Inputs<kTokens> inputs(at.x, at.x_stride);
+  for (int64_t j = 0; j < sub_blocks; ++j) {
+    __m512 sums[kTokens][kVectors];
+    ClearSums(sums);
+#pragma GCC unroll 4
+    for (int64_t input = 0; input < kFormat.sub_block; input += Source::kInputs) {
+      typename Source::Unit units[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v, codes += Source::kBytes) {
+#pragma GCC unroll 5
+        for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes + line + kPrefetchBytes);
+        units[v] = source.Load(codes);
+      }
+      AddPairs<kType, kTokens>(source, units, inputs, input, sums, NumbersBelow<Source::kInputs / 2>());
+    }
+    inputs.Advance(kFormat.sub_block);
+    AddSums<kFormat.has_mins>(sums, scales, j, 0, at);
+  }
+}
+
+// No side work beside a panel.
+struct NoPanelWork {
+  static constexpr int kTurnPairs = 4;
+  [[gnu::always_inline]] inline void Step(int) {}
+};
+
+namespace {  // for internal linkage of the members
+
+// Expands codes into a panel, unit by unit, in the order of addresses.
+template <DType kType>
+class CodeExpansion {
+  using Source = Codes<kType>;
+
+ public:
+  static constexpr int kTurnPairs = FormatOf(kType).sub_block == 16 ? 8 : 16;
+  CodeExpansion(const uint8_t* codes, uint8_t* panel) : codes_(codes), panel_(panel) {}
+
+  // Writes as many vectors as it is called times with i in turn.
+  [[gnu::always_inline]] inline void Step(int i) {
+    if (i % kPairs == kPairs - 1) ExpandUnit();
+  }
+  [[gnu::always_inline]] inline void ExpandUnit() {
+#pragma GCC unroll 5
+    for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes_ + line + kPrefetchBytes);
+    const Source source;  // beside many sums, its tables are better read from memory
+    const typename Source::Unit unit = source.Load(codes_);
+    [&]<int... kPair>(Numbers<kPair...>) __attribute__((always_inline)) {
+      (_mm512_store_si512(panel_ + kPair * kStepBytes, source.template Pair<kPair>(unit)), ...);
+    }
+    (NumbersBelow<kPairs>());
+    codes_ += Source::kBytes;
+    panel_ += 64;
+    if (++tile_ % kVectors == 0) panel_ += (kPairs - 1) * kStepBytes;
+  }
+  // Of `inputs` inputs, without other work.
+  void ExpandAll(int64_t inputs) {
+    for (int64_t units = inputs / Source::kInputs * kVectors; units > 0; --units) ExpandUnit();
+  }
+
+ private:
+  static constexpr int kPairs = Source::kInputs / 2;
+  const uint8_t* codes_;
+  uint8_t* panel_;
+  int tile_ = 0;
+};
+
+}  // namespace
+
+constexpr int kPanelTokens = 8;
+constexpr int kPanelTiles = 2;  // 8 x 2 accumulators
+
+// Adds two tiles, from `first` on, of an expanded span: [kSpanInputs / 2][4 tiles][16 rows][2 inputs] in BF16. `side`
+// is done step by step. REQUIRES: whole sub-blocks.
+template <int kSubBlock, bool kMins, int kTokens, typename SideWork>
+static inline void AddPanel(const uint8_t* panel, const SpanScales& scales, int first, int64_t sub_blocks,
+                            const SpanTokens& tokens, SideWork& side_work) {
+  constexpr int kTurnPairs = SideWork::kTurnPairs;
+  SideWork side = side_work;  // in registers, despite its writes
+  const SpanTokens at = tokens;
+  Inputs<kTokens> inputs(at.x, at.x_stride);
+  panel += first * 64;
+  for (int64_t j = 0; j < sub_blocks; ++j) {
+    __m512 sums[kTokens][kPanelTiles] = {};
+    for (int input = 0; input < kSubBlock; input += 2 * kTurnPairs) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kTurnPairs; ++i) {
+        const __m512i w0 = _mm512_load_si512(panel + i * kStepBytes),
+                      w1 = _mm512_load_si512(panel + i * kStepBytes + 64);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const __m512i pair = Pair(inputs.Of(t) + 2 * i);
+          sums[t][0] = DotPairs(sums[t][0], w0, pair);
+          sums[t][1] = DotPairs(sums[t][1], w1, pair);
+        }
+        side.Step(i);
+      }
+      panel += kTurnPairs * kStepBytes;
+      inputs.Advance(2 * kTurnPairs);
+    }
+    AddSums<kMins>(sums, scales, j, first, at);
+  }
+  side_work = side;
+}
+
+}  // namespace moestro::avx512_bf16

@@ -1,0 +1,303 @@
+// Formats of blocks (common/tensor/block_format.h): packed codes to operands of vdpbf16ps, headers to scales and mins
+// in F32. Everything is exact: what a code stands for is a whole number or E2M1, a scale F16 times at most 8 bits.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "common/kernels/cpu/avx512_bf16/linear_block.h"
+#include "common/tensor/block_format.h"
+
+namespace moestro::avx512_bf16 {
+
+// BF16 of half of a whole number below 512 in magnitude that has at most 8 significant bits.
+static constexpr uint16_t HalfToBf16(int twice) {
+  if (twice == 0) return 0;
+  const int sign = twice < 0 ? 0x8000 : 0;
+  int magnitude = twice < 0 ? -twice : twice;
+  int exponent = 127 + 7;  // of the number whose magnitude, in halves, is 256
+  for (; magnitude < 256; magnitude *= 2) --exponent;
+  return static_cast<uint16_t>(sign | exponent << 7 | (magnitude >> 1 & 127));
+}
+
+// What a code stands for before it is scaled.
+static constexpr uint16_t CodeToBf16(DType type, int code) {
+  constexpr int kTwiceE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12};
+  if (type == DType::kMXFP4) return HalfToBf16(code < 8 ? kTwiceE2M1[code] : -kTwiceE2M1[code - 8]);
+  const bool unsigned_codes = FormatOf(type).has_mins || type == DType::kQ8_0;
+  return HalfToBf16(2 * (unsigned_codes ? code : code - (1 << (FormatOf(type).code_bits - 1))));
+}
+
+// Entries of tables for vpermw and vpermi2w. These look at 5 and 6 bits of an index: 16 entries lie there twice.
+template <DType kType>
+struct CodeTable {
+  alignas(64) uint16_t entries[64];
+};
+template <DType kType>
+static constexpr CodeTable<kType> MakeCodeTable() {
+  CodeTable<kType> table{};
+  for (int i = 0; i < 64; ++i) table.entries[i] = CodeToBf16(kType, i % (1 << FormatOf(kType).code_bits));
+  return table;
+}
+
+// Calls with each of the numbers as a template argument.
+template <int... kNumbers>
+struct Numbers {};
+template <int kCount, int... kRest>
+struct NumbersTo : NumbersTo<kCount - 1, kCount - 1, kRest...> {};
+template <int... kRest>
+struct NumbersTo<0, kRest...> {
+  using Type = Numbers<kRest...>;
+};
+template <int kCount>
+using NumbersBelow = typename NumbersTo<kCount>::Type;
+
+namespace {  // for internal linkage of the members
+
+// A unit is what lies together of a tile: kBytes of codes, 16 rows x kInputs. After Load, Pair<p> gives 16 rows x
+// inputs 2 p and 2 p + 1. Four units, of a group's tiles, are a step.
+
+// 4 bits: the 16-bit halves, shifted, are indices whose upper bits vpermw ignores.
+template <DType kType>
+class Codes4 {
+ public:
+  static constexpr int kInputs = 8;
+  static constexpr int64_t kBytes = 64;
+
+  using Unit = const uint8_t*;
+  [[gnu::always_inline]] inline Unit Load(const uint8_t* p) const { return p; }
+  template <int kPair>
+  [[gnu::always_inline]] inline __m512i Pair(Unit unit) const {
+    const __m512i codes = _mm512_loadu_si512(unit);
+    return _mm512_permutexvar_epi16(kPair == 0 ? codes : _mm512_srli_epi16(codes, 4 * kPair), table_);
+  }
+
+ private:
+  static constexpr CodeTable<kType> kTable = MakeCodeTable<kType>();
+  __m512i table_ = _mm512_load_si512(kTable.entries);
+};
+
+// Moves bit kBit of 16 to bit 4.
+template <int kBit>
+[[gnu::always_inline]] static inline __m512i ToBit4(__m512i v) {
+  if constexpr (kBit >= 4) {
+    return _mm512_srli_epi16(v, kBit - 4);
+  } else {
+    return _mm512_slli_epi16(v, 4 - kBit);
+  }
+}
+constexpr int kByMask = 0xd8;  // ternary logic: bits of the second operand where the third has ones, else of the first
+
+// 5 bits: the nibbles of 4 x 8 inputs, then a fifth bit of each.
+template <DType kType>
+class Codes5 {
+ public:
+  static constexpr int kInputs = 32;
+  static constexpr int64_t kBytes = 320;
+
+  using Unit = const uint8_t*;
+  [[gnu::always_inline]] inline Unit Load(const uint8_t* p) const { return p; }
+  template <int kPair>
+  [[gnu::always_inline]] inline __m512i Pair(Unit unit) const {
+    const __m512i nibbles = _mm512_loadu_si512(unit + kPair / 4 * 64), fifth = _mm512_loadu_si512(unit + 256);
+    const __m512i low = kPair % 4 == 0 ? nibbles : _mm512_srli_epi16(nibbles, kPair % 4 * 4);
+    const __m512i index = _mm512_ternarylogic_epi32(ToBit4<kPair>(fifth), low, _mm512_set1_epi16(15), kByMask);
+    return _mm512_permutexvar_epi16(index, table_);
+  }
+
+ private:
+  static constexpr CodeTable<kType> kTable = MakeCodeTable<kType>();
+  __m512i table_ = _mm512_load_si512(kTable.entries);
+};
+
+// 6 bits: the nibbles of 2 x 8 inputs, then two more bits of each.
+template <DType kType>
+class Codes6 {
+ public:
+  static constexpr int kInputs = 16;
+  static constexpr int64_t kBytes = 192;
+
+  using Unit = const uint8_t*;
+  [[gnu::always_inline]] inline Unit Load(const uint8_t* p) const { return p; }
+  template <int kPair>
+  [[gnu::always_inline]] inline __m512i Pair(Unit unit) const {
+    constexpr int kShift = kPair % 4 * 4;
+    // Nibble n of a 16-bit half is nibble n of its inputs; their bits 4 and 5 are fields 2 u + n % 2 of byte n / 2.
+    constexpr int kBit = kPair % 4 / 2 * 8 + (kPair / 4 * 2 + kPair % 2) * 2;
+    const __m512i nibbles = _mm512_loadu_si512(unit + kPair / 4 * 64), high = _mm512_loadu_si512(unit + 128);
+    const __m512i low = kShift == 0 ? nibbles : _mm512_srli_epi16(nibbles, kShift);
+    const __m512i index = _mm512_ternarylogic_epi32(ToBit4<kBit>(high), low, _mm512_set1_epi16(15), kByMask);
+    return _mm512_permutex2var_epi16(first_, index, second_);
+  }
+
+ private:
+  static constexpr CodeTable<kType> kTable = MakeCodeTable<kType>();
+  __m512i first_ = _mm512_load_si512(kTable.entries), second_ = _mm512_load_si512(kTable.entries + 32);
+};
+
+struct ByteTables {
+  alignas(64) uint8_t low[128], high[128];
+};
+static constexpr ByteTables MakeByteTables() {
+  ByteTables tables{};
+  for (int i = 0; i < 128; ++i) {
+    const uint16_t bits = HalfToBf16(2 * (i == 0 ? 128 : i));
+    tables.low[i] = static_cast<uint8_t>(bits & 0xff);
+    tables.high[i] = static_cast<uint8_t>(bits >> 8);
+  }
+  return tables;
+}
+
+// 8 bits: the bytes of a magnitude's BF16 by two tables, which look at 7 bits: 0 stands for 128 there, and zeros are
+// masked out. The sign is that of the code.
+template <DType kType>
+class Codes8 {
+ public:
+  static constexpr int kInputs = 4;
+  static constexpr int64_t kBytes = 64;
+
+  struct Unit {
+    __m512i low, high;
+  };
+  [[gnu::always_inline]] inline Unit Load(const uint8_t* p) const {
+    constexpr int kOrWithMasked = 0xf8;  // a | (b & c)
+    const __m512i codes = _mm512_loadu_si512(p);
+    const __m512i magnitudes = _mm512_abs_epi8(codes);
+    const __m512i low = _mm512_permutex2var_epi8(low0_, magnitudes, low1_);
+    const __m512i high =
+        _mm512_maskz_permutex2var_epi8(_mm512_test_epi8_mask(codes, codes), high0_, magnitudes, high1_);
+    return {low, _mm512_ternarylogic_epi64(high, codes, _mm512_set1_epi8(static_cast<char>(0x80)), kOrWithMasked)};
+  }
+  // Even bytes are inputs 0 and 1, odd ones inputs 2 and 3.
+  template <int kPair>
+  [[gnu::always_inline]] inline __m512i Pair(const Unit& unit) const {
+    if constexpr (kPair == 0) {
+      return _mm512_mask_alignr_epi8(unit.low, 0xaaaaaaaaaaaaaaaa, unit.high, unit.high, 15);
+    } else {
+      return _mm512_mask_alignr_epi8(unit.high, 0x5555555555555555, unit.low, unit.low, 1);
+    }
+  }
+
+ private:
+  static constexpr ByteTables kTables = MakeByteTables();
+  __m512i low0_ = _mm512_load_si512(kTables.low), low1_ = _mm512_load_si512(kTables.low + 64);
+  __m512i high0_ = _mm512_load_si512(kTables.high), high1_ = _mm512_load_si512(kTables.high + 64);
+};
+
+template <DType kType, int64_t kBits = FormatOf(kType).code_bits>
+struct CodesOf;
+template <DType kType>
+struct CodesOf<kType, 4> {
+  using Type = Codes4<kType>;
+};
+template <DType kType>
+struct CodesOf<kType, 5> {
+  using Type = Codes5<kType>;
+};
+template <DType kType>
+struct CodesOf<kType, 6> {
+  using Type = Codes6<kType>;
+};
+template <DType kType>
+struct CodesOf<kType, 8> {
+  using Type = Codes8<kType>;
+};
+template <DType kType>
+using Codes = typename CodesOf<kType>::Type;
+
+}  // namespace
+
+constexpr int64_t kSpanInputs = 128;  // the unit of the loops: a packed block has one or two spans
+constexpr int kMaxSubBlocks = 8;      // of a span
+
+// Of a span's sub-blocks and a group's rows.
+struct SpanScales {
+  alignas(64) float scales[kMaxSubBlocks][kRowGroup];
+  alignas(64) float mins[kSpanInputs / 32][kRowGroup];  // where the format has mins
+};
+
+[[gnu::always_inline]] static inline __m512 FromF16(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// Byte i of each lane, as F32.
+template <bool kSigned>
+[[gnu::always_inline]] static inline __m512 ByteToF32(__m512i lanes, int i) {
+  if (kSigned) return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(lanes, 24 - 8 * i), 24));
+  return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(lanes, 8 * i), _mm512_set1_epi32(255)));
+}
+
+// The 6-bit scales and mins of 16 rows, four sub-blocks of a span, a byte each. parts: bytes 0-3, 4-7, 8-11 of
+// ggml's 12.
+[[gnu::always_inline]] static inline void SixBits(const uint8_t* parts, int64_t span, __m512i* scales, __m512i* mins) {
+  const __m512i first = _mm512_loadu_si512(parts), second = _mm512_loadu_si512(parts + 64);
+  if (span == 0) {
+    *scales = _mm512_and_si512(first, _mm512_set1_epi8(0x3f));
+    *mins = _mm512_and_si512(second, _mm512_set1_epi8(0x3f));
+    return;
+  }
+  const __m512i third = _mm512_loadu_si512(parts + 128);
+  const __m512i low = _mm512_set1_epi8(0x0f), lower_six = _mm512_set1_epi8(0x3f);
+  // The upper two bits of the first and second part are bits 4 and 5.
+  const __m512i scale_high = _mm512_srli_epi16(first, 2), min_high = _mm512_srli_epi16(second, 2);
+  *scales = _mm512_and_si512(_mm512_ternarylogic_epi32(scale_high, third, low, kByMask), lower_six);
+  *mins = _mm512_and_si512(_mm512_ternarylogic_epi32(min_high, _mm512_srli_epi16(third, 4), low, kByMask), lower_six);
+}
+
+// Scales and mins of a span of a packed block with this header; prefetches the headers ahead beside the first span.
+template <DType kType>
+static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales* out) {
+  constexpr BlockFormat kFormat = FormatOf(kType);
+  constexpr int64_t kTileBytes = kFormat.header_bytes / kVectors;  // of most formats
+  if (span == 0) {
+    for (int64_t line = 0; line < kFormat.header_bytes; line += 64) Prefetch(header + line + kPrefetchBytes);
+  }
+#pragma GCC unroll 1
+  for (int v = 0; v < kVectors; ++v) {
+    const uint8_t* tile = header + v * kTileBytes;
+    const auto scales = [ out, v ](int64_t j) __attribute__((always_inline)) { return out->scales[j] + v * kTileRows; };
+    if constexpr (kType == DType::kQ8_0 || kType == DType::kQ4_0 || kType == DType::kQ5_0) {
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) _mm512_store_ps(scales(j), FromF16(tile + j * 32));
+    } else if constexpr (kType == DType::kI4G32) {
+#pragma GCC unroll 2
+      for (int pair = 0; pair < 2; ++pair) {
+        const __m512i bf16 = _mm512_loadu_si512(tile + pair * 64);
+        _mm512_store_si512(scales(2 * pair), _mm512_slli_epi32(bf16, 16));
+        _mm512_store_si512(scales(2 * pair + 1), _mm512_and_si512(bf16, _mm512_set1_epi32(-0x10000)));
+      }
+    } else if constexpr (kType == DType::kI4G128) {
+      const __m256i bf16 = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile));
+      _mm512_store_si512(scales(0), _mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
+    } else if constexpr (kType == DType::kMXFP4) {
+      const __m512i exponents = _mm512_loadu_si512(tile);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const __m512i placed = j == 3 ? _mm512_srli_epi32(exponents, 1) : _mm512_slli_epi32(exponents, 23 - 8 * j);
+        const __m512i bits = _mm512_and_si512(placed, _mm512_set1_epi32(0x7f800000));
+        // 0 stands for 2^-127, a subnormal number.
+        _mm512_store_si512(scales(j), _mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000)));
+      }
+    } else if constexpr (kType == DType::kQ6K) {
+      const __m512 d = FromF16(header + v * 32);
+      const uint8_t* lanes = header + kRowGroup * 2 + v * 256 + span * 128;
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+        const __m512i four = _mm512_loadu_si512(lanes + j / 4 * 64);
+        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32<true>(four, j % 4), d));
+      }
+    } else {
+      static_assert(kFormat.has_mins);
+      const __m512 d = FromF16(tile), dmin = FromF16(tile + 32);
+      __m512i six_bit_scales, six_bit_mins;
+      SixBits(tile + 64, span, &six_bit_scales, &six_bit_mins);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32<false>(six_bit_scales, j), d));
+        _mm512_store_ps(out->mins[j] + v * kTileRows, _mm512_mul_ps(ByteToF32<false>(six_bit_mins, j), dmin));
+      }
+    }
+  }
+}
+
+}  // namespace moestro::avx512_bf16
