@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/platform/process_memory.h"
 #include "common/report/number.h"
+#include "common/tensor/block_rows.h"
 #include "common/tensor/fp8_codes.h"
 #include "common/tensor/pack.h"
 
@@ -24,6 +25,42 @@ namespace {
 
 constexpr int64_t kPatternBytes = int64_t{8} << 20;
 constexpr int64_t kCacheLine = 64;
+
+// Gives a block of a row a scale near 2^-8; 6-bit and 8-bit scales of sub-blocks multiply it.
+void SetScale(DType dtype, uint8_t* block) {
+  constexpr uint16_t kF16 = 0x1c00, kBf16 = 0x3b80;
+  switch (dtype) {
+    case DType::kMXFP4:
+      block[0] = 119;
+      return;
+    case DType::kI4G32:
+    case DType::kI4G128:
+      std::memcpy(block, &kBf16, sizeof kBf16);
+      return;
+    case DType::kQ6K:
+      std::memcpy(block + 208, &kF16, sizeof kF16);
+      return;
+    default:
+      std::memcpy(block, &kF16, sizeof kF16);
+      if (FormatOf(dtype).has_mins) std::memcpy(block + 2, &kF16, sizeof kF16);
+  }
+}
+
+// Packed blocks of 64 rows, one after another.
+std::vector<uint8_t> RandomBlocks(DType dtype, int64_t count) {
+  const BlockFormat format = FormatOf(dtype);
+  const RandomWords words(3, "bench blocks");
+  const int64_t row_bytes = RowBytes(dtype, format.block);
+  std::vector<uint8_t> rows(kRowGroup * row_bytes), packed(count * format.packed_block_bytes());
+  int64_t next = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    for (uint8_t& byte : rows) byte = static_cast<uint8_t>(words[next / 8] >> (next % 8 * 8)), ++next;
+    for (size_t at = 0; at < rows.size(); at += format.row_block_bytes) SetScale(dtype, &rows[at]);
+    PackBlockRows(dtype, rows.data(), row_bytes, kRowGroup, 0, format.block,
+                  packed.data() + i * format.packed_block_bytes());
+  }
+  return packed;
+}
 
 }  // namespace
 
@@ -68,7 +105,13 @@ PageUse ReadPageUse() {
   return use;
 }
 
-WeightPattern::WeightPattern(DType dtype, double deviation) : pattern_(kPatternBytes) {
+WeightPattern::WeightPattern(DType dtype, double deviation) : unit_bytes_(kCacheLine) {
+  if (IsBlockFormat(dtype)) {
+    unit_bytes_ = FormatOf(dtype).packed_block_bytes();
+    pattern_ = RandomBlocks(dtype, kPatternBytes / unit_bytes_);
+    return;
+  }
+  pattern_.resize(kPatternBytes);
   const RandomWords words(0, "bench pattern");
   const MagnitudeTable& table = Fp8Magnitudes();
   const int64_t width = DTypeBytes(dtype);
@@ -76,20 +119,23 @@ WeightPattern::WeightPattern(DType dtype, double deviation) : pattern_(kPatternB
     const uint8_t code = Fp8Code(table, static_cast<uint16_t>(words[i / 4] >> (16 * (i % 4))));
     if (dtype == DType::kF8E4M3) {
       pattern_[i] = code;
-    } else {
-      const uint16_t value = ToBf16(FromE4M3(code) * static_cast<float>(deviation / kCodeStdDev));
-      std::memcpy(&pattern_[i * width], &value, sizeof value);
+      continue;
     }
+    // The code's bits as those of an F16 are its value times 2^-8.
+    const auto f16 = static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7f) << 7);
+    const uint16_t bf16 = ToBf16(FromE4M3(code) * static_cast<float>(deviation / kCodeStdDev));
+    std::memcpy(&pattern_[i * width], dtype == DType::kF16 ? &f16 : &bf16, sizeof bf16);
   }
 }
 
 void WeightPattern::Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const {
-  pool.Run(CeilDiv(bytes, kPatternBytes), [&](int64_t chunk, int) {
-    uint8_t* const to = data + chunk * kPatternBytes;
-    const int64_t size = std::min(kPatternBytes, bytes - chunk * kPatternBytes);
-    const auto lines = static_cast<uint64_t>(kPatternBytes / kCacheLine);
-    const auto offset = static_cast<int64_t>(MixBits(static_cast<uint64_t>(chunk)) % lines) * kCacheLine;
-    const int64_t first = std::min(size, kPatternBytes - offset);
+  const auto pattern_bytes = static_cast<int64_t>(pattern_.size());
+  pool.Run(CeilDiv(bytes, pattern_bytes), [&](int64_t chunk, int) {
+    uint8_t* const to = data + chunk * pattern_bytes;
+    const int64_t size = std::min(pattern_bytes, bytes - chunk * pattern_bytes);
+    const auto units = static_cast<uint64_t>(pattern_bytes / unit_bytes_);
+    const auto offset = static_cast<int64_t>(MixBits(static_cast<uint64_t>(chunk)) % units) * unit_bytes_;
+    const int64_t first = std::min(size, pattern_bytes - offset);
     std::memcpy(to, pattern_.data() + offset, first);
     std::memcpy(to + first, pattern_.data(), size - first);
   });

@@ -37,17 +37,19 @@ struct PageUse {
 };
 PageUse ReadPageUse();
 
-// Pseudo-random weights, the same in every run: E4M3 codes of a normal distribution (no NaN), or BF16 values of
-// deviation `deviation`. Repeats a pattern of 8 MiB at shifting offsets, at the speed of memory.
+// Pseudo-random weights, the same in every run: E4M3 codes of a normal distribution (no NaN), BF16 values of deviation
+// `deviation`, F16 values, or packed blocks of random codes with scales near 2^-8. Repeats a pattern of about 8 MiB at
+// shifting offsets, at the speed of memory.
 class WeightPattern {  // immutable, thread-safe
  public:
-  // dtype: kF8E4M3 (deviation is then ignored) or kBF16.
+  // dtype: any but kF32 and kI8. Only kBF16 has the deviation.
   explicit WeightPattern(DType dtype, double deviation = 1);
   // data is on a 64-byte boundary.
   void Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const;
 
  private:
   std::vector<uint8_t> pattern_;
+  int64_t unit_bytes_;  // of a packed block, or of a cache line: offsets are multiples of it
 };
 
 // The exceptions of all FP8 weights in a buffer of `bytes`, a multiple of 128 columns of a row group: one word for each
@@ -76,7 +78,8 @@ class WeightPool {
   const uint8_t* data() const { return buffer_.data(); }
   int64_t size() const { return bytes_; }
 
-  // The number of matrices that fit, and the i-th of them. All share `scales` (null for BF16), which are not counted.
+  // The number of matrices that fit, and the i-th of them. All share `scales` (null but for FP8), which are not
+  // counted.
   int64_t Count(int64_t rows, int64_t cols) const { return bytes_ / PackedBytes(dtype_, rows, cols); }
   PackedMatrix Matrix(int64_t i, int64_t rows, int64_t cols, const float* scales) const;
 

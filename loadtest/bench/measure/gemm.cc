@@ -1,10 +1,11 @@
-// FP8 and BF16 GEMM with weights from DRAM, all cores.
+// GEMM with weights from DRAM, all cores. Only FP8 and BF16 have targets.
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "common/base/math.h"
 #include "common/base/status.h"
 #include "loadtest/bench/benchmark.h"
@@ -17,6 +18,8 @@ namespace {
 constexpr int64_t kTasksPerThread = 64;
 
 absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape, const TokenTarget& tokens) {
+  const bool has_target = dtype == DType::kF8E4M3 || dtype == DType::kBF16;
+  const auto target = has_target ? std::optional(tokens.target) : std::nullopt;
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
   LinearWalk walk(context, dtype, shape, tokens.tokens);
   const int64_t groups = PaddedRows(shape.rows) / kRowGroup;
@@ -32,19 +35,18 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   const bool tiles = context.ceilings.has_tiles();
   const auto series = context.timer.Measure(std::span(works).first(tiles ? 3 : 2));
   Row row =
-      MakeRow((dtype == DType::kF8E4M3 ? "FP8 " : "BF16 ") + shape.ToString() + ", " + std::to_string(tokens.tokens) +
-                  " tokens",
+      MakeRow(WeightsName(dtype) + " " + shape.ToString() + ", " + std::to_string(tokens.tokens) + " tokens",
               context.pool.threads(), "GFLOP/s", series[1],
               "2 operations for each weight and token, " + std::to_string(matrices) + " matrices after one another");
   if (!tiles) {
-    CompareRates(series[1], kDotRate, series[0], tokens.target, &row);
+    CompareRates(series[1], kDotRate, series[0], target, &row);
     return OneRow(std::move(row));
   }
   // The targets refer to vectors. The row for tiles shows the distance to their own rate.
   Findings findings;
   Row of_tiles = row;
   of_tiles.name += ", of what tiles could do";
-  CompareRates(series[1], kVectorDotRate, series[2], tokens.target, &row);
+  CompareRates(series[1], kVectorDotRate, series[2], target, &row);
   CompareRates(series[1], kDotRate, series[0], std::nullopt, &of_tiles);
   findings.rows = {std::move(row), std::move(of_tiles)};
   return findings;
@@ -53,13 +55,13 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
 }  // namespace
 
 void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks) {
-  const auto add = [&](DType dtype, const std::string& prefix, const TokenTarget& tokens) {
-    benchmarks.push_back(
-        {"gemm", prefix + "-" + std::to_string(tokens.tokens),
-         [=, shape = preset.gemm](BenchContext& context) { return Measure(context, dtype, shape, tokens); }});
-  };
-  for (const TokenTarget& tokens : preset.gemm_tokens) add(DType::kF8E4M3, "fp8", tokens);
-  for (const TokenTarget& tokens : preset.gemm_tokens) add(DType::kBF16, "bf16", tokens);
+  for (const DType dtype : kWeightTypes) {
+    for (const TokenTarget& tokens : preset.gemm_tokens) {
+      benchmarks.push_back(
+          {"gemm", absl::AsciiStrToLower(WeightsName(dtype)) + "-" + std::to_string(tokens.tokens),
+           [=, shape = preset.gemm](BenchContext& context) { return Measure(context, dtype, shape, tokens); }});
+    }
+  }
 }
 
 }  // namespace moestro::bench

@@ -1,8 +1,9 @@
-// FP8 and BF16 GEMV with every weight from DRAM, all cores.
+// GEMV with every weight from DRAM, all cores: FP8, BF16, and in one shape all other types.
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "common/base/status.h"
 #include "loadtest/bench/benchmark.h"
 #include "loadtest/bench/measure/linear_walk.h"
@@ -23,10 +24,10 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
                         }}};
   const auto series = context.timer.Measure(works);
   const bool fp8 = dtype == DType::kF8E4M3;
-  Row row = MakeRow((fp8 ? "FP8 " : "BF16 ") + shape.ToString(), context.pool.threads(), "GB/s", series[1],
-                    "weights of " + std::to_string(matrices) +
-                        " matrices, walked over once; scales, input and output "
-                        "are not counted");
+  Row row = MakeRow(
+      WeightsName(dtype) + " " + shape.ToString(), context.pool.threads(), "GB/s", series[1],
+      "weights of " + std::to_string(matrices) + " matrices, walked over once; " +
+          (IsBlockFormat(dtype) ? "input and output are not counted" : "scales, input and output are not counted"));
   CompareRates(series[1], kReadBandwidth, series[0], fp8 ? std::optional(kTarget) : std::nullopt, &row);
   return OneRow(std::move(row));
 }
@@ -34,12 +35,14 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
 }  // namespace
 
 void AddGemvBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks) {
-  const auto add = [&](DType dtype, const std::string& prefix, const Shape& shape) {
-    benchmarks.push_back({"gemv", prefix + "-" + shape.ToString(),
-                          [=](BenchContext& context) { return Measure(context, dtype, shape); }});
-  };
-  for (const Shape& shape : preset.gemv) add(DType::kF8E4M3, "fp8", shape);
-  for (const Shape& shape : preset.gemv) add(DType::kBF16, "bf16", shape);
+  for (const DType dtype : kWeightTypes) {
+    const bool all_shapes = dtype == DType::kF8E4M3 || dtype == DType::kBF16;
+    for (const Shape& shape : preset.gemv) {
+      benchmarks.push_back({"gemv", absl::AsciiStrToLower(WeightsName(dtype)) + "-" + shape.ToString(),
+                            [=](BenchContext& context) { return Measure(context, dtype, shape); }});
+      if (!all_shapes) break;
+    }
+  }
 }
 
 }  // namespace moestro::bench

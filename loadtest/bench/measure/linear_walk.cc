@@ -7,6 +7,8 @@
 
 namespace moestro::bench {
 
+std::string WeightsName(DType dtype) { return dtype == DType::kF8E4M3 ? "FP8" : DTypeName(dtype); }
+
 LinearWalk::LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens)
     : context_(context),
       shape_(shape),

@@ -3,11 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "loadtest/bench/benchmark.h"
 
 namespace moestro::bench {
+
+// All types of weights that `linear` computes. The first two are measured in all shapes.
+inline constexpr DType kWeightTypes[] = {DType::kF8E4M3, DType::kBF16,  DType::kF16,    DType::kQ8_0,
+                                         DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,    DType::kQ5K,
+                                         DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+// As a row's name begins; in lower case, as a benchmark's.
+std::string WeightsName(DType dtype);
 
 class LinearWalk {
  public:
@@ -22,7 +30,7 @@ class LinearWalk {
   BenchContext& context_;
   Shape shape_;
   int64_t tokens_;
-  std::vector<float> scales_;  // empty for BF16
+  std::vector<float> scales_;  // of FP8
   std::vector<uint16_t> inputs_;
   int64_t groups_;                           // of 64 outputs, in a matrix
   std::vector<std::vector<float>> outputs_;  // by worker: outputs of a task, overwritten by the next

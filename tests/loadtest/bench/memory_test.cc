@@ -43,6 +43,23 @@ TEST(WeightPattern, CodesAreNumbersAndTheSameInEveryRun) {
   EXPECT_EQ(differing, 0);
 }
 
+// Blocks begin where a packed matrix has them, also behind the end of the pattern: all scales are the same.
+TEST(WeightPattern, BlocksAreWhole) {
+  WorkerPool pool(2);
+  constexpr int64_t kBytes = 20 << 20;
+  const auto buffer = HugeBuffer::Allocate(kBytes);
+  ASSERT_TRUE(buffer.ok());
+  for (DType dtype : {DType::kMXFP4, DType::kQ6K}) {
+    WeightPattern(dtype).Fill(pool, buffer->data(), kBytes);
+    const int64_t block_bytes = FormatOf(dtype).packed_block_bytes();
+    for (int64_t at = 0; at + block_bytes <= kBytes; at += block_bytes) {
+      const uint8_t* header = buffer->data() + at;
+      ASSERT_EQ(header[0], dtype == DType::kMXFP4 ? 119 : 0x00) << at;
+      ASSERT_EQ(header[127], dtype == DType::kMXFP4 ? 119 : 0x1c) << at;
+    }
+  }
+}
+
 TEST(WeightPattern, Bf16HasTheDeviationAskedFor) {
   WorkerPool pool(1);
   constexpr int64_t kCount = 1 << 18;
