@@ -1,6 +1,5 @@
-// Formats of blocks (block_format.h) for linear_f32.h. One token's codes are decoded as they are multiplied. For
-// several tokens, a sub-block is decoded once, into a panel of F32 values. A packed block's scales are expanded once,
-// for all.
+// Formats of blocks (block_format.h) for linear_f32.h. A packed block's scales are expanded once, for all tokens; its
+// codes are decoded sub-block by sub-block (AddDecodedTokens).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ struct Codes {
       const Words words = Isa::LoadWords(codes + step * kStepBytes + VectorOffset<Isa>(v, 64));
       return Isa::template FromNibble<kType>(words, 16 * odd + 4 * pair);
     } else {
-      // The lines of lower bits, then one of upper bits, of which every step has 4 in each byte (6 bits) or half.
+      // Lines of lower bits, then one of upper bits. A step has four of these in each half, or (6 bits) in each byte.
       constexpr int64_t kLowLines = kBits == 5 ? 4 : 2;
       constexpr uint32_t kUpper = kBits == 5 ? 0x00100010 : 0x00300030;
       const int place = kBits == 5 ? pair : pair / 2 * 8 + pair % 2 * 2;
