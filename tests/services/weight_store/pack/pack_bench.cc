@@ -69,8 +69,7 @@ Rate CopyRate(WorkerPool& pool) {
 }
 
 void DropFromCache(const checkpoint::Checkpoint& checkpoint) {
-  for (const checkpoint::TensorFile& shard : checkpoint.shards())
-    posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_DONTNEED);
+  for (const checkpoint::TensorFile& shard : checkpoint.shards()) posix_fadvise(shard.fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 // A mebibyte at a time.
