@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/kernels/cpu/avx512/kernels.h"
+#include "common/kernels/cpu/avx512_bf16/kernels.h"
 #include "common/kernels/cpu/hand_over.h"
 #include "common/kernels/dispatch.h"
 #include "common/platform/cpu/cpu_features.h"
@@ -13,15 +14,24 @@
 
 namespace moestro {
 
+// What the table before `amx` computes.
+constexpr LinearKernel kBf16Linear = OwnOrBefore<HasExactBf16Codes, avx512_bf16::Linear, avx512::Linear>;
+constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<HasExactBf16Codes, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+
 const CpuKernels* AmxOnModel() {
   const CpuFeatures cpu = DetectCpuFeatures();
   if (!cpu.avx512_vbmi || !cpu.avx512_gfni) return nullptr;
-  static const CpuKernels table = [] {
+  static const CpuKernels table = [&cpu] {
     const std::vector<const CpuKernels*> tables = AvailableKernels();
     CpuKernels kernels = **std::ranges::find(tables, "avx512", &CpuKernels::isa);
     kernels.isa = kAmxOnModel;
-    kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, avx512::Linear>;
-    kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
+    if (cpu.avx512_bf16 && cpu.avx512_vnni) {  // as on every CPU with tiles
+      kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, kBf16Linear>;
+      kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, kBf16LinearAdd>;
+    } else {
+      kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, avx512::Linear>;
+      kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, avx512::LinearAdd>;
+    }
     kernels.attend_token = amx::AttendTokenOnModel;
     return kernels;
   }();

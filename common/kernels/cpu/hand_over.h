@@ -7,8 +7,9 @@ namespace moestro {
 
 using LinearKernel = decltype(CpuKernels::linear);
 
-constexpr bool IsNotF16(DType type) { return type != DType::kF16; }
 constexpr bool IsFp8OrBf16(DType type) { return type == DType::kF8E4M3 || type == DType::kBF16; }
+// Types whose codes are exact in BF16. F16 weights are not.
+constexpr bool HasExactBf16Codes(DType type) { return type != DType::kF16; }
 
 // kOwn for the types that kKnows accepts, kBefore for the others.
 template <bool (*kKnows)(DType), LinearKernel kOwn, LinearKernel kBefore>

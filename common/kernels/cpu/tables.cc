@@ -70,9 +70,8 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_step = avx512::SoftmaxStep;
 }
 
-// F16 is not exact in BF16.
-constexpr LinearKernel kBf16Linear = OwnOrBefore<IsNotF16, avx512_bf16::Linear, avx512::Linear>;
-constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<IsNotF16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+constexpr LinearKernel kBf16Linear = OwnOrBefore<HasExactBf16Codes, avx512_bf16::Linear, avx512::Linear>;
+constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<HasExactBf16Codes, avx512_bf16::LinearAdd, avx512::LinearAdd>;
 
 void FillAvx512Bf16(CpuKernels& table) {
   table.linear = kBf16Linear;

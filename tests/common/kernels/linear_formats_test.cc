@@ -312,7 +312,7 @@ void LinearFormatsTest::CheckShape(DType type, int64_t rows, int64_t cols) {
   const std::vector<float> batch = RunLinear(*kernels_, m.view, a, kMaxTokens, 0, rows);
   ASSERT_NO_FATAL_FAILURE(CheckAgainstTruth(m, a, batch, kMaxTokens));
 
-  for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 16}) {
+  for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 16}) {
     const std::vector<float> few = RunLinear(*kernels_, m.view, a, tokens, 0, rows);
     ASSERT_TRUE(SameBits(few.data(), batch.data(), tokens * (rows + 3))) << tokens << " tokens: other bits";
   }
