@@ -1,5 +1,7 @@
 #include "common/roofline/launch_costs.h"
 
+#include <algorithm>
+
 #include "common/roofline/work_count.h"
 
 namespace moestro::roofline {
@@ -51,7 +53,8 @@ KernelCost AttentionCost(const weights::ModelSpec& spec, const model::AttentionW
   }
   // Absorbed form: the transposed key half multiplies queries, the value half multiplies the attention output.
   AddLinear(w.kv_b, form == model::MlaForm::kAbsorbed ? rows : load.context, load.activations, cost);
-  cost.attention_flops = AttentionFlops(spec, form, load.visible_pairs);
+  const double within = w.window == 0 ? load.visible_pairs : rows * static_cast<double>(w.window);
+  cost.attention_flops = AttentionFlops(spec, form, std::min(load.visible_pairs, within));
   AddElementwise(rows, 2 * spec.hidden_size, cost);                     // norm
   AddElementwise(rows, 2 * (spec.q_lora_rank + spec.kv_dim()), cost);   // norms of low-rank vectors or heads
   AddElementwise(rows, 2 * spec.num_heads * spec.qk_head_dim(), cost);  // rotation

@@ -54,7 +54,13 @@ ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
   return model;
 }
 
-double VisiblePairs(double before, double rows) { return rows * before + rows * (rows + 1) / 2; }
+double VisiblePairs(double before, double rows, int64_t window) {
+  const double all = rows * before + rows * (rows + 1) / 2;
+  if (window == 0) return all;
+  const auto most = static_cast<double>(window);
+  const double partly = std::clamp(most - before, 0.0, rows);  // rows that see all before them
+  return partly * before + partly * (partly + 1) / 2 + (rows - partly) * most;
+}
 
 double AttentionFlops(const weights::ModelSpec& spec, model::MlaForm form, double visible_pairs) {
   return 2 * static_cast<double>(spec.num_heads * model::PairProducts(spec, form)) * visible_pairs;
@@ -68,10 +74,11 @@ double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, in
   const auto rows = static_cast<double>(tokens);
   const ModelCount model = CountModel(spec, DType::kF8E4M3);
   double operations = 2 * model.head.elements;
-  for (const LayerCount& layer : model.layers) {
+  for (int64_t l = 0; l < spec.num_layers; ++l) {
+    const LayerCount& layer = model.layers[static_cast<size_t>(l)];
     const double elements = layer.attention.elements + layer.router.elements + layer.dense.elements +
                             static_cast<double>(spec.experts_per_token) * layer.expert.elements;
-    operations += 2 * rows * elements + AttentionFlops(spec, form, VisiblePairs(0, rows));
+    operations += 2 * rows * elements + AttentionFlops(spec, form, VisiblePairs(0, rows, spec.WindowOf(l)));
   }
   return operations;
 }
@@ -89,9 +96,11 @@ double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear
 double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts, DType linear) {
   const ModelCount model = CountModel(spec, linear);
   double bytes = model.head.bytes + static_cast<double>(experts) * model.expert_bytes();
-  for (const LayerCount& layer : model.layers) {
+  for (int64_t l = 0; l < spec.num_layers; ++l) {
+    const LayerCount& layer = model.layers[static_cast<size_t>(l)];
+    const int64_t window = spec.WindowOf(l), seen = window == 0 ? position + 1 : std::min(position + 1, window);
     bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes;
-    bytes += KvBytes(spec, static_cast<double>((position + 1) * sequences));
+    bytes += KvBytes(spec, static_cast<double>(seen * sequences));
   }
   return bytes;
 }

@@ -40,8 +40,9 @@ struct ModelCount {
 // Linear layers have the type `linear`, the head is BF16.
 ModelCount CountModel(const weights::ModelSpec& spec, DType linear);
 
-// Pairs of a row and a position that the row sees, for `rows` rows after `before` positions.
-double VisiblePairs(double before, double rows);
+// Pairs of a row and a position that the row sees, for `rows` rows after `before` positions. window: 0, or the last so
+// many positions that a row sees.
+double VisiblePairs(double before, double rows, int64_t window = 0);
 // Operations of scores and value sums in one layer.
 double AttentionFlops(const weights::ModelSpec& spec, model::MlaForm form, double visible_pairs);
 // Bytes of the cached keys and values of `positions` positions in one layer.

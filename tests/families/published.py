@@ -64,6 +64,10 @@ CHECKPOINTS = {
         n_routed_experts=6, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, norm_topk_prob=True,
         routed_scaling_factor=2.5, attention_bias=True, use_qk_norm=True,
         rope_parameters=families.plain(1e6, partial_rotary_factor=0.5)),
+    "gpt_oss": grouped(num_hidden_layers=3, num_experts_per_tok=2, intermediate_size=24, num_local_experts=5,
+                       sliding_window=9, swiglu_limit=1.5, rope_parameters={
+                           "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                           "truncate": False, "original_max_position_embeddings": 16}),
     "llama": grouped(
         hidden_size=24, num_hidden_layers=2, intermediate_size=40, tie_word_embeddings=True, rope_parameters={
             "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -2,6 +2,7 @@
 tokens."""
 
 import json
+import os
 
 import pytest
 
@@ -36,3 +37,13 @@ def test_golden_continuations(make_node, gpt_oss, repo, flags):
             case = json.loads(path.read_text())
             expected = case["variants"]["f32"]["greedy"]["tokens"]
             assert node.generate(case["prompt"], len(expected), ignore_eos=True)[0] == expected, path
+
+
+@pytest.mark.parametrize("model, total, active", [("openai/gpt-oss-20b", 20.9, 3.61), ("openai/gpt-oss-120b", 116.8, 5.13)])
+def test_parameters_as_published(cli, tmp_path, model, total, active):
+    """The publisher counts the head as active, and the embedding as none."""
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path)}
+    facts = json.loads(cli("inspect", model, "--json", "--bandwidth", "100", env=environment).stdout)
+    embedding = facts["shapes"]["vocab_rows"] * facts["shapes"]["hidden_size"]
+    assert facts["parameters"] / 1e9 == pytest.approx(total, rel=0.005)
+    assert (facts["active_parameters"] - embedding) / 1e9 == pytest.approx(active, rel=0.005)

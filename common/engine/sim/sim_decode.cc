@@ -1,5 +1,7 @@
 #include "common/engine/sim/sim_decode.h"
 
+#include <algorithm>
+
 #include "common/base/status.h"
 
 namespace moestro::engine {
@@ -39,7 +41,8 @@ absl::Status SimDecode::Attend(int lane, int64_t layer, device::Stream& stream) 
   KernelCost products = Products(count.attention, Lane(lane).rows, kAttentionKernels);
   products.memory_bytes += count.router.bytes;
   MOE_RETURN_IF_ERROR(Launch(products, stream));
-  const auto visible = static_cast<double>(Lane(lane).visible);
+  const int64_t window = spec_.WindowOf(layer), all = Lane(lane).visible;
+  const auto visible = static_cast<double>(window == 0 ? all : std::min(all, Lane(lane).rows * window));
   MOE_RETURN_IF_ERROR(Launch({.attention_flops = roofline::AttentionFlops(spec_, model::MlaForm::kAbsorbed, visible),
                               .memory_bytes = roofline::KvBytes(spec_, visible),
                               .kernels = 0},

@@ -64,8 +64,8 @@ TEST_P(Published, LoadsAsItIsAndHasTheReferencesLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Published,
-                         ::testing::Values("dbrx", "deepseek_v2", "deepseek_v3", "glm4_moe", "llama", "minimax_m2",
-                                           "mixtral", "qwen2_moe", "qwen3_moe"),
+                         ::testing::Values("dbrx", "deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "llama",
+                                           "minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "common/checkpoint/config.h"
 
 namespace moestro::roofline {
@@ -47,6 +50,22 @@ TEST(WorkCount, EveryTokenBeforeAddsItsKv) {
   const int64_t experts = 58 * 8;
   EXPECT_EQ(DecodeBytes(spec, 100, 1, experts) - DecodeBytes(spec, 0, 1, experts), 100.0 * 61 * 576 * 2);
   EXPECT_EQ(DecodeBytes(spec, 100, 3, experts) - DecodeBytes(spec, 100, 1, experts), 2 * 101.0 * 61 * 576 * 2);
+}
+
+TEST(WorkCount, WindowsBoundWhatARowSees) {
+  for (const auto& [before, rows, window] :
+       {std::array<int64_t, 3>{0, 100, 7}, {3, 10, 7}, {50, 4, 7}, {0, 5, 7}, {2, 9, 0}}) {
+    int64_t pairs = 0;
+    for (int64_t row = before; row < before + rows; ++row) pairs += window == 0 ? row + 1 : std::min(row + 1, window);
+    EXPECT_EQ(VisiblePairs(static_cast<double>(before), static_cast<double>(rows), window), static_cast<double>(pairs));
+  }
+  weights::ModelSpec spec = checkpoint::PublishedModel("gpt-oss-20b");
+  const double kv = 2.0 * 8 * 64 * 2;  // bytes of a token and layer
+  EXPECT_EQ(DecodeBytes(spec, 4095, 1, 96) - DecodeBytes(spec, 127, 1, 96), (4096 - 128) * 12 * kv);
+  const double windowed = PrefillOperations(spec, model::MlaForm::kAbsorbed, 1000);
+  spec.sliding_window = 0;
+  const double pairs = 1000.0 * 1001 / 2 - (128.0 * 129 / 2 + 872 * 128.0);
+  EXPECT_DOUBLE_EQ(PrefillOperations(spec, model::MlaForm::kAbsorbed, 1000) - windowed, 2 * 12 * 64 * 128 * pairs);
 }
 
 TEST(WorkCount, EveryDifferentExpertIsReadOnce) {
