@@ -29,8 +29,8 @@ weights::ModelSpec Spec() {
   return spec;
 }
 
-TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
-  const SyntheticSegment model = MakeSyntheticSegment({.spec = Spec()});
+void ExpectSumsNearTheCpus(const weights::ModelSpec& of) {
+  const SyntheticSegment model = MakeSyntheticSegment({.spec = of});
   const weights::ModelSpec& spec = model.segment->spec();
   const model::ModelWeights weights = model::BindWeights(*model.segment).value();
   const CpuKernels& kernels = TestKernels();
@@ -68,6 +68,16 @@ TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) {
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
   }
   EXPECT_GT(cached->hits(), spec.num_experts) << "the first pass has loaded nearly all";
+}
+
+TEST(CudaCachedExpertsTest, SumsAreNearTheCpus) { ExpectSumsNearTheCpus(Spec()); }
+
+TEST(CudaCachedExpertsTest, WithBiasesAndAClamp) {
+  weights::ModelSpec spec = Spec();
+  spec.expert_biases = 1;
+  spec.swiglu_limit = 1.25;
+  spec.swiglu_alpha = 1.702;
+  ExpectSumsNearTheCpus(spec);
 }
 
 }  // namespace

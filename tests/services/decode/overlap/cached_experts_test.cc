@@ -24,6 +24,9 @@ constexpr int64_t kMaxRows = 6;
 
 class CachedExpertsTest : public testing::Test {
  protected:
+  explicit CachedExpertsTest(const weights::ModelSpec& spec = SmallMixedSpec())
+      : model_(MakeSyntheticSegment({.spec = spec})) {}
+
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
   int64_t layers() const { return spec().num_moe_layers(); }
 
@@ -68,7 +71,7 @@ class CachedExpertsTest : public testing::Test {
     EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0) << layer << " " << count;
   }
 
-  const SyntheticSegment model_ = MakeSyntheticSegment({.spec = SmallMixedSpec()});
+  const SyntheticSegment model_;
   const model::ModelWeights weights_ = model::BindWeights(*model_.segment).value();
   const CpuKernels& kernels_ = TestKernels();
   WorkerPool pool_{2};
@@ -93,6 +96,30 @@ TEST_F(CachedExpertsTest, HasTheCpusBitsWhateverIsHeld) {
     EXPECT_GT(cached->hits(), 0);
     EXPECT_GT(cached->misses(), 0);
   }
+}
+
+// Experts with biases, and an activation with a clamp that numbers reach.
+class CachedClampedExpertsTest : public CachedExpertsTest {
+ protected:
+  static weights::ModelSpec Spec() {
+    weights::ModelSpec spec = SmallMixedSpec();
+    spec.expert_biases = 1;
+    spec.swiglu_limit = 1.25;
+    spec.swiglu_alpha = 1.702;
+    return spec;
+  }
+  CachedClampedExpertsTest() : CachedExpertsTest(Spec()) {}
+};
+
+TEST_F(CachedClampedExpertsTest, HasTheCpusBits) {
+  const auto cached = Make(spec().num_experts / 2);
+  for (int pass = 0; pass < 10; ++pass) {
+    Draw(3);
+    for (int64_t layer = 0; layer < spec().num_layers; ++layer) {
+      if (spec().IsMoeLayer(layer)) ExpectTheCpusBits(*cached, layer, 3);
+    }
+  }
+  EXPECT_GT(cached->hits(), 0);
 }
 
 TEST_F(CachedExpertsTest, HoldsEverythingInTheEnd) {
