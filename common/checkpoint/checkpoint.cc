@@ -9,6 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/file.h"
+#include "common/checkpoint/gguf/gguf_config.h"
+#include "common/checkpoint/gguf/gguf_file.h"
+#include "common/checkpoint/gguf/gguf_names.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
@@ -54,11 +57,9 @@ absl::StatusOr<std::string> ReadRanks(const std::string& dir) {
   return found.empty() ? found : ReadWholeFile(found, kMaxDocumentBytes);
 }
 
-absl::StatusOr<CheckpointDocuments> ReadDocuments(const std::string& dir) {
+// All but config.json.
+absl::StatusOr<CheckpointDocuments> ReadTexts(const std::string& dir) {
   CheckpointDocuments documents;
-  absl::StatusOr<std::string> config = ReadWholeFile(Join(dir, "config.json"), kMaxDocumentBytes);
-  MOE_RETURN_IF_ERROR(config);
-  documents.config_json = *std::move(config);
   MOE_ASSIGN_OR_RETURN(documents.generation_config_json, ReadOptional(Join(dir, "generation_config.json")));
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_json, ReadOptional(Join(dir, "tokenizer.json")));
   MOE_ASSIGN_OR_RETURN(documents.tokenizer_config_json, ReadOptional(Join(dir, "tokenizer_config.json")));
@@ -93,13 +94,12 @@ absl::Status CheckDocuments(const CheckpointDocuments& documents, const std::str
 
 // Explains why a directory without an index and without model.safetensors cannot be opened.
 absl::Status ExplainNoWeights(const std::string& dir) {
-  bool pickle = false, gguf = false, safetensors = false;
+  bool pickle = false, safetensors = false;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
     const std::string extension = entry->path().extension().string();
     pickle |=
         extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt" || extension == ".pkl";
-    gguf |= extension == ".gguf";
     safetensors |= extension == ".safetensors";
   }
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat(dir, ": cannot read the directory"));
@@ -107,7 +107,6 @@ absl::Status ExplainNoWeights(const std::string& dir) {
     return absl::NotFoundError(absl::StrCat(dir, ": has safetensors files, but neither ", kIndexName, " nor ",
                                             kSingleName, "; download the index too"));
   }
-  if (gguf) return absl::UnimplementedError(absl::StrCat(dir, ": GGUF is not supported yet by this reader"));
   if (pickle) {
     return absl::UnimplementedError(absl::StrCat(
         dir,
@@ -157,15 +156,28 @@ std::vector<std::string> ShardNames(const WeightMap& map) {
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
+  std::error_code error;
+  if (IsGgufName(path) && !std::filesystem::is_directory(path, error)) return OpenGgufModel(path);
+  return OpenDirectory(path);
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::OpenDirectory(const std::string& dir) {
   Checkpoint checkpoint;
   checkpoint.dir_ = dir;
   const std::string index_path = Join(dir, kIndexName);
   MOE_ASSIGN_OR_RETURN(const std::string index, ReadOptional(index_path));
   std::error_code error;
   const bool has_index = !index.empty() || std::filesystem::exists(index_path, error);
-  if (!has_index && !std::filesystem::exists(Join(dir, kSingleName), error)) return ExplainNoWeights(dir);
-  MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadDocuments(dir));
+  if (!has_index && !std::filesystem::exists(Join(dir, kSingleName), error)) {
+    const absl::StatusOr<std::string> gguf = FindGguf(dir);
+    if (absl::IsNotFound(gguf.status())) return ExplainNoWeights(dir);
+    MOE_RETURN_IF_ERROR(gguf);
+    return OpenGgufModel(*gguf);
+  }
+  MOE_ASSIGN_OR_RETURN(std::string config, ReadWholeFile(Join(dir, "config.json"), kMaxDocumentBytes));
+  MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadTexts(dir));
+  checkpoint.documents_.config_json = std::move(config);
   MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, dir));
   if (has_index) {
     MOE_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(index, index_path));
@@ -176,6 +188,25 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
     MOE_RETURN_IF_ERROR(checkpoint.CollectTensors(nullptr));
   }
   checkpoint.ComputeFingerprint(index);
+  return checkpoint;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::OpenGgufModel(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.dir_ = path;
+  MOE_ASSIGN_OR_RETURN(GgufModel model, OpenGguf(path));
+  const std::string beside = std::filesystem::path(path).parent_path().string();
+  MOE_ASSIGN_OR_RETURN(checkpoint.documents_, ReadTexts(beside.empty() ? "." : beside));
+  MOE_ASSIGN_OR_RETURN(checkpoint.documents_.config_json, GgufConfig(model));
+  const absl::StatusOr<weights::ModelSpec> spec = ParseModelSpec(checkpoint.documents_.config_json, "");
+  if (!spec.ok()) return Annotate(spec.status(), absl::StrCat(path, ": metadata as"));
+  MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, path));
+  MOE_ASSIGN_OR_RETURN(checkpoint.shards_, TakeTensors(std::move(model), *spec));
+  for (const TensorFile& shard : checkpoint.shards_) {
+    checkpoint.shard_names_.push_back(std::filesystem::path(shard.path()).filename().string());
+  }
+  MOE_RETURN_IF_ERROR(checkpoint.CollectTensors(nullptr));
+  checkpoint.ComputeFingerprint("");
   return checkpoint;
 }
 

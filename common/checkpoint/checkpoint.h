@@ -1,5 +1,5 @@
-// A published checkpoint: a directory with config.json and one or more safetensors files. Opening reads only headers
-// and settings, never tensor data.
+// A published checkpoint: a directory with config.json and one or more safetensors files, or a model in GGUF. Opening
+// reads only headers and settings, never tensor data.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,20 @@ struct TensorRef {
 // Movable; holds one open descriptor per shard. Several threads may call const members concurrently.
 class Checkpoint {
  public:
-  // If model.safetensors.index.json exists, its weight_map selects the files and tensors. Otherwise the directory must
-  // hold a single model.safetensors. NOT_FOUND: the directory, config.json, weights or a shard are missing.
-  // UNIMPLEMENTED: only pickle files or only GGUF. INVALID_ARGUMENT: a malformed file, a shard name that is not a plain
-  // *.safetensors file name, a mapped tensor that its shard lacks, a tensor in two shards, documents too large or not
-  // UTF-8. Other errors come from the system. Messages name file and tensor.
-  static absl::StatusOr<Checkpoint> Open(const std::string& dir);
+  // `path` is a directory, or a *.gguf file, the first one of a set. Of a directory: if model.safetensors.index.json
+  // exists, its weight_map selects the files and tensors. Otherwise it must hold a single model.safetensors, or one
+  // model in GGUF. GGUF files have their config.json in their metadata (gguf_config.h); other documents beside them
+  // are taken. Their tensors have the segment's names (gguf_names.h).
+  // NOT_FOUND: the directory, config.json, weights or a shard are missing. UNIMPLEMENTED: only pickle files; what
+  // GgufConfig and TakeTensors refuse. INVALID_ARGUMENT: a malformed file, a shard name that is not a plain
+  // *.safetensors file name, a mapped tensor that its shard lacks, a tensor in two shards, several models in GGUF,
+  // documents too large or not UTF-8. Other errors come from the system. Messages name file and tensor.
+  static absl::StatusOr<Checkpoint> Open(const std::string& path);
 
   // nullptr if the checkpoint has no such tensor.
   const TensorRef* Find(std::string_view name) const;
 
-  const std::string& dir() const { return dir_; }
+  const std::string& dir() const { return dir_; }                    // as it was opened: of GGUF, the file
   const std::vector<TensorFile>& shards() const { return shards_; }  // sorted by file name
   const absl::flat_hash_map<std::string_view, TensorRef>& tensors() const { return tensors_; }
   const CheckpointDocuments& documents() const { return documents_; }
@@ -51,6 +54,8 @@ class Checkpoint {
  private:
   Checkpoint() = default;
 
+  static absl::StatusOr<Checkpoint> OpenDirectory(const std::string& dir);
+  static absl::StatusOr<Checkpoint> OpenGgufModel(const std::string& path);
   absl::Status OpenShards(const std::vector<std::string>& names);
   absl::Status CollectTensors(const absl::flat_hash_map<std::string, std::string>* weight_map);
   void ComputeFingerprint(std::string_view index);

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file.h"
+#include "common/checkpoint/gguf/gguf_file.h"
 #include "common/text/json/quoted.h"
 
 namespace moestro::checkpoint {
@@ -53,6 +55,15 @@ std::string RepositoryOf(const std::string& directory) {
   return absl::StrReplaceAll(directory.substr(kRepositoryPrefix.size()), {{"--", "/"}});
 }
 
+// A link in a cache keeps its name: the file behind it has another, and files of a set are found by name.
+absl::StatusOr<ModelLocation> FoundGguf(const fs::path& file) {
+  std::error_code error;
+  const fs::path directory = fs::canonical(file.has_parent_path() ? file.parent_path() : ".", error);
+  if (error) return absl::ErrnoToStatus(error.value(), text::Printable(file.string()));
+  const std::string path = (directory / file.filename()).string();
+  return ModelLocation{path, GgufModelName(path)};
+}
+
 absl::StatusOr<ModelLocation> Found(const fs::path& directory) {
   std::error_code error;
   const fs::path config = directory / kConfig;
@@ -61,17 +72,24 @@ absl::StatusOr<ModelLocation> Found(const fs::path& directory) {
                                                    ": a link that leads nowhere; make the directory ",
                                                    "above snapshots/ available, which holds blobs/, too"));
   }
-  if (!fs::exists(config, error)) {
-    return absl::NotFoundError(
-        absl::StrCat(text::Printable(directory.string()), ": it has no config.json; use the directory that holds it"));
-  }
   const fs::path absolute = fs::canonical(directory, error);
   if (error) return absl::ErrnoToStatus(error.value(), text::Printable(directory.string()));
   std::string name;
   if (absolute.parent_path().filename() == "snapshots") {
     name = RepositoryOf(absolute.parent_path().parent_path().filename().string());
   }
-  return ModelLocation{absolute.string(), name.empty() ? absolute.filename().string() : name};
+  if (fs::exists(config, error)) {
+    return ModelLocation{absolute.string(), name.empty() ? absolute.filename().string() : name};
+  }
+  const absl::StatusOr<std::string> gguf = FindGguf(directory.string());
+  if (absl::IsNotFound(gguf.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(text::Printable(directory.string()), ": it has no config.json; use the directory that holds it"));
+  }
+  MOE_RETURN_IF_ERROR(gguf);
+  MOE_ASSIGN_OR_RETURN(ModelLocation location, FoundGguf(*gguf));
+  if (!name.empty()) location.name = name;
+  return location;
 }
 
 // Of a repository's directory in the cache.
@@ -100,8 +118,9 @@ absl::StatusOr<fs::path> Snapshot(const fs::path& repository) {
 }
 
 // One pattern for each option: versions of the tool differ in how they take several. The first matches safetensors,
-// json, jinja, model, txt and tiktoken files.
+// json, jinja, model, txt and tiktoken files. Repositories of GGUF have a model in many types, of which one will do.
 std::string DownloadCommand(const std::string& name) {
+  if (absl::EndsWithIgnoreCase(name, "gguf")) return absl::StrCat("hf download ", name, " --include '*Q4_K_M*'");
   return absl::StrCat("hf download ", name, " --include '*.[jmst]*' --exclude '*consolidated*'");
 }
 
@@ -127,7 +146,9 @@ absl::StatusOr<ModelLocation> LocateModel(const std::string& model) {
   }
   const std::string label = text::Printable(model);
   if (fs::exists(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(label, ": not a directory; use the one that holds config.json"));
+    if (IsGgufName(model)) return FoundGguf(path);
+    return absl::InvalidArgumentError(
+        absl::StrCat(label, ": not a directory, nor a *.gguf file; use the directory that holds config.json"));
   }
   if (!IsRepositoryName(model)) {
     return absl::NotFoundError(

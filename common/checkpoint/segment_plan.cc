@@ -21,6 +21,7 @@ Kind KindOf(model::TensorRole role, const InventoryItem& item) {
   if (model::IsWidened(role)) return Kind::kWiden;
   if (role == model::TensorRole::kKeyUpTransposed) return Kind::kTransposeKeys;
   if (IsBlockFormat(item.dtype) && item.scale) return Kind::kTwoTensors;
+  if (item.weight.info->interleaved_rows > 0) return Kind::kInterleaved;
   return item.transposed ? Kind::kTransposed : Kind::kRows;
 }
 

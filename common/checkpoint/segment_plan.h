@@ -15,6 +15,7 @@ namespace moestro::checkpoint {
 struct TensorSource {
   enum class Kind {
     kRows,           // the published rows, byte by byte
+    kInterleaved,    // the published rows in another order: TensorInfo::interleaved_rows
     kTransposed,     // BF16: the checkpoint has columns as rows
     kWiden,          // router, norms, biases: F32, BF16 or F16, stored as F32
     kTransposeKeys,  // the key half of kv_b_proj, transposed per head

@@ -22,6 +22,9 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // row-major; empty for a scalar
   int64_t file_offset = 0;     // bytes from the start of the file; any alignment
   int64_t bytes = 0;           // of all elements
+  // Rows of a head if the file has those of its two halves by turns, so that neighbours rotate together: row 0, n / 2,
+  // 1, n / 2 + 1 and so on. 0: in their own order.
+  int64_t interleaved_rows = 0;
 
   int64_t element_bytes() const { return element_bits / 8; }  // 0 for types below a byte, and for blocks
   // Of `count` neighbouring elements of a row; of a format of blocks, whole ones.
@@ -47,6 +50,11 @@ class TensorFile {
   int64_t size() const { return file_.size(); }                    // bytes, header included
   int64_t mtime_ns() const { return file_.mtime_ns(); }            // since the epoch
   const std::string& header_hash() const { return header_hash_; }  // XXH3-128 of the header, 32 hex digits
+
+  // The same file with other tensors in it, sorted by file_offset.
+  TensorFile With(std::vector<TensorInfo> tensors) && {
+    return TensorFile(std::move(file_), std::move(tensors), std::move(header_hash_));
+  }
 
  private:
   ReadOnlyFile file_;

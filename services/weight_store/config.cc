@@ -23,7 +23,7 @@ absl::Status ValidateStoreConfig(StoreConfig& config) {
   MOE_RETURN_IF_ERROR(CheckFlagRange("--numa-domains", config.numa_domains, 0, 1024));
   const absl::StatusOr<checkpoint::ModelLocation> model = checkpoint::LocateModel(config.model_dir);
   if (!model.ok()) return absl::Status(model.status().code(), "--model " + std::string(model.status().message()));
-  config.model_dir = model->directory;
+  config.model_dir = model->path;
   MOE_RETURN_IF_ERROR(CheckUtf8("--model", config.model_dir, "rename the directory"));
   if (config.model_name.empty()) config.model_name = model->name;
   return CheckUtf8("--model-name", config.model_name, "choose another name");

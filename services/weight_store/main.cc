@@ -10,17 +10,18 @@ int main(int argc, char** argv) {
   moestro::store::StoreConfig config;
   CLI::App app{
       "moestro-weight-store: the weight store of a moestro node.\n"
-      "Reads a published checkpoint (safetensors) once, packs it into one shared-memory segment that prefill and "
+      "Reads a published checkpoint (safetensors or GGUF) once, packs it into one shared-memory segment that prefill "
+      "and "
       "decode map\n"
       "read-only, and keeps it. Restarted after a crash, it adopts the segment without reading the checkpoint."};
   moestro::AddNodeOptions(app, "weight_store", config.node);
   app.add_option(
          "--model", config.model_dir,
-         "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), or org/name of a model in the "
-         "cache of Hugging Face's tools")
+         "Directory of the checkpoint (config.json, *.safetensors, tokenizer.json), a *.gguf file, or org/name of a "
+         "model in the cache of Hugging Face's tools")
       ->required();
   app.add_option("--model-name", config.model_name,
-                 "Name that clients see; default: org/name, or the directory's name");
+                 "Name that clients see; default: org/name, or the name of the directory or file");
   moestro::AddCpuShare(app, moestro::CpuRole::kAll, config.share);
   app.add_option("--threads", config.threads, "Packing threads; 0: one per CPU that the process may use");
   app.add_option(

@@ -234,7 +234,7 @@ CASES = {
     "ranks that are cut": (use_ranks(lambda ranks: ranks[:1000]), "tiktoken ranks"),
     "ranks of an unknown family": (use_ranks(lambda ranks: ranks, "SomeTokenizer"), "SomeTokenizer"),
     "tokenizer has more ids than the model": (edit_config(vocab_size=100), "vocab_size"),
-    "only GGUF": (lambda m: (unlink("*.safetensors*")(m), (m / "model.gguf").write_bytes(b"GGUF")), "GGUF"),
+    "a GGUF file that is cut": (lambda m: (unlink("*.safetensors*")(m), (m / "model.gguf").write_bytes(b"GGUF")), "model.gguf: the version"),
     "chat template is not UTF-8": (lambda m: (m / "chat_template.jinja").write_bytes(b"caf\xe9"), "chat_template.jinja"),
     "only pickles": (lambda m: (unlink("*.safetensors*")(m), (m / "pytorch_model.bin").write_bytes(b"x")), "safetensors"),
 }

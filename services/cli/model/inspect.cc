@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/config.h"
+#include "common/checkpoint/gguf/gguf_file.h"
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/model_location.h"
 #include "common/checkpoint/segment_plan.h"
@@ -222,7 +223,7 @@ absl::StatusOr<Json> LoadedAs(const std::string& instance, const std::string& fi
   return names;
 }
 
-absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOptions& options) {
+absl::StatusOr<Json> InspectFiles(const std::string& path, const InspectOptions& options) {
   MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(path));
   const checkpoint::CheckpointDocuments& documents = checkpoint.documents();
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec,
@@ -254,9 +255,9 @@ absl::StatusOr<Json> InspectDirectory(const std::string& path, const InspectOpti
   return json;
 }
 
-// A model as it was named: its directory, or only its config.
+// A model as it was named: where its files are, or only its config.
 struct Named {
-  std::string directory = {};
+  std::string path = {};
   std::string config = {};
   bool published = false;  // the config is one of those that are compiled in
 };
@@ -264,12 +265,13 @@ struct Named {
 // A file or a directory wins over a published model, a downloaded one too.
 absl::StatusOr<Named> Find(const std::string& model) {
   std::error_code error;
-  if (std::filesystem::exists(model, error) && !std::filesystem::is_directory(model, error)) {
+  const bool is_file = std::filesystem::exists(model, error) && !std::filesystem::is_directory(model, error);
+  if (is_file && !checkpoint::IsGgufName(model)) {
     MOE_ASSIGN_OR_RETURN(std::string config, ReadFile(model));
     return Named{.config = std::move(config)};
   }
   const absl::StatusOr<checkpoint::ModelLocation> location = checkpoint::LocateModel(model);
-  if (location.ok()) return Named{.directory = location->directory};
+  if (location.ok()) return Named{.path = location->path};
   std::optional<std::string> published = checkpoint::FindPublishedConfig(model);
   if (!absl::IsNotFound(location.status()) || !published) return location.status();
   return Named{.config = *std::move(published), .published = true};
@@ -279,8 +281,11 @@ absl::StatusOr<Named> Find(const std::string& model) {
 
 absl::StatusOr<weights::ModelSpec> ReadModelSpec(const std::string& model) {
   MOE_ASSIGN_OR_RETURN(Named named, Find(model));
-  if (!named.directory.empty()) {
-    MOE_ASSIGN_OR_RETURN(named.config, ReadFile(named.directory + "/config.json"));
+  if (checkpoint::IsGgufName(named.path)) {
+    MOE_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(named.path));
+    named.config = checkpoint.documents().config_json;
+  } else if (!named.path.empty()) {
+    MOE_ASSIGN_OR_RETURN(named.config, ReadFile(named.path + "/config.json"));
   }
   return checkpoint::ParseModelSpec(named.config, /*tokenizer_json=*/"");
 }
@@ -294,7 +299,7 @@ absl::Status CheckHasExperts(const weights::ModelSpec& spec, const std::string& 
 absl::StatusOr<Json> InspectCheckpoint(const std::string& model, const InspectOptions& options) {
   MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(options.instance), "--instance"));
   MOE_ASSIGN_OR_RETURN(const Named named, Find(model));
-  if (!named.directory.empty()) return InspectDirectory(named.directory, options);
+  if (!named.path.empty()) return InspectFiles(named.path, options);
   return named.published ? InspectPublished(named.config, options) : InspectConfig(named.config, options);
 }
 

@@ -60,7 +60,7 @@ absl::Status Inspect(const InspectFlags& flags) {
   if (flags.directory) {
     if (!flags.segment.empty()) return absl::InvalidArgumentError("--directory: needs a model, not --segment");
     MOE_ASSIGN_OR_RETURN(const checkpoint::ModelLocation location, checkpoint::LocateModel(flags.path));
-    PrintText(location.directory + "\n");
+    PrintText(location.path + "\n");
     return absl::OkStatus();
   }
   const InspectOptions options{.instance = flags.instance,
@@ -86,8 +86,8 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
   CLI::Option_group* what = command->add_option_group("what", "Exactly one of");
   what->add_option(
       "model", flags->path,
-      "Directory of a checkpoint, a config.json alone, org/name in the cache of Hugging Face's tools, or a "
-      "published model");
+      "Directory of a checkpoint, a *.gguf file, a config.json alone, org/name in the cache of Hugging Face's tools, "
+      "or a published model");
   what->add_option("--segment", flags->segment, "Name of a weight segment (see 'moestro segments list')");
   what->require_option(1);
   command->add_flag("--verify", flags->verify, "With --segment: read all data and check the checksums");
@@ -100,7 +100,7 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands) {
       ->add_option("--gflops", flags->gflops,
                    "Multiplications and additions that the estimate assumes, in 10^9 a second; 0: measure them")
       ->check(CLI::Range(0.0, 1e9));
-  command->add_flag("--directory", flags->directory, "Print only the directory of the model");
+  command->add_flag("--directory", flags->directory, "Print only the directory or *.gguf file of the model");
   command->add_flag("--json", flags->json, "JSON");
   command->footer(kFooter);
   commands.push_back({command, [flags] { return Inspect(*flags); }});

@@ -61,6 +61,9 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
     case Kind::kRows:
       MOE_RETURN_IF_ERROR(ReadPublished(plan, source.weight, row, rows));
       return rows_;
+    case Kind::kInterleaved:
+      MOE_RETURN_IF_ERROR(ReadInterleaved(plan, source.weight, row, rows));
+      return rows_;
     case Kind::kTransposed:
       MOE_RETURN_IF_ERROR(ReadTransposed(plan, source, row, rows));
       return rows_;
@@ -80,6 +83,23 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
 absl::Status RowReader::ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
                                       int64_t row, int64_t) {
   return ReadBytes(weight, row * RowBytes(tensor.dtype, tensor.cols), rows_);
+}
+
+// Row h * n + p * n / 2 + i, where p is 0 or 1, is published row h * n + 2 i + p. Heads are read whole.
+absl::Status RowReader::ReadInterleaved(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+                                        int64_t row, int64_t rows) {
+  const int64_t head = weight.info->interleaved_rows;
+  const int64_t row_bytes = RowBytes(tensor.dtype, tensor.cols);
+  const int64_t first = row / head * head, end = std::min(RoundUp(row + rows, head), tensor.rows);
+  buffer_.resize(static_cast<size_t>((end - first) * row_bytes));
+  MOE_RETURN_IF_ERROR(ReadBytes(weight, first * row_bytes, buffer_));
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t in_head = (row + i) % head;
+    const int64_t published = row + i - in_head + in_head % (head / 2) * 2 + in_head / (head / 2);
+    std::memcpy(rows_.data() + i * row_bytes, buffer_.data() + (published - first) * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+  return absl::OkStatus();
 }
 
 // Output row r, column c is published[c, r * output_step].

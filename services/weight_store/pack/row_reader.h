@@ -34,6 +34,8 @@ class RowReader {
  private:
   absl::Status ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                              int64_t rows);
+  absl::Status ReadInterleaved(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
+                               int64_t rows);
   absl::Status ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                               int64_t rows);
   absl::Status ReadStripe(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row);

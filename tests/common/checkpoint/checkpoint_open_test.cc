@@ -140,10 +140,14 @@ TEST_F(CheckpointOpen, PickleIsRefused) {
   ExpectError(Open().status(), absl::StatusCode::kUnimplemented, {dir_.path(), "pickle", "safetensors version"});
 }
 
-TEST_F(CheckpointOpen, GgufIsRefused) {
-  dir_.Write("model-00001-of-00002.gguf", "x");
-  ExpectError(Open().status(), absl::StatusCode::kUnimplemented,
-              {dir_.path(), "GGUF is not supported yet by this reader"});
+TEST_F(CheckpointOpen, GgufWithoutSafetensors) {
+  const std::string path = dir_.Write("model-00001-of-00002.gguf", "no header");
+  ExpectError(Open().status(), kInvalid, {path, "this is no GGUF file"});
+  ExpectError(checkpoint::Checkpoint::Open(path).status(), kInvalid, {path, "this is no GGUF file"});
+  ExpectError(checkpoint::Checkpoint::Open(dir_.path() + "/absent.gguf").status(), absl::StatusCode::kNotFound,
+              {"absent.gguf"});
+  dir_.Write("model.safetensors", OneTensor("a").Build());
+  EXPECT_TRUE(Open().ok()) << Open().status();
 }
 
 TEST_F(CheckpointOpen, MalformedIndex) {

@@ -37,7 +37,7 @@ class ModelLocationTest : public ::testing::Test {
   static void ExpectFound(const std::string& model, const fs::path& directory) {
     const auto found = checkpoint::LocateModel(model);
     ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_EQ(found->directory, fs::canonical(directory));
+    EXPECT_EQ(found->path, fs::canonical(directory));
     EXPECT_EQ(found->name, "org/some-model");
   }
 
@@ -107,9 +107,43 @@ TEST_F(ModelLocationTest, DirectoriesOfOtherKinds) {
   const std::string file = plain.Write("config.json", "{}");
   const auto found = checkpoint::LocateModel(plain.path() + "/");
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(found->directory, plain.path());
+  EXPECT_EQ(found->path, plain.path());
   EXPECT_EQ(found->name, fs::path(plain.path()).filename());
   ExpectError(checkpoint::LocateModel(file).status(), absl::StatusCode::kInvalidArgument, {"not a directory"});
+}
+
+TEST_F(ModelLocationTest, Gguf) {
+  TempDir plain;
+  const std::string file = plain.Write("Model-Q8_0-00001-of-00002.gguf", "");
+  for (const std::string& model : {file, plain.path()}) {
+    const auto found = checkpoint::LocateModel(model);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->path, fs::canonical(plain.path()).string() + "/Model-Q8_0-00001-of-00002.gguf");
+    EXPECT_EQ(found->name, "Model-Q8_0");
+  }
+  plain.Write("Model-Q4_K_M.gguf", "");
+  ExpectError(checkpoint::LocateModel(plain.path()).status(), absl::StatusCode::kInvalidArgument,
+              {"2 GGUF models, name the file of one: Model-Q4_K_M.gguf, Model-Q8_0-00001-of-00002.gguf"});
+  plain.Write("config.json", "{}");
+  EXPECT_EQ(checkpoint::LocateModel(plain.path())->path, fs::canonical(plain.path()));
+}
+
+// A snapshot holds links, whose targets have other names.
+TEST_F(ModelLocationTest, GgufInTheCache) {
+  TempDir cache;
+  ::setenv("HF_HUB_CACHE", cache.path().c_str(), 1);
+  const fs::path repository = cache.path() + "/models--org--Some-GGUF";
+  const fs::path snapshot = repository / "snapshots" / "abc" / "Q4_K_M";
+  fs::create_directories(repository / "blobs");
+  fs::create_directories(snapshot);
+  std::ofstream(repository / "blobs" / "b1") << "x";
+  fs::create_symlink("../../../blobs/b1", snapshot / "m-00001-of-00001.gguf");
+  const auto found = checkpoint::LocateModel("org/Some-GGUF");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->path, (fs::canonical(snapshot) / "m-00001-of-00001.gguf").string());
+  EXPECT_EQ(found->name, "org/Some-GGUF");
+  ExpectError(checkpoint::LocateModel("org/Other-GGUF").status(), absl::StatusCode::kNotFound,
+              {"hf download org/Other-GGUF --include '*Q4_K_M*'"});
 }
 
 }  // namespace

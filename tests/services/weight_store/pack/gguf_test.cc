@@ -1,0 +1,405 @@
+// One model as safetensors and as GGUF gives one segment, byte for byte. Names, stacks and the order of rows are those
+// of llama.cpp's converters.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "tests/services/weight_store/pack/pack_in_memory.h"
+#include "tests/support/gguf_builder.h"
+#include "tests/support/random_checkpoint.h"
+
+namespace moestro::store {
+namespace {
+
+using nlohmann::json;
+using testing::ExpectError;
+using testing::GgufBuilder;
+using Tensor = RandomCheckpoint::Tensor;
+using Tensors = std::map<std::string, Tensor>;
+
+struct Family {
+  std::string config;        // config.json, as the family publishes it
+  std::string architecture;  // of the file, and its keys: "block_count=2 rope.freq_base=1e6"
+  std::string keys;
+};
+
+const std::string kShape =
+    "context_length=512 embedding_length=192 attention.head_count=2 attention.layer_norm_rms_epsilon=1e-5 "
+    "rope.freq_base=1e6 block_count=2 ";
+const std::string kGrouped = kShape + "attention.head_count_kv=1 attention.key_length=128 attention.value_length=128 ";
+const std::string kShapeJson =
+    R"("hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 40,
+       "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2,)";
+const std::string kGroupedJson = kShapeJson + R"("num_key_value_heads": 1, "head_dim": 128,)";
+const std::string kExperts = "expert_count=3 expert_used_count=2 expert_feed_forward_length=80 ";
+const std::string kExpertsJson = R"("num_experts": 3, "moe_intermediate_size": 80,)";
+
+Family Mixtral() {
+  return {"{" + kGroupedJson + R"("model_type": "mixtral", "num_local_experts": 3, "intermediate_size": 80})", "llama",
+          kGrouped + "expert_count=3 expert_used_count=2 feed_forward_length=80"};
+}
+Family TiedLlama() {
+  return {"{" + kGroupedJson + R"("model_type": "llama", "intermediate_size": 80, "tie_word_embeddings": true})",
+          "llama", kGrouped + "feed_forward_length=80"};
+}
+Family Qwen2() {
+  return {"{" + kGroupedJson + kExpertsJson +
+              R"("model_type": "qwen2_moe", "norm_topk_prob": false, "shared_expert_intermediate_size": 72})",
+          "qwen2moe", kGrouped + kExperts + "expert_shared_feed_forward_length=72"};
+}
+Family Qwen3() {
+  return {"{" + kGroupedJson + kExpertsJson + R"("model_type": "qwen3_moe", "norm_topk_prob": true})", "qwen3moe",
+          kGrouped + kExperts};
+}
+Family Dbrx() {
+  return {R"({"model_type": "dbrx", "d_model": 256, "n_layers": 2, "n_heads": 2, "vocab_size": 40, "max_seq_len": 512,
+              "attn_config": {"kv_n_heads": 1, "rope_theta": 5e5, "clip_qkv": 8},
+              "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 3, "moe_top_k": 2}})",
+          "dbrx",
+          "context_length=512 embedding_length=256 attention.head_count=2 attention.head_count_kv=1 block_count=2 "
+          "attention.layer_norm_epsilon=1e-5 attention.clamp_kqv=8. rope.freq_base=5e5 feed_forward_length=80 "
+          "expert_count=3 expert_used_count=2"};
+}
+const std::string kSharedJson =
+    R"("intermediate_size": 96, "moe_intermediate_size": 80, "n_routed_experts": 3, "n_shared_experts": 1,
+       "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5,)";
+const std::string kShared =
+    "feed_forward_length=96 leading_dense_block_count=1 expert_shared_count=1 expert_weights_scale=2.5 ";
+Family Glm() {
+  return {"{" + kGroupedJson + kSharedJson +
+              R"("model_type": "glm4_moe", "attention_bias": true, "use_qk_norm": true, "norm_topk_prob": true,
+                 "partial_rotary_factor": 0.5})",
+          "glm4moe", kGrouped + kExperts + kShared + "rope.dimension_count=64 expert_weights_norm=true"};
+}
+const std::string kLatentJson =
+    R"("q_lora_rank": 32, "kv_lora_rank": 64, "qk_nope_head_dim": 64, "qk_rope_head_dim": 16, "v_head_dim": 128,)";
+const std::string kLatent =
+    "attention.q_lora_rank=32 attention.kv_lora_rank=64 rope.dimension_count=16 expert_gating_func=2 "
+    "expert_weights_norm=true ";
+Family DeepSeekOfOneTensor() {
+  return {"{" + kShapeJson + kSharedJson + kLatentJson + R"("model_type": "deepseek_v3", "norm_topk_prob": true})",
+          "deepseek2",
+          kShape + kExperts + kShared + kLatent +
+              "attention.head_count_kv=2 attention.key_length=80 attention.value_length=128"};
+}
+
+// The converters' names, for those of published checkpoints.
+const std::map<std::string, std::string> kNames = {
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.q_b_proj", "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+    {"self_attn.kv_b_proj", "attn_kv_b"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"norm_attn_norm.norm_1", "attn_norm"},
+    {"norm_attn_norm.norm_2", "attn_output_norm"},
+    {"norm_attn_norm.attn.Wqkv", "attn_qkv"},
+    {"norm_attn_norm.attn.out_proj", "attn_output"},
+    {"ffn.router.layer", "ffn_gate_inp"},
+    {"ffn.experts.mlp.w1", "ffn_gate_exps.weight"},
+    {"ffn.experts.mlp.v1", "ffn_up_exps.weight"},
+    {"ffn.experts.mlp.w2", "ffn_down_exps.weight"},
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"transformer.wte.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"transformer.norm_f.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+};
+const std::map<std::string, std::string> kExpertNames = {
+    {"w1", "gate"}, {"w3", "up"}, {"w2", "down"}, {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}};
+
+int64_t RowBytesOf(const Tensor& tensor) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+  return static_cast<int64_t>(tensor.data.size()) / rows;
+}
+
+// Rows of both halves of a head by turns.
+void Interleave(Tensor& tensor, int64_t head) {
+  const auto bytes = static_cast<size_t>(RowBytesOf(tensor));
+  std::string data;
+  for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+    const int64_t in_head = row % head;
+    data +=
+        tensor.data.substr(static_cast<size_t>(row - in_head + in_head % 2 * (head / 2) + in_head / 2) * bytes, bytes);
+  }
+  tensor.data = data;
+}
+
+// [experts * rows, columns] of BF16 to [experts, columns, rows].
+void TransposeEach(Tensor& tensor, int64_t experts) {
+  const int64_t rows = tensor.shape[0] / experts, cols = tensor.shape[1];
+  std::string data(tensor.data.size(), '\0');
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        std::memcpy(&data[static_cast<size_t>(2 * ((e * cols + c) * rows + r))],
+                    &tensor.data[static_cast<size_t>(2 * ((e * rows + r) * cols + c))], 2);
+      }
+    }
+  }
+  tensor.data = data;
+  tensor.shape = {experts, cols, rows};
+}
+
+// What the converter of this architecture makes of a published checkpoint.
+Tensors Convert(const RandomCheckpoint& random, const std::string& architecture) {
+  const weights::ModelSpec& spec = random.spec();
+  Tensors converted;
+  for (auto [name, tensor] : random.tensors()) {
+    if (const auto found = kNames.find(name); found != kNames.end()) {
+      converted[found->second] = tensor;
+      continue;
+    }
+    const std::vector<std::string> words = absl::StrSplit(name, '.');
+    const std::string block = "blk." + words[2] + ".";
+    std::string rest = absl::StrJoin(words.begin() + 3, words.end(), ".");
+    if (words[4] == "experts" && words[3] != "ffn") {  // in the order of ids: there are fewer than ten
+      Tensor& stack = converted[block + "ffn_" + kExpertNames.at(words[6]) + "_exps.weight"];
+      stack.dtype = tensor.dtype;
+      stack.shape = {spec.num_experts, tensor.shape[0], tensor.shape[1]};
+      stack.data += tensor.data;
+      continue;
+    }
+    const bool rotates = rest == "self_attn.q_proj.weight" || rest == "self_attn.k_proj.weight";
+    if (architecture == "llama" && rotates) Interleave(tensor, spec.head_dim());
+    if (absl::EndsWith(rest, "mlp.w2")) TransposeEach(tensor, spec.num_experts);
+    if (absl::EndsWith(rest, "mlp.w1") || absl::EndsWith(rest, "mlp.v1")) {
+      tensor.shape = {spec.num_experts, tensor.shape[0] / spec.num_experts, tensor.shape[1]};
+    }
+    if (rest == "mlp.shared_expert_gate.weight") tensor.shape = {tensor.shape[1]};
+    if (architecture == "glm4moe" && rest == "post_attention_layernorm.weight") {
+      converted[block + "post_attention_norm.weight"] = tensor;
+    } else if (const auto whole = kNames.find(rest); whole != kNames.end()) {
+      converted[block + whole->second] = tensor;
+    } else {
+      const size_t end = rest.rfind('.');
+      converted[block + kNames.at(rest.substr(0, end)) + rest.substr(end)] = tensor;
+    }
+  }
+  return converted;
+}
+
+class GgufSegment : public ::testing::Test {
+ protected:
+  static weights::ModelSpec Spec(const Family& family) { return checkpoint::ParseModelSpec(family.config, "").value(); }
+
+  void AddKeys(const Family& family, GgufBuilder* builder) const {
+    builder->Text("general.architecture", family.architecture);
+    for (const std::string& pair : std::vector<std::string>(absl::StrSplit(family.keys, ' ', absl::SkipWhitespace()))) {
+      const std::vector<std::string> parts = absl::StrSplit(pair, '=');
+      const std::string key = family.architecture + "." + parts[0];
+      if (parts[1] == "true") {
+        builder->Flag(key, true);
+      } else if (uint32_t whole = 0; absl::SimpleAtoi(parts[1], &whole)) {
+        builder->Integer(key, whole);
+      } else {
+        builder->Float(key, std::stof(parts[1]));
+      }
+    }
+  }
+
+  static void AddTensor(const std::string& name, const Tensor& tensor, GgufBuilder* builder) {
+    const std::vector<uint64_t> extents(tensor.shape.rbegin(), tensor.shape.rend());
+    builder->Tensor(name, tensor.dtype == "F32" ? 0 : tensor.dtype == "F16" ? 1 : 30, extents, tensor.data);
+  }
+
+  absl::StatusOr<checkpoint::Checkpoint> OpenGguf(const Family& family, const Tensors& tensors) {
+    GgufBuilder builder;
+    AddKeys(family, &builder);
+    for (const auto& [name, tensor] : tensors) AddTensor(name, tensor, &builder);
+    return checkpoint::Checkpoint::Open(dir_.Write("model.gguf", builder.Build()));
+  }
+
+  static void ExpectSameSegment(const RandomCheckpoint& random, const absl::StatusOr<checkpoint::Checkpoint>& gguf) {
+    ASSERT_TRUE(gguf.ok()) << gguf.status();
+    const auto spec = checkpoint::ParseModelSpec(gguf->documents().config_json, "");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(std::memcmp(&*spec, &random.spec(), sizeof *spec), 0) << gguf->documents().config_json;
+    random.Write();
+    const checkpoint::Checkpoint published = random.Open();
+    const Packed expected = PackInMemory(published, random.spec());
+    ASSERT_TRUE(expected.status.ok()) << expected.status;
+    const Packed packed = PackInMemory(*gguf, *spec, {.threads = 2});
+    ASSERT_TRUE(packed.status.ok()) << packed.status;
+    ASSERT_EQ(packed.memory.size(), expected.memory.size());
+    EXPECT_EQ(std::memcmp(packed.memory.data(), expected.memory.data(), static_cast<size_t>(packed.memory.size())), 0);
+  }
+
+  // `change` may do to the converted tensors what other converters do.
+  void ExpectSameSegment(const Family& family, const std::function<void(Tensors&)>& change = nullptr) {
+    const RandomCheckpoint random(Spec(family), false);
+    Tensors tensors = Convert(random, family.architecture);
+    if (change) change(tensors);
+    ExpectSameSegment(random, OpenGguf(family, tensors));
+  }
+
+  testing::TempDir dir_;
+};
+
+TEST_F(GgufSegment, Mixtral) { ExpectSameSegment(Mixtral()); }
+TEST_F(GgufSegment, LlamaWithATiedHead) { ExpectSameSegment(TiedLlama()); }
+TEST_F(GgufSegment, Qwen2Moe) { ExpectSameSegment(Qwen2()); }
+TEST_F(GgufSegment, Qwen3Moe) { ExpectSameSegment(Qwen3()); }
+TEST_F(GgufSegment, Dbrx) { ExpectSameSegment(Dbrx()); }
+TEST_F(GgufSegment, Glm4Moe) { ExpectSameSegment(Glm()); }
+TEST_F(GgufSegment, DeepSeekWithKeysAndValuesInOneTensor) { ExpectSameSegment(DeepSeekOfOneTensor()); }
+
+TEST_F(GgufSegment, GatesAndUpsInOneTensor) {
+  ExpectSameSegment(Qwen3(), [](Tensors& tensors) {
+    for (const std::string block : {"blk.0.", "blk.1."}) {
+      const Tensor gate = tensors.extract(block + "ffn_gate_exps.weight").mapped();
+      const Tensor up = tensors.extract(block + "ffn_up_exps.weight").mapped();
+      Tensor both = {gate.dtype, {gate.shape[0], 2 * gate.shape[1], gate.shape[2]}, ""};
+      const size_t bytes = gate.data.size() / static_cast<size_t>(gate.shape[0]);
+      for (size_t at = 0; at < gate.data.size(); at += bytes)
+        both.data += gate.data.substr(at, bytes) + up.data.substr(at, bytes);
+      tensors[block + "ffn_gate_up_exps.weight"] = both;
+    }
+  });
+}
+
+// As the first files of Mixtral.
+TEST_F(GgufSegment, ATensorForEachExpert) {
+  ExpectSameSegment(Mixtral(), [](Tensors& tensors) {
+    for (const std::string block : {"blk.0.", "blk.1."}) {
+      for (const std::string matrix : {"ffn_gate", "ffn_up", "ffn_down"}) {
+        const Tensor stack = tensors.extract(block + matrix + "_exps.weight").mapped();
+        const size_t bytes = stack.data.size() / static_cast<size_t>(stack.shape[0]);
+        for (size_t e = 0; e < static_cast<size_t>(stack.shape[0]); ++e) {
+          tensors[absl::StrCat(block, matrix, ".", e, ".weight")] = {
+              stack.dtype, {stack.shape[1], stack.shape[2]}, stack.data.substr(e * bytes, bytes)};
+        }
+      }
+    }
+  });
+}
+
+TEST_F(GgufSegment, LayersOfMultiTokenPredictionStayBehind) {
+  Family family = Glm();
+  family.keys = absl::StrReplaceAll(family.keys, {{"block_count=2", "block_count=3"}}) + " nextn_predict_layers=1";
+  const RandomCheckpoint random(Spec(family), false);
+  Tensors tensors = Convert(random, family.architecture);
+  tensors["blk.2.nextn.eh_proj.weight"] = {"BF16", {192, 384}, std::string(192 * 384 * 2, '\0')};
+  tensors["blk.2.attn_norm.weight"] = {"F32", {192}, std::string(192 * 4, '\0')};
+  const auto gguf = OpenGguf(family, tensors);
+  ExpectSameSegment(random, gguf);
+  std::vector<checkpoint::SkippedTensors> skipped;
+  ASSERT_TRUE(checkpoint::CheckInventory(*gguf, random.spec(), nullptr, &skipped).ok());
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_EQ(skipped[0].group, "multi-token prediction");
+  EXPECT_EQ(skipped[0].tensors, 2);
+}
+
+TEST_F(GgufSegment, SplitFilesAndADirectory) {
+  const Family family = Qwen3();
+  const RandomCheckpoint random(Spec(family), false);
+  const Tensors tensors = Convert(random, family.architecture);
+  GgufBuilder parts[3];
+  AddKeys(family, &parts[0]);
+  for (uint32_t i = 0; i < 3; ++i) {
+    parts[i]
+        .Integer("split.no", i)
+        .Integer("split.count", 3)
+        .Integer("split.tensors.count", static_cast<uint32_t>(tensors.size()));
+  }
+  int next = 0;
+  for (const auto& [name, tensor] : tensors) AddTensor(name, tensor, &parts[next++ % 3]);
+  for (int i = 0; i < 3; ++i) dir_.Write(absl::StrFormat("m-0000%d-of-00003.gguf", i + 1), parts[i].Build());
+  ExpectSameSegment(random, checkpoint::Checkpoint::Open(dir_.path() + "/m-00001-of-00003.gguf"));
+  const auto by_directory = checkpoint::Checkpoint::Open(dir_.path());
+  ExpectSameSegment(random, by_directory);
+  dir_.Write("other.gguf", "");
+  ExpectError(checkpoint::Checkpoint::Open(dir_.path()).status(), absl::StatusCode::kInvalidArgument,
+              {"2 GGUF models", "m-00001-of-00003.gguf, other.gguf"});
+}
+
+TEST_F(GgufSegment, FingerprintFollowsTheHeader) {
+  Family family = Qwen3();
+  const Tensors tensors = Convert(RandomCheckpoint(Spec(family), false), family.architecture);
+  const auto first = OpenGguf(family, tensors);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto time = std::filesystem::last_write_time(dir_.path() + "/model.gguf");
+  family.keys += " unused=5";
+  ASSERT_TRUE(OpenGguf(family, tensors).ok());
+  std::filesystem::last_write_time(dir_.path() + "/model.gguf", time);
+  const auto second = checkpoint::Checkpoint::Open(dir_.path() + "/model.gguf");
+  EXPECT_EQ(first->documents().config_json, second->documents().config_json);
+  EXPECT_NE(first->fingerprint(), second->fingerprint());
+}
+
+TEST_F(GgufSegment, RefusesByTensor) {
+  const Family family = Qwen3();
+  const Tensors tensors = Convert(RandomCheckpoint(Spec(family), false), family.architecture);
+  const auto error = [&](const std::string& name, const Tensor& tensor) {
+    Tensors changed = tensors;
+    changed[name] = tensor;
+    return OpenGguf(family, changed).status();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const Tensor vector = {"F32", {192}, std::string(192 * 4, '\0')};
+  ExpectError(error("blk.1.attn_sinks.weight", vector), kInvalid, {"'blk.1.attn_sinks.weight'", "has no use for it"});
+  ExpectError(error("blk.1.attn_q.bias", vector), kInvalid, {"'blk.1.attn_q.bias'", "has no use for it"});
+  ExpectError(error("cls.weight", vector), kInvalid, {"'cls.weight'", "has no use for it"});
+  ExpectError(error("blk.1.ffn_gate_exps.weight", vector), kInvalid,
+              {"'blk.1.ffn_gate_exps.weight'", "shape [192], expected [3, rows, columns]"});
+  ExpectError(error("blk.1.ffn_gate.0.weight", vector), kInvalid, {"mlp.experts.0.gate_proj.weight twice"});
+  const Tensor query = {"F32", {256, 192}, std::string(256 * 192 * 4, '\0')};
+  ExpectError(error("blk.1.attn_q.weight", query), absl::StatusCode::kUnimplemented,
+              {"model.gguf: tensor 'blk.1.attn_q.weight': type F32", "--outtype bf16"});
+}
+
+// The second type is a fallback of quantisers for widths that 256 does not divide.
+TEST_F(GgufSegment, RefusesTypesWithoutKernels) {
+  const Family family = Qwen3();
+  GgufBuilder builder;
+  AddKeys(family, &builder);
+  for (const auto& [name, tensor] : Convert(RandomCheckpoint(Spec(family), false), family.architecture)) {
+    constexpr uint32_t kQ5_1 = 7;
+    if (!absl::StrContains(name, "attn_q.")) {
+      AddTensor(name, tensor, &builder);
+    } else {
+      builder.Tensor(name, kQ5_1, {192, 256}, std::string(192 * 256 / 32 * 24, '\0'));
+    }
+  }
+  ExpectError(checkpoint::Checkpoint::Open(dir_.Write("m.gguf", builder.Build())).status(),
+              absl::StatusCode::kUnimplemented,
+              {"m.gguf: tensor 'blk.0.attn_q.weight': type Q5_1 is not supported here", "Q4_K_M", "(and 1 more"});
+}
+
+}  // namespace
+}  // namespace moestro::store
