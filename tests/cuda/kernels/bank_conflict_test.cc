@@ -64,7 +64,8 @@ TEST(BankConflictTest, LinearHasNone) {
 
 TEST(BankConflictTest, AttentionHasNone) {
   constexpr int64_t kTokens = 64;
-  for (const int64_t key_dim : {128, 192}) {
+  for (const int64_t key_dim : {64, 128, 192}) {
+    const int64_t value_dim = key_dim == 64 ? 64 : 128;
     const DeviceArray<uint16_t> kv(RandomBf16(kTokens * 256, 1)), queries(RandomBf16(kTokens * key_dim, 2)),
         out(kTokens * 128);
     const KvVectors vectors{kv.get(), nullptr, kTokens * 256, 256, 0};
@@ -72,7 +73,7 @@ TEST(BankConflictTest, AttentionHasNone) {
       return LaunchPrefillAttention({.heads = 1,
                                      .kv_heads = 1,
                                      .key_dim = key_dim,
-                                     .value_dim = 128,
+                                     .value_dim = value_dim,
                                      .scale = 0.1f,
                                      .keys = vectors,
                                      .shared_keys = key_dim == 192 ? vectors : KvVectors{},
