@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,12 @@ struct Quantization {
   bool fp8 = false;           // E4M3 with scales of 128x128 blocks
   std::vector<DType> packed;  // compressed-tensors: those formats of block_format.h that its groups have
   bool blocks = false;        // MXFP4 as gpt-oss has it
+
+  // What routed experts probably have; only the headers of the files say it.
+  std::optional<DType> experts() const {
+    if (blocks) return DType::kMXFP4;
+    return packed.empty() ? std::nullopt : std::optional(packed.front());
+  }
 };
 
 // Of config.json in one spelling; the values are those of no quantisation if there is a problem. UNIMPLEMENTED: a

@@ -89,10 +89,12 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
   return plan;
 }
 
-absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8) {
+absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8,
+                                                            std::optional<DType> experts) {
   std::vector<weights::TensorPlan> plan;
   for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
     DType dtype = fp8 && model::IsLinear(tensor.role) ? DType::kF8E4M3 : DType::kBF16;
+    if (experts && tensor.part == model::TensorPart::kExpert && model::IsLinear(tensor.role)) dtype = *experts;
     if (model::IsWidened(tensor.role)) dtype = DType::kF32;
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, dtype, spec));
     plan.push_back(std::move(planned));
@@ -101,13 +103,9 @@ absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::Model
   return plan;
 }
 
-int64_t TiedHeadBytes(const weights::ModelSpec& spec) {
-  return PackedBytes(DType::kBF16, spec.vocab_size, spec.hidden_size);
-}
-
-absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<weights::TensorPlan> plan, PlanShapes(spec, fp8));
-  return weights::SegmentWriter::RequiredBytes(plan);
+int64_t HeadBytes(const std::vector<weights::TensorPlan>& plan) {
+  const auto head = std::ranges::find(plan, model::kHeadName, &weights::TensorPlan::name);
+  return head == plan.end() ? 0 : weights::TensorDataBytes(head->layout, head->dtype, head->rows, head->cols);
 }
 
 }  // namespace moestro::checkpoint

@@ -38,13 +38,12 @@ struct Plan {
 absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const weights::ModelSpec& spec);
 
 // The tensors of such a model's segment, sorted by name, computed from its shapes. `fp8`: linear layers are FP8 with
-// block scales (embedding and head never are), else BF16. Errors as MakePlan.
-absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8);
+// block scales (embedding and head never are), else BF16. Routed experts have the type `experts`, if it is given.
+// Errors as MakePlan.
+absl::StatusOr<std::vector<weights::TensorPlan>> PlanShapes(const weights::ModelSpec& spec, bool fp8,
+                                                            std::optional<DType> experts = std::nullopt);
 
-// Bytes of the embedding's second form, in the segment of a model with a tied head.
-int64_t TiedHeadBytes(const weights::ModelSpec& spec);
-
-// The size of that segment.
-absl::StatusOr<int64_t> SegmentBytesFor(const weights::ModelSpec& spec, bool fp8);
+// Bytes of the head in a segment with these tensors. Of a tied head: of the embedding's second form.
+int64_t HeadBytes(const std::vector<weights::TensorPlan>& plan);
 
 }  // namespace moestro::checkpoint

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "common/base/math.h"
 #include "common/model/schema.h"
 #include "common/weights/format.h"
+#include "common/weights/tensor_size.h"
 
 namespace moestro::engine {
 namespace {
@@ -187,8 +187,11 @@ PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) 
   PackedMatrix slice = matrix;
   slice.rows = rows;
   slice.data += PackedBytes(matrix.dtype, first, matrix.cols);
-  if (slice.scales != nullptr) slice.scales += first / kScaleBlock * CeilDiv(matrix.cols, kScaleBlock);
-  if (slice.exceptions != nullptr) slice.exceptions += ExceptionWords(first, matrix.cols);
+  if (!weights::HasScales(matrix.dtype)) return slice;
+  const auto words = [](int64_t bytes) { return bytes / int64_t{sizeof(uint32_t)}; };
+  slice.scales += words(weights::TensorScaleBytes(matrix.dtype, first, matrix.cols));
+  if (slice.exceptions != nullptr)
+    slice.exceptions += words(weights::TensorExceptionBytes(matrix.dtype, first, matrix.cols));
   return slice;
 }
 

@@ -50,7 +50,7 @@ class Binder {
 
   absl::Status Bind(const ModelTensor& tensor, PackedMatrix& matrix) const {
     MOE_ASSIGN_OR_RETURN(const weights::TensorView view, Find(tensor, weights::TensorLayout::kPacked));
-    if (view.dtype == DType::kF32) return WrongType(view, "F8_E4M3 or BF16");
+    if (view.dtype == DType::kF32) return WrongType(view, "any other type");
     matrix = view.packed();
     matrix.cached = fits_cache_;
     return absl::OkStatus();
@@ -63,10 +63,10 @@ class Binder {
     return absl::OkStatus();
   }
 
-  absl::Status Bind(const ModelTensor& tensor, const uint16_t*& values) const {
+  absl::Status Bind(const ModelTensor& tensor, Embedding& embedding) const {
     MOE_ASSIGN_OR_RETURN(const weights::TensorView view, Find(tensor, weights::TensorLayout::kRowMajor));
-    if (view.dtype != DType::kBF16) return WrongType(view, "BF16");
-    values = reinterpret_cast<const uint16_t*>(view.data);
+    if (view.dtype == DType::kF32) return WrongType(view, "BF16, F16 or a format of blocks");
+    embedding = {view.dtype, view.data};
     return absl::OkStatus();
   }
 

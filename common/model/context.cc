@@ -4,7 +4,7 @@
 
 #include "common/model/attention/rope.h"
 #include "common/model/engine.h"
-#include "common/tensor/dtype.h"
+#include "common/tensor/block_rows.h"
 
 namespace moestro::model {
 
@@ -28,12 +28,22 @@ int64_t RowBuffers::Bytes(const weights::ModelSpec& spec, int64_t max_rows) {
   return count.bytes;
 }
 
-void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
+namespace {
+
+void EmbedRow(const Embedding& embedding, int64_t token, int64_t hidden, float* out) {
+  const uint8_t* row = embedding.data + token * RowBytes(embedding.dtype, hidden);
+  if (IsBlockFormat(embedding.dtype)) return DequantizeRow(embedding.dtype, row, hidden, out);
+  const auto* values = reinterpret_cast<const uint16_t*>(row);
+  std::transform(values, values + hidden, out, embedding.dtype == DType::kF16 ? FromF16 : FromBf16);
+}
+
+}  // namespace
+
+void EmbedRows(const EngineContext& context, const Rope& rope, const Embedding& embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows) {
   const int64_t hidden = context.spec.hidden_size;
   context.pool.Run(rows.count, [&](int64_t row, int) {
-    const uint16_t* vector = embedding + batch_rows[row].token * hidden;
-    std::transform(vector, vector + hidden, rows.residual + row * hidden, FromBf16);
+    EmbedRow(embedding, batch_rows[row].token, hidden, rows.residual + row * hidden);
     rope.Angles(batch_rows[row].position, rows.cosine + row * rope.pairs(), rows.sine + row * rope.pairs());
   });
 }

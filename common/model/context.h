@@ -7,6 +7,7 @@
 #include "common/base/math.h"
 #include "common/kernels/cpu/kernels.h"
 #include "common/model/buffer.h"
+#include "common/model/schema.h"
 #include "common/platform/worker_pool.h"
 #include "common/weights/model_spec.h"
 
@@ -69,8 +70,9 @@ inline void NormResidual(const EngineContext& context, const float* row, const f
   norm(row, weight, context.spec.hidden_size, static_cast<float>(context.spec.rms_norm_eps), out, out_bf16);
 }
 
-// Writes the rows' residual, cosine and sine. embedding: BF16 [vocab_size, hidden].
-void EmbedRows(const EngineContext& context, const Rope& rope, const uint16_t* embedding,
+// Writes the rows' residual, cosine and sine. The residual is exact: an embedding in blocks is rounded to F32 only
+// where DequantizeRow subtracts a min.
+void EmbedRows(const EngineContext& context, const Rope& rope, const Embedding& embedding,
                std::span<const EngineRow> batch_rows, const RowsView& rows);
 
 }  // namespace moestro::model

@@ -66,15 +66,26 @@ struct LayerWeights {
   FeedForwardWeights feed_forward;
 };
 
+// Row-major: lookups are by row.
+struct Embedding {
+  DType dtype = DType::kBF16;     // BF16, F16 or a format of blocks
+  const uint8_t* data = nullptr;  // [vocab_size, hidden]
+
+  // The row of `token` in BF16. REQUIRES: dtype == kBF16.
+  const uint16_t* Bf16Row(int64_t token, int64_t hidden) const {
+    return reinterpret_cast<const uint16_t*>(data) + token * hidden;
+  }
+};
+
 struct ModelWeights {
-  const uint16_t* embedding = nullptr;  // BF16 [vocab_size, hidden]
+  Embedding embedding;
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [hidden]
   PackedMatrix head;                  // [vocab_size, hidden]
 };
 
 // Decides a tensor's types: in a checkpoint (inventory.h), and in the segment, where a field of ModelWeights is the
-// embedding, F32 row-major (float) or packed (PackedMatrix).
+// embedding (Embedding), F32 row-major (float) or packed (PackedMatrix).
 enum class TensorRole {
   kEmbedding,
   kHead,  // checkpoints lack a tied one: the segment has the embedding a second time, packed
@@ -132,7 +143,7 @@ inline constexpr const char kEmbeddingName[] = "model.embed_tokens.weight";
 inline constexpr const char kHeadName[] = "lm_head.weight";
 
 // Each calls visit(tensor, field) in order of use, where field is the tensor's PackedMatrix&, const float*& or
-// const uint16_t*& of the weights. What the model lacks is left out.
+// Embedding& of the weights. What the model lacks is left out.
 
 template <typename Visit>
 void ForEachTensor(const weights::ModelSpec& spec, AttentionWeights& w, const Visit& visit) {

@@ -1,7 +1,6 @@
 #include "common/roofline/shapes.h"
 
 #include "common/base/math.h"
-#include "common/model/schema.h"
 #include "common/weights/format.h"
 #include "common/weights/tensor_size.h"
 
@@ -11,21 +10,24 @@ namespace {
 // Assigns addresses in the layout of the segment's writer.
 class Layout {
  public:
-  Layout(DType linear, int64_t first_address) : linear_(linear), next_(first_address) {}
+  Layout(TypeOf type_of, int64_t first_address) : type_of_(type_of), next_(first_address) {}
 
   void Place(const model::ModelTensor& tensor, PackedMatrix& matrix) {
-    const DType dtype = model::IsLinear(tensor.role) ? linear_ : DType::kBF16;
+    const DType dtype = type_of_(tensor);
     matrix = {.dtype = dtype, .rows = tensor.rows, .cols = tensor.cols};
     matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), weights::kTensorAlignment);
-    if (dtype == DType::kF8E4M3) {
+    if (weights::HasScales(dtype)) {
       matrix.scales = Take<float>(weights::TensorScaleBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
       matrix.exceptions =
           Take<uint32_t>(weights::TensorExceptionBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
     }
   }
-  template <typename T>
-  void Place(const model::ModelTensor& tensor, const T*& values) {
-    values = Take<T>(tensor.elements() * int64_t{sizeof(T)}, weights::kTensorAlignment);
+  void Place(const model::ModelTensor& tensor, const float*& values) {
+    values = Take<float>(tensor.elements() * int64_t{sizeof(float)}, weights::kTensorAlignment);
+  }
+  void Place(const model::ModelTensor& tensor, model::Embedding& embedding) {
+    embedding.dtype = type_of_(tensor);
+    embedding.data = Take<uint8_t>(tensor.rows * RowBytes(embedding.dtype, tensor.cols), weights::kTensorAlignment);
   }
 
  private:
@@ -36,22 +38,27 @@ class Layout {
     return reinterpret_cast<const T*>(address);
   }
 
-  const DType linear_;
+  const TypeOf type_of_;
   int64_t next_;
 };
 
 }  // namespace
 
-model::ModelWeights ShapesOnly(const weights::ModelSpec& spec, DType linear) {
+model::ModelWeights ShapesOnly(const weights::ModelSpec& spec, TypeOf type_of) {
   // Experts have a separate address range, so that router and shared expert are contiguous.
   constexpr int64_t kExperts = int64_t{1} << 60;
-  Layout experts(linear, kExperts);
-  Layout others(linear, weights::kTensorAlignment);
+  Layout experts(type_of, kExperts);
+  Layout others(type_of, weights::kTensorAlignment);
   model::ModelWeights weights;
   model::ForEachTensor(spec, weights, [&](const model::ModelTensor& tensor, auto& field) {
     (tensor.part == model::TensorPart::kExpert ? experts : others).Place(tensor, field);
   });
   return weights;
+}
+
+model::ModelWeights ShapesOnly(const weights::ModelSpec& spec, DType linear) {
+  return ShapesOnly(
+      spec, [&](const model::ModelTensor& tensor) { return model::IsLinear(tensor.role) ? linear : DType::kBF16; });
 }
 
 }  // namespace moestro::roofline

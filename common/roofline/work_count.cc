@@ -1,7 +1,5 @@
 #include "common/roofline/work_count.h"
 
-#include <algorithm>
-
 #include "common/model/attention/attention.h"
 #include "common/roofline/shapes.h"
 
@@ -18,7 +16,7 @@ WeightCount& operator+=(WeightCount& sum, const WeightCount& other) {
 
 WeightCount CountWeights(const PackedMatrix& matrix) {
   const double elements = static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
-  return {elements, elements * static_cast<double>(DTypeBytes(matrix.dtype))};
+  return {elements, static_cast<double>(matrix.rows) * static_cast<double>(RowBytes(matrix.dtype, matrix.cols))};
 }
 
 WeightCount CountWeights(const model::MlpWeights& mlp) {
@@ -34,12 +32,15 @@ WeightCount CountWeights(const model::AttentionWeights& w) {
 }
 
 double ModelCount::expert_bytes() const {
-  const auto with_experts = std::ranges::find_if(layers, [](const LayerCount& l) { return l.expert.bytes > 0; });
-  return with_experts == layers.end() ? 0 : with_experts->expert.bytes;
+  double bytes = 0, with_experts = 0;
+  for (const LayerCount& layer : layers) {
+    bytes += layer.expert.bytes;
+    with_experts += layer.expert.bytes > 0 ? 1 : 0;
+  }
+  return with_experts == 0 ? 0 : bytes / with_experts;
 }
 
-ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
-  const model::ModelWeights weights = ShapesOnly(spec, linear);
+ModelCount CountModel(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
   ModelCount model{.layers = {}, .head = CountWeights(weights.head)};
   for (const model::LayerWeights& layer : weights.layers) {
     const model::FeedForwardWeights& mlps = layer.feed_forward;
@@ -52,6 +53,10 @@ ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
     count.expert = CountWeights(mlps.experts.front());
   }
   return model;
+}
+
+ModelCount CountModel(const weights::ModelSpec& spec, DType linear) {
+  return CountModel(spec, ShapesOnly(spec, linear));
 }
 
 double VisiblePairs(double before, double rows, int64_t window) {
@@ -83,8 +88,7 @@ double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, in
   return operations;
 }
 
-double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear) {
-  const ModelCount model = CountModel(spec, linear);
+double PrefillBytes(const weights::ModelSpec& spec, const ModelCount& model, int64_t tokens) {
   const auto experts = static_cast<double>(std::min(spec.num_experts, tokens * spec.experts_per_token));
   double bytes = model.head.bytes;
   for (const LayerCount& layer : model.layers) {
@@ -94,7 +98,11 @@ double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear
 }
 
 double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts, DType linear) {
-  const ModelCount model = CountModel(spec, linear);
+  return DecodeBytes(spec, CountModel(spec, linear), position, sequences, experts);
+}
+
+double DecodeBytes(const weights::ModelSpec& spec, const ModelCount& model, int64_t position, int64_t sequences,
+                   int64_t experts) {
   double bytes = model.head.bytes + static_cast<double>(experts) * model.expert_bytes();
   for (int64_t l = 0; l < spec.num_layers; ++l) {
     const LayerCount& layer = model.layers[static_cast<size_t>(l)];

@@ -14,7 +14,7 @@ namespace moestro::roofline {
 // Weights that multiply a row. They are read once for any number of rows.
 struct WeightCount {
   double elements = 0;  // one multiplication and one addition per row
-  double bytes = 0;     // without scales
+  double bytes = 0;     // of FP8, without scales
 };
 
 WeightCount CountWeights(const PackedMatrix& matrix);
@@ -34,9 +34,11 @@ struct ModelCount {
   std::vector<LayerCount> layers;
   WeightCount head;
 
-  double expert_bytes() const;  // of one routed expert, which are equal; 0 if there are none
+  double expert_bytes() const;  // of one routed expert, on average over the layers; 0 if there are none
 };
 
+// `weights`: only its shapes and types are read.
+ModelCount CountModel(const weights::ModelSpec& spec, const model::ModelWeights& weights);
 // Linear layers have the type `linear`, the head is BF16.
 ModelCount CountModel(const weights::ModelSpec& spec, DType linear);
 
@@ -52,13 +54,15 @@ double KvBytes(const weights::ModelSpec& spec, double positions);
 // and value sums of causal attention, and the head for one row.
 double PrefillOperations(const weights::ModelSpec& spec, model::MlaForm form, int64_t tokens);
 
-// Bytes of all weights that such a prompt uses, each read once, with linear layers of the type `linear`. Every token
-// may be sent to other experts.
-double PrefillBytes(const weights::ModelSpec& spec, int64_t tokens, DType linear);
+// Bytes of all weights that such a prompt uses, each read once. Every token may be sent to other experts.
+double PrefillBytes(const weights::ModelSpec& spec, const ModelCount& model, int64_t tokens);
 
-// Bytes of weights and KV for one token of each of `sequences` sequences at position `position`, in the absorbed form
-// with linear layers of the type `linear`. Counts every weight once, `experts` different routed experts over all layers
-// (all of equal size), and the KV of every sequence.
+// Bytes of weights and KV for one token of each of `sequences` sequences at position `position`, in the absorbed form.
+// Counts every weight once, `experts` different routed experts over all layers (all of equal size), and the KV of every
+// sequence.
+double DecodeBytes(const weights::ModelSpec& spec, const ModelCount& model, int64_t position, int64_t sequences,
+                   int64_t experts);
+// Linear layers have the type `linear`, the head is BF16.
 double DecodeBytes(const weights::ModelSpec& spec, int64_t position, int64_t sequences, int64_t experts,
                    DType linear = DType::kF8E4M3);
 

@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<WeightStore>> WeightStore::Open(const StoreConfig
                static_cast<double>(checkpoint.total_bytes()) / kGib, checkpoint.fingerprint());
   if (spec.tied_head != 0) {
     spdlog::info("{}: the embedding is the head, too, and is packed a second time: {:.2f} GiB", config.model_name,
-                 static_cast<double>(checkpoint::TiedHeadBytes(spec)) / kGib);
+                 static_cast<double>(checkpoint::HeadBytes(plan.tensors)) / kGib);
   }
   return std::unique_ptr<WeightStore>(
       new WeightStore(config, std::move(checkpoint), spec, std::move(defaults), std::move(plan)));

@@ -29,27 +29,27 @@ inline std::vector<int64_t> HalvesOf(DType type) {
   }
 }
 
-// [rows, cols], whole blocks. All scales are finite and of either sign (MXFP4's positive): from `scale`, a power of
-// two, to twice that; 0: of any exponent, subnormal numbers and zeros among them.
+// [rows, cols], whole blocks. All scales are finite and of either sign: `scale`, give or take a quarter; of MXFP4 a
+// positive power of two, up to twice as far. 0: of any exponent, subnormal numbers and zeros among them.
 inline std::vector<uint8_t> RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed, float scale = 0) {
   const BlockFormat format = FormatOf(type);
   const bool is_bf16 = type == DType::kI4G32 || type == DType::kI4G128;
-  const auto exponent = static_cast<int>(std::bit_cast<uint32_t>(scale) >> 23) - 127;
   std::mt19937 random(seed);
+  std::uniform_real_distribution<float> factor(0.75, 1.25);
   std::vector<uint8_t> bytes(static_cast<size_t>(rows * RowBytes(type, cols)));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(format.row_block_bytes)) {
     for (const int64_t at : HalvesOf(type)) {
       auto bits = static_cast<uint16_t>(random() & 0xbbff);
-      if (scale > 0)
-        bits = static_cast<uint16_t>(is_bf16 ? (bits & 0x807f) | (exponent + 127) << 7
-                                             : (bits & 0x83ff) | (exponent + 15) << 10);
+      if (scale > 0) {
+        const float value = scale * factor(random);
+        bits = (bits & 0x8000) | (is_bf16 ? ToBf16(value) : std::bit_cast<uint16_t>(static_cast<_Float16>(value)));
+      }
       std::memcpy(&bytes[block + static_cast<size_t>(at)], &bits, sizeof bits);
     }
-    if (type == DType::kMXFP4) {
-      bytes[block] =
-          static_cast<uint8_t>(scale > 0 ? static_cast<uint32_t>(exponent + 127) + random() % 2 : random() % 255);
-    }
+    if (type != DType::kMXFP4) continue;
+    bytes[block] = static_cast<uint8_t>(random() % 255);
+    if (scale > 0) bytes[block] = static_cast<uint8_t>(std::bit_cast<uint32_t>(scale * factor(random)) >> 23);
   }
   return bytes;
 }

@@ -8,24 +8,34 @@
 #include <numeric>
 
 #include "common/base/check.h"
-#include "common/tensor/dtype.h"
+#include "common/tensor/block_rows.h"
 #include "common/tensor/pack.h"
+#include "tests/support/packed_block_reader.h"
 
 namespace moestro {
 namespace {
 
 double Element(const weights::TensorView& view, int64_t row, int64_t col) {
   const bool packed = view.layout == weights::TensorLayout::kPacked;
+  if (IsBlockFormat(view.dtype) && packed) {
+    const uint8_t* group = view.data + PackedBytes(view.dtype, row / kRowGroup * kRowGroup, view.cols);
+    return testing::PackedBlockReader(view.dtype, group).Weight(row % kRowGroup, col);
+  }
+  if (IsBlockFormat(view.dtype)) {
+    std::vector<float> weights(static_cast<size_t>(view.cols));
+    DequantizeRow(view.dtype, view.data + row * RowBytes(view.dtype, view.cols), view.cols, weights.data());
+    return weights[static_cast<size_t>(col)];
+  }
   const uint8_t* at = view.data + (packed ? PackedOffset(view.dtype, view.cols, row, col)
                                           : (row * view.cols + col) * DTypeBytes(view.dtype));
   if (view.dtype == DType::kF8E4M3) {
     const int64_t blocks = (view.cols + kScaleBlock - 1) / kScaleBlock;
     return static_cast<double>(FromE4M3(*at)) * view.scales[row / kScaleBlock * blocks + col / kScaleBlock];
   }
-  if (view.dtype == DType::kBF16) {
+  if (view.dtype == DType::kBF16 || view.dtype == DType::kF16) {
     uint16_t bits;
     std::memcpy(&bits, at, sizeof bits);
-    return FromBf16(bits);
+    return view.dtype == DType::kBF16 ? FromBf16(bits) : FromF16(bits);
   }
   float value;
   std::memcpy(&value, at, sizeof value);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -11,9 +12,11 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/model/schema.h"
+#include "common/tensor/block_rows.h"
 #include "common/tensor/pack.h"
 #include "common/weights/checksum.h"
 #include "common/weights/segment_writer.h"
+#include "tests/support/random_blocks.h"
 
 namespace moestro {
 
@@ -23,7 +26,7 @@ namespace {
 
 // Row-major codes of a linear layer, kept so that the transposed copy has the same numbers.
 struct Codes {
-  std::vector<uint16_t> values;  // BF16 bits or E4M3 codes
+  std::vector<uint16_t> values;  // BF16 or F16 bits, or E4M3 codes
   std::vector<float> scales;
 };
 
@@ -62,11 +65,14 @@ class Builder {
  private:
   // Lays out the model as the weight store does.
   void Describe() {
-    const DType linear = options_.fp8 ? DType::kF8E4M3 : DType::kBF16;
+    const DType linear = options_.type.value_or(options_.fp8 ? DType::kF8E4M3 : DType::kBF16);
+    const DType other = options_.type.value_or(DType::kBF16);
     for (const model::ModelTensor& t : model::SegmentTensors(spec_)) {
       const bool is_embedding = t.role == model::TensorRole::kEmbedding;
       const bool packed = model::IsLinear(t.role) || t.role == model::TensorRole::kHead;
-      const DType dtype = model::IsLinear(t.role) ? linear : packed || is_embedding ? DType::kBF16 : DType::kF32;
+      DType dtype = model::IsLinear(t.role) ? linear : packed || is_embedding ? other : DType::kF32;
+      const bool of_latents = t.role == model::TensorRole::kLatentUp || t.role == model::TensorRole::kKeyUpTransposed;
+      if (of_latents && options_.type) dtype = DType::kBF16;
       tensors_[t.name] = {t.name, dtype,  packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
                           t.rows, t.cols, dtype == DType::kF8E4M3};
     }
@@ -81,7 +87,9 @@ class Builder {
   }
 
   void Fill(const TensorPlan& tensor, uint8_t* data, float* scales, uint32_t* exceptions) {
-    if (tensor.layout == weights::TensorLayout::kPacked) {
+    if (IsBlockFormat(tensor.dtype)) {
+      FillBlocks(tensor, data);
+    } else if (tensor.layout == weights::TensorLayout::kPacked) {
       if (tensor.name.ends_with(kTransposed)) {
         MakeKvB(tensor.name.substr(0, tensor.name.size() - kTransposed.size()) + kKvB);
         Pack(tensor, TransposedKeys(), data, scales, exceptions);
@@ -93,10 +101,32 @@ class Builder {
         if (tensor.name == "lm_head.weight") RepeatRowBeforeNan(tensor, codes);
         Pack(tensor, codes, data, scales, exceptions);
       }
-    } else if (tensor.dtype == DType::kBF16) {
+    } else if (tensor.dtype != DType::kF32) {
       FillEmbedding(tensor, data);
     } else {
       FillFloats(tensor, reinterpret_cast<float*>(data));
+    }
+  }
+
+  // Random codes, and scales that give weights about the deviation.
+  void FillBlocks(const TensorPlan& tensor, uint8_t* data) {
+    const int64_t row_bytes = RowBytes(tensor.dtype, tensor.cols);
+    std::vector<float> sample(static_cast<size_t>(tensor.cols));
+    const std::vector<uint8_t> unit = testing::RandomBlocks(tensor.dtype, 1, tensor.cols, 1, 1);
+    DequantizeRow(tensor.dtype, unit.data(), tensor.cols, sample.data());
+    double squares = 0;
+    for (const float value : sample) squares += double{value} * value;
+    const double deviation = std::sqrt(squares / static_cast<double>(tensor.cols));
+    const auto scale = static_cast<float>(Deviation(tensor) / deviation);
+    const std::vector<uint8_t> rows =
+        testing::RandomBlocks(tensor.dtype, tensor.rows, tensor.cols, static_cast<uint32_t>(random_()), scale);
+    if (tensor.layout == weights::TensorLayout::kRowMajor) {
+      std::ranges::copy(rows, data);
+      return;
+    }
+    for (int64_t row = 0; row < tensor.rows; row += kRowGroup) {
+      PackBlockRows(tensor.dtype, rows.data() + row * row_bytes, row_bytes, std::min(kRowGroup, tensor.rows - row), 0,
+                    tensor.cols, data + PackedBytes(tensor.dtype, row, tensor.cols));
     }
   }
 
@@ -153,6 +183,10 @@ class Builder {
       for (float& scale : codes.scales) scale = static_cast<float>(deviation / 16 * spread(random_));
     }
     for (int64_t i = 0; i < tensor.rows * tensor.cols; ++i) {
+      if (tensor.dtype == DType::kF16) {
+        codes.values.push_back(std::bit_cast<uint16_t>(static_cast<_Float16>(Normal(deviation))));
+        continue;
+      }
       codes.values.push_back(tensor.has_scales ? ToE4M3(static_cast<float>(Normal(16)))
                                                : ToBf16(static_cast<float>(Normal(deviation))));
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ namespace moestro {
 struct SyntheticOptions {
   weights::ModelSpec spec;
   bool fp8 = true;  // linear layers in FP8 with block scales, else BF16; the head is always BF16
+  // Instead of `fp8`: of linear layers, embedding and head; F16 or a format of blocks, whose rows must be whole. MLA's
+  // latents are then expanded in BF16.
+  std::optional<DType> type = {};
   uint64_t seed = 1;
   bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens choose the same experts
   std::set<std::string> omitted = {};  // tensors missing from the segment

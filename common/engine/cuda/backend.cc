@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<device::Device>> OpenDevice(const device::CudaDev
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
                                                    const weights::ModelSpec& spec, const model::ModelWeights& weights) {
   MOE_RETURN_IF_ERROR(CheckPrefillSupported(spec));
+  MOE_RETURN_IF_ERROR(CheckWeightsSupported(spec, weights));
   CudaPrefillBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(options));
   backend.compute = std::make_unique<CudaPrefill>(*backend.device, spec, weights);
@@ -40,6 +41,7 @@ absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions
                                                  const weights::ModelSpec& spec, const model::ModelWeights& weights,
                                                  const CudaDecodeOptions& options) {
   MOE_RETURN_IF_ERROR(CheckDecodeSupported(spec));
+  MOE_RETURN_IF_ERROR(CheckWeightsSupported(spec, weights));
   CudaDecodeBackend backend;
   MOE_ASSIGN_OR_RETURN(backend.device, OpenDevice(device));
   MOE_ASSIGN_OR_RETURN(backend.compute, CudaDecode::Create(*backend.device, spec, weights, options));

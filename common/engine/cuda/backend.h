@@ -19,7 +19,7 @@ struct CudaPrefillBackend {
   std::unique_ptr<PrefillCompute> compute;  // on the device
 };
 
-// Errors of OpenCudaDevice and CheckPrefillSupported, and what a first kernel fails with.
+// Errors of OpenCudaDevice, CheckPrefillSupported and CheckWeightsSupported, and what a first kernel fails with.
 absl::StatusOr<CudaPrefillBackend> OpenCudaPrefill(const device::CudaDeviceOptions& options,
                                                    const weights::ModelSpec& spec, const model::ModelWeights& weights);
 
@@ -39,8 +39,8 @@ struct CudaDecodeBackend {
   std::unique_ptr<DecodeCompute> compute;  // on the device
 };
 
-// Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported and CudaDecode, and what a
-// first kernel fails with.
+// Copies the dense weights to the device. Errors of OpenCudaDevice, CheckDecodeSupported, CheckWeightsSupported and
+// CudaDecode, and what a first kernel fails with.
 absl::StatusOr<CudaDecodeBackend> OpenCudaDecode(const device::CudaDeviceOptions& device,
                                                  const weights::ModelSpec& spec, const model::ModelWeights& weights,
                                                  const CudaDecodeOptions& options);

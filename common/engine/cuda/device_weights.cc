@@ -27,7 +27,7 @@ void VisitPart(const weights::ModelSpec& spec, model::ModelWeights& weights, int
 }
 
 model::ModelWeights WithoutExperts(const model::ModelWeights& weights) {
-  model::ModelWeights others{nullptr, {}, weights.final_norm, weights.head};
+  model::ModelWeights others{{}, {}, weights.final_norm, weights.head};
   for (const model::LayerWeights& layer : weights.layers) {
     const model::FeedForwardWeights& w = layer.feed_forward;
     others.layers.push_back({layer.attention, {w.norm, w.router, w.bias, w.logit_bias, {}, w.dense, w.shared_gate}});

@@ -54,7 +54,7 @@ absl::Status CudaInputs::Copy(IndexRange rows, const CudaActivations& activation
   for (int64_t i = 0; i < rows.size(); ++i) {
     const int64_t token = rows_[rows.begin + i].token;
     MOE_RETURN_IF_ERROR(stream.CopyToDevice(BytesOf(embeddings + i * hidden),
-                                            BytesOf(weights_.embedding + token * hidden),
+                                            BytesOf(weights_.embedding.Bf16Row(token, hidden)),
                                             hidden * static_cast<int64_t>(sizeof(uint16_t))));
   }
   return absl::OkStatus();
@@ -69,8 +69,9 @@ absl::StatusOr<StepRows> StepRows::Create(device::Device& device, const weights:
   return StepRows(limits, std::move(host), std::move(memory));
 }
 
-absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope& rope, const uint16_t* embedding,
-                              const model::CheckedBatch& batch, device::Stream& stream) {
+absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope& rope,
+                              const model::Embedding& embedding, const model::CheckedBatch& batch,
+                              device::Stream& stream) {
   int64_t pages = 0;
   for (const model::SequenceRun& run : batch.runs) pages += batch.rows[run.end - 1].position / kv::kPageTokens + 1;
   if (pages > limits_.pages) {
@@ -85,7 +86,7 @@ absl::Status StepRows::Upload(const weights::ModelSpec& spec, const model::Rope&
   for (const model::SequenceRun& run : batch.runs) {
     for (int64_t row = run.begin; row < run.end; ++row) {
       const model::EngineRow& engine_row = batch.rows[row];
-      std::copy_n(embedding + engine_row.token * spec.hidden_size, spec.hidden_size,
+      std::copy_n(embedding.Bf16Row(engine_row.token, spec.hidden_size), spec.hidden_size,
                   host.embeddings + row * spec.hidden_size);
       rope.Angles(engine_row.position, host.cosine + row * rope.pairs(), host.sine + row * rope.pairs());
       host.positions[row] = engine_row.position;

@@ -64,8 +64,8 @@ class StepRows {
   static absl::StatusOr<StepRows> Create(device::Device& device, const weights::ModelSpec& spec, const Limits& limits);
 
   // Gathers what the rows need and puts its copy on the stream. What the step before put there is done.
-  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit. `embedding`: BF16 [vocab_size, hidden].
-  absl::Status Upload(const weights::ModelSpec& spec, const model::Rope& rope, const uint16_t* embedding,
+  // RESOURCE_EXHAUSTED if the sequences have more pages than the limit. `embedding`: BF16.
+  absl::Status Upload(const weights::ModelSpec& spec, const model::Rope& rope, const model::Embedding& embedding,
                       const model::CheckedBatch& batch, device::Stream& stream);
 
   // On the device.

@@ -5,6 +5,7 @@
 #include "common/kernels/cuda/call.h"
 #include "common/kernels/cuda/decode_attention.h"
 #include "common/kernels/cuda/routing.h"
+#include "common/model/schema.h"
 
 namespace moestro::engine {
 namespace {
@@ -72,6 +73,21 @@ absl::Status CheckDecodeSupported(const weights::ModelSpec& spec) {
         spec.qk_head_dim(), spec.v_head_dim));
   }
   return CheckRouting(spec);
+}
+
+absl::Status CheckWeightsSupported(const weights::ModelSpec& spec, const model::ModelWeights& weights) {
+  model::ModelWeights visited = weights;  // pointers, not what they point to
+  absl::Status status;
+  const auto check = [&](const model::ModelTensor& tensor, DType dtype) {
+    if (!status.ok() || dtype == DType::kBF16 || dtype == DType::kF8E4M3) return;
+    status = absl::UnimplementedError(absl::StrFormat(
+        "the CUDA kernels compute weights in BF16 and F8_E4M3, but tensor '%s' is %s; use --device host", tensor.name,
+        DTypeName(dtype)));
+  };
+  model::ForEachTensor(spec, visited, [&](const model::ModelTensor& tensor, auto& field) {
+    if constexpr (requires { field.dtype; }) check(tensor, field.dtype);
+  });
+  return status;
 }
 
 absl::Status CheckUnabsorbed(const weights::ModelSpec& spec, model::MlaForm form) {

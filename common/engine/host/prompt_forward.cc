@@ -111,7 +111,7 @@ absl::Status PromptForward::Begin(std::span<const model::EngineRow> rows, std::s
                                                     impl_->wanted.size(), model::kLogitRows));
 }
 
-void PromptForward::Embed(const uint16_t* embedding) {
+void PromptForward::Embed(const model::Embedding& embedding) {
   impl_->ForTiles([&](IndexRange tile) {
     model::EmbedRows(impl_->context, impl_->rope, embedding, impl_->RowsOf(tile), impl_->rows.View(tile));
   });

@@ -40,7 +40,7 @@ class PromptForward {  // one pass at a time, each function on one thread at a t
   absl::Status Begin(std::span<const model::EngineRow> rows, std::span<const kv::KvPages> pages, model::MlaForm form);
 
   // Then, once each and in this order. Weights may go away when the function has returned.
-  void Embed(const uint16_t* embedding);
+  void Embed(const model::Embedding& embedding);
   //   For every layer: attention ...
   void Attention(int64_t layer, const model::AttentionWeights& weights);
   //   (or that in parts, see below)

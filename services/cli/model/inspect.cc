@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/read_file.h"
@@ -17,6 +19,7 @@
 #include "common/checkpoint/gguf/gguf_file.h"
 #include "common/checkpoint/inventory.h"
 #include "common/checkpoint/model_location.h"
+#include "common/checkpoint/quantization.h"
 #include "common/checkpoint/segment_plan.h"
 #include "common/checkpoint/texts.h"
 #include "common/platform/bandwidth.h"
@@ -24,8 +27,10 @@
 #include "common/platform/numa.h"
 #include "common/platform/process_memory.h"
 #include "common/platform/shared_memory.h"
+#include "common/roofline/shapes.h"
 #include "common/roofline/work_count.h"
 #include "common/text/json/quoted.h"
+#include "common/weights/tensor_size.h"
 #include "services/cli/model/product_rate.h"
 
 namespace moestro::cli {
@@ -73,12 +78,12 @@ Json BytesJson(const std::vector<checkpoint::InventoryItem>& inventory) {
   return kinds;
 }
 
-absl::Status AddSegmentNeed(const weights::ModelSpec& spec, bool fp8, Json& json) {
-  MOE_ASSIGN_OR_RETURN(const int64_t need, checkpoint::SegmentBytesFor(spec, fp8));
+absl::Status AddSegmentNeed(const weights::ModelSpec& spec, const std::vector<weights::TensorPlan>& plan, Json& json) {
+  const int64_t need = weights::SegmentWriter::RequiredBytes(plan);
   MOE_ASSIGN_OR_RETURN(const int64_t free, SharedMemory::FreeBytes());
   MOE_ASSIGN_OR_RETURN(const AvailableMemory available, ReadAvailableMemory());
   json["segment_bytes"] = need;
-  if (spec.tied_head != 0) json["tied_head_bytes"] = checkpoint::TiedHeadBytes(spec);
+  if (spec.tied_head != 0) json["tied_head_bytes"] = checkpoint::HeadBytes(plan);
   json["free_shared_memory_bytes"] = free;
   json["available_memory_bytes"] = available.bytes;
   json["fits"] = need <= std::min(free, available.bytes);
@@ -111,8 +116,7 @@ void AddParameters(const weights::ModelSpec& spec, int64_t prediction_layers, Js
 
 // What prefill needs on a device that weights are streamed through, without activations: the largest layer's dense
 // weights and those of the next, and two experts, one computed and one on its way.
-Json StreamingJson(const weights::ModelSpec& spec, DType linear) {
-  const roofline::ModelCount count = roofline::CountModel(spec, linear);
+Json StreamingJson(const weights::ModelSpec& spec, const roofline::ModelCount& count) {
   double dense = 0, expert = 0, layer_bytes = 0;
   for (const roofline::LayerCount& layer : count.layers) {
     const double fixed = layer.attention.bytes + layer.router.bytes + layer.dense.bytes;
@@ -146,13 +150,14 @@ absl::StatusOr<Rates> FindRates(DType linear, const InspectOptions& options) {
   return rates;
 }
 
-absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, const InspectOptions& options) {
+absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, const roofline::ModelCount& count, DType linear,
+                                  const InspectOptions& options) {
   MOE_ASSIGN_OR_RETURN(const Rates rates, FindRates(linear, options));
   const int64_t tokens = std::min<int64_t>(kContext, spec.max_position_embeddings);
   const int64_t experts = spec.num_moe_layers() * spec.experts_per_token;
-  const double bytes = roofline::DecodeBytes(spec, tokens - 1, 1, experts, linear);
+  const double bytes = roofline::DecodeBytes(spec, count, tokens - 1, 1, experts);
   const double operations = roofline::PrefillOperations(spec, model::MlaForm::kUnabsorbed, tokens);
-  const double prefill_bytes = roofline::PrefillBytes(spec, tokens, linear);
+  const double prefill_bytes = roofline::PrefillBytes(spec, count, tokens);
   Json json;
   json["memory_bytes_per_second"] = static_cast<int64_t>(rates.bytes);
   json["memory_rate_is"] =
@@ -173,44 +178,46 @@ absl::StatusOr<Json> EstimateJson(const weights::ModelSpec& spec, DType linear, 
   return json;
 }
 
-absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, int64_t prediction_layers, bool fp8,
+// The types of the linear layers, the one with most bytes first.
+std::string TypesOf(const std::vector<weights::TensorPlan>& plan) {
+  std::map<DType, int64_t> bytes;
+  for (const weights::TensorPlan& tensor : plan) {
+    if (tensor.layout != weights::TensorLayout::kPacked || tensor.name == model::kHeadName) continue;
+    bytes[tensor.dtype] += weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
+  }
+  if (bytes.contains(DType::kF8E4M3)) return "FP8 with 128x128 block scales";
+  std::vector<std::pair<int64_t, DType>> types;
+  for (const auto& [type, sum] : bytes) types.emplace_back(-sum, type);
+  std::ranges::sort(types);
+  return absl::StrJoin(types, ", ", [](std::string* out, const auto& type) { out->append(DTypeName(type.second)); });
+}
+
+absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, const std::vector<weights::TensorPlan>& plan,
                               const InspectOptions& options) {
-  const DType linear = fp8 ? DType::kF8E4M3 : DType::kBF16;
+  absl::flat_hash_map<std::string_view, DType> types;
+  for (const weights::TensorPlan& tensor : plan) types[tensor.name] = tensor.dtype;
+  const roofline::ModelCount count = roofline::CountModel(
+      spec, roofline::ShapesOnly(spec, [&](const model::ModelTensor& tensor) { return types.at(tensor.name); }));
   Json json;
   json["family"] = spec.family;
-  json["weights"] = fp8 ? "FP8 with 128x128 block scales" : "BF16";
+  json["weights"] = TypesOf(plan);
   AddParameters(spec, prediction_layers, json);
   json["shapes"] = ShapesJson(spec);
   json["parameters_by_kind"] = ParametersJson(spec);
-  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, fp8, json));
-  json["streaming_on_a_gpu"] = StreamingJson(spec, linear);
-  MOE_ASSIGN_OR_RETURN(json["estimate"], EstimateJson(spec, linear, options));
+  MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, plan, json));
+  json["streaming_on_a_gpu"] = StreamingJson(spec, count);
+  const bool fp8 = std::ranges::any_of(plan, [](const auto& tensor) { return tensor.dtype == DType::kF8E4M3; });
+  MOE_ASSIGN_OR_RETURN(json["estimate"], EstimateJson(spec, count, fp8 ? DType::kF8E4M3 : DType::kBF16, options));
   return json;
 }
 
 absl::StatusOr<Json> InspectConfig(const std::string& config, const InspectOptions& options) {
   MOE_ASSIGN_OR_RETURN(const weights::ModelSpec spec, checkpoint::ParseModelSpec(config, /*tokenizer_json=*/""));
-  // ParseModelSpec has accepted the config, and it accepts no quantisation other than FP8.
-  const Json document = Json::parse(config, nullptr, /*allow_exceptions=*/false);
-  const auto quantised = [](const Json& object) {
-    return object.contains("quantization_config") && !object["quantization_config"].is_null();
-  };
-  const bool fp8 = quantised(document) || (document.contains("text_config") && quantised(document["text_config"]));
+  MOE_ASSIGN_OR_RETURN(const checkpoint::Quantization quantization, checkpoint::ParseQuantization(config));
   MOE_ASSIGN_OR_RETURN(const int64_t prediction_layers, checkpoint::PredictionLayers(config));
-  return Describe(spec, prediction_layers, fp8, options);
-}
-
-// A published config whose weights cannot be loaded still tells the model's shapes.
-absl::StatusOr<Json> InspectPublished(const std::string& config, const InspectOptions& options) {
-  absl::StatusOr<Json> json = InspectConfig(config, options);
-  if (!absl::IsUnimplemented(json.status())) return json;
-  Json plain = Json::parse(config);  // compiled in
-  plain.erase("quantization_config");
-  const std::string reason(json.status().message());
-  MOE_ASSIGN_OR_RETURN(json, InspectConfig(plain.dump(), options));
-  (*json)["weights"] = "BF16 instead of the published ones, which cannot be loaded";
-  (*json)["cannot_be_loaded"] = reason;
-  return json;
+  MOE_ASSIGN_OR_RETURN(const std::vector<weights::TensorPlan> plan,
+                       checkpoint::PlanShapes(spec, quantization.fp8, quantization.experts()));
+  return Describe(spec, prediction_layers, plan, options);
 }
 
 // The objects of the instance that hold this checkpoint.
@@ -235,13 +242,12 @@ absl::StatusOr<Json> InspectFiles(const std::string& path, const InspectOptions&
   std::vector<checkpoint::SkippedTensors> skipped;
   MOE_ASSIGN_OR_RETURN(const std::vector<checkpoint::InventoryItem> inventory,
                        checkpoint::CheckInventory(checkpoint, spec, &warnings, &skipped));
-  bool fp8 = false;
-  for (const checkpoint::InventoryItem& item : inventory) fp8 |= item.scale.has_value();
   // Who saves a checkpoint again may leave them out.
   const bool predicts = std::ranges::any_of(
       skipped, [](const checkpoint::SkippedTensors& group) { return group.group == checkpoint::kPredictionGroup; });
   MOE_ASSIGN_OR_RETURN(const int64_t prediction_layers, checkpoint::PredictionLayers(documents.config_json));
-  MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, predicts ? prediction_layers : 0, fp8, options));
+  MOE_ASSIGN_OR_RETURN(const checkpoint::Plan plan, checkpoint::MakePlan(inventory, spec));
+  MOE_ASSIGN_OR_RETURN(Json json, Describe(spec, predicts ? prediction_layers : 0, plan.tensors, options));
   json["directory"] = text::Printable(path);
   json["files"] = checkpoint.shards().size();
   json["checkpoint_bytes"] = checkpoint.total_bytes();
@@ -259,7 +265,6 @@ absl::StatusOr<Json> InspectFiles(const std::string& path, const InspectOptions&
 struct Named {
   std::string path = {};
   std::string config = {};
-  bool published = false;  // the config is one of those that are compiled in
 };
 
 // A file or a directory wins over a published model, a downloaded one too.
@@ -274,7 +279,7 @@ absl::StatusOr<Named> Find(const std::string& model) {
   if (location.ok()) return Named{.path = location->path};
   std::optional<std::string> published = checkpoint::FindPublishedConfig(model);
   if (!absl::IsNotFound(location.status()) || !published) return location.status();
-  return Named{.config = *std::move(published), .published = true};
+  return Named{.config = *std::move(published)};
 }
 
 }  // namespace
@@ -300,7 +305,7 @@ absl::StatusOr<Json> InspectCheckpoint(const std::string& model, const InspectOp
   MOE_RETURN_IF_ERROR(Annotate(ValidateInstanceName(options.instance), "--instance"));
   MOE_ASSIGN_OR_RETURN(const Named named, Find(model));
   if (!named.path.empty()) return InspectFiles(named.path, options);
-  return named.published ? InspectPublished(named.config, options) : InspectConfig(named.config, options);
+  return InspectConfig(named.config, options);
 }
 
 }  // namespace moestro::cli

@@ -32,7 +32,13 @@ ModelSpec DeepSeekV3() {
   return spec;
 }
 
-TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
+absl::StatusOr<int64_t> SegmentBytesFor(const ModelSpec& spec, bool fp8) {
+  const auto plan = PlanShapes(spec, fp8);
+  if (!plan.ok()) return plan.status();
+  return weights::SegmentWriter::RequiredBytes(*plan);
+}
+
+TEST(PlanShapes, AgreesWithThePlanOfACheckpoint) {
   for (const bool fp8 : {false, true}) {
     RandomCheckpoint random(BlockSpec(), fp8);
     random.Write();
@@ -47,19 +53,19 @@ TEST(SegmentBytesFor, AgreesWithThePlanOfACheckpoint) {
   }
 }
 
-TEST(SegmentBytesFor, ATiedHeadIsInTheSegment) {
+TEST(PlanShapes, ATiedHeadIsInTheSegment) {
   for (const int64_t vocab_size : {131, 5000}) {
     ModelSpec spec = OddSpec();
     spec.vocab_size = spec.token_count = vocab_size;
     const int64_t untied = SegmentBytesFor(spec, false).value();
     spec.tied_head = 1;
     EXPECT_EQ(SegmentBytesFor(spec, false).value(), untied);
-    EXPECT_EQ(TiedHeadBytes(spec), (vocab_size + 63) / 64 * 64 * 72 * 2);
+    EXPECT_EQ(HeadBytes(PlanShapes(spec, false).value()), (vocab_size + 63) / 64 * 64 * 72 * 2);
   }
 }
 
 // One byte per parameter, one more for those that stay BF16, and less than one percent for everything else.
-TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
+TEST(PlanShapes, FullModelIsItsParametersAndLittleMore) {
   const ModelSpec spec = DeepSeekV3();
   const double embeddings = 2.0 * 129280 * 7168;
   const double transposed_keys = 61.0 * 128 * 512 * 128;
@@ -73,7 +79,7 @@ TEST(SegmentBytesFor, FullModelIsItsParametersAndLittleMore) {
   EXPECT_GT(*bf16, *fp8 / 100 * 195);
 }
 
-TEST(SegmentBytesFor, Fp8NeedsHeadsOfWholeScaleBlocks) {
+TEST(PlanShapes, Fp8NeedsHeadsOfWholeScaleBlocks) {
   for (int64_t ModelSpec::*field : {&ModelSpec::kv_lora_rank, &ModelSpec::qk_nope_head_dim, &ModelSpec::v_head_dim}) {
     ModelSpec spec = BlockSpec();
     spec.*field = 64;
@@ -83,7 +89,7 @@ TEST(SegmentBytesFor, Fp8NeedsHeadsOfWholeScaleBlocks) {
   }
 }
 
-TEST(SegmentBytesFor, AbsurdSizesAreRefusedByName) {
+TEST(PlanShapes, AbsurdSizesAreRefusedByName) {
   ModelSpec spec = OddSpec();
   spec.vocab_size = int64_t{1} << 40;
   ExpectError(SegmentBytesFor(spec, false).status(), absl::StatusCode::kInvalidArgument, {"model.embed_tokens.weight"});

@@ -28,6 +28,8 @@ class ModulesTest : public testing::Test {
   static void ExpectSame(const PackedMatrix& staged, const PackedMatrix& original) {
     EXPECT_NE(staged.data, original.data);
     EXPECT_EQ(std::memcmp(staged.data, original.data, PackedBytes(original.dtype, original.rows, original.cols)), 0);
+    ASSERT_EQ(staged.scales == nullptr, original.scales == nullptr);
+    if (original.scales == nullptr) return;
     EXPECT_EQ(std::memcmp(staged.scales, original.scales, sizeof(float)), 0);
   }
 };
@@ -79,6 +81,50 @@ TEST_F(ModulesTest, UnabsorbedAttentionLeavesTheTransposedKeysOut) {
   const PackedMatrix& keys = weights_.layers[0].attention.key_transposed;
   EXPECT_GE(bytes(model::MlaForm::kAbsorbed) - bytes(model::MlaForm::kUnabsorbed),
             PackedBytes(keys.dtype, keys.rows, keys.cols));
+}
+
+// Scales lie in the data, so a module has no other arrays.
+TEST(WeightImage, FormatsOfBlocks) {
+  weights::ModelSpec spec = SmallSpec();
+  spec.moe_intermediate_size = 64;
+  spec.intermediate_size = 192;
+  for (const DType type : {DType::kQ8_0, DType::kQ4_0}) {
+    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .type = type});
+    const model::ModelWeights weights = model::BindWeights(*model.segment).value();
+    for (const Module& module : ListModules(spec, weights, model::MlaForm::kUnabsorbed, 1)) {
+      AlignedMemory memory(module.image.bytes);
+      for (const StagedRange& range : module.image.ranges) {
+        std::memcpy(memory.data() + range.offset, range.source, range.bytes);
+      }
+      const StagedModule on_device{&module, memory.data()};
+      PackedMatrix staged, original;
+      if (module.kind == ModuleKind::kExpert) {
+        staged = on_device.Expert(weights).down;
+        original = weights.layers[module.layer].feed_forward.experts[module.index].down;
+      } else if (module.kind == ModuleKind::kHead) {
+        staged = on_device.Head(weights).weights;
+        original = SliceRows(weights.head, module.first, module.rows);
+      } else {
+        continue;
+      }
+      EXPECT_EQ(staged.dtype, type);
+      EXPECT_EQ(staged.scales, nullptr);
+      EXPECT_NE(staged.data, original.data);
+      EXPECT_EQ(std::memcmp(staged.data, original.data, PackedBytes(type, staged.rows, staged.cols)), 0);
+    }
+  }
+}
+
+TEST(SliceRows, BlocksAndScalesByRow) {
+  const std::vector<uint8_t> data(static_cast<size_t>(PackedBytes(DType::kQ6K, 320, 512)));
+  const PackedMatrix slice = SliceRows({.dtype = DType::kQ6K, .rows = 320, .cols = 512, .data = data.data()}, 128, 192);
+  EXPECT_EQ(slice.data - data.data(), 2 * 2 * (1152 + 12288));
+  EXPECT_EQ(slice.scales, nullptr);
+  const std::vector<float> scales(320);
+  const PackedMatrix by_row = {
+      .dtype = DType::kI8, .rows = 320, .cols = 70, .data = data.data(), .scales = scales.data()};
+  EXPECT_EQ(SliceRows(by_row, 128, 192).data - data.data(), 128 * 128);
+  EXPECT_EQ(SliceRows(by_row, 128, 192).scales - scales.data(), 128);
 }
 
 // Row 128 is the second row of scale blocks and the third row group; both have five blocks of columns.

@@ -1,12 +1,15 @@
 // Logits against a reference in double precision that shares no code with the engine.
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <optional>
 #include <string>
 
 #include "common/model/engine.h"
 #include "gtest/gtest.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/common/model/tolerance.h"
+#include "tests/support/random_blocks.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/synthetic_segment.h"
 #include "tests/support/test_kernels.h"
@@ -41,9 +44,10 @@ std::span<const double> ValidLogits(const ModelSpec& spec, const std::vector<dou
 }
 
 // Against exact arithmetic, and every kernel table and form of MLA against each other.
-void ExpectCloseToExact(const ModelSpec& spec, bool fp8) {
+void ExpectCloseToExact(const ModelSpec& spec, bool fp8, std::optional<DType> type = {}) {
   // Biases decide the routing: the choice of experts is not continuous, so no tolerance covers another choice.
-  const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .decisive_biases = true});
+  const SyntheticSegment model =
+      MakeSyntheticSegment({.spec = spec, .fp8 = fp8, .type = type, .decisive_biases = true});
   const std::vector<int32_t> tokens = RandomTokens(kTokens, spec.token_count, 3);
   const ReferenceModel::Result reference = ReferenceModel(*model.segment).Run(tokens, Rounding::kNone);
   EXPECT_GT(*std::ranges::min_element(reference.router_margin), 1);
@@ -75,6 +79,28 @@ TEST(EngineAccuracy, DenseLayersBetweenOthersAgainstExactArithmetic) { ExpectClo
 
 TEST(EngineAccuracy, GatedSharedExpertAgainstExactArithmetic) {
   for (const bool fp8 : {true, false}) ExpectCloseToExact(SmallGatedSpec(), fp8);
+}
+
+// Every linear layer, the embedding and the head in F16 or in a format of blocks: rows of one or two packed blocks.
+TEST(EngineAccuracy, FormatsOfBlocksAgainstExactArithmetic) {
+  ModelSpec spec = SmallGroupedSpec();
+  spec.num_experts = spec.experts_per_token;
+  spec.hidden_size = spec.moe_intermediate_size = 256;
+  spec.num_heads = 4;
+  std::vector<DType> types(std::begin(testing::kBlockFormats), std::end(testing::kBlockFormats));
+  types.push_back(DType::kF16);
+  for (const DType type : types) {
+    SCOPED_TRACE(DTypeName(type));
+    ExpectCloseToExact(spec, /*fp8=*/false, type);
+  }
+}
+
+// Latents are expanded in BF16.
+TEST(EngineAccuracy, FormatsOfBlocksWithLatentsAgainstExactArithmetic) {
+  ModelSpec spec = SmallSpec();
+  spec.q_lora_rank = spec.moe_intermediate_size = 64;
+  spec.intermediate_size = 96;
+  ExpectCloseToExact(spec, /*fp8=*/false, DType::kQ8_0);
 }
 
 // Without biases, only the choice of all experts is certain.

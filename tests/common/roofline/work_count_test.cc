@@ -6,6 +6,7 @@
 #include <array>
 
 #include "common/checkpoint/config.h"
+#include "common/roofline/shapes.h"
 
 namespace moestro::roofline {
 namespace {
@@ -43,6 +44,21 @@ TEST(WorkCount, ExpertsOfAModelWithDenseLayersBetween) {
   const double expert = CountModel(spec, DType::kF8E4M3).layers[3].expert.bytes;
   EXPECT_GT(expert, 0);
   EXPECT_EQ(DecodeBytes(spec, 10, 1, 7) - DecodeBytes(spec, 10, 1, 5), 2 * expert);
+}
+
+// Blocks count with their scales. Experts of layers 3 and 4 are in Q4_K, 144 bytes for 256 weights, of layer 5 in Q6_K.
+TEST(WorkCount, LayersOfSeveralTypes) {
+  weights::ModelSpec spec = DeepSeekV3();
+  spec.num_layers = 6;
+  const ModelCount model = CountModel(spec, ShapesOnly(spec, [](const model::ModelTensor& tensor) {
+                                        if (tensor.part != model::TensorPart::kExpert) return DType::kBF16;
+                                        return tensor.name.starts_with("model.layers.5.") ? DType::kQ6K : DType::kQ4K;
+                                      }));
+  const double elements = 3.0 * 7168 * 2048;
+  EXPECT_EQ(model.layers[3].expert.elements, elements);
+  EXPECT_EQ(model.layers[4].expert.bytes, elements / 256 * 144);
+  EXPECT_EQ(model.layers[5].expert.bytes, elements / 256 * 210);
+  EXPECT_EQ(DecodeBytes(spec, model, 0, 1, 3) - DecodeBytes(spec, model, 0, 1, 0), elements / 256 * (144 + 144 + 210));
 }
 
 TEST(WorkCount, EveryTokenBeforeAddsItsKv) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/tensor/packed_matrix.h"
+#include "tests/support/packed_block_reader.h"
 #include "tests/support/random_blocks.h"
 
 namespace moestro {
@@ -80,80 +81,6 @@ TEST_P(BlockRows, ScalesAreFinite) {
   }
 }
 
-// A reader of the packed layout as common/weights/FORMAT.md has it, one element at a time.
-class PackedReader {
- public:
-  PackedReader(DType type, const uint8_t* group) : type_(type), group_(group) {}
-
-  float Weight(int64_t row, int64_t input) const {
-    const int64_t b = FormatOf(type_).block;
-    const uint8_t* block = group_ + input / b * FormatOf(type_).packed_block_bytes();
-    return Weight(block, block + FormatOf(type_).header_bytes, row / 16, row % 16, input % b);
-  }
-
- private:
-  float Weight(const uint8_t* h, const uint8_t* codes, int64_t t, int64_t q, int64_t i) const {
-    const auto code = static_cast<float>(Code(codes, t, q, i));
-    const int64_t b = i / FormatOf(type_).sub_block;
-    constexpr float kE2M1[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
-    switch (type_) {
-      case DType::kQ8_0:
-        return FromF16(Load16(h + 128 * t + 32 * b + 2 * q)) * code;
-      case DType::kQ4_0:
-        return FromF16(Load16(h + 128 * t + 32 * b + 2 * q)) * (code - 8);
-      case DType::kQ5_0:
-        return FromF16(Load16(h + 128 * t + 32 * b + 2 * q)) * (code - 16);
-      case DType::kI4G32:
-        return FromBf16(Load16(h + 128 * t + 64 * (b / 2) + 4 * q + 2 * (b % 2))) * (code - 8);
-      case DType::kI4G128:
-        return FromBf16(Load16(h + 32 * t + 2 * q)) * (code - 8);
-      case DType::kMXFP4: {
-        const float magnitude = kE2M1[static_cast<int>(code) % 8];
-        return std::ldexp(code < 8 ? magnitude : -magnitude, h[64 * t + 4 * q + b] - 127);
-      }
-      case DType::kQ4K:
-      case DType::kQ5K: {
-        const uint8_t* tile = h + 256 * t;
-        const auto byte = [&](int64_t k) { return tile[64 + k / 4 * 64 + 4 * q + k % 4]; };
-        const int s = b < 4 ? byte(b) & 63 : (byte(b + 4) & 15) | byte(b - 4) >> 6 << 4;
-        const int n = b < 4 ? byte(b + 4) & 63 : byte(b + 4) >> 4 | byte(b) >> 6 << 4;
-        return FromF16(Load16(tile + 2 * q)) * static_cast<float>(s) * code -
-               FromF16(Load16(tile + 32 + 2 * q)) * static_cast<float>(n);
-      }
-      default: {
-        const auto s = static_cast<int8_t>(h[128 + 256 * t + b / 4 * 64 + 4 * q + b % 4]);
-        return FromF16(Load16(h + 2 * (16 * t + q))) * static_cast<float>(s) * (code - 32);
-      }
-    }
-  }
-
-  int Code(const uint8_t* codes, int64_t t, int64_t q, int64_t i) const {
-    const int64_t p = 4 * (i % 2) + i % 8 / 2;
-    const auto word = [&](int64_t at) { return Load32(codes + at + 4 * q); };
-    switch (FormatOf(type_).code_bits) {
-      case 8: {
-        constexpr int kByte[] = {0, 2, 1, 3};
-        return static_cast<int8_t>(word(i / 4 * 256 + 64 * t) >> (8 * kByte[i % 4]));
-      }
-      case 4:
-        return word(i / 8 * 256 + 64 * t) >> (4 * p) & 15;
-      case 5: {
-        const int64_t tile = i / 32 * 1280 + 320 * t;
-        const uint32_t fifth = word(tile + 256) >> (16 * (i % 2) + 4 * (i % 32 / 8) + i % 8 / 2) & 1;
-        return static_cast<int>((word(tile + i % 32 / 8 * 64) >> (4 * p) & 15) | fifth << 4);
-      }
-      default: {
-        const int64_t tile = i / 16 * 768 + 192 * t, f = 2 * (i % 16 / 8) + p % 2;
-        const uint32_t high = word(tile + 128) >> (8 * (p / 2) + 2 * f) & 3;
-        return static_cast<int>((word(tile + i % 16 / 8 * 64) >> (4 * p) & 15) | high << 4);
-      }
-    }
-  }
-
-  DType type_;
-  const uint8_t* group_;
-};
-
 // Packs in pieces of `piece` inputs, from rows that end with their last byte: a sanitizer would see a read past it.
 std::vector<uint8_t> Pack(DType type, const std::vector<uint8_t>& rows, int64_t count, int64_t cols, int64_t piece) {
   std::vector<uint8_t> packed(static_cast<size_t>(PackedGroupBytes(type, cols)), 0xee);
@@ -170,7 +97,7 @@ TEST_P(BlockRows, PackedWeightsAreThoseOfTheRows) {
       const std::vector<uint8_t> rows = RandomRows(GetParam(), count, cols);
       const std::vector<uint8_t> packed = Pack(GetParam(), rows, count, cols, 2 * format.block);
       EXPECT_EQ(packed, Pack(GetParam(), rows, count, cols, cols)) << "in one piece";
-      const PackedReader reader(GetParam(), packed.data());
+      const testing::PackedBlockReader reader(GetParam(), packed.data());
       std::vector<float> expected(static_cast<size_t>(cols));
       for (int64_t row = 0; row < count; ++row) {
         DequantizeRow(GetParam(), rows.data() + row * RowBytes(GetParam(), cols), cols, expected.data());

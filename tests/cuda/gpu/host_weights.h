@@ -66,7 +66,7 @@ class HostWeights {
     weights.layers.assign(static_cast<size_t>(spec.num_layers), layer);
     weights.final_norm = Floats(norms_, hidden);
     weights.head = Linear(spec.vocab_size, hidden);
-    weights.embedding = reinterpret_cast<const uint16_t*>(Take(embeddings_, spec.vocab_size * hidden * 2));
+    weights.embedding = {DType::kBF16, Take(embeddings_, spec.vocab_size * hidden * 2)};
     memory_.Protect();
   }
 

@@ -8,10 +8,13 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/checkpoint/config.h"
 #include "common/device/cuda/cuda_device.h"
 #include "common/engine/cuda/cuda_prefill.h"
+#include "common/engine/cuda/supported.h"
 #include "common/model/sampler.h"
+#include "common/roofline/shapes.h"
 #include "services/prefill/stream/stream_prefill.h"
 #include "tests/common/model/engine_harness.h"
 #include "tests/common/model/golden_model.h"
@@ -362,6 +365,24 @@ TEST(StreamedShapesTest, HeadsThatTheKernelsDoNotHave) {
   const absl::Status grouped = engine::CheckPrefillSupported(spec);
   EXPECT_EQ(grouped.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(grouped.message().find("not of 192"), std::string_view::npos) << grouped;
+}
+
+TEST(StreamedShapesTest, TypesThatTheKernelsDoNotHave) {
+  const weights::ModelSpec spec = SmallGroupedSpec();
+  for (const DType type : {DType::kF8E4M3, DType::kBF16}) {
+    EXPECT_TRUE(engine::CheckWeightsSupported(spec, roofline::ShapesOnly(spec, type)).ok()) << DTypeName(type);
+  }
+  for (const DType type : {DType::kF16, DType::kI8, DType::kQ8_0, DType::kQ4K, DType::kMXFP4}) {
+    for (const char* name :
+         {"model.embed_tokens.weight", "model.layers.2.mlp.experts.1.up_proj.weight", "lm_head.weight"}) {
+      const absl::Status status = engine::CheckWeightsSupported(
+          spec, roofline::ShapesOnly(
+                    spec, [&](const model::ModelTensor& tensor) { return tensor.name == name ? type : DType::kBF16; }));
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+      EXPECT_EQ(status.message(), absl::StrCat("the CUDA kernels compute weights in BF16 and F8_E4M3, but tensor '",
+                                               name, "' is ", DTypeName(type), "; use --device host"));
+    }
+  }
 }
 
 TEST(StreamedShapesTest, PublishedModelsWithLatents) {
