@@ -4,11 +4,13 @@
 #include <charconv>
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/math.h"
 #include "common/checkpoint/quantization.h"
 #include "common/checkpoint/tensor_lookup.h"
@@ -26,7 +28,6 @@ constexpr char kScaleSuffix[] = "_scale_inv";
 std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
   if (model::IsWidened(role)) return {DType::kF32, DType::kBF16, DType::kF16};
   if (transposed) return {DType::kBF16, DType::kF16};
-  if (role == model::TensorRole::kLatentUp) return {DType::kF8E4M3, DType::kBF16, DType::kF16};
   std::vector<DType> allowed = {DType::kBF16, DType::kF16};
   if (model::IsLinear(role)) allowed.insert(allowed.begin(), DType::kF8E4M3);
   for (auto type = static_cast<uint32_t>(DType::kQ8_0); type <= static_cast<uint32_t>(kLastDType); ++type) {
@@ -36,7 +37,10 @@ std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
 }
 // REQUIRES: AllowedDTypes has the published type.
 DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
-  return model::IsWidened(role) ? DType::kF32 : info.dtype.value_or(DType::kF32);
+  if (model::IsWidened(role)) return DType::kF32;
+  const DType dtype = info.dtype.value_or(DType::kF32);
+  // Blocks cannot be transposed, as one form of attention needs the keys. Both forms have the same values.
+  return role == model::TensorRole::kLatentUp && IsBlockFormat(dtype) ? DType::kF16 : dtype;
 }
 
 constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
@@ -123,6 +127,9 @@ class Inventory {
     const model::PublishedPart part = model::PublishedAs(spec_, tensor);
     const TensorPlace place = lookup_.Find(tensor, part);
     if (place.two_tensors != nullptr) return CheckTwoTensors(tensor, part.name, place);
+    if (tensor.role == model::TensorRole::kLatentUp && checkpoint_.Find(place.name) == nullptr) {
+      if (CheckLatentHalves(tensor)) return;
+    }
     bool again = false;
     const TensorRef* weight = Claim(place.name, &again);
     const std::string scale_name = absl::StrCat(place.name, kScaleSuffix);
@@ -169,6 +176,34 @@ class Inventory {
     item.weight.offset = first * codes_bytes;
     item.scale->offset = first * (RowBytes(check.dtype, tensor.cols) - codes_bytes);
     items_.push_back(std::move(item));
+  }
+
+  // Keys and values of a latent may lie apart. False: they do not.
+  bool CheckLatentHalves(const model::ModelTensor& tensor) {
+    const std::string keys_name = absl::StrReplaceAll(tensor.name, {{".kv_b_proj.", ".k_b_proj."}});
+    const std::string values_name = absl::StrReplaceAll(tensor.name, {{".kv_b_proj.", ".v_b_proj."}});
+    const TensorRef* const keys = Claim(keys_name);
+    const TensorRef* const values = Claim(values_name);
+    if (keys == nullptr && values == nullptr) return false;
+    if (keys == nullptr || values == nullptr) {
+      Problem(keys == nullptr ? keys_name : values_name, "missing");
+      return true;
+    }
+    const std::vector<int64_t> keys_shape = {spec_.num_heads * tensor.cols, spec_.qk_nope_head_dim};
+    const std::vector<int64_t> values_shape = {spec_.num_heads * spec_.v_head_dim, tensor.cols};
+    for (const auto& [name, ref, shape] :
+         {std::tuple(keys_name, keys, keys_shape), std::tuple(values_name, values, values_shape)}) {
+      if (!CheckWeight(tensor.role, {.name = name, .shape = shape}, *ref)) return true;
+      if (ref->info->dtype != DType::kF8E4M3) continue;
+      Problem(name, "F8_E4M3 is not supported for half of kv_b_proj", ref);
+      return true;
+    }
+    const DType dtype = SegmentDType(tensor.role, *values->info);
+    const bool alike = dtype == SegmentDType(tensor.role, *keys->info);
+    InventoryItem item{tensor, alike ? dtype : DType::kF16, *values, std::nullopt};
+    item.keys = *keys;
+    items_.push_back(std::move(item));
+    return true;
   }
 
   // False: it has another type.
@@ -273,6 +308,7 @@ class Inventory {
 }  // namespace
 
 int64_t InventoryItem::bytes() const {
+  if (keys) return keys->info->bytes + weight.info->bytes;
   if (IsBlockFormat(dtype)) return expected.rows * RowBytes(dtype, expected.cols);
   const int64_t blocks = CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
   return expected.rows * weight.info->BytesOf(expected.cols) + (scale ? blocks * scale->info->element_bytes() : 0);

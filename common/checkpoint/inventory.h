@@ -23,6 +23,9 @@ struct InventoryItem {
   std::optional<TensorRef> scale;
   bool transposed = false;  // the checkpoint has columns as rows
   int64_t output_step = 1;  // of the checkpoint's outputs, every one so far from the last is the tensor's
+  // Only of MLA's kv_b_proj, if the checkpoint has its halves apart: keys [heads * kv_lora_rank, qk_nope_head_dim],
+  // transposed per head, while `weight` is the values, [heads * v_head_dim, kv_lora_rank].
+  std::optional<TensorRef> keys = std::nullopt;
 
   int64_t bytes() const;  // of weight and scale, as published
 };

@@ -19,9 +19,12 @@ constexpr int64_t kMaxRowGroupBytes = int64_t{32} << 20;
 
 Kind KindOf(model::TensorRole role, const InventoryItem& item) {
   if (model::IsWidened(role)) return Kind::kWiden;
-  if (role == model::TensorRole::kKeyUpTransposed) return Kind::kTransposeKeys;
+  if (role == model::TensorRole::kKeyUpTransposed && !item.keys) return Kind::kTransposeKeys;
+  if (role == model::TensorRole::kLatentUp && item.keys) return Kind::kJoinHalves;
   if (IsBlockFormat(item.dtype) && item.scale) return Kind::kTwoTensors;
   if (item.weight.info->interleaved_rows > 0) return Kind::kInterleaved;
+  const TensorRef& rows = item.keys ? *item.keys : item.weight;  // keys: they are transposed already
+  if (rows.info->dtype != item.dtype) return Kind::kRounded;
   return item.transposed ? Kind::kTransposed : Kind::kRows;
 }
 
@@ -83,7 +86,9 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     const InventoryItem& item = SourceOf(inventory, tensor, spec, &next);
     MOE_ASSIGN_OR_RETURN(weights::TensorPlan planned, PlanTensor(tensor, item.dtype, spec));
     plan.tensors.push_back(std::move(planned));
-    plan.sources.push_back({KindOf(tensor.role, item), item.weight, item.scale, item.output_step});
+    const Kind kind = KindOf(tensor.role, item);
+    const bool keys_only = tensor.role == model::TensorRole::kKeyUpTransposed && item.keys;
+    plan.sources.push_back({kind, keys_only ? *item.keys : item.weight, item.scale, item.output_step, item.keys});
   }
   SortByName(plan);
   return plan;

@@ -12,6 +12,18 @@ const char* DTypeName(DType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
+uint16_t ToF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return sign | 0x7e00;
+  if (magnitude >= 65520.0f) return sign | 0x7c00;  // half a step above the largest
+  if (magnitude < 0x1p-14f) return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f));  // exact product
+  const uint32_t unsigned_bits = bits & 0x7fffffffu;
+  const uint32_t rounded = unsigned_bits + 0xfffu + (unsigned_bits >> 13 & 1);
+  return sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
+}
+
 uint8_t ToE4M3(float value) {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   if (std::isnan(value)) return sign | 0x7f;

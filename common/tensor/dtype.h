@@ -68,6 +68,9 @@ inline float FromF16(uint16_t bits) {
   return std::bit_cast<float>(sign | widened << 23 | mantissa << 13);
 }
 
+// Rounds to nearest even, subnormals included; beyond the largest finite value, 65504, infinity; NaN stays NaN.
+uint16_t ToF16(float value);
+
 // E4M3FN: bias 7, no infinities, 0x7F / 0xFF are NaN, subnormal step 2^-9, largest finite 448.
 inline float FromE4M3(uint8_t code) {
   const int exponent = (code >> 3) & 15;

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/model/schema.h"
 #include "common/text/json/quoted.h"
 
@@ -87,9 +88,14 @@ std::optional<LayerName> ParseLayerName(const std::string& name) {
 
 class Taker {
  public:
-  Taker(const weights::ModelSpec& spec, bool interleaved) : spec_(spec), interleaved_(interleaved) {
+  Taker(const weights::ModelSpec& spec, bool interleaved, bool has_whole_latents)
+      : spec_(spec), interleaved_(interleaved), has_whole_latents_(has_whole_latents) {
     for (const model::ModelTensor& tensor : model::SegmentTensors(spec)) {
       if (!model::IsDerived(spec, tensor)) expected_.emplace(tensor.name, tensor.role);
+      if (tensor.role != model::TensorRole::kLatentUp) continue;
+      for (const char* const half : {".k_b_proj.", ".v_b_proj."}) {
+        expected_.emplace(absl::StrReplaceAll(tensor.name, {{".kv_b_proj.", half}}), tensor.role);
+      }
     }
   }
 
@@ -131,6 +137,7 @@ class Taker {
       if (interleaved_ && rotates) whole.interleaved_rows = spec_.head_dim();
       return Add(tensor, absl::StrCat(name->prefix, absl::string_view(ours->data(), ours->size())), whole);
     }
+    if (name->rest == "attn_k_b.weight" || name->rest == "attn_v_b.weight") return AddLatentHalf(tensor, *name);
     if (name->rest == "attn_qkv.weight") return AddQueriesKeysValues(tensor, *name);
     if (name->rest.find("_exps.") != std::string::npos) return AddExperts(tensor, *name);
     return AddOneExpert(tensor, *name);
@@ -171,6 +178,21 @@ class Taker {
     part.file_offset += offset + row * row_bytes;
     part.bytes = rows * row_bytes;
     return part;
+  }
+
+  // Heads are stacked, or one after the other. Some files have both halves and the whole, which is enough.
+  absl::Status AddLatentHalf(const TensorInfo& tensor, const LayerName& name) {
+    if (has_whole_latents_) return absl::OkStatus();
+    const bool keys = name.rest == "attn_k_b.weight";
+    const int64_t cols = keys ? spec_.qk_nope_head_dim : spec_.kv_lora_rank;
+    const int64_t rows = spec_.num_heads * (keys ? spec_.kv_lora_rank : spec_.v_head_dim);
+    const std::vector<int64_t> flat = {rows, cols}, stack = {spec_.num_heads, rows / spec_.num_heads, cols};
+    if (tensor.shape != flat && tensor.shape != stack) {
+      return WrongShape(tensor, absl::StrCat("[", absl::StrJoin(stack, ", "), "]"));
+    }
+    TensorInfo half = tensor;
+    half.shape = flat;
+    return Add(tensor, absl::StrCat(name.prefix, "self_attn.", keys ? "k" : "v", "_b_proj.weight"), half);
   }
 
   absl::Status AddQueriesKeysValues(const TensorInfo& tensor, const LayerName& name) {
@@ -230,6 +252,7 @@ class Taker {
 
   const weights::ModelSpec& spec_;
   const bool interleaved_;
+  const bool has_whole_latents_;
   absl::flat_hash_map<std::string, model::TensorRole> expected_;
   absl::flat_hash_set<std::string> seen_;
   std::string path_;  // of the file at hand
@@ -243,7 +266,11 @@ class Taker {
 absl::StatusOr<std::vector<TensorFile>> TakeTensors(GgufModel model, const weights::ModelSpec& spec) {
   // Its converter changes the order of rows for a rotation of neighbours.
   MOE_ASSIGN_OR_RETURN(const std::string* const architecture, model.metadata.Text("general.architecture"));
-  Taker taker(spec, *architecture == "llama");
+  const bool has_whole_latents = std::ranges::any_of(model.files, [](const TensorFile& file) {
+    return std::ranges::any_of(file.tensors(),
+                               [](const TensorInfo& tensor) { return tensor.name.ends_with(".attn_kv_b.weight"); });
+  });
+  Taker taker(spec, *architecture == "llama", has_whole_latents);
   std::vector<TensorFile> files;
   for (TensorFile& file : model.files) {
     MOE_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, taker.TakeFrom(file));

@@ -192,8 +192,8 @@ std::string TypesOf(const std::vector<weights::TensorPlan>& plan) {
   return absl::StrJoin(types, ", ", [](std::string* out, const auto& type) { out->append(DTypeName(type.second)); });
 }
 
-absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, const std::vector<weights::TensorPlan>& plan,
-                              const InspectOptions& options) {
+absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, int64_t prediction_layers,
+                              const std::vector<weights::TensorPlan>& plan, const InspectOptions& options) {
   absl::flat_hash_map<std::string_view, DType> types;
   for (const weights::TensorPlan& tensor : plan) types[tensor.name] = tensor.dtype;
   const roofline::ModelCount count = roofline::CountModel(

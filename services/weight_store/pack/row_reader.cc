@@ -76,6 +76,12 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
     case Kind::kTwoTensors:
       MOE_RETURN_IF_ERROR(ReadTwoTensors(plan, source, row, rows));
       return rows_;
+    case Kind::kJoinHalves:
+      MOE_RETURN_IF_ERROR(ReadJoinedHalves(plan, source, row, rows));
+      return rows_;
+    case Kind::kRounded:
+      MOE_RETURN_IF_ERROR(ReadAs(plan.dtype, source.weight, row, rows, plan.cols, rows_.data()));
+      return rows_;
   }
   return absl::InternalError("unknown kind of tensor source");
 }
@@ -162,7 +168,7 @@ absl::Status RowReader::ReadTransposedKeys(const weights::TensorPlan& tensor, co
     const int64_t head = (row + done) / kv_lora;
     const int64_t first = (row + done) % kv_lora;
     const int64_t count = std::min(rows - done, kv_lora - first);
-    MOE_RETURN_IF_ERROR(ReadBytes(weight, head * head_rows * kv_lora * element, buffer_));
+    MOE_RETURN_IF_ERROR(ReadAs(tensor.dtype, weight, head * head_rows, tensor.cols, kv_lora, buffer_.data()));
     const uint8_t* src = buffer_.data() + first * element;
     uint8_t* out = rows_.data() + done * tensor.cols * element;
     if (element == 1) {
@@ -189,6 +195,59 @@ absl::Status RowReader::ReadTwoTensors(const weights::TensorPlan& tensor, const 
     const int64_t from = r * source.output_step;
     JoinCodesAndScales(tensor.dtype, buffer_.data() + from * code_bytes, scales_.data() + from * scale_bytes,
                        tensor.cols, rows_.data() + r * row_bytes);
+  }
+  return absl::OkStatus();
+}
+
+// Of each head, first the keys' rows: the columns of its part of `source.keys`; then the values', as they are.
+absl::Status RowReader::ReadJoinedHalves(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                         int64_t row, int64_t rows) {
+  const checkpoint::TensorRef& keys = source.keys.value();
+  const int64_t latent = tensor.cols, nope = keys.info->shape[1], heads = keys.info->shape[0] / latent;
+  const int64_t head_rows = tensor.rows / heads, values = head_rows - nope;
+  const int64_t row_bytes = RowBytes(tensor.dtype, latent);
+  for (int64_t done = 0; done < rows;) {
+    const int64_t head = (row + done) / head_rows, first = (row + done) % head_rows;
+    uint8_t* const out = rows_.data() + done * row_bytes;
+    const int64_t count = std::min(rows - done, (first < nope ? nope : head_rows) - first);
+    if (first < nope) {
+      buffer_.resize(static_cast<size_t>(latent * RowBytes(tensor.dtype, nope)));
+      MOE_RETURN_IF_ERROR(ReadAs(tensor.dtype, keys, head * latent, latent, nope, buffer_.data()));
+      Transpose<uint16_t>(buffer_.data() + first * DTypeBytes(tensor.dtype), nope, latent, count, out);
+    } else {
+      MOE_RETURN_IF_ERROR(ReadAs(tensor.dtype, source.weight, head * values + first - nope, count, latent, out));
+    }
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadAs(DType dtype, const checkpoint::TensorRef& ref, int64_t row, int64_t rows, int64_t cols,
+                               uint8_t* dst) {
+  const DType published = ref.info->dtype.value_or(dtype);
+  const int64_t row_bytes = RowBytes(published, cols);
+  if (published == dtype) {
+    return ReadBytes(ref, row * row_bytes, std::span(dst, static_cast<size_t>(rows * row_bytes)));
+  }
+  source_.resize(static_cast<size_t>(rows * row_bytes));
+  row_.resize(static_cast<size_t>(cols));
+  MOE_RETURN_IF_ERROR(ReadBytes(ref, row * row_bytes, source_));
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t* const src = source_.data() + r * row_bytes;
+    if (IsBlockFormat(published)) {
+      DequantizeRow(published, src, cols, row_.data());
+    } else {
+      ToF32(ref.info->dtype_name, src, cols, reinterpret_cast<uint8_t*>(row_.data()));
+    }
+    for (int64_t c = 0; c < cols; ++c) {
+      const uint16_t rounded = ToF16(row_[static_cast<size_t>(c)]);
+      if ((rounded & 0x7c00) == 0x7c00) {
+        return absl::InvalidArgumentError(absl::StrCat(checkpoint_.shards()[static_cast<size_t>(ref.shard)].path(),
+                                                       ": tensor ", text::Quoted(ref.info->name),
+                                                       " has a value that is not finite as F16"));
+      }
+      std::memcpy(dst + (r * cols + c) * 2, &rounded, sizeof rounded);
+    }
   }
   return absl::OkStatus();
 }

@@ -24,7 +24,8 @@ class RowReader {
       : checkpoint_(checkpoint), plan_(plan) {}
 
   // Rows [row, row + rows) of tensor `tensor` of the plan, one after the other, in the plan's dtype: `rows` *
-  // RowBytes(dtype, cols) bytes, valid until the next call. The values are not checked. Errors of
+  // RowBytes(dtype, cols) bytes, valid until the next call. The values are not checked, but for those
+  // that are rounded to F16: INVALID_ARGUMENT if one is too large. Errors of
   // TensorFile::ReadAt, with the tensor's name.
   absl::StatusOr<std::span<const uint8_t>> Read(size_t tensor, int64_t row, int64_t rows);
 
@@ -43,6 +44,11 @@ class RowReader {
                            std::span<uint8_t> dst);
   absl::Status ReadWidened(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                            int64_t rows);
+  absl::Status ReadJoinedHalves(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
+                                int64_t rows);
+  // Rows [row, row + rows) of `cols` numbers of the checkpoint's tensor, as `dtype`: its own, or F16.
+  absl::Status ReadAs(DType dtype, const checkpoint::TensorRef& ref, int64_t row, int64_t rows, int64_t cols,
+                      uint8_t* dst);
   absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                                   int64_t rows);
   absl::Status ReadTwoTensors(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
@@ -55,6 +61,8 @@ class RowReader {
   std::vector<uint8_t> buffer_;   // what it is made from
   std::vector<uint8_t> columns_;  // of a row, with those between the wanted ones
   std::vector<uint8_t> scales_;   // of the codes in buffer_
+  std::vector<uint8_t> source_;   // what buffer_ or the result is rounded from
+  std::vector<float> row_;        // of it
   std::vector<uint8_t> stripe_;   // columns of a transposed tensor as the checkpoint has it
   const weights::TensorPlan* stripe_tensor_ = nullptr;
   int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor

@@ -68,5 +68,23 @@ TEST(F16, EveryCodeIsExact) {
   }
 }
 
+// Every finite value, and what lies halfway to the next one: to the even code.
+TEST(F16, RoundsToNearestEven) {
+  for (uint32_t code = 0; code < 0x7c00; ++code) {
+    const auto half = static_cast<uint16_t>(code);
+    const float value = FromF16(half);
+    ASSERT_EQ(ToF16(value), half) << code;
+    ASSERT_EQ(ToF16(-value), half | 0x8000) << code;
+    const float next = code == 0x7bff ? 65536.0F : FromF16(static_cast<uint16_t>(code + 1));
+    const float middle = value + (next - value) / 2;
+    ASSERT_EQ(ToF16(middle), code + code % 2) << code;  // above the largest: the code of infinity
+    ASSERT_EQ(ToF16(std::nextafter(middle, 0.0F)), half) << code;
+    ASSERT_EQ(ToF16(std::nextafter(middle, 1e9F)), code + 1) << code;
+  }
+  EXPECT_EQ(ToF16(1e30F), 0x7c00);
+  EXPECT_EQ(ToF16(-std::numeric_limits<float>::infinity()), 0xfc00);
+  EXPECT_TRUE(std::isnan(FromF16(ToF16(std::nanf("")))));
+}
+
 }  // namespace
 }  // namespace moestro

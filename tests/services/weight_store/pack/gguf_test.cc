@@ -2,6 +2,7 @@
 // of llama.cpp's converters.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/tensor/block_rows.h"
+#include "common/tensor/dtype.h"
 #include "tests/services/weight_store/pack/pack_in_memory.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/random_checkpoint.h"
@@ -94,6 +97,14 @@ Family DeepSeekOfOneTensor() {
           "deepseek2",
           kShape + kExperts + kShared + kLatent +
               "attention.head_count_kv=2 attention.key_length=80 attention.value_length=128"};
+}
+
+Family DeepSeekOfHalves() {
+  Family family = DeepSeekOfOneTensor();
+  family.keys = kShape + kExperts + kShared + kLatent +
+                "attention.head_count_kv=1 attention.key_length=80 attention.value_length=64 "
+                "attention.key_length_mla=80 attention.value_length_mla=128";
+  return family;
 }
 
 // The converters' names, for those of published checkpoints.
@@ -278,6 +289,128 @@ TEST_F(GgufSegment, Qwen3Moe) { ExpectSameSegment(Qwen3()); }
 TEST_F(GgufSegment, Dbrx) { ExpectSameSegment(Dbrx()); }
 TEST_F(GgufSegment, Glm4Moe) { ExpectSameSegment(Glm()); }
 TEST_F(GgufSegment, DeepSeekWithKeysAndValuesInOneTensor) { ExpectSameSegment(DeepSeekOfOneTensor()); }
+
+// kv_b_proj as today's converters write it: keys of each head transposed, and values.
+void SplitLatents(const weights::ModelSpec& spec, Tensors& tensors) {
+  const int64_t latent = spec.kv_lora_rank, nope = spec.qk_nope_head_dim, values = spec.v_head_dim;
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    const Tensor both = tensors.extract(block + "attn_kv_b.weight").mapped();
+    const auto row_bytes = static_cast<size_t>(RowBytesOf(both));
+    Tensor keys = {both.dtype, {spec.num_heads * nope, latent}, ""},
+           rest = {both.dtype, {spec.num_heads, values, latent}, ""};
+    for (int64_t head = 0; head < spec.num_heads; ++head) {
+      const auto first = static_cast<size_t>(head * (nope + values)) * row_bytes;
+      keys.data += both.data.substr(first, static_cast<size_t>(nope) * row_bytes);
+      rest.data +=
+          both.data.substr(first + static_cast<size_t>(nope) * row_bytes, static_cast<size_t>(values) * row_bytes);
+    }
+    TransposeEach(keys, spec.num_heads);
+    tensors[block + "attn_k_b.weight"] = keys;
+    tensors[block + "attn_v_b.weight"] = rest;
+  }
+}
+
+TEST_F(GgufSegment, DeepSeekWithKeysAndValuesApart) {
+  const Family family = DeepSeekOfHalves();
+  ExpectSameSegment(family, [&](Tensors& tensors) { SplitLatents(Spec(family), tensors); });
+}
+
+// Forks write both.
+TEST_F(GgufSegment, DeepSeekWithWholeLatentsAndHalves) {
+  const Family family = DeepSeekOfHalves();
+  ExpectSameSegment(family, [&](Tensors& tensors) {
+    Tensors halves = tensors;
+    SplitLatents(Spec(family), halves);
+    tensors.merge(halves);
+  });
+}
+
+// A tensor as Q8_0, and what its values are as F16.
+struct Quantised {
+  std::string blocks;
+  std::string rounded;
+};
+Quantised Quantise(const Tensor& tensor) {
+  constexpr size_t kBlock = 32, kBlockBytes = 34;
+  Quantised result;
+  for (size_t at = 0; at < tensor.data.size(); at += 2 * kBlock) {
+    std::string block(kBlockBytes, '\0');
+    const uint16_t scale = ToF16(0x1p-7F * static_cast<float>(1 + at % 77) / 77);
+    std::memcpy(block.data(), &scale, 2);
+    float values[kBlock];
+    for (size_t i = 0; i < kBlock; ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, &tensor.data[at + 2 * i], 2);
+      block[2 + i] = static_cast<char>(static_cast<int8_t>(std::lround(FromBf16(bits) * 127)));
+    }
+    DequantizeRow(DType::kQ8_0, reinterpret_cast<const uint8_t*>(block.data()), kBlock, values);
+    for (const float value : values) result.rounded += testing::RawBytes(ToF16(value));
+    result.blocks += block;
+  }
+  return result;
+}
+
+// The segment of a file in blocks is that of one whose latents are F16 already.
+TEST_F(GgufSegment, LatentsInBlocksAreRoundedToF16) {
+  for (const bool halves : {false, true}) {
+    SCOPED_TRACE(halves);
+    const Family family = halves ? DeepSeekOfHalves() : DeepSeekOfOneTensor();
+    const RandomCheckpoint random(Spec(family), false);
+    Tensors tensors = Convert(random, family.architecture);
+    if (halves) SplitLatents(random.spec(), tensors);
+    GgufBuilder in_blocks, rounded;
+    AddKeys(family, &in_blocks);
+    AddKeys(family, &rounded);
+    for (auto& [name, tensor] : tensors) {
+      if (!absl::StrContains(name, "_b.weight") || absl::StrContains(name, "attn_q_b")) {
+        AddTensor(name, tensor, &in_blocks);
+      } else {
+        const Quantised quantised = Quantise(tensor);
+        constexpr uint32_t kQ8_0 = 8;
+        in_blocks.Tensor(name, kQ8_0, {tensor.shape.rbegin(), tensor.shape.rend()}, quantised.blocks);
+        tensor = {"F16", tensor.shape, quantised.rounded};
+      }
+      AddTensor(name, tensor, &rounded);
+    }
+    const auto first = checkpoint::Checkpoint::Open(dir_.Write("blocks.gguf", in_blocks.Build()));
+    const auto second = checkpoint::Checkpoint::Open(dir_.Write("rounded.gguf", rounded.Build()));
+    ASSERT_TRUE(first.ok()) << first.status();
+    ASSERT_TRUE(second.ok()) << second.status();
+    const Packed packed = PackInMemory(*first, random.spec()), expected = PackInMemory(*second, random.spec());
+    ASSERT_TRUE(packed.status.ok()) << packed.status;
+    ASSERT_TRUE(expected.status.ok()) << expected.status;
+    ASSERT_EQ(packed.memory.size(), expected.memory.size());
+    EXPECT_EQ(std::memcmp(packed.memory.data(), expected.memory.data(), static_cast<size_t>(packed.memory.size())), 0);
+  }
+}
+
+TEST_F(GgufSegment, LatentsMustFitIntoF16) {
+  const Family family = DeepSeekOfHalves();
+  const RandomCheckpoint random(Spec(family), false);
+  Tensors tensors = Convert(random, family.architecture);
+  SplitLatents(random.spec(), tensors);
+  Tensor& keys = tensors["blk.1.attn_k_b.weight"];  // the values are F16: both halves become so
+  Tensor& values = tensors["blk.1.attn_v_b.weight"];
+  values = {"F16", values.shape, std::string(values.data.size(), '\0')};
+  const uint16_t large = ToBf16(1e5F);
+  std::memcpy(keys.data.data(), &large, 2);
+  const auto gguf = OpenGguf(family, tensors);
+  ASSERT_TRUE(gguf.ok()) << gguf.status();
+  ExpectError(PackInMemory(*gguf, random.spec()).status, absl::StatusCode::kInvalidArgument,
+              {"model.gguf: tensor 'model.layers.1.self_attn.k_b_proj.weight'", "not finite as F16"});
+}
+
+TEST_F(GgufSegment, HalfOfLatentsIsMissing) {
+  const Family family = DeepSeekOfHalves();
+  const RandomCheckpoint random(Spec(family), false);
+  Tensors tensors = Convert(random, family.architecture);
+  SplitLatents(random.spec(), tensors);
+  tensors.erase("blk.1.attn_v_b.weight");
+  const auto gguf = OpenGguf(family, tensors);
+  ASSERT_TRUE(gguf.ok()) << gguf.status();
+  ExpectError(checkpoint::CheckInventory(*gguf, random.spec()).status(), absl::StatusCode::kInvalidArgument,
+              {"1 problem(s)", "'model.layers.1.self_attn.v_b_proj.weight': missing"});
+}
 
 TEST_F(GgufSegment, GatesAndUpsInOneTensor) {
   ExpectSameSegment(Qwen3(), [](Tensors& tensors) {
