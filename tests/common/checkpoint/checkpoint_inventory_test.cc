@@ -406,7 +406,7 @@ TEST_F(InventoryTest, WrongShapesAndDTypes) {
       {"model.layers.0.self_attn.kv_b_proj.weight",
        "F32",
        {256, 64},
-       "dtype F32, expected F8_E4M3 or BF16 or F16; get"},
+       "dtype F32, expected F8_E4M3 or BF16 or F16 or Q8_0 or"},
       {"model.layers.1.mlp.gate.weight", "F8_E4M3", {8, 64}, "dtype F8_E4M3, expected F32 or BF16 or F16"},
       {"model.layers.1.mlp.gate.e_score_correction_bias", "I64", {8}, "dtype I64, expected F32"},
       {"model.layers.1.mlp.gate.e_score_correction_bias", "F32", {4}, "shape [4], expected [8]"},
