@@ -104,7 +104,7 @@ static inline void AddCodes(const Codes<kType>& codes_source, const uint8_t* cod
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v, codes += Source::kBytes) {
 #pragma GCC unroll 5
-        for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes + line + kPrefetchBytes);
+        for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes + line + kCodesAhead);
         units[v] = source.Load(codes);
       }
       AddPairs<kType, kTokens>(source, units, inputs, input, sums, NumbersBelow<Source::kInputs / 2>());
@@ -137,7 +137,7 @@ class CodeExpansion {
   }
   [[gnu::always_inline]] inline void ExpandUnit() {
 #pragma GCC unroll 5
-    for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes_ + line + kPrefetchBytes);
+    for (int64_t line = 0; line < Source::kBytes; line += 64) Prefetch(codes_ + line + kCodesAhead);
     const Source source;  // beside many sums, its tables are better read from memory
     const typename Source::Unit unit = source.Load(codes_);
     [&]<int... kPair>(Numbers<kPair...>) __attribute__((always_inline)) {

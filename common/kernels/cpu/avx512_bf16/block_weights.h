@@ -208,6 +208,10 @@ using Codes = typename CodesOf<kType>::Type;
 
 }  // namespace
 
+// With two cores at 38 GB/s each, one to three tokens are up to 1.1 times as fast as with 6 KiB; 12 and 16 are no
+// better.
+constexpr int64_t kCodesAhead = 8192;
+
 constexpr int64_t kSpanInputs = 128;  // the unit of the loops: a packed block has one or two spans
 constexpr int kMaxSubBlocks = 8;      // of a span
 
@@ -220,11 +224,29 @@ struct SpanScales {
 [[gnu::always_inline]] static inline __m512 FromF16(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-// Byte i of each lane, as F32.
-template <bool kSigned>
-[[gnu::always_inline]] static inline __m512 ByteToF32(__m512i lanes, int i) {
-  if (kSigned) return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(lanes, 24 - 8 * i), 24));
-  return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(lanes, 8 * i), _mm512_set1_epi32(255)));
+// Indices of vpshufb that move byte j of each lane to the top, above zeros.
+struct ByteMoves {
+  alignas(64) uint8_t indices[4][64];
+};
+static constexpr ByteMoves MakeByteMoves() {
+  ByteMoves moves{};
+  for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < 64; ++i) {
+      moves.indices[j][i] = static_cast<uint8_t>(i % 4 == 3 ? i % 16 / 4 * 4 + j : 0x80);
+    }
+  }
+  return moves;
+}
+static constexpr ByteMoves kByteMoves = MakeByteMoves();
+constexpr float kByteUnit = 0x1p-24f;
+
+// Byte j of each lane, signed, over kByteUnit.
+[[gnu::always_inline]] static inline __m512 ByteToF32(__m512i lanes, int j) {
+  return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(lanes, _mm512_load_si512(kByteMoves.indices[j])));
+}
+// Scales that multiply such bytes.
+[[gnu::always_inline]] static inline __m512 ByteScales(const uint8_t* f16) {
+  return _mm512_mul_ps(FromF16(f16), _mm512_set1_ps(kByteUnit));
 }
 
 // The 6-bit scales and mins of 16 rows, four sub-blocks of a span, a byte each. parts: bytes 0-3, 4-7, 8-11 of
@@ -250,7 +272,7 @@ static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales*
   constexpr BlockFormat kFormat = FormatOf(kType);
   constexpr int64_t kTileBytes = kFormat.header_bytes / kVectors;  // of most formats
   if (span == 0) {
-    for (int64_t line = 0; line < kFormat.header_bytes; line += 64) Prefetch(header + line + kPrefetchBytes);
+    for (int64_t line = 0; line < kFormat.header_bytes; line += 64) Prefetch(header + line + kCodesAhead);
   }
 #pragma GCC unroll 1
   for (int v = 0; v < kVectors; ++v) {
@@ -279,22 +301,22 @@ static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales*
         _mm512_store_si512(scales(j), _mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000)));
       }
     } else if constexpr (kType == DType::kQ6K) {
-      const __m512 d = FromF16(header + v * 32);
+      const __m512 d = ByteScales(header + v * 32);
       const uint8_t* lanes = header + kRowGroup * 2 + v * 256 + span * 128;
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
         const __m512i four = _mm512_loadu_si512(lanes + j / 4 * 64);
-        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32<true>(four, j % 4), d));
+        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32(four, j % 4), d));
       }
     } else {
       static_assert(kFormat.has_mins);
-      const __m512 d = FromF16(tile), dmin = FromF16(tile + 32);
+      const __m512 d = ByteScales(tile), dmin = ByteScales(tile + 32);
       __m512i six_bit_scales, six_bit_mins;
       SixBits(tile + 64, span, &six_bit_scales, &six_bit_mins);
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
-        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32<false>(six_bit_scales, j), d));
-        _mm512_store_ps(out->mins[j] + v * kTileRows, _mm512_mul_ps(ByteToF32<false>(six_bit_mins, j), dmin));
+        _mm512_store_ps(scales(j), _mm512_mul_ps(ByteToF32(six_bit_scales, j), d));
+        _mm512_store_ps(out->mins[j] + v * kTileRows, _mm512_mul_ps(ByteToF32(six_bit_mins, j), dmin));
       }
     }
   }
