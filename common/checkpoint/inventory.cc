@@ -45,10 +45,8 @@ DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
 
 constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
 
-// The key half of keys and values from a latent is transposed, which codes with scales by row cannot be.
-bool MayBeTwoTensors(model::TensorRole role) {
-  return role == model::TensorRole::kHead || (model::IsLinear(role) && role != model::TensorRole::kLatentUp);
-}
+// The key half of what makes keys and values from a latent is transposed, which codes with scales by row cannot be.
+bool MayBeTwoTensors(model::TensorRole role) { return !model::IsWidened(role) && role != model::TensorRole::kLatentUp; }
 
 // Ends of names that no weight of the model has claimed, and what is wrong then.
 constexpr std::pair<std::string_view, const char*> kLeftOver[] = {

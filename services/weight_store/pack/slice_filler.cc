@@ -52,13 +52,13 @@ absl::StatusOr<uint64_t> SliceFiller::Fill(size_t tensor, int64_t slice, uint8_t
 // FP8 is checked once it is packed.
 absl::Status SliceFiller::CheckRows(size_t tensor, std::span<const uint8_t> rows) const {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
-  const checkpoint::TensorRef& weight = plan_.sources[tensor].weight;
-  if (plan.dtype == DType::kF32 && !AllFinite(rows)) return Corrupt(weight, "a value that is not finite");
+  const checkpoint::TensorSource& source = plan_.sources[tensor];
+  if (plan.dtype == DType::kF32 && !AllFinite(rows)) return Corrupt(source.weight, "a value that is not finite");
   if (!IsBlockFormat(plan.dtype)) return absl::OkStatus();
   const auto row_bytes = static_cast<size_t>(RowBytes(plan.dtype, plan.cols));
   for (size_t begin = 0; begin < rows.size(); begin += row_bytes) {
     const char* const bad = FindBadScale(plan.dtype, rows.data() + begin, plan.cols);
-    if (bad != nullptr) return Corrupt(weight, bad);
+    if (bad != nullptr) return Corrupt(source.scale.value_or(source.weight), bad);
   }
   return absl::OkStatus();
 }

@@ -229,8 +229,8 @@ TEST_F(TwoTensorsTest, RefusesMalformedOnes) {
          {"'" + weight + "_packed'", "MXFP4 codes, but quantization_config of config.json does not name them"});
   Refuse(changed([&](auto& t) { Pack(t, "model.layers.0.self_attn.kv_b_proj.weight", 256, 64, 32); }),
          {"'model.layers.0.self_attn.kv_b_proj.weight_packed'", "must not have four bits"});
-  Refuse(changed([&](auto& t) { Pack(t, "model.embed_tokens.weight", 40, 256, 32); }),
-         {"'model.embed_tokens.weight_packed'", "must not have four bits"});
+  Refuse(changed([&](auto& t) { Pack(t, "model.layers.1.mlp.gate.weight", 8, 256, 32); }),
+         {"'model.layers.1.mlp.gate.weight_packed'", "must not have four bits"});
 }
 
 TEST_F(TwoTensorsTest, RefusesAContradictingConfig) {

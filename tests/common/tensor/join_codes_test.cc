@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-// tests/golden/four_bits.py wrote it.
+// tests/golden/blocks/make_two_tensors.py wrote it.
 json Golden() {
-  std::ifstream file("tests/golden/four_bits.json");
+  std::ifstream file("tests/golden/blocks/two_tensors.json");
   EXPECT_TRUE(file.is_open()) << "run the test from the root of the repository";
   return json::parse(file);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/quantization.h"
 #include "common/tensor/dtype.h"
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/tokenizer_files.h"
@@ -100,7 +101,8 @@ TEST(MadeModelTest, ThePresetsOwnNumberOfExpertsChangesNothing) {
 
 TEST(MadeModelTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ResolveModel({.preset = "huge"}).status().message(), HasSubstr("--preset \"huge\""));
-  EXPECT_THAT(ResolveModel({.weights = "int4"}).status().message(), HasSubstr("--weights \"int4\""));
+  EXPECT_THAT(ResolveModel({.weights = "int3"}).status().message(),
+              HasSubstr("--weights \"int3\" is unknown; use fp8 or bf16 or int4 or mxfp4"));
   EXPECT_THAT(ResolveModel({.layers = -1}).status().message(), HasSubstr("--layers is -1"));
   EXPECT_THAT(ResolveModel({.experts = 1}).status().message(), HasSubstr("--experts is 1"));
   EXPECT_THAT(ResolveModel({.vocab_rows = -5}).status().message(), HasSubstr("--vocab-rows is -5"));
@@ -140,6 +142,27 @@ TEST(ConfigFilesTest, Qwen3) {
   EXPECT_EQ(config["num_experts"], 16);
   EXPECT_EQ(config["quantization_config"]["quant_method"], "fp8");
   EXPECT_FALSE(config.contains("kv_lora_rank"));
+}
+
+// As the published ones: the reader takes it, and knows the form of the weights.
+TEST(ConfigFilesTest, FourBitsAreThoseOfCompressedTensors) {
+  for (const auto& [weights, dtype] : {std::pair("int4", DType::kI4G32), std::pair("mxfp4", DType::kMXFP4)}) {
+    const auto model = ResolveModel({.preset = "tiny-kimi-k2", .weights = weights});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto quantization = checkpoint::ParseQuantization(ConfigJson(*model));
+    ASSERT_TRUE(quantization.ok()) << quantization.status();
+    EXPECT_EQ(quantization->packed, std::vector{dtype});
+    const json config = json::parse(ConfigJson(*model))["quantization_config"];
+    EXPECT_EQ(config["quant_method"], "compressed-tensors");
+    EXPECT_EQ(config["ignore"][0], "lm_head");
+  }
+}
+
+TEST(MadeModelTest, FourBitsNeedExpertsInTensorsOfTheirOwn) {
+  EXPECT_THAT(ResolveModel({.preset = "tiny-llama", .weights = "int4"}).status().message(),
+              HasSubstr("--weights int4: a model of --preset tiny-llama has no routed experts; use bf16"));
+  EXPECT_THAT(ResolveModel({.preset = "tiny-dbrx", .weights = "mxfp4"}).status().message(),
+              HasSubstr("--weights mxfp4: a model of --preset tiny-dbrx has all experts in one tensor; use bf16"));
 }
 
 TEST(ConfigFilesTest, MixtralIsBf16UnlessFp8IsWanted) {

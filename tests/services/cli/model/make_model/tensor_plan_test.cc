@@ -237,5 +237,34 @@ TEST(TensorPlanTest, DequantisedCheckpointHasNoScalesAndNoFp8) {
   }
 }
 
+TEST(TensorPlanTest, RoutedExpertsInInt4) {
+  const auto plan = PlanByName({.preset = "tiny-kimi-k2", .weights = "int4"});
+  const auto at = [&](const std::string& name) { return plan.at("model.layers.2.mlp.experts.1." + name); };
+  const PlannedTensor codes = at("down_proj.weight_packed"), shape = at("down_proj.weight_shape");
+  const PlannedTensor scales = at("down_proj.weight_scale");
+  EXPECT_STREQ(codes.dtype_name(), "I32");
+  EXPECT_STREQ(scales.dtype_name(), "BF16");
+  EXPECT_STREQ(shape.dtype_name(), "I64");
+  EXPECT_THAT(codes.shape, ElementsAre(256, scales.cols / 8));
+  EXPECT_THAT(scales.shape, ElementsAre(256, scales.cols / 32));
+  EXPECT_THAT(shape.shape, ElementsAre(2));
+  EXPECT_EQ(codes.bytes(), 256 * scales.cols / 2);
+  EXPECT_EQ(shape.bytes(), 16);
+  EXPECT_FALSE(plan.contains("model.layers.2.mlp.experts.1.down_proj.weight"));
+  EXPECT_EQ(plan.at("model.layers.2.mlp.shared_experts.down_proj.weight").dtype, DType::kBF16);
+  EXPECT_EQ(plan.at("model.layers.2.self_attn.o_proj.weight").dtype, DType::kBF16);
+}
+
+TEST(TensorPlanTest, RoutedExpertsInMxfp4) {
+  const auto plan = PlanByName({.preset = "tiny-mixtral", .weights = "mxfp4"});
+  const PlannedTensor& codes = plan.at("model.layers.0.block_sparse_moe.experts.7.w1.weight_packed");
+  const PlannedTensor& scales = plan.at("model.layers.0.block_sparse_moe.experts.7.w1.weight_scale");
+  EXPECT_STREQ(codes.dtype_name(), "U8");
+  EXPECT_STREQ(scales.dtype_name(), "U8");
+  EXPECT_THAT(codes.shape, ElementsAre(192, 128));
+  EXPECT_THAT(scales.shape, ElementsAre(192, 8));
+  EXPECT_FALSE(plan.contains("model.layers.0.block_sparse_moe.experts.7.w1.weight_shape"));
+}
+
 }  // namespace
 }  // namespace moestro::cli

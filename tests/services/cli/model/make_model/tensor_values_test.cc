@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "common/base/random_bits.h"
+#include "common/tensor/block_rows.h"
 #include "common/tensor/fp8_codes.h"
+#include "services/cli/model/make_model/four_bits.h"
 
 namespace moestro::cli {
 namespace {
@@ -160,6 +163,70 @@ TEST(TensorValuesTest, DequantisedValuesAreCodeTimesScale) {
     const int64_t block = i / 192 / kScaleBlock * 2 + i % 192 / kScaleBlock;
     ASSERT_EQ(values[i - kBegin], ToBf16(FromE4M3(codes[i]) * scales[block])) << i;
   }
+}
+
+// Codes and scales stand for the values of the weight's BF16 form, to within half a step.
+class FourBitValues : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FourBitValues, AreTheRoundedWeight) {
+  const std::string name = "model.layers.2.mlp.experts.1.down_proj.weight";
+  std::map<std::string, PlannedTensor> plan;
+  for (const char* weights : {"bf16", GetParam()}) {
+    for (PlannedTensor& tensor : PlanTensors(*ResolveModel({.weights = weights}))) plan[tensor.name] = tensor;
+  }
+  const PlannedTensor &codes = plan.at(name + "_packed"), &scales = plan.at(name + "_scale");
+  const bool int4 = std::string_view(GetParam()) == "int4";
+  const DType type = int4 ? DType::kI4G32 : DType::kMXFP4;
+  const int64_t rows = codes.rows, cols = codes.cols;
+  const auto bytes = [](const PlannedTensor& tensor) {
+    std::vector<uint8_t> data(static_cast<size_t>(tensor.bytes()));
+    const int64_t cut = tensor.elements() / 3;  // within a group
+    FillValues(tensor, kSeed, 0, cut, reinterpret_cast<std::byte*>(data.data()));
+    FillValues(tensor, kSeed, cut, tensor.elements(),
+               reinterpret_cast<std::byte*>(data.data() + cut * tensor.element_bytes()));
+    return data;
+  };
+  const std::vector<uint8_t> code_bytes = bytes(codes), scale_bytes = bytes(scales);
+  const auto exact = Values<uint16_t>(plan.at(name), 0, rows * cols);
+  std::vector<uint8_t> row(static_cast<size_t>(RowBytes(type, cols)));
+  std::vector<float> weights(static_cast<size_t>(cols));
+  std::set<float> ratios;
+  for (int64_t r = 0; r < rows; ++r) {
+    JoinCodesAndScales(type, code_bytes.data() + r * cols / 2, scale_bytes.data() + r * std::ssize(scale_bytes) / rows,
+                       cols, row.data());
+    DequantizeRow(type, row.data(), cols, weights.data());
+    for (int64_t c = 0; c < cols; ++c) {
+      const float weight = FromBf16(exact[r * cols + c]);
+      const uint8_t* const scale = row.data() + c / 32 * FormatOf(type).row_block_bytes;
+      const float step =
+          int4 ? FromBf16(static_cast<uint16_t>(scale[0] | scale[1] << 8)) : std::ldexp(1.f, *scale - 127);
+      const float magnitude = std::fabs(weight) / step;
+      // Half of the distance of neighbours; beyond the last one up to 8 (INT4: 7.5), and 2^-8 for each rounding to
+      // BF16.
+      const float half = int4 ? 0.5f : magnitude < 2 ? 0.25f : magnitude < 4 ? 0.5f : magnitude < 6 ? 1 : 2;
+      ASSERT_LE(std::fabs(weights[c] - weight) / step, half + magnitude / 128) << "row " << r << ", column " << c;
+      ratios.insert(weights[c] / step);
+    }
+  }
+  EXPECT_EQ(ratios.size(), int4 ? 16 : 15) << "every code is there";
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, FourBitValues, ::testing::Values("int4", "mxfp4"));
+
+TEST(FourBitGroups, TiesAndLimits) {
+  std::array<float, kFourBitGroup> weights{};
+  EXPECT_EQ(RoundToInt4(weights).scale, 0x3f80) << "1";
+  EXPECT_EQ(RoundToInt4(weights).words[3], 0x88888888u);
+  EXPECT_EQ(RoundToMxfp4(weights).scale, 0);
+  EXPECT_EQ(RoundToMxfp4(weights).bytes[15], 0);
+  weights = {-7.5f, 7.5f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 3};
+  EXPECT_EQ(RoundToInt4(weights).scale, 0x3f80);
+  EXPECT_EQ(RoundToInt4(weights).words[0], 0xb68aa8f0u);
+  weights = {4, 0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5, 6, 7.9f, -7, -0.1f};
+  const Mxfp4Group group = RoundToMxfp4(weights);
+  EXPECT_EQ(group.scale, 127);
+  const std::array<uint8_t, 16> codes = {0x06, 0x22, 0x44, 0x66, 0x77, 0x8f};
+  EXPECT_EQ(group.bytes, codes);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-"""Writes four_bits.json: four-bit weights as compressed-tensors and transformers pack them, and their values.
+"""Writes two_tensors.json: four-bit weights as compressed-tensors and transformers pack them, and their values.
 
-    python tests/golden/four_bits.py tests/golden/four_bits.json      # torch, transformers, compressed-tensors
+    python tests/golden/blocks/make_two_tensors.py      # torch, transformers, compressed-tensors
 """
 
 import json
-import sys
+import pathlib
 
 import compressed_tensors
 import torch
@@ -62,8 +62,8 @@ def main():
         "versions": {m.__name__: m.__version__ for m in (torch, transformers, compressed_tensors)},
         "cases": [int4(32, random), int4(128, random), mxfp4(random), gpt_oss(random)],
     }
-    with open(sys.argv[1], "w", encoding="utf-8") as file:
-        file.write(json.dumps(golden, indent=1) + "\n")
+    path = pathlib.Path(__file__).with_name("two_tensors.json")
+    path.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
