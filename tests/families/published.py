@@ -1,7 +1,7 @@
-"""Writes tests/golden/published: a small checkpoint of a family by transformers itself, and what transformers computes
-with it. tests/common/model/published_test.cc loads them as they are.
+"""Writes tests/golden/published: a small checkpoint of a family by transformers itself, of some with experts in four
+bits by compressed-tensors, and what transformers computes with it. tests/common/model/published_test.cc loads them.
 
-    python tests/families/published.py [FAMILY ...]
+    python tests/families/published.py [CHECKPOINT ...]
 """
 
 import argparse
@@ -9,6 +9,7 @@ import hashlib
 import pathlib
 import shutil
 import sys
+import tempfile
 import types
 import zlib
 
@@ -16,6 +17,7 @@ import torch
 import transformers
 
 import families
+import four_bits
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
@@ -84,16 +86,46 @@ CHECKPOINTS = {
     "qwen3_moe": grouped(num_hidden_layers=3, num_experts_per_tok=2, intermediate_size=56, moe_intermediate_size=24,
                          num_experts=5, norm_topk_prob=True, rope_parameters=families.plain(1e4)),
 }
+# Columns of experts are whole groups.
+CHECKPOINTS["deepseek_v3_int4"] = CHECKPOINTS["deepseek_v3"] | {"hidden_size": 64, "moe_intermediate_size": 32}
+CHECKPOINTS["qwen3_moe_mxfp4"] = CHECKPOINTS["qwen3_moe"] | {"hidden_size": 64, "moe_intermediate_size": 32}
+CHECKPOINTS["gpt_oss_mxfp4"] = grouped(
+    hidden_size=64, num_hidden_layers=2, num_experts_per_tok=2, intermediate_size=32, num_local_experts=5,
+    sliding_window=9, swiglu_limit=1.5, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "truncate": False, "original_max_position_embeddings": 16})
 
 
-def write(family):
-    out = GOLDEN / "published" / family
+def family_and_form(name):
+    """Of a checkpoint: transformers writes the family, four_bits packs the experts, if there is a form."""
+    family, _, form = name.rpartition("_")
+    return (family, form) if form in four_bits.FORMS else (name, None)
+
+
+def reference(family, form, directory):
+    """The checkpoint in transformers, in F32."""
+    if form is None:
+        return families.load(family, directory, torch.float32)
+    if family == "gpt_oss":
+        four_bits.compress_gpt_oss(directory)
+        return families.load(family, directory, torch.float32,
+                             quantization_config=transformers.Mxfp4Config(dequantize=True))
+    exact = four_bits.compress(directory, form)
+    with tempfile.TemporaryDirectory() as temporary:
+        four_bits.save_exact(directory, exact, f"{temporary}/exact")
+        return families.load(family, f"{temporary}/exact", torch.float32)
+
+
+def write(checkpoint):
+    family, form = family_and_form(checkpoint)
+    out = GOLDEN / "published" / checkpoint
     shutil.rmtree(out, ignore_errors=True)
     directory = out / "checkpoint"
-    families.write(family, CHECKPOINTS[family], directory, SEED, TOKEN_COUNT)
+    families.write(family, CHECKPOINTS[checkpoint], directory, SEED, TOKEN_COUNT)
+    model = reference(family, form, directory)
     shard = (directory / "model.safetensors").read_bytes()
     module = types.SimpleNamespace(**{**vars(oracle.FAMILIES[family]), "GREEDY_TOKENS": GREEDY_TOKENS})
-    runner = oracle.Runner(module, families.load(family, directory, torch.float32), TOKEN_COUNT)
+    runner = oracle.Runner(module, model, TOKEN_COUNT)
     candidate, prompt, traces = oracle.find_prompt(LENGTH, [runner])
     probes = oracle.probe_ids(TOKEN_COUNT)
     identity = {"sha256": hashlib.sha256(shard).hexdigest(), "crc32": zlib.crc32(shard)}
@@ -111,18 +143,18 @@ def write(family):
                                               "transformers": transformers.__version__,
                                               "torch": torch.__version__.split("+")[0]})
     variant = case["variants"]["f32"]
-    print(family, f"{len(shard)} bytes, candidate {candidate}, lead",
+    print(checkpoint, f"{len(shard)} bytes, candidate {candidate}, lead",
           variant["greedy"]["min_margin"], variant["activation_bf16_deviation"], flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("family", nargs="*", choices=[*CHECKPOINTS, []])
+    parser.add_argument("checkpoint", nargs="*", choices=[*CHECKPOINTS, []])
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    for family in args.family or CHECKPOINTS:
-        write(family)
+    for checkpoint in args.checkpoint or CHECKPOINTS:
+        write(checkpoint)
 
 
 if __name__ == "__main__":
