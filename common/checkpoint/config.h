@@ -42,8 +42,7 @@ std::string_view PublishedConfig(std::string_view name);
 weights::ModelSpec PublishedModel(std::string_view name);
 // Repositories of models whose config.json is known ("deepseek-ai/DeepSeek-V3").
 std::vector<std::string> PublishedRepositories();
-// `model`: one of PublishedModels() or of PublishedRepositories(). ParseModelSpec accepts the config, unless it says
-// that the published weights are quantised in a way that cannot be loaded.
+// `model`: one of PublishedModels() or of PublishedRepositories(). ParseModelSpec accepts the config.
 std::optional<std::string> FindPublishedConfig(std::string_view model);
 
 // What a request gets that does not say otherwise, as the publisher of the model set it.
