@@ -49,7 +49,8 @@ std::string TensorLookup::Plain(std::string_view name) const { return Replaced(n
 std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& tensor, const std::string& name) const {
   constexpr char kExperts[] = ".experts.";
   const size_t at = name.find(kExperts);
-  if (tensor.part != model::TensorPart::kExpert || at == std::string::npos) return std::nullopt;
+  if (tensor.part != model::TensorPart::kExpert || !model::IsLinear(tensor.role)) return std::nullopt;
+  if (at == std::string::npos) return std::nullopt;
   const std::string rest = name.substr(at + std::strlen(kExperts));
   int64_t expert = 0;
   if (!absl::SimpleAtoi(rest.substr(0, rest.find('.')), &expert)) return std::nullopt;

@@ -284,9 +284,9 @@ def write(family, fields, out, seed=1, token_count=300, fused=False):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": family}, indent=2) + "\n")
 
 
-def load(family, directory, dtype, **more):
-    """The checkpoint in transformers, with the plain implementations, and `more` arguments for the loader. REQUIRES
-    that it leaves no weight unread or unset."""
+def load(family, directory, dtype):
+    """The checkpoint in transformers, with the plain implementations. REQUIRES that it leaves no weight unread or
+    unset."""
     config = None
     if family == "kimi_k2":
         fields = json.loads((pathlib.Path(directory) / "config.json").read_text())
@@ -294,7 +294,7 @@ def load(family, directory, dtype, **more):
         config = transformers.AutoConfig.for_model(FAMILIES[family][0], **fields)
     loader = transformers.AutoModelForCausalLM if config is None else transformers.DeepseekV3ForCausalLM
     model, info = loader.from_pretrained(directory, config=config, dtype=dtype, attn_implementation="eager",
-                                         experts_implementation="eager", output_loading_info=True, **more)
+                                         experts_implementation="eager", output_loading_info=True)
     faults = {key: value for key, value in info.items() if value}
     assert not faults, faults
     return model.eval()

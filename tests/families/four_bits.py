@@ -1,5 +1,4 @@
-"""Four-bit weights of routed experts: codes by the compressed-tensors package, names and quantization_config as its or
-as gpt-oss's."""
+"""Four-bit weights of routed experts, by the compressed-tensors package: its codes, names and quantization_config."""
 
 import json
 import pathlib
@@ -57,26 +56,6 @@ def compress(directory, form):
     config = json.loads(path.read_text()) | {"quantization_config": json.loads(quantization.model_dump_json())}
     path.write_text(json.dumps(config, indent=2) + "\n")
     return exact
-
-
-def compress_gpt_oss(directory):
-    """Replaces the experts' weights of a gpt-oss checkpoint by MXFP4 blocks, as published: outputs are rows."""
-    directory = pathlib.Path(directory)
-    scheme, compressor = scheme_of("mxfp4")
-    tensors = load_file(directory / "model.safetensors")
-    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
-        weight = tensors.pop(name).mT.contiguous()  # [experts, outputs, inputs]
-        rows = weight.flatten(0, 1)
-        packed = compressor.compress({"weight": rows, "weight_scale": scales("mxfp4", rows)}, scheme)
-        shape = (*weight.shape[:2], weight.shape[2] // GROUP)
-        tensors[f"{name}_blocks"] = packed["weight_packed"].reshape(*shape, GROUP // 2)
-        tensors[f"{name}_scales"] = packed["weight_scale"].reshape(shape)
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
-    path = directory / "config.json"
-    config = json.loads(path.read_text())
-    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
-    path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def save_exact(directory, exact, out):

@@ -89,11 +89,6 @@ CHECKPOINTS = {
 # Columns of experts are whole groups.
 CHECKPOINTS["deepseek_v3_int4"] = CHECKPOINTS["deepseek_v3"] | {"hidden_size": 64, "moe_intermediate_size": 32}
 CHECKPOINTS["qwen3_moe_mxfp4"] = CHECKPOINTS["qwen3_moe"] | {"hidden_size": 64, "moe_intermediate_size": 32}
-CHECKPOINTS["gpt_oss_mxfp4"] = grouped(
-    hidden_size=64, num_hidden_layers=2, num_experts_per_tok=2, intermediate_size=32, num_local_experts=5,
-    sliding_window=9, swiglu_limit=1.5, rope_parameters={
-        "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-        "truncate": False, "original_max_position_embeddings": 16})
 
 
 def family_and_form(name):
@@ -106,10 +101,6 @@ def reference(family, form, directory):
     """The checkpoint in transformers, in F32."""
     if form is None:
         return families.load(family, directory, torch.float32)
-    if family == "gpt_oss":
-        four_bits.compress_gpt_oss(directory)
-        return families.load(family, directory, torch.float32,
-                             quantization_config=transformers.Mxfp4Config(dequantize=True))
     exact = four_bits.compress(directory, form)
     with tempfile.TemporaryDirectory() as temporary:
         four_bits.save_exact(directory, exact, f"{temporary}/exact")
