@@ -92,10 +92,11 @@ TEST(WorkCount, EveryDifferentExpertIsReadOnce) {
 // All experts, but for a prompt that is too short to use them all.
 TEST(WorkCount, APromptReadsWhatItUsesOnce) {
   const weights::ModelSpec spec = DeepSeekV3();
+  const ModelCount model = CountModel(spec, DType::kF8E4M3);
   const double kv = 61.0 * 576 * 2;
-  EXPECT_EQ(PrefillBytes(spec, 1, DType::kF8E4M3), DecodeBytes(spec, 0, 1, 58 * 8) - kv);
-  EXPECT_EQ(PrefillBytes(spec, 32, DType::kF8E4M3), DecodeBytes(spec, 0, 1, 58 * 256) - kv);
-  EXPECT_EQ(PrefillBytes(spec, 4096, DType::kF8E4M3), PrefillBytes(spec, 32, DType::kF8E4M3));
+  EXPECT_EQ(PrefillBytes(spec, model, 1), DecodeBytes(spec, 0, 1, 58 * 8) - kv);
+  EXPECT_EQ(PrefillBytes(spec, model, 32), DecodeBytes(spec, 0, 1, 58 * 256) - kv);
+  EXPECT_EQ(PrefillBytes(spec, model, 4096), PrefillBytes(spec, model, 32));
 }
 
 TEST(WorkCount, FormsDifferInAttentionPairsOnly) {

@@ -151,7 +151,7 @@ TEST_F(CliTest, InspectCountsParametersByStatedRules) {
   EXPECT_FALSE(kimi.contains("parameters_on_disk")) << "it predicts one token";
 }
 
-// config.json does not say which weights have four bits.
+// config.json does not say which weights have four bits: routed experts, as usual.
 TEST_F(CliTest, InspectOfAConfigWithFourBits) {
   ::setenv("HF_HUB_CACHE", directory_.c_str(), 1);
   const std::string file = directory_ + "/config.json";
@@ -160,7 +160,7 @@ TEST_F(CliTest, InspectOfAConfigWithFourBits) {
     const Result result = Run({"inspect", model, "--bandwidth", "100", "--gflops", "1000", "--json"}, false);
     ASSERT_TRUE(result.status.ok()) << result.status;
     const json facts = json::parse(result.out);
-    EXPECT_EQ(facts["weights"], "some in I4_32, counted as BF16; inspect the checkpoint's directory for its bytes");
+    EXPECT_EQ(facts["weights"], "I4_32, BF16");
     EXPECT_EQ(facts["shapes"]["max_context_tokens"], 262144);
   }
   ::unsetenv("HF_HUB_CACHE");
