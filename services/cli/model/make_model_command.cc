@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -51,12 +52,14 @@ absl::Status Make(const MakeModelOptions& options) {
       bar.Show(done, total);
     }));
   }
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(options.out_dir)) {
-    files += entry.path().extension() == ".safetensors";
+  int files = 1;
+  if (!model.gguf) {
+    const std::filesystem::directory_iterator entries(options.out_dir);
+    files = static_cast<int>(std::count_if(
+        begin(entries), end(entries), [](const auto& entry) { return entry.path().extension() == ".safetensors"; }));
   }
-  PrintText(
-      absl::StrFormat("%s: %s of %s tensors in %d files\n", options.out_dir, HumanBytes(bytes), model.weights, files));
+  PrintText(absl::StrFormat("%s: %s of %s tensors in %d %s\n", options.out_dir, HumanBytes(bytes), model.weights, files,
+                            model.gguf ? "file" : "files"));
   return absl::OkStatus();
 }
 
@@ -70,16 +73,18 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   for (const auto& [name, what] : MakeModelPresets()) presets.push_back(name);
   command->add_option("--preset", options->preset, absl::StrJoin(MakeModelPresets(), "; ", absl::PairFormatter(": ")))
       ->check(CLI::IsMember(presets));
-  command->add_option("--out", options->out_dir, "Directory to create")->required();
+  command->add_option("--out", options->out_dir, "Directory to create, or FILE.gguf: one file in GGUF")->required();
   command->add_option("--layers", options->layers, "Decoder layers; 0: the preset's");
   command->add_option("--experts", options->experts, "Routed experts per layer; 0: the preset's");
   command->add_option("--vocab-rows", options->vocab_rows, "Rows of embedding and head; 0: the preset's");
   command->add_option("--seed", options->seed, "The same options and seed give the same bytes");
   command->add_option("--shard-bytes", options->shard_bytes, "Tensor bytes per file; 0: the preset's");
   command
-      ->add_option("--weights", options->weights,
-                   "fp8: with block scales; bf16: dequantised; int4, mxfp4: bf16, but routed experts in four bits, as "
-                   "compressed-tensors keeps them; if not given, what the preset has")
+      ->add_option(
+          "--weights", options->weights,
+          "fp8: with block scales; bf16: dequantised; int4, mxfp4: bf16, but routed experts in four bits, as "
+          "compressed-tensors keeps them; in GGUF: bf16, f16, q8_0, q6_k, q4_k_m, q4_0; if not given, what the preset "
+          "has, in GGUF bf16")
       ->check(CLI::IsMember(MakeModelWeights()));
   command->add_flag("--force", options->force, "Replace an existing checkpoint");
   commands.push_back({command, [options] { return Make(*options); }});

@@ -11,6 +11,8 @@
 #include "common/tensor/dtype.h"
 #include "nlohmann/json.hpp"
 #include "services/cli/model/make_model/four_bits.h"
+#include "services/cli/model/make_model/gguf/gguf_metadata.h"
+#include "services/cli/model/make_model/gguf/gguf_plan.h"
 #include "services/cli/model/make_model/tokenizer_files.h"
 
 namespace moestro::cli {
@@ -321,7 +323,7 @@ json QuantizationConfig(const std::string& weights) {
             {"quant_method", "fp8"},
             {"weight_block_size", {kScaleBlock, kScaleBlock}}};
   }
-  if (weights == "bf16") return nullptr;
+  if (IsGgufType(weights)) return nullptr;
   const bool int4 = weights == kInt4Weights;
   const char* const format = int4 ? "pack-quantized" : "mxfp4-pack-quantized";
   json scheme = {{"dynamic", false},    {"group_size", kFourBitGroup}, {"num_bits", 4},
@@ -355,9 +357,39 @@ absl::Status CheckExperts(const std::string& preset, const MadeModel& model) {
                                                  "; use bf16"));
 }
 
+// What --weights means for the kind of files that --out asks for.
+absl::StatusOr<std::string> ChooseWeights(const MakeModelOptions& options, const std::string& of_preset) {
+  if (!options.gguf()) {
+    if (options.weights.empty()) return of_preset;
+    if (!IsGgufType(options.weights) || options.weights == kBf16Weights) return options.weights;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights ", options.weights, " is a type of GGUF; name a file FILE.gguf in --out"));
+  }
+  const std::string weights = options.weights.empty() ? kBf16Weights : options.weights;
+  if (!IsGgufType(weights)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights ", weights, " is no type of GGUF; name a directory in --out"));
+  }
+  if (options.shard_bytes != 0) {
+    return absl::InvalidArgumentError("--shard-bytes: a model in GGUF is one file here; omit it");
+  }
+  return weights;
+}
+
+// The kinds of rotation that GGUF files of the architecture can have.
+void AdaptToGguf(json& config) {
+  // A file has the outcome of Llama 3's rule; readers know the rule for the published context only.
+  constexpr int64_t kLlama3Positions = 8192;
+  if (config["model_type"] == "llama" && config.contains("rope_scaling")) {
+    config["rope_scaling"]["original_max_position_embeddings"] = kLlama3Positions;
+  }
+}
+
 }  // namespace
 
-std::vector<std::string> MakeModelWeights() { return {"fp8", "bf16", kInt4Weights, kMxfp4Weights}; }
+std::vector<std::string> MakeModelWeights() {
+  return {"fp8", kBf16Weights, kInt4Weights, kMxfp4Weights, "f16", "q8_0", "q6_k", "q4_k_m", "q4_0"};
+}
 
 std::vector<std::pair<std::string, std::string>> MakeModelPresets() {
   std::vector<std::pair<std::string, std::string>> presets;
@@ -374,14 +406,17 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
         absl::StrCat("--preset \"", options.preset, "\" is unknown; use ", absl::StrJoin(presets, " or ", name)));
   }
   MOE_RETURN_IF_ERROR(CheckOptions(options));
+  MOE_ASSIGN_OR_RETURN(std::string weights, ChooseWeights(options, preset->weights));
   MadeModel model{.config = json::parse(checkpoint::PublishedConfig(preset->published)),
                   .spec = {},
                   .shard_bytes = options.shard_bytes != 0 ? options.shard_bytes : preset->shard_bytes,
-                  .weights = options.weights.empty() ? preset->weights : options.weights};
+                  .weights = std::move(weights),
+                  .gguf = options.gguf()};
   json& config = model.config;
   config.update(preset->changes, /*merge_objects=*/true);
   config["bos_token_id"] = kBosId;
   config["eos_token_id"] = kEosId;
+  if (model.gguf) AdaptToGguf(config);
   if (options.layers != 0) {
     Change(config, {"num_hidden_layers", "max_window_layers", "n_layers"}, options.layers);
     config.erase("layer_types");  // the family's rule gives them
@@ -398,6 +433,10 @@ absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options) {
   model.mtp_layers = config.value("num_nextn_predict_layers", int64_t{0});
   MOE_ASSIGN_OR_RETURN(model.spec, checkpoint::ParseModelSpec(config.dump(), /*tokenizer_json=*/""));
   if (model.four_bits()) MOE_RETURN_IF_ERROR(CheckExperts(options.preset, model));
+  if (model.gguf && GgufArchitecture(model).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--preset ", options.preset, " has no form in GGUF here; name a directory in --out"));
+  }
   return model;
 }
 

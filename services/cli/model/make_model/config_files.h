@@ -11,6 +11,7 @@
 
 namespace moestro::cli {
 
+inline constexpr const char kBf16Weights[] = "bf16";
 inline constexpr const char kInt4Weights[] = "int4";
 inline constexpr const char kMxfp4Weights[] = "mxfp4";
 
@@ -20,13 +21,15 @@ struct MadeModel {
   int64_t mtp_layers = 0;   // 0 or 1, multi-token prediction, at layer index spec.num_layers
   int64_t shard_bytes = 0;
   std::string weights = "fp8";  // of MakeModelOptions, the preset's if not given
+  bool gguf = false;            // one file in GGUF instead of a directory
 
   bool fp8() const { return weights == "fp8"; }
   bool four_bits() const { return weights == kInt4Weights || weights == kMxfp4Weights; }
 };
 
-// INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, a value out of range, or four-bit
-// weights of a model without routed experts in tensors of their own.
+// INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, a value out of range, four-bit weights of a
+// model without routed experts in tensors of their own, weights that only the other kind of files has, or a model that
+// GGUF has no metadata for.
 absl::StatusOr<MadeModel> ResolveModel(const MakeModelOptions& options);
 
 std::string ConfigJson(const MadeModel& model);

@@ -14,17 +14,21 @@ namespace moestro::cli {
 
 struct MakeModelOptions {
   std::string preset = "tiny";  // of MakeModelPresets()
-  std::string out_dir = {};     // created; must be absent or empty unless `force`
-  uint64_t seed = 1;            // same options and seed give the same bytes on every machine
-  int layers = 0;               // decoder layers; 0 = the preset's
-  int experts = 0;              // routed experts per layer; 0 = the preset's. Groups and experts per token adapt
-  int vocab_rows = 0;           // rows of embedding and head; 0 = the preset's
-  int64_t shard_bytes = 0;      // tensor bytes after which a new shard starts; 0 = the preset's
+  // Created; must be absent or an empty directory unless `force`. FILE.gguf: a file in GGUF, else a directory.
+  std::string out_dir = {};
+  uint64_t seed = 1;        // same options and seed give the same bytes on every machine
+  int layers = 0;           // decoder layers; 0 = the preset's
+  int experts = 0;          // routed experts per layer; 0 = the preset's. Groups and experts per token adapt
+  int vocab_rows = 0;       // rows of embedding and head; 0 = the preset's
+  int64_t shard_bytes = 0;  // tensor bytes after which a new shard starts; 0 = the preset's
   // Of MakeModelWeights(): "fp8": E4M3 with 128x128 block scales; "bf16": the same weights, dequantised; "int4" and
   // "mxfp4": so, and their routed experts rounded to four bits in groups of 32, as compressed-tensors keeps them;
-  // empty: the preset's
+  // of GGUF, which has "bf16" as well: "f16", "q8_0", "q6_k", "q4_k_m", "q4_0"; empty: the preset's, in GGUF "bf16"
   std::string weights = {};
-  bool force = false;  // replace an existing checkpoint in out_dir (only a directory that holds config.json)
+  // Replace an existing checkpoint in out_dir (only a directory that holds config.json, or a GGUF file).
+  bool force = false;
+
+  bool gguf() const { return out_dir.ends_with(".gguf"); }
 };
 
 // Names and descriptions.

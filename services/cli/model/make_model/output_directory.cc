@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -55,6 +57,26 @@ absl::Status CheckReplaceable(const fs::path& target, bool force) {
   return absl::OkStatus();
 }
 
+absl::Status CheckReplaceableFile(const fs::path& target, bool force) {
+  std::error_code error;
+  const fs::file_status status = fs::status(target, error);
+  if (status.type() == fs::file_type::not_found) return absl::OkStatus();
+  if (error) return Failed("read", target, error);
+  if (!fs::is_regular_file(status)) {
+    return absl::AlreadyExistsError(absl::StrCat(target.string(), " is not a file; choose another --out"));
+  }
+  if (!force) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(target.string(), " exists; pass --force to replace it, or choose another --out"));
+  }
+  char magic[4] = {};
+  if (std::ifstream(target, std::ios::binary).read(magic, sizeof magic) && std::string_view(magic, 4) == "GGUF") {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(target.string(), " does not begin with GGUF, so --force does not replace it"));
+}
+
 // The lock lasts as long as the returned descriptor: a killed run releases it.
 absl::StatusOr<int> LockDirectory(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -91,6 +113,18 @@ absl::Status CheckFreeSpace(const fs::path& directory, int64_t bytes) {
 absl::StatusOr<OutputDirectory> OutputDirectory::Open(const fs::path& target, bool force, int64_t bytes) {
   MOE_ASSIGN_OR_RETURN(fs::path place, Normalise(target));
   MOE_RETURN_IF_ERROR(CheckReplaceable(place, force));
+  return Create(std::move(place), bytes);
+}
+
+absl::StatusOr<OutputDirectory> OutputDirectory::OpenFile(const fs::path& target, bool force, int64_t bytes) {
+  MOE_ASSIGN_OR_RETURN(fs::path place, Normalise(target));
+  MOE_RETURN_IF_ERROR(CheckReplaceableFile(place, force));
+  MOE_ASSIGN_OR_RETURN(OutputDirectory directory, Create(std::move(place), bytes));
+  directory.one_file_ = true;
+  return directory;
+}
+
+absl::StatusOr<OutputDirectory> OutputDirectory::Create(fs::path place, int64_t bytes) {
   std::error_code error;
   fs::create_directories(place.parent_path(), error);
   if (error) return Failed("create", place.parent_path(), error);
@@ -112,6 +146,7 @@ OutputDirectory::OutputDirectory(fs::path target, fs::path partial, int lock_fd)
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
     : target_(std::move(other.target_)),
       partial_(std::move(other.partial_)),
+      one_file_(other.one_file_),
       lock_fd_(std::exchange(other.lock_fd_, -1)) {}
 
 OutputDirectory::~OutputDirectory() {
@@ -123,6 +158,14 @@ OutputDirectory::~OutputDirectory() {
 
 absl::Status OutputDirectory::Commit() {
   std::error_code error;
+  if (one_file_) {
+    fs::rename(file(), target_, error);
+    if (error) return Failed("create", target_, error);
+    fs::remove_all(partial_, error);
+    if (error) return Failed("remove", partial_, error);
+    ::close(std::exchange(lock_fd_, -1));
+    return absl::OkStatus();
+  }
   const bool replace = fs::exists(target_ / "config.json", error);
   // A swap: at every moment one complete checkpoint is in place.
   if (replace) {

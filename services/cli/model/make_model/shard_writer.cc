@@ -19,9 +19,6 @@
 namespace moestro::cli {
 namespace {
 
-// One unit of work. Large enough to amortise a system call, small enough for the second-level cache to feed it.
-constexpr int64_t kPieceElements = 1 << 20;
-
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::filesystem::path& path) {
@@ -49,6 +46,10 @@ class OutputFile {
     return absl::OkStatus();
   }
 
+  absl::Status Extend(int64_t size) const {
+    return ::ftruncate(fd_, size) == 0 ? absl::OkStatus() : Failure(path_, "cannot extend");
+  }
+
   absl::Status Close() {
     if (::close(std::exchange(fd_, -1)) != 0) return Failure(path_, "cannot finish");
     return absl::OkStatus();
@@ -68,63 +69,56 @@ class OutputFile {
   int fd_ = -1;
 };
 
-struct TensorPiece {
-  const PlannedTensor* tensor;
-  int64_t begin;  // elements
-  int64_t end;
-  int64_t offset;  // in the file, bytes
-};
-
-std::vector<TensorPiece> CutIntoPieces(const Shard& shard) {
-  std::vector<TensorPiece> pieces;
-  int64_t offset = static_cast<int64_t>(shard.header.size());
-  for (const PlannedTensor* tensor : shard.tensors) {
-    const int64_t elements = tensor->elements();
-    for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-      const int64_t end = std::min(begin + kPieceElements, elements);
-      pieces.push_back({tensor, begin, end, offset});
-      offset += (end - begin) * tensor->element_bytes();
-    }
-  }
-  return pieces;
-}
-
 // Takes pieces until none is left or a thread has failed.
-absl::Status WritePieces(const OutputFile& file, const std::vector<TensorPiece>& pieces, uint64_t seed,
-                         std::atomic<size_t>& next, std::atomic<bool>& failed, BytesWritten written) {
+absl::Status WritePieces(const OutputFile& file, const std::vector<FilePiece>& pieces, std::atomic<size_t>& next,
+                         std::atomic<bool>& failed, BytesWritten written) {
   std::vector<std::byte> buffer;
   for (size_t i = next++; i < pieces.size() && !failed; i = next++) {
-    const TensorPiece& piece = pieces[i];
-    const int64_t size = (piece.end - piece.begin) * piece.tensor->element_bytes();
-    if (static_cast<int64_t>(buffer.size()) < size) buffer.resize(size);
-    FillValues(*piece.tensor, seed, piece.begin, piece.end, buffer.data());
-    if (absl::Status status = file.WriteAt(piece.offset, buffer.data(), size); !status.ok()) {
+    const FilePiece& piece = pieces[i];
+    if (std::ssize(buffer) < piece.bytes) buffer.resize(static_cast<size_t>(piece.bytes));
+    piece.fill(buffer.data());
+    if (absl::Status status = file.WriteAt(piece.offset, buffer.data(), piece.bytes); !status.ok()) {
       failed = true;
       return status;
     }
-    written(size);
+    written(piece.bytes);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status WriteShard(const std::filesystem::path& directory, const Shard& shard, uint64_t seed, int threads,
-                        BytesWritten written) {
-  MOE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(directory / shard.file_name));
-  MOE_RETURN_IF_ERROR(file.WriteAt(0, shard.header.data(), static_cast<int64_t>(shard.header.size())));
-  const std::vector<TensorPiece> pieces = CutIntoPieces(shard);
+absl::Status WriteFile(const std::filesystem::path& path, std::string_view header, const std::vector<FilePiece>& pieces,
+                       int64_t bytes, int threads, BytesWritten written) {
+  MOE_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
+  MOE_RETURN_IF_ERROR(file.WriteAt(0, header.data(), std::ssize(header)));
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
   std::vector<absl::Status> results(threads);
   {
     std::vector<std::jthread> workers;
     for (absl::Status& result : results) {
-      workers.emplace_back([&] { result = WritePieces(file, pieces, seed, next, failed, written); });
+      workers.emplace_back([&] { result = WritePieces(file, pieces, next, failed, written); });
     }
   }
   for (const absl::Status& result : results) MOE_RETURN_IF_ERROR(result);
+  MOE_RETURN_IF_ERROR(file.Extend(bytes));
   return file.Close();
+}
+
+absl::Status WriteShard(const std::filesystem::path& directory, const Shard& shard, uint64_t seed, int threads,
+                        BytesWritten written) {
+  std::vector<FilePiece> pieces;
+  int64_t offset = std::ssize(shard.header);
+  for (const PlannedTensor* tensor : shard.tensors) {
+    for (int64_t begin = 0; begin < tensor->elements(); begin += kPieceElements) {
+      const int64_t end = std::min(begin + kPieceElements, tensor->elements());
+      const int64_t bytes = (end - begin) * tensor->element_bytes();
+      pieces.push_back({offset, bytes, [=](std::byte* out) { FillValues(*tensor, seed, begin, end, out); }});
+      offset += bytes;
+    }
+  }
+  return WriteFile(directory / shard.file_name, shard.header, pieces, offset, threads, written);
 }
 
 absl::Status WriteTextFile(const std::filesystem::path& path, std::string_view text) {
