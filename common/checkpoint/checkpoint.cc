@@ -12,6 +12,7 @@
 #include "common/checkpoint/gguf/gguf_config.h"
 #include "common/checkpoint/gguf/gguf_file.h"
 #include "common/checkpoint/gguf/gguf_names.h"
+#include "common/checkpoint/gguf/gguf_texts.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/text/json/json.h"
 #include "common/text/json/quoted.h"
@@ -200,6 +201,7 @@ absl::StatusOr<Checkpoint> Checkpoint::OpenGgufModel(const std::string& path) {
   MOE_ASSIGN_OR_RETURN(checkpoint.documents_.config_json, GgufConfig(model));
   const absl::StatusOr<weights::ModelSpec> spec = ParseModelSpec(checkpoint.documents_.config_json, "");
   if (!spec.ok()) return Annotate(spec.status(), absl::StrCat(path, ": metadata as"));
+  MOE_RETURN_IF_ERROR(AddGgufTexts(model.metadata, spec->vocab_size, &checkpoint.documents_));
   MOE_RETURN_IF_ERROR(CheckDocuments(checkpoint.documents_, path));
   MOE_ASSIGN_OR_RETURN(checkpoint.shards_, TakeTensors(std::move(model), *spec));
   for (const TensorFile& shard : checkpoint.shards_) {
