@@ -43,7 +43,7 @@ absl::Status WriteSmallFiles(const std::filesystem::path& directory, const MadeM
 class Progress {
  public:
   Progress(const MakeModelProgress& report, int64_t total) : report_(report), total_(total) {}
-  void operator()(int64_t bytes) {
+  void Add(int64_t bytes) {
     const MutexLock lock(mutex_);
     done_ += bytes;
     if (report_) report_(done_, total_);
@@ -62,7 +62,8 @@ absl::Status WriteShards(const std::filesystem::path& directory, const std::vect
   for (const Shard& shard : shards) total += shard.data_bytes;
   Progress written(progress, total);
   for (const Shard& shard : shards) {
-    MOE_RETURN_IF_ERROR(WriteShard(directory, shard, seed, WriterThreads(), written));
+    MOE_RETURN_IF_ERROR(
+        WriteShard(directory, shard, seed, WriterThreads(), [&](int64_t bytes) { written.Add(bytes); }));
   }
   return absl::OkStatus();
 }
@@ -81,7 +82,7 @@ absl::Status WriteGguf(const std::filesystem::path& path, const GgufPlan& plan, 
     }
   }
   Progress written(progress, total);
-  return WriteFile(path, plan.header, pieces, plan.bytes, WriterThreads(), written);
+  return WriteFile(path, plan.header, pieces, plan.bytes, WriterThreads(), [&](int64_t bytes) { written.Add(bytes); });
 }
 
 absl::Status MakeGguf(const MakeModelOptions& options, const MadeModel& model, const MakeModelProgress& progress) {

@@ -24,16 +24,16 @@ constexpr int64_t kSoftmax = 1, kSigmoid = 2;
 
 class Writer {
  public:
-  void Integer(absl::string_view key, int64_t value) { Add(key, kUint32, Raw(static_cast<uint32_t>(value))); }
-  void Float(absl::string_view key, double value) { Add(key, kFloat32, Raw(static_cast<float>(value))); }
-  void Flag(absl::string_view key, bool value) { Add(key, kBool, Raw(static_cast<uint8_t>(value))); }
-  void Text(absl::string_view key, absl::string_view value) { Add(key, kString, GgufString(value)); }
-  void Texts(absl::string_view key, const std::vector<std::string>& values) {
+  void Integer(const std::string& key, int64_t value) { Add(key, kUint32, Raw(static_cast<uint32_t>(value))); }
+  void Float(const std::string& key, double value) { Add(key, kFloat32, Raw(static_cast<float>(value))); }
+  void Flag(const std::string& key, bool value) { Add(key, kBool, Raw(static_cast<uint8_t>(value))); }
+  void Text(const std::string& key, const std::string& value) { Add(key, kString, GgufString(value)); }
+  void Texts(const std::string& key, const std::vector<std::string>& values) {
     std::string bytes = Raw(kString) + Raw(uint64_t{values.size()});
     for (const std::string& value : values) bytes += GgufString(value);
     Add(key, kArray, bytes);
   }
-  void Integers(absl::string_view key, const std::vector<int32_t>& values) {
+  void Integers(const std::string& key, const std::vector<int32_t>& values) {
     std::string bytes = Raw(kInt32) + Raw(uint64_t{values.size()});
     for (const int32_t value : values) bytes += Raw(value);
     Add(key, kArray, bytes);
@@ -48,8 +48,8 @@ class Writer {
     std::memcpy(bytes.data(), &value, sizeof value);
     return bytes;
   }
-  void Add(absl::string_view key, uint32_t type, absl::string_view value) {
-    absl::StrAppend(&result_.bytes, GgufString(key), Raw(type), value);
+  void Add(const std::string& key, uint32_t type, const std::string& value) {
+    result_.bytes += GgufString(key) + Raw(type) + value;
     ++result_.keys;
   }
 
@@ -60,7 +60,7 @@ class Writer {
 class ModelKeys {
  public:
   ModelKeys(const MadeModel& model, std::string_view architecture, Writer& writer)
-      : model_(model), spec_(model.spec), prefix_(absl::StrCat(architecture, ".")), writer_(writer) {}
+      : model_(model), spec_(model.spec), prefix_(std::string(architecture) + "."), writer_(writer) {}
 
   void Write() {
     Integer("block_count", spec_.num_layers);
@@ -83,8 +83,8 @@ class ModelKeys {
   }
 
  private:
-  void Integer(absl::string_view key, int64_t value) { writer_.Integer(absl::StrCat(prefix_, key), value); }
-  void Float(absl::string_view key, double value) { writer_.Float(absl::StrCat(prefix_, key), value); }
+  void Integer(const std::string& key, int64_t value) { writer_.Integer(prefix_ + key, value); }
+  void Float(const std::string& key, double value) { writer_.Float(prefix_ + key, value); }
 
   // Heads as the cache has them: one key and value for all.
   void Latents() {
@@ -168,7 +168,7 @@ std::string_view GgufArchitecture(const MadeModel& model) {
 GgufMetadataBytes GgufMetadataOf(const MadeModel& model, const std::string& name) {
   Writer writer;
   const std::string_view architecture = GgufArchitecture(model);
-  writer.Text("general.architecture", absl::string_view(architecture.data(), architecture.size()));
+  writer.Text("general.architecture", std::string(architecture));
   writer.Text("general.type", "model");
   writer.Text("general.name", name);
   writer.Integer("general.alignment", kGgufAlignment);
