@@ -125,8 +125,8 @@ TEST_P(GgufModel, BlocksHaveTheLogitsOfWhatTheyStandFor) {
 INSTANTIATE_TEST_SUITE_P(Presets, GgufModel,
                          ::testing::Values("tiny", "tiny-qwen3", "tiny-qwen2", "tiny-mixtral", "tiny-deepseek-v2",
                                            "tiny-deepseek-v2-lite", "tiny-glm", "tiny-llama"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& one) {
+                           std::string name = one.param;
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
