@@ -82,7 +82,9 @@ TEST_P(GgufModel, Bf16HasTheLogitsOfSafetensors) {
 // Replaces blocks by what they stand for, rounded to BF16. That is near; the weights before they were rounded to blocks
 // are not.
 TEST_P(GgufModel, BlocksHaveTheLogitsOfWhatTheyStandFor) {
-  for (const char* weights : {"q8_0", "q4_0", "q4_k_m", "q6_k"}) {
+  std::vector<const char*> types = {"q4_k_m"};  // which is a mixture of five
+  if (GetParam() == "tiny-qwen3") types = {"q8_0", "q4_0", "q4_k_m", "q6_k"};
+  for (const char* weights : types) {
     SCOPED_TRACE(weights);
     const cli::MakeModelOptions options = Options(absl::StrCat(weights, ".gguf").c_str(), weights);
     const Logits blocks = OfMade(options);
@@ -113,12 +115,10 @@ TEST_P(GgufModel, BlocksHaveTheLogitsOfWhatTheyStandFor) {
     file.close();
     const Logits dequantised = Of(original_options.out_dir);
     const double near = Distance(blocks, dequantised), far = Distance(blocks, original);
-    // Eight bits of a BF16 leave a quarter of the error of eight-bit codes, and a thirtieth of that of four.
-    const double share = std::string(weights) == "q8_0" ? 0.7 : 0.35;
-    EXPECT_LT(near, share * far) << near << " " << far;
-    EXPECT_LT(near, 0.1);
-    EXPECT_GT(far, 0.0);
-    std::printf("%s %s: %g of %g\n", GetParam().c_str(), weights, near, far);
+    // Rounding to BF16 moves a logit, whose deviation is 3.5, by 0.015 to 0.03. Q8_0 moves it by twice, Q4_0 by thirty
+    // times as much.
+    EXPECT_LT(near, 0.7 * far) << far;
+    EXPECT_LT(near, 0.06);
   }
 }
 
