@@ -43,8 +43,6 @@ DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
   return role == model::TensorRole::kLatentUp && IsBlockFormat(dtype) ? DType::kF16 : dtype;
 }
 
-constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
-
 // The key half of what makes keys and values from a latent is transposed, which codes with scales by row cannot be.
 bool MayBeTwoTensors(model::TensorRole role) { return !model::IsWidened(role) && role != model::TensorRole::kLatentUp; }
 
@@ -123,7 +121,8 @@ class Inventory {
   // A tensor with the parts of several expected ones is checked once.
   void CheckTensor(const model::ModelTensor& tensor) {
     const model::PublishedPart part = model::PublishedAs(spec_, tensor);
-    const TensorPlace place = lookup_.Find(tensor, part);
+    TensorPlace place = lookup_.Find(tensor, part);
+    if (IsCodesByRow(tensor.role, place)) place.two_tensors = &kByRow;
     if (place.two_tensors != nullptr) return CheckTwoTensors(tensor, part.name, place);
     if (tensor.role == model::TensorRole::kLatentUp && checkpoint_.Find(place.name) == nullptr) {
       if (CheckLatentHalves(tensor)) return;
@@ -148,6 +147,12 @@ class Inventory {
     items_.push_back(std::move(item));
   }
 
+  // I8 in the place of one tensor, whose scales are another.
+  bool IsCodesByRow(model::TensorRole role, const TensorPlace& place) const {
+    const TensorRef* const found = checkpoint_.Find(place.name);
+    return found != nullptr && found->info->dtype == DType::kI8 && model::IsLinear(role) && !place.transposed;
+  }
+
   void CheckTwoTensors(const model::ModelTensor& tensor, const std::string& family_name, const TensorPlace& place) {
     const std::string codes_name = absl::StrCat(place.name, place.two_tensors->codes);
     const std::string scales_name = absl::StrCat(place.name, place.two_tensors->scales);
@@ -160,8 +165,12 @@ class Inventory {
       return;
     }
     if (!MayBeTwoTensors(tensor.role)) {
-      return Problem(codes_name, "this weight must not have four bits; get the model with it in BF16", codes);
+      return Problem(codes_name,
+                     absl::StrCat("this weight must not have ", place.two_tensors->by_row ? "eight" : "four",
+                                  " bits; get the model with it in BF16"),
+                     codes);
     }
+    if (place.two_tensors->by_row) RefuseStaticInputs(place.name);
     const TwoTensorsCheck check =
         checkpoint::CheckTwoTensors(*place.two_tensors, place.shape, *codes->info, *scales->info, quantization_);
     if (!check.problem.empty()) {
@@ -170,9 +179,10 @@ class Inventory {
     }
     InventoryItem item{tensor, check.dtype, *codes, *scales, false, place.output_step};
     item.expected.name = family_name;
-    const int64_t first = RowsBefore(place, place.shape), codes_bytes = tensor.cols / 2;
+    const int64_t first = RowsBefore(place, place.shape), row_bytes = RowBytes(check.dtype, tensor.cols);
+    const int64_t codes_bytes = place.two_tensors->by_row ? row_bytes : tensor.cols / 2;
     item.weight.offset = first * codes_bytes;
-    item.scale->offset = first * (RowBytes(check.dtype, tensor.cols) - codes_bytes);
+    item.scale->offset = first * (place.two_tensors->by_row ? scales->info->element_bytes() : row_bytes - codes_bytes);
     items_.push_back(std::move(item));
   }
 
@@ -202,6 +212,18 @@ class Inventory {
     item.keys = *keys;
     items_.push_back(std::move(item));
     return true;
+  }
+
+  // A config need not tell of scales that all inputs of a weight share.
+  void RefuseStaticInputs(std::string_view weight_name) {
+    constexpr std::string_view kWeight = "weight";
+    if (!weight_name.ends_with(kWeight)) return;
+    weight_name.remove_suffix(kWeight.size());
+    const std::string scale_name = std::string(weight_name) + "input_scale";
+    bool again = false;
+    const TensorRef* const scale = Claim(scale_name, &again);
+    if (scale == nullptr || again) return;
+    Problem(scale_name, "static scales of inputs are not supported; get the model with dynamic ones, by token", scale);
   }
 
   // False: it has another type.
@@ -308,7 +330,8 @@ class Inventory {
 int64_t InventoryItem::bytes() const {
   if (keys) return keys->info->bytes + weight.info->bytes;
   if (IsBlockFormat(dtype)) return expected.rows * RowBytes(dtype, expected.cols);
-  const int64_t blocks = CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
+  const int64_t blocks =
+      dtype == DType::kI8 ? expected.rows : CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);
   return expected.rows * weight.info->BytesOf(expected.cols) + (scale ? blocks * scale->info->element_bytes() : 0);
 }
 

@@ -18,8 +18,8 @@ struct InventoryItem {
   DType dtype = DType::kF32;    // of its rows in the segment: the published one, but F32 where that is exact
   TensorRef weight;             // its rows follow each other from there; the published tensor may have more
   // For an FP8 linear: [ceil(out/128), ceil(in/128)], weight[o,i] = fp8[o,i] * scale[o/128, i/128]. For one in a format
-  // of blocks, if it is published as two tensors: the scales, while `weight` is the codes (two_tensors.h), both from
-  // the first row on.
+  // of blocks, if it is published as two tensors, or in I8: the scales, while `weight` is the codes (two_tensors.h),
+  // both from the first row on.
   std::optional<TensorRef> scale;
   bool transposed = false;  // the checkpoint has columns as rows
   int64_t output_step = 1;  // of the checkpoint's outputs, every one so far from the last is the tensor's
@@ -40,13 +40,14 @@ inline constexpr char kPredictionGroup[] = "multi-token prediction";  // a group
 
 // Pairs every tensor of the segment that is not derived, in the order of SegmentTensors, with its place in the
 // checkpoint (tensor_lookup.h says where it may be); reads only headers, and quantization_config. Types: linear layers
-// are FP8, BF16, F16 or a format of blocks (block_format.h), also as codes and scales in two tensors, but FP8, BF16 or
-// F16 where keys are transposed; embedding and head are BF16, F16 or blocks. The rest becomes F32, so it may be of any
-// type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong dtypes
-// or shapes, rows that are no whole blocks, scales without a weight and the reverse, codes that quantization_config
-// does not name, FP8 blocks that straddle K and V of kv_b_proj or two parts of one tensor. `skipped` (may be null):
-// layers past num_layers (multi-token prediction), rotary tables, and encoders of images and sounds. Other tensors that
-// the model does not use are counted in one line of `warnings` (may be null). `checkpoint` must outlive the result.
+// are FP8, BF16, F16, I8 or a format of blocks (block_format.h), also as codes and scales in two tensors, but FP8, BF16
+// or F16 where keys are transposed; embedding and head are BF16, F16 or blocks. The rest becomes F32, so it may be of
+// any type that F32 holds exactly: F32, BF16, F16. INVALID_ARGUMENT lists up to ten problems: missing tensors, wrong
+// dtypes or shapes, rows that are no whole blocks, scales without a weight and the reverse, codes that
+// quantization_config does not name, static scales of inputs, FP8 blocks that straddle K and V of kv_b_proj or two
+// parts of one tensor. `skipped` (may be null): layers past num_layers (multi-token prediction), rotary tables, and
+// encoders of images and sounds. Other tensors that the model does not use are counted in one line of `warnings` (may
+// be null). `checkpoint` must outlive the result.
 absl::StatusOr<std::vector<InventoryItem>> CheckInventory(const Checkpoint& checkpoint, const weights::ModelSpec& spec,
                                                           std::vector<std::string>* warnings = nullptr,
                                                           std::vector<SkippedTensors>* skipped = nullptr);

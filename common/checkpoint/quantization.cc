@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,10 @@ constexpr GroupFormat kGroupFormats[] = {
     {"mxfp4-pack-quantized", "float", 32, DType::kMXFP4},
 };
 
+// W8A8: compressed-tensors' format, and a method that names nothing else.
+constexpr char kInt8Format[] = "int-quantized";
+constexpr char kInt8Method[] = "w8a8_int8";
+
 // Methods that people look for, and what their weights need that no format of this engine has.
 struct Missing {
   const char* method;
@@ -53,6 +58,12 @@ void ReadFp8(JsonFields& quantization) {
   }
 }
 
+// Says no more than the method, as a rule.
+void ReadInt8Method(JsonFields& quantization) {
+  quantization.OneOf("activation_scheme", {"dynamic"});
+  quantization.OnlyBool("is_dynamic", true);
+}
+
 // A setting that changes the arithmetic wherever it is neither absent nor empty.
 void RefuseUnlessEmpty(JsonFields& fields, const char* key, absl::string_view what) {
   if (!fields.Has(key) || fields.object()[key].empty()) return;
@@ -69,24 +80,62 @@ void CheckOrder(JsonFields& weights) {
                                                "actorder weight, or none"));
 }
 
-DType ReadGroup(JsonFields& group, const std::string& default_format) {
-  RefuseUnlessEmpty(group, "input_activations", "quantisation of activations");
+void CheckBits(JsonFields& fields, int64_t supported) {
+  const int64_t bits = fields.Int("num_bits", 1, 64);
+  if (bits == supported) return;
+  fields.Unsupported("num_bits", absl::StrCat(bits, " is not supported (supported: ", supported, ")"));
+}
+
+void CheckSymmetric(JsonFields& fields) {
+  if (fields.BoolOr("symmetric", true)) return;
+  fields.Unsupported("symmetric", "zero points are not supported; quantise the model with symmetric: true");
+}
+
+// W8A8, whose products are of 8 bits each: kernels round the inputs, so the config must ask for that.
+void ReadInt8Group(JsonFields& group) {
+  JsonFields weights = group.Sub("weights");
+  weights.OneOf("type", {"int"});
+  CheckBits(weights, 8);
+  CheckSymmetric(weights);
+  weights.OneOf("strategy", {"channel"});
+  weights.OnlyBool("dynamic", false);
+  CheckOrder(weights);
+  if (!group.Has("input_activations") || group.object()["input_activations"].empty()) {
+    group.Unsupported("input_activations",
+                      "weights of 8 bits without activations of 8 bits are not supported; get the model as W8A8, or in "
+                      "BF16 or FP8");
+    return;
+  }
+  JsonFields inputs = group.Sub("input_activations");
+  inputs.OneOf("type", {"int"});
+  CheckBits(inputs, 8);
+  CheckSymmetric(inputs);
+  if (!inputs.BoolOr("dynamic", false)) {
+    inputs.Unsupported("dynamic", "static scales are not supported; quantise the model with dynamic: true");
+  }
+  inputs.OneOf("strategy", {"token"});
+}
+
+// The format that the group's weights have in two tensors; none: I8.
+std::optional<DType> ReadGroup(JsonFields& group, const std::string& default_format) {
   RefuseUnlessEmpty(group, "output_activations", "quantisation of activations");
   const std::string format = group.StringOr("format", default_format);
+  if (!group.Has("weights")) group.Fail("weights", "missing");
+  if (format == kInt8Format) {
+    ReadInt8Group(group);
+    return std::nullopt;
+  }
+  RefuseUnlessEmpty(group, "input_activations", "quantisation of activations");
   const auto* const known = std::ranges::find(kGroupFormats, format, &GroupFormat::name);
   if (known == std::end(kGroupFormats)) {
-    group.Unsupported("format", absl::StrCat(text::Describe(format),
-                                             " is not supported (supported: pack-quantized, mxfp4-pack-quantized)"));
+    group.Unsupported("format", absl::StrCat(text::Describe(format), " is not supported (supported: pack-quantized, ",
+                                             "mxfp4-pack-quantized, ", kInt8Format, ")"));
     return {};
   }
-  if (!group.Has("weights")) group.Fail("weights", "missing");
   JsonFields weights = group.Sub("weights");
   weights.OneOf("type", {known->type});
-  const int64_t bits = weights.Int("num_bits", 1, 64);
-  if (bits != 4) weights.Unsupported("num_bits", absl::StrCat(bits, " is not supported (supported: 4)"));
-  if (!weights.BoolOr("symmetric", true)) {
-    weights.Unsupported("symmetric", "zero points are not supported; quantise the model with symmetric: true");
-  }
+  CheckBits(weights, 4);
+  CheckSymmetric(weights);
   weights.OneOf("strategy", {"group"});
   weights.OnlyBool("dynamic", false);
   CheckOrder(weights);
@@ -99,7 +148,7 @@ DType ReadGroup(JsonFields& group, const std::string& default_format) {
   return {};
 }
 
-std::vector<DType> ReadCompressedTensors(JsonFields& quantization) {
+Quantization ReadCompressedTensors(JsonFields& quantization) {
   RefuseUnlessEmpty(quantization, "kv_cache_scheme", "a quantised KV cache");
   RefuseUnlessEmpty(quantization, "transform_config", "a rotation of weights or activations");
   RefuseUnlessEmpty(quantization, "moe_sparsity_config", "a number of experts that differs by layer");
@@ -109,7 +158,7 @@ std::vector<DType> ReadCompressedTensors(JsonFields& quantization) {
   const std::string format = quantization.StringOr("format", "");
   JsonFields groups = quantization.Sub("config_groups");
   if (groups.object().empty()) quantization.Fail("config_groups", "missing or empty");
-  std::vector<DType> dtypes;
+  Quantization read;
   for (const auto& [name, unused] : groups.object().items()) {
     if (text::Printable(name) != name) {
       quantization.Fail("config_groups", absl::StrCat(text::Quoted(name), " is not the name of a group"));
@@ -117,10 +166,11 @@ std::vector<DType> ReadCompressedTensors(JsonFields& quantization) {
     if (!quantization.ok()) return {};
     JsonFields group = groups.Sub(name.c_str());
     if (!quantization.ok()) return {};
-    const DType dtype = ReadGroup(group, format);
-    if (std::ranges::find(dtypes, dtype) == dtypes.end()) dtypes.push_back(dtype);
+    const std::optional<DType> dtype = ReadGroup(group, format);
+    read.int8 |= !dtype;
+    if (dtype && std::ranges::find(read.packed, *dtype) == read.packed.end()) read.packed.push_back(*dtype);
   }
-  return dtypes;
+  return read;
 }
 
 }  // namespace
@@ -135,12 +185,16 @@ Quantization ReadQuantization(JsonFields& config) {
                        absl::StrCat("\"", missing.method, "\" is not supported: its weights need ", missing.needs,
                                     "; get the model in BF16 or FP8, or as compressed-tensors with symmetric groups"));
   }
-  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "mxfp4"});
+  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "mxfp4", kInt8Method});
   if (!fields.ok()) return {};
   const std::string method = fields.StringOr("quant_method", "");
   Quantization quantization;
   if (method == "fp8") ReadFp8(fields);
-  if (method == "compressed-tensors") quantization.packed = ReadCompressedTensors(fields);
+  if (method == "compressed-tensors") quantization = ReadCompressedTensors(fields);
+  if (method == kInt8Method) {
+    ReadInt8Method(fields);
+    quantization.int8 = true;
+  }
   quantization.fp8 = method == "fp8";
   quantization.blocks = method == "mxfp4";
   return fields.ok() ? quantization : Quantization();

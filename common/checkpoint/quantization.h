@@ -16,10 +16,12 @@ struct Quantization {
   bool fp8 = false;           // E4M3 with scales of 128x128 blocks
   std::vector<DType> packed;  // compressed-tensors: those formats of block_format.h that its groups have
   bool blocks = false;        // MXFP4 as gpt-oss has it
+  bool int8 = false;          // W8A8: I8 codes with a scale for each row; inputs are rounded to 8 bits by token
 
   // What routed experts probably have; only the headers of the files say it.
   std::optional<DType> experts() const {
     if (blocks) return DType::kMXFP4;
+    if (int8) return DType::kI8;
     return packed.empty() ? std::nullopt : std::optional(packed.front());
   }
 };

@@ -28,7 +28,7 @@ struct DTypeEntry {
 // F8_E4M3 is the FN variant: no infinities, largest finite value 448.
 constexpr DTypeEntry kDTypes[] = {
     {"F32", 32, DType::kF32},         {"BF16", 16, DType::kBF16},   {"F8_E4M3", 8, DType::kF8E4M3},
-    {"BOOL", 8, std::nullopt},        {"U8", 8, std::nullopt},      {"I8", 8, std::nullopt},
+    {"BOOL", 8, std::nullopt},        {"U8", 8, std::nullopt},      {"I8", 8, DType::kI8},
     {"F8_E5M2", 8, std::nullopt},     {"F8_E8M0", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt}, {"I16", 16, std::nullopt},    {"U16", 16, std::nullopt},
     {"F16", 16, DType::kF16},         {"I32", 32, std::nullopt},    {"U32", 32, std::nullopt},

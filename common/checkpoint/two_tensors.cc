@@ -1,6 +1,7 @@
 #include "common/checkpoint/two_tensors.h"
 
 #include <algorithm>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -41,12 +42,37 @@ std::string OtherShape(const TensorInfo& info, const std::vector<int64_t>& expec
   return absl::StrCat("shape ", ShapeText(info.shape), ", expected ", ShapeText(expected));
 }
 
+TwoTensorsCheck CheckByRow(const std::vector<int64_t>& shape, const TensorInfo& codes, const TensorInfo& scales,
+                           const Quantization& quantization) {
+  if (!quantization.int8) {
+    return {.problem =
+                "I8 codes, but quantization_config of config.json does not name them; get the config.json of this "
+                "checkpoint"};
+  }
+  if (codes.shape != shape) return {.problem = OtherShape(codes, shape)};
+  if (shape.back() > kMaxInt8Columns) {
+    return {.problem = absl::StrCat(shape.back(), " columns of I8, at most ", kMaxInt8Columns,
+                                    " are supported; get the model with this weight in BF16")};
+  }
+  if (std::ranges::find(kScaleDTypes, scales.dtype_name) == std::end(kScaleDTypes)) {
+    return {.problem = absl::StrCat("dtype ", scales.dtype_name, ", expected ", absl::StrJoin(kScaleDTypes, " or ")),
+            .of_scales = true};
+  }
+  std::vector<int64_t> by_row = shape;
+  by_row.back() = 1;
+  if (scales.shape == by_row || std::ranges::equal(scales.shape, std::span(by_row).first(by_row.size() - 1))) {
+    return {.dtype = DType::kI8};
+  }
+  return {.problem = absl::StrCat(OtherShape(scales, by_row), ": a scale for each row"), .of_scales = true};
+}
+
 }  // namespace
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 TwoTensorsCheck CheckTwoTensors(const TwoTensors& form, const std::vector<int64_t>& shape, const TensorInfo& codes,
                                 const TensorInfo& scales, const Quantization& quantization) {
+  if (form.by_row) return CheckByRow(shape, codes, scales, quantization);
   const auto of_codes = [](std::string problem) { return TwoTensorsCheck{.problem = std::move(problem)}; };
   const auto of_scales = [](std::string problem) {
     return TwoTensorsCheck{.problem = std::move(problem), .of_scales = true};

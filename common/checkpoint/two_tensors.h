@@ -1,7 +1,8 @@
-// A four-bit weight that a checkpoint keeps as two tensors: its codes, and the scales of groups of inputs. Internal to
-// this folder.
+// A weight that a checkpoint keeps as two tensors: its codes of four or eight bits, and the scales of groups of inputs
+// or of rows. Internal to this folder.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,13 +18,20 @@ namespace moestro::checkpoint {
 //   _packed, U8:  [rows, cols / 2], two E2M1 codes a byte, the first input lowest; scales U8 (E8M0) [rows, cols / 32]
 //   _blocks, U8:  [experts, rows, cols / 32, 16], bytes as before; scales U8 [experts, rows, cols / 32]. An expert's
 //                 gate and up are one matrix: gate has the even rows, up the odd ones
+//   (nothing), I8: [rows, cols], or [experts, rows, cols]; scales F32, BF16 or F16, the same without columns or with 1
 struct TwoTensors {
   const char* codes;
   const char* scales;
-  bool in_blocks;
+  bool in_blocks = false;
+  bool by_row = false;
 };
-inline constexpr TwoTensors kPacked = {"_packed", "_scale", false};
-inline constexpr TwoTensors kBlocks = {"_blocks", "_scales", true};
+inline constexpr TwoTensors kPacked = {.codes = "_packed", .scales = "_scale"};
+inline constexpr TwoTensors kBlocks = {.codes = "_blocks", .scales = "_scales", .in_blocks = true};
+inline constexpr TwoTensors kByRow = {.codes = "", .scales = "_scale", .by_row = true};
+// The most columns of I8 codes: sums of products of 8 bits each stay within 32 bits (255 * 128 * 65536 < 2^31).
+inline constexpr int64_t kMaxInt8Columns = 65536;
+// Of scales of FP8 and I8: exact in F32.
+inline constexpr const char* kScaleDTypes[] = {"F32", "BF16", "F16"};
 // Beside kPacked: rows and columns once more, which the shape of the codes has said.
 inline constexpr const char* kPackedShape = "_shape";
 

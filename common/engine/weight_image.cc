@@ -4,7 +4,6 @@
 
 #include "common/base/check.h"
 #include "common/model/schema.h"
-#include "common/weights/format.h"
 #include "common/weights/tensor_size.h"
 
 namespace moestro::engine {
@@ -187,11 +186,9 @@ PackedMatrix SliceRows(const PackedMatrix& matrix, int64_t first, int64_t rows) 
   PackedMatrix slice = matrix;
   slice.rows = rows;
   slice.data += PackedBytes(matrix.dtype, first, matrix.cols);
-  if (!weights::HasScales(matrix.dtype)) return slice;
-  const auto words = [](int64_t bytes) { return bytes / int64_t{sizeof(uint32_t)}; };
-  slice.scales += words(weights::TensorScaleBytes(matrix.dtype, first, matrix.cols));
-  if (slice.exceptions != nullptr)
-    slice.exceptions += words(weights::TensorExceptionBytes(matrix.dtype, first, matrix.cols));
+  if (slice.scales != nullptr) slice.scales += weights::TensorScaleBytes(matrix.dtype, first, matrix.cols) / 4;
+  if (slice.compensation != nullptr) slice.compensation += first;
+  if (slice.exceptions != nullptr) slice.exceptions += ExceptionWords(first, matrix.cols);
   return slice;
 }
 

@@ -285,13 +285,16 @@ int64_t ActiveParameterCount(const weights::ModelSpec& spec);
 int64_t PredictionLayerParameterCount(const weights::ModelSpec& spec);
 
 // The arrays behind weights, one by one, for code that moves them: visit(pointer&, bytes), where pointer is a
-// const uint8_t* or const float* of the weights, which the visitor may change. Absent arrays (null) are left out, and
-// so are exceptions, which only CPUs use.
+// const uint8_t*, const float* or const int32_t* of the weights, which the visitor may change. Absent arrays (null) are
+// left out, and so are exceptions, which only CPUs use.
 template <typename Visit>
 void VisitArrays(PackedMatrix& matrix, Visit&& visit) {
   if (matrix.data == nullptr) return;
   visit(matrix.data, PackedBytes(matrix.dtype, matrix.rows, matrix.cols));
   if (matrix.scales != nullptr) visit(matrix.scales, weights::TensorScaleBytes(matrix.dtype, matrix.rows, matrix.cols));
+  if (matrix.compensation != nullptr) {
+    visit(matrix.compensation, weights::TensorExceptionBytes(matrix.dtype, matrix.rows, matrix.cols));
+  }
 }
 
 template <typename Visit>

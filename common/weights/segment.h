@@ -28,7 +28,15 @@ struct TensorView {
   const uint32_t* exceptions = nullptr;  // FP8 only; of I8, the compensation, I32
 
   // REQUIRES: layout == kPacked.
-  PackedMatrix packed() const { return {dtype, rows, cols, data, scales, exceptions}; }
+  PackedMatrix packed() const {
+    PackedMatrix matrix = {dtype, rows, cols, data, scales};
+    if (dtype == DType::kI8) {
+      matrix.compensation = reinterpret_cast<const int32_t*>(exceptions);
+    } else {
+      matrix.exceptions = exceptions;
+    }
+    return matrix;
+  }
 };
 
 class WeightSegment {  // immutable, thread-safe

@@ -63,8 +63,8 @@ class SafetensorsBuilder {
   };
 
   static int64_t ByteSize(const std::string& dtype, const std::vector<int64_t>& shape) {
-    static const std::map<std::string, int64_t> kBytes = {{"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F8_E4M3", 1},
-                                                          {"I64", 8}, {"I32", 4},  {"U8", 1}};
+    static const std::map<std::string, int64_t> kBytes = {
+        {"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F8_E4M3", 1}, {"I64", 8}, {"I32", 4}, {"U8", 1}, {"I8", 1}, {"F64", 8}};
     int64_t bytes = kBytes.at(dtype);
     for (const int64_t extent : shape) bytes *= extent;
     return bytes;

@@ -28,7 +28,9 @@ constexpr uint8_t kByte = 0x38;         // 1 in FP8; as both bytes of a BF16 num
 absl::StatusOr<double> MeasureProductRate(DType linear, int threads) {
   MOE_ASSIGN_OR_RETURN(const CpuKernels* const kernels, SelectKernels());
   const std::vector<uint8_t> weights(PackedBytes(linear, kRows, kColumns) + kPackedAlignment, kByte);
-  const std::vector<float> scales((kRows / kScaleBlock) * (kColumns / kScaleBlock), 1.0f);
+  const std::vector<float> scales(kRows, 1.0f);  // of rows; FP8 has fewer
+  static_assert((kRows / kScaleBlock) * (kColumns / kScaleBlock) <= kRows);
+  const std::vector<int32_t> compensation(kRows);  // not that of these codes: only time is measured
   const std::vector<uint32_t> exceptions(ExceptionWords(kRows, kColumns));  // none: every number is normal
   PackedMatrix matrix{.dtype = linear, .rows = kRows, .cols = kColumns, .cached = true};
   const auto address = reinterpret_cast<uintptr_t>(weights.data());
@@ -36,6 +38,9 @@ absl::StatusOr<double> MeasureProductRate(DType linear, int threads) {
   if (linear == DType::kF8E4M3) {
     matrix.scales = scales.data();
     matrix.exceptions = exceptions.data();
+  } else if (linear == DType::kI8) {
+    matrix.scales = scales.data();
+    matrix.compensation = compensation.data();
   }
   const std::vector<uint16_t> rows(kTokens * kColumns, uint16_t{kByte} << 8 | kByte);
   std::vector<std::vector<float>> outputs(threads, std::vector<float>(kTokens * kRows));

@@ -86,7 +86,10 @@ class Packer {
     for (int64_t slice = job.first_slice; slice < job.first_slice + job.slice_count; ++slice) {
       uint8_t* dst = writer_.data(job.tensor) + slice * slice_bytes;
       uint32_t* exceptions = writer_.exceptions(job.tensor);
-      if (exceptions != nullptr) exceptions += ExceptionWords(slice * weights::kChecksumRows, entry.cols);
+      if (exceptions != nullptr) {
+        const int64_t rows = slice * weights::kChecksumRows;  // before it
+        exceptions += weights::TensorExceptionBytes(entry.dtype, rows, entry.cols) / int64_t{sizeof(uint32_t)};
+      }
       MOE_ASSIGN_OR_RETURN(slice_hashes_[job.tensor][static_cast<size_t>(slice)],
                            filler.Fill(job.tensor, slice, dst, exceptions));
     }

@@ -256,6 +256,7 @@ absl::Status RowReader::ReadScales(size_t tensor, float* dst) {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
   const checkpoint::TensorSource& source = plan_.sources[tensor];
   const checkpoint::TensorRef& scale = source.scale.value();
+  if (plan.dtype == DType::kI8) return ReadRowScales(plan, scale, dst);
   const int64_t blocks = source.kind == Kind::kTransposeKeys
                              ? scale.info->shape[0] * scale.info->shape[1]
                              : CeilDiv(plan.rows, kScaleBlock) * CeilDiv(plan.cols, kScaleBlock);
@@ -278,6 +279,15 @@ absl::Status RowReader::ReadScales(size_t tensor, float* dst) {
       for (int64_t n = 0; n < key_blocks; ++n) *dst++ = src[n * lora_blocks + l];
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadRowScales(const weights::TensorPlan& tensor, const checkpoint::TensorRef& scale,
+                                      float* dst) {
+  buffer_.resize(static_cast<size_t>(tensor.rows * scale.info->element_bytes()));
+  MOE_RETURN_IF_ERROR(ReadBytes(scale, 0, buffer_));
+  ToF32(scale.info->dtype_name, buffer_.data(), tensor.rows, reinterpret_cast<uint8_t*>(dst));
+  std::fill(dst + tensor.rows, dst + PaddedRows(tensor.rows), 0.0f);
   return absl::OkStatus();
 }
 

@@ -29,10 +29,11 @@ class RowReader {
   // TensorFile::ReadAt, with the tensor's name.
   absl::StatusOr<std::span<const uint8_t>> Read(size_t tensor, int64_t row, int64_t rows);
 
-  // The scales of an FP8 tensor in the order of the segment, [ceil(rows/128), ceil(cols/128)]. Not checked.
+  // The scales of an FP8 or I8 tensor as the segment has them (packed_matrix.h): TensorScaleBytes. Not checked.
   absl::Status ReadScales(size_t tensor, float* dst);
 
  private:
+  absl::Status ReadRowScales(const weights::TensorPlan& tensor, const checkpoint::TensorRef& scale, float* dst);
   absl::Status ReadPublished(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
                              int64_t rows);
   absl::Status ReadInterleaved(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,

@@ -1,6 +1,7 @@
 #include "services/weight_store/pack/slice_filler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -26,6 +27,16 @@ bool AllFinite(std::span<const uint8_t> floats) {
     if (!std::isfinite(value)) return false;
   }
   return true;
+}
+
+// Of a chunk of a row group's columns: the compensation is a sum over them. Both are 32 bits.
+void AddCompensation(const uint8_t* packed, int64_t cols, uint32_t* sums, bool first) {
+  std::array<int32_t, kRowGroup> part;
+  FindCompensation(packed, cols, part.data());
+  for (const int32_t addend : part) {
+    *sums = static_cast<uint32_t>(addend) + (first ? 0 : *sums);
+    ++sums;
+  }
 }
 
 }  // namespace
@@ -83,6 +94,7 @@ absl::Status SliceFiller::Pack(size_t tensor, std::span<const uint8_t> rows, int
     if (plan.dtype == DType::kF8E4M3 && FindExceptions(packed.data(), cols, exceptions + col / kScaleBlock)) {
       return Corrupt(plan_.sources[tensor].weight, "a NaN");
     }
+    if (plan.dtype == DType::kI8) AddCompensation(packed.data(), cols, exceptions, /*first=*/col == 0);
     Append(packed);
   }
   return absl::OkStatus();
@@ -97,8 +109,8 @@ void SliceFiller::Append(std::span<const uint8_t> bytes) {
 absl::Status SliceFiller::FillScales(size_t tensor, float* dst) {
   const weights::TensorPlan& plan = plan_.tensors[tensor];
   MOE_RETURN_IF_ERROR(reader_.ReadScales(tensor, dst));
-  for (const float value :
-       std::span(dst, static_cast<size_t>(CeilDiv(plan.rows, kScaleBlock) * CeilDiv(plan.cols, kScaleBlock)))) {
+  const int64_t bytes = weights::TensorScaleBytes(plan.dtype, plan.rows, plan.cols);
+  for (const float value : std::span(dst, static_cast<size_t>(bytes) / sizeof(float))) {
     if (!std::isfinite(value) || std::signbit(value)) {
       return Corrupt(*plan_.sources[tensor].scale, "a scale that is negative or not finite");
     }

@@ -23,13 +23,14 @@ class SliceFiller {
       : checkpoint_(checkpoint), plan_(plan), reader_(checkpoint, plan) {}
 
   // Writes all bytes of slice `slice` of tensor `tensor` to dst, including padding, and returns their checksum. FP8:
-  // writes the exceptions of its row group to `exceptions`, ceil(cols/128) words; otherwise null.
+  // writes the exceptions of its row group to `exceptions`, ceil(cols/128) words; I8: its compensation, 64 words;
+  // otherwise null.
   // INVALID_ARGUMENT, naming file and tensor: an FP8 NaN; a block's scale or min, or a norm, router weight or bias,
   // that is not finite. Otherwise
   // the errors of RowReader::Read. After an error the bytes at dst are unspecified.
   absl::StatusOr<uint64_t> Fill(size_t tensor, int64_t slice, uint8_t* dst, uint32_t* exceptions);
 
-  // Writes the scales of an FP8 tensor, [ceil(rows/128), ceil(cols/128)]. INVALID_ARGUMENT if one is negative or not
+  // Writes the scales of an FP8 or I8 tensor (RowReader::ReadScales). INVALID_ARGUMENT if one is negative or not
   // finite.
   absl::Status FillScales(size_t tensor, float* dst);
 

@@ -236,7 +236,7 @@ TEST(SafetensorsRead, EveryDTypeOfTheFormat) {
     const auto file = checkpoint::OpenSafetensors(dir.Write("f", RawSafetensors(header, std::string(size / 2, 'x'))));
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->tensors()[0].bytes, size / 2) << dtype;
-    const bool stored = dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F8_E4M3";
+    const bool stored = dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F8_E4M3" || dtype == "I8";
     EXPECT_EQ(file->tensors()[0].dtype.has_value(), stored) << dtype;
   }
 }

@@ -80,7 +80,7 @@ TEST(QuantizationConfig, MethodsThatNeedMoreThanTheFormatsHave) {
   ExpectError(Parse({{"quant_method", "gptq"}}).status(), kUnimplemented, {"\"gptq\"", "an order of columns"});
   ExpectError(Parse({{"quant_method", "bitsandbytes"}}).status(), kUnimplemented, {"\"bitsandbytes\"", "tables"});
   ExpectError(Parse({{"quant_method", "hqq"}}).status(), kUnimplemented,
-              {"\"hqq\" is not supported (supported: fp8, compressed-tensors, mxfp4)"});
+              {"\"hqq\" is not supported (supported: fp8, compressed-tensors, mxfp4, w8a8_int8)"});
 }
 
 TEST(QuantizationConfig, RefusesOtherGroups) {
@@ -122,7 +122,7 @@ TEST(QuantizationConfig, RefusesOtherGroups) {
         config["config_groups"] = {{"a\nb", json::object()}};
       },
       kInvalid, "config_groups: 'a\\nb' is not the name of a group");
-  for (const char* const format : {"float-quantized", "int-quantized", "nvfp4-pack-quantized", "marlin-24"}) {
+  for (const char* const format : {"float-quantized", "nvfp4-pack-quantized", "marlin-24"}) {
     refuse([&](json& config) { config["format"] = format; }, kUnimplemented,
            std::string("config_groups: group_0: format: \"") + format + "\" is not supported");
   }
@@ -143,6 +143,68 @@ TEST(QuantizationConfig, RefusesOtherGroups) {
       kUnimplemented, "sparsity_config: format: \"sparse-24-bitmask\" is not supported");
   refuse([](json& config) { config["quantization_status"] = "frozen"; }, kUnimplemented,
          "quantization_status: \"frozen\" is not supported (supported: compressed)");
+}
+
+// As llm-compressor writes W8A8.
+json Int8() {
+  return json::parse(R"({
+    "config_groups": {"group_0": {
+      "input_activations": {"actorder": null, "dynamic": true, "num_bits": 8, "observer": null, "strategy": "token",
+                            "symmetric": true, "type": "int"},
+      "output_activations": null, "targets": ["Linear"],
+      "weights": {"actorder": null, "dynamic": false, "group_size": null, "num_bits": 8, "observer": "minmax",
+                  "strategy": "channel", "symmetric": true, "type": "int"}}},
+    "format": "int-quantized", "ignore": ["lm_head", "re:.*kv_b_proj"], "kv_cache_scheme": null,
+    "quant_method": "compressed-tensors", "quantization_status": "compressed"})");
+}
+
+TEST(QuantizationConfig, Int8) {
+  for (const json& config : {Int8(), json({{"quant_method", "w8a8_int8"}}),
+                             json({{"quant_method", "w8a8_int8"}, {"activation_scheme", "dynamic"}})}) {
+    const auto parsed = Parse(config);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_TRUE(parsed->int8);
+    EXPECT_FALSE(parsed->fp8);
+    EXPECT_THAT(parsed->packed, IsEmpty());
+  }
+  EXPECT_FALSE(Parse(Kimi())->int8);
+  json mixed = Int8();
+  mixed["format"] = "mixed-precision";
+  mixed["config_groups"]["group_0"]["format"] = "int-quantized";
+  mixed["config_groups"]["group_1"] = Kimi()["config_groups"]["group_0"];
+  mixed["config_groups"]["group_1"]["format"] = "pack-quantized";
+  const auto parsed = Parse(mixed);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_TRUE(parsed->int8);
+  EXPECT_THAT(parsed->packed, ElementsAre(DType::kI4G32));
+}
+
+TEST(QuantizationConfig, RefusesOtherInt8) {
+  const auto refuse = [](const char* part, const char* key, const json& value, const std::string& message) {
+    json config = Int8();
+    config["config_groups"]["group_0"][part][key] = value;
+    ExpectError(Parse(config).status(), kUnimplemented,
+                {std::string("config.json: quantization_config: config_groups: group_0: ") + part + ": " + key + ": ",
+                 message});
+  };
+  for (const char* const part : {"weights", "input_activations"}) {
+    refuse(part, "num_bits", 4, "4 is not supported (supported: 8)");
+    refuse(part, "type", "float", "\"float\" is not supported (supported: int)");
+    refuse(part, "symmetric", false, "zero points are not supported");
+    refuse(part, "strategy", "tensor", "\"tensor\" is not supported (supported: ");
+  }
+  refuse("weights", "dynamic", true, "true is not supported");
+  refuse("weights", "actorder", "group", "groups must be neighbours");
+  refuse("input_activations", "dynamic", false, "static scales are not supported; quantise the model with dynamic");
+  for (const json& absent : {json(), json::object()}) {
+    json config = Int8();
+    config["config_groups"]["group_0"]["input_activations"] = absent;
+    ExpectError(Parse(config).status(), kUnimplemented,
+                {"group_0: input_activations: weights of 8 bits without activations of 8 bits are not supported; get "
+                 "the model as W8A8"});
+  }
+  ExpectError(Parse({{"quant_method", "w8a8_int8"}, {"activation_scheme", "static"}}).status(), kUnimplemented,
+              {"activation_scheme: \"static\" is not supported (supported: dynamic)"});
 }
 
 }  // namespace

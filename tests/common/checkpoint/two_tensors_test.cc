@@ -270,6 +270,109 @@ TEST_F(TwoTensorsTest, RefusesMalformedBlocks) {
          {"'" + down + "_blocks'", "dtype I32, expected U8"});
 }
 
+class Int8Test : public TwoTensorsTest {
+ protected:
+  void SetUp() override { quantization_ = {{"quant_method", "w8a8_int8"}}; }
+
+  static void Round(SafetensorsBuilder& tensors, const std::string& name, std::vector<int64_t> shape,
+                    const char* scale_dtype = "F32") {
+    tensors.Remove(name).Add(name, "I8", shape);
+    shape.back() = 1;
+    tensors.Add(name + "_scale", scale_dtype, shape);
+  }
+  SafetensorsBuilder Rounded(const char* scale_dtype = "F32") const {
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    for (const model::ModelTensor& tensor : model::CheckpointTensors(spec_)) {
+      if (model::IsLinear(tensor.role) && tensor.role != model::TensorRole::kLatentUp) {
+        Round(tensors, tensor.name, tensor.shape(), scale_dtype);
+      }
+    }
+    return tensors;
+  }
+  SafetensorsBuilder Changed(const std::function<void(SafetensorsBuilder&)>& change) const {
+    SafetensorsBuilder tensors = Rounded();
+    change(tensors);
+    return tensors;
+  }
+
+  const std::string weight_ = std::string(kExperts) + "2.up_proj.weight";  // [128, 256]
+};
+
+TEST_F(Int8Test, ScalesByRow) {
+  for (const auto& [dtype, bytes] : {std::pair("F32", 4), std::pair("BF16", 2), std::pair("F16", 2)}) {
+    const auto plan = PlanOf(Rounded(dtype));
+    const Planned& up = plan.at(weight_);
+    EXPECT_EQ(up.dtype, DType::kI8);
+    EXPECT_EQ(up.bytes, 128 * 256 + 128 * bytes);
+    EXPECT_EQ(up.source.kind, Kind::kRows);
+    EXPECT_EQ(up.source.weight.info->name, weight_);
+    EXPECT_EQ(up.source.scale->info->name, weight_ + "_scale");
+    EXPECT_EQ(plan.at("model.layers.0.self_attn.kv_b_proj.key_transposed").dtype, DType::kBF16);
+  }
+  const auto without_columns =
+      Changed([&](auto& t) { t.Remove(weight_ + "_scale").Add(weight_ + "_scale", "F32", {128}); });
+  EXPECT_EQ(PlanOf(without_columns).at(weight_).dtype, DType::kI8);
+}
+
+TEST_F(Int8Test, ExpertsInOneTensor) {
+  SafetensorsBuilder tensors = Rounded();
+  for (const std::string& name : tensors.Names()) {
+    if (name.starts_with(kExperts)) tensors.Remove(name);
+  }
+  Round(tensors, std::string(kExperts) + "gate_up_proj", {8, 2 * 128, 256}, "BF16");
+  Round(tensors, std::string(kExperts) + "down_proj", {8, 256, 128}, "BF16");
+  const auto plan = PlanOf(tensors);
+  const Planned& up = plan.at(std::string(kExperts) + "5.up_proj.weight");
+  EXPECT_EQ(up.dtype, DType::kI8);
+  EXPECT_EQ(up.source.weight.offset, (5 * 256 + 128) * 256);
+  EXPECT_EQ(up.source.scale->offset, (5 * 256 + 128) * 2);
+}
+
+TEST_F(Int8Test, RefusesMalformedOnes) {
+  const std::string scale = weight_ + "_scale";
+  Refuse(Changed([&](auto& t) { t.Remove(scale); }), {"'" + scale + "': missing, but there is '" + weight_ + "'"});
+  Refuse(Changed([&](auto& t) { t.Remove(weight_); }), {"'" + weight_ + "': missing"});
+  Refuse(Changed([&](auto& t) { t.Remove(scale).Add(scale, "F32", {1}); }),
+         {"'" + scale + "'", "shape [1], expected [128, 1]: a scale for each row"});
+  Refuse(Changed([&](auto& t) {
+           t.Remove(scale).Add(scale, "F64", {128, 1});
+         }),
+         {"'" + scale + "'", "dtype F64, expected F32 or BF16 or F16"});
+  Refuse(Changed([&](auto& t) {
+           t.Remove(weight_).Add(weight_, "I8", {256, 128});
+         }),
+         {"'" + weight_ + "'", "shape [256, 128], expected [128, 256]"});
+  Refuse(Changed([&](auto& t) {
+           t.Remove(weight_).Add(weight_, "BF16", {128, 256});
+         }),
+         {"'" + scale + "'", "a scale without a weight"});
+  Refuse(Changed([&](auto& t) { t.Add(std::string(kExperts) + "2.up_proj.input_scale", "F32", {1}); }),
+         {"'" + std::string(kExperts) + "2.up_proj.input_scale'", "static scales of inputs are not supported"});
+  Refuse(Changed([&](auto& t) { t.Add(weight_ + "_zero_point", "I8", {128, 1}); }), {"zero points are not supported"});
+  Refuse(Changed([&](auto& t) {
+           Round(t, "model.layers.0.self_attn.kv_b_proj.weight", {256, 64});
+         }),
+         {"'model.layers.0.self_attn.kv_b_proj.weight'", "must not have eight bits; get the model with it in BF16"});
+  Refuse(Changed([&](auto& t) {
+           t.Remove("lm_head.weight").Add("lm_head.weight", "I8", {40, 256});
+         }),
+         {"'lm_head.weight'", "dtype I8, expected BF16"});
+}
+
+TEST_F(Int8Test, RefusesAContradictingConfig) {
+  quantization_ = Groups(32);
+  ExpectError(Check(Rounded()).status(), kInvalid,
+              {"I8 codes, but quantization_config of config.json does not name them; get the config.json of this"});
+}
+
+// Sums of products stay below 2^31.
+TEST_F(Int8Test, RefusesTooManyColumns) {
+  nlohmann::json config = TinyConfig();
+  config["intermediate_size"] = 65537;
+  spec_ = checkpoint::ParseModelSpec(config.dump(), "").value();
+  Refuse(Rounded(), {"'model.layers.0.mlp.down_proj.weight'", "65537 columns of I8, at most 65536 are supported"});
+}
+
 // Columns that no whole groups make.
 TEST_F(TwoTensorsTest, RefusesPartsOfGroups) {
   nlohmann::json config = TinyConfig();
