@@ -314,6 +314,24 @@ absl::Status CheckOptions(const MakeModelOptions& options) {
   return CheckRange("--shard-bytes", options.shard_bytes, 1, int64_t{1} << 50);
 }
 
+// W8A8 of all linear layers but kv_b_proj, whose transposed keys cannot have scales by row, and the head.
+json CompressedTensorsInt8() {
+  const auto scheme = [](const char* strategy, bool dynamic) {
+    return json{{"dynamic", dynamic}, {"num_bits", 8}, {"strategy", strategy}, {"symmetric", true}, {"type", "int"}};
+  };
+  const json group = {{"format", "int-quantized"},
+                      {"input_activations", scheme("token", true)},
+                      {"output_activations", nullptr},
+                      {"targets", {"Linear"}},
+                      {"weights", scheme("channel", false)}};
+  return {{"config_groups", {{"group_0", group}}},
+          {"format", "int-quantized"},
+          {"ignore", {"lm_head", "re:.*kv_b_proj$", "re:.*gate$"}},
+          {"kv_cache_scheme", nullptr},
+          {"quant_method", "compressed-tensors"},
+          {"quantization_status", "compressed"}};
+}
+
 // quantization_config, as published; null: the weights are not quantised. In four bits are the routed experts, as in
 // Kimi-K2-Thinking.
 json QuantizationConfig(const std::string& weights) {
@@ -324,6 +342,8 @@ json QuantizationConfig(const std::string& weights) {
             {"weight_block_size", {kScaleBlock, kScaleBlock}}};
   }
   if (IsGgufType(weights)) return nullptr;
+  if (weights == kW8A8Int8Weights) return {{"quant_method", kW8A8Int8Weights}};
+  if (weights == kInt8Weights) return CompressedTensorsInt8();
   const bool int4 = weights == kInt4Weights;
   const char* const format = int4 ? "pack-quantized" : "mxfp4-pack-quantized";
   json scheme = {{"dynamic", false},    {"group_size", kFourBitGroup}, {"num_bits", 4},
@@ -388,7 +408,8 @@ void AdaptToGguf(json& config) {
 }  // namespace
 
 std::vector<std::string> MakeModelWeights() {
-  return {"fp8", kBf16Weights, kInt4Weights, kMxfp4Weights, "f16", "q8_0", "q6_k", "q4_k_m", "q4_0"};
+  return {"fp8", kBf16Weights, kInt4Weights, kMxfp4Weights, kInt8Weights, kW8A8Int8Weights,
+          "f16", "q8_0",       "q6_k",       "q4_k_m",      "q4_0"};
 }
 
 std::vector<std::pair<std::string, std::string>> MakeModelPresets() {

@@ -14,6 +14,8 @@ namespace moestro::cli {
 inline constexpr const char kBf16Weights[] = "bf16";
 inline constexpr const char kInt4Weights[] = "int4";
 inline constexpr const char kMxfp4Weights[] = "mxfp4";
+inline constexpr const char kInt8Weights[] = "int8";           // as compressed-tensors says it
+inline constexpr const char kW8A8Int8Weights[] = "w8a8_int8";  // the same with F32 scales, as SGLang says it
 
 struct MadeModel {
   nlohmann::json config;    // config.json, with the keys of the published file
@@ -24,6 +26,7 @@ struct MadeModel {
   bool gguf = false;            // one file in GGUF instead of a directory
 
   bool fp8() const { return weights == "fp8"; }
+  bool int8() const { return weights == kInt8Weights || weights == kW8A8Int8Weights; }
   bool four_bits() const { return weights == kInt4Weights || weights == kMxfp4Weights; }
 };
 

@@ -117,10 +117,26 @@ class Planner {
     if (int4) add("_shape", Recipe::kShape, {2});
   }
 
+  // As codes and a scale for each row.
+  void EightBits(const model::ModelTensor& tensor, double deviation) {
+    const DType scale_type = model_.weights == kInt8Weights ? DType::kBF16 : DType::kF32;
+    PlannedTensor& codes = Add(tensor.name, scale_type, {tensor.rows, tensor.cols}, Recipe::kInt8Codes, deviation);
+    codes.rows = tensor.rows;
+    codes.cols = tensor.cols;
+    PlannedTensor scales = codes;
+    scales.name += "_scale";
+    scales.shape = {tensor.rows, 1};
+    scales.recipe = Recipe::kInt8Scales;
+    tensors_.push_back(std::move(scales));
+  }
+
   // A weight that the published checkpoint quantises.
   void Linear(const model::ModelTensor& tensor) {
     const double deviation = Deviation(Gain(model_.spec, tensor), tensor.shape()[1]);
     if (model_.four_bits() && tensor.part == model::TensorPart::kExpert) return FourBits(tensor, deviation);
+    if (model_.int8() && !tensor.in_parts && tensor.role != model::TensorRole::kLatentUp) {
+      return EightBits(tensor, deviation);
+    }
     if (!model_.fp8() || tensor.in_parts) {
       Add(tensor.name, DType::kBF16, tensor.shape(), Recipe::kDequantised, deviation);
       return;
@@ -158,6 +174,8 @@ const char* PlannedTensor::dtype_name() const {
       return "U8";
     case Recipe::kShape:
       return "I64";
+    case Recipe::kInt8Codes:
+      return "I8";
     default:
       return DTypeName(dtype);
   }
@@ -169,6 +187,7 @@ int64_t PlannedTensor::element_bytes() const {
       return 4;
     case Recipe::kMxfp4Codes:
     case Recipe::kMxfp4Scales:
+    case Recipe::kInt8Codes:
       return 1;
     case Recipe::kShape:
       return 8;

@@ -21,6 +21,10 @@ enum class Recipe {
   kMxfp4Codes,   // U8 [rows, cols / 2]
   kMxfp4Scales,  // U8 [rows, cols / 32]
   kShape,        // I64 [2]: rows and columns
+  // Of the same values, by row: code = value / scale, rounded to nearest even; scale = max|value| / 127, or 1 of a row
+  // of zeros, in the tensor's type.
+  kInt8Codes,   // I8 [rows, cols]
+  kInt8Scales,  // BF16 or F32 [rows, 1]
 };
 
 struct PlannedTensor {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -144,6 +145,46 @@ void FillGroups(const PlannedTensor& tensor, uint64_t seed, int64_t per_group, i
   }
 }
 
+// A row of a tensor in eight bits, whose type is that of the scale.
+struct Int8Row {
+  float scale = 1;
+  std::vector<float> values;
+};
+Int8Row RowOf(const PlannedTensor& tensor, const DequantisedWeight& weight, int64_t row) {
+  Int8Row result{.values = std::vector<float>(static_cast<size_t>(tensor.cols))};
+  weight.Fill(row * tensor.cols, (row + 1) * tensor.cols, result.values.data());
+  float largest = 0;
+  for (const float value : result.values) largest = std::max(largest, std::fabs(value));
+  result.scale = largest > 0 ? largest / 127 : 1;
+  if (tensor.dtype == DType::kBF16) result.scale = FromBf16(ToBf16(result.scale));
+  return result;
+}
+
+void FillInt8Codes(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
+  const DequantisedWeight weight(tensor, tensor.cols, seed);
+  while (begin < end) {
+    const int64_t row = begin / tensor.cols, row_end = std::min((row + 1) * tensor.cols, end);
+    const Int8Row content = RowOf(tensor, weight, row);
+    for (; begin < row_end; ++begin) {
+      const float code = std::nearbyint(content.values[static_cast<size_t>(begin - row * tensor.cols)] / content.scale);
+      *out++ = static_cast<std::byte>(static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f)));
+    }
+  }
+}
+
+void FillInt8Scales(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
+  const DequantisedWeight weight(tensor, tensor.cols, seed);
+  for (int64_t row = begin; row < end; ++row, out += tensor.element_bytes()) {
+    const float scale = RowOf(tensor, weight, row).scale;
+    const uint16_t bits = ToBf16(scale);
+    if (tensor.dtype == DType::kBF16) {
+      std::memcpy(out, &bits, sizeof bits);
+    } else {
+      std::memcpy(out, &scale, sizeof scale);
+    }
+  }
+}
+
 void FillShape(const PlannedTensor& tensor, int64_t begin, int64_t end, std::byte* out) {
   const int64_t shape[] = {tensor.rows, tensor.cols};
   std::memcpy(out, shape + begin, static_cast<size_t>(end - begin) * sizeof(int64_t));
@@ -175,6 +216,10 @@ void FillValues(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64
                         [](const auto& group) { return std::array{RoundToMxfp4(group).scale}; });
     case Recipe::kShape:
       return FillShape(tensor, begin, end, out);
+    case Recipe::kInt8Codes:
+      return FillInt8Codes(tensor, seed, begin, end, out);
+    case Recipe::kInt8Scales:
+      return FillInt8Scales(tensor, seed, begin, end, out);
   }
 }
 

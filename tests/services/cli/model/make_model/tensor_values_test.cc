@@ -229,5 +229,43 @@ TEST(FourBitGroups, TiesAndLimits) {
   EXPECT_EQ(group.bytes, codes);
 }
 
+// In any ranges, with scales of both types.
+TEST(TensorValuesTest, Int8CodesAreTheNearestOfTheirRow) {
+  const auto codes8 = Values<uint8_t>(kDown, 256 * 192);
+  const auto blocks = Values<float>(kDownScale, 4);
+  for (const char* const weights : {"int8", "w8a8_int8"}) {
+    std::map<std::string, PlannedTensor> plan;
+    for (const PlannedTensor& tensor : PlanTensors(*ResolveModel({.weights = weights}))) plan[tensor.name] = tensor;
+    EXPECT_STREQ(plan.at("model.layers.3.self_attn.kv_b_proj.weight").dtype_name(), "BF16");
+    const PlannedTensor& codes_plan = plan.at(kDown);
+    const PlannedTensor& scales_plan = plan.at(std::string(kDown) + "_scale");
+    const bool narrow = weights == std::string("int8");
+    EXPECT_STREQ(codes_plan.dtype_name(), "I8");
+    EXPECT_STREQ(scales_plan.dtype_name(), narrow ? "BF16" : "F32");
+    EXPECT_THAT(scales_plan.shape, ElementsAre(256, 1));
+    constexpr int64_t kBegin = 77;  // in the middle of a row
+    const auto codes = Values<int8_t>(codes_plan, kBegin, codes_plan.elements());
+    for (int64_t row = 0; row < 256; ++row) {
+      std::array<float, 192> values;
+      for (int64_t col = 0; col < 192; ++col) {
+        values[col] = FromE4M3(codes8[row * 192 + col]) * blocks[row / kScaleBlock * 2 + col / kScaleBlock];
+      }
+      float largest = 0;
+      for (const float value : values) largest = std::max(largest, std::fabs(value));
+      float scale = largest / 127;
+      if (narrow) {
+        scale = FromBf16(ToBf16(scale));
+        EXPECT_EQ(Values<uint16_t>(scales_plan, row, row + 1)[0], ToBf16(scale));
+      } else {
+        EXPECT_EQ(Values<float>(scales_plan, row, row + 1)[0], scale);
+      }
+      for (int64_t col = row == 0 ? kBegin : 0; col < 192; ++col) {
+        const float code = std::clamp(std::nearbyint(values[col] / scale), -127.0f, 127.0f);
+        ASSERT_EQ(codes[row * 192 + col - kBegin], code) << row << " " << col;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moestro::cli
