@@ -15,7 +15,16 @@
 namespace moestro {
 namespace {
 
+// Codes of I8; the scale of their row is applied to the sum.
+double Int8Code(const weights::TensorView& view, int64_t row, int64_t col) {
+  constexpr int64_t kPlaces[] = {0, 2, 1, 3};
+  const int64_t padded = (view.cols + 63) / 64 * 64;
+  return static_cast<int8_t>(
+      view.data[row / 64 * 64 * padded + (col / 4 * 4 + row % 64 / 16) * 64 + row % 16 * 4 + kPlaces[col % 4]]);
+}
+
 double Element(const weights::TensorView& view, int64_t row, int64_t col) {
+  if (view.dtype == DType::kI8) return Int8Code(view, row, col);
   const bool packed = view.layout == weights::TensorLayout::kPacked;
   if (IsBlockFormat(view.dtype) && packed) {
     const uint8_t* group = view.data + PackedBytes(view.dtype, row / kRowGroup * kRowGroup, view.cols);
@@ -42,6 +51,17 @@ double Element(const weights::TensorView& view, int64_t row, int64_t col) {
   return value;
 }
 
+// W8A8: a token's inputs become codes of one scale, which is returned. In F32, as kernels say: a quotient halfway
+// between two codes would be another one in double precision.
+double RoundToInt8(std::vector<double>& inputs) {
+  float largest = 0;
+  for (const double input : inputs) largest = std::max(largest, std::fabs(static_cast<float>(input)));
+  if (largest == 0) return 0;
+  const float scale = largest / 127.0f;
+  for (double& input : inputs) input = std::nearbyint(static_cast<float>(input) / scale);
+  return scale;
+}
+
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // Indices of the `count` largest values in descending order, lower index first on ties.
@@ -65,7 +85,8 @@ double Margin(std::vector<double> values, int64_t count) {
 ReferenceModel::ReferenceModel(const weights::WeightSegment& segment) : spec_(segment.spec()) {
   for (const weights::TensorEntry& entry : segment.directory()) {
     const weights::TensorView view = segment.View(entry);
-    Matrix matrix{view.rows, view.cols, {}};
+    Matrix matrix{view.rows, view.cols, {}, {}};
+    if (view.dtype == DType::kI8) matrix.row_scales.assign(view.scales, view.scales + view.rows);
     matrix.values.reserve(view.rows * view.cols);
     for (int64_t row = 0; row < view.rows; ++row) {
       for (int64_t col = 0; col < view.cols; ++col) matrix.values.push_back(Element(view, row, col));
@@ -95,10 +116,12 @@ ReferenceModel::Vector ReferenceModel::Rounded(Vector values) const {
 
 ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vector& x) const {
   const Matrix& w = Tensor(name);
-  const Vector input = Rounded(x);
+  Vector input = Rounded(x);
+  const double scale = w.row_scales.empty() ? 1 : RoundToInt8(input);
   Vector y(w.rows, 0);
   for (int64_t n = 0; n < w.rows; ++n) {
     for (int64_t k = 0; k < w.cols; ++k) y[n] += w.at(n, k) * input[k];
+    if (!w.row_scales.empty()) y[n] *= scale * w.row_scales[n];
   }
   return y;
 }

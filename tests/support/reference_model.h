@@ -34,7 +34,8 @@ class ReferenceModel {
   struct Matrix {
     int64_t rows = 0;
     int64_t cols = 0;
-    std::vector<double> values;
+    std::vector<double> values;      // of I8: codes
+    std::vector<double> row_scales;  // of I8, whose inputs become codes, too; else empty
     double at(int64_t row, int64_t col) const { return values[row * cols + col]; }
   };
   using Vector = std::vector<double>;
