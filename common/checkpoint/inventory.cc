@@ -132,6 +132,7 @@ class Inventory {
     const std::string scale_name = absl::StrCat(place.name, kScaleSuffix);
     if (weight == nullptr) {
       Claim(scale_name);  // report only one problem
+      Claim(absl::StrCat(place.name, kByRow.scales));
       return Problem(place.name, "missing");
     }
     if (!again && !CheckWeight(tensor.role, place, *weight)) {
