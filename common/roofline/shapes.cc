@@ -18,8 +18,12 @@ class Layout {
     matrix.data = Take<uint8_t>(PackedBytes(dtype, tensor.rows, tensor.cols), weights::kTensorAlignment);
     if (weights::HasScales(dtype)) {
       matrix.scales = Take<float>(weights::TensorScaleBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
-      matrix.exceptions =
-          Take<uint32_t>(weights::TensorExceptionBytes(dtype, tensor.rows, tensor.cols), weights::kScaleAlignment);
+      const int64_t bytes = weights::TensorExceptionBytes(dtype, tensor.rows, tensor.cols);
+      if (dtype == DType::kI8) {
+        matrix.compensation = Take<int32_t>(bytes, weights::kScaleAlignment);
+      } else {
+        matrix.exceptions = Take<uint32_t>(bytes, weights::kScaleAlignment);
+      }
     }
   }
   void Place(const model::ModelTensor& tensor, const float*& values) {
