@@ -1,7 +1,6 @@
 #include "common/checkpoint/gguf/gguf_texts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/checkpoint/gguf/gguf_fields.h"
 #include "common/checkpoint/gguf/gguf_tokenizer.h"
 #include "common/checkpoint/gguf/gguf_vocabulary.h"
 #include "common/text/concat.h"
@@ -143,32 +143,20 @@ absl::StatusOr<json> StopIds(const GgufMetadata& metadata) {
   return ids;
 }
 
-// A number of any type. A float becomes the shortest decimal that means it: 0.6, not 0.60000002.
-absl::StatusOr<json> Number(const GgufMetadata& metadata, std::string_view key) {
-  const GgufValue& value = *metadata.Find(key);
-  if (const auto* integer = std::get_if<int64_t>(&value)) return json(*integer);
-  if (const auto* wide = std::get_if<double>(&value)) return json(*wide);
-  const auto* const narrow = std::get_if<float>(&value);
-  if (narrow == nullptr) return metadata.Wrong(key, text::Concat("is ", GgufTypeName(value), ", not a number"));
-  char digits[32];
-  const char* const end = std::to_chars(std::begin(digits), std::end(digits), *narrow).ptr;
-  double shortest = 0;
-  std::from_chars(digits, end, shortest);
-  return json(shortest);
-}
-
 absl::StatusOr<json> GenerationConfig(const GgufMetadata& metadata) {
   json config = json::object();
   MOE_ASSIGN_OR_RETURN(const std::optional<NamedToken> bos, FindNamedToken(metadata, kBos));
   if (bos.has_value()) config["bos_token_id"] = bos->id;
   MOE_ASSIGN_OR_RETURN(json stops, StopIds(metadata));
   if (!stops.empty()) config["eos_token_id"] = std::move(stops);
-  for (const auto& [field, key] :
-       {std::pair("temperature", "general.sampling.temp"), std::pair("top_k", "general.sampling.top_k"),
-        std::pair("top_p", "general.sampling.top_p")}) {
-    if (!metadata.Has(key)) continue;
-    MOE_ASSIGN_OR_RETURN(config[field], Number(metadata, key));
-    config["do_sample"] = true;
+  absl::Status status;
+  GgufFields sampling(metadata, "general.sampling", &status);
+  if (sampling.Has("temp")) config["temperature"] = sampling.Number("temp");
+  if (sampling.Has("top_k")) config["top_k"] = sampling.Int("top_k", -1, INT32_MAX);
+  if (sampling.Has("top_p")) config["top_p"] = sampling.Number("top_p");
+  MOE_RETURN_IF_ERROR(status);
+  for (const char* key : {"temperature", "top_k", "top_p"}) {
+    if (config.contains(key)) config["do_sample"] = true;
   }
   return config;
 }

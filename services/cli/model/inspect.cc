@@ -206,8 +206,11 @@ absl::StatusOr<Json> Describe(const weights::ModelSpec& spec, int64_t prediction
   json["parameters_by_kind"] = ParametersJson(spec);
   MOE_RETURN_IF_ERROR(AddSegmentNeed(spec, plan, json));
   json["streaming_on_a_gpu"] = StreamingJson(spec, count);
-  const bool fp8 = std::ranges::any_of(plan, [](const auto& tensor) { return tensor.dtype == DType::kF8E4M3; });
-  MOE_ASSIGN_OR_RETURN(json["estimate"], EstimateJson(spec, count, fp8 ? DType::kF8E4M3 : DType::kBF16, options));
+  DType multiplied = DType::kBF16;  // what formats of blocks are multiplied as, too
+  for (const weights::TensorPlan& tensor : plan) {
+    if (tensor.dtype == DType::kF8E4M3 || tensor.dtype == DType::kI8) multiplied = tensor.dtype;
+  }
+  MOE_ASSIGN_OR_RETURN(json["estimate"], EstimateJson(spec, count, multiplied, options));
   return json;
 }
 
