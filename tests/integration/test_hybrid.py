@@ -8,8 +8,9 @@ PROMPTS = [[20 + (i * 131 + j * 17) % 900 for j in range(30 + 10 * i)] for i in 
 
 
 def answers(node):
+    """Long enough that all sequences are decoded at the same time, however late the last prompt is ready."""
     def ask(prompt):
-        replies = node.stub.Generate(node.request(prompt, 40, temperature=0.0, ignore_eos=True), timeout=120)
+        replies = node.stub.Generate(node.request(prompt, 240, temperature=0.0, ignore_eos=True), timeout=240)
         return [token.id for reply in replies if reply.HasField("tokens") for token in reply.tokens.tokens]
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
         return list(pool.map(ask, PROMPTS))
