@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/kernels/cpu/attention_block.h"
+#include "common/kernels/cpu/input_coding.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro {
@@ -36,6 +37,15 @@ struct CpuKernels {
   // Adds the same sum to y: one more rounding, or (`amx`, BF16 weights) the sum starts from y.
   void (*linear_add)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                      int64_t y_stride, int64_t row_begin, int64_t row_end);
+
+  // Writes `cols` BF16 inputs of a row as a coded row of at most CodedRowBytes(coding, cols) bytes (input_coding.h); out
+  // is aligned to kCodedRowAlignment. A row with an infinity or NaN has outputs that are not finite.
+  void (*encode_inputs)(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
+
+  // y = W x, or y += W x if `add`, for `tokens` coded rows, x_stride bytes apart (a multiple of kCodedRowAlignment), of
+  // CodingOf(w.dtype). Otherwise as `linear`. All tables have the same bits for I8 weights.
+  void (*linear_coded)(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
+                       int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);
 
   // out[e] = sum_h w[e, h] * x[h] in F32 for e in [0, experts): w is F32 [experts, hidden] row-major.
   void (*router_logits)(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);

@@ -5,8 +5,7 @@
 // A token with an infinity or NaN has a scale that is not finite, and so are its outputs; a token of zeros has scale 0
 // and outputs 0.
 //
-// Inputs are quantised again for each task of up to 256 rows: 2 % of the time of one token, whose weights come from
-// memory.
+// A coded row (input_coding.h, kRow) is its scale, F32, and from byte 64 on its codes.
 //
 // `Isa` is a struct of inlined static functions with internal linkage:
 //   Vector, kLanes                kLanes 32-bit sums, one per row
@@ -22,6 +21,7 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/input_coding.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::linear_i8 {
@@ -38,16 +38,37 @@ constexpr int64_t kPrefetchBytes = 6144;
 static inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t Padded(int64_t cols) { return (cols + 63) / 64 * 64; }
 
+// Rows of codes, `stride` bytes apart.
 template <typename Isa>
-struct Scratch {
-  alignas(64) typename Isa::Codes codes[kCodeBytes / static_cast<int64_t>(sizeof(typename Isa::Codes))];
-  alignas(64) int32_t sums[kMaxBatch * kRowGroup];
-  float scales[kMaxBatch];
+struct CodedRows {
+  const uint8_t* rows;
+  int64_t stride;
+
+  float Scale(int64_t t) const {
+    float scale;
+    __builtin_memcpy(&scale, rows + t * stride, sizeof scale);
+    return scale;
+  }
+  const typename Isa::Codes* Codes(int64_t t) const {
+    return reinterpret_cast<const typename Isa::Codes*>(rows + t * stride + kCodedRowAlignment);
+  }
+  int64_t CodeStride() const { return stride / static_cast<int64_t>(sizeof(typename Isa::Codes)); }
 };
 
-// Writes Padded(n) codes of the n inputs at x; returns their scale.
+// Bytes of a row in this form: at most CodedRowBytes.
 template <typename Isa>
-static inline float Quantize(const uint16_t* x, int64_t n, typename Isa::Codes* codes) {
+static inline int64_t RowBytes(int64_t cols) {
+  return kCodedRowAlignment + Padded(cols) * static_cast<int64_t>(sizeof(typename Isa::Codes));
+}
+
+struct Scratch {
+  alignas(64) int32_t sums[kMaxBatch * kRowGroup];
+};
+
+// Writes the coded row of the n inputs at x, with Padded(n) codes.
+template <typename Isa>
+static inline void EncodeRow(const uint16_t* x, int64_t n, uint8_t* row) {
+  auto* const codes = reinterpret_cast<typename Isa::Codes*>(row + kCodedRowAlignment);
   uint16_t greatest = 0;  // magnitudes of BF16 compare as integers; infinities and NaN are the greatest
   for (int64_t i = 0; i < n; ++i) {
     const auto magnitude = static_cast<uint16_t>(x[i] & 0x7fff);
@@ -80,7 +101,7 @@ static inline float Quantize(const uint16_t* x, int64_t n, typename Isa::Codes* 
       __builtin_memcpy(codes + i, &four, sizeof four);
     }
   }
-  return scale;
+  __builtin_memcpy(row, &scale, sizeof scale);
 }
 
 // sums[t][r] += the products of `steps` steps from `tiles` and from codes on, for kTokens tokens and the rows of
@@ -128,28 +149,30 @@ static inline void AddTokens(const uint8_t* tiles, int64_t steps, const typename
 
 // The sums of a row group for a batch of tokens.
 template <typename Isa>
-static inline void SumGroup(const uint8_t* group, int64_t cols, int64_t tokens, Scratch<Isa>& scratch) {
+static inline void SumGroup(const uint8_t* group, int64_t cols, const CodedRows<Isa>& x, int64_t tokens,
+                            Scratch& scratch) {
   for (int64_t i = 0; i < tokens * kRowGroup; i += Isa::kLanes) Isa::Store(scratch.sums + i, Isa::Zero());
-  if (tokens == 1) return AddTokens<Isa, 1, true>(group, cols / kInputs, scratch.codes, cols, scratch.sums);
+  const int64_t stride = x.CodeStride();
+  if (tokens == 1) return AddTokens<Isa, 1, true>(group, cols / kInputs, x.Codes(0), stride, scratch.sums);
   const int64_t chunk = tokens <= kBlockTokens ? cols : kChunk;
   for (int64_t col = 0; col < cols; col += chunk) {
     const uint8_t* tiles = group + col * kRowGroup;
     const int64_t steps = Min(chunk, cols - col) / kInputs;
     for (int64_t t = 0; t < tokens; t += kBlockTokens) {
-      const typename Isa::Codes* codes = scratch.codes + t * cols + col;
+      const typename Isa::Codes* codes = x.Codes(t) + col;
       int32_t* sums = scratch.sums + t * kRowGroup;
       const int64_t count = Min(kBlockTokens, tokens - t);
       // The first tokens of a chunk bring its weights from memory.
       if (count == 4 && t == 0) {
-        AddTokens<Isa, 4, true>(tiles, steps, codes, cols, sums);
+        AddTokens<Isa, 4, true>(tiles, steps, codes, stride, sums);
       } else if (count == 4) {
-        AddTokens<Isa, 4, false>(tiles, steps, codes, cols, sums);
+        AddTokens<Isa, 4, false>(tiles, steps, codes, stride, sums);
       } else if (count == 3) {
-        AddTokens<Isa, 3, true>(tiles, steps, codes, cols, sums);
+        AddTokens<Isa, 3, true>(tiles, steps, codes, stride, sums);
       } else if (count == 2) {
-        AddTokens<Isa, 2, true>(tiles, steps, codes, cols, sums);
+        AddTokens<Isa, 2, true>(tiles, steps, codes, stride, sums);
       } else {
-        AddTokens<Isa, 1, false>(tiles, steps, codes, cols, sums);
+        AddTokens<Isa, 1, false>(tiles, steps, codes, stride, sums);
       }
     }
   }
@@ -157,36 +180,50 @@ static inline void SumGroup(const uint8_t* group, int64_t cols, int64_t tokens, 
 
 // Outputs of rows [row, row + rows), rows <= 64; y starts at `row`.
 template <typename Isa>
-static inline void Scale(const PackedMatrix& w, int64_t row, int64_t rows, int64_t tokens, const Scratch<Isa>& scratch,
-                         float* y, int64_t y_stride, bool add) {
+static inline void Scale(const PackedMatrix& w, int64_t row, int64_t rows, const CodedRows<Isa>& x, int64_t tokens,
+                         const Scratch& scratch, float* y, int64_t y_stride, bool add) {
   for (int64_t t = 0; t < tokens; ++t) {
     const int32_t* sums = scratch.sums + t * kRowGroup;
+    const float scale = x.Scale(t);
     float* out = y + t * y_stride;
     for (int64_t r = 0; r < rows; ++r) {
       const int32_t sum = Isa::kCompensated ? sums[r] + w.compensation[row + r] : sums[r];
-      const float scaled = static_cast<float>(sum) * scratch.scales[t] * w.scales[row + r];
+      const float scaled = static_cast<float>(sum) * scale * w.scales[row + r];
       out[r] = add ? out[r] + scaled : scaled;
     }
   }
 }
 
+// `tokens` coded rows, x_stride bytes apart.
+template <typename Isa>
+static inline void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
+                               int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
+  static_assert(kRowGroup % Isa::kLanes == 0, "the packed layout");
+  Scratch scratch;
+  const int64_t cols = Padded(w.cols);
+  const int64_t batch = Min(kMaxBatch, kCodeBytes / RowBytes<Isa>(w.cols));
+  for (int64_t t = 0; t < tokens; t += batch) {
+    const int64_t count = Min(batch, tokens - t);
+    const CodedRows<Isa> rows{x + t * x_stride, x_stride};
+    for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
+      SumGroup<Isa>(w.data + row * cols, cols, rows, count, scratch);
+      Scale<Isa>(w, row, Min(kRowGroup, row_end - row), rows, count, scratch, y + t * y_stride + (row - row_begin),
+                 y_stride, add);
+    }
+  }
+}
+
+// The same for BF16 inputs: they are encoded for this call only.
 template <typename Isa>
 static inline void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                           int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  static_assert(kRowGroup % Isa::kLanes == 0, "the packed layout");
-  Scratch<Isa> scratch;
-  const int64_t cols = Padded(w.cols);
-  const int64_t batch = Min(kMaxBatch, kCodeBytes / static_cast<int64_t>(sizeof(typename Isa::Codes)) / cols);
+  alignas(kCodedRowAlignment) uint8_t coded[kCodeBytes];
+  const int64_t row_bytes = RowBytes<Isa>(w.cols);
+  const int64_t batch = Min(kMaxBatch, kCodeBytes / row_bytes);
   for (int64_t t = 0; t < tokens; t += batch) {
     const int64_t count = Min(batch, tokens - t);
-    for (int64_t i = 0; i < count; ++i) {
-      scratch.scales[i] = Quantize<Isa>(x + (t + i) * x_stride, w.cols, scratch.codes + i * cols);
-    }
-    for (int64_t row = row_begin; row < row_end; row += kRowGroup) {
-      SumGroup<Isa>(w.data + row * cols, cols, count, scratch);
-      Scale<Isa>(w, row, Min(kRowGroup, row_end - row), count, scratch, y + t * y_stride + (row - row_begin), y_stride,
-                 add);
-    }
+    for (int64_t i = 0; i < count; ++i) EncodeRow<Isa>(x + (t + i) * x_stride, w.cols, coded + i * row_bytes);
+    LinearCoded<Isa>(w, coded, row_bytes, count, y + t * y_stride, y_stride, row_begin, row_end, add);
   }
 }
 

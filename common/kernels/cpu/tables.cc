@@ -25,6 +25,8 @@ struct Tier {
 void FillRef(CpuKernels& table) {
   table.linear = ref::Linear;
   table.linear_add = ref::LinearAdd;
+  table.encode_inputs = ref::EncodeInputs;
+  table.linear_coded = ref::LinearCoded;
   table.router_logits = ref::RouterLogits;
   table.rms_norm = ref::RmsNorm;
   table.layer_norm = ref::LayerNorm;
@@ -41,6 +43,8 @@ void FillRef(CpuKernels& table) {
 void FillAvx2(CpuKernels& table) {
   table.linear = avx2::Linear;
   table.linear_add = avx2::LinearAdd;
+  table.encode_inputs = avx2::EncodeInputs;
+  table.linear_coded = avx2::LinearCoded;
   table.router_logits = avx2::RouterLogits;
   table.rms_norm = avx2::RmsNorm;
   table.layer_norm = avx2::LayerNorm;
@@ -57,6 +61,8 @@ void FillAvx2(CpuKernels& table) {
 void FillAvx512(CpuKernels& table) {
   table.linear = avx512::Linear;
   table.linear_add = avx512::LinearAdd;
+  table.encode_inputs = avx512::EncodeInputs;
+  table.linear_coded = avx512::LinearCoded;
   table.router_logits = avx512::RouterLogits;
   table.rms_norm = avx512::RmsNorm;
   table.layer_norm = avx512::LayerNorm;
@@ -76,6 +82,8 @@ constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<HasExactBf16Codes, avx512_bf
 void FillAvx512Bf16(CpuKernels& table) {
   table.linear = kBf16Linear;
   table.linear_add = kBf16LinearAdd;
+  table.encode_inputs = avx512_bf16::EncodeInputs;
+  table.linear_coded = avx512_bf16::LinearCoded;
 }
 
 void FillAmx(CpuKernels& table) {

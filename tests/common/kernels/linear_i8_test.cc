@@ -142,6 +142,32 @@ TEST_P(LinearI8Test, RowsAndTokensAloneHaveTheSameBits) {
   }
 }
 
+TEST_P(LinearI8Test, TakesInputsThatWereCodedBefore) {
+  for (const int64_t index : {1, 3, 50, 63}) {
+    const Layer layer = MakeLayer(index);
+    // Copied rows, further apart than they need be.
+    const int64_t stride = CodedRowBytes(InputCoding::kRow, layer.cols) + kCodedRowAlignment;
+    std::vector<Line> coded(static_cast<size_t>(layer.tokens * stride / kPackedAlignment));
+    for (int64_t t = 0; t < layer.tokens; ++t) {
+      kernels_->encode_inputs(InputCoding::kRow, layer.x.data() + t * layer.stride, layer.cols,
+                              coded[0].bytes + t * stride);
+    }
+    const std::vector<float> product = Multiply(*kernels_, layer);
+    for (const bool add : {false, true}) {
+      std::vector<float> y(product.size(), add ? 1.0f : NAN), expected(product.size(), 1.0f);
+      if (add) {
+        kernels_->linear_add(layer.weights(), layer.x.data(), layer.stride, layer.tokens, expected.data(), layer.rows,
+                             0, layer.rows);
+      } else {
+        expected = product;
+      }
+      kernels_->linear_coded(layer.weights(), coded[0].bytes, stride, layer.tokens, y.data(), layer.rows, 0, layer.rows,
+                             add);
+      EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0) << "case " << index;
+    }
+  }
+}
+
 TEST_P(LinearI8Test, AddsToTheOutput) {
   const Layer layer = MakeLayer(3);
   const std::vector<float> product = Multiply(*kernels_, layer);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/kernels/cpu/attention_block.h"
+#include "common/kernels/cpu/input_coding.h"
 #include "common/tensor/packed_matrix.h"
 
 namespace moestro::avx512 {
@@ -13,6 +14,9 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
             int64_t row_begin, int64_t row_end);
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end);
+void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
+void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+                 int64_t row_begin, int64_t row_end, bool add);
 void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);

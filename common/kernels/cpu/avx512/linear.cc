@@ -162,4 +162,13 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
+void EncodeInputs(InputCoding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  linear_i8::EncodeRow<Avx512I8>(x, cols, out);
+}
+
+void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+                 int64_t row_begin, int64_t row_end, bool add) {
+  linear_i8::LinearCoded<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+}
+
 }  // namespace moestro::avx512

@@ -1,0 +1,41 @@
+// Inputs of linear layers as 8-bit codes, for products whose sums are integers. Plain data only: per-ISA sources include
+// this header.
+//
+//   kRow    a token's inputs share a scale, max|x| / 127: for I8 weights (W8A8, as such checkpoints are published)
+//   kSpans  each 128 inputs of a token share a scale: for formats of blocks, an approximation that computes faster
+//
+// A coded row is one piece of memory, which may be copied. Each kernel table has a form of its own inside of it, so only
+// the functions of one table may write and read a row.
+#pragma once
+
+#include <cstdint>
+
+#include "common/tensor/dtype.h"
+
+namespace moestro {
+
+enum class InputCoding { kNone, kRow, kSpans };
+
+// Of the codes by which weights of this type are multiplied. kNone: these weights take BF16 inputs only.
+constexpr InputCoding CodingOf(DType type) {
+  if (type == DType::kI8) return InputCoding::kRow;
+  return IsBlockFormat(type) ? InputCoding::kSpans : InputCoding::kNone;
+}
+
+inline constexpr int64_t kCodeSpan = 128;
+inline constexpr int64_t kCodedRowAlignment = 64;
+
+// Bytes that a row of `cols` inputs takes at most, in any table: a multiple of kCodedRowAlignment.
+constexpr int64_t CodedRowBytes(InputCoding coding, int64_t cols) {
+  constexpr int64_t kWord = 2;  // the widest code
+  switch (coding) {
+    case InputCoding::kRow:
+      return kCodedRowAlignment + (cols + 63) / 64 * 64 * kWord;
+    case InputCoding::kSpans:
+      return (cols + kCodeSpan - 1) / kCodeSpan * (kCodeSpan * kWord + kCodedRowAlignment);
+    default:
+      return 0;
+  }
+}
+
+}  // namespace moestro
