@@ -28,6 +28,8 @@ const CpuKernels* AmxOnModel() {
     if (cpu.avx512_bf16 && cpu.avx512_vnni) {  // as on every CPU with tiles
       kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, kBf16Linear>;
       kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, kBf16LinearAdd>;
+      kernels.encode_inputs = avx512_bf16::EncodeInputs;
+      kernels.linear_coded = ManyI8OrBefore<amx::LinearCodedOnModel, avx512_bf16::LinearCoded>;
     } else {
       kernels.linear = OwnOrBefore<IsFp8OrBf16, amx::LinearOnModel, avx512::Linear>;
       kernels.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAddOnModel, avx512::LinearAdd>;

@@ -89,6 +89,7 @@ void FillAvx512Bf16(CpuKernels& table) {
 void FillAmx(CpuKernels& table) {
   table.linear = OwnOrBefore<IsFp8OrBf16, amx::Linear, kBf16Linear>;
   table.linear_add = OwnOrBefore<IsFp8OrBf16, amx::LinearAdd, kBf16LinearAdd>;
+  table.linear_coded = ManyI8OrBefore<amx::LinearCoded, avx512_bf16::LinearCoded>;
   table.attend_token = amx::AttendToken;
 }
 
@@ -102,7 +103,7 @@ constexpr std::array kTiers = {
     Tier{"amx",
          [](const CpuFeatures& cpu) {
            return cpu.avx512_vbmi && cpu.avx512_bf16 && cpu.avx512_vnni && cpu.avx512_gfni && cpu.amx_bf16 &&
-                  AllowTiles();
+                  cpu.amx_int8 && AllowTiles();
          },
          FillAmx},
 };

@@ -12,6 +12,7 @@ struct CpuFeatures {
   bool avx512_bf16 = false;  // vdpbf16ps
   bool avx512_vnni = false;  // vpdpbusd
   bool amx_bf16 = false;     // AMX tiles and tdpbf16ps; each process must request permission (tiles.h)
+  bool amx_int8 = false;     // AMX tiles and tdpbusd
 };
 
 // Features of the CPU that runs this process, from the compiler's run-time library (CPUID and XCR0). Thread-safe.
@@ -26,6 +27,7 @@ inline CpuFeatures DetectCpuFeatures() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   features.amx_bf16 = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+  features.amx_int8 = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8");
   return features;
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/tensor/pack.h"
-#include "tests/common/kernels/kernel_test.h"
+#include "tests/common/kernels/amx/model_test.h"
 
 namespace moestro {
 namespace {
@@ -114,7 +114,7 @@ uint64_t Fnv1a(const std::vector<float>& values) {
   return hash;
 }
 
-class LinearI8Test : public KernelTest {};
+class LinearI8Test : public KernelOrModelTest {};
 
 TEST_P(LinearI8Test, HasTheBitsOfTheIntegerModel) {
   std::ifstream file(LINEAR_I8_HASHES);
@@ -142,28 +142,33 @@ TEST_P(LinearI8Test, RowsAndTokensAloneHaveTheSameBits) {
   }
 }
 
+// Copied rows, further apart than they need be; a case's tokens take turns.
 TEST_P(LinearI8Test, TakesInputsThatWereCodedBefore) {
-  for (const int64_t index : {1, 3, 50, 63}) {
+  const struct {
+    int64_t index, tokens;
+  } cases[] = {{1, 131}, {1, 5}, {1, 16}, {1, 17}, {1, 37}, {1, 48}, {3, 9}, {50, 2}, {50, 21}, {50, 66}, {63, 4}};
+  for (const auto& [index, tokens] : cases) {
     const Layer layer = MakeLayer(index);
-    // Copied rows, further apart than they need be.
     const int64_t stride = CodedRowBytes(InputCoding::kRow, layer.cols) + kCodedRowAlignment;
-    std::vector<Line> coded(static_cast<size_t>(layer.tokens * stride / kPackedAlignment));
-    for (int64_t t = 0; t < layer.tokens; ++t) {
-      kernels_->encode_inputs(InputCoding::kRow, layer.x.data() + t * layer.stride, layer.cols,
+    std::vector<Line> coded(static_cast<size_t>(tokens * stride / kPackedAlignment));
+    for (int64_t t = 0; t < tokens; ++t) {
+      kernels_->encode_inputs(InputCoding::kRow, layer.x.data() + t % layer.tokens * layer.stride, layer.cols,
                               coded[0].bytes + t * stride);
     }
-    const std::vector<float> product = Multiply(*kernels_, layer);
+    std::vector<float> product = Multiply(*kernels_, layer);
     for (const bool add : {false, true}) {
-      std::vector<float> y(product.size(), add ? 1.0f : NAN), expected(product.size(), 1.0f);
       if (add) {
-        kernels_->linear_add(layer.weights(), layer.x.data(), layer.stride, layer.tokens, expected.data(), layer.rows,
-                             0, layer.rows);
-      } else {
-        expected = product;
+        for (float& value : product) value += 1;
       }
-      kernels_->linear_coded(layer.weights(), coded[0].bytes, stride, layer.tokens, y.data(), layer.rows, 0, layer.rows,
-                             add);
-      EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0) << "case " << index;
+      std::vector<float> y(static_cast<size_t>(tokens * layer.rows), add ? 1.0f : NAN);
+      kernels_->linear_coded(layer.weights(), coded[0].bytes, stride, tokens, y.data(), layer.rows, 0, layer.rows, add);
+      for (int64_t t = 0; t < tokens; ++t) {
+        const float* expected = &product[static_cast<size_t>(t % layer.tokens * layer.rows)];
+        ASSERT_EQ(std::memcmp(&y[static_cast<size_t>(t * layer.rows)], expected,
+                              static_cast<size_t>(layer.rows) * sizeof(float)),
+                  0)
+            << "case " << index << ", token " << t << " of " << tokens;
+      }
     }
   }
 }
@@ -203,6 +208,7 @@ TEST_P(LinearI8Test, SmallestInputsHaveCodes) {
 }
 
 MOE_INSTANTIATE_PER_ISA(LinearI8Test);
+MOE_INSTANTIATE_ON_MODEL(LinearI8Test);
 
 }  // namespace
 }  // namespace moestro

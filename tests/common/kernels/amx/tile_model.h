@@ -1,5 +1,5 @@
 // A scalar model of the tile instructions that common/kernels/cpu/amx/tiles.h wraps, after the Intel SDM's pseudocode
-// of LDTILECFG, TILEZERO, TILELOADD, TILESTORED and TDPBF16PS.
+// of LDTILECFG, TILEZERO, TILELOADD, TILESTORED, TDPBF16PS and TDPBUSD.
 #pragma once
 
 #include <array>
@@ -41,10 +41,14 @@ struct TileModel {
     }
   }
   template <int kSum, int kA, int kB>
-  static void AddProduct() {
+  static void CheckShapes() {
     const bool shapes_fit = config.rows[kA] == config.rows[kSum] && config.row_bytes[kB] == config.row_bytes[kSum] &&
                             config.row_bytes[kA] == 4 * config.rows[kB];
     if (!shapes_fit) std::abort();  // the instruction faults
+  }
+  template <int kSum, int kA, int kB>
+  static void AddProduct() {
+    CheckShapes<kSum, kA, kB>();
     for (int m = 0; m < config.rows[kSum]; ++m) {
       for (int n = 0; n < config.row_bytes[kSum] / 4; ++n) {
         float even = 0, odd = 0;
@@ -56,6 +60,23 @@ struct TileModel {
         uint8_t* at = tiles[kSum].bytes[m] + 4 * n;
         std::memcpy(&sum, at, sizeof sum);
         sum = Flush(Flush(sum) + Flush(even + odd));
+        std::memcpy(at, &sum, sizeof sum);
+      }
+    }
+  }
+
+  template <int kSum, int kA, int kB>
+  static void AddByteProduct() {
+    CheckShapes<kSum, kA, kB>();
+    for (int m = 0; m < config.rows[kSum]; ++m) {
+      for (int n = 0; n < config.row_bytes[kSum] / 4; ++n) {
+        uint8_t* at = tiles[kSum].bytes[m] + 4 * n;
+        uint32_t sum;
+        std::memcpy(&sum, at, sizeof sum);
+        for (int k = 0; k < config.row_bytes[kA]; ++k) {
+          const int product = tiles[kA].bytes[m][k] * static_cast<int8_t>(tiles[kB].bytes[k / 4][4 * n + k % 4]);
+          sum += static_cast<uint32_t>(product);
+        }
         std::memcpy(at, &sum, sizeof sum);
       }
     }

@@ -104,6 +104,58 @@ TEST(Tiles, HaveTheBitsOfTheModel) {
   }
 }
 
+template <typename Tiles>
+void RunByteProduct(TileOperands& operands) {
+  Tiles::Configure();
+  Tiles::template Load<0>(operands.sum, 64);
+  Tiles::template Load<1>(operands.a, 64);
+  Tiles::template Load<2>(operands.b, 64);
+  Tiles::template AddByteProduct<0, 1, 2>();
+  Tiles::template Store<0>(operands.sum, 64);
+}
+
+int32_t IntegerSum(const TileOperands& operands, int m, int n) {
+  int32_t sum;
+  std::memcpy(&sum, &operands.sum[m][n], sizeof sum);
+  return sum;
+}
+
+TEST(TileModel, MultipliesUnsignedBySignedBytes) {
+  TileOperands operands;
+  std::memset(operands.a, 255, sizeof operands.a);
+  std::memset(operands.b, 0x80, sizeof operands.b);
+  auto* const b = reinterpret_cast<int8_t*>(operands.b);
+  b[5 * 64 + 4 * 3 + 2] = 127;  // input 22 of column 3
+  const int32_t before = 7;
+  std::memcpy(&operands.sum[2][3], &before, sizeof before);
+  RunByteProduct<TileModel>(operands);
+  EXPECT_EQ(IntegerSum(operands, 1, 0), -64 * 255 * 128);
+  EXPECT_EQ(IntegerSum(operands, 2, 3), 7 - 63 * 255 * 128 + 255 * 127);
+}
+
+TEST(Tiles, HaveTheBytesOfTheModel) {
+  if (!DetectCpuFeatures().amx_int8 || !AllowTiles()) GTEST_SKIP() << "this CPU or system has no tiles of bytes";
+  std::mt19937 random(6);
+  for (int round = 0; round < 100; ++round) {
+    TileOperands hardware;
+    for (auto* matrix : {&hardware.a, &hardware.b}) {
+      for (auto& row : *matrix) {
+        for (uint16_t& x : row) x = static_cast<uint16_t>(random());
+      }
+    }
+    for (auto& row : hardware.sum) {
+      for (float& x : row) {
+        const auto bits = static_cast<uint32_t>(random());
+        std::memcpy(&x, &bits, sizeof x);
+      }
+    }
+    TileOperands model = hardware;
+    RunByteProduct<Tiles>(hardware);
+    RunByteProduct<TileModel>(model);
+    ASSERT_EQ(std::memcmp(hardware.sum, model.sum, sizeof model.sum), 0);
+  }
+}
+
 // Other code on the thread may use tiles of other shapes in between, or release them.
 TEST(Tiles, AreConfiguredAgainWhenOthersHaveUsedThem) {
   if (!DetectCpuFeatures().amx_bf16 || !AllowTiles()) GTEST_SKIP() << "this CPU or system has no tiles";

@@ -37,6 +37,7 @@ TEST(CpuFeatures, AgreeWithTheKernel) {
   EXPECT_EQ(features.avx512_gfni, avx512 && all({"gfni"}));
   EXPECT_EQ(features.avx512_bf16, avx512 && all({"avx512_bf16"}));
   EXPECT_EQ(features.amx_bf16, all({"amx_tile", "amx_bf16"}));
+  EXPECT_EQ(features.amx_int8, all({"amx_tile", "amx_int8"}));
 }
 
 }  // namespace
