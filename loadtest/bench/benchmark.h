@@ -24,6 +24,7 @@ struct BenchContext {
   Ceilings& ceilings;
   WeightPool& weights;
   bool has_avx512_bf16 = false;
+  bool has_fp8_conversions = false;  // what baselines/fp8_convert.h needs
 };
 
 // One line of progress, one or more rows of the report.
@@ -56,6 +57,10 @@ void AddElementwiseBenchmarks(const Preset& preset, std::vector<Benchmark>& benc
 void AddMoeLayerBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddAttentionBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 void AddEndToEndBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddInt8Benchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddMlaBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddKvStoreBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
+void AddFp8ConvertBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks);
 
 // Titles and explanations of the sections, in the order of the report, without rows.
 std::vector<BenchSection> ReportSections();

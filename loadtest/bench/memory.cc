@@ -25,6 +25,7 @@ namespace {
 
 constexpr int64_t kPatternBytes = int64_t{8} << 20;
 constexpr int64_t kCacheLine = 64;
+constexpr int kMostCode = 127;  // of INT8
 
 // Gives a block of a row a scale near 2^-8; 6-bit and 8-bit scales of sub-blocks multiply it.
 void SetScale(DType dtype, uint8_t* block) {
@@ -113,6 +114,13 @@ WeightPattern::WeightPattern(DType dtype, double deviation) : unit_bytes_(kCache
   }
   pattern_.resize(kPatternBytes);
   const RandomWords words(0, "bench pattern");
+  if (dtype == DType::kI8) {
+    for (int64_t i = 0; i < kPatternBytes; ++i) {
+      const auto draw = static_cast<int>(words[i / 4] >> (16 * (i % 4)) & 0xffff);
+      pattern_[i] = static_cast<uint8_t>(draw % (2 * kMostCode + 1) - kMostCode);
+    }
+    return;
+  }
   const MagnitudeTable& table = Fp8Magnitudes();
   const int64_t width = DTypeBytes(dtype);
   for (int64_t i = 0; i < kPatternBytes / width; ++i) {
@@ -146,6 +154,30 @@ std::vector<uint32_t> ExceptionsOf(WorkerPool& pool, const uint8_t* data, int64_
   pool.Run(static_cast<int64_t>(exceptions.size()),
            [&](int64_t i, int) { FindExceptions(data + i * kPieceBytes, kScaleBlock, &exceptions[i]); });
   return exceptions;
+}
+
+std::vector<int32_t> CompensationOf(WorkerPool& pool, const uint8_t* data, int64_t groups, int64_t cols) {
+  std::vector<int32_t> compensation(groups * kRowGroup);
+  pool.Run(groups, [&](int64_t group, int) {
+    const auto* codes = reinterpret_cast<const int8_t*>(data) + group * kRowGroup * cols;
+    int32_t* sums = &compensation[group * kRowGroup];
+    for (int64_t col = 0; col < cols; col += 4) {
+      for (int64_t i = 0; i < 4 * kRowGroup; ++i) sums[i / 4] -= 128 * codes[i];
+      codes += 4 * kRowGroup;
+    }
+  });
+  return compensation;
+}
+
+std::vector<float> MakeRowScales(int64_t rows, double deviation) {
+  const RandomWords words(4, "bench row scales");
+  const double code_deviation = std::sqrt(kMostCode * (kMostCode + 1) / 3.0);
+  std::vector<float> scales(PaddedRows(rows));
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const double factor = 0.75 + 0.5 * static_cast<double>(words[i] >> 40) * 0x1p-24;
+    scales[i] = static_cast<float>(deviation / code_deviation * factor);
+  }
+  return scales;
 }
 
 std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation) {

@@ -38,11 +38,11 @@ struct PageUse {
 PageUse ReadPageUse();
 
 // Pseudo-random weights, the same in every run: E4M3 codes of a normal distribution (no NaN), BF16 values of deviation
-// `deviation`, F16 values, or packed blocks of random codes with scales near 2^-8. Repeats a pattern of about 8 MiB at
-// shifting offsets, at the speed of memory.
+// `deviation`, F16 values, INT8 codes that are all equally likely, or packed blocks of random codes with scales near
+// 2^-8. Repeats a pattern of about 8 MiB at shifting offsets, at the speed of memory.
 class WeightPattern {  // immutable, thread-safe
  public:
-  // dtype: any but kF32 and kI8. Only kBF16 has the deviation.
+  // dtype: any but kF32. Only kBF16 has the deviation.
   explicit WeightPattern(DType dtype, double deviation = 1);
   // data is on a 64-byte boundary.
   void Fill(WorkerPool& pool, uint8_t* data, int64_t bytes) const;
@@ -58,7 +58,14 @@ class WeightPattern {  // immutable, thread-safe
 inline constexpr int64_t kPieceBytes = kRowGroup * kScaleBlock;
 std::vector<uint32_t> ExceptionsOf(WorkerPool& pool, const uint8_t* data, int64_t bytes);
 
-// Scales for WeightPattern's codes. The scaled weights have deviation `deviation`, varying somewhat by block.
+// The compensation of all rows of `groups` packed INT8 row groups, one after another (packed_matrix.h): kRowGroup
+// numbers each. cols: a multiple of 64.
+std::vector<int32_t> CompensationOf(WorkerPool& pool, const uint8_t* data, int64_t groups, int64_t cols);
+
+// Scales for WeightPattern's INT8 codes, one for each of the padded rows; otherwise as MakeScales.
+std::vector<float> MakeRowScales(int64_t rows, double deviation);
+
+// Scales for WeightPattern's FP8 codes. The scaled weights have deviation `deviation`, varying somewhat by block.
 std::vector<float> MakeScales(int64_t rows, int64_t cols, double deviation);
 
 // `count` BF16 values of deviation 1.
@@ -78,8 +85,8 @@ class WeightPool {
   const uint8_t* data() const { return buffer_.data(); }
   int64_t size() const { return bytes_; }
 
-  // The number of matrices that fit, and the i-th of them. All share `scales` (null but for FP8), which are not
-  // counted.
+  // The number of matrices that fit, and the i-th of them. All share `scales` (null but for FP8 and I8), which are not
+  // counted. A matrix of I8 still needs its compensation.
   int64_t Count(int64_t rows, int64_t cols) const { return bytes_ / PackedBytes(dtype_, rows, cols); }
   PackedMatrix Matrix(int64_t i, int64_t rows, int64_t cols, const float* scales) const;
 

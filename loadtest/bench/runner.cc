@@ -47,6 +47,10 @@ absl::StatusOr<std::vector<Benchmark>> Select(const Preset& preset, const std::s
   AddAttentionBenchmarks(preset, benchmarks);
   AddMoeLayerBenchmarks(preset, benchmarks);
   AddEndToEndBenchmarks(preset, benchmarks);
+  AddInt8Benchmarks(preset, benchmarks);
+  AddMlaBenchmarks(preset, benchmarks);
+  AddKvStoreBenchmarks(preset, benchmarks);
+  AddFp8ConvertBenchmarks(preset, benchmarks);
   std::erase_if(benchmarks, [&](const Benchmark& b) { return b.id().find(filter) == std::string::npos; });
   if (benchmarks.empty()) {
     return absl::InvalidArgumentError(
@@ -107,7 +111,14 @@ absl::StatusOr<BenchReport> RunBenchmarks(const BenchOptions& options,
   const CpuFeatures cpu = DetectCpuFeatures();
   Ceilings ceilings(pool, SelectProbes(cpu, kernels->isa), SelectVectorProbes(cpu));
   WeightPool weights(pool, preset.pool_bytes);
-  BenchContext context = {preset, pool, *kernels, timer, ceilings, weights, cpu.avx512_bf16};
+  BenchContext context = {.preset = preset,
+                          .pool = pool,
+                          .kernels = *kernels,
+                          .timer = timer,
+                          .ceilings = ceilings,
+                          .weights = weights,
+                          .has_avx512_bf16 = cpu.avx512_bf16,
+                          .has_fp8_conversions = cpu.avx512_vbmi && cpu.avx512_gfni};
 
   progress("finding the fastest way to read");
   MOE_RETURN_IF_ERROR(weights.Prepare(DType::kF8E4M3));

@@ -16,21 +16,30 @@ inline constexpr DType kWeightTypes[] = {DType::kF8E4M3, DType::kBF16,  DType::k
                                          DType::kQ6K,    DType::kI4G32, DType::kI4G128, DType::kMXFP4};
 // As a row's name begins; in lower case, as a benchmark's.
 std::string WeightsName(DType dtype);
+// Scales of a linear layer's weights; empty for types without.
+std::vector<float> ScalesOf(DType dtype, const Shape& shape);
 
 class LinearWalk {
  public:
   // REQUIRES: context.weights was prepared for `dtype` and outlives this, as does `context`.
   LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens);
+  // The same over other weights, which were prepared for `dtype` and outlive this. dtype may be kI8, if shape.cols is a
+  // multiple of 64.
+  LinearWalk(BenchContext& context, const WeightPool& weights, DType dtype, const Shape& shape, int64_t tokens);
 
   // Multiplies matrices [begin, begin + count) of the pool, modulo their number, with the same inputs. One run of the
   // worker pool.
   void Run(int64_t begin, int64_t count);
 
  private:
+  PackedMatrix Matrix(int64_t i) const;
+
   BenchContext& context_;
+  const WeightPool& weights_;
   Shape shape_;
   int64_t tokens_;
-  std::vector<float> scales_;  // of FP8
+  std::vector<float> scales_;          // of FP8 and I8, of all matrices
+  std::vector<int32_t> compensation_;  // of I8, of each matrix
   std::vector<uint16_t> inputs_;
   int64_t groups_;                           // of 64 outputs, in a matrix
   std::vector<std::vector<float>> outputs_;  // by worker: outputs of a task, overwritten by the next

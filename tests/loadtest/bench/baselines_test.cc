@@ -8,7 +8,9 @@
 #include "common/platform/cpu/tiles.h"
 #include "common/tensor/dtype.h"
 #include "loadtest/bench/baselines/libraries.h"
+#include "loadtest/bench/baselines/fp8_convert.h"
 #include "loadtest/bench/baselines/paper_fp8.h"
+#include "loadtest/bench/baselines/plain_mla.h"
 #include "loadtest/bench/memory.h"
 #include "loadtest/bench/probes/select.h"
 
@@ -60,6 +62,67 @@ TEST_P(PaperKernelTest, ComputesTheProduct) {
 
 INSTANTIATE_TEST_SUITE_P(Paper, PaperKernelTest,
                          ::testing::Values(PaperStandardGemv, PaperPostScalingGemv, SignExtendingGemv));
+
+// The place of code i's value where a conversion keeps the order of a packed tile's operands.
+int64_t OperandPlace(int64_t i) { return i / 64 * 64 + i % 16 / 8 * 32 + i % 64 / 16 * 8 + i % 8; }
+
+// All 256 codes, once with exceptions marked and once, for the steps that have none, only normal numbers.
+TEST(Fp8Conversions, AreExactButForTheOneThatSkips) {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  if (!cpu.avx512_vbmi || !cpu.avx512_gfni) GTEST_SKIP() << "no AVX-512 with VBMI and GFNI";
+  std::vector<uint8_t> codes(2 * kFp8Step);
+  for (int64_t i = 0; i < kFp8Step; ++i) {
+    const auto code = static_cast<uint8_t>(i);
+    const bool normal = (i & 0x7f) >= 8 && (i & 0x7f) < 0x7f;
+    codes[i] = code;
+    codes[kFp8Step + i] = normal ? code : 0x38;
+  }
+  const uint32_t exceptions = 1;  // of the first step
+  const Fp8Codes input = {codes.data(), std::ssize(codes), &exceptions};
+  struct Conversion {
+    void (*convert)(const Fp8Codes&, uint16_t*);
+    bool packed;
+    bool skips;
+  };
+  for (const Conversion& c : {Conversion{Fp8ByGather, false, false}, Conversion{Fp8ByArithmetic, false, false},
+                              Conversion{Fp8Skipping, false, true}, Conversion{Fp8ByByteTables, true, false},
+                              Conversion{Fp8ByBitMatrices, true, false}}) {
+    std::vector<uint16_t> values(codes.size());
+    c.convert(input, values.data());
+    for (int64_t i = 0; i < std::ssize(codes); ++i) {
+      const int magnitude = codes[i] & 0x7f;
+      const uint16_t value = values[c.packed ? OperandPlace(i) : i];
+      const bool is_skipped = c.skips && (magnitude == 0x7f || (magnitude > 0 && magnitude < 8));
+      EXPECT_EQ(value == ToBf16(FromE4M3(codes[i])), !is_skipped) << int{codes[i]} << " " << value;
+    }
+  }
+}
+
+TEST(PlainMla, ComputesScoresAndSums) {
+  if (!DetectCpuFeatures().avx512_bf16) GTEST_SKIP() << "no AVX512_BF16";
+  constexpr int64_t kTokens = 64;
+  const std::vector<uint16_t> rows = MakeInputs((kTokens + 1) * kPlainMlaKey);
+  const uint16_t* query = rows.data() + kTokens * kPlainMlaKey;
+  std::vector<float> scores(kTokens), sums(kPlainMlaLatent, 1.0f);
+  PlainMlaScores(query, rows.data(), kTokens, scores.data());
+  std::vector<uint16_t> weights;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    double truth = 0;
+    for (int64_t k = 0; k < kPlainMlaKey; ++k) {
+      truth += double{FromBf16(rows[t * kPlainMlaKey + k])} * FromBf16(query[k]);
+    }
+    EXPECT_NEAR(scores[t], truth, kPlainMlaKey * 3 * 0x1p-23 * 8) << t;  // roundings of F32 sums of products up to 3
+    weights.push_back(ToBf16(1.0f / static_cast<float>(t + 1)));
+  }
+  PlainMlaValues(weights.data(), rows.data(), kTokens, sums.data());
+  for (int64_t i = 0; i < kPlainMlaLatent; ++i) {
+    double truth = 1;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      truth += double{FromBf16(weights[t])} * FromBf16(rows[t * kPlainMlaKey + i]);
+    }
+    EXPECT_NEAR(sums[i], truth, kTokens * 9 * 0x1p-23) << i;
+  }
+}
 
 TEST(GemvLibraries, ThoseThatWereBuiltComputeTheProduct) {
   const BaselineProduct product;

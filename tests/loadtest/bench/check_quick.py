@@ -10,7 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SECTIONS = ["ceilings", "gemv", "table1", "gemm", "elementwise", "moe-layer", "attention", "end-to-end"]
+SECTIONS = ["ceilings", "gemv", "table1", "gemm", "elementwise", "moe-layer", "attention", "end-to-end",
+            "int8", "mla", "kv-store", "fp8-convert"]
 
 
 def check_summary(summary):

@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
+
+#include "common/kernels/cpu/kernels.h"
 
 namespace moestro::bench {
 namespace {
@@ -88,6 +91,30 @@ TEST(WeightPool, MatricesLieBehindOneAnother) {
   weights.Release();
   ASSERT_TRUE(weights.Prepare(DType::kF8E4M3).ok());
   EXPECT_EQ(weights.Count(64, 128), 128);
+}
+
+// Some tables of kernels need the compensation and some do not: with the right one all give the same bits.
+TEST(WeightPool, Int8MatricesWithTheirCompensationAreProductsInAllTables) {
+  constexpr int64_t kRows = 128, kCols = 192;
+  WorkerPool pool(2);
+  WeightPool weights(pool, 4 * kRows * kCols);
+  ASSERT_TRUE(weights.Prepare(DType::kI8).ok());
+  EXPECT_EQ(weights.Count(kRows, kCols), 4);
+  const std::vector<int32_t> compensation = CompensationOf(pool, weights.data(), 4 * kRows / kRowGroup, kCols);
+  const std::vector<float> scales = MakeRowScales(kRows, 1);
+  const std::vector<uint16_t> input = MakeInputs(kCols);
+  PackedMatrix matrix = weights.Matrix(3, kRows, kCols, scales.data());
+  matrix.compensation = compensation.data() + 3 * kRows;
+  std::vector<float> reference;
+  for (const CpuKernels* kernels : AvailableKernels()) {
+    std::vector<float> output(kRows);
+    kernels->linear(matrix, input.data(), kCols, 1, output.data(), kRows, 0, kRows);
+    if (reference.empty()) reference = output;
+    EXPECT_EQ(output, reference) << kernels->isa;
+  }
+  double squares = 0;
+  for (const float value : reference) squares += double{value} * value;
+  EXPECT_NEAR(std::sqrt(squares / kRows), std::sqrt(double{kCols}), 4);  // of weights and inputs of deviation 1
 }
 
 TEST(PageUse, CountsThisProcess) {
