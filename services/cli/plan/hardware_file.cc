@@ -11,29 +11,16 @@
 namespace moestro::cli {
 namespace {
 
-absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
-  const std::map<std::string, double*> numbers = {
-      {"gpu_memory_bytes", &hardware->gpu_memory_bytes},
-      {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
-      {"gpu_processors", &hardware->gpu_processors},
-      {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
-      {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
-      {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
-      {"copy_seconds", &hardware->copy_seconds},
-      {"launch_seconds", &hardware->launch_seconds},
-      {"fp8_linear_fraction", &hardware->fp8_linear_fraction},
-      {"bf16_linear_fraction", &hardware->bf16_linear_fraction},
-      {"attention_fraction", &hardware->attention_fraction},
-      {"memory_fraction", &hardware->memory_fraction}};
-  const std::map<std::string, double*> optional_numbers = {
-      {"decode_memory_fraction", &hardware->decode_memory_fraction},
-      {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
-      {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
-  std::map<std::string, double*> known = numbers;
+using Fields = std::map<std::string, double*>;
+
+// Sets the name and the numbers. `optional_numbers` may be absent.
+absl::Status Fill(const nlohmann::json& json, const Fields& numbers, const Fields& optional_numbers,
+                  std::string* name) {
+  Fields known = numbers;
   known.insert(optional_numbers.begin(), optional_numbers.end());
   for (const auto& [key, value] : json.items()) {
     if (key == "name" && value.is_string()) {
-      hardware->name = value.get<std::string>();
+      *name = value.get<std::string>();
       continue;
     }
     const auto number = known.find(key);
@@ -46,17 +33,65 @@ absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
   for (const auto& [key, number] : numbers) {
     if (!json.contains(key)) return absl::InvalidArgumentError(absl::StrCat("'", key, "' is missing"));
   }
-  return hardware->name.empty() ? absl::InvalidArgumentError("'name' is missing") : absl::OkStatus();
+  return name->empty() ? absl::InvalidArgumentError("'name' is missing") : absl::OkStatus();
+}
+
+absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
+  const Fields numbers = {
+      {"gpu_memory_bytes", &hardware->gpu_memory_bytes},
+      {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
+      {"gpu_processors", &hardware->gpu_processors},
+      {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
+      {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
+      {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
+      {"copy_seconds", &hardware->copy_seconds},
+      {"launch_seconds", &hardware->launch_seconds},
+      {"fp8_linear_fraction", &hardware->fp8_linear_fraction},
+      {"bf16_linear_fraction", &hardware->bf16_linear_fraction},
+      {"attention_fraction", &hardware->attention_fraction},
+      {"memory_fraction", &hardware->memory_fraction}};
+  const Fields optional_numbers = {
+      {"decode_memory_fraction", &hardware->decode_memory_fraction},
+      {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
+      {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
+  return Fill(json, numbers, optional_numbers, &hardware->name);
+}
+
+absl::Status Fill(const nlohmann::json& json, roofline::CpuMachine* machine) {
+  const Fields numbers = {{"sockets", &machine->sockets},
+                          {"memory_bytes_per_second", &machine->memory_bytes_per_second},
+                          {"bf16_flops_per_second", &machine->bf16_flops_per_second},
+                          {"int8_ops_per_second", &machine->int8_ops_per_second},
+                          {"link_bytes_per_second", &machine->link_bytes_per_second},
+                          {"memory_fraction", &machine->memory_fraction},
+                          {"fp8_decode_fraction", &machine->fp8_decode_fraction},
+                          {"int8_decode_fraction", &machine->int8_decode_fraction},
+                          {"bf16_decode_fraction", &machine->bf16_decode_fraction},
+                          {"fp8_linear_fraction", &machine->fp8_linear_fraction},
+                          {"int8_linear_fraction", &machine->int8_linear_fraction},
+                          {"bf16_linear_fraction", &machine->bf16_linear_fraction},
+                          {"attention_fraction", &machine->attention_fraction},
+                          {"phase_seconds", &machine->phase_seconds}};
+  return Fill(json, numbers, {}, &machine->name);
+}
+
+template <typename Machine>
+absl::StatusOr<Machine> ReadMachine(const std::string& path) {
+  MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json json, text::ParseJsonObject(text, path));
+  Machine machine;
+  MOE_RETURN_IF_ERROR(Annotate(Fill(json, &machine), path));
+  return machine;
 }
 
 }  // namespace
 
 absl::StatusOr<device::HardwareSpec> ReadHardwareFile(const std::string& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json json, text::ParseJsonObject(text, path));
-  device::HardwareSpec hardware;
-  MOE_RETURN_IF_ERROR(Annotate(Fill(json, &hardware), path));
-  return hardware;
+  return ReadMachine<device::HardwareSpec>(path);
+}
+
+absl::StatusOr<roofline::CpuMachine> ReadCpuMachineFile(const std::string& path) {
+  return ReadMachine<roofline::CpuMachine>(path);
 }
 
 }  // namespace moestro::cli

@@ -1,5 +1,5 @@
 // `moestro simulate`: predicts the time of a streamed prefill on a machine described by a file. Runs the prefill role's
-// pipeline on a simulated device.
+// pipeline on a simulated device. Its flags --decode and --cpu choose the other simulations.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +18,7 @@
 #include "services/cli/output.h"
 #include "services/cli/plan/hardware_file.h"
 #include "services/cli/plan/paper_claims.h"
+#include "services/cli/plan/simulate_cpu.h"
 #include "services/cli/plan/simulate_decode.h"
 #include "services/cli/plan/simulate_ranks.h"
 #include "services/prefill/stream/simulate.h"
@@ -44,6 +45,8 @@ struct SimulateFlags {
   bool json = false;
   bool decode = false;
   SimulateDecodeFlags decode_flags;
+  bool cpu = false;
+  SimulateCpuFlags cpu_flags;
 };
 
 constexpr int64_t kLengths[] = {4096, 8192, 16384, 20480, 32768, 49152, 65536};
@@ -202,8 +205,19 @@ absl::Status SimulateDecode(const SimulateFlags& flags) {
   return SimulateDecode(hardware, decode);
 }
 
+absl::Status SimulateCpu(const SimulateFlags& flags) {
+  SimulateCpuFlags cpu = flags.cpu_flags;
+  cpu.model = flags.model;
+  if (!flags.tokens.empty()) cpu.tokens = flags.tokens;
+  cpu.paper = flags.paper;
+  cpu.json = flags.json;
+  MOE_ASSIGN_OR_RETURN(const roofline::CpuMachine machine, ReadCpuMachineFile(flags.hardware));
+  return SimulateCpu(machine, cpu);
+}
+
 absl::Status Simulate(SimulateFlags flags) {
   if (flags.decode) return SimulateDecode(flags);
+  if (flags.cpu) return SimulateCpu(flags);
   MOE_RETURN_IF_ERROR(CheckLimits(flags.limits));
   MOE_RETURN_IF_ERROR(CheckRanks(flags));
   flags.limits.remedy = flags.ranks > 1 ? kRanksRemedy : kOneDeviceRemedy;
@@ -267,11 +281,14 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand(
       "simulate",
-      "Predict the time of a streamed prefill, or of decode, on a machine described by a file (deploy/hardware)");
+      "Predict the time of a streamed prefill, of decode, or of both without a GPU, on a machine described by a file "
+      "(deploy/hardware)");
   command->add_option("hardware", flags->hardware, "JSON file with the machine's figures")->required();
-  command->add_option("--model", flags->model, "A published model, in FP8")
+  command->add_option("--model", flags->model, "A published model; in FP8 but with --cpu")
       ->check(CLI::IsMember(checkpoint::PublishedModels()));
-  command->add_option("--tokens", flags->tokens, "Prompt lengths; default: 4K to 64K, up to the model's context")
+  command
+      ->add_option("--tokens", flags->tokens,
+                   "Prompt lengths; default: 4K to 64K, up to the model's context; with --cpu 1024")
       ->delimiter(',');
   command->add_option("--ranks", flags->ranks, "Devices that share a prompt, each as described in the file")
       ->check(CLI::Range(1, 8));
@@ -297,7 +314,8 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_flag(
       "--paper", flags->paper,
       "Compare the paper's figures for DeepSeek-V3 on one RTX 5090, or two, with this implementation and with the "
-      "paper's way (--activations fp8 --experts-together 1); with --decode, on RTX 5090 and 2x EPYC 9355");
+      "paper's way (--activations fp8 --experts-together 1); with --decode, on RTX 5090 and 2x EPYC 9355; with --cpu, "
+      "Table 1 of Intel's article on SGLang on two Xeon 6980P");
   CLI::Option* decode = command->add_flag("--decode", flags->decode,
                                           "Decode steps instead of a prompt: attention on the GPU, experts on the CPU, "
                                           "as one batch and as two alternating batches");
@@ -307,7 +325,21 @@ void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands) {
   command->add_option("--context", flags->decode_flags.context, "With --decode: tokens that each sequence has")
       ->delimiter(',')
       ->needs(decode);
+  CLI::Option* cpu = command->add_flag(
+      "--cpu", flags->cpu, "A prompt and decode on a machine without a GPU (xeon-6980p-2s.json), by formulas");
+  command->add_option("--generate", flags->cpu_flags.generate, "With --cpu: tokens after the prompt")->needs(cpu);
+  command->add_option("--format", flags->cpu_flags.format, "With --cpu: of the weights")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCpuFormats), std::end(kCpuFormats))))
+      ->needs(cpu);
+  command->add_option("--sockets", flags->cpu_flags.sockets, "With --cpu: sockets that compute; default: all")
+      ->check(CLI::Range(1, 64))
+      ->needs(cpu);
+  cpu->excludes(decode);
   command->add_flag("--json", flags->json, "JSON");
+  for (const char* of_gpus : {"--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens", "--experts-together",
+                              "--expert-spread", "--activations", "--trace-file"}) {
+    command->get_option(of_gpus)->excludes(cpu);
+  }
   for (const char* of_prompts : {"--tokens", "--ranks", "--ring-slots", "--dense-bytes", "--min-pass-tokens",
                                  "--experts-together", "--expert-spread", "--activations", "--trace-file"}) {
     command->get_option(of_prompts)->excludes(decode);

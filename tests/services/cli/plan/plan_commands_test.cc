@@ -1,5 +1,7 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -148,6 +150,84 @@ TEST_F(CliTest, SimulateDecodeComparesWithThePaper) {
   EXPECT_THAT(Run({"simulate", machine, "--decode", "--context", "0"}, false).status.message(), HasSubstr("--context"));
   EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--decode"}, false).status.message(),
               HasSubstr("H200: decode needs 'cpu_memory_bytes_per_second'"));
+}
+
+// Table 1 of the article on SGLang's CPU backend: what its own constants predict, and that fitted rows are not counted.
+TEST_F(CliTest, SimulateCpuComparesWithTheArticle) {
+  const std::string machine = "deploy/hardware/xeon-6980p-2s.json";
+  const Result result = Run({"simulate", machine, "--cpu", "--paper", "--json"}, /*with_server=*/false);
+  ASSERT_TRUE(result.status.ok()) << result.status;
+  const json paper = json::parse(result.out).at("paper");
+  const json& table = paper.at("table_1");
+  ASSERT_EQ(table.size(), 12u);
+  std::map<std::string, int> kinds;
+  std::map<std::string, double> squares;
+  for (const json& claim : table) {
+    const json& way = claim.at("articles_way");
+    const std::string kind = way.at("kind");
+    ++kinds[kind];
+    EXPECT_EQ(claim.at("built").at("kind"), "predicted");
+    EXPECT_NEAR(claim["built"].at("deviation").get<double>(),
+                claim["built"].at("ms").get<double>() / claim.at("paper_ms").get<double>() - 1, 1e-12);
+    if (kind == "fitted") {
+      EXPECT_FALSE(way.contains("deviation"));
+      EXPECT_NEAR(way.at("ms").get<double>(), claim["paper_ms"].get<double>(), 1e-6);
+      continue;
+    }
+    const double deviation = way.at("deviation");
+    squares[kind] += deviation * deviation;
+    EXPECT_NEAR(deviation, 0, 0.11) << claim;  // chosen after the largest, 10.4 %, was known
+  }
+  EXPECT_EQ(kinds, (std::map<std::string, int>{{"fitted", 5}, {"predicted", 3}, {"restated", 4}}));
+  EXPECT_NEAR(paper.at("predicted_rms").get<double>(), std::sqrt(squares["predicted"] / 3), 1e-12);
+  EXPECT_NEAR(paper.at("restated_rms").get<double>(), std::sqrt(squares["restated"] / 4), 1e-12);
+  // The table's own ratios, as the article prints them: 6 to 14 times and 2 to 4 times llama.cpp.
+  for (size_t i = 0; i < table.size(); ++i) {
+    const double speedup = table[i].at("speedup").at("paper");
+    EXPECT_GE(speedup, i % 2 == 0 ? 6 : 2);
+    EXPECT_LE(speedup, i % 2 == 0 ? 14.5 : 4.2);
+  }
+  const Result text = Run({"simulate", machine, "--cpu", "--paper"}, false);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("DeepSeek-R1 671B, INT8, TTFT"), HasSubstr("fitted"),
+                              HasSubstr("has\nnever run on this machine")));
+}
+
+TEST_F(CliTest, SimulateCpuComputesOtherModelsAndNamesWhatIsWrong) {
+  const std::string machine = "deploy/hardware/xeon-6980p-2s.json";
+  const auto run = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"simulate", machine, "--cpu"});
+    return Run(std::move(flags), false);
+  };
+  const auto seconds = [&](const std::string& sockets, const std::string& format, const std::string& what) {
+    const Result result = run({"--model", "qwen3-30b", "--tokens", "512,2048", "--generate", "64", "--sockets", sockets,
+                               "--format", format, "--json"});
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    const json out = json::parse(result.out);
+    EXPECT_EQ(out.at("cpu").size(), 2u);
+    const json& part = out.at("cpu").at(1).at(what);
+    EXPECT_NEAR(part.at("seconds").get<double>(),
+                part.at("read_seconds").get<double>() + part.at("compute_seconds").get<double>() +
+                    part.at("exchange_seconds").get<double>() + part.at("wait_seconds").get<double>(),
+                1e-12);
+    return part.at("seconds").get<double>();
+  };
+  EXPECT_LT(seconds("2", "int8", "tpot"), seconds("1", "int8", "tpot"));
+  EXPECT_LT(seconds("2", "fp8", "tpot"), seconds("2", "bf16", "tpot"));
+  EXPECT_LT(seconds("2", "fp8", "ttft"), seconds("1", "fp8", "ttft"));
+  EXPECT_THAT(run({"--sockets", "3"}).status.message(), HasSubstr("--sockets 3: must be 1 to 2"));
+  EXPECT_THAT(run({"--tokens", "0"}).status.message(), HasSubstr("--tokens 0"));
+  EXPECT_THAT(run({"--format", "int4"}).status.message(), HasSubstr("--format"));
+  EXPECT_THAT(run({"--decode"}).status.message(), HasSubstr("excludes"));
+  EXPECT_THAT(run({"--ranks", "2"}).status.message(), HasSubstr("excludes"));
+  EXPECT_THAT(Run({"simulate", machine, "--format", "fp8"}, false).status.message(), HasSubstr("--cpu"));
+  EXPECT_THAT(Run({"simulate", "deploy/hardware/h200.json", "--cpu"}, false).status.message(),
+              HasSubstr("unknown field"));
+  EXPECT_THAT(Run({"simulate", machine}, false).status.message(), HasSubstr("unknown field"));
+  json other = json::parse(std::ifstream(machine));
+  other["sockets"] = 1;
+  const std::string path = directory_ + "/one-socket.json";
+  std::ofstream(path) << other;
+  EXPECT_THAT(Run({"simulate", path, "--cpu", "--paper"}, false).status.message(), HasSubstr("two sockets"));
 }
 
 // Two devices, in the paper's way: a layer in either way, whole prompts, and 45K tokens, each within 15 % of the paper;
