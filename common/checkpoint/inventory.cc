@@ -31,7 +31,8 @@ std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
   std::vector<DType> allowed = {DType::kBF16, DType::kF16};
   if (model::IsLinear(role)) allowed.insert(allowed.begin(), DType::kF8E4M3);
   for (auto type = static_cast<uint32_t>(DType::kQ8_0); type <= static_cast<uint32_t>(kLastDType); ++type) {
-    allowed.push_back(static_cast<DType>(type));
+    // The others have their scales in another tensor.
+    if (!HasNibblesInOrder(static_cast<DType>(type))) allowed.push_back(static_cast<DType>(type));
   }
   return allowed;
 }

@@ -4,6 +4,8 @@
 // As a row: blocks of `row_block` inputs, row_block_bytes each, one after the other.
 //   Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, MXFP4: ggml's block, byte by byte.
 //   I4_32, I4_128: a BF16 scale, then the codes, two in a byte, the first one in the low half.
+//   I4Z_32, I4Z_128: the same with 32 bits instead of the scale: its F32, which ends with 13 zeros for every F16 and
+//   BF16, and the zero point 0..15 in bits 0-3. The weight is scale * (code - zero point).
 //
 // Packed: rows in groups of 64, four tiles of 16; 64 bytes are always the 16 rows of a tile, 32 bits each. The inputs
 // of a group lie in blocks of `block` inputs: a header with the scales of all 64 rows, then the codes. Missing rows and
@@ -26,6 +28,7 @@
 //   I4_32              BF16 scales [2][16 rows][2]: sub-blocks 0 1, then 2 3
 //   I4_128             BF16 scales [16 rows]
 //   MXFP4              E8M0 scales [16 rows][4 sub-blocks]
+//   I4Z_32, I4Z_128    scales with zero points [4 sub-blocks or 1][16 rows]
 //   Q4_K, Q5_K         d [16 rows] F16, dmin [16 rows] F16, then the 12 bytes of a row's 6-bit scales and mins as ggml
 //   has
 //                      them: [3][16 rows][4 bytes]
@@ -75,9 +78,23 @@ constexpr BlockFormat FormatOf(DType type) {
       return {128, 128, 4, 128, 128, 66};
     case DType::kMXFP4:
       return {128, 32, 4, 256, 32, 17};
+    case DType::kI4Z32:
+      return {128, 32, 4, 1024, 32, 20, true};
+    case DType::kI4Z128:
+      return {128, 128, 4, 256, 128, 68, true};
     default:
       return {};
   }
+}
+
+// I4Z's 32 bits beside the codes of a sub-block.
+inline constexpr uint32_t kScaleOfI4Z = 0xffffe000, kZeroOfI4Z = 15;
+
+constexpr bool HasZeroPoints(DType type) { return type == DType::kI4Z32 || type == DType::kI4Z128; }
+
+// Four-bit codes, two in a byte in the order of inputs.
+constexpr bool HasNibblesInOrder(DType type) {
+  return type == DType::kI4G32 || type == DType::kI4G128 || HasZeroPoints(type);
 }
 
 // Whether rows of `cols` weights can have this type.

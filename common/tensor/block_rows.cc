@@ -17,6 +17,11 @@ uint16_t Load16(const uint8_t* p) {
   std::memcpy(&bits, p, sizeof bits);
   return bits;
 }
+uint32_t Load32(const uint8_t* p) {
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return bits;
+}
 uint64_t Load64(const uint8_t* p) {
   uint64_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -28,6 +33,11 @@ void Store64(uint8_t* p, uint64_t bits) { std::memcpy(p, &bits, sizeof bits); }
 constexpr uint64_t BytesOfBits(uint64_t bits) {
   const uint64_t spread = (bits & 255) * 0x0101010101010101 & 0x8040201008040201;  // in byte i: bit i or none
   return (spread + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
+}
+
+// Of a block of a row: where its codes begin. REQUIRES: HasNibblesInOrder(type).
+const uint8_t* NibblesOf(DType type, const uint8_t* block) {
+  return block + FormatOf(type).row_block_bytes - FormatOf(type).row_block / 2;
 }
 
 // The codes of one block of a row, in the order of inputs.
@@ -50,11 +60,15 @@ void RowCodes(DType type, const uint8_t* block, uint8_t* codes) {
     }
     case DType::kI4G32:
     case DType::kI4G128:
+    case DType::kI4Z32:
+    case DType::kI4Z128: {
+      const uint8_t* pairs = NibblesOf(type, block);
       for (int64_t i = 0; i < FormatOf(type).row_block / 2; ++i) {
-        codes[2 * i] = block[2 + i] & 15;
-        codes[2 * i + 1] = block[2 + i] >> 4;
+        codes[2 * i] = pairs[i] & 15;
+        codes[2 * i + 1] = pairs[i] >> 4;
       }
       return;
+    }
     case DType::kQ4K:
     case DType::kQ5K: {
       const uint8_t* nibbles = block + FormatOf(type).row_block_bytes - 128;
@@ -111,10 +125,9 @@ float CodeValue(DType type, uint8_t code) {
       return static_cast<float>(static_cast<int8_t>(code));
     case DType::kMXFP4:
       return kE2M1[code];
-    case DType::kQ4K:
-    case DType::kQ5K:
-      return static_cast<float>(code);
-    default:  // symmetric around the middle code
+    default:
+      if (FormatOf(type).has_mins) return static_cast<float>(code);
+      // Symmetric around the middle code.
       return static_cast<float>(code - (1 << (FormatOf(type).code_bits - 1)));
   }
 }
@@ -126,6 +139,9 @@ float SubBlockScale(DType type, const uint8_t* block, int64_t j) {
     case DType::kI4G32:
     case DType::kI4G128:
       return FromBf16(Load16(block));
+    case DType::kI4Z32:
+    case DType::kI4Z128:
+      return std::bit_cast<float>(Load32(block) & kScaleOfI4Z);
     case DType::kMXFP4:
       if (block[0] == 255) return std::bit_cast<float>(0x7fc00000u);
       return std::bit_cast<float>(block[0] == 0 ? 0x00400000u : uint32_t{block[0]} << 23);  // 2^(byte - 127)
@@ -140,7 +156,11 @@ float SubBlockScale(DType type, const uint8_t* block, int64_t j) {
   }
 }
 
-float SubBlockMin(const uint8_t* block, int64_t j) {
+// Exact in F32, too.
+float SubBlockMin(DType type, const uint8_t* block, int64_t j) {
+  if (HasNibblesInOrder(type)) {
+    return SubBlockScale(type, block, j) * static_cast<float>(Load32(block) & kZeroOfI4Z);
+  }
   uint8_t scale = 0, min = 0;
   ScaleAndMin(block + 4, j, &scale, &min);
   return FromF16(Load16(block + 2)) * static_cast<float>(min);
@@ -159,6 +179,10 @@ void PackHeader(DType type, const uint8_t* block, int64_t row, int64_t b, uint8_
       return;
     case DType::kMXFP4:
       header[tile * 64 + lane * 4 + b] = block[0];
+      return;
+    case DType::kI4Z32:
+    case DType::kI4Z128:
+      std::memcpy(header + (tile * FormatOf(type).sub_blocks() + b) * 64 + lane * 4, block, 4);
       return;
     case DType::kQ4K:
     case DType::kQ5K:
@@ -243,6 +267,19 @@ void PackCodes(const uint8_t* codes, int64_t count, int64_t row, int64_t input, 
   }
 }
 
+// As PackCodes<4> of codes that are two in a byte, in order: without a byte for each.
+void PackNibbles(const uint8_t* nibbles, int64_t count, int64_t row, int64_t input, uint8_t* area) {
+  area += input / 8 * 256 + row / kTileRows * 64 + row % kTileRows * 4;
+  for (int64_t i = 0; i < count; i += 8, nibbles += 4, area += 256) {
+    uint32_t word = Load32(nibbles);
+    uint32_t changed = (word ^ word >> 4) & 0x00f000f0;  // nibbles 1 and 2, 5 and 6
+    word ^= changed ^ changed << 4;
+    changed = (word ^ word >> 8) & 0x0000ff00;  // bytes 1 and 2
+    word ^= changed ^ changed << 8;
+    std::memcpy(area, &word, sizeof word);
+  }
+}
+
 void PackCodes(int64_t bits, const uint8_t* codes, int64_t count, int64_t row, int64_t input, uint8_t* area) {
   switch (bits) {
     case 8:
@@ -267,7 +304,7 @@ void DequantizeRow(DType type, const uint8_t* row, int64_t cols, float* out) {
     for (int64_t i = 0; i < format.row_block; ++i) {
       const int64_t j = i / format.sub_block;
       const float scaled = SubBlockScale(type, row, j) * CodeValue(type, codes[i]);
-      *out++ = format.has_mins ? scaled - SubBlockMin(row, j) : scaled;
+      *out++ = format.has_mins ? scaled - SubBlockMin(type, row, j) : scaled;
     }
   }
 }
@@ -287,8 +324,12 @@ void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_
     for (int64_t row = 0; row < rows_in_group; ++row) {
       const uint8_t* block = src + row * src_row_bytes + RowBytes(type, begin);
       for (int64_t b = 0; b < blocks; ++b, block += format.row_block_bytes) {
-        RowCodes(type, block, codes);
         PackHeader(type, block, row, b, dst);
+        if (HasNibblesInOrder(type)) {
+          PackNibbles(NibblesOf(type, block), format.row_block, row, b * format.row_block, dst + format.header_bytes);
+          continue;
+        }
+        RowCodes(type, block, codes);
         PackCodes(format.code_bits, codes, format.row_block, row, b * format.row_block, dst + format.header_bytes);
       }
     }
@@ -317,11 +358,27 @@ void JoinCodesAndScales(DType type, const uint8_t* codes, const uint8_t* scales,
   }
 }
 
+void JoinCodesAndZeros(DType type, const uint8_t* codes, const uint32_t* factors, int64_t group, int64_t cols,
+                       uint8_t* row) {
+  const BlockFormat format = FormatOf(type);
+  MOE_CHECK(HasZeroPoints(type));
+  MOE_CHECK(group % format.row_block == 0 && cols % group == 0);
+  const int64_t code_bytes = format.row_block / 2;
+  for (int64_t end = group; end <= cols; end += group, ++factors) {
+    for (int64_t begin = end - group; begin < end; begin += format.row_block) {
+      std::memcpy(row, factors, sizeof *factors);
+      std::memcpy(row + sizeof *factors, codes, static_cast<size_t>(code_bytes));
+      codes += code_bytes;
+      row += format.row_block_bytes;
+    }
+  }
+}
+
 const char* FindBadScale(DType type, const uint8_t* row, int64_t cols) {
   const BlockFormat format = FormatOf(type);
   for (int64_t begin = 0; begin < cols; begin += format.row_block, row += format.row_block_bytes) {
     if (!std::isfinite(SubBlockScale(type, row, 0))) return "a scale that is not finite";
-    if (format.has_mins && !std::isfinite(SubBlockMin(row, 0))) return "a min that is not finite";
+    if (format.has_mins && !std::isfinite(SubBlockMin(type, row, 0))) return "a min that is not finite";
   }
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // Rows in formats of blocks (block_format.h): what their bytes stand for, and their packed form.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "common/tensor/block_format.h"
@@ -21,6 +22,15 @@ void PackBlockRows(DType type, const uint8_t* src, int64_t src_row_bytes, int64_
 // input in the low half, `scales` one for each sub-block. INT4 codes are value + 8, which little-endian words of eight
 // have in the same bytes. Thread-safe; allocates nothing.
 void JoinCodesAndScales(DType type, const uint8_t* codes, const uint8_t* scales, int64_t cols, uint8_t* row);
+
+// I4Z's 32 bits of a group. `scale`: of F16 or BF16; `zero` below 16.
+constexpr uint32_t ScaleAndZero(float scale, uint32_t zero) { return std::bit_cast<uint32_t>(scale) | zero; }
+
+// A row of I4Z_32 or I4Z_128: codes as above, not moved by 8, and ScaleAndZero of each group of `group` inputs, which
+// may be several sub-blocks. REQUIRES: cols is a multiple of group, and that of the sub-block. Thread-safe; allocates
+// nothing.
+void JoinCodesAndZeros(DType type, const uint8_t* codes, const uint32_t* factors, int64_t group, int64_t cols,
+                       uint8_t* row);
 
 // What has no meaning as a weight: a scale that is infinite or NaN. Nullptr, or what is wrong, in words.
 const char* FindBadScale(DType type, const uint8_t* row, int64_t cols);

@@ -24,8 +24,10 @@ enum class DType : uint32_t {
   kI4G32 = 11,
   kI4G128 = 12,
   kMXFP4 = 13,
+  kI4Z32 = 14,
+  kI4Z128 = 15,
 };
-inline constexpr DType kLastDType = DType::kMXFP4;
+inline constexpr DType kLastDType = DType::kI4Z128;
 
 constexpr bool IsBlockFormat(DType type) { return type >= DType::kQ8_0; }
 

@@ -38,6 +38,12 @@ void SetScale(DType dtype, uint8_t* block) {
     case DType::kI4G128:
       std::memcpy(block, &kBf16, sizeof kBf16);
       return;
+    case DType::kI4Z32:
+    case DType::kI4Z128: {
+      const uint32_t factors = ScaleAndZero(0x1p-8f, 8);
+      std::memcpy(block, &factors, sizeof factors);
+      return;
+    }
     case DType::kQ6K:
       std::memcpy(block + 208, &kF16, sizeof kF16);
       return;

@@ -52,6 +52,15 @@ class PackedBlockReader {
         const float magnitude = kE2M1[static_cast<int>(code) % 8];
         return std::ldexp(code < 8 ? magnitude : -magnitude, h[64 * t + 4 * q + b] - 127);
       }
+      case DType::kI4Z32:
+      case DType::kI4Z128: {
+        const int64_t sub_blocks = type_ == DType::kI4Z32 ? 4 : 1;
+        const uint32_t word = Load32(h + 64 * (sub_blocks * t + b) + 4 * q);
+        float scale;
+        const uint32_t bits = word >> 13 << 13;
+        std::memcpy(&scale, &bits, sizeof scale);
+        return scale * code - scale * static_cast<float>(word % 16);
+      }
       case DType::kQ4K:
       case DType::kQ5K: {
         const uint8_t* tile = h + 256 * t;

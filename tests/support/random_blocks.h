@@ -7,14 +7,15 @@
 #include <random>
 #include <vector>
 
-#include "common/tensor/block_format.h"
+#include "common/tensor/block_rows.h"
 
 namespace moestro::testing {
 
-inline constexpr DType kBlockFormats[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
-                                          DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+inline constexpr DType kBlockFormats[] = {DType::kQ8_0,  DType::kQ4_0,  DType::kQ5_0,  DType::kQ4K,
+                                          DType::kQ5K,   DType::kQ6K,   DType::kI4G32, DType::kI4G128,
+                                          DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
 
-// Where a block of a row has scales and mins of 16 bits; MXFP4 has a byte.
+// Where a block of a row has scales and mins of 16 bits; MXFP4 has a byte, and I4Z 32 bits.
 inline std::vector<int64_t> HalvesOf(DType type) {
   switch (type) {
     case DType::kQ4K:
@@ -23,6 +24,8 @@ inline std::vector<int64_t> HalvesOf(DType type) {
     case DType::kQ6K:
       return {208};
     case DType::kMXFP4:
+    case DType::kI4Z32:
+    case DType::kI4Z128:
       return {};
     default:
       return {0};
@@ -46,6 +49,12 @@ inline std::vector<uint8_t> RandomBlocks(DType type, int64_t rows, int64_t cols,
         bits = (bits & 0x8000) | (is_bf16 ? ToBf16(value) : std::bit_cast<uint16_t>(static_cast<_Float16>(value)));
       }
       std::memcpy(&bytes[block + static_cast<size_t>(at)], &bits, sizeof bits);
+    }
+    if (HasZeroPoints(type)) {
+      float value = std::bit_cast<float>(static_cast<uint32_t>(random()) & 0xbfffe000u);
+      if (scale > 0) value = std::bit_cast<float>(std::bit_cast<uint32_t>(scale * factor(random)) & kScaleOfI4Z);
+      const uint32_t word = ScaleAndZero(random() % 2 == 0 ? value : -value, random() % 16);
+      std::memcpy(&bytes[block], &word, sizeof word);
     }
     if (type != DType::kMXFP4) continue;
     bytes[block] = static_cast<uint8_t>(random() % 255);

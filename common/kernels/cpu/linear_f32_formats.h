@@ -84,6 +84,13 @@ static inline void ExpandScales(const uint8_t* header, float* scales, float* min
         const Words least = reinterpret_cast<Words>(bits == 0u) & 0x00400000u;
         Isa::Store(place(scales, j), Isa::FromBits(bits | least));
       }
+    } else if constexpr (HasZeroPoints(kType)) {
+      for (int64_t j = 0; j < kFormat.sub_blocks(); ++j) {
+        const Words words = Isa::LoadWords(header + (tile * kFormat.sub_blocks() + j) * 64 + lane * 4);
+        const typename Isa::Vector scale = Isa::FromBits(words & kScaleOfI4Z);
+        Isa::Store(place(scales, j), scale);
+        Isa::Store(place(mins, j), Isa::Mul(Isa::FromInts(reinterpret_cast<SignedWords>(words & kZeroOfI4Z)), scale));
+      }
     } else if constexpr (kFormat.has_mins) {
       const uint8_t* lines = header + tile * 4 * 64;
       const typename Isa::Vector d = Isa::FromF16(lines + lane * 2), dmin = Isa::FromF16(lines + 32 + lane * 2);
@@ -151,6 +158,10 @@ static inline void AddFormat(const PackedMatrix& w, const uint16_t* x, int64_t x
       return AddFormatBlocks<Isa, DType::kI4G32>(w, x, x_stride, tokens, row, scratch);
     case DType::kI4G128:
       return AddFormatBlocks<Isa, DType::kI4G128>(w, x, x_stride, tokens, row, scratch);
+    case DType::kI4Z32:
+      return AddFormatBlocks<Isa, DType::kI4Z32>(w, x, x_stride, tokens, row, scratch);
+    case DType::kI4Z128:
+      return AddFormatBlocks<Isa, DType::kI4Z128>(w, x, x_stride, tokens, row, scratch);
     default:
       return AddFormatBlocks<Isa, DType::kMXFP4>(w, x, x_stride, tokens, row, scratch);
   }

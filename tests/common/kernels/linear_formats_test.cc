@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -20,8 +21,8 @@
 namespace moestro {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,
-                            DType::kQ5K, DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+constexpr DType kTypes[] = {DType::kF16, DType::kQ8_0,  DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,   DType::kQ5K,
+                            DType::kQ6K, DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
 
 // Inputs that are summed before they are scaled, and columns that a row must be a multiple of.
 int64_t ChainInputs(DType type) { return type == DType::kF16 ? kScaleBlock : FormatOf(type).sub_block; }
@@ -102,6 +103,14 @@ void RandomBlock(DType type, Scales scales, std::mt19937& random, uint8_t* block
     case DType::kI4G32:
     case DType::kI4G128:
       return Store16(block, RandomBf16Scale(scales, random));
+    case DType::kI4Z32:
+    case DType::kI4Z128: {  // both types of scales; zero points of all values
+      const float scale =
+          random() % 2 == 0 ? FromF16(RandomF16Scale(scales, random)) : FromBf16(RandomBf16Scale(scales, random));
+      const uint32_t word = ScaleAndZero(scale, random() % 16);
+      std::memcpy(block, &word, sizeof word);
+      return;
+    }
     case DType::kQ4K:
     case DType::kQ5K:
       Store16(block + 2, RandomF16Scale(scales, random));
@@ -109,6 +118,12 @@ void RandomBlock(DType type, Scales scales, std::mt19937& random, uint8_t* block
     default:
       Store16(block + ScaleOffset(type), RandomF16Scale(scales, random));
   }
+}
+
+float ScaleOfI4Z(const uint8_t* block) {
+  uint32_t word;
+  std::memcpy(&word, block, sizeof word);
+  return std::bit_cast<float>(word & kScaleOfI4Z);
 }
 
 // The greatest scale and min that a sub-block of this block of a row can have.
@@ -121,6 +136,9 @@ double GreatestFactor(DType type, const uint8_t* block) {
     case DType::kI4G32:
     case DType::kI4G128:
       return std::fabs(FromBf16(bits));
+    case DType::kI4Z32:
+    case DType::kI4Z128:
+      return 15.0 * std::fabs(ScaleOfI4Z(block));
     case DType::kQ4K:
     case DType::kQ5K: {
       uint16_t min;
@@ -146,6 +164,16 @@ void ExactWeights(DType type, std::vector<uint8_t> row, int64_t cols, double* sc
     DequantizeRow(type, without.data(), cols, weights.data());
   };
   std::fill_n(mins, cols, 0.0);
+  if (HasZeroPoints(type)) {
+    for (int64_t i = 0; i < cols; ++i) {
+      const uint8_t* block = &row[static_cast<size_t>(i / format.row_block * format.row_block_bytes)];
+      const int64_t in_block = i % format.row_block;
+      const double scale = ScaleOfI4Z(block);
+      scaled[i] = scale * (block[4 + in_block / 2] >> (in_block % 2 * 4) & 15);
+      mins[i] = scale * (block[0] & 15);
+    }
+    return;
+  }
   if (format.has_mins) {
     dequantize_without(0);
     for (int64_t i = 0; i < cols; ++i) mins[i] = -double{weights[static_cast<size_t>(i)]};
@@ -404,7 +432,7 @@ TEST_P(LinearFormatsTest, EveryWeightIsExact) {
 // All exponents of E8M0 but NaN's, and all finite ones of BF16: row r has exponent r. Activations are such that no
 // result overflows.
 TEST_P(LinearFormatsTest, EveryExponentOfTheScale) {
-  for (DType type : {DType::kMXFP4, DType::kI4G32, DType::kI4G128}) {
+  for (DType type : {DType::kMXFP4, DType::kI4G32, DType::kI4G128, DType::kI4Z32, DType::kI4Z128}) {
     const int64_t cols = 2 * Unit(type);
     for (const auto& [size, rows] : {std::pair<float, int64_t>(0x1p-14f, 255), {0x1p70f, 160}}) {
       std::mt19937 random(5);
@@ -415,6 +443,10 @@ TEST_P(LinearFormatsTest, EveryExponentOfTheScale) {
         const auto exponent = static_cast<uint32_t>(block / 2);
         if (type == DType::kMXFP4) {
           p[0] = static_cast<uint8_t>(exponent);
+        } else if (HasZeroPoints(type)) {
+          const float scale = std::bit_cast<float>((static_cast<uint32_t>(random()) & 0x807fe000u) | exponent << 23);
+          const uint32_t word = ScaleAndZero(scale, random() % (exponent < 250 ? 16 : 2));  // their product is finite
+          std::memcpy(p, &word, sizeof word);
         } else {
           Store16(p, static_cast<uint16_t>((random() & 0x807fu) | exponent << 7));
         }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -74,6 +75,15 @@ TEST_P(BlockRows, ScalesAreFinite) {
                      half == 2 ? "a min that is not finite" : "a scale that is not finite");
       }
       Put16(at + half, good);
+    }
+    if (HasZeroPoints(GetParam())) {
+      for (const float scale : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::quiet_NaN(), 0x1p125f}) {
+        const uint32_t word = ScaleAndZero(scale, 15);
+        std::memcpy(at, &word, sizeof word);
+        EXPECT_STREQ(FindBadScale(GetParam(), row.data(), cols),
+                     std::isfinite(scale) ? "a min that is not finite" : "a scale that is not finite");
+      }
     }
     if (GetParam() != DType::kMXFP4) continue;
     *at = 255;
@@ -156,6 +166,18 @@ TEST(PackBlockRows, GoldenI4) {
   const uint8_t word[] = {0x31, 0x75, 0x42, 0x86};
   std::copy(std::begin(word), std::end(word), expected.begin() + 128 + 64 + 4);
   EXPECT_EQ(Pack(DType::kI4G128, rows, 18, 128, 128), expected);
+}
+
+// The same codes, scale 1.5 and zero point 9 of sub-block 2 of row 17.
+TEST(PackBlockRows, GoldenI4Z) {
+  std::vector<uint8_t> rows(18 * 80);
+  const uint8_t block[] = {0x09, 0x00, 0xc0, 0x3f, 0x21, 0x43, 0x65, 0x87};
+  std::copy(std::begin(block), std::end(block), rows.begin() + 17 * 80 + 2 * 20);
+  std::vector<uint8_t> expected(1024 + 4096, 0);
+  std::copy(block, block + 4, expected.begin() + (1 * 4 + 2) * 64 + 4);
+  const uint8_t word[] = {0x31, 0x75, 0x42, 0x86};
+  std::copy(std::begin(word), std::end(word), expected.begin() + 1024 + 64 / 8 * 256 + 64 + 4);
+  EXPECT_EQ(Pack(DType::kI4Z32, rows, 18, 128, 128), expected);
 }
 
 // Fifth bits of inputs 0, 9 and 31 only.

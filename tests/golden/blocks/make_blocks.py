@@ -59,11 +59,27 @@ def int4(name, group, random):
     write(name, blocks, weights.numpy())
 
 
+def int4_with_zeros(name, group, random):
+    """Scales are F16 and BF16 by turns; F32 has all their values."""
+    codes = torch.from_numpy(random.integers(-8, 8, (BLOCKS, group), numpy.int8))
+    zeros = torch.from_numpy(random.integers(-8, 8, (BLOCKS, 1), numpy.int8))
+    packed, packed_zeros = pack_to_int32(codes, 4), pack_to_int32(zeros, 4, packed_dim=0)
+    f16 = numpy.array(F16_SCALES, "<u2").view("<f2").astype("<f4")
+    bf16 = (numpy.array(BF16_SCALES, "<u4") << 16).view("<f4")
+    scales = numpy.where(numpy.arange(BLOCKS) % 2 == 0, f16, bf16)
+    moved = unpack_from_int32(packed_zeros, 4, zeros.shape, packed_dim=0)
+    weights = (unpack_from_int32(packed, 4, codes.shape).float() - moved.float()) * torch.from_numpy(scales)[:, None]
+    factors = scales.view("<u4") | (moved[:, 0].numpy().astype("<i4") + 8).astype("<u4")
+    blocks = numpy.concatenate([factors.view(numpy.uint8).reshape(BLOCKS, 4), packed.numpy().view(numpy.uint8)], 1)
+    write(name, blocks, weights.numpy())
+
+
 def main():
     for name in GGML:
         ggml(name, numpy.random.default_rng(len(name) + sum(name.encode())))
     for group in (32, 128):
         int4(f"I4_{group}", group, numpy.random.default_rng(group))
+        int4_with_zeros(f"I4Z_{group}", group, numpy.random.default_rng(group + 1))
 
 
 main()

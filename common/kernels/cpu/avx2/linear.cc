@@ -82,7 +82,7 @@ struct Avx2Isa {
       const __m256 magnitudes = _mm256_setr_ps(0, .5f, 1, 1.5f, 2, 3, 4, 6);
       const __m256 magnitude = _mm256_permutevar8x32_ps(magnitudes, reinterpret_cast<__m256i>(words >> shift));
       return _mm256_or_ps(magnitude, FromBits((words << (28 - shift)) & 0x80000000u));
-    } else if constexpr (kType == DType::kQ4K) {
+    } else if constexpr (FormatOf(kType).has_mins) {
       return FromInts(reinterpret_cast<SignedWords>((words >> shift) & 15u));
     } else {  // with its upper bit flipped, the code is a signed number
       return FromInts(reinterpret_cast<SignedWords>((words ^ 0x88888888u) << (28 - shift)) >> 28);

@@ -89,7 +89,7 @@ struct Avx512Isa {
   [[gnu::always_inline]] static inline Vector FromBits(Words words) { return reinterpret_cast<Vector>(words); }
   template <DType kType>
   [[gnu::always_inline]] static inline Vector FromNibble(Words words, int shift) {
-    const float* values = kNibbles[kType == DType::kMXFP4 ? 2 : kType == DType::kQ4K ? 0 : 1];
+    const float* values = kNibbles[kType == DType::kMXFP4 ? 2 : FormatOf(kType).has_mins ? 0 : 1];
     // The permutation looks at four bits of an index.
     return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words >> shift), _mm512_load_ps(values));
   }

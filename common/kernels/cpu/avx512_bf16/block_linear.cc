@@ -39,7 +39,8 @@ class BlockPass {
     for (Place at{0, 0}; at.span < spans_; at = After(at), ++step) {
       const uint16_t* xs = x + at.span * kSpanInputs;
       if (kFormat.has_mins && at.group == 0) {
-        for (int64_t t = 0; t < tokens; ++t) SumInputs(xs + t * x_stride, scratch_.input_sums[t]);
+        const int64_t inputs = Inputs(at);
+        for (int64_t t = 0; t < tokens; ++t) SumSubBlocks(xs + t * x_stride, inputs, scratch_.input_sums[t]);
       }
       ExpandHeader<kType>(Header(at), at.span % kBlockSpans, &scratch_.scales);
       if (few) {
@@ -75,6 +76,12 @@ class BlockPass {
     return Header(at) + kFormat.header_bytes + at.span % kBlockSpans * kSpanBytes;
   }
   int64_t Inputs(Place at) const { return Min(kSpanInputs, w_.cols - at.span * kSpanInputs); }
+
+  // The sum of each sub-block's inputs.
+  static void SumSubBlocks(const uint16_t* x, int64_t inputs, float* sums) {
+    SumInputs(x, inputs / 32, sums);
+    if constexpr (kSubBlock == kSpanInputs) sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
 
   SpanTokens From(Place at, int64_t t, const uint16_t* x, int64_t x_stride) const {
     return {x + t * x_stride, x_stride, scratch_.input_sums[t], scratch_.totals[at.group] + t * kRowGroup};
@@ -161,6 +168,10 @@ void LinearOfBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, 
       return MultiplyBlocks<DType::kI4G32>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
     case DType::kI4G128:
       return MultiplyBlocks<DType::kI4G128>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+    case DType::kI4Z32:
+      return MultiplyBlocks<DType::kI4Z32>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+    case DType::kI4Z128:
+      return MultiplyBlocks<DType::kI4Z128>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
     default:
       return MultiplyBlocks<DType::kMXFP4>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
   }

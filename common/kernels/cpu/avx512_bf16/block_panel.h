@@ -14,15 +14,16 @@
 
 namespace moestro::avx512_bf16 {
 
-constexpr int64_t kSumsPerSpan = kSpanInputs / 32;  // sub-blocks of formats with mins
+constexpr int64_t kSumsPerSpan = kSpanInputs / 32;  // the most sub-blocks of a format with mins
 
-// out[j] = sum of inputs 32 j .. 32 j + 31 of a whole span.
-static inline void SumInputs(const uint16_t* x, float* out) {
+// out[j] = sum of inputs 32 j .. 32 j + 31 of a span that has them for j below `parts`; else 0.
+static inline void SumInputs(const uint16_t* x, int64_t parts, float* out) {
   const __m512i ones = _mm512_set1_epi32(0x3f803f80);
   __m512 sums[kSumsPerSpan];
 #pragma GCC unroll 4
   for (int j = 0; j < kSumsPerSpan; ++j) {
-    sums[j] = DotPairs(_mm512_setzero_ps(), _mm512_loadu_si512(x + 32 * j), ones);
+    const __m512i inputs = _mm512_maskz_loadu_epi32(j < parts ? 0xffff : 0, x + 32 * j);
+    sums[j] = DotPairs(_mm512_setzero_ps(), inputs, ones);
   }
   const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(sums[0], sums[1]), _mm512_unpackhi_ps(sums[0], sums[1]));
   const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(sums[2], sums[3]), _mm512_unpackhi_ps(sums[2], sums[3]));

@@ -300,6 +300,15 @@ static inline void ExpandHeader(const uint8_t* header, int64_t span, SpanScales*
         // 0 stands for 2^-127, a subnormal number.
         _mm512_store_si512(scales(j), _mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000)));
       }
+    } else if constexpr (HasZeroPoints(kType)) {
+      for (int64_t j = 0; j < kFormat.sub_blocks(); ++j) {
+        const __m512i words = _mm512_loadu_si512(tile + j * 64);
+        const __m512i scale = _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(kScaleOfI4Z)));
+        const __m512i zero = _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(kZeroOfI4Z)));
+        _mm512_store_si512(scales(j), scale);
+        _mm512_store_ps(out->mins[j] + v * kTileRows,
+                        _mm512_mul_ps(_mm512_castsi512_ps(scale), _mm512_cvtepi32_ps(zero)));
+      }
     } else if constexpr (kType == DType::kQ6K) {
       const __m512 d = ByteScales(header + v * 32);
       const uint8_t* lanes = header + kRowGroup * 2 + v * 256 + span * 128;

@@ -51,10 +51,9 @@ float CodeValue(DType type, int code) {
       return static_cast<float>(static_cast<int8_t>(code));
     case DType::kMXFP4:
       return code < 8 ? kE2M1[code] : -kE2M1[code - 8];
-    case DType::kQ4K:
-    case DType::kQ5K:
-      return static_cast<float>(code);
-    default:  // symmetric around the middle code
+    default:
+      if (FormatOf(type).has_mins) return static_cast<float>(code);
+      // Symmetric around the middle code.
       return static_cast<float>(code - (1 << (FormatOf(type).code_bits - 1)));
   }
 }
@@ -71,6 +70,13 @@ void ScaleAndMin(DType type, const uint8_t* header, int64_t tile, int64_t row, i
     case DType::kMXFP4: {
       const uint32_t exponent = header[tile * kLineBytes + row * 4 + j];
       *scale = std::bit_cast<float>(exponent == 0 ? 0x00400000u : exponent << 23);  // the least is subnormal
+      return;
+    }
+    case DType::kI4Z32:
+    case DType::kI4Z128: {
+      const auto word = Load<uint32_t>(header + (tile * FormatOf(type).sub_blocks() + j) * kLineBytes + row * 4);
+      *scale = std::bit_cast<float>(word & kScaleOfI4Z);
+      *min = *scale * static_cast<float>(word & kZeroOfI4Z);
       return;
     }
     case DType::kQ4K:
