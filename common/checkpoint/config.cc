@@ -157,7 +157,10 @@ void ReadShape(JsonFields& config, bool dense, ModelSpec* spec) {
 // Choices that the families make alike; a config may leave them out.
 void CheckFixedChoices(JsonFields& config) {
   config.OneOf("hidden_act", {"silu"});
-  for (const char* key : {"torch_dtype", "dtype"}) config.OneOf(key, {"bfloat16", "float32", "float8_e4m3fn"});
+  // Activations are BF16 whatever this says; it is the type of weights that are not quantised, as a rule.
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    config.OneOf(key, {"bfloat16", "float16", "float32", "float8_e4m3fn"});
+  }
 }
 
 // Settings of relatives that change a layer's arithmetic. Other unknown fields are of training, or say what is known.

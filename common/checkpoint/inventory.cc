@@ -23,6 +23,8 @@ namespace {
 
 constexpr size_t kMaxListed = 10;
 constexpr char kScaleSuffix[] = "_scale_inv";
+constexpr char kNotFourBits[] = "this weight must not have four bits; get the model with it in BF16";
+constexpr char kNotEightBits[] = "this weight must not have eight bits; get the model with it in BF16";
 
 // Of what is published. Blocks cannot be transposed; scale blocks can be, but no checkpoint needs that except for keys.
 std::vector<DType> AllowedDTypes(model::TensorRole role, bool transposed) {
@@ -44,8 +46,12 @@ DType SegmentDType(model::TensorRole role, const TensorInfo& info) {
   return role == model::TensorRole::kLatentUp && IsBlockFormat(dtype) ? DType::kF16 : dtype;
 }
 
-// The key half of what makes keys and values from a latent is transposed, which codes with scales by row cannot be.
-bool MayBeTwoTensors(model::TensorRole role) { return !model::IsWidened(role) && role != model::TensorRole::kLatentUp; }
+// The key half of what makes keys and values from a latent is transposed. Codes with scales by row cannot be; INT4 can,
+// rounded to F16 as blocks are.
+bool MayBeTwoTensors(model::TensorRole role, const TwoTensors& form, const Quantization& quantization) {
+  if (role == model::TensorRole::kLatentUp) return !form.in_blocks && !form.by_row && !quantization.int4.empty();
+  return !model::IsWidened(role);
+}
 
 // Ends of names that no weight of the model has claimed, and what is wrong then.
 constexpr std::pair<std::string_view, const char*> kLeftOver[] = {
@@ -54,7 +60,12 @@ constexpr std::pair<std::string_view, const char*> kLeftOver[] = {
     {"_proj_scales", "scales without a weight"},
     {".weight_packed", "codes beside the same weight in another form; keep one of them"},
     {"_proj_blocks", "codes beside the same weight in another form; keep one of them"},
-    {".weight_zero_point", "zero points are not supported; get the model with symmetric quantisation"},
+    {".weight_zero_point",
+     "zero points are supported beside codes of four bits only; get the model with symmetric ones"},
+    {".qweight", "codes beside the same weight in another form; keep one of them"},
+    {".qzeros", "zero points without a weight"},
+    {".scales", "scales without a weight"},
+    {".g_idx", "an order of inputs without a weight"},
     {".weight_g_idx", "an order of columns is not supported; get the model without it"},
 };
 
@@ -156,36 +167,65 @@ class Inventory {
   }
 
   void CheckTwoTensors(const model::ModelTensor& tensor, const std::string& family_name, const TensorPlace& place) {
-    const std::string codes_name = absl::StrCat(place.name, place.two_tensors->codes);
-    const std::string scales_name = absl::StrCat(place.name, place.two_tensors->scales);
+    const TwoTensors& form = *place.two_tensors;
+    const auto name_of = [&](const char* end) { return form.Name(place.name, end); };
+    const std::string codes_name = name_of(form.codes), scales_name = name_of(form.scales);
     bool again = false;
     const TensorRef* const codes = Claim(codes_name, &again);
     const TensorRef* const scales = Claim(scales_name);
+    const TensorRef* const zeros = form.zeros == nullptr ? nullptr : Claim(name_of(form.zeros));
+    const TensorRef* const order = form.by_input ? Claim(name_of(kGroupOfInput)) : nullptr;
     Claim(absl::StrCat(place.name, kPackedShape));
     if (scales == nullptr) {
       if (!again) Problem(scales_name, absl::StrCat("missing, but there is ", text::Quoted(codes_name)));
       return;
     }
-    if (!MayBeTwoTensors(tensor.role)) {
-      return Problem(codes_name,
-                     absl::StrCat("this weight must not have ", place.two_tensors->by_row ? "eight" : "four",
-                                  " bits; get the model with it in BF16"),
-                     codes);
+    if (!MayBeTwoTensors(tensor.role, form, quantization_)) {
+      return Problem(codes_name, form.by_row ? kNotEightBits : kNotFourBits, codes);
     }
-    if (place.two_tensors->by_row) RefuseStaticInputs(place.name);
-    const TwoTensorsCheck check =
-        checkpoint::CheckTwoTensors(*place.two_tensors, place.shape, *codes->info, *scales->info, quantization_);
+    if (form.by_row) RefuseStaticInputs(place.name);
+    const auto info = [](const TensorRef* ref) { return ref == nullptr ? nullptr : ref->info; };
+    TwoTensorsCheck check = checkpoint::CheckTwoTensors(
+        form, place.shape, {info(codes), info(scales), info(zeros), info(order)}, quantization_);
     if (!check.problem.empty()) {
-      if (!again) Problem(check.of_scales ? scales_name : codes_name, check.problem, check.of_scales ? scales : codes);
+      const std::string name = check.end == nullptr ? codes_name : name_of(check.end);
+      if (!again) Problem(name, check.problem, checkpoint_.Find(name));
       return;
     }
-    InventoryItem item{tensor, check.dtype, *codes, *scales, false, place.output_step};
+    const bool rounded = tensor.role == model::TensorRole::kLatentUp;
+    if (rounded && check.dtype == DType::kMXFP4) return Problem(codes_name, kNotFourBits, codes);
+    if (rounded) check.dtype = check.group % 128 == 0 ? DType::kI4Z128 : DType::kI4Z32;  // the same weights
+    if (rounded && !RowsOfHeadsAreWhole(form)) {
+      return Problem(codes_name, "its heads have parts that are no multiples of 8 rows; get the model with it in BF16",
+                     codes);
+    }
+    InventoryItem item{tensor, rounded ? DType::kF16 : check.dtype, *codes, *scales, false, place.output_step};
     item.expected.name = family_name;
-    const int64_t first = RowsBefore(place, place.shape), row_bytes = RowBytes(check.dtype, tensor.cols);
-    const int64_t codes_bytes = place.two_tensors->by_row ? row_bytes : tensor.cols / 2;
-    item.weight.offset = first * codes_bytes;
-    item.scale->offset = first * (place.two_tensors->by_row ? scales->info->element_bytes() : row_bytes - codes_bytes);
+    const int64_t first = RowsBefore(place, place.shape);
+    if (HasZeroPoints(check.dtype)) {
+      item.int4 = {check.dtype, tensor.rows, tensor.cols,
+                   check.group, first,       form.by_input ? quantization_.by_input : ByInput::kNone,
+                   {},          {}};
+      if (zeros != nullptr) item.int4->zeros = *zeros;
+      if (order != nullptr) item.int4->group_of_input = *order;
+    }
+    if (form.by_input) {
+      if (first % 8 != 0 || tensor.rows % 8 != 0) {
+        return Problem(codes_name, "parts of it are no multiples of 8 rows; get the model with this weight in BF16",
+                       codes);
+      }
+    } else if (!item.int4) {
+      const int64_t row_bytes = RowBytes(check.dtype, tensor.cols);
+      const int64_t codes_bytes = form.by_row ? row_bytes : tensor.cols / 2;
+      item.weight.offset = first * codes_bytes;
+      item.scale->offset = first * (form.by_row ? scales->info->element_bytes() : row_bytes - codes_bytes);
+    }
     items_.push_back(std::move(item));
+  }
+
+  // Keys and values are read apart, words of eight rows whole.
+  bool RowsOfHeadsAreWhole(const TwoTensors& form) const {
+    return !form.by_input || (spec_.qk_nope_head_dim % 8 == 0 && spec_.v_head_dim % 8 == 0);
   }
 
   // Keys and values of a latent may lie apart. False: they do not.
@@ -331,6 +371,11 @@ class Inventory {
 
 int64_t InventoryItem::bytes() const {
   if (keys) return keys->info->bytes + weight.info->bytes;
+  if (int4) {
+    const int64_t groups = expected.cols / int4->group;
+    const int64_t scales = expected.rows * groups * 2, zeros = int4->zeros ? CeilDiv(expected.rows, 8) * groups * 4 : 0;
+    return expected.rows * expected.cols / 2 + scales + zeros;
+  }
   if (IsBlockFormat(dtype)) return expected.rows * RowBytes(dtype, expected.cols);
   const int64_t blocks =
       dtype == DType::kI8 ? expected.rows : CeilDiv(expected.rows, kScaleBlock) * CeilDiv(expected.cols, kScaleBlock);

@@ -8,10 +8,23 @@
 
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/quantization.h"
 #include "common/model/schema.h"
 #include "common/weights/model_spec.h"
 
 namespace moestro::checkpoint {
+
+// Of a weight in I4Z: where its parts lie besides codes and scales (two_tensors.h), whose offsets are 0.
+struct Int4Source {
+  DType dtype = DType::kI4Z32;  // of `rows` rows of `cols` weights, whatever the segment makes of them
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t group = 0;      // inputs that share a scale
+  int64_t first_row = 0;  // of the published weight
+  ByInput by_input = ByInput::kNone;
+  std::optional<TensorRef> zeros;  // absent: all zero points are 8
+  std::optional<TensorRef> group_of_input;
+};
 
 struct InventoryItem {
   model::ModelTensor expected;  // by the family's name, which is that of several if the checkpoint has them in one
@@ -26,6 +39,7 @@ struct InventoryItem {
   // Only of MLA's kv_b_proj, if the checkpoint has its halves apart: keys [heads * kv_lora_rank, qk_nope_head_dim],
   // transposed per head, while `weight` is the values, [heads * v_head_dim, kv_lora_rank].
   std::optional<TensorRef> keys = std::nullopt;
+  std::optional<Int4Source> int4 = std::nullopt;
 
   int64_t bytes() const;  // of weight and scale, as published
 };

@@ -20,21 +20,14 @@ namespace {
 using nlohmann::json;
 
 // What compressed-tensors calls the formats of blocks.
-struct GroupFormat {
-  const char* name;
-  const char* type;
-  int64_t group_size;
-  DType dtype;
-};
-constexpr GroupFormat kGroupFormats[] = {
-    {"pack-quantized", "int", 32, DType::kI4G32},
-    {"pack-quantized", "int", 128, DType::kI4G128},
-    {"mxfp4-pack-quantized", "float", 32, DType::kMXFP4},
-};
+constexpr char kInt4Format[] = "pack-quantized";
+constexpr char kMxfp4Format[] = "mxfp4-pack-quantized";
 
 // W8A8: compressed-tensors' format, and a method that names nothing else.
 constexpr char kInt8Format[] = "int-quantized";
 constexpr char kInt8Method[] = "w8a8_int8";
+
+constexpr int64_t kMaxGroup = int64_t{1} << 30;
 
 // Methods that people look for, and what their weights need that no format of this engine has.
 struct Missing {
@@ -42,9 +35,7 @@ struct Missing {
   const char* needs;
 };
 constexpr Missing kMissing[] = {
-    {"awq", "F16 scales and a zero point for each group"},
-    {"gptq", "F16 scales, a zero point for each group, and an order of columns"},
-    {"auto-round", "F16 scales and a zero point for each group"},
+    {"auto-round", "a format that varies; it exports models as auto_awq and auto_gptq, too"},
     {"bitsandbytes", "tables of codes, and scales of scales"},
 };
 
@@ -116,36 +107,52 @@ void ReadInt8Group(JsonFields& group) {
   inputs.OneOf("strategy", {"token"});
 }
 
-// The format that the group's weights have in two tensors; none: I8.
-std::optional<DType> ReadGroup(JsonFields& group, const std::string& default_format) {
+// Words of 8 codes lie within a group, and a format of blocks has 32 inputs in a sub-block.
+void CheckGroupSize(JsonFields& fields, int64_t size) {
+  if (size > 0 && size % 32 == 0) return;
+  fields.Unsupported("group_size", absl::StrCat(size, " is not supported (supported: multiples of 32)"));
+}
+
+Int4Groups ReadInt4Group(JsonFields& weights) {
+  const bool zero_points = !weights.BoolOr("symmetric", true);
+  weights.OneOf("strategy", {"group", "channel"});
+  if (weights.StringOr("strategy", "") == "channel") return {0, zero_points};
+  const int64_t size = weights.Int("group_size", -1, kMaxGroup);
+  CheckGroupSize(weights, size);
+  return {size, zero_points};
+}
+
+// Adds what the group's weights have to `read`.
+void ReadGroup(JsonFields& group, const std::string& default_format, Quantization* read) {
   RefuseUnlessEmpty(group, "output_activations", "quantisation of activations");
   const std::string format = group.StringOr("format", default_format);
   if (!group.Has("weights")) group.Fail("weights", "missing");
   if (format == kInt8Format) {
-    ReadInt8Group(group);
-    return std::nullopt;
+    read->int8 = true;
+    return ReadInt8Group(group);
   }
   RefuseUnlessEmpty(group, "input_activations", "quantisation of activations");
-  const auto* const known = std::ranges::find(kGroupFormats, format, &GroupFormat::name);
-  if (known == std::end(kGroupFormats)) {
-    group.Unsupported("format", absl::StrCat(text::Describe(format), " is not supported (supported: pack-quantized, ",
-                                             "mxfp4-pack-quantized, ", kInt8Format, ")"));
-    return {};
+  const bool int4 = format == kInt4Format;
+  if (!int4 && format != kMxfp4Format) {
+    return group.Unsupported("format", absl::StrCat(text::Describe(format), " is not supported (supported: ",
+                                                    kInt4Format, ", ", kMxfp4Format, ", ", kInt8Format, ")"));
   }
   JsonFields weights = group.Sub("weights");
-  weights.OneOf("type", {known->type});
+  weights.OneOf("type", {int4 ? "int" : "float"});
   CheckBits(weights, 4);
-  CheckSymmetric(weights);
-  weights.OneOf("strategy", {"group"});
   weights.OnlyBool("dynamic", false);
   CheckOrder(weights);
-  const int64_t size = weights.Int("group_size", -1, int64_t{1} << 30);
-  for (const GroupFormat& candidate : kGroupFormats) {
-    if (candidate.name == format && candidate.group_size == size) return candidate.dtype;
+  if (int4) {
+    const Int4Groups groups = ReadInt4Group(weights);
+    if (std::ranges::find(read->int4, groups) == read->int4.end()) read->int4.push_back(groups);
+    return;
   }
-  weights.Unsupported("group_size", absl::StrCat(size, " is not supported (supported: 32",
-                                                 known->dtype == DType::kMXFP4 ? ")" : ", 128)"));
-  return {};
+  read->packed_mxfp4 = true;
+  CheckSymmetric(weights);
+  weights.OneOf("strategy", {"group"});
+  const int64_t size = weights.Int("group_size", -1, kMaxGroup);
+  if (size == 32) return;
+  weights.Unsupported("group_size", absl::StrCat(size, " is not supported (supported: 32)"));
 }
 
 Quantization ReadCompressedTensors(JsonFields& quantization) {
@@ -166,14 +173,64 @@ Quantization ReadCompressedTensors(JsonFields& quantization) {
     if (!quantization.ok()) return {};
     JsonFields group = groups.Sub(name.c_str());
     if (!quantization.ok()) return {};
-    const std::optional<DType> dtype = ReadGroup(group, format);
-    read.int8 |= !dtype;
-    if (dtype && std::ranges::find(read.packed, *dtype) == read.packed.end()) read.packed.push_back(*dtype);
+    ReadGroup(group, format, &read);
   }
   return read;
 }
 
+// What AWQ and GPTQ say in the same words.
+Int4Groups ReadByInputGroups(JsonFields& quantization) {
+  const int64_t bits = quantization.Int("bits", 1, 64);
+  if (bits != 4) {
+    quantization.Unsupported("bits", absl::StrCat(bits, " is not supported (supported: 4); get the model with 4 bits"));
+  }
+  const int64_t size = quantization.Int("group_size", -1, kMaxGroup);
+  if (size == -1) return {0, true};
+  CheckGroupSize(quantization, size);
+  return {size, true};
+}
+
+// Versions other than GEMM have another order of codes.
+Quantization ReadAwq(JsonFields& quantization) {
+  quantization.OneOf("version", {"gemm", "GEMM"});
+  quantization.OneOf("format", {"gemm"});
+  if (quantization.StringOr("backend", "") == "llm-awq") {
+    quantization.Unsupported("backend", "\"llm-awq\" is not supported; get the model in version gemm of AutoAWQ");
+  }
+  quantization.OnlyBool("zero_point", true);
+  return {.int4 = {ReadByInputGroups(quantization)}, .by_input = ByInput::kAwq};
+}
+
+// Files of all formats have zero points, those of symmetric weights, too. Only the files say whether desc_act has
+// changed the order.
+Quantization ReadGptq(JsonFields& quantization) {
+  for (const char* const key : {"checkpoint_format", "format"}) quantization.OneOf(key, {"gptq", "gptq_v2"});
+  quantization.OnlyBool("is_marlin_format", false);
+  quantization.OneOf("pack_dtype", {"int32"});
+  const std::string format = quantization.StringOr("checkpoint_format", quantization.StringOr("format", "gptq"));
+  return {.int4 = {ReadByInputGroups(quantization)},
+          .by_input = format == "gptq_v2" ? ByInput::kGptqV2 : ByInput::kGptq,
+          .ordered = quantization.BoolOr("desc_act", false)};
+}
+
 }  // namespace
+
+std::optional<DType> Int4Format(const Int4Groups& groups, int64_t cols, bool bf16_scales) {
+  const int64_t size = groups.size == 0 ? cols : groups.size;
+  if (size <= 0 || size % 32 != 0 || cols % size != 0) return std::nullopt;
+  if (bf16_scales && !groups.zero_points && size == 32) return DType::kI4G32;
+  if (bf16_scales && !groups.zero_points && size == 128) return DType::kI4G128;
+  return size % 128 == 0 ? DType::kI4Z128 : DType::kI4Z32;
+}
+
+std::optional<DType> Quantization::experts() const {
+  if (blocks || packed_mxfp4) return DType::kMXFP4;
+  if (int8) return DType::kI8;
+  if (int4.empty()) return std::nullopt;
+  // Of rows whose length is not known here, and with BF16 scales, as new models have them.
+  const Int4Groups& first = int4.front();
+  return Int4Format(first, first.size == 0 ? 128 : first.size, by_input == ByInput::kNone);
+}
 
 Quantization ReadQuantization(JsonFields& config) {
   if (!config.Has("quantization_config")) return {};
@@ -183,14 +240,16 @@ Quantization ReadQuantization(JsonFields& config) {
     if (!fields.Has("quant_method") || fields.object()["quant_method"] != missing.method) continue;
     fields.Unsupported("quant_method",
                        absl::StrCat("\"", missing.method, "\" is not supported: its weights need ", missing.needs,
-                                    "; get the model in BF16 or FP8, or as compressed-tensors with symmetric groups"));
+                                    "; get the model in BF16 or FP8, or as AWQ, GPTQ or compressed-tensors"));
   }
-  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "mxfp4", kInt8Method});
+  fields.OneOf("quant_method", {"fp8", "compressed-tensors", "awq", "gptq", "mxfp4", kInt8Method});
   if (!fields.ok()) return {};
   const std::string method = fields.StringOr("quant_method", "");
   Quantization quantization;
   if (method == "fp8") ReadFp8(fields);
   if (method == "compressed-tensors") quantization = ReadCompressedTensors(fields);
+  if (method == "awq") quantization = ReadAwq(fields);
+  if (method == "gptq") quantization = ReadGptq(fields);
   if (method == kInt8Method) {
     ReadInt8Method(fields);
     quantization.int8 = true;

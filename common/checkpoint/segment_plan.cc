@@ -21,6 +21,8 @@ Kind KindOf(model::TensorRole role, const InventoryItem& item) {
   if (model::IsWidened(role)) return Kind::kWiden;
   if (role == model::TensorRole::kKeyUpTransposed && !item.keys) return Kind::kTransposeKeys;
   if (role == model::TensorRole::kLatentUp && item.keys) return Kind::kJoinHalves;
+  if (item.int4 && item.dtype != item.int4->dtype) return Kind::kRounded;
+  if (item.int4) return item.int4->by_input == ByInput::kNone ? Kind::kInt4 : Kind::kInt4ByInput;
   if (IsBlockFormat(item.dtype) && item.scale) return Kind::kTwoTensors;
   if (item.weight.info->interleaved_rows > 0) return Kind::kInterleaved;
   const TensorRef& rows = item.keys ? *item.keys : item.weight;  // keys: they are transposed already
@@ -88,7 +90,8 @@ absl::StatusOr<Plan> MakePlan(const std::vector<InventoryItem>& inventory, const
     plan.tensors.push_back(std::move(planned));
     const Kind kind = KindOf(tensor.role, item);
     const bool keys_only = tensor.role == model::TensorRole::kKeyUpTransposed && item.keys;
-    plan.sources.push_back({kind, keys_only ? *item.keys : item.weight, item.scale, item.output_step, item.keys});
+    plan.sources.push_back(
+        {kind, keys_only ? *item.keys : item.weight, item.scale, item.output_step, item.keys, item.int4});
   }
   SortByName(plan);
   return plan;

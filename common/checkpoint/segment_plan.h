@@ -20,15 +20,18 @@ struct TensorSource {
     kWiden,          // router, norms, biases: F32, BF16 or F16, stored as F32
     kTransposeKeys,  // the key half of kv_b_proj, transposed per head
     kTwoTensors,     // codes and scales: a row is made of both (two_tensors.h)
+    kInt4,           // codes, scales and zero points, by rows
+    kInt4ByInput,    // the same of AWQ and GPTQ, which have outputs as columns
     kJoinHalves,     // kv_b_proj of which the checkpoint has keys, transposed per head, and values apart
     kRounded,        // the published rows as F16, each value rounded once
   };
   Kind kind = Kind::kRows;
   TensorRef weight;
   std::optional<TensorRef> scale;  // FP8, kTwoTensors
-  // kTransposed, kWiden, kTwoTensors: from one of the tensor's outputs to the next, in the published ones.
+  // kTransposed, kWiden, kTwoTensors, kInt4: from one of the tensor's outputs to the next, in the published ones.
   int64_t output_step = 1;
-  std::optional<TensorRef> keys = std::nullopt;  // kJoinHalves only; weight is the values
+  std::optional<TensorRef> keys = std::nullopt;   // kJoinHalves only; weight is the values
+  std::optional<Int4Source> int4 = std::nullopt;  // kInt4, kInt4ByInput; also of kTransposeKeys and kRounded
 };
 
 struct Plan {

@@ -71,9 +71,13 @@ std::optional<TensorPlace> TensorLookup::Fused(const model::ModelTensor& tensor,
 
 std::optional<TensorPlace> TensorLookup::AsOneOrTwo(TensorPlace place) const {
   if (checkpoint_.Find(place.name) != nullptr) return place;
-  if (place.transposed || checkpoint_.Find(absl::StrCat(place.name, kPacked.codes)) == nullptr) return std::nullopt;
-  place.two_tensors = &kPacked;
-  return place;
+  if (place.transposed) return std::nullopt;
+  for (const TwoTensors* form : {&kPacked, &kByInput}) {
+    if (checkpoint_.Find(form->Name(place.name, form->codes)) == nullptr) continue;
+    place.two_tensors = form;
+    return place;
+  }
+  return std::nullopt;
 }
 
 TensorPlace TensorLookup::Find(const model::ModelTensor& tensor, const model::PublishedPart& part) const {

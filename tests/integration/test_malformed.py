@@ -212,7 +212,7 @@ CASES = {
     "groups do not divide the experts": (edit_config(n_group=3), "n_group"),
     "huge hidden size": (edit_config(hidden_size=1 << 40), "hidden_size"),
     "negative layers": (edit_config(num_hidden_layers=-1), "num_hidden_layers"),
-    "unknown quantisation": (edit_config(quantization_config={"quant_method": "awq"}), "quant"),
+    "unknown quantisation": (edit_config(quantization_config={"quant_method": "hqq"}), "quant"),
     "two numbers of experts": (edit_config(num_experts=7), "num_experts: 7 contradicts n_routed_experts"),
     "two dtypes": (edit_config(torch_dtype="bfloat16", dtype="float32"), "dtype: \"float32\" contradicts torch_dtype"),
     "two rope thetas": (edit_config(rope_theta=1e4, rope_parameters={"rope_theta": 5e5}), "rope_theta: 500000.0 contradicts"),

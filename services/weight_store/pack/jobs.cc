@@ -29,7 +29,9 @@ std::vector<PackJob> MakeJobs(const checkpoint::Plan& plan) {
     const int64_t tensor_bytes = weights::TensorDataBytes(tensor.layout, tensor.dtype, tensor.rows, tensor.cols);
     const int64_t slice_bytes = weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols);
     const int64_t slices = weights::ChecksumSlices(tensor.rows);
-    const bool transposed = plan.sources[i].kind == checkpoint::TensorSource::Kind::kTransposed;
+    const checkpoint::TensorSource::Kind kind = plan.sources[i].kind;
+    const bool transposed =
+        kind == checkpoint::TensorSource::Kind::kTransposed || kind == checkpoint::TensorSource::Kind::kInt4ByInput;
     const int64_t step = transposed ? SlicesReadTogether(tensor) : std::max<int64_t>(1, kJobBytes / slice_bytes);
     for (int64_t first = 0; first < slices; first += step) {
       const int64_t count = std::min(step, slices - first);

@@ -10,6 +10,7 @@
 #include "common/tensor/block_rows.h"
 #include "common/text/json/quoted.h"
 #include "common/weights/tensor_size.h"
+#include "services/weight_store/pack/turn_words.h"
 
 namespace moestro::store {
 namespace {
@@ -47,10 +48,26 @@ void ToF32(std::string_view dtype_name, const uint8_t* src, int64_t count, uint8
   }
 }
 
+int64_t StripeSlices(weights::TensorLayout layout, DType dtype, int64_t cols) {
+  return std::max<int64_t>(1, kStripeBytes / weights::TensorSliceBytes(layout, dtype, cols));
+}
+
+// Scale i of the `scales` of INT4.
+float ScaleAt(bool bf16, const std::vector<uint8_t>& scales, int64_t i) {
+  uint16_t bits;
+  std::memcpy(&bits, scales.data() + i * 2, sizeof bits);
+  return bf16 ? FromBf16(bits) : FromF16(bits);
+}
+
+// Nibble `nibble`, from the lowest up, of word `word`.
+uint32_t NibbleAt(const std::vector<uint8_t>& words, int64_t word, int64_t nibble) {
+  return words[static_cast<size_t>(word * 4 + nibble / 2)] >> (nibble % 2 * 4) & 15;
+}
+
 }  // namespace
 
 int64_t SlicesReadTogether(const weights::TensorPlan& tensor) {
-  return std::max<int64_t>(1, kStripeBytes / weights::TensorSliceBytes(tensor.layout, tensor.dtype, tensor.cols));
+  return StripeSlices(tensor.layout, tensor.dtype, tensor.cols);
 }
 
 absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t row, int64_t rows) {
@@ -71,16 +88,20 @@ absl::StatusOr<std::span<const uint8_t>> RowReader::Read(size_t tensor, int64_t 
       MOE_RETURN_IF_ERROR(ReadWidened(plan, source, row, rows));
       return rows_;
     case Kind::kTransposeKeys:
-      MOE_RETURN_IF_ERROR(ReadTransposedKeys(plan, source.weight, row, rows));
+      MOE_RETURN_IF_ERROR(ReadTransposedKeys(plan, source, row, rows));
       return rows_;
     case Kind::kTwoTensors:
       MOE_RETURN_IF_ERROR(ReadTwoTensors(plan, source, row, rows));
+      return rows_;
+    case Kind::kInt4:
+    case Kind::kInt4ByInput:
+      MOE_RETURN_IF_ERROR(ReadInt4(source, row, rows, rows_.data()));
       return rows_;
     case Kind::kJoinHalves:
       MOE_RETURN_IF_ERROR(ReadJoinedHalves(plan, source, row, rows));
       return rows_;
     case Kind::kRounded:
-      MOE_RETURN_IF_ERROR(ReadAs(plan.dtype, source.weight, row, rows, plan.cols, rows_.data()));
+      MOE_RETURN_IF_ERROR(ReadSourceAs(plan.dtype, source, row, rows, plan.cols, rows_.data()));
       return rows_;
   }
   return absl::InternalError("unknown kind of tensor source");
@@ -111,7 +132,7 @@ absl::Status RowReader::ReadInterleaved(const weights::TensorPlan& tensor, const
 // Output row r, column c is published[c, r * output_step].
 absl::Status RowReader::ReadTransposed(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                        int64_t row, int64_t rows) {
-  if (stripe_tensor_ != &tensor || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
+  if (stripe_source_ != &source || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
     MOE_RETURN_IF_ERROR(ReadStripe(tensor, source, row));
   }
   const int64_t offset = (row - stripe_begin_) * DTypeBytes(tensor.dtype);
@@ -124,7 +145,7 @@ absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const chec
                                    int64_t row) {
   const int64_t together = SlicesReadTogether(tensor) * weights::kChecksumRows;
   const int64_t element = DTypeBytes(tensor.dtype);
-  stripe_tensor_ = nullptr;
+  stripe_source_ = nullptr;
   stripe_begin_ = row / together * together;
   stripe_rows_ = std::min(together, tensor.rows - stripe_begin_);
   const auto part_bytes = static_cast<size_t>(stripe_rows_ * element);
@@ -133,7 +154,7 @@ absl::Status RowReader::ReadStripe(const weights::TensorPlan& tensor, const chec
     MOE_RETURN_IF_ERROR(ReadColumns(source, col * tensor.rows + stripe_begin_, stripe_rows_,
                                     std::span(stripe_).subspan(static_cast<size_t>(col) * part_bytes, part_bytes)));
   }
-  stripe_tensor_ = &tensor;
+  stripe_source_ = &source;
   return absl::OkStatus();
 }
 
@@ -158,17 +179,19 @@ absl::Status RowReader::ReadWidened(const weights::TensorPlan& tensor, const che
 }
 
 // Output row h * kv_lora + l, column n is kv_b_proj[h * head_rows + n, l]. A slice may span heads.
-absl::Status RowReader::ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight,
+absl::Status RowReader::ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
                                            int64_t row, int64_t rows) {
-  const int64_t kv_lora = weight.info->shape[1];
-  const int64_t head_rows = weight.info->shape[0] / (tensor.rows / kv_lora);
+  const std::vector<int64_t>& shape = source.weight.info->shape;
+  const int64_t published_rows = source.int4 ? source.int4->rows : shape[0];
+  const int64_t kv_lora = source.int4 ? source.int4->cols : shape[1];
+  const int64_t head_rows = published_rows / (tensor.rows / kv_lora);
   const int64_t element = DTypeBytes(tensor.dtype);
   buffer_.resize(static_cast<size_t>(tensor.cols * kv_lora * element));
   for (int64_t done = 0; done < rows;) {
     const int64_t head = (row + done) / kv_lora;
     const int64_t first = (row + done) % kv_lora;
     const int64_t count = std::min(rows - done, kv_lora - first);
-    MOE_RETURN_IF_ERROR(ReadAs(tensor.dtype, weight, head * head_rows, tensor.cols, kv_lora, buffer_.data()));
+    MOE_RETURN_IF_ERROR(ReadSourceAs(tensor.dtype, source, head * head_rows, tensor.cols, kv_lora, buffer_.data()));
     const uint8_t* src = buffer_.data() + first * element;
     uint8_t* out = rows_.data() + done * tensor.cols * element;
     if (element == 1) {
@@ -195,6 +218,125 @@ absl::Status RowReader::ReadTwoTensors(const weights::TensorPlan& tensor, const 
     const int64_t from = r * source.output_step;
     JoinCodesAndScales(tensor.dtype, buffer_.data() + from * code_bytes, scales_.data() + from * scale_bytes,
                        tensor.cols, rows_.data() + r * row_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadInt4(const checkpoint::TensorSource& source, int64_t row, int64_t rows, uint8_t* dst) {
+  const checkpoint::Int4Source& int4 = source.int4.value();
+  if (int4.by_input == checkpoint::ByInput::kNone) return ReadInt4ByRow(source, row, rows, dst);
+  for (int64_t done = 0; done < rows;) {
+    MOE_ASSIGN_OR_RETURN(const int64_t count, ReadInt4ByInput(source, row + done, rows - done,
+                                                              dst + done * RowBytes(int4.dtype, int4.cols)));
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::ReadInt4ByRow(const checkpoint::TensorSource& source, int64_t row, int64_t rows, uint8_t* dst) {
+  const checkpoint::Int4Source& int4 = source.int4.value();
+  const int64_t groups = int4.cols / int4.group, code_bytes = int4.cols / 2;
+  const int64_t first = int4.first_row + row * source.output_step, count = (rows - 1) * source.output_step + 1;
+  const int64_t first_word = first / 8, words = CeilDiv(first + count, 8) - first_word;
+  codes_.resize(static_cast<size_t>(count * code_bytes));
+  scales_.resize(static_cast<size_t>(count * groups * 2));
+  factors_.resize(static_cast<size_t>(groups));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.weight, first * code_bytes, codes_));
+  MOE_RETURN_IF_ERROR(ReadBytes(source.scale.value(), first * groups * 2, scales_));
+  if (int4.zeros) {
+    zeros_.resize(static_cast<size_t>(words * groups * 4));
+    MOE_RETURN_IF_ERROR(ReadBytes(*int4.zeros, first_word * groups * 4, zeros_));
+  }
+  const bool bf16 = source.scale->info->dtype_name == "BF16";
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t from = r * source.output_step, published = first + from;
+    for (int64_t g = 0; g < groups; ++g) {
+      const uint32_t zero = int4.zeros ? NibbleAt(zeros_, (published / 8 - first_word) * groups + g, published % 8) : 8;
+      factors_[static_cast<size_t>(g)] = ScaleAndZero(ScaleAt(bf16, scales_, from * groups + g), zero);
+    }
+    JoinCodesAndZeros(int4.dtype, codes_.data() + from * code_bytes, factors_.data(), int4.group, int4.cols,
+                      dst + r * RowBytes(int4.dtype, int4.cols));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RowReader::ReadInt4ByInput(const checkpoint::TensorSource& source, int64_t row, int64_t rows,
+                                                   uint8_t* dst) {
+  if (stripe_source_ != &source || row < stripe_begin_ || row >= stripe_begin_ + stripe_rows_) {
+    MOE_RETURN_IF_ERROR(ReadInt4Stripe(source, row));
+  }
+  const checkpoint::Int4Source& int4 = source.int4.value();
+  const bool awq = int4.by_input == checkpoint::ByInput::kAwq, less_one = int4.by_input == checkpoint::ByInput::kGptq;
+  const bool bf16 = source.scale->info->dtype_name == "BF16";
+  const int64_t groups = int4.cols / int4.group, code_bytes = int4.cols / 2, at = row - stripe_begin_;
+  const int64_t count = std::min(rows, stripe_rows_ - at);
+  codes_.resize(static_cast<size_t>(count * code_bytes));
+  if (awq) {
+    TurnWordsOfOutputs(stripe_.data() + at / 2, stripe_rows_ / 2, int4.cols, count, codes_.data());
+  } else {
+    TurnWordsOfInputs(stripe_.data() + at * 4, stripe_rows_ * 4, int4.cols, count, codes_.data());
+  }
+  factors_.resize(static_cast<size_t>(groups));
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t output = at + r, place = awq ? PlaceInWord(output % 8) : output % 8;
+    for (int64_t g = 0; g < groups; ++g) {
+      const uint32_t zero = NibbleAt(stripe_zeros_, (g * stripe_rows_ + output) / 8, place);
+      factors_[static_cast<size_t>(g)] =
+          ScaleAndZero(ScaleAt(bf16, stripe_scales_, g * stripe_rows_ + output), less_one ? (zero + 1) & 15 : zero);
+    }
+    JoinCodesAndZeros(int4.dtype, codes_.data() + r * code_bytes, factors_.data(), int4.group, int4.cols,
+                      dst + r * RowBytes(int4.dtype, int4.cols));
+  }
+  return count;
+}
+
+// As ReadStripe; `row` and the ends of stripes are multiples of 8.
+absl::Status RowReader::ReadInt4Stripe(const checkpoint::TensorSource& source, int64_t row) {
+  const checkpoint::Int4Source& int4 = source.int4.value();
+  const int64_t together = StripeSlices(weights::TensorLayout::kPacked, int4.dtype, int4.cols) * weights::kChecksumRows;
+  const int64_t groups = int4.cols / int4.group;
+  const bool awq = int4.by_input == checkpoint::ByInput::kAwq;
+  const int64_t outputs = source.weight.info->shape[1] * (awq ? 8 : 1);  // published
+  stripe_source_ = nullptr;
+  if (int4.group_of_input) MOE_RETURN_IF_ERROR(CheckGroupOfInput(*int4.group_of_input, int4.cols, int4.group));
+  stripe_begin_ = row / together * together;
+  stripe_rows_ = std::min(together, int4.rows - stripe_begin_);
+  const int64_t first = int4.first_row + stripe_begin_, rows = stripe_rows_;
+  if (awq) {
+    MOE_RETURN_IF_ERROR(ReadOutputs(source.weight, int4.cols, outputs / 2, first / 2, rows / 2, stripe_));
+  } else {
+    MOE_RETURN_IF_ERROR(ReadOutputs(source.weight, int4.cols / 8, outputs * 4, first * 4, rows * 4, stripe_));
+  }
+  MOE_RETURN_IF_ERROR(ReadOutputs(source.scale.value(), groups, outputs * 2, first * 2, rows * 2, stripe_scales_));
+  MOE_RETURN_IF_ERROR(ReadOutputs(int4.zeros.value(), groups, outputs / 2, first / 2, rows / 2, stripe_zeros_));
+  stripe_source_ = &source;
+  return absl::OkStatus();
+}
+
+// `bytes` bytes from byte `first` of each line.
+absl::Status RowReader::ReadOutputs(const checkpoint::TensorRef& ref, int64_t lines, int64_t line_bytes, int64_t first,
+                                    int64_t bytes, std::vector<uint8_t>& dst) const {
+  dst.resize(static_cast<size_t>(lines * bytes));
+  if (bytes == line_bytes) return ReadBytes(ref, 0, dst);
+  for (int64_t line = 0; line < lines; ++line) {
+    MOE_RETURN_IF_ERROR(
+        ReadBytes(ref, line * line_bytes + first,
+                  std::span(dst).subspan(static_cast<size_t>(line * bytes), static_cast<size_t>(bytes))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReader::CheckGroupOfInput(const checkpoint::TensorRef& ref, int64_t cols, int64_t group) {
+  codes_.resize(static_cast<size_t>(cols * 4));
+  MOE_RETURN_IF_ERROR(ReadBytes(ref, 0, codes_));
+  for (int64_t i = 0; i < cols; ++i) {
+    int32_t published;
+    std::memcpy(&published, codes_.data() + i * 4, sizeof published);
+    if (published == i / group) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(checkpoint_.shards()[static_cast<size_t>(ref.shard)].path(), ": tensor ",
+                     text::Quoted(ref.info->name), " has input ", i, " in group ", published, ", not ", i / group,
+                     ": an order of inputs (desc_act) is not supported; get the model quantised with desc_act: false"));
   }
   return absl::OkStatus();
 }
@@ -230,10 +372,22 @@ absl::Status RowReader::ReadAs(DType dtype, const checkpoint::TensorRef& ref, in
     return ReadBytes(ref, row * row_bytes, std::span(dst, static_cast<size_t>(rows * row_bytes)));
   }
   source_.resize(static_cast<size_t>(rows * row_bytes));
-  row_.resize(static_cast<size_t>(cols));
   MOE_RETURN_IF_ERROR(ReadBytes(ref, row * row_bytes, source_));
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint8_t* const src = source_.data() + r * row_bytes;
+  return RoundToF16(ref, published, source_.data(), rows, cols, dst);
+}
+
+absl::Status RowReader::ReadSourceAs(DType dtype, const checkpoint::TensorSource& source, int64_t row, int64_t rows,
+                                     int64_t cols, uint8_t* dst) {
+  if (!source.int4) return ReadAs(dtype, source.weight, row, rows, cols, dst);
+  source_.resize(static_cast<size_t>(rows * RowBytes(source.int4->dtype, cols)));
+  MOE_RETURN_IF_ERROR(ReadInt4(source, row, rows, source_.data()));
+  return RoundToF16(source.weight, source.int4->dtype, source_.data(), rows, cols, dst);
+}
+
+absl::Status RowReader::RoundToF16(const checkpoint::TensorRef& ref, DType published, const uint8_t* src, int64_t rows,
+                                   int64_t cols, uint8_t* dst) {
+  row_.resize(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows; ++r, src += RowBytes(published, cols)) {
     if (IsBlockFormat(published)) {
       DequantizeRow(published, src, cols, row_.data());
     } else {

@@ -25,8 +25,8 @@ class RowReader {
 
   // Rows [row, row + rows) of tensor `tensor` of the plan, one after the other, in the plan's dtype: `rows` *
   // RowBytes(dtype, cols) bytes, valid until the next call. The values are not checked, but for those
-  // that are rounded to F16: INVALID_ARGUMENT if one is too large. Errors of
-  // TensorFile::ReadAt, with the tensor's name.
+  // that are rounded to F16: INVALID_ARGUMENT if one is too large. The same if GPTQ's g_idx has another order of inputs
+  // than the model. Errors of TensorFile::ReadAt, with the tensor's name.
   absl::StatusOr<std::span<const uint8_t>> Read(size_t tensor, int64_t row, int64_t rows);
 
   // The scales of an FP8 or I8 tensor as the segment has them (packed_matrix.h): TensorScaleBytes. Not checked.
@@ -50,22 +50,41 @@ class RowReader {
   // Rows [row, row + rows) of `cols` numbers of the checkpoint's tensor, as `dtype`: its own, or F16.
   absl::Status ReadAs(DType dtype, const checkpoint::TensorRef& ref, int64_t row, int64_t rows, int64_t cols,
                       uint8_t* dst);
-  absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorRef& weight, int64_t row,
-                                  int64_t rows);
+  absl::Status ReadTransposedKeys(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source,
+                                  int64_t row, int64_t rows);
+  // ReadAs of a source that may be INT4.
+  absl::Status ReadSourceAs(DType dtype, const checkpoint::TensorSource& source, int64_t row, int64_t rows,
+                            int64_t cols, uint8_t* dst);
+  absl::Status RoundToF16(const checkpoint::TensorRef& ref, DType published, const uint8_t* src, int64_t rows,
+                          int64_t cols, uint8_t* dst);
   absl::Status ReadTwoTensors(const weights::TensorPlan& tensor, const checkpoint::TensorSource& source, int64_t row,
                               int64_t rows);
+  // Rows [row, row + rows) of INT4 weights in int4->dtype.
+  absl::Status ReadInt4(const checkpoint::TensorSource& source, int64_t row, int64_t rows, uint8_t* dst);
+  absl::Status ReadInt4ByRow(const checkpoint::TensorSource& source, int64_t row, int64_t rows, uint8_t* dst);
+  // Those of them that the stripe with the first one has; returns how many.
+  absl::StatusOr<int64_t> ReadInt4ByInput(const checkpoint::TensorSource& source, int64_t row, int64_t rows,
+                                          uint8_t* dst);
+  absl::Status ReadInt4Stripe(const checkpoint::TensorSource& source, int64_t row);
+  absl::Status ReadOutputs(const checkpoint::TensorRef& ref, int64_t lines, int64_t line_bytes, int64_t first,
+                           int64_t bytes, std::vector<uint8_t>& dst) const;
+  absl::Status CheckGroupOfInput(const checkpoint::TensorRef& ref, int64_t cols, int64_t group);
   absl::Status ReadBytes(const checkpoint::TensorRef& ref, int64_t offset, std::span<uint8_t> dst) const;
 
   const checkpoint::Checkpoint& checkpoint_;
   const checkpoint::Plan& plan_;
-  std::vector<uint8_t> rows_;     // the result
-  std::vector<uint8_t> buffer_;   // what it is made from
-  std::vector<uint8_t> columns_;  // of a row, with those between the wanted ones
-  std::vector<uint8_t> scales_;   // of the codes in buffer_
-  std::vector<uint8_t> source_;   // what buffer_ or the result is rounded from
-  std::vector<float> row_;        // of it
-  std::vector<uint8_t> stripe_;   // columns of a transposed tensor as the checkpoint has it
-  const weights::TensorPlan* stripe_tensor_ = nullptr;
+  std::vector<uint8_t> rows_;                          // the result
+  std::vector<uint8_t> buffer_;                        // what it is made from
+  std::vector<uint8_t> codes_;                         // of INT4
+  std::vector<uint8_t> columns_;                       // of a row, with those between the wanted ones
+  std::vector<uint8_t> scales_;                        // of the codes in buffer_
+  std::vector<uint8_t> source_;                        // what buffer_ or the result is rounded from
+  std::vector<float> row_;                             // of it
+  std::vector<uint8_t> zeros_;                         // packed zero points of them
+  std::vector<uint32_t> factors_;                      // I4Z's scales with zero points, row by row
+  std::vector<uint8_t> stripe_;                        // columns of a transposed tensor as the checkpoint has it
+  std::vector<uint8_t> stripe_scales_, stripe_zeros_;  // if it is INT4
+  const checkpoint::TensorSource* stripe_source_ = nullptr;
   int64_t stripe_begin_ = 0;  // its columns: these rows of the tensor
   int64_t stripe_rows_ = 0;
 };

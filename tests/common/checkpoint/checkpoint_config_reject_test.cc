@@ -82,8 +82,8 @@ TEST(ModelSpecReject, SingleFields) {
       {"attention_bias", true, kUnimplemented, "true is not supported"},
       {"tie_word_embeddings", "yes", kInvalid, "\"yes\" is not true or false"},
       {"rope_interleave", false, kUnimplemented, "false is not supported"},
-      {"torch_dtype", "float16", kUnimplemented, "\"float16\""},
-      {"dtype", "float16", kUnimplemented, "\"float16\""},
+      {"torch_dtype", "float64", kUnimplemented, "\"float64\""},
+      {"dtype", "float64", kUnimplemented, "\"float64\""},
       {"rope_scaling", "yarn", kInvalid, "not an object"},
       {"quantization_config", "fp8", kInvalid, "not an object"},
   };

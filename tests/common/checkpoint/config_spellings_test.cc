@@ -111,9 +111,9 @@ TEST(ConfigSpellings, TextModelOfAWrapper) {
   ExpectError(Parse(config).status(), kInvalid,
               {"config.json: text_config: tie_word_embeddings: false contradicts the same field outside = true"});
   config.erase("tie_word_embeddings");
-  config["quantization_config"] = {{"quant_method", "awq"}};
+  config["quantization_config"] = {{"quant_method", "hqq"}};
   ExpectError(Parse(config).status(), kUnimplemented,
-              {"config.json: text_config: quantization_config: quant_method: \"awq\""});
+              {"config.json: text_config: quantization_config: quant_method: \"hqq\""});
   config["text_config"]["num_experts_per_tok"] = 1000;
   config.erase("quantization_config");
   ExpectError(Parse(config).status(), kInvalid, {"config.json: text_config: num_experts_per_tok: 1000 is more than"});

@@ -9,6 +9,8 @@
 namespace moestro::testing {
 namespace {
 
+using checkpoint::ByInput;
+using checkpoint::Int4Groups;
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -37,7 +39,9 @@ TEST(QuantizationConfig, None) {
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_FALSE(none->fp8);
   EXPECT_FALSE(none->blocks);
-  EXPECT_THAT(none->packed, IsEmpty());
+  EXPECT_THAT(none->int4, IsEmpty());
+  EXPECT_FALSE(none->packed_mxfp4);
+  EXPECT_EQ(none->by_input, ByInput::kNone);
 }
 
 TEST(QuantizationConfig, Fp8AndMxfp4) {
@@ -54,15 +58,28 @@ TEST(QuantizationConfig, CompressedTensors) {
   json config = Kimi();
   auto parsed = Parse(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_THAT(parsed->packed, ElementsAre(DType::kI4G32));
-  config["config_groups"]["group_0"]["weights"]["group_size"] = 128;
-  EXPECT_THAT(Parse(config)->packed, ElementsAre(DType::kI4G128));
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{32, false}));
+  EXPECT_EQ(parsed->experts(), DType::kI4G32);
+  json& weights = config["config_groups"]["group_0"]["weights"];
+  for (const int64_t size : {128, 64, 96, 256}) {
+    weights["group_size"] = size;
+    EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{size, false}));
+  }
+  weights["symmetric"] = false;
+  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{256, true}));
+  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z128);
+  weights["strategy"] = "channel";
+  weights["group_size"] = nullptr;
+  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{0, true}));
+  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z128);
+  weights = Kimi()["config_groups"]["group_0"]["weights"];
+  weights["group_size"] = 128;
   for (const json& order : {json("weight"), json("static"), json(false)}) {
     config["config_groups"]["group_0"]["weights"]["actorder"] = order;
     EXPECT_TRUE(Parse(config).ok()) << order;
   }
   config["config_groups"]["group_1"] = Kimi()["config_groups"]["group_0"];
-  EXPECT_THAT(Parse(config)->packed, ElementsAre(DType::kI4G128, DType::kI4G32));
+  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{128, false}, Int4Groups{32, false}));
   config["format"] = "mixed-precision";
   config["config_groups"]["group_0"]["format"] = "pack-quantized";
   config["config_groups"]["group_1"]["format"] = "mxfp4-pack-quantized";
@@ -70,17 +87,74 @@ TEST(QuantizationConfig, CompressedTensors) {
   config["transform_config"] = config["sparsity_config"] = json::object();
   parsed = Parse(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_THAT(parsed->packed, ElementsAre(DType::kI4G128, DType::kMXFP4));
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, false}));
+  EXPECT_TRUE(parsed->packed_mxfp4);
+}
+
+// As AutoAWQ and transformers write them.
+TEST(QuantizationConfig, Awq) {
+  json config = {
+      {"bits", 4},         {"group_size", 128}, {"modules_to_not_convert", {"gate"}}, {"quant_method", "awq"},
+      {"version", "gemm"}, {"zero_point", true}};
+  const auto parsed = Parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->by_input, ByInput::kAwq);
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
+  EXPECT_EQ(parsed->experts(), DType::kI4Z128);
+  config["group_size"] = -1;
+  EXPECT_THAT(Parse(config)->int4, ElementsAre(Int4Groups{0, true}));
+  config["group_size"] = 64;
+  config.erase("version");
+  EXPECT_EQ(Parse(config)->experts(), DType::kI4Z32);
+  const auto refuse = [&](const char* key, const json& value, absl::StatusCode code, const std::string& message) {
+    json other = config;
+    other[key] = value;
+    ExpectError(Parse(other).status(), code,
+                {std::string("config.json: quantization_config: ") + key + ": " + message});
+  };
+  refuse("version", "gemv", kUnimplemented, "\"gemv\" is not supported (supported: gemm");
+  refuse("backend", "llm-awq", kUnimplemented, "\"llm-awq\" is not supported; get the model in version gemm");
+  refuse("bits", 8, kUnimplemented, "8 is not supported (supported: 4)");
+  refuse("bits", nullptr, kInvalid, "missing");
+  refuse("group_size", 16, kUnimplemented, "16 is not supported (supported: multiples of 32)");
+  refuse("zero_point", false, kUnimplemented, "false is not supported");
+}
+
+TEST(QuantizationConfig, Gptq) {
+  json config = {{"bits", 4},        {"checkpoint_format", "gptq"}, {"desc_act", false}, {"group_size", 128},
+                 {"lm_head", false}, {"quant_method", "gptq"},      {"sym", true},       {"true_sequential", true}};
+  auto parsed = Parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->by_input, ByInput::kGptq);
+  EXPECT_FALSE(parsed->ordered);
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{128, true}));
+  config["checkpoint_format"] = "gptq_v2";
+  config["desc_act"] = true;
+  parsed = Parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->by_input, ByInput::kGptqV2);
+  EXPECT_TRUE(parsed->ordered);
+  config.erase("checkpoint_format");
+  EXPECT_EQ(Parse(config)->by_input, ByInput::kGptq);
+  const auto refuse = [&](const char* key, const json& value, const std::string& message) {
+    json other = config;
+    other[key] = value;
+    ExpectError(Parse(other).status(), kUnimplemented,
+                {std::string("config.json: quantization_config: ") + key + ": " + message});
+  };
+  refuse("checkpoint_format", "marlin", "\"marlin\" is not supported (supported: gptq, gptq_v2)");
+  refuse("is_marlin_format", true, "true is not supported");
+  refuse("bits", 3, "3 is not supported (supported: 4)");
+  refuse("group_size", 100, "100 is not supported");
 }
 
 TEST(QuantizationConfig, MethodsThatNeedMoreThanTheFormatsHave) {
-  ExpectError(Parse({{"quant_method", "awq"}, {"bits", 4}}).status(), kUnimplemented,
-              {"config.json: quantization_config: quant_method: \"awq\" is not supported",
-               "F16 scales and a zero point", "get the model in BF16 or FP8"});
-  ExpectError(Parse({{"quant_method", "gptq"}}).status(), kUnimplemented, {"\"gptq\"", "an order of columns"});
+  ExpectError(Parse({{"quant_method", "auto-round"}, {"bits", 4}}).status(), kUnimplemented,
+              {"config.json: quantization_config: quant_method: \"auto-round\" is not supported",
+               "exports models as auto_awq", "get the model in BF16 or FP8"});
   ExpectError(Parse({{"quant_method", "bitsandbytes"}}).status(), kUnimplemented, {"\"bitsandbytes\"", "tables"});
   ExpectError(Parse({{"quant_method", "hqq"}}).status(), kUnimplemented,
-              {"\"hqq\" is not supported (supported: fp8, compressed-tensors, mxfp4, w8a8_int8)"});
+              {"\"hqq\" is not supported (supported: fp8, compressed-tensors, awq, gptq, mxfp4, w8a8_int8)"});
 }
 
 TEST(QuantizationConfig, RefusesOtherGroups) {
@@ -96,9 +170,9 @@ TEST(QuantizationConfig, RefusesOtherGroups) {
   weights("num_bits", 8, kUnimplemented, "8 is not supported (supported: 4)");
   weights("num_bits", nullptr, kInvalid, "missing");
   weights("type", "float", kUnimplemented, "\"float\" is not supported (supported: int)");
-  weights("symmetric", false, kUnimplemented, "zero points are not supported; quantise the model with symmetric");
-  weights("strategy", "channel", kUnimplemented, "\"channel\" is not supported (supported: group)");
-  weights("group_size", 64, kUnimplemented, "64 is not supported (supported: 32, 128)");
+  weights("strategy", "tensor", kUnimplemented, "\"tensor\" is not supported (supported: group, channel)");
+  weights("group_size", 48, kUnimplemented, "48 is not supported (supported: multiples of 32)");
+  weights("group_size", -1, kUnimplemented, "-1 is not supported");
   weights("group_size", nullptr, kInvalid, "missing");
   weights("group_size", "32", kInvalid, "");
   weights("dynamic", true, kUnimplemented, "true is not supported");
@@ -165,7 +239,7 @@ TEST(QuantizationConfig, Int8) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE(parsed->int8);
     EXPECT_FALSE(parsed->fp8);
-    EXPECT_THAT(parsed->packed, IsEmpty());
+    EXPECT_THAT(parsed->int4, IsEmpty());
   }
   EXPECT_FALSE(Parse(Kimi())->int8);
   json mixed = Int8();
@@ -176,7 +250,7 @@ TEST(QuantizationConfig, Int8) {
   const auto parsed = Parse(mixed);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(parsed->int8);
-  EXPECT_THAT(parsed->packed, ElementsAre(DType::kI4G32));
+  EXPECT_THAT(parsed->int4, ElementsAre(Int4Groups{32, false}));
 }
 
 TEST(QuantizationConfig, RefusesOtherInt8) {

@@ -202,9 +202,9 @@ TEST_F(TwoTensorsTest, RefusesMalformedOnes) {
          }),
          {"'" + weight + "_packed'", "dtype I64, expected U8 (MXFP4) or I32 (INT4)"});
   Refuse(changed([&](auto& t) {
-           t.Add(weight + "_scale", "F16", {128, 8});
+           t.Add(weight + "_scale", "F32", {128, 8});
          }),
-         {"'" + weight + "_scale'", "dtype F16, expected BF16; save the model with such scales"});
+         {"'" + weight + "_scale'", "dtype F32, expected BF16 or F16; save the model with such scales"});
   Refuse(changed([&](auto& t) {
            t.Add(weight + "_scale", "BF16", {128, 2});
          }),
@@ -212,7 +212,7 @@ TEST_F(TwoTensorsTest, RefusesMalformedOnes) {
   Refuse(changed([&](auto& t) {
            t.Add(weight + "_zero_point", "I32", {16, 8});
          }),
-         {"'" + weight + "_zero_point'", "zero points are not supported"});
+         {"'" + weight + "_zero_point'", "zero points, but config.json has symmetric: true"});
   Refuse(changed([&](auto& t) { t.Add(weight + "_g_idx", "I32", {256}); }),
          {"'" + weight + "_g_idx'", "an order of columns is not supported"});
   Refuse(changed([&](auto& t) {
@@ -227,8 +227,6 @@ TEST_F(TwoTensorsTest, RefusesMalformedOnes) {
            t.Add(weight + "_packed", "U8", {128, 128});
          }),
          {"'" + weight + "_packed'", "MXFP4 codes, but quantization_config of config.json does not name them"});
-  Refuse(changed([&](auto& t) { Pack(t, "model.layers.0.self_attn.kv_b_proj.weight", 256, 64, 32); }),
-         {"'model.layers.0.self_attn.kv_b_proj.weight_packed'", "must not have four bits"});
   Refuse(changed([&](auto& t) { Pack(t, "model.layers.1.mlp.gate.weight", 8, 256, 32); }),
          {"'model.layers.1.mlp.gate.weight_packed'", "must not have four bits"});
 }
@@ -268,6 +266,174 @@ TEST_F(TwoTensorsTest, RefusesMalformedBlocks) {
            t.Add(down + "_blocks", "I32", {8, 256, 4, 4});
          }),
          {"'" + down + "_blocks'", "dtype I32, expected U8"});
+}
+
+TEST_F(TwoTensorsTest, ZeroPoints) {
+  const std::string up = std::string(kExperts) + "7.up_proj.weight";
+  const struct {
+    int64_t group;  // 0: a row
+    const char* scales;
+    bool zeros;
+    DType dtype;
+  } forms[] = {{32, "BF16", true, DType::kI4Z32},   {32, "F16", false, DType::kI4Z32},
+               {128, "BF16", true, DType::kI4Z128}, {128, "F16", true, DType::kI4Z128},
+               {64, "BF16", false, DType::kI4Z32},  {0, "F16", true, DType::kI4Z128}};
+  for (const auto& form : forms) {
+    SCOPED_TRACE(::testing::Message() << form.group << form.scales << form.zeros);
+    quantization_ = Groups(form.group);
+    nlohmann::json& weights = quantization_["config_groups"]["group_0"]["weights"];
+    weights["symmetric"] = !form.zeros;
+    if (form.group == 0) weights["strategy"] = "channel", weights["group_size"] = nullptr;
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    const int64_t groups = form.group == 0 ? 1 : 256 / form.group;
+    tensors.Remove(up).Add(up + "_packed", "I32", {128, 32}).Add(up + "_scale", form.scales, {128, groups});
+    if (form.zeros) tensors.Add(up + "_zero_point", "I32", {16, groups});
+    const Planned planned = PlanOf(tensors).at(up);
+    EXPECT_EQ(planned.dtype, form.dtype);
+    EXPECT_EQ(planned.bytes, 128 * (128 + 2 * groups) + (form.zeros ? 64 * groups : 0));
+    EXPECT_EQ(planned.source.kind, Kind::kInt4);
+    EXPECT_EQ(planned.source.int4->group, form.group == 0 ? 256 : form.group);
+    EXPECT_EQ(planned.source.int4->zeros.has_value(), form.zeros);
+  }
+  quantization_["config_groups"]["group_0"]["weights"] = {
+      {"num_bits", 4}, {"type", "int"}, {"symmetric", false}, {"strategy", "group"}, {"group_size", 32}};
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  tensors.Remove(up).Add(up + "_packed", "I32", {128, 32}).Add(up + "_scale", "F16", {128, 8});
+  Refuse(tensors, {"'" + up + "_zero_point': missing, but config.json has symmetric: false"});
+  tensors.Add(up + "_zero_point", "I32", {128, 1});
+  Refuse(tensors, {"'" + up + "_zero_point'", "shape [128, 1], expected [16, 8]"});
+  tensors.Add(up + "_zero_point", "I8", {16, 8});
+  Refuse(tensors, {"'" + up + "_zero_point'", "dtype I8, expected I32"});
+}
+
+// Blocks cannot be transposed.
+TEST_F(TwoTensorsTest, KeysAndValuesOfALatentBecomeF16) {
+  const std::string name = "model.layers.0.self_attn.kv_b_proj.weight";  // [256, 64]
+  SafetensorsBuilder tensors = TinyTensors(spec_);
+  Pack(tensors, name, 256, 64, 32);
+  const auto plan = PlanOf(tensors);
+  const Planned& values = plan.at(name);
+  const Planned& keys = plan.at("model.layers.0.self_attn.kv_b_proj.key_transposed");
+  EXPECT_EQ(values.dtype, DType::kF16);
+  EXPECT_EQ(values.source.kind, Kind::kRounded);
+  EXPECT_EQ(keys.dtype, DType::kF16);
+  EXPECT_EQ(keys.source.kind, Kind::kTransposeKeys);
+  for (const Planned& planned : {values, keys}) {
+    ASSERT_TRUE(planned.source.int4.has_value());
+    EXPECT_EQ(planned.source.int4->dtype, DType::kI4Z32);
+    EXPECT_EQ(planned.source.int4->rows, 256);
+    EXPECT_EQ(planned.source.int4->cols, 64);
+  }
+  quantization_ = Groups(32, "mxfp4-pack-quantized", "float");
+  tensors = TinyTensors(spec_);
+  Pack(tensors, name, 256, 64, 0);
+  Refuse(tensors, {"'" + name + "_packed'", "must not have four bits"});
+}
+
+class ByInputTest : public TwoTensorsTest {
+ protected:
+  // One expert's [128, 256] in groups of 64.
+  SafetensorsBuilder Tensors(const char* method) {
+    quantization_ = {{"quant_method", method}, {"bits", 4}, {"group_size", 64}};
+    SafetensorsBuilder tensors = TinyTensors(spec_);
+    tensors.Remove(base_ + "weight").Add(base_ + "scales", "F16", {4, 128}).Add(base_ + "qzeros", "I32", {4, 16});
+    if (std::string_view(method) == "awq") return tensors.Add(base_ + "qweight", "I32", {256, 16});
+    return tensors.Add(base_ + "qweight", "I32", {32, 128}).Add(base_ + "g_idx", "I32", {256});
+  }
+  SafetensorsBuilder Changed(const char* method, const std::function<void(SafetensorsBuilder&)>& change) {
+    SafetensorsBuilder tensors = Tensors(method);
+    change(tensors);
+    return tensors;
+  }
+  const std::string base_ = std::string(kExperts) + "2.up_proj.";
+};
+
+TEST_F(ByInputTest, AwqAndGptq) {
+  for (const char* const method : {"awq", "gptq"}) {
+    SCOPED_TRACE(method);
+    const bool awq = std::string_view(method) == "awq";
+    const Planned up = PlanOf(Tensors(method)).at(base_ + "weight");
+    EXPECT_EQ(up.dtype, DType::kI4Z32);
+    EXPECT_EQ(up.bytes, 128 * 128 + 128 * 4 * 2 + 16 * 4 * 4);
+    EXPECT_EQ(up.source.kind, Kind::kInt4ByInput);
+    EXPECT_EQ(up.source.weight.info->name, base_ + "qweight");
+    EXPECT_EQ(up.source.scale->info->name, base_ + "scales");
+    EXPECT_EQ(up.source.int4->zeros->info->name, base_ + "qzeros");
+    EXPECT_EQ(up.source.int4->group, 64);
+    EXPECT_EQ(up.source.int4->by_input, awq ? checkpoint::ByInput::kAwq : checkpoint::ByInput::kGptq);
+    EXPECT_EQ(up.source.int4->group_of_input.has_value(), !awq);
+    EXPECT_THAT(PlanOf(Changed(method,
+                               [&](auto& t) {
+                                 t.Add(base_ + "scales", "BF16", {4, 128});
+                               }))
+                    .at(base_ + "weight")
+                    .dtype,
+                DType::kI4Z32);
+  }
+  EXPECT_EQ(PlanOf(Changed("gptq", [&](auto& t) { t.Remove(base_ + "g_idx"); })).at(base_ + "weight").dtype,
+            DType::kI4Z32);
+}
+
+TEST_F(ByInputTest, RefusesMalformedOnes) {
+  for (const char* const method : {"awq", "gptq"}) {
+    SCOPED_TRACE(method);
+    Refuse(Changed(method, [&](auto& t) { t.Remove(base_ + "qzeros"); }),
+           {"'" + base_ + "qzeros': missing: each group needs a zero point"});
+    Refuse(Changed(method, [&](auto& t) { t.Remove(base_ + "scales"); }),
+           {"'" + base_ + "scales': missing, but there is '" + base_ + "qweight'"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "qzeros", "I32", {4, 128});
+                   }),
+           {"'" + base_ + "qzeros'", "shape [4, 128], expected [4, 16]"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "qzeros", "F16", {4, 16});
+                   }),
+           {"'" + base_ + "qzeros'", "dtype F16, expected I32"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "scales", "F32", {4, 128});
+                   }),
+           {"'" + base_ + "scales'", "dtype F32, expected BF16 or F16"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "scales", "F16", {2, 128});
+                   }),
+           {"'" + base_ + "scales'", "shape [2, 128], expected [4, 128]: config.json has groups of 64"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "qweight", "I32", {128, 32});
+                   }),
+           {"'" + base_ + "qweight'", "shape [128, 32], expected ["});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "qweight", "U8", {32, 128});
+                   }),
+           {"'" + base_ + "qweight'", "dtype U8, expected I32"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add(base_ + "weight", "BF16", {128, 256})
+                         .Remove(base_ + "scales")
+                         .Remove(base_ + "qzeros")
+                         .Remove(base_ + "g_idx");
+                   }),
+           {"'" + base_ + "qweight'", "codes beside the same weight in another form"});
+    Refuse(Changed(method,
+                   [&](auto& t) {
+                     t.Add("model.layers.1.mlp.gate.qweight", "I32", {256, 1})
+                         .Remove("model.layers.1.mlp.gate.weight")
+                         .Add("model.layers.1.mlp.gate.scales", "F16", {4, 8});
+                   }),
+           {"'model.layers.1.mlp.gate.qweight'", "must not have four bits"});
+  }
+  Refuse(Changed("gptq", [&](auto& t) { t.Add(base_ + "g_idx", "I32", {32}); }),
+         {"'" + base_ + "g_idx'", "shape [32], expected [256]"});
+  SafetensorsBuilder tensors = Changed("gptq", [&](auto& t) { t.Remove(base_ + "g_idx"); });
+  quantization_["desc_act"] = true;
+  Refuse(tensors, {"'" + base_ + "g_idx': missing, but config.json has desc_act: true"});
+  quantization_ = nullptr;
+  Refuse(tensors, {"'" + base_ + "qweight'", "INT4 codes, but quantization_config of config.json does not name them"});
 }
 
 class Int8Test : public TwoTensorsTest {
@@ -348,7 +514,10 @@ TEST_F(Int8Test, RefusesMalformedOnes) {
          {"'" + scale + "'", "a scale without a weight"});
   Refuse(Changed([&](auto& t) { t.Add(std::string(kExperts) + "2.up_proj.input_scale", "F32", {1}); }),
          {"'" + std::string(kExperts) + "2.up_proj.input_scale'", "static scales of inputs are not supported"});
-  Refuse(Changed([&](auto& t) { t.Add(weight_ + "_zero_point", "I8", {128, 1}); }), {"zero points are not supported"});
+  Refuse(Changed([&](auto& t) {
+           t.Add(weight_ + "_zero_point", "I8", {128, 1});
+         }),
+         {"zero points are supported beside codes of four bits only"});
   Refuse(Changed([&](auto& t) {
            Round(t, "model.layers.0.self_attn.kv_b_proj.weight", {256, 64});
          }),

@@ -151,7 +151,7 @@ TEST(ConfigFilesTest, FourBitsAreThoseOfCompressedTensors) {
     ASSERT_TRUE(model.ok()) << model.status();
     const auto quantization = checkpoint::ParseQuantization(ConfigJson(*model));
     ASSERT_TRUE(quantization.ok()) << quantization.status();
-    EXPECT_EQ(quantization->packed, std::vector{dtype});
+    EXPECT_EQ(quantization->experts(), dtype);
     const json config = json::parse(ConfigJson(*model))["quantization_config"];
     EXPECT_EQ(config["quant_method"], "compressed-tensors");
     EXPECT_EQ(config["ignore"][0], "lm_head");
