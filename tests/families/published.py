@@ -1,5 +1,5 @@
 """Writes tests/golden/published: a small checkpoint of a family by transformers itself, of some with experts in four
-bits by compressed-tensors, and what transformers computes with it. tests/common/model/published_test.cc loads them.
+bits, and what transformers computes with it. tests/common/model/published_test.cc loads them.
 
     python tests/families/published.py [CHECKPOINT ...]
 """
@@ -89,12 +89,17 @@ CHECKPOINTS = {
 # Columns of experts are whole groups.
 CHECKPOINTS["deepseek_v3_int4"] = CHECKPOINTS["deepseek_v3"] | {"hidden_size": 64, "moe_intermediate_size": 32}
 CHECKPOINTS["qwen3_moe_mxfp4"] = CHECKPOINTS["qwen3_moe"] | {"hidden_size": 64, "moe_intermediate_size": 32}
+CHECKPOINTS["deepseek_v3_int4z"] = CHECKPOINTS["deepseek_v3_int4"]
+CHECKPOINTS["deepseek_v3_gptq"] = CHECKPOINTS["deepseek_v3_int4"]
+CHECKPOINTS["mixtral_gptq"] = CHECKPOINTS["mixtral"] | {"hidden_size": 64, "intermediate_size": 32}
+CHECKPOINTS["qwen3_moe_awq"] = CHECKPOINTS["qwen3_moe"] | {
+    "num_hidden_layers": 1, "hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 128, "num_experts": 4}
 
 
 def family_and_form(name):
     """Of a checkpoint: transformers writes the family, four_bits packs the experts, if there is a form."""
     family, _, form = name.rpartition("_")
-    return (family, form) if form in four_bits.FORMS else (name, None)
+    return (family, form) if form in {**four_bits.FORMS, **four_bits.BY_INPUT} else (name, None)
 
 
 def reference(family, form, directory):

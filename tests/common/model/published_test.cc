@@ -1,5 +1,5 @@
-// Checkpoints that transformers and compressed-tensors wrote, as they wrote them: they load, and have its logits and
-// greedy tokens. tests/golden/README.md, section "published".
+// Checkpoints that transformers and compressed-tensors wrote, as they wrote them, and some in the layouts of AWQ and
+// GPTQ: they load, and have the reference's logits and greedy tokens. tests/golden/README.md, section "published".
 #include <cmath>
 #include <string>
 
@@ -64,8 +64,9 @@ TEST_P(Published, LoadsAsItIsAndHasTheReferencesLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Published,
-                         ::testing::Values("dbrx", "deepseek_v2", "deepseek_v3", "deepseek_v3_int4", "glm4_moe",
-                                           "gpt_oss", "llama", "minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe",
+                         ::testing::Values("dbrx", "deepseek_v2", "deepseek_v3", "deepseek_v3_gptq", "deepseek_v3_int4",
+                                           "deepseek_v3_int4z", "glm4_moe", "gpt_oss", "llama", "minimax_m2", "mixtral",
+                                           "mixtral_gptq", "qwen2_moe", "qwen3_moe", "qwen3_moe_awq",
                                            "qwen3_moe_mxfp4"),
                          [](const auto& family) { return family.param; });
 
