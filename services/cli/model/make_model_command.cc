@@ -82,8 +82,10 @@ void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands) {
   command
       ->add_option(
           "--weights", options->weights,
-          "fp8: with block scales; bf16: dequantised; int4, mxfp4: bf16, but routed experts in four bits, as "
-          "compressed-tensors keeps them; int8, w8a8_int8: bf16, but linear layers in eight bits, with "
+          "fp8: with block scales; bf16: dequantised; int4, mxfp4, int4_asym: bf16, but routed experts in four bits, "
+          "as "
+          "compressed-tensors keeps them; awq, gptq: the same as these do; int8, w8a8_int8: bf16, but linear layers in "
+          "eight bits, with "
           "compressed-tensors' config or SGLang's; in GGUF: bf16, f16, q8_0, q6_k, q4_k_m, q4_0; if not given, what "
           "the preset has, in GGUF bf16")
       ->check(CLI::IsMember(MakeModelWeights()));

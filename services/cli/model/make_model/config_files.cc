@@ -344,10 +344,26 @@ json QuantizationConfig(const std::string& weights) {
   if (IsGgufType(weights)) return nullptr;
   if (weights == kW8A8Int8Weights) return {{"quant_method", kW8A8Int8Weights}};
   if (weights == kInt8Weights) return CompressedTensorsInt8();
-  const bool int4 = weights == kInt4Weights;
+  if (weights == kAwqWeights) {
+    return {{"bits", 4},
+            {"group_size", kFourBitGroup},
+            {"modules_to_not_convert", {"self_attn", "shared_expert", "gate"}},
+            {"quant_method", kAwqWeights},
+            {"version", "gemm"},
+            {"zero_point", true}};
+  }
+  if (weights == kGptqWeights) {
+    return {{"bits", 4},        {"checkpoint_format", "gptq"},  {"desc_act", false}, {"group_size", kFourBitGroup},
+            {"lm_head", false}, {"quant_method", kGptqWeights}, {"sym", false}};
+  }
+  const bool int4 = weights != kMxfp4Weights;
   const char* const format = int4 ? "pack-quantized" : "mxfp4-pack-quantized";
-  json scheme = {{"dynamic", false},    {"group_size", kFourBitGroup}, {"num_bits", 4},
-                 {"strategy", "group"}, {"symmetric", true},           {"type", int4 ? "int" : "float"}};
+  json scheme = {{"dynamic", false},
+                 {"group_size", kFourBitGroup},
+                 {"num_bits", 4},
+                 {"strategy", "group"},
+                 {"symmetric", weights != kInt4AsymWeights},
+                 {"type", int4 ? "int" : "float"}};
   if (!int4) scheme["scale_dtype"] = "torch.uint8";
   const json group = {{"format", format},
                       {"input_activations", nullptr},
@@ -369,7 +385,7 @@ absl::Status CheckExperts(const std::string& preset, const MadeModel& model) {
   for (const model::ModelTensor& tensor : model::CheckpointTensors(model.spec)) {
     if (tensor.part != model::TensorPart::kExpert) continue;
     experts = true;
-    whole &= !tensor.in_parts && tensor.cols % kFourBitGroup == 0;
+    whole &= !tensor.in_parts && tensor.cols % kFourBitGroup == 0 && (!model.by_input() || tensor.rows % 8 == 0);
   }
   if (experts && whole) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--weights ", model.weights, ": a model of --preset ", preset,
@@ -408,8 +424,8 @@ void AdaptToGguf(json& config) {
 }  // namespace
 
 std::vector<std::string> MakeModelWeights() {
-  return {"fp8", kBf16Weights, kInt4Weights, kMxfp4Weights, kInt8Weights, kW8A8Int8Weights,
-          "f16", "q8_0",       "q6_k",       "q4_k_m",      "q4_0"};
+  return {"fp8",        kBf16Weights,     kInt4Weights, kMxfp4Weights, kInt4AsymWeights, kAwqWeights, kGptqWeights,
+          kInt8Weights, kW8A8Int8Weights, "f16",        "q8_0",        "q6_k",           "q4_k_m",    "q4_0"};
 }
 
 std::vector<std::pair<std::string, std::string>> MakeModelPresets() {

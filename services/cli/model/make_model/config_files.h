@@ -14,6 +14,9 @@ namespace moestro::cli {
 inline constexpr const char kBf16Weights[] = "bf16";
 inline constexpr const char kInt4Weights[] = "int4";
 inline constexpr const char kMxfp4Weights[] = "mxfp4";
+inline constexpr const char kInt4AsymWeights[] = "int4_asym";  // compressed-tensors with zero points and F16 scales
+inline constexpr const char kAwqWeights[] = "awq";
+inline constexpr const char kGptqWeights[] = "gptq";
 inline constexpr const char kInt8Weights[] = "int8";           // as compressed-tensors says it
 inline constexpr const char kW8A8Int8Weights[] = "w8a8_int8";  // the same with F32 scales, as SGLang says it
 
@@ -27,7 +30,9 @@ struct MadeModel {
 
   bool fp8() const { return weights == "fp8"; }
   bool int8() const { return weights == kInt8Weights || weights == kW8A8Int8Weights; }
-  bool four_bits() const { return weights == kInt4Weights || weights == kMxfp4Weights; }
+  bool by_input() const { return weights == kAwqWeights || weights == kGptqWeights; }
+  bool zero_points() const { return weights == kInt4AsymWeights || by_input(); }
+  bool four_bits() const { return weights == kInt4Weights || weights == kMxfp4Weights || zero_points(); }
 };
 
 // INVALID_ARGUMENT, naming the flag: an unknown preset or weight type, a value out of range, four-bit weights of a

@@ -34,6 +34,21 @@ Int4Group RoundToInt4(const std::array<float, kFourBitGroup>& weights) {
   return group;
 }
 
+Int4ZeroGroup RoundToInt4WithZero(const std::array<float, kFourBitGroup>& weights) {
+  float low = 0, high = 0;
+  for (const float weight : weights) low = std::min(low, weight), high = std::max(high, weight);
+  Int4ZeroGroup group;
+  group.scale = high > low ? std::max<uint16_t>(ToF16((high - low) / 15), 1) : ToF16(1);
+  const float scale = FromF16(group.scale);
+  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0f, 15.0f);
+  group.zero = static_cast<uint32_t>(zero);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float code = std::clamp(std::nearbyint(weights[i] / scale) + zero, 0.0f, 15.0f);
+    group.words[i / 8] |= static_cast<uint32_t>(code) << (i % 8 * 4);
+  }
+  return group;
+}
+
 Mxfp4Group RoundToMxfp4(const std::array<float, kFourBitGroup>& weights) {
   Mxfp4Group group;
   const float largest = LargestMagnitude(weights);

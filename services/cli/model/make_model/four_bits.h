@@ -15,6 +15,15 @@ struct Int4Group {
 };
 Int4Group RoundToInt4(const std::array<float, kFourBitGroup>& weights);
 
+// The same with a zero point, and AWQ and GPTQ: weight = (code - zero) * scale, codes and zero from 0 to 15. Zero has a
+// code.
+struct Int4ZeroGroup {
+  uint16_t scale = 0;               // F16: (max(0, weights) - min(0, weights)) / 15; 1 if all weights are 0
+  uint32_t zero = 0;                // -min / scale, rounded
+  std::array<uint32_t, 4> words{};  // eight codes each, the first lowest
+};
+Int4ZeroGroup RoundToInt4WithZero(const std::array<float, kFourBitGroup>& weights);
+
 // OCP microscaling (MXFP4): weight = E2M1 code * 2^(scale - 127).
 struct Mxfp4Group {
   uint8_t scale = 0;                // so that max|weight| lies in [4, 8) before it is rounded; 0 if all weights are 0

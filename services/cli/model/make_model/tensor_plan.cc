@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/math.h"
 #include "common/model/schema.h"
 #include "services/cli/model/make_model/four_bits.h"
@@ -103,7 +104,7 @@ class Planner {
     }
   }
 
-  // A weight of a routed expert as two tensors.
+  // A weight of a routed expert as two tensors, or more.
   void FourBits(const model::ModelTensor& tensor, double deviation) {
     const bool int4 = model_.weights == kInt4Weights;
     const auto add = [&](const char* suffix, Recipe recipe, std::vector<int64_t> shape) {
@@ -112,6 +113,31 @@ class Planner {
       part.rows = tensor.rows;
       part.cols = tensor.cols;
     };
+    const int64_t rows = tensor.rows, cols = tensor.cols, groups = cols / kFourBitGroup;
+    if (model_.by_input()) {
+      const bool awq = model_.weights == kAwqWeights;
+      const auto add_by_input = [&](const char* end, DType dtype, Recipe recipe, std::vector<int64_t> shape) {
+        const std::string module(absl::StripSuffix(tensor.name, "weight"));
+        PlannedTensor& part = Add(module + end, dtype, std::move(shape), recipe, deviation);
+        part.key = tensor.name;
+        part.rows = rows;
+        part.cols = cols;
+      };
+      if (awq) add_by_input("qweight", DType::kF32, Recipe::kAwqCodes, {cols, rows / 8});
+      if (!awq) add_by_input("qweight", DType::kF32, Recipe::kGptqCodes, {cols / 8, rows});
+      add_by_input("scales", DType::kF16, Recipe::kInputScales, {groups, rows});
+      add_by_input("qzeros", DType::kF32, awq ? Recipe::kAwqZeros : Recipe::kGptqZeros, {groups, rows / 8});
+      if (!awq) add_by_input("g_idx", DType::kF32, Recipe::kGroupOfInput, {cols});
+      return;
+    }
+    if (model_.zero_points()) {
+      add("_packed", Recipe::kInt4ZCodes, {rows, cols / 8});
+      add("_scale", Recipe::kInt4ZScales, {rows, groups});
+      tensors_.back().dtype = DType::kF16;
+      add("_zero_point", Recipe::kInt4Zeros, {CeilDiv(rows, 8), groups});
+      add("_shape", Recipe::kShape, {2});
+      return;
+    }
     add("_packed", int4 ? Recipe::kInt4Codes : Recipe::kMxfp4Codes, {tensor.rows, tensor.cols / (int4 ? 8 : 2)});
     add("_scale", int4 ? Recipe::kInt4Scales : Recipe::kMxfp4Scales, {tensor.rows, tensor.cols / kFourBitGroup});
     if (int4) add("_shape", Recipe::kShape, {2});
@@ -168,6 +194,13 @@ class Planner {
 const char* PlannedTensor::dtype_name() const {
   switch (recipe) {
     case Recipe::kInt4Codes:
+    case Recipe::kInt4ZCodes:
+    case Recipe::kInt4Zeros:
+    case Recipe::kAwqCodes:
+    case Recipe::kGptqCodes:
+    case Recipe::kAwqZeros:
+    case Recipe::kGptqZeros:
+    case Recipe::kGroupOfInput:
       return "I32";
     case Recipe::kMxfp4Codes:
     case Recipe::kMxfp4Scales:
@@ -184,6 +217,13 @@ const char* PlannedTensor::dtype_name() const {
 int64_t PlannedTensor::element_bytes() const {
   switch (recipe) {
     case Recipe::kInt4Codes:
+    case Recipe::kInt4ZCodes:
+    case Recipe::kInt4Zeros:
+    case Recipe::kAwqCodes:
+    case Recipe::kGptqCodes:
+    case Recipe::kAwqZeros:
+    case Recipe::kGptqZeros:
+    case Recipe::kGroupOfInput:
       return 4;
     case Recipe::kMxfp4Codes:
     case Recipe::kMxfp4Scales:

@@ -21,6 +21,16 @@ enum class Recipe {
   kMxfp4Codes,   // U8 [rows, cols / 2]
   kMxfp4Scales,  // U8 [rows, cols / 32]
   kShape,        // I64 [2]: rows and columns
+  kInt4ZCodes,   // I32 [rows, cols / 8], of weights with zero points
+  kInt4ZScales,  // F16 [rows, cols / 32]
+  kInt4Zeros,    // I32 [ceil(rows / 8), cols / 32]: eight rows a word, the first lowest
+  // The same with outputs as columns:
+  kAwqCodes,      // I32 [cols, rows / 8]: eight rows a word, lowest first 0 2 4 6 1 3 5 7
+  kGptqCodes,     // I32 [cols / 8, rows]
+  kInputScales,   // F16 [cols / 32, rows]
+  kAwqZeros,      // I32 [cols / 32, rows / 8]: as kAwqCodes
+  kGptqZeros,     // I32 [cols / 32, rows / 8]: eight rows a word, the first lowest, less 1 modulo 16
+  kGroupOfInput,  // I32 [cols]: i / 32
   // Of the same values, by row: code = value / scale, rounded to nearest even; scale = max|value| / 127, or 1 of a row
   // of zeros, in the tensor's type.
   kInt8Codes,   // I8 [rows, cols]

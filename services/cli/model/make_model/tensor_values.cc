@@ -145,6 +145,69 @@ void FillGroups(const PlannedTensor& tensor, uint64_t seed, int64_t per_group, i
   }
 }
 
+// The group of 32 inputs that begins at input `begin` of a row.
+Int4ZeroGroup ZeroGroupOf(const PlannedTensor& tensor, const DequantisedWeight& weight, int64_t row, int64_t begin) {
+  std::array<float, kFourBitGroup> values;
+  weight.Fill(row * tensor.cols + begin, row * tensor.cols + begin + kFourBitGroup, values.data());
+  return RoundToInt4WithZero(values);
+}
+
+// A word of the zero points of eight rows, fewer at the end: element [rows / 8, group].
+void FillInt4Zeros(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64_t end, std::byte* out) {
+  const DequantisedWeight weight(tensor, tensor.cols, seed);
+  const int64_t groups = tensor.cols / kFourBitGroup;
+  for (int64_t i = begin; i < end; ++i, out += sizeof(uint32_t)) {
+    const int64_t first = i / groups * 8, count = std::min<int64_t>(8, tensor.rows - first);
+    uint32_t word = 0;
+    for (int64_t r = 0; r < count; ++r) {
+      word |= ZeroGroupOf(tensor, weight, first + r, i % groups * kFourBitGroup).zero << (4 * r);
+    }
+    std::memcpy(out, &word, sizeof word);
+  }
+}
+
+// A tensor whose columns are outputs, `outputs` of them in an element, and of which a group of inputs has `lines` rows:
+// part(groups of these outputs, line) returns an element. Neighbouring lines are of the same groups, so these are
+// computed once.
+template <typename Part>
+void FillByInput(const PlannedTensor& tensor, uint64_t seed, int64_t outputs, int64_t lines, int64_t begin, int64_t end,
+                 std::byte* out, const Part& part) {
+  const DequantisedWeight weight(tensor, tensor.cols, seed);
+  const int64_t width = tensor.rows / outputs, band = lines * width;
+  std::array<Int4ZeroGroup, 8> groups;
+  for (int64_t b = begin / band; b * band < end; ++b) {
+    for (int64_t w = 0; w < width; ++w) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        groups[static_cast<size_t>(o)] = ZeroGroupOf(tensor, weight, w * outputs + o, b * kFourBitGroup);
+      }
+      for (int64_t line = 0; line < lines; ++line) {
+        const int64_t i = b * band + line * width + w;
+        if (i < begin || i >= end) continue;
+        const auto element = part(groups, line);
+        std::memcpy(out + (i - begin) * int64_t{sizeof element}, &element, sizeof element);
+      }
+    }
+  }
+}
+
+// The output that each nibble of a word of AWQ has, from the lowest up.
+constexpr std::array<size_t, 8> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
+
+// part(group) of eight outputs as a word.
+template <typename Part>
+uint32_t AwqWord(const std::array<Int4ZeroGroup, 8>& groups, const Part& part) {
+  uint32_t word = 0;
+  for (size_t nibble = 0; nibble < 8; ++nibble) word |= part(groups[kAwqOrder[nibble]]) << (4 * nibble);
+  return word;
+}
+
+void FillGroupOfInput(int64_t begin, int64_t end, std::byte* out) {
+  for (int64_t i = begin; i < end; ++i, out += sizeof(int32_t)) {
+    const auto group = static_cast<int32_t>(i / kFourBitGroup);
+    std::memcpy(out, &group, sizeof group);
+  }
+}
+
 // A row of a tensor in eight bits, whose type is that of the scale.
 struct Int8Row {
   float scale = 1;
@@ -216,6 +279,38 @@ void FillValues(const PlannedTensor& tensor, uint64_t seed, int64_t begin, int64
                         [](const auto& group) { return std::array{RoundToMxfp4(group).scale}; });
     case Recipe::kShape:
       return FillShape(tensor, begin, end, out);
+    case Recipe::kInt4ZCodes:
+      return FillGroups(tensor, seed, 4, begin, end, out,
+                        [](const auto& group) { return RoundToInt4WithZero(group).words; });
+    case Recipe::kInt4ZScales:
+      return FillGroups(tensor, seed, 1, begin, end, out,
+                        [](const auto& group) { return std::array{RoundToInt4WithZero(group).scale}; });
+    case Recipe::kInt4Zeros:
+      return FillInt4Zeros(tensor, seed, begin, end, out);
+    case Recipe::kAwqCodes:
+      return FillByInput(tensor, seed, 8, kFourBitGroup, begin, end, out, [](const auto& groups, int64_t line) {
+        return AwqWord(groups, [&](const Int4ZeroGroup& group) {
+          return group.words[static_cast<size_t>(line / 8)] >> (line % 8 * 4) & 15;
+        });
+      });
+    case Recipe::kGptqCodes:
+      return FillByInput(tensor, seed, 1, kFourBitGroup / 8, begin, end, out,
+                         [](const auto& groups, int64_t line) { return groups[0].words[static_cast<size_t>(line)]; });
+    case Recipe::kInputScales:
+      return FillByInput(tensor, seed, 1, 1, begin, end, out,
+                         [](const auto& groups, int64_t) { return groups[0].scale; });
+    case Recipe::kAwqZeros:
+      return FillByInput(tensor, seed, 8, 1, begin, end, out, [](const auto& groups, int64_t) {
+        return AwqWord(groups, [](const Int4ZeroGroup& group) { return group.zero; });
+      });
+    case Recipe::kGptqZeros:
+      return FillByInput(tensor, seed, 8, 1, begin, end, out, [](const auto& groups, int64_t) {
+        uint32_t word = 0;
+        for (size_t o = 0; o < 8; ++o) word |= ((groups[o].zero + 15) & 15) << (4 * o);
+        return word;
+      });
+    case Recipe::kGroupOfInput:
+      return FillGroupOfInput(begin, end, out);
     case Recipe::kInt8Codes:
       return FillInt8Codes(tensor, seed, begin, end, out);
     case Recipe::kInt8Scales:

@@ -144,6 +144,19 @@ TEST(ConfigFilesTest, Qwen3) {
   EXPECT_FALSE(config.contains("kv_lora_rank"));
 }
 
+TEST(ConfigFilesTest, ZeroPointsAreThoseOfTheirMethods) {
+  for (const auto& [weights, method] :
+       {std::pair("int4_asym", "compressed-tensors"), std::pair("awq", "awq"), std::pair("gptq", "gptq")}) {
+    const auto model = ResolveModel({.preset = "tiny-kimi-k2", .weights = weights});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto quantization = checkpoint::ParseQuantization(ConfigJson(*model));
+    ASSERT_TRUE(quantization.ok()) << quantization.status();
+    EXPECT_EQ(quantization->int4, (std::vector<checkpoint::Int4Groups>{{32, true}}));
+    EXPECT_EQ(quantization->experts(), DType::kI4Z32);
+    EXPECT_EQ(json::parse(ConfigJson(*model))["quantization_config"]["quant_method"], method);
+  }
+}
+
 // As the published ones: the reader takes it, and knows the form of the weights.
 TEST(ConfigFilesTest, FourBitsAreThoseOfCompressedTensors) {
   for (const auto& [weights, dtype] : {std::pair("int4", DType::kI4G32), std::pair("mxfp4", DType::kMXFP4)}) {

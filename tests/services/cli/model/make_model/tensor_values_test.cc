@@ -213,6 +213,80 @@ TEST_P(FourBitValues, AreTheRoundedWeight) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, FourBitValues, ::testing::Values("int4", "mxfp4"));
 
+// The three forms of weights with zero points stand for the same values, to within one step of the BF16 form's.
+TEST(ZeroPointValues, AreTheRoundedWeightInEveryForm) {
+  const std::string module = "model.layers.2.mlp.experts.1.down_proj.";
+  const auto bytes_of = [&](const char* weights, const std::string& name) {
+    for (const PlannedTensor& tensor : PlanTensors(*ResolveModel({.weights = weights}))) {
+      if (tensor.name != name) continue;
+      std::vector<uint8_t> data(static_cast<size_t>(tensor.bytes()));
+      const int64_t cut = tensor.elements() / 3;  // within a group, or a band of lines
+      FillValues(tensor, kSeed, 0, cut, reinterpret_cast<std::byte*>(data.data()));
+      FillValues(tensor, kSeed, cut, tensor.elements(),
+                 reinterpret_cast<std::byte*>(data.data() + cut * tensor.element_bytes()));
+      return data;
+    }
+    ADD_FAILURE() << name;
+    return std::vector<uint8_t>();
+  };
+  std::map<std::string, PlannedTensor> plan;
+  for (PlannedTensor& tensor : PlanTensors(*ResolveModel({.weights = "bf16"}))) plan[tensor.name] = tensor;
+  const PlannedTensor& exact = plan.at(module + "weight");
+  const int64_t rows = exact.shape[0], cols = exact.shape[1], groups = cols / kFourBitGroup;
+  const auto values = Values<uint16_t>(exact, 0, rows * cols);
+  const auto nibble = [](const std::vector<uint8_t>& words, int64_t word, int64_t place) {
+    return words[static_cast<size_t>(word * 4 + place / 2)] >> (place % 2 * 4) & 15;
+  };
+  const auto f16 = [](const std::vector<uint8_t>& scales, int64_t i) {
+    return FromF16(
+        static_cast<uint16_t>(scales[static_cast<size_t>(2 * i)] | scales[static_cast<size_t>(2 * i + 1)] << 8));
+  };
+  const auto packed = bytes_of("int4_asym", module + "weight_packed"),
+             packed_scales = bytes_of("int4_asym", module + "weight_scale"),
+             packed_zeros = bytes_of("int4_asym", module + "weight_zero_point");
+  const auto awq = bytes_of("awq", module + "qweight"), awq_scales = bytes_of("awq", module + "scales"),
+             awq_zeros = bytes_of("awq", module + "qzeros");
+  const auto gptq = bytes_of("gptq", module + "qweight"), gptq_zeros = bytes_of("gptq", module + "qzeros"),
+             group_of_input = bytes_of("gptq", module + "g_idx");
+  EXPECT_EQ(bytes_of("gptq", module + "scales"), awq_scales);
+  constexpr int64_t kAwqPlace[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::set<int> codes, zeros;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const int64_t g = c / kFourBitGroup;
+      const int code = nibble(packed, (r * cols + c) / 8, c % 8);
+      const int zero = nibble(packed_zeros, r / 8 * groups + g, r % 8);
+      const float scale = f16(packed_scales, r * groups + g);
+      ASSERT_EQ(nibble(awq, (c * rows + r) / 8, kAwqPlace[r % 8]), code);
+      ASSERT_EQ(nibble(awq_zeros, (g * rows + r) / 8, kAwqPlace[r % 8]), zero);
+      ASSERT_EQ(f16(awq_scales, g * rows + r), scale);
+      ASSERT_EQ(nibble(gptq, c / 8 * rows + r, c % 8), code);
+      ASSERT_EQ((nibble(gptq_zeros, (g * rows + r) / 8, r % 8) + 1) % 16, zero);
+      ASSERT_EQ(group_of_input[static_cast<size_t>(4 * c)], g);
+      // Half a step for the code, half of one for the zero point at the ends, and 15 * 2^-11 for the scale's rounding.
+      const float weight = FromBf16(values[r * cols + c]);
+      ASSERT_LE(std::fabs(static_cast<float>(code - zero) * scale - weight), 1.02f * scale + std::fabs(weight) / 256)
+          << "row " << r << ", column " << c;
+      codes.insert(code);
+      zeros.insert(zero);
+    }
+  }
+  EXPECT_EQ(codes.size(), 16) << "every code is there";
+  EXPECT_GT(zeros.size(), 4);
+}
+
+TEST(FourBitGroups, ZeroPoints) {
+  std::array<float, kFourBitGroup> weights{};
+  EXPECT_EQ(RoundToInt4WithZero(weights).scale, 0x3c00) << "1";
+  EXPECT_EQ(RoundToInt4WithZero(weights).zero, 0);
+  weights = {-6, 9, 0, 1, -1, 0.5f, 1.5f, 8.6f};
+  const Int4ZeroGroup group = RoundToInt4WithZero(weights);
+  EXPECT_EQ(group.scale, 0x3c00);
+  EXPECT_EQ(group.zero, 6);
+  EXPECT_EQ(group.words[0], 0xf86576f0u);
+  EXPECT_EQ(group.words[1], 0x66666666u);
+}
+
 TEST(FourBitGroups, TiesAndLimits) {
   std::array<float, kFourBitGroup> weights{};
   EXPECT_EQ(RoundToInt4(weights).scale, 0x3f80) << "1";
