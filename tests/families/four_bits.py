@@ -61,7 +61,8 @@ def compress_by_input(directory, form):
     group = BY_INPUT[form]["group_size"]
     tensors, exact = {}, {}
     for name, weight in load_file(directory / "model.safetensors").items():
-        linear = name.endswith(("_proj.weight", "_proj_with_mqa.weight", ".w1.weight", ".w2.weight", ".w3.weight"))
+        linear = name.endswith(("_proj.weight", "_proj_with_mqa.weight", ".Wqkv.weight", ".w1.weight", ".w2.weight",
+                                ".w3.weight"))
         if not linear or weight.shape[0] % 8 or weight.shape[1] % group:
             tensors[name] = weight.to(torch.float16)
             exact[name] = tensors[name].float()

@@ -89,6 +89,7 @@ CHECKPOINTS = {
 # Columns of experts are whole groups.
 CHECKPOINTS["deepseek_v3_int4"] = CHECKPOINTS["deepseek_v3"] | {"hidden_size": 64, "moe_intermediate_size": 32}
 CHECKPOINTS["qwen3_moe_mxfp4"] = CHECKPOINTS["qwen3_moe"] | {"hidden_size": 64, "moe_intermediate_size": 32}
+CHECKPOINTS["dbrx_gptq"] = CHECKPOINTS["dbrx"]
 CHECKPOINTS["deepseek_v3_int4z"] = CHECKPOINTS["deepseek_v3_int4"]
 CHECKPOINTS["deepseek_v3_gptq"] = CHECKPOINTS["deepseek_v3_int4"]
 CHECKPOINTS["mixtral_gptq"] = CHECKPOINTS["mixtral"] | {"hidden_size": 64, "intermediate_size": 32}
