@@ -48,7 +48,7 @@ std::vector<Attack> Attacks() {
       {"name_empty", [](auto&, auto* e) { e[0].name[0] = 0; }},
       {"name_twice", [](auto&, auto* e) { std::memcpy(e[1].name, e[0].name, kMaxTensorName); }},
       {"names_unsorted", [](auto&, auto* e) { e[0].name[0] = 'z'; }},
-      {"dtype_unknown", [](auto&, auto* e) { e[0].dtype = static_cast<DType>(14); }},
+      {"dtype_unknown", [](auto&, auto* e) { e[0].dtype = static_cast<DType>(static_cast<uint32_t>(kLastDType) + 1); }},
       {"dtype_of_other_size", [](auto&, auto* e) { e[1].dtype = DType::kF32; }},
       {"layout_unknown", [](auto&, auto* e) { e[0].layout = static_cast<TensorLayout>(2); }},
       {"f32_packed", [](auto&, auto* e) { e[2].layout = TensorLayout::kPacked; }},
