@@ -66,16 +66,25 @@ class Builder {
   // Lays out the model as the weight store does.
   void Describe() {
     const DType linear = options_.type.value_or(options_.fp8 ? DType::kF8E4M3 : DType::kBF16);
-    const DType other = options_.type.value_or(DType::kBF16);
+    const DType other = options_.type == DType::kI8 ? DType::kBF16 : options_.type.value_or(DType::kBF16);
     for (const model::ModelTensor& t : model::SegmentTensors(spec_)) {
       const bool is_embedding = t.role == model::TensorRole::kEmbedding;
       const bool packed = model::IsLinear(t.role) || t.role == model::TensorRole::kHead;
       DType dtype = model::IsLinear(t.role) ? linear : packed || is_embedding ? other : DType::kF32;
+      if (!options_.mixture.empty() && dtype != DType::kF32) dtype = NextOfMixture(t.name);
       const bool of_latents = t.role == model::TensorRole::kLatentUp || t.role == model::TensorRole::kKeyUpTransposed;
-      if (of_latents && options_.type) dtype = DType::kBF16;
+      if (of_latents && (options_.type || !options_.mixture.empty())) dtype = DType::kBF16;
+      if (t.part == model::TensorPart::kExpert && packed) dtype = options_.expert_type.value_or(dtype);
       tensors_[t.name] = {t.name, dtype,  packed ? weights::TensorLayout::kPacked : weights::TensorLayout::kRowMajor,
-                          t.rows, t.cols, dtype == DType::kF8E4M3};
+                          t.rows, t.cols, weights::HasScales(dtype)};
     }
+  }
+
+  DType NextOfMixture(const std::string& name) {
+    const size_t experts = name.find(".experts.");
+    const std::string kind =
+        experts == std::string::npos ? name : name.substr(0, experts) + name.substr(name.rfind('.', name.size() - 8));
+    return mixture_.emplace(kind, options_.mixture[mixture_.size() % options_.mixture.size()]).first->second;
   }
 
   double Normal(double deviation) { return deviation * normals_[random_() % normals_.size()]; }
@@ -89,6 +98,8 @@ class Builder {
   void Fill(const TensorPlan& tensor, uint8_t* data, float* scales, uint32_t* exceptions) {
     if (IsBlockFormat(tensor.dtype)) {
       FillBlocks(tensor, data);
+    } else if (tensor.dtype == DType::kI8) {
+      FillInt8(tensor, data, scales, reinterpret_cast<int32_t*>(exceptions));
     } else if (tensor.layout == weights::TensorLayout::kPacked) {
       if (tensor.name.ends_with(kTransposed)) {
         MakeKvB(tensor.name.substr(0, tensor.name.size() - kTransposed.size()) + kKvB);
@@ -127,6 +138,21 @@ class Builder {
     for (int64_t row = 0; row < tensor.rows; row += kRowGroup) {
       PackBlockRows(tensor.dtype, rows.data() + row * row_bytes, row_bytes, std::min(kRowGroup, tensor.rows - row), 0,
                     tensor.cols, data + PackedBytes(tensor.dtype, row, tensor.cols));
+    }
+  }
+
+  // Random codes, and a scale of its own for each row.
+  void FillInt8(const TensorPlan& tensor, uint8_t* data, float* scales, int32_t* compensation) {
+    std::vector<uint8_t> codes(static_cast<size_t>(tensor.rows * tensor.cols));
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(static_cast<int64_t>(random_() % 255) - 127);
+    std::uniform_real_distribution<double> spread(0.75, 1.25);
+    const double scale = Deviation(tensor) / (127 / std::sqrt(3.0));
+    for (int64_t row = 0; row < tensor.rows; ++row) scales[row] = static_cast<float>(scale * spread(random_));
+    for (int64_t row = 0; row < tensor.rows; row += kRowGroup) {
+      uint8_t* const group = data + PackedBytes(DType::kI8, row, tensor.cols);
+      PackRows(DType::kI8, &codes[static_cast<size_t>(row * tensor.cols)], tensor.cols,
+               std::min(kRowGroup, tensor.rows - row), tensor.cols, group);
+      FindCompensation(group, tensor.cols, compensation + row);
     }
   }
 
@@ -235,6 +261,7 @@ class Builder {
   std::mt19937_64 random_;
   std::array<double, 65536> normals_;  // drawing from these is faster than generating new ones
   std::map<std::string, TensorPlan> tensors_;
+  std::map<std::string, DType> mixture_;  // of tensors, the experts of a layer being one
   std::string kv_b_name_;
   Codes kv_b_;  // codes of the tensor kv_b_name_
 };
@@ -342,6 +369,48 @@ std::vector<GroupedForm> GroupedForms(int64_t head_dim) {
   forms[4].spec.swiglu_limit = 1.25;  // that numbers reach
   forms[4].spec.swiglu_alpha = 1.702;
   return forms;
+}
+
+std::vector<TypedModel> TypedModels() {
+  weights::ModelSpec latents = SmallSpec();  // blocks of 32, and packed blocks that are not full
+  latents.num_layers = 2;
+  latents.moe_intermediate_size = 96;
+  latents.intermediate_size = 224;
+  weights::ModelSpec grouped = SmallGroupedSpec();
+  grouped.num_layers = 2;
+  grouped.moe_intermediate_size = 96;
+  weights::ModelSpec clamped = GroupedForms().back().spec;
+  clamped.num_experts = 8;
+  clamped.moe_intermediate_size = 96;
+  weights::ModelSpec wide = grouped;  // blocks of 256
+  wide.hidden_size = wide.moe_intermediate_size = 256;
+  wide.num_experts = 4;
+  weights::ModelSpec wide_latents = latents;
+  wide_latents.num_heads = 2;
+  wide_latents.hidden_size = wide_latents.moe_intermediate_size = wide_latents.q_lora_rank = 256;
+  wide_latents.intermediate_size = 512;
+  wide_latents.num_experts = 4;
+  wide_latents.num_expert_groups = wide_latents.experts_topk_groups = 1;
+  return {
+      {"F16", {.spec = grouped, .type = DType::kF16}},
+      {"Q8_0", {.spec = latents, .type = DType::kQ8_0}},
+      {"Q4_0", {.spec = grouped, .type = DType::kQ4_0}},
+      {"Q5_0", {.spec = grouped, .type = DType::kQ5_0}},
+      {"Q4_K", {.spec = wide, .type = DType::kQ4K}},
+      {"Q5_K", {.spec = wide, .type = DType::kQ5K}},
+      {"Q6_K", {.spec = wide, .type = DType::kQ6K}},
+      {"TypesOfGguf",
+       {.spec = wide_latents,
+        .mixture = {DType::kQ4K, DType::kQ6K, DType::kQ8_0, DType::kQ5K, DType::kF16, DType::kQ5_0, DType::kQ4_0,
+                    DType::kMXFP4, DType::kBF16}}},
+      {"Int8", {.spec = latents, .type = DType::kI8}},
+      {"Int8Grouped", {.spec = grouped, .type = DType::kI8}},
+      {"Int4", {.spec = latents, .fp8 = false, .expert_type = DType::kI4G32}},
+      {"Int4BesideFp8", {.spec = grouped, .expert_type = DType::kI4G32}},
+      {"Int4By128", {.spec = wide, .type = DType::kI4G128}},
+      {"Mxfp4", {.spec = latents, .type = DType::kMXFP4}},
+      {"Mxfp4Experts", {.spec = clamped, .fp8 = false, .expert_type = DType::kMXFP4}},
+  };
 }
 
 weights::ModelSpec BareSpec() {

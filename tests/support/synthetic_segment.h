@@ -17,9 +17,13 @@ namespace moestro {
 struct SyntheticOptions {
   weights::ModelSpec spec;
   bool fp8 = true;  // linear layers in FP8 with block scales, else BF16; the head is always BF16
-  // Instead of `fp8`: of linear layers, embedding and head; F16 or a format of blocks, whose rows must be whole. MLA's
-  // latents are then expanded in BF16.
+  // Instead of `fp8`: of linear layers, embedding and head; BF16, F16, I8 or a format of blocks, whose rows must be
+  // whole. MLA's latents are then expanded in BF16. With I8, so are embedding and head.
   std::optional<DType> type = {};
+  // Instead of `type`: each matrix has the next of these. All experts of a layer are alike.
+  std::vector<DType> mixture = {};
+  // Of routed experts, whatever the others are.
+  std::optional<DType> expert_type = {};
   uint64_t seed = 1;
   bool decisive_biases = false;  // e_score_correction_bias outweighs every score: all tokens choose the same experts
   std::set<std::string> omitted = {};  // tensors missing from the segment
@@ -34,6 +38,13 @@ struct SyntheticSegment {
 };
 
 SyntheticSegment MakeSyntheticSegment(const SyntheticOptions& options);
+
+// Small mixtures of experts in every type of weights but FP8 and BF16, as checkpoints have them.
+struct TypedModel {
+  const char* name;
+  SyntheticOptions options;
+};
+std::vector<TypedModel> TypedModels();
 
 // A small model with every irregularity: dimensions that are not multiples of 64 or 128 where that is allowed, YaRN,
 // expert groups, a dense layer, padding rows in the vocabulary.

@@ -83,37 +83,63 @@ TEST_F(ModulesTest, UnabsorbedAttentionLeavesTheTransposedKeysOut) {
             PackedBytes(keys.dtype, keys.rows, keys.cols));
 }
 
-// Scales lie in the data, so a module has no other arrays.
-TEST(WeightImage, FormatsOfBlocks) {
-  weights::ModelSpec spec = SmallSpec();
-  spec.moe_intermediate_size = 64;
-  spec.intermediate_size = 192;
-  for (const DType type : {DType::kQ8_0, DType::kQ4_0}) {
-    const SyntheticSegment model = MakeSyntheticSegment({.spec = spec, .type = type});
-    const model::ModelWeights weights = model::BindWeights(*model.segment).value();
-    for (const Module& module : ListModules(spec, weights, model::MlaForm::kUnabsorbed, 1)) {
-      AlignedMemory memory(module.image.bytes);
-      for (const StagedRange& range : module.image.ranges) {
-        std::memcpy(memory.data() + range.offset, range.source, range.bytes);
-      }
-      const StagedModule on_device{&module, memory.data()};
-      PackedMatrix staged, original;
-      if (module.kind == ModuleKind::kExpert) {
-        staged = on_device.Expert(weights).down;
-        original = weights.layers[module.layer].feed_forward.experts[module.index].down;
-      } else if (module.kind == ModuleKind::kHead) {
-        staged = on_device.Head(weights).weights;
-        original = SliceRows(weights.head, module.first, module.rows);
-      } else {
-        continue;
-      }
-      EXPECT_EQ(staged.dtype, type);
-      EXPECT_EQ(staged.scales, nullptr);
-      EXPECT_NE(staged.data, original.data);
-      EXPECT_EQ(std::memcmp(staged.data, original.data, PackedBytes(type, staged.rows, staged.cols)), 0);
+// Codes, scales and compensation of every type: each array is in the image, and holds the same numbers.
+class TypedModulesTest : public ::testing::TestWithParam<TypedModel> {};
+
+TEST_P(TypedModulesTest, ImagesHoldAllArrays) {
+  const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
+  const weights::ModelSpec& spec = model.segment->spec();
+  const model::ModelWeights weights = model::BindWeights(*model.segment).value();
+  struct Array {
+    const void* data;
+    int64_t bytes;
+  };
+  const auto list = [&](std::vector<Array>& arrays) {
+    return [&arrays](const auto*& data, int64_t bytes) { arrays.push_back({data, bytes}); };
+  };
+  for (const Module& module : ListModules(spec, weights, model::MlaForm::kAbsorbed, 1)) {
+    SCOPED_TRACE(testing::Message() << ModuleName(module.kind) << " of layer " << module.layer);
+    AlignedMemory memory(module.image.bytes);
+    for (const StagedRange& range : module.image.ranges) {
+      std::memcpy(memory.data() + range.offset, range.source, range.bytes);
+    }
+    const StagedModule on_device{&module, memory.data()};
+    std::vector<Array> staged, original;
+    if (module.kind == ModuleKind::kAttention) {
+      model::AttentionWeights before = weights.layers[module.layer].attention;
+      model::AttentionWeights after = on_device.Attention(spec, model::MlaForm::kAbsorbed, weights);
+      model::VisitArrays(spec, before, list(original));
+      model::VisitArrays(spec, after, list(staged));
+    } else if (module.kind == ModuleKind::kExpert) {
+      model::MlpWeights before = weights.layers[module.layer].feed_forward.experts[module.index];
+      model::MlpWeights after = on_device.Expert(weights);
+      model::VisitArrays(before, list(original));
+      model::VisitArrays(after, list(staged));
+    } else if (module.kind == ModuleKind::kHead) {
+      PackedMatrix before = SliceRows(weights.head, module.first, module.rows);
+      PackedMatrix after = on_device.Head(weights).weights;
+      model::VisitArrays(before, list(original));
+      model::VisitArrays(after, list(staged));
+    } else {
+      model::FeedForwardWeights before = weights.layers[module.layer].feed_forward;
+      before.experts.clear();
+      model::FeedForwardWeights after = on_device.FeedForward(spec, weights);
+      model::VisitArrays(spec, before, list(original));
+      model::VisitArrays(spec, after, list(staged));
+    }
+    ASSERT_EQ(staged.size(), original.size());
+    ASSERT_FALSE(original.empty());
+    for (size_t i = 0; i < original.size(); ++i) {
+      const auto* const begin = static_cast<const uint8_t*>(staged[i].data);
+      EXPECT_GE(begin, memory.data());
+      EXPECT_LE(begin + staged[i].bytes, memory.data() + memory.size());
+      EXPECT_EQ(std::memcmp(begin, original[i].data, static_cast<size_t>(original[i].bytes)), 0);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedModulesTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
 
 TEST(SliceRows, BlocksAndScalesByRow) {
   const std::vector<uint8_t> data(static_cast<size_t>(PackedBytes(DType::kQ6K, 320, 512)));

@@ -30,6 +30,38 @@ const SyntheticSegment& WindowedModel() {
   return model;
 }
 
+// Three sequences at different positions share every pass; the results must equal those of each alone.
+void ExpectBatchesAreAsEachAlone(Engine& engine, const weights::ModelSpec& spec, MlaForm form) {
+  const int64_t lengths[] = {100, 37, 66};
+  const int64_t chunks[] = {20, 1, 33};
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<Logits> expected;
+  std::vector<TestSequence> sequences;
+  std::vector<kv::KvPages> pages;
+  for (int i = 0; i < 3; ++i) {
+    prompts.push_back(RandomTokens(lengths[i], spec.token_count, 100 + i));
+    const TestSequence alone(spec, lengths[i]);
+    expected.push_back(RunPrompt(engine, alone, prompts[i], lengths[i], form));
+    sequences.emplace_back(spec, lengths[i]);
+    pages.push_back(sequences[i].pages());
+  }
+  std::vector<Logits> actual(3);
+  for (int step = 0; step < 37; ++step) {
+    std::vector<EngineRow> rows;
+    for (int32_t i = 2; i >= 0; --i) {
+      const int64_t begin = step * chunks[i];
+      const int64_t end = std::min(begin + chunks[i], lengths[i]);
+      if (begin >= end) continue;
+      const auto part = std::span(prompts[i]).subspan(begin, end - begin);
+      for (const EngineRow& row : MakeRows(part, begin, i)) rows.push_back(row);
+    }
+    const Logits logits = Forward(engine, rows, pages, form);
+    ASSERT_EQ(logits.size(), rows.size());
+    for (size_t row = 0; row < rows.size(); ++row) actual[rows[row].sequence].push_back(logits[row]);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(SameBits(actual[i], expected[i])) << i;
+}
+
 class EngineInvariance : public ::testing::TestWithParam<AttentionCase> {
  protected:
   MlaForm form() const { return GetParam() == AttentionCase::kAbsorbed ? MlaForm::kAbsorbed : MlaForm::kUnabsorbed; }
@@ -75,38 +107,9 @@ TEST_P(EngineInvariance, ThreadsAndDomains) {
   }
 }
 
-// Three sequences at different positions share every pass; the results must equal those of each alone.
 TEST_P(EngineInvariance, Batching) {
   WorkerPool pool(2);
-  const auto engine = MakeEngine(pool);
-  const int64_t lengths[] = {100, 37, 66};
-  const int64_t chunks[] = {20, 1, 33};
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<Logits> expected;
-  std::vector<TestSequence> sequences;
-  std::vector<kv::KvPages> pages;
-  for (int i = 0; i < 3; ++i) {
-    prompts.push_back(RandomTokens(lengths[i], spec().token_count, 100 + i));
-    const TestSequence alone(spec(), lengths[i]);
-    expected.push_back(RunPrompt(*engine, alone, prompts[i], lengths[i], form()));
-    sequences.emplace_back(spec(), lengths[i]);
-    pages.push_back(sequences[i].pages());
-  }
-  std::vector<Logits> actual(3);
-  for (int step = 0; step < 37; ++step) {
-    std::vector<EngineRow> rows;
-    for (int32_t i = 2; i >= 0; --i) {
-      const int64_t begin = step * chunks[i];
-      const int64_t end = std::min(begin + chunks[i], lengths[i]);
-      if (begin >= end) continue;
-      const auto part = std::span(prompts[i]).subspan(begin, end - begin);
-      for (const EngineRow& row : MakeRows(part, begin, i)) rows.push_back(row);
-    }
-    const Logits logits = Forward(*engine, rows, pages, form());
-    ASSERT_EQ(logits.size(), rows.size());
-    for (size_t row = 0; row < rows.size(); ++row) actual[rows[row].sequence].push_back(logits[row]);
-  }
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(SameBits(actual[i], expected[i])) << i;
+  ExpectBatchesAreAsEachAlone(*MakeEngine(pool), spec(), form());
 }
 
 TEST_P(EngineInvariance, RowsWithoutLogits) {
@@ -170,6 +173,37 @@ TEST_P(EngineInvariance, SeveralRowGroupsInATask) {
     EXPECT_TRUE(SameBits(logits, expected)) << threads << " threads, " << domains << " domains, chunks of " << chunk;
   }
 }
+
+class TypedWeights : public ::testing::TestWithParam<TypedModel> {};
+
+TEST_P(TypedWeights, BatchesChunksThreadsAndDomains) {
+  const SyntheticSegment model = MakeSyntheticSegment(GetParam().options);
+  const weights::ModelSpec& spec = model.segment->spec();
+  constexpr int64_t kFewTokens = 70;  // a page boundary
+  const std::vector<int32_t> tokens = RandomTokens(kFewTokens, spec.token_count, 7);
+  const auto engine_on = [&](WorkerPool& pool) {
+    return Engine::Create(*model.segment, TestKernels(), pool, {.max_rows = kTokens}).value();
+  };
+  for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
+    if (form == MlaForm::kUnabsorbed && spec.num_kv_heads > 0) continue;  // there are no forms
+    WorkerPool two(2);
+    ExpectBatchesAreAsEachAlone(*engine_on(two), spec, form);
+    WorkerPool one(1);
+    const TestSequence whole(spec, kFewTokens);
+    const Logits expected = RunPrompt(*engine_on(one), whole, tokens, kFewTokens, form);
+    for (const auto& [threads, domains, chunk] : {std::tuple(1, 1, int64_t{1}), std::tuple(2, 1, int64_t{7}),
+                                                  std::tuple(5, 2, int64_t{64}), std::tuple(3, 3, kFewTokens)}) {
+      WorkerPool pool({.threads = threads, .domains = domains});
+      const TestSequence sequence(spec, kFewTokens);
+      EXPECT_TRUE(SameBits(RunPrompt(*engine_on(pool), sequence, tokens, chunk, form), expected))
+          << threads << " threads, " << domains << " domains, chunks of " << chunk;
+      EXPECT_EQ(sequence.Contents(kFewTokens), whole.Contents(kFewTokens));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TypedWeights, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
 
 std::string Name(const ::testing::TestParamInfo<AttentionCase>& info) {
   const char* const names[] = {"absorbed", "unabsorbed", "grouped", "windowed"};

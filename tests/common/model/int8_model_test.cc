@@ -28,12 +28,11 @@ const double kOtherCodes = kSigmas * 4 / 127 * std::sqrt(5.0 / 12);
 
 constexpr int64_t kTokens = 66;  // a page boundary
 
-OwnedSegment MakeSegment(const std::string& preset, const std::string& weights, int layers) {
+OwnedSegment MakeSegment(const std::string& preset, const std::string& weights) {
   const auto directory =
       std::filesystem::path(::testing::TempDir()) / ("int8_" + preset + weights + "." + std::to_string(::getpid()));
   const absl::Status made = cli::MakeModel(
-      {.preset = preset, .out_dir = directory.string(), .layers = layers, .vocab_rows = 1472, .weights = weights},
-      nullptr);
+      {.preset = preset, .out_dir = directory.string(), .layers = 1, .vocab_rows = 1472, .weights = weights}, nullptr);
   EXPECT_TRUE(made.ok()) << made;
   auto owned = BuildSegmentInMemory(directory.string());
   std::filesystem::remove_all(directory);
@@ -46,13 +45,12 @@ class Int8Model : public ::testing::TestWithParam<const char*> {
   static MlaForm FormOf(Rounding rounding) {
     return rounding == Rounding::kUnabsorbed ? MlaForm::kUnabsorbed : MlaForm::kAbsorbed;
   }
-  static Logits Run(const weights::WeightSegment& segment, const CpuKernels& kernels, MlaForm form, int threads,
-                    int domains, int64_t chunk) {
-    WorkerPool pool({.threads = threads, .domains = domains});
+  static Logits Run(const weights::WeightSegment& segment, const CpuKernels& kernels, MlaForm form) {
+    WorkerPool pool(2);
     auto engine = Engine::Create(segment, kernels, pool, {.max_rows = kTokens});
     EXPECT_TRUE(engine.ok()) << engine.status();
     const TestSequence sequence(segment.spec(), kTokens);
-    return RunPrompt(**engine, sequence, RandomTokens(kTokens, segment.spec().token_count, 5), chunk, form);
+    return RunPrompt(**engine, sequence, RandomTokens(kTokens, segment.spec().token_count, 5), 48, form);
   }
 };
 
@@ -60,7 +58,7 @@ class Int8Model : public ::testing::TestWithParam<const char*> {
 // a sum on the other side of a BF16 boundary shows in few positions.
 TEST_P(Int8Model, SameRoundingsOnEveryTable) {
   for (const char* const weights : {"int8", "w8a8_int8"}) {
-    const OwnedSegment model = MakeSegment(GetParam(), weights, 1);
+    const OwnedSegment model = MakeSegment(GetParam(), weights);
     const weights::ModelSpec& spec = model.segment->spec();
     int64_t matrices = 0;
     for (const weights::TensorEntry& entry : model.segment->directory()) matrices += entry.dtype == DType::kI8;
@@ -68,7 +66,7 @@ TEST_P(Int8Model, SameRoundingsOnEveryTable) {
     for (const Rounding rounding : {Rounding::kAbsorbed, Rounding::kUnabsorbed}) {
       const auto expected = ReferenceModel(*model.segment).Run(RandomTokens(kTokens, spec.token_count, 5), rounding);
       for (const CpuKernels* kernels : EveryTestKernels()) {
-        const Logits logits = Run(*model.segment, *kernels, FormOf(rounding), 2, 1, 48);
+        const Logits logits = Run(*model.segment, *kernels, FormOf(rounding));
         std::vector<double> errors;
         for (int64_t t = 0; t < kTokens; ++t) {
           const auto valid = std::span(expected.logits[t]).first(spec.token_count);
@@ -79,20 +77,6 @@ TEST_P(Int8Model, SameRoundingsOnEveryTable) {
                     std::log2(errors[kTokens / 2]), std::log2(errors.back()));
         EXPECT_LT(errors[kTokens / 2], 0x1p-17);
         EXPECT_LT(errors.back(), kOtherCodes);
-      }
-    }
-  }
-}
-
-TEST_P(Int8Model, ChunksThreadsAndDomainsDoNotChangeABit) {
-  const OwnedSegment model = MakeSegment(GetParam(), "int8", 2);
-  for (const CpuKernels* kernels : EveryTestKernels()) {
-    for (const MlaForm form : {MlaForm::kAbsorbed, MlaForm::kUnabsorbed}) {
-      const Logits expected = Run(*model.segment, *kernels, form, 1, 1, kTokens);
-      for (const auto& [threads, domains, chunk] :
-           {std::tuple(1, 1, 1), std::tuple(2, 1, 7), std::tuple(5, 2, 64), std::tuple(3, 3, 66)}) {
-        EXPECT_TRUE(SameBits(Run(*model.segment, *kernels, form, threads, domains, chunk), expected))
-            << kernels->isa << ", " << threads << " threads, " << domains << " domains, chunks of " << chunk;
       }
     }
   }

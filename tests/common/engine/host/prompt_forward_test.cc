@@ -27,8 +27,8 @@ struct ForwardOutcome {
 
 class PromptForwardTest : public testing::Test {
  protected:
-  explicit PromptForwardTest(const weights::ModelSpec& spec = SmallSpec())
-      : model_(MakeSyntheticSegment({.spec = spec})) {}
+  explicit PromptForwardTest(const SyntheticOptions& options = {.spec = SmallSpec()})
+      : model_(MakeSyntheticSegment(options)) {}
 
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
 
@@ -124,7 +124,7 @@ TEST_F(PromptForwardTest, RefusesWhatDoesNotFit) {
 
 class NoSharedExpertTest : public PromptForwardTest {
  protected:
-  NoSharedExpertTest() : PromptForwardTest(BareSpec()) {}
+  NoSharedExpertTest() : PromptForwardTest({.spec = BareSpec()}) {}
 };
 
 TEST_F(NoSharedExpertTest, BitsAreTheEngines) {
@@ -134,6 +134,24 @@ TEST_F(NoSharedExpertTest, BitsAreTheEngines) {
   EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
   EXPECT_EQ(outcome.kv, expected.kv);
 }
+
+class TypedPromptForwardTest : public PromptForwardTest, public ::testing::WithParamInterface<TypedModel> {
+ protected:
+  TypedPromptForwardTest() : PromptForwardTest(GetParam().options) {}
+};
+
+TEST_P(TypedPromptForwardTest, BitsAreTheEngines) {
+  const std::vector<int32_t> tokens = model::RandomTokens(70, spec().token_count, 5);
+  for (const model::MlaForm form : {model::MlaForm::kAbsorbed, model::MlaForm::kUnabsorbed}) {
+    const ForwardOutcome expected = Expected(tokens, form);
+    const ForwardOutcome outcome = InModules(tokens, form, {33, 3, 128});
+    EXPECT_TRUE(model::SameBits(outcome.logits, expected.logits));
+    EXPECT_EQ(outcome.kv, expected.kv);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TypedPromptForwardTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
 
 }  // namespace
 }  // namespace moestro::engine

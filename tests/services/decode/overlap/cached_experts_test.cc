@@ -24,8 +24,8 @@ constexpr int64_t kMaxRows = 6;
 
 class CachedExpertsTest : public testing::Test {
  protected:
-  explicit CachedExpertsTest(const weights::ModelSpec& spec = SmallMixedSpec())
-      : model_(MakeSyntheticSegment({.spec = spec})) {}
+  explicit CachedExpertsTest(const SyntheticOptions& options = {.spec = SmallMixedSpec()})
+      : model_(MakeSyntheticSegment(options)) {}
 
   const weights::ModelSpec& spec() const { return model_.segment->spec(); }
   int64_t layers() const { return spec().num_moe_layers(); }
@@ -108,7 +108,7 @@ class CachedClampedExpertsTest : public CachedExpertsTest {
     spec.swiglu_alpha = 1.702;
     return spec;
   }
-  CachedClampedExpertsTest() : CachedExpertsTest(Spec()) {}
+  CachedClampedExpertsTest() : CachedExpertsTest({.spec = Spec()}) {}
 };
 
 TEST_F(CachedClampedExpertsTest, HasTheCpusBits) {
@@ -121,6 +121,24 @@ TEST_F(CachedClampedExpertsTest, HasTheCpusBits) {
   }
   EXPECT_GT(cached->hits(), 0);
 }
+
+class TypedCachedExpertsTest : public CachedExpertsTest, public ::testing::WithParamInterface<TypedModel> {
+ protected:
+  TypedCachedExpertsTest() : CachedExpertsTest(GetParam().options) {}
+};
+
+TEST_P(TypedCachedExpertsTest, HaveTheCpusBits) {
+  const auto cached = Make(spec().num_experts / 2);
+  for (int pass = 0; pass < 10; ++pass) {
+    Draw(1 + pass % kMaxRows);
+    for (int64_t i = 0; i < layers(); ++i) ExpectTheCpusBits(*cached, spec().MoeLayer(i), 1 + pass % kMaxRows);
+  }
+  EXPECT_GT(cached->hits(), 0);
+  EXPECT_GT(cached->misses(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedCachedExpertsTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
 
 TEST_F(CachedExpertsTest, HoldsEverythingInTheEnd) {
   const auto cached = Make(spec().num_experts, /*loads_per_pass=*/spec().num_experts);

@@ -49,7 +49,8 @@ class RandomDelays {
 class HybridForwardTest : public testing::Test {
  protected:
   explicit HybridForwardTest(const weights::ModelSpec& small = SmallSpec())
-      : model_(MakeSyntheticSegment({.spec = small, .nan_token = kNanToken})) {
+      : HybridForwardTest(SyntheticOptions{.spec = small, .nan_token = kNanToken}) {}
+  explicit HybridForwardTest(const SyntheticOptions& options) : model_(MakeSyntheticSegment(options)) {
     for (int i = 0; i < kMaxBatch; ++i) {
       prompts_.push_back(model::RandomTokens(20 + 13 * i, spec().token_count - 20, 100 + i));
       for (int32_t& token : prompts_.back()) token += 20;
@@ -165,6 +166,23 @@ TEST_P(GroupedFormsTest, HaveTheEnginesBits) {
 
 INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
                          [](const auto& form) { return form.param.name; });
+
+class TypedHybridForwardTest : public HybridForwardTest, public ::testing::WithParamInterface<TypedModel> {
+ protected:
+  TypedHybridForwardTest() : HybridForwardTest(GetParam().options) {}
+};
+
+TEST_P(TypedHybridForwardTest, HasTheEnginesBits) {
+  size_t cut = 0;
+  HostHybrid hybrid(*device_, *model_.segment, pool_, kMaxRows, [&](const model::CheckedBatch&) { return cut; });
+  for (const auto& [batch, first, chunk] : {std::tuple(1, 1, 1), std::tuple(4, 2, 1), std::tuple(3, 2, 20)}) {
+    cut = first;
+    ExpectTheEnginesBits(hybrid.forward(), Step(batch, chunk), GetParam().name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedHybridForwardTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
 
 class GroupedHybridForwardTest : public HybridForwardTest {
  protected:

@@ -25,6 +25,8 @@ class DistributedTest : public StreamTest {
   explicit DistributedTest(const weights::ModelSpec& model = SmallSpec(), bool decisive_biases = true)
       : StreamTest(MakeSyntheticSegment({.spec = model, .decisive_biases = decisive_biases})) {}
 
+  explicit DistributedTest(const SyntheticOptions& options) : StreamTest(MakeSyntheticSegment(options)) {}
+
   struct Ranks {
     int ranks = 2;
     roofline::ExpertParallelism experts = roofline::ExpertParallelism::kSmall;

@@ -210,6 +210,36 @@ TEST_P(GroupedFormsTest, TwoRanksAgree) { ExpectAgrees(170, {.ranks = 2}); }
 INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
                          [](const auto& form) { return form.param.name; });
 
+class TypedDistributedTest : public DistributedTest, public ::testing::WithParamInterface<TypedModel> {
+ protected:
+  // The choice of experts is sure.
+  static SyntheticOptions Options() {
+    SyntheticOptions options = GetParam().options;
+    options.decisive_biases = true;
+    if (options.spec.num_kv_heads > 0) options.spec.num_experts = options.spec.experts_per_token;
+    return options;
+  }
+  TypedDistributedTest() : DistributedTest(Options()) {}
+};
+
+TEST_P(TypedDistributedTest, OneRankHasTheBitsOfOneDeviceAndTwoAgree) {
+  for (const ExpertParallelism experts : kExperts) {
+    const Outcome& expected = Resident(170, model::MlaForm::kUnabsorbed, 4);
+    const Outcome alone = Distributed(170, {.ranks = 1, .experts = experts});
+    ASSERT_TRUE(alone.status.ok()) << alone.status;
+    EXPECT_TRUE(model::SameBits(alone.logits, expected.logits)) << Name(experts);
+    EXPECT_EQ(alone.kv, expected.kv) << Name(experts);
+    const Outcome two = Distributed(170, {.experts = experts});
+    ASSERT_TRUE(two.status.ok()) << two.status;
+    ExpectLogitsAgree(two.logits, expected.logits);
+    ExpectKvAgrees(two.kv, expected.kv);
+    EXPECT_TRUE(model::SameBits(Distributed(170, {.experts = experts}).logits, two.logits)) << Name(experts);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedDistributedTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
+
 TEST_F(GroupedDistributedTest, AfterCachedTokens) { ExpectAgrees(300, {.ranks = 2, .cached = 128}); }
 
 }  // namespace

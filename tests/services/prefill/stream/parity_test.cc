@@ -182,6 +182,30 @@ TEST_P(GroupedFormsTest, HasTheEnginesBits) {
 INSTANTIATE_TEST_SUITE_P(Attention, GroupedFormsTest, ::testing::ValuesIn(GroupedForms()),
                          [](const auto& form) { return form.param.name; });
 
+// With few slots and so little memory that a prompt takes several passes.
+class TypedModelTest : public StreamTest, public ::testing::WithParamInterface<TypedModel> {
+ protected:
+  TypedModelTest() : StreamTest(MakeSyntheticSegment(GetParam().options)) {}
+};
+
+TEST_P(TypedModelTest, HasTheEnginesBits) {
+  for (const MlaForm form : kForms) {
+    if (form == MlaForm::kUnabsorbed && spec().num_kv_heads > 0) continue;  // there are no forms
+    const int64_t ring = 2 * SlotBytes(engine::ListModules(spec(), weights_, form, 1 << 18));
+    const engine::HostPrefill sized(spec(), weights_, TestKernels(), pool_, 17);
+    const int64_t dense = LargestDense(form);
+    const MemoryLimits limits{.device_bytes = dense + ring + sized.ActivationBytes(70),
+                              .dense_bytes = dense,
+                              .ring_slots = 2,
+                              .min_pass_rows = 30};
+    ExpectSameBits(100, {.limits = limits, .tile_rows = 17, .form = form});
+    EXPECT_EQ(report_.counters.passes, 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, TypedModelTest, ::testing::ValuesIn(TypedModels()),
+                         [](const auto& model) { return model.param.name; });
+
 class BareModelTest : public StreamTest {
  protected:
   BareModelTest() : StreamTest(BareSpec()) {}
