@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from four_bit_experts import FORMS, rewrite
+from node import Node
+
 DEMO = Path(__file__).resolve().parents[2] / "deploy/models/demo"
 SPLIT = ["--chunked-below-tokens", "0"]
 STREAMED = ["--device", "host", "--stream-from-tokens", "1", "--ring-slots", "2"]
@@ -25,8 +28,6 @@ def demo():
 @pytest.fixture(scope="module")
 def evaluate(api, bin_dir, cli, demo, tmp_path_factory):
     """{path: (scores, answers)}; each path is queried once."""
-    from node import Node
-
     def run(path):
         if path not in done:
             flags, concurrency = PATHS[path]
@@ -57,6 +58,18 @@ def test_served_scores_are_those_of_the_original(evaluate, demo, path):
 @pytest.mark.parametrize("path", [path for path in PATHS if path != "chunked"])
 def test_every_path_gives_the_same_answers(evaluate, path):
     assert evaluate(path)[1] == evaluate("chunked")[1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_routed_experts_in_four_bits_know_the_answers(api, bin_dir, cli, demo, evaluate, tmp_path, form):
+    """Plain rounding, without any correction, costs at most two answers of a hundred."""
+    rewrite(demo, tmp_path / form, form)
+    with Node(api, bin_dir, tmp_path / form) as node:
+        scores = cli("eval", demo / "questions.jsonl", "--server", f"127.0.0.1:{node.grpc_port}", "--json",
+                     "--concurrency", 16, timeout=600)
+    share, original = json.loads(scores.stdout)["share"], evaluate("batched")[0]["share"]
+    print(f"{form}: {share:.4f}, FP8: {original:.4f}")
+    assert share >= original - 0.02
 
 
 def test_a_conversation_of_three_turns(api, bin_dir, cli, demo, make_node):
