@@ -55,6 +55,15 @@ def test_published_models_need_no_files(cli, tmp_path, model, total, active):
     assert 0 < streaming["least_bytes"] < streaming["whole_layers_bytes"] < facts["segment_bytes"]
 
 
+@pytest.mark.parametrize("model, total, active", [("openai/gpt-oss-20b", 20.9, 3.61), ("openai/gpt-oss-120b", 116.8, 5.13)])
+def test_parameters_of_gpt_oss(cli, tmp_path, model, total, active):
+    """The publisher counts the head as active, and the embedding as none."""
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path)}
+    facts = json.loads(cli("inspect", model, "--json", "--bandwidth", "100", env=environment).stdout)
+    assert facts["parameters"] / 1e9 == pytest.approx(total, rel=0.005)
+    assert facts["active_parameters"] / 1e9 == pytest.approx(active, rel=0.005)
+
+
 @pytest.fixture
 def cache(tiny_model, tmp_path):
     """A cache of Hugging Face's tools that holds org/tiny: a snapshot of links to blobs."""
