@@ -1,11 +1,11 @@
-// Inputs of linear layers as 8-bit codes, for products whose sums are integers. Plain data only: per-ISA sources include
-// this header.
+// Inputs of linear layers as 8-bit codes, for products whose sums are integers. Plain data only: per-ISA sources
+// include this header.
 //
 //   kRow    a token's inputs share a scale, max|x| / 127: for I8 weights (W8A8, as such checkpoints are published)
 //   kSpans  each 128 inputs of a token share a scale: for formats of blocks, an approximation that computes faster
 //
-// A coded row is one piece of memory, which may be copied. Each kernel table has a form of its own inside of it, so only
-// the functions of one table may write and read a row.
+// A coded row is one piece of memory, which may be copied. Each kernel table has a form of its own inside of it, so
+// only the functions of one table may write and read a row.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ constexpr int64_t CodedRowBytes(InputCoding coding, int64_t cols) {
     case InputCoding::kRow:
       return kCodedRowAlignment + (cols + 63) / 64 * 64 * kWord;
     case InputCoding::kSpans:
-      return (cols + kCodeSpan - 1) / kCodeSpan * (kCodeSpan * kWord + kCodedRowAlignment);
+      return (cols + kCodeSpan - 1) / kCodeSpan * (kCodeSpan + kCodedRowAlignment);
     default:
       return 0;
   }

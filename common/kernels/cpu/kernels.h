@@ -9,6 +9,12 @@
 //     multiply-add. That sum too is formed in one order, in F32.
 //   - linear of I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same bits
 //     everywhere.
+//   - linear_coded of a format of blocks: a span of 128 inputs has a scale and 8-bit codes (coded_span.h). The sum of a
+//     sub-block's products of codes is an exact integer. Then, each fma rounded once, in this order:
+//       part = 0; for each sub-block of the span:
+//         part = fma(sum, scale, part); with mins part = fma(-(sum of the inputs' codes), min, part)
+//       total = fma(part, scale of the span's inputs, total)
+//     A code of MXFP4 counts twice, and the last scale half. So all tables have the same bits.
 //   - a row's result depends only on that row: not on the number of rows in the call, nor on [row_begin, row_end).
 // Implementations of different ISAs may differ in the last bits (tests/common/kernels derives the tolerances). All
 // functions are thread-safe and allocate nothing. Pointers may be unaligned unless stated otherwise.
@@ -38,12 +44,12 @@ struct CpuKernels {
   void (*linear_add)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                      int64_t y_stride, int64_t row_begin, int64_t row_end);
 
-  // Writes `cols` BF16 inputs of a row as a coded row of at most CodedRowBytes(coding, cols) bytes (input_coding.h); out
-  // is aligned to kCodedRowAlignment. A row with an infinity or NaN has outputs that are not finite.
+  // Writes `cols` BF16 inputs of a row as a coded row of at most CodedRowBytes(coding, cols) bytes (input_coding.h);
+  // out is aligned to kCodedRowAlignment. A row with an infinity or NaN has outputs that are not finite.
   void (*encode_inputs)(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
 
   // y = W x, or y += W x if `add`, for `tokens` coded rows, x_stride bytes apart (a multiple of kCodedRowAlignment), of
-  // CodingOf(w.dtype). Otherwise as `linear`. All tables have the same bits for I8 weights.
+  // CodingOf(w.dtype). Otherwise as `linear`. All tables have the same bits.
   void (*linear_coded)(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                        int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);
 

@@ -1,8 +1,9 @@
-// Policies for the loops of common/kernels/cpu/linear_f32.h and linear_i8.h.
+// Policies for the loops of common/kernels/cpu/linear_f32.h, linear_i8.h and linear_spans.h.
 #include "common/kernels/cpu/avx2/kernels.h"
 #include "common/kernels/cpu/avx2/simd.h"
 #include "common/kernels/cpu/linear_f32.h"
 #include "common/kernels/cpu/linear_i8.h"
+#include "common/kernels/cpu/linear_spans.h"
 
 namespace moestro::avx2 {
 namespace {
@@ -144,6 +145,106 @@ struct Avx2I8 {
   }
 };
 
+// Bytes of formats of blocks times coded spans by vpmaddubsw, whose sums of two products are words.
+struct Avx2Spans {
+  using Words = Avx2Isa::Words;
+  using Ints = __m256i;
+  using Floats = __m256;
+  struct Scales {
+    alignas(64) float scales[linear_f32::kMaxSubBlocks * kRowGroup];
+    alignas(64) float mins[linear_f32::kMaxSubBlocks * kRowGroup];
+  };
+  static constexpr int64_t kLanes = Avx2Isa::kLanes;
+  static constexpr int kTokens = 4;
+  static constexpr int kVectors = 2;
+  static constexpr bool kSignedBytes = true;  // unsigned ones of 8 bits would saturate
+
+  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) { return Avx2Isa::LoadWords(p); }
+  [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(words));
+  }
+  [[gnu::always_inline]] static inline Words Lookup(const spans::ByteTable& table, Words words) {
+    const __m256i entries = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
+    return reinterpret_cast<Words>(_mm256_shuffle_epi8(entries, reinterpret_cast<__m256i>(words)));
+  }
+  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) { return (a & mask) | (b & ~mask); }
+  [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) { linear_f32::Prefetch(p); }
+  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm256_setzero_si256(); }
+  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm256_set1_epi32(*p); }
+  template <int kBits>
+  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
+    return _mm256_slli_epi32(v, kBits);
+  }
+  [[gnu::always_inline]] static inline Floats ToFloat(Ints v) { return _mm256_cvtepi32_ps(v); }
+  [[gnu::always_inline]] static inline Floats ZeroFloats() { return _mm256_setzero_ps(); }
+  [[gnu::always_inline]] static inline Floats Broadcast(float f) { return _mm256_set1_ps(f); }
+  [[gnu::always_inline]] static inline Floats LoadFloats(const float* p) { return _mm256_load_ps(p); }
+  [[gnu::always_inline]] static inline void StoreFloats(float* p, Floats v) { _mm256_store_ps(p, v); }
+  [[gnu::always_inline]] static inline Floats Fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+
+  // A block of two spans is expanded with its first one.
+  template <DType kType>
+  static inline void ExpandScales(const uint8_t* header, int64_t span, int64_t slot, Scales* scales) {
+    if (span == 1) return;
+    const int64_t first = slot * spans::SubBlocks<kType>() * kRowGroup;
+    linear_f32::ExpandScales<Avx2Isa, kType>(header, scales->scales + first, scales->mins + first);
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline const float* ScalesOf(const Scales& scales, int64_t slot) {
+    return scales.scales + slot * spans::SubBlocks<kType>() * kRowGroup;
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline const float* MinsOf(const Scales& scales, int64_t slot) {
+    return scales.mins + slot * spans::SubBlocks<kType>() * kRowGroup;
+  }
+
+  template <DType kType>
+  [[gnu::always_inline]] static inline __m256i AddPairs(__m256i bytes, __m256i x) {
+    if constexpr (kType == DType::kQ8_0) {
+      return _mm256_maddubs_epi16(_mm256_abs_epi8(bytes), _mm256_sign_epi8(x, bytes));
+    }
+    return _mm256_maddubs_epi16(bytes, x);
+  }
+  // As many quads as words can sum, then pairs of words.
+  template <DType kType, int kCount, int kQuads>
+  [[gnu::always_inline]] static inline void AddQuads(const uint8_t* panel, const int8_t* codes, int64_t stride,
+                                                     Ints (&sums)[kCount][kVectors]) {
+    constexpr int kTurn = spans::QuadsOfWords<kType>();
+    static_assert(kQuads % kTurn == 0);
+#pragma GCC unroll 1
+    for (int begin = 0; begin < kQuads; begin += kTurn, panel += kTurn * spans::kQuadBytes, codes += 4 * kTurn) {
+      __m256i words[kCount][kVectors];
+#pragma GCC unroll 8
+      for (int q = 0; q < kTurn; ++q) {
+        __m256i x[kCount];
+#pragma GCC unroll 8
+        for (int t = 0; t < kCount; ++t) {
+          int32_t four;
+          __builtin_memcpy(&four, codes + 4 * q + t * stride, sizeof four);
+          x[t] = _mm256_set1_epi32(four);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const __m256i bytes =
+              _mm256_load_si256(reinterpret_cast<const __m256i*>(panel + q * spans::kQuadBytes + v * kLanes * 4));
+#pragma GCC unroll 8
+          for (int t = 0; t < kCount; ++t) {
+            const __m256i pairs = AddPairs<kType>(bytes, x[t]);
+            words[t][v] = q == 0 ? pairs : _mm256_add_epi16(words[t][v], pairs);
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < kCount; ++t) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[t][v] = _mm256_add_epi32(sums[t][v], _mm256_madd_epi16(words[t][v], _mm256_set1_epi16(1)));
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
@@ -162,12 +263,16 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
   linear_f32::Linear<Avx2Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
-void EncodeInputs(InputCoding, const uint16_t* x, int64_t cols, uint8_t* out) {
+void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  if (coding == InputCoding::kSpans) return EncodeSpans(x, cols, out);
   linear_i8::EncodeRow<Avx2I8>(x, cols, out);
 }
 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
+  if (w.dtype != DType::kI8) {
+    return spans::Linear<Avx2Spans>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+  }
   linear_i8::LinearCoded<Avx2I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 

@@ -1,8 +1,9 @@
-// Policies for the loops of common/kernels/cpu/linear_f32.h and linear_i8.h.
+// Policies for the loops of common/kernels/cpu/linear_f32.h, linear_i8.h and linear_spans.h.
 #include "common/kernels/cpu/avx512/kernels.h"
 #include "common/kernels/cpu/avx512/simd.h"
 #include "common/kernels/cpu/linear_f32.h"
 #include "common/kernels/cpu/linear_i8.h"
+#include "common/kernels/cpu/linear_spans.h"
 
 namespace moestro::avx512 {
 namespace {
@@ -144,6 +145,111 @@ struct Avx512I8 {
   }
 };
 
+// Bytes of formats of blocks times coded spans by vpmaddubsw, whose sums of two products are words.
+struct Avx512Spans {
+  using Words = Avx512Isa::Words;
+  using Ints = __m512i;
+  using Floats = __m512;
+  struct Scales {
+    alignas(64) float scales[linear_f32::kMaxSubBlocks * kRowGroup];
+    alignas(64) float mins[linear_f32::kMaxSubBlocks * kRowGroup];
+  };
+  static constexpr int64_t kLanes = Avx512Isa::kLanes;
+  static constexpr int kTokens = 4;
+  static constexpr int kVectors = 4;
+  static constexpr bool kSignedBytes = true;  // unsigned ones of 8 bits would saturate
+
+  [[gnu::always_inline]] static inline Words LoadWords(const uint8_t* p) { return Avx512Isa::LoadWords(p); }
+  [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
+    _mm512_store_si512(p, reinterpret_cast<__m512i>(words));
+  }
+  [[gnu::always_inline]] static inline Words Lookup(const spans::ByteTable& table, Words words) {
+    const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
+    return reinterpret_cast<Words>(_mm512_shuffle_epi8(entries, reinterpret_cast<__m512i>(words)));
+  }
+  [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
+    constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
+    return reinterpret_cast<Words>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
+                                                             reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b),
+                                                             kByFirst));
+  }
+  [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) { linear_f32::Prefetch(p); }
+  [[gnu::always_inline]] static inline Ints ZeroInts() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static inline Ints StartOf(const int32_t* p) { return _mm512_set1_epi32(*p); }
+  template <int kBits>
+  [[gnu::always_inline]] static inline Ints ShiftLeft(Ints v) {
+    return _mm512_slli_epi32(v, kBits);
+  }
+  [[gnu::always_inline]] static inline Floats ToFloat(Ints v) { return _mm512_cvtepi32_ps(v); }
+  [[gnu::always_inline]] static inline Floats ZeroFloats() { return _mm512_setzero_ps(); }
+  [[gnu::always_inline]] static inline Floats Broadcast(float f) { return _mm512_set1_ps(f); }
+  [[gnu::always_inline]] static inline Floats LoadFloats(const float* p) { return _mm512_load_ps(p); }
+  [[gnu::always_inline]] static inline void StoreFloats(float* p, Floats v) { _mm512_store_ps(p, v); }
+  [[gnu::always_inline]] static inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+
+  // A block of two spans is expanded with its first one.
+  template <DType kType>
+  static inline void ExpandScales(const uint8_t* header, int64_t span, int64_t slot, Scales* scales) {
+    if (span == 1) return;
+    const int64_t first = slot * spans::SubBlocks<kType>() * kRowGroup;
+    linear_f32::ExpandScales<Avx512Isa, kType>(header, scales->scales + first, scales->mins + first);
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline const float* ScalesOf(const Scales& scales, int64_t slot) {
+    return scales.scales + slot * spans::SubBlocks<kType>() * kRowGroup;
+  }
+  template <DType kType>
+  [[gnu::always_inline]] static inline const float* MinsOf(const Scales& scales, int64_t slot) {
+    return scales.mins + slot * spans::SubBlocks<kType>() * kRowGroup;
+  }
+
+  template <DType kType>
+  [[gnu::always_inline]] static inline __m512i AddPairs(__m512i bytes, __m512i x) {
+    if constexpr (kType == DType::kQ8_0) {
+      const __m512i negated = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(bytes), _mm512_setzero_si512(), x);
+      return _mm512_maddubs_epi16(_mm512_abs_epi8(bytes), negated);
+    }
+    return _mm512_maddubs_epi16(bytes, x);
+  }
+  // As many quads as words can sum, then pairs of words.
+  template <DType kType, int kCount, int kQuads>
+  [[gnu::always_inline]] static inline void AddQuads(const uint8_t* panel, const int8_t* codes, int64_t stride,
+                                                     Ints (&sums)[kCount][kVectors]) {
+    constexpr int kTurn = spans::QuadsOfWords<kType>();
+    static_assert(kQuads % kTurn == 0);
+#pragma GCC unroll 1
+    for (int begin = 0; begin < kQuads; begin += kTurn, panel += kTurn * spans::kQuadBytes, codes += 4 * kTurn) {
+      __m512i words[kCount][kVectors];
+#pragma GCC unroll 8
+      for (int q = 0; q < kTurn; ++q) {
+        __m512i x[kCount];
+#pragma GCC unroll 8
+        for (int t = 0; t < kCount; ++t) {
+          int32_t four;
+          __builtin_memcpy(&four, codes + 4 * q + t * stride, sizeof four);
+          x[t] = _mm512_set1_epi32(four);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const __m512i bytes = _mm512_load_si512(panel + q * spans::kQuadBytes + v * kLanes * 4);
+#pragma GCC unroll 8
+          for (int t = 0; t < kCount; ++t) {
+            const __m512i pairs = AddPairs<kType>(bytes, x[t]);
+            words[t][v] = q == 0 ? pairs : _mm512_add_epi16(words[t][v], pairs);
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < kCount; ++t) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[t][v] = _mm512_add_epi32(sums[t][v], _mm512_madd_epi16(words[t][v], _mm512_set1_epi16(1)));
+        }
+      }
+    }
+  }
+};
+
 }  // namespace
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
@@ -162,12 +268,16 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
-void EncodeInputs(InputCoding, const uint16_t* x, int64_t cols, uint8_t* out) {
+void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  if (coding == InputCoding::kSpans) return EncodeSpans(x, cols, out);
   linear_i8::EncodeRow<Avx512I8>(x, cols, out);
 }
 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
+  if (w.dtype != DType::kI8) {
+    return spans::Linear<Avx512Spans>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
+  }
   linear_i8::LinearCoded<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 

@@ -24,5 +24,8 @@ void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_
 // Both for formats of blocks.
 void LinearOfBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                     int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);
+// `linear_coded` of formats of blocks.
+void LinearSpans(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+                 int64_t row_begin, int64_t row_end, bool add);
 
 }  // namespace moestro::avx512_bf16

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "common/kernels/cpu/avx512_bf16/kernels.h"
+#include "common/kernels/cpu/coded_span.h"
 
 namespace moestro::avx512_bf16 {
 namespace {
@@ -43,12 +44,14 @@ void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_
   linear_i8::Linear<VnniI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 
-void EncodeInputs(InputCoding, const uint16_t* x, int64_t cols, uint8_t* out) {
+void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  if (coding == InputCoding::kSpans) return EncodeSpans(x, cols, out);
   linear_i8::EncodeRow<VnniI8>(x, cols, out);
 }
 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
+  if (w.dtype != DType::kI8) return LinearSpans(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
   linear_i8::LinearCoded<VnniI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 

@@ -17,6 +17,9 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
 void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add);
+// `linear_coded` of formats of blocks.
+void LinearSpans(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
+                 int64_t row_begin, int64_t row_end, bool add);
 void RouterLogits(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);
 void RmsNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);
 void LayerNorm(const float* x, const float* weight, int64_t n, float eps, float* out, uint16_t* out_bf16);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/base/math.h"
+#include "common/kernels/cpu/coded_span.h"
 #include "common/kernels/cpu/linear_i8.h"
 #include "common/kernels/cpu/ref/kernels.h"
 #include "common/kernels/cpu/ref/packed_block.h"
@@ -169,12 +170,14 @@ void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64
   RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 
-void EncodeInputs(InputCoding, const uint16_t* x, int64_t cols, uint8_t* out) {
+void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
+  if (coding == InputCoding::kSpans) return EncodeSpans(x, cols, out);
   linear_i8::EncodeRow<PlainI8>(x, cols, out);
 }
 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add) {
+  if (w.dtype != DType::kI8) return LinearSpans(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
   linear_i8::LinearCoded<PlainI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
 }
 
