@@ -12,6 +12,7 @@ namespace moestro::bench {
 inline constexpr char kReadBandwidth[] = "read bandwidth";
 inline constexpr char kDotRate[] = "dot-product rate";
 inline constexpr char kVectorDotRate[] = "vector dot-product rate";
+inline constexpr char kByteDotRate[] = "byte dot-product rate";
 inline constexpr char kCopyBandwidth[] = "copy bandwidth";
 
 class Ceilings {
@@ -34,6 +35,9 @@ class Ceilings {
   Work Dot() const { return Dot(probes_); }
   // The same for the vector instruction, where the kernels use tiles.
   Work VectorDot() const { return Dot(vectors_); }
+  // The same for vpdpbusd. REQUIRES: has_byte_dots().
+  Work ByteDot() const { return Dot(kProbesAvx512Vnni); }
+  bool has_byte_dots() const { return &vectors_ == &kProbesAvx512Bf16; }
   bool has_tiles() const { return &probes_ != &vectors_; }
 
   const Probes& probes() const { return probes_; }

@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<TypedWalk>> Walks(BenchContext& context, const Shape&
     TypedWalk& walk = walks.emplace_back();
     walk.weights = std::make_unique<WeightPool>(context.pool, context.preset.pool_bytes);
     MOE_RETURN_IF_ERROR(walk.weights->Prepare(dtype));
-    walk.walk = std::make_unique<LinearWalk>(context, *walk.weights, dtype, shape, tokens);
+    walk.walk = std::make_unique<LinearWalk>(context, *walk.weights, dtype, shape, tokens, WalkInputs::kBf16);
     walk.matrices = walk.weights->Count(shape.rows, shape.cols);
   }
   return walks;

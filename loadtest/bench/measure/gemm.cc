@@ -21,7 +21,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   const bool has_target = dtype == DType::kF8E4M3 || dtype == DType::kBF16;
   const auto target = has_target ? std::optional(tokens.target) : std::nullopt;
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
-  LinearWalk walk(context, dtype, shape, tokens.tokens);
+  LinearWalk walk(context, dtype, shape, tokens.tokens, WalkInputs::kBf16);
   const int64_t groups = PaddedRows(shape.rows) / kRowGroup;
   const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, groups);
   const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens.tokens);
@@ -52,6 +52,28 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   return findings;
 }
 
+// With coded inputs: compared with the dot products of bytes, where the CPU has them.
+absl::StatusOr<Findings> MeasureCoded(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens) {
+  MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
+  LinearWalk walk(context, dtype, shape, tokens, WalkInputs::kCoded);
+  const int64_t matrices = CeilDiv(context.pool.threads() * kTasksPerThread, PaddedRows(shape.rows) / kRowGroup);
+  const double operations = 2.0 * static_cast<double>(matrices * shape.rows * shape.cols * tokens);
+  int64_t next = 0;
+  const bool bytes = context.ceilings.has_byte_dots();
+  const Work works[] = {bytes ? context.ceilings.ByteDot() : context.ceilings.VectorDot(), {.run = [&] {
+                          walk.Run(next, matrices);
+                          next += matrices;
+                          return operations;
+                        }}};
+  const auto series = context.timer.Measure(works);
+  Row row =
+      MakeRow(WalkName(dtype, WalkInputs::kCoded) + " " + shape.ToString() + ", " + std::to_string(tokens) + " tokens",
+              context.pool.threads(), "GFLOP/s", series[1],
+              "2 operations for each weight and token, " + std::to_string(matrices) + " matrices after one another");
+  CompareRates(series[1], bytes ? kByteDotRate : kVectorDotRate, series[0], std::nullopt, &row);
+  return OneRow(std::move(row));
+}
+
 }  // namespace
 
 void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks) {
@@ -60,6 +82,16 @@ void AddGemmBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks)
       benchmarks.push_back(
           {"gemm", absl::AsciiStrToLower(WeightsName(dtype)) + "-" + std::to_string(tokens.tokens),
            [=, shape = preset.gemm](BenchContext& context) { return Measure(context, dtype, shape, tokens); }});
+    }
+  }
+  for (const DType dtype : kWeightTypes) {
+    if (CodingOf(dtype) != InputCoding::kSpans) continue;
+    for (const TokenTarget& tokens : preset.gemm_tokens) {
+      benchmarks.push_back({"gemm",
+                            absl::AsciiStrToLower(WeightsName(dtype)) + "-coded-" + std::to_string(tokens.tokens),
+                            [=, shape = preset.gemm, count = tokens.tokens](BenchContext& context) {
+                              return MeasureCoded(context, dtype, shape, count);
+                            }});
     }
   }
 }

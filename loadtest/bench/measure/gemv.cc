@@ -13,9 +13,9 @@ namespace {
 
 constexpr double kTarget = 0.97;  // of read bandwidth
 
-absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape) {
+absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape& shape, WalkInputs inputs) {
   MOE_RETURN_IF_ERROR(context.weights.Prepare(dtype));
-  LinearWalk walk(context, dtype, shape, /*tokens=*/1);
+  LinearWalk walk(context, dtype, shape, /*tokens=*/1, inputs);
   const int64_t matrices = context.weights.Count(shape.rows, shape.cols);
   const int64_t bytes = matrices * PackedBytes(dtype, shape.rows, shape.cols);
   const Work works[] = {context.ceilings.Read(context.weights.data(), bytes), {.run = [&] {
@@ -25,7 +25,7 @@ absl::StatusOr<Findings> Measure(BenchContext& context, DType dtype, const Shape
   const auto series = context.timer.Measure(works);
   const bool fp8 = dtype == DType::kF8E4M3;
   Row row = MakeRow(
-      WeightsName(dtype) + " " + shape.ToString(), context.pool.threads(), "GB/s", series[1],
+      WalkName(dtype, inputs) + " " + shape.ToString(), context.pool.threads(), "GB/s", series[1],
       "weights of " + std::to_string(matrices) + " matrices, walked over once; " +
           (IsBlockFormat(dtype) ? "input and output are not counted" : "scales, input and output are not counted"));
   CompareRates(series[1], kReadBandwidth, series[0], fp8 ? std::optional(kTarget) : std::nullopt, &row);
@@ -39,9 +39,15 @@ void AddGemvBenchmarks(const Preset& preset, std::vector<Benchmark>& benchmarks)
     const bool all_shapes = dtype == DType::kF8E4M3 || dtype == DType::kBF16;
     for (const Shape& shape : preset.gemv) {
       benchmarks.push_back({"gemv", absl::AsciiStrToLower(WeightsName(dtype)) + "-" + shape.ToString(),
-                            [=](BenchContext& context) { return Measure(context, dtype, shape); }});
+                            [=](BenchContext& context) { return Measure(context, dtype, shape, WalkInputs::kBf16); }});
       if (!all_shapes) break;
     }
+  }
+  for (const DType dtype : kWeightTypes) {
+    if (CodingOf(dtype) != InputCoding::kSpans) continue;
+    const Shape shape = preset.gemv.front();
+    benchmarks.push_back({"gemv", absl::AsciiStrToLower(WeightsName(dtype)) + "-coded-" + shape.ToString(),
+                          [=](BenchContext& context) { return Measure(context, dtype, shape, WalkInputs::kCoded); }});
   }
 }
 

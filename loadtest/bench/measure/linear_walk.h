@@ -19,13 +19,19 @@ std::string WeightsName(DType dtype);
 // Scales of a linear layer's weights; empty for types without.
 std::vector<float> ScalesOf(DType dtype, const Shape& shape);
 
+// BF16, or coded by spans (input_coding.h), which formats of blocks take too.
+enum class WalkInputs { kBf16, kCoded };
+// WeightsName(dtype), and that inputs are coded, before a separator.
+std::string WalkName(DType dtype, WalkInputs inputs);
+
 class LinearWalk {
  public:
   // REQUIRES: context.weights was prepared for `dtype` and outlives this, as does `context`.
-  LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens);
+  LinearWalk(BenchContext& context, DType dtype, const Shape& shape, int64_t tokens, WalkInputs inputs);
   // The same over other weights, which were prepared for `dtype` and outlive this. dtype may be kI8, if shape.cols is a
   // multiple of 64.
-  LinearWalk(BenchContext& context, const WeightPool& weights, DType dtype, const Shape& shape, int64_t tokens);
+  LinearWalk(BenchContext& context, const WeightPool& weights, DType dtype, const Shape& shape, int64_t tokens,
+             WalkInputs inputs);
 
   // Multiplies matrices [begin, begin + count) of the pool, modulo their number, with the same inputs. One run of the
   // worker pool.
@@ -33,6 +39,9 @@ class LinearWalk {
 
  private:
   PackedMatrix Matrix(int64_t i) const;
+  struct alignas(kCodedRowAlignment) CodedLine {
+    uint8_t bytes[kCodedRowAlignment];
+  };
 
   BenchContext& context_;
   const WeightPool& weights_;
@@ -41,6 +50,8 @@ class LinearWalk {
   std::vector<float> scales_;          // of FP8 and I8, of all matrices
   std::vector<int32_t> compensation_;  // of I8, of each matrix
   std::vector<uint16_t> inputs_;
+  int64_t coded_stride_ = 0;
+  std::vector<CodedLine> coded_;             // the inputs, if they are to be coded
   int64_t groups_;                           // of 64 outputs, in a matrix
   std::vector<std::vector<float>> outputs_;  // by worker: outputs of a task, overwritten by the next
 };

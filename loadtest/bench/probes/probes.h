@@ -33,6 +33,7 @@ extern const Probes kProbesSse2;
 extern const Probes kProbesAvx2;        // FMA
 extern const Probes kProbesAvx512;      // FMA
 extern const Probes kProbesAvx512Bf16;  // vdpbf16ps
+extern const Probes kProbesAvx512Vnni;  // vpdpbusd, which every CPU with vdpbf16ps has; the rest as for AVX-512
 extern const Probes kProbesAmx;         // tdpbf16ps; the rest as for AVX-512
 
 // Shared by the probes for AVX-512 and those for AMX.
