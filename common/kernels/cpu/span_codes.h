@@ -4,7 +4,8 @@
 // `Isa` is a struct of inlined static functions with internal linkage:
 //   kLanes, Words         kLanes integers of 32 bits, as a vector of the compiler
 //   LoadWords(p)
-//   Lookup(table, words)  entry b of 16 for each byte b < 16
+//   LookUp(table, words)  an entry for the lower four bits of each byte
+//   FifthBits<n>(words)   bits n, n + 2, n + 16, n + 18 of each word as bit 4 of bytes; other bits are arbitrary
 //   Merge(mask, a, b)     bits of a where the mask has ones, else of b
 //   kSignedBytes          codes of 8 bits stay as they are, without a zero point
 #pragma once
@@ -92,17 +93,16 @@ template <typename Isa, DType kType, int kQuad>
     Words low = Isa::LoadWords(p + kQuad / 2 * 64);
     if (kUpper) low >>= 4;
     if constexpr (U::kBits == 4) {
-      if constexpr (kType == DType::kMXFP4) return Isa::Lookup(kTwiceE2M1, low & kLowBits);
+      if constexpr (kType == DType::kMXFP4) return Isa::LookUp(kTwiceE2M1, low);
       return low & kLowBits;
     } else if constexpr (U::kBits == 5) {
       // Bits of inputs 8 u + 0 4 1 5 are 4 u, + 2, + 16, + 18; those of 2 6 3 7 lie one above.
-      constexpr int kPlace = kQuad / 2 * 4 + kUpper;
-      const Words fifth = Isa::LoadWords(p + 4 * 64);
-      const Words high = (Shift(fifth, 4 - kPlace) & 0x00100010u) | (Shift(fifth, 10 - kPlace) & 0x10001000u);
-      return (low & kLowBits) | high;
+      const Words high = Isa::template FifthBits<kQuad / 2 * 4 + kUpper>(Isa::LoadWords(p + 4 * 64));
+      return Isa::Merge(kLowBits, low, high) & 0x1f1f1f1fu;
     } else {
-      constexpr int kPlace = kQuad * 2;  // in each byte
-      return Isa::Merge(kLowBits, low, Shift(Isa::LoadWords(p + 2 * 64), 4 - kPlace)) & 0x3f3f3f3fu;
+      // Two bits of each byte from bit 2 kQuad on; their neighbours, which would go to bits 6 and 7, are masked.
+      const Words pairs = Isa::LoadWords(p + 2 * 64) & (kUpper ? 0xccccccccu : 0x33333333u);
+      return Isa::Merge(kLowBits, low, Shift(pairs, 4 - 2 * kQuad));
     }
   }
 }

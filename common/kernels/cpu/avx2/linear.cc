@@ -163,9 +163,13 @@ struct Avx2Spans {
   [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(words));
   }
-  [[gnu::always_inline]] static inline Words Lookup(const spans::ByteTable& table, Words words) {
+  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
     const __m256i entries = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
-    return reinterpret_cast<Words>(_mm256_shuffle_epi8(entries, reinterpret_cast<__m256i>(words)));
+    return reinterpret_cast<Words>(_mm256_shuffle_epi8(entries, reinterpret_cast<__m256i>(words & 0x0f0f0f0fu)));
+  }
+  template <int kPlace>
+  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
+    return Merge(0x00ff00ff, spans::Shift(words, 4 - kPlace), spans::Shift(words, 10 - kPlace));
   }
   [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) { return (a & mask) | (b & ~mask); }
   [[gnu::always_inline]] static inline void Prefetch(const uint8_t* p) { linear_f32::Prefetch(p); }

@@ -163,9 +163,13 @@ struct Avx512Spans {
   [[gnu::always_inline]] static inline void StoreWords(uint8_t* p, Words words) {
     _mm512_store_si512(p, reinterpret_cast<__m512i>(words));
   }
-  [[gnu::always_inline]] static inline Words Lookup(const spans::ByteTable& table, Words words) {
+  [[gnu::always_inline]] static inline Words LookUp(const spans::ByteTable& table, Words words) {
     const __m512i entries = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
-    return reinterpret_cast<Words>(_mm512_shuffle_epi8(entries, reinterpret_cast<__m512i>(words)));
+    return reinterpret_cast<Words>(_mm512_shuffle_epi8(entries, reinterpret_cast<__m512i>(words & 0x0f0f0f0fu)));
+  }
+  template <int kPlace>
+  [[gnu::always_inline]] static inline Words FifthBits(Words words) {
+    return Merge(0x00ff00ff, spans::Shift(words, 4 - kPlace), spans::Shift(words, 10 - kPlace));
   }
   [[gnu::always_inline]] static inline Words Merge(uint32_t mask, Words a, Words b) {
     constexpr int kByFirst = 0xca;  // bits of the second operand where the first has ones, else of the third
