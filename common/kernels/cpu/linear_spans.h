@@ -53,6 +53,14 @@ struct CodedTokens {
   }
 };
 
+// The sum of the codes of sub-block j, negative.
+template <DType kType>
+[[gnu::always_inline]] static inline const int32_t* MinusSum(const CodedSpan& span, int64_t j) {
+  constexpr int64_t kSubBlock = FormatOf(kType).sub_block;
+  static_assert(kSubBlock == 16 || kSubBlock == 32 || kSubBlock == kCodeSpan);
+  return kSubBlock == 16 ? span.minus_sums16 + j : kSubBlock == 32 ? span.minus_sums32 + j : &span.minus_sum;
+}
+
 // What a chain of products of a sub-block starts from.
 template <typename Isa, DType kType>
 [[gnu::always_inline]] static inline typename Isa::Ints Start(const CodedSpan& span, int64_t j) {
@@ -60,11 +68,7 @@ template <typename Isa, DType kType>
   if constexpr (kShift == kNoZero) {
     return Isa::ZeroInts();
   } else {
-    constexpr int64_t kSubBlock = FormatOf(kType).sub_block;
-    const int32_t* sum = kSubBlock == 16   ? span.minus_sums16 + j
-                         : kSubBlock == 32 ? span.minus_sums32 + j
-                                           : &span.minus_sum;
-    return Isa::template ShiftLeft<kShift>(Isa::StartOf(sum));
+    return Isa::template ShiftLeft<kShift>(Isa::StartOf(MinusSum<kType>(span, j)));
   }
 }
 
@@ -127,7 +131,7 @@ static inline void AddPanel(const uint8_t* panel, const float* scales, const flo
       if constexpr (kFormat.has_mins) {
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
-          const typename Isa::Floats inputs = Isa::ToFloat(Isa::StartOf(tokens.Span(t, span).minus_sums32 + j));
+          const typename Isa::Floats inputs = Isa::ToFloat(Isa::StartOf(MinusSum<kType>(tokens.Span(t, span), j)));
 #pragma GCC unroll 8
           for (int v = 0; v < kVectors; ++v) {
             const typename Isa::Floats min = Isa::LoadFloats(mins + j * kRowGroup + first + v * Isa::kLanes);
@@ -254,6 +258,10 @@ template <typename F>
       return f.template operator()<DType::kI4G32>();
     case DType::kI4G128:
       return f.template operator()<DType::kI4G128>();
+    case DType::kI4Z32:
+      return f.template operator()<DType::kI4Z32>();
+    case DType::kI4Z128:
+      return f.template operator()<DType::kI4Z128>();
     default:
       return f.template operator()<DType::kMXFP4>();
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,7 +18,8 @@ namespace moestro {
 namespace {
 
 constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
-                            DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4};
+                            DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4,
+                            DType::kI4Z32, DType::kI4Z128};
 
 void Store16(uint8_t* p, uint16_t bits) { std::memcpy(p, &bits, sizeof bits); }
 
@@ -35,6 +37,9 @@ CodesOfOnes OnesOf(DType type) {
     case DType::kI4G32:
     case DType::kI4G128:
       return {2, bytes, 0x99};
+    case DType::kI4Z32:
+    case DType::kI4Z128:
+      return {4, bytes, 0x11};
     case DType::kQ5_0:
       return {6, bytes, 0x11};
     case DType::kQ4K:
@@ -65,8 +70,17 @@ void SetCodes(uint8_t* block, const CodesOfOnes& codes) {
   for (int64_t i = codes.begin; i < codes.end; ++i) block[i] = codes.byte;
 }
 
+// I4Z: its zero point stays.
 void SetScale(DType type, uint8_t* block, float scale, float min) {
   switch (type) {
+    case DType::kI4Z32:
+    case DType::kI4Z128: {
+      uint32_t word;
+      std::memcpy(&word, block, sizeof word);
+      word = (std::bit_cast<uint32_t>(scale) & kScaleOfI4Z) | (word & kZeroOfI4Z);
+      std::memcpy(block, &word, sizeof word);
+      return;
+    }
     case DType::kMXFP4:
       block[0] = static_cast<uint8_t>(std::ilogb(scale) + 127);
       return;
@@ -87,6 +101,10 @@ void SetScale(DType type, uint8_t* block, float scale, float min) {
 // All sub-blocks' scales 1, their mins 0.
 void SetUnitScales(DType type, uint8_t* block) {
   SetScale(type, block, 1, 0);
+  if (HasZeroPoints(type)) {
+    block[0] = 0;
+    return;
+  }
   if (type == DType::kQ6K) std::fill_n(block + 192, 16, uint8_t{1});
   if (FormatOf(type).has_mins) {
     std::fill_n(block + 4, 12, uint8_t{0});
@@ -134,7 +152,10 @@ CodedMatrix RandomMatrix(DType type, int64_t rows, int64_t cols, Codes kind = Co
     uint8_t* scales = copy(&of_scales);
     SetCodes(scales, OnesOf(type));
     SetCodes(scales, UpperBitsOf(type));
-    if (format.has_mins) {
+    if (HasZeroPoints(type)) {
+      SetCodes(copy(&of_mins), {4, format.row_block_bytes, 0});
+      scales[0] &= 0xf0;
+    } else if (format.has_mins) {
       uint8_t* mins = copy(&of_mins);
       std::memset(mins, 0, 2);
       std::memset(scales + 2, 0, 2);

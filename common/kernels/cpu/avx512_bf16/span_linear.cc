@@ -150,7 +150,7 @@ class FewTokens {
         for (int t = 0; t < kCount; ++t) {
           parts[t][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][v]), scale, parts[t][v]);
           if (kFormat.has_mins) {
-            const __m512i minus_sum = _mm512_set1_epi32(tokens.Span(t, span).minus_sums32[j]);
+            const __m512i minus_sum = VnniSpans::StartOf(spans::MinusSum<kType>(tokens.Span(t, span), j));
             parts[t][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(minus_sum), min, parts[t][v]);
           }
         }
