@@ -30,6 +30,7 @@ void AddInspectCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSegmentsCommands(CLI::App& app, std::vector<Command>& commands);
 void AddMakeModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddBenchCommand(CLI::App& app, std::vector<Command>& commands);
+void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands);
 void AddRoutingCommand(CLI::App& app, std::vector<Command>& commands);
 void AddPlanCommand(CLI::App& app, std::vector<Command>& commands);
 void AddSimulateCommand(CLI::App& app, std::vector<Command>& commands);

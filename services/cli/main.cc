@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   moestro::cli::AddSegmentsCommands(app, commands);
   moestro::cli::AddMakeModelCommand(app, commands);
   moestro::cli::AddBenchCommand(app, commands);
+  moestro::cli::AddBenchModelCommand(app, commands);
   moestro::cli::AddRoutingCommand(app, commands);
   moestro::cli::AddPlanCommand(app, commands);
   moestro::cli::AddSimulateCommand(app, commands);

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/report/build_info.h"
+#include "loadtest/bench/model_run.h"
 #include "loadtest/bench/report/report.h"
 
 namespace moestro::bench {
@@ -84,6 +85,30 @@ json ReportJson(const BenchReport& report) {
           {"sections", std::move(sections)},
           {"passed", report.passed()},
           {"missed", report.missed()}};
+}
+
+nlohmann::json ModelRunJson(const ModelRun& run) {
+  json repetitions = json::array();
+  for (const ModelRepetition& r : run.repetitions) {
+    repetitions.push_back({{"read_bytes_per_second", r.read_bytes_per_second},
+                           {"prompt_seconds", r.prompt_seconds},
+                           {"decode_seconds", r.decode_seconds},
+                           {"experts_prompt_seconds", r.experts_prompt_seconds},
+                           {"experts_decode_seconds", r.experts_decode_seconds}});
+  }
+  return {{"schema", kModelRunSchema},
+          {"date", run.date},
+          {"machine", ToJson(run.machine)},
+          {"settings",
+           {{"threads", run.options.threads},
+            {"repetitions", run.options.repetitions},
+            {"prompt_tokens", run.options.prompt_tokens},
+            {"decode_tokens", run.options.decode_tokens}}},
+          {"model", {{"family", run.family}, {"layers", run.layers}, {"segment_bytes", run.segment_bytes}}},
+          {"prompt_operations", run.prompt_operations},
+          {"decode_token_bytes", run.decode_token_bytes},
+          {"experts_token_bytes", run.experts_token_bytes},
+          {"repetitions", std::move(repetitions)}};
 }
 
 }  // namespace moestro::bench

@@ -252,6 +252,11 @@ std::vector<ModelPreset> Presets() {
                              "deepseek-v3",
                              {{"num_hidden_layers", 2}, {"first_k_dense_replace", 1}, {"num_nextn_predict_layers", 0}},
                              4'300'000'000};
+  const ModelPreset qwen3_layer = {"qwen3-layer",
+                                   "the true geometry of Qwen3-30B-A3B, few layers",
+                                   "qwen3-30b",
+                                   {{"num_hidden_layers", 3}, {"max_window_layers", 3}},
+                                   4'300'000'000};
   return {tiny,
           tiny_dbrx,
           tiny_deepseek_v2,
@@ -265,7 +270,8 @@ std::vector<ModelPreset> Presets() {
           tiny_qwen2,
           tiny_qwen3,
           tiny_qwen3_mixed,
-          layer};
+          layer,
+          qwen3_layer};
 }
 
 // Sets those of `keys` that the family has.

@@ -1,0 +1,39 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/base/status.h"
+#include "loadtest/bench/model_run.h"
+#include "services/cli/command.h"
+#include "services/cli/output.h"
+
+namespace moestro::cli {
+namespace {
+
+struct BenchModelFlags {
+  std::string segment;
+  bench::ModelRunOptions options;
+};
+
+absl::Status BenchModel(const BenchModelFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const bench::ModelRun run, bench::MeasureModel(flags.segment, flags.options));
+  PrintJson(bench::ModelRunJson(run), /*indent=*/true);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddBenchModelCommand(CLI::App& app, std::vector<Command>& commands) {
+  const auto flags = std::make_shared<BenchModelFlags>();
+  CLI::App* command = app.add_subcommand(
+      "bench-model", "Time prompt and decode of the model in a weight store's segment, without a node, as JSON");
+  command->add_option("--segment", flags->segment, "Name of the segment, from `moestro segments list`")->required();
+  command->add_option("--threads", flags->options.threads, "Worker threads; 0: all cores");
+  command->add_option("--repetitions", flags->options.repetitions, "Repetitions after one that warms up");
+  command->add_option("--prompt", flags->options.prompt_tokens, "Tokens of the prompt, computed in one pass");
+  command->add_option("--decode", flags->options.decode_tokens, "Tokens decoded one by one, from an empty cache");
+  commands.push_back({command, [flags] { return BenchModel(*flags); }});
+}
+
+}  // namespace moestro::cli
