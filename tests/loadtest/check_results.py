@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Refuses committed reports under loadtest/results that nobody can repeat, and their HTML pages.
 
-A report of `moestro bench` or `moestro-loadtest` must name the revision it was measured with, and that must have had no
-uncommitted changes. WITHOUT_REVISION.txt in loadtest/results lists those of before this rule, a path and a reason a
-line; nothing else may stand there. A page of HTML repeats its report with plots: the programs write it, git does not
-keep it.
+A report of `moestro bench`, `moestro-loadtest` or loadtest/peers must name the revision it was measured with, and that
+must have had no uncommitted changes. WITHOUT_REVISION.txt in loadtest/results lists those of before this rule, a path
+and a reason a line; nothing else may stand there. A page of HTML repeats its report with plots: the programs write it,
+git does not keep it.
 """
 
 import json
@@ -18,7 +18,7 @@ LIST = "WITHOUT_REVISION.txt"
 def revision_of(report):
     """Of a report; None for another kind of JSON file."""
     schema = report.get("schema", "") if isinstance(report, dict) else ""
-    if schema.startswith("moestro-bench-"):
+    if schema.startswith(("moestro-bench-", "moestro-peers-")):
         return report["machine"].get("revision", "")
     if schema.startswith("moestro-loadtest-"):
         return report.get("revision", "")

@@ -38,9 +38,10 @@ class CheckResultsTest(unittest.TestCase):
         self.write("b/chat.json", NAMELESS)
         self.write("c/bench.json", {"schema": "moestro-bench-1", "machine": {"revision": ""}})
         self.write("d/bench.json", {"schema": "moestro-bench-1"})
+        self.write("f/peers.json", {**DIRTY, "schema": "moestro-peers-1"})
         self.write("e/bench.json", '{"schema": "moestro-be')
         found = self.problems()
-        self.assertEqual(len(found), 5)
+        self.assertEqual(len(found), 6)
         self.assertIn("a/bench.json was measured with uncommitted changes (4a2ffd1-dirty)", found[0])
         self.assertIn("b/chat.json names no revision", found[1])
 
