@@ -84,6 +84,7 @@ void FillAvx512Bf16(CpuKernels& table) {
   table.linear_add = kBf16LinearAdd;
   table.encode_inputs = avx512_bf16::EncodeInputs;
   table.linear_coded = avx512_bf16::LinearCoded;
+  table.attend_token = avx512_bf16::AttendToken;
 }
 
 void FillAmx(CpuKernels& table) {

@@ -222,8 +222,8 @@ struct TokenInputs {
 constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
 // One KV head's step with the kernels for packed blocks.
-void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& kv, int64_t first_token, int64_t tokens,
-                  int64_t head, TokenInputs& token) {
+void AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv, int64_t first_token,
+                  int64_t tokens, int64_t head, TokenInputs& token) {
   std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
   std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
   const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
@@ -237,7 +237,7 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& 
   float* sums = &token.sums[head * c.group * c.value_dim];
   for (int64_t i = 0; i < c.group; ++i) {
     std::fill_n(&scores[i * kAttentionBlock], first_token, -kInfinity);
-    const float rescale = kernels.softmax_step(&scores[i * kAttentionBlock], tokens, kAttentionBlock, kTokenScale,
+    const float rescale = kernels.softmax_step(&scores[i * kAttentionBlock], tokens, kAttentionBlock, scale,
                                                &token.states[head * c.group + i], &weights[i * kAttentionBlock]);
     for (int64_t n = 0; n < c.value_dim; ++n) sums[i * c.value_dim + n] *= rescale;
   }
@@ -245,11 +245,37 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, const KvBlock& 
                      c.group, sums, c.value_dim, 0, c.value_dim);
 }
 
+// All KV heads' step with attend_token, and the same with packed blocks.
+void ExpectBitsOfPackedBlocks(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv,
+                              int64_t first_token, int64_t tokens, TokenInputs& token, TokenInputs& expected) {
+  for (int64_t head = 0; head < c.kv_heads; ++head) {
+    AttendPacked(kernels, c, scale, kv, first_token, tokens, head, expected);
+  }
+  kernels.attend_token(kv, tokens,
+                       {.first_token = first_token,
+                        .kv_heads = c.kv_heads,
+                        .group = c.group,
+                        .key_dim = c.key_dim,
+                        .value_dim = c.value_dim,
+                        .scale = scale,
+                        .queries = token.queries.data(),
+                        .query_stride = c.group * c.key_dim,
+                        .states = token.states.data(),
+                        .sums = token.sums.data()});
+  for (size_t i = 0; i < token.states.size(); ++i) {
+    ASSERT_EQ(token.states[i].max_score, expected.states[i].max_score) << "query " << i;
+    ASSERT_EQ(token.states[i].sum, expected.states[i].sum) << "query " << i;
+  }
+  ASSERT_EQ(token.sums, expected.sums);
+}
+
 // Two blocks in sequence: the second must rescale existing sums.
 TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
   for (const TokenCase& c :
-       {TokenCase{1, 1, 32, 32}, TokenCase{3, 2, 64, 32}, TokenCase{2, 3, 96, 64}, TokenCase{2, 7, 128, 160},
-        TokenCase{2, 8, 160, 128}, TokenCase{1, 9, 64, 96}, TokenCase{1, 12, 128, 128}, TokenCase{2, 16, 192, 288}}) {
+       {TokenCase{1, 1, 32, 32}, TokenCase{3, 2, 64, 32}, TokenCase{2, 3, 96, 64}, TokenCase{3, 4, 128, 128},
+        TokenCase{2, 5, 32, 192}, TokenCase{2, 6, 256, 32}, TokenCase{2, 7, 128, 160}, TokenCase{2, 8, 160, 128},
+        TokenCase{3, 8, 64, 64}, TokenCase{1, 9, 64, 96}, TokenCase{1, 12, 128, 128}, TokenCase{2, 15, 96, 32},
+        TokenCase{2, 16, 192, 288}}) {
     for (int64_t tokens : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, " << c.kv_heads << " x " << c.group << " heads, "
                                       << c.key_dim << " and " << c.value_dim);
@@ -267,25 +293,8 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
                             .next = reinterpret_cast<const uint8_t*>(keys.numbers.data()),
                             .next_bytes = std::ssize(keys.numbers) * 2};
         const int64_t first_token = block == 0 ? tokens / 2 : 0;
-        for (int64_t head = 0; head < c.kv_heads; ++head) {
-          AttendPacked(*kernels_, c, kv, first_token, tokens, head, expected);
-        }
-        kernels_->attend_token(kv, tokens,
-                               {.first_token = first_token,
-                                .kv_heads = c.kv_heads,
-                                .group = c.group,
-                                .key_dim = c.key_dim,
-                                .value_dim = c.value_dim,
-                                .scale = kTokenScale,
-                                .queries = token.queries.data(),
-                                .query_stride = c.group * c.key_dim,
-                                .states = token.states.data(),
-                                .sums = token.sums.data()});
-        for (size_t i = 0; i < token.states.size(); ++i) {
-          ASSERT_EQ(token.states[i].max_score, expected.states[i].max_score) << "query " << i;
-          ASSERT_EQ(token.states[i].sum, expected.states[i].sum) << "query " << i;
-        }
-        ASSERT_EQ(token.sums, expected.sums);
+        ASSERT_NO_FATAL_FAILURE(
+            ExpectBitsOfPackedBlocks(*kernels_, c, kTokenScale, kv, first_token, tokens, token, expected));
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu/attention_block.h"
 #include "common/kernels/cpu/input_coding.h"
 #include "common/tensor/packed_matrix.h"
 
@@ -13,6 +14,7 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
             int64_t row_begin, int64_t row_end);
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end);
+void AttendToken(const KvBlock& kv, int64_t tokens, const TokenQueries& queries);
 
 void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out);
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
