@@ -221,9 +221,9 @@ struct TokenInputs {
 
 constexpr float kTokenScale = 0.4f;  // so that maxima change and weights differ
 
-// One KV head's step with the kernels for packed blocks.
-void AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv, int64_t first_token,
-                  int64_t tokens, int64_t head, TokenInputs& token) {
+// One KV head's step with the kernels for packed blocks. Returns the number of denormal weights.
+int64_t AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv, int64_t first_token,
+                     int64_t tokens, int64_t head, TokenInputs& token) {
   std::vector<uint8_t> keys(static_cast<size_t>(PackedBytes(DType::kBF16, kAttentionBlock, c.key_dim)) + 64);
   std::vector<uint8_t> values(static_cast<size_t>(PackedBytes(DType::kBF16, c.value_dim, kAttentionBlock)) + 64);
   const auto aligned = [](std::vector<uint8_t>& v) { return v.data() + (-reinterpret_cast<uintptr_t>(v.data()) & 63); };
@@ -243,13 +243,15 @@ void AttendPacked(const CpuKernels& kernels, const TokenCase& c, float scale, co
   }
   kernels.linear_add({DType::kBF16, c.value_dim, kAttentionBlock, aligned(values)}, weights.data(), kAttentionBlock,
                      c.group, sums, c.value_dim, 0, c.value_dim);
+  return std::ranges::count_if(weights, [](uint16_t weight) { return weight > 0 && weight < 0x80; });
 }
 
-// All KV heads' step with attend_token, and the same with packed blocks.
+// All KV heads' step with attend_token, and the same with packed blocks. `denormals`: adds AttendPacked's.
 void ExpectBitsOfPackedBlocks(const CpuKernels& kernels, const TokenCase& c, float scale, const KvBlock& kv,
-                              int64_t first_token, int64_t tokens, TokenInputs& token, TokenInputs& expected) {
+                              int64_t first_token, int64_t tokens, TokenInputs& token, TokenInputs& expected,
+                              int64_t& denormals) {
   for (int64_t head = 0; head < c.kv_heads; ++head) {
-    AttendPacked(kernels, c, scale, kv, first_token, tokens, head, expected);
+    denormals += AttendPacked(kernels, c, scale, kv, first_token, tokens, head, expected);
   }
   kernels.attend_token(kv, tokens,
                        {.first_token = first_token,
@@ -280,6 +282,7 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, " << c.kv_heads << " x " << c.group << " heads, "
                                       << c.key_dim << " and " << c.value_dim);
       TokenInputs expected(c, 3), token(c, 3);
+      int64_t denormals = 0;
       for (int block = 0; block < 2; ++block) {
         StridedVectors keys(tokens, c.kv_heads * c.key_dim, 5), values(tokens, c.kv_heads * c.value_dim, 3);
         if (block == 1) {
@@ -294,10 +297,30 @@ TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocks) {
                             .next_bytes = std::ssize(keys.numbers) * 2};
         const int64_t first_token = block == 0 ? tokens / 2 : 0;
         ASSERT_NO_FATAL_FAILURE(
-            ExpectBitsOfPackedBlocks(*kernels_, c, kTokenScale, kv, first_token, tokens, token, expected));
+            ExpectBitsOfPackedBlocks(*kernels_, c, kTokenScale, kv, first_token, tokens, token, expected, denormals));
       }
     }
   }
+}
+
+// Scores so far apart that some weights are denormal numbers, which some instructions take as zeros.
+TEST_P(AttendTokenTest, HasTheBitsOfPackedBlocksWithTinyWeights) {
+  const TokenCase c = {2, 8, 128, 64};
+  constexpr float kScale = 8;
+  TokenInputs expected(c, 3), token(c, 3);
+  int64_t denormals = 0;
+  for (uint32_t block = 0; block < 8; ++block) {
+    StridedVectors keys(kAttentionBlock, c.kv_heads * c.key_dim, 5);
+    StridedVectors values(kAttentionBlock, c.kv_heads * c.value_dim, 3);
+    token.queries = expected.queries = RandomBf16(c.kv_heads * c.group * c.key_dim, block);
+    const KvBlock kv = {.keys = keys.numbers.data(),
+                        .key_stride = keys.stride,
+                        .values = values.numbers.data(),
+                        .value_stride = values.stride};
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectBitsOfPackedBlocks(*kernels_, c, kScale, kv, 0, kAttentionBlock, token, expected, denormals));
+  }
+  EXPECT_GT(denormals, 0);
 }
 
 }  // namespace
