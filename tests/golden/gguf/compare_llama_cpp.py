@@ -7,8 +7,8 @@
 make-model writes each file. llama.cpp chooses the tokens after a few prompts; moestro gets prompt and tokens, and its
 largest logit must be the same token at every step. Where it is not, llama.cpp's own lead of that token may be so small
 that rounding of activations decides: such a near tie is counted, not a fault. Beside weights in blocks llama.cpp rounds
-activations to eight bits, which now and then chooses another expert: one token in twenty may differ there. Exits with 1
-if more do.
+activations to eight bits, which now and then chooses another expert: one token in twenty may differ there
+(loadtest/results/NOTES-gguf.md). Exits with 1 if more do.
 """
 
 import argparse
