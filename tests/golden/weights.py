@@ -80,22 +80,28 @@ def config_fields(checkpoint):
     return {key: value for key, value in checkpoint.config.items() if key not in left_out}
 
 
-@contextlib.contextmanager
-def rounded_experts(modules):
-    """Experts of these modules round their inputs to BF16."""
+def experts_forward(rounded):
+    """Experts whose inputs are `rounded`. A module may have a `linear` of its own."""
 
     def forward(self, hidden, top_k_index, top_k_weights):
-        hidden = round_bf16(hidden)
+        linear = getattr(self, "linear", torch.nn.functional.linear)
+        hidden = rounded(hidden)
         out = torch.zeros_like(hidden)
         for expert in top_k_index.unique().tolist():
             token, slot = torch.where(top_k_index == expert)
-            gate, up = torch.nn.functional.linear(hidden[token], self.gate_up_proj[expert]).chunk(2, dim=-1)
-            inner = round_bf16(self.act_fn(gate) * up)
-            down = torch.nn.functional.linear(inner, self.down_proj[expert])
+            gate, up = linear(hidden[token], self.gate_up_proj[expert]).chunk(2, dim=-1)
+            inner = rounded(self.act_fn(gate) * up)
+            down = linear(inner, self.down_proj[expert])
             out.index_add_(0, token, down * top_k_weights[token, slot, None])
         return out
 
-    with replaced_forward(modules, forward):
+    return forward
+
+
+@contextlib.contextmanager
+def rounded_experts(modules):
+    """Experts of these modules round their inputs to BF16."""
+    with replaced_forward(modules, experts_forward(round_bf16)):
         yield
 
 

@@ -14,20 +14,13 @@
 namespace moestro::model {
 namespace {
 
-// CRC-32 of all shards in the order of their names, as golden files record it.
 std::string ShardsCrc32(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> shards;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
   }
   std::ranges::sort(shards);
-  boost::crc_32_type crc;
-  for (const auto& shard : shards) {
-    std::ifstream file(shard, std::ios::binary);
-    const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
-    crc.process_bytes(bytes.data(), bytes.size());
-  }
-  return std::to_string(crc.checksum());
+  return FilesCrc32(shards);
 }
 
 absl::StatusOr<TinyModel> MakeTinyModel(const std::string& preset, const std::string& golden) {
@@ -49,6 +42,16 @@ absl::StatusOr<TinyModel> MakeTinyModel(const std::string& preset, const std::st
 }
 
 }  // namespace
+
+std::string FilesCrc32(const std::vector<std::filesystem::path>& files) {
+  boost::crc_32_type crc;
+  for (const auto& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
+    crc.process_bytes(bytes.data(), bytes.size());
+  }
+  return std::to_string(crc.checksum());
+}
 
 const absl::StatusOr<TinyModel>& Tiny() {
   static const absl::StatusOr<TinyModel> model = MakeTinyModel("tiny", "tests/golden/deepseek_v3_tiny");

@@ -1,6 +1,7 @@
 // The generated tiny checkpoints in memory, with another implementation's results.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct TinyModel {
 };
 
 // Made once. Tests must run from the source root.
+// CRC-32 of these files, one after the other, as golden files record it.
+std::string FilesCrc32(const std::vector<std::filesystem::path>& files);
+
 const absl::StatusOr<TinyModel>& Tiny();            // DeepSeek-V3
 const absl::StatusOr<TinyModel>& TinyQwen3();       // Qwen3-MoE
 const absl::StatusOr<TinyModel>& TinyQwen3Mixed();  // with dense layers and a tied head

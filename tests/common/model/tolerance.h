@@ -27,6 +27,13 @@ inline double RelativeDeviation(const weights::ModelSpec& spec) {
   return std::sqrt(roundings) / 512;
 }
 
+// W8A8: rounding moves an input of a linear layer to another code, at worst independently of the reference's. A step is
+// 1/127 of a token's largest input, which is up to 4 deviations of the inputs; two roundings differ by its 6th part,
+// squared. In a layer of grouped queries the chain has 4: inputs of q, k and v, of o, of gate and up, of down.
+inline double Int8Deviation(const weights::ModelSpec& spec) {
+  return 4.0 / 127 * std::sqrt(4 * static_cast<double>(spec.num_layers) / 6);
+}
+
 // A Gaussian error stays below 6 deviations in all of 10^8 logits; the tests check fewer.
 inline constexpr double kSigmas = 6;
 
