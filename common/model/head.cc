@@ -51,13 +51,14 @@ void NormHeadInput(const HeadContext& context, const float* final_norm, const fl
 void RunHead(const HeadContext& context, const HeadSlice& slice, int64_t count) {
   const weights::ModelSpec& spec = context.spec;
   const HeadBuffers& buffers = context.buffers;
+  const LinearInput x =
+      CodeInputs(context, slice.weights, {buffers.x.get(), spec.hidden_size, count}, buffers.coded.get());
   const auto groups = [&](int domain) { return EvenPart(RowGroups(slice.weights), domain, context.pool.domains()); };
   context.pool.RunPerDomain([&](int domain) { return groups(domain).size(); },
                             [&](int domain, int64_t task, int) {
                               const IndexRange rows = TaskRows(slice.weights.rows, groups(domain), task, 1);
-                              context.kernels.linear(slice.weights, buffers.x.get(), spec.hidden_size, count,
-                                                     buffers.logits.get() + slice.first + rows.begin, spec.vocab_size,
-                                                     rows.begin, rows.end);
+                              MultiplyRows(context.kernels, slice.weights, x, rows,
+                                           buffers.logits.get() + slice.first + rows.begin, spec.vocab_size);
                             });
 }
 

@@ -11,6 +11,7 @@
 #include "common/model/buffer.h"
 #include "common/model/context.h"
 #include "common/model/engine.h"
+#include "common/model/linear.h"
 
 namespace moestro::model {
 
@@ -29,14 +30,16 @@ class HeadBuffers {
   explicit HeadBuffers(const weights::ModelSpec& spec) { Visit(spec, AllocateBuffers()); }
   static int64_t Bytes(const weights::ModelSpec& spec);
 
-  Buffer<uint16_t> x;    // BF16 [kLogitRows, hidden_size]: final norms
-  Buffer<float> logits;  // [kLogitRows, vocab_size]
+  Buffer<uint16_t> x;     // BF16 [kLogitRows, hidden_size]: final norms
+  Buffer<uint8_t> coded;  // [kLogitRows, MostCodedBytes(hidden_size)]: x for weights that take codes
+  Buffer<float> logits;   // [kLogitRows, vocab_size]
 
  private:
   HeadBuffers() = default;
   template <typename Take>
   void Visit(const weights::ModelSpec& spec, Take&& take) {
     take(x, kLogitRows * spec.hidden_size);
+    take(coded, kLogitRows * MostCodedBytes(spec.hidden_size));
     take(logits, kLogitRows * spec.vocab_size);
   }
 };

@@ -17,7 +17,59 @@ IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_
   return {begin * kRowGroup, std::min(end * kRowGroup, rows)};
 }
 
-void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs) {
+void MultiplyRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
+                  float* y, int64_t y_stride, bool add) {
+  const InputCoding coding = InputsOf(kernels, weights);
+  if (coding == InputCoding::kNone) {
+    const auto linear = add ? kernels.linear_add : kernels.linear;
+    return linear(weights, input.x, input.stride, input.rows, y, y_stride, rows.begin, rows.end);
+  }
+  const int64_t row_bytes = CodedRowBytes(coding, weights.cols);
+  if (input.coding == coding) {
+    return kernels.linear_coded(weights, input.coded, row_bytes, input.rows, y, y_stride, rows.begin, rows.end, add);
+  }
+  alignas(kCodedRowAlignment) uint8_t coded[kMaxTaskCodes];
+  const int64_t batch = kMaxTaskCodes / row_bytes;
+  for (int64_t first = 0; first < input.rows; first += batch) {
+    const int64_t count = std::min(batch, input.rows - first);
+    for (int64_t i = 0; i < count; ++i) {
+      kernels.encode_inputs(coding, input.x + (first + i) * input.stride, weights.cols, coded + i * row_bytes);
+    }
+    kernels.linear_coded(weights, coded, row_bytes, count, y + first * y_stride, y_stride, rows.begin, rows.end, add);
+  }
+}
+
+LinearInput CodeInputs(const EngineContext& context, const PackedMatrix& weights, LinearInput input, uint8_t* room) {
+  const InputCoding coding = InputsOf(context.kernels, weights);
+  if (coding == InputCoding::kNone) return input;
+  const int64_t row_bytes = CodedRowBytes(coding, weights.cols);
+  context.pool.Run(input.rows, [&](int64_t row, int) {
+    context.kernels.encode_inputs(coding, input.x + row * input.stride, weights.cols, room + row * row_bytes);
+  });
+  input.coding = coding;
+  input.coded = room;
+  return input;
+}
+
+namespace {
+
+// With fewer, coding them in each task takes less than another run of the pool.
+constexpr int64_t kManyRows = 5;
+
+}  // namespace
+
+void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs, uint8_t* room) {
+  const auto takes_codes = [&](const LinearJob& job) {
+    return job.input.rows >= kManyRows && InputsOf(context.kernels, job.weights) != InputCoding::kNone;
+  };
+  // Codes of one input, which most jobs share.
+  LinearInput coded;
+  int64_t coded_cols = 0;
+  const auto first = std::ranges::find_if(jobs, takes_codes);
+  if (room != nullptr && first != jobs.end()) {
+    coded = CodeInputs(context, first->weights, first->input, room);
+    coded_cols = first->weights.cols;
+  }
   const auto groups_of = [&](const LinearJob& job, int domain) {
     return EvenPart(RowGroups(job.weights), domain, context.pool.domains());
   };
@@ -36,19 +88,21 @@ void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs) {
     const LinearJob* job = jobs.data();
     for (; task >= tasks_of(*job, domain); ++job) task -= tasks_of(*job, domain);
     const IndexRange rows = TaskRows(job->weights.rows, groups_of(*job, domain), task, task_groups);
-    context.kernels.linear(job->weights, job->input.x, job->input.stride, job->input.rows, job->output + rows.begin,
-                           job->weights.rows, rows.begin, rows.end);
+    const bool is_coded = job->input.x == coded.x && job->weights.cols == coded_cols;
+    MultiplyRows(context.kernels, job->weights, is_coded ? coded : job->input, rows, job->output + rows.begin,
+                 job->weights.rows);
   });
 }
 
-void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual) {
+void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual,
+               uint8_t* room) {
+  const LinearInput x = room != nullptr && input.rows >= kManyRows ? CodeInputs(context, weights, input, room) : input;
   const auto groups = [&](int domain) { return EvenPart(RowGroups(weights), domain, context.pool.domains()); };
   const int64_t task_groups = TaskGroups(RowGroups(weights), context.pool.active_threads());
   const auto count = [&](int domain) { return CeilDiv(groups(domain).size(), task_groups); };
   context.pool.RunPerDomain(count, [&](int domain, int64_t task, int) {
     const IndexRange rows = TaskRows(weights.rows, groups(domain), task, task_groups);
-    context.kernels.linear_add(weights, input.x, input.stride, input.rows, residual + rows.begin, weights.rows,
-                               rows.begin, rows.end);
+    MultiplyRows(context.kernels, weights, x, rows, residual + rows.begin, weights.rows, /*add=*/true);
   });
 }
 

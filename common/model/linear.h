@@ -2,6 +2,7 @@
 // (EvenPart), where the weight store has placed them. The distribution does not affect the result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -11,12 +12,29 @@
 
 namespace moestro::model {
 
-// x: BF16 [rows, stride], `stride` in elements.
+// BF16 [rows, stride], `stride` in elements; beside or instead of them the same rows in codes.
 struct LinearInput {
-  const uint16_t* x = nullptr;
+  const uint16_t* x = nullptr;  // null only if all weights take `coding`
   int64_t stride = 0;
   int64_t rows = 0;
+  InputCoding coding = InputCoding::kNone;
+  const uint8_t* coded = nullptr;  // coded rows, CodedRowBytes(coding, columns of the weights) apart
 };
+
+// Widest coded row, in bytes, that a task may code for itself.
+inline constexpr int64_t kMaxTaskCodes = int64_t{256} << 10;
+
+// How these weights take their inputs: the one place where the process's setting is applied. Rows wider than
+// kMaxTaskCodes stay BF16; no I8 weights have them.
+inline InputCoding InputsOf(const CpuKernels& kernels, const PackedMatrix& weights) {
+  const InputCoding coding = CodingOf(weights.dtype, kernels.int8_activations);
+  return CodedRowBytes(coding, weights.cols) <= kMaxTaskCodes ? coding : InputCoding::kNone;
+}
+
+// Room for a row of `cols` inputs in any coding, or in BF16: a multiple of kCodedRowAlignment.
+constexpr int64_t MostCodedBytes(int64_t cols) {
+  return std::max(CodedRowBytes(InputCoding::kRow, cols), CodedRowBytes(InputCoding::kSpans, cols));
+}
 
 // Elements between rows of a BF16 linear input: an odd number of cache lines. Rows a multiple of many lines apart
 // (16384 elements of attention output are 512 lines) would share few cache sets and evict each other.
@@ -43,17 +61,27 @@ int64_t TaskGroups(int64_t groups, int threads);
 // The outputs of task `task`, out of `rows`, if tasks of `task_groups` row groups each cover `groups`.
 IndexRange TaskRows(int64_t rows, IndexRange groups, int64_t task, int64_t task_groups);
 
-// Computes outputs `rows` of the matrix, starting at a row group, as F32 [input.rows, rows.size()]. Runs on the calling
-// thread.
+// Outputs `rows` of the matrix, starting at a row group: y[i][n - rows.begin] = sum, or += sum if `add`. Weights that
+// take codes get those of the input; if it has none, its rows are coded for this call, with the same bits. Runs on the
+// calling thread.
+void MultiplyRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input, IndexRange rows,
+                  float* y, int64_t y_stride, bool add = false);
+
+// The same as F32 [input.rows, rows.size()].
 inline void LinearRows(const CpuKernels& kernels, const PackedMatrix& weights, const LinearInput& input,
                        IndexRange rows, float* output) {
-  kernels.linear(weights, input.x, input.stride, input.rows, output, rows.size(), rows.begin, rows.end);
+  MultiplyRows(kernels, weights, input, rows, output, rows.size());
 }
 
-// Runs all jobs at once, so that small matrices do not leave workers idle.
-void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs);
+// The input with its rows in codes too, if the weights take codes. `room`: MostCodedBytes(weights.cols) for each row.
+LinearInput CodeInputs(const EngineContext& context, const PackedMatrix& weights, LinearInput input, uint8_t* room);
+
+// Runs all jobs at once, so that small matrices do not leave workers idle. `room`: MostCodedBytes of the widest input
+// for each row; many rows are then coded once, before the products. Null: every task codes them.
+void RunLinears(const EngineContext& context, std::span<const LinearJob> jobs, uint8_t* room = nullptr);
 
 // residual[row] += W x[row]; residual: F32 [rows, weights.rows].
-void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual);
+void AddLinear(const EngineContext& context, const PackedMatrix& weights, const LinearInput& input, float* residual,
+               uint8_t* room = nullptr);
 
 }  // namespace moestro::model

@@ -15,8 +15,9 @@ class alignas(64) Countdown {  // a cache line of its own
   // Called before the run, by its caller.
   void Reset(int64_t tasks) { left_.store(tasks, std::memory_order_relaxed); }
 
-  // One task is done. Its writes are visible to a thread that has returned from Wait.
-  void Arrive() { left_.fetch_sub(1, std::memory_order_release); }
+  // One task is done. Returns how many are left. Its writes are visible to a thread that has returned from Wait, and to
+  // those that arrive later.
+  int64_t Arrive() { return left_.fetch_sub(1, std::memory_order_acq_rel) - 1; }
 
   // Returns when all tasks have arrived. Yields the CPU if that takes long, since the awaited thread may need it.
   void Wait() const {

@@ -82,7 +82,8 @@ double Margin(std::vector<double> values, int64_t count) {
 
 }  // namespace
 
-ReferenceModel::ReferenceModel(const weights::WeightSegment& segment) : spec_(segment.spec()) {
+ReferenceModel::ReferenceModel(const weights::WeightSegment& segment, Int8Activations int8_activations)
+    : spec_(segment.spec()), rounds_to_int8_(int8_activations != Int8Activations::kBf16) {
   for (const weights::TensorEntry& entry : segment.directory()) {
     const weights::TensorView view = segment.View(entry);
     Matrix matrix{view.rows, view.cols, {}, {}};
@@ -117,7 +118,7 @@ ReferenceModel::Vector ReferenceModel::Rounded(Vector values) const {
 ReferenceModel::Vector ReferenceModel::Linear(const std::string& name, const Vector& x) const {
   const Matrix& w = Tensor(name);
   Vector input = Rounded(x);
-  const double scale = w.row_scales.empty() ? 1 : RoundToInt8(input);
+  const double scale = !w.row_scales.empty() && rounds_to_int8_ ? RoundToInt8(input) : 1;
   Vector y(w.rows, 0);
   for (int64_t n = 0; n < w.rows; ++n) {
     for (int64_t k = 0; k < w.cols; ++k) y[n] += w.at(n, k) * input[k];

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/kernels/cpu/input_coding.h"
 #include "common/weights/segment.h"
 
 namespace moestro {
@@ -26,7 +27,9 @@ class ReferenceModel {
   };
 
   // Dequantises all tensors of the segment. REQUIRES: a complete and valid segment.
-  explicit ReferenceModel(const weights::WeightSegment& segment);
+  // Inputs of I8 weights are rounded to 8 bits, unless int8_activations is kBf16.
+  explicit ReferenceModel(const weights::WeightSegment& segment,
+                          Int8Activations int8_activations = Int8Activations::kPublished);
 
   Result Run(std::span<const int32_t> tokens, Rounding rounding);
 
@@ -67,6 +70,7 @@ class ReferenceModel {
   Vector Rounded(Vector values) const;
 
   weights::ModelSpec spec_;
+  bool rounds_to_int8_;
   std::map<std::string, Matrix, std::less<>> tensors_;
   Rounding rounding_ = Rounding::kNone;  // of the current Run
 };

@@ -15,8 +15,8 @@
 namespace moestro {
 
 // What the table before `amx` computes.
-constexpr LinearKernel kBf16Linear = OwnOrBefore<HasExactBf16Codes, avx512_bf16::Linear, avx512::Linear>;
-constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<HasExactBf16Codes, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+constexpr LinearKernel kBf16Linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
+constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
 
 const CpuKernels* AmxOnModel() {
   const CpuFeatures cpu = DetectCpuFeatures();

@@ -8,8 +8,8 @@ namespace moestro {
 using LinearKernel = decltype(CpuKernels::linear);
 
 constexpr bool IsFp8OrBf16(DType type) { return type == DType::kF8E4M3 || type == DType::kBF16; }
-// Types whose codes are exact in BF16. F16 weights are not.
-constexpr bool HasExactBf16Codes(DType type) { return type != DType::kF16; }
+// Types that are multiplied in BF16: F16 is not exact in it; I8 weights seldom meet BF16 inputs (input_coding.h).
+constexpr bool MultipliesInBf16(DType type) { return type != DType::kF16 && type != DType::kI8; }
 
 // kOwn for the types that kKnows accepts, kBefore for the others.
 template <bool (*kKnows)(DType), LinearKernel kOwn, LinearKernel kBefore>

@@ -16,10 +16,24 @@ namespace moestro {
 
 enum class InputCoding { kNone, kRow, kSpans };
 
-// Of the codes by which weights of this type are multiplied. kNone: these weights take BF16 inputs only.
+// Which weights are multiplied by codes of their inputs.
+enum class Int8Activations {
+  kPublished,  // I8 weights, as they are published
+  kAll,        // formats of blocks too
+  kBf16,       // none: inputs stay BF16
+};
+
+// Of the codes by which weights of this type can be multiplied. kNone: these weights take BF16 inputs only.
 constexpr InputCoding CodingOf(DType type) {
   if (type == DType::kI8) return InputCoding::kRow;
   return IsBlockFormat(type) ? InputCoding::kSpans : InputCoding::kNone;
+}
+
+// The same under a setting.
+constexpr InputCoding CodingOf(DType type, Int8Activations setting) {
+  const InputCoding coding = CodingOf(type);
+  const bool taken = coding == InputCoding::kRow ? setting != Int8Activations::kBf16 : setting == Int8Activations::kAll;
+  return taken ? coding : InputCoding::kNone;
 }
 
 inline constexpr int64_t kCodeSpan = 128;

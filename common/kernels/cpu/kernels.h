@@ -7,8 +7,9 @@
 //     chain sums the codes, times inputs. Codes and scales are exact (block_format.h), so no weight is ever rounded.
 //     Where the format has mins, -min * (the sum of the sub-block's inputs) is then added by one more fused
 //     multiply-add. That sum too is formed in one order, in F32.
-//   - linear of I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same bits
-//     everywhere.
+//   - linear of I8 weights: a chain of 128 codes times inputs, then the row's scale. No weight is rounded.
+//   - linear_coded of I8 weights: inputs are rounded to 8 bits by token and sums are exact (linear_i8.h), with the same
+//     bits everywhere.
 //   - linear_coded of a format of blocks: a span of 128 inputs has a scale and 8-bit codes (coded_span.h). The sum of a
 //     sub-block's products of codes is an exact integer. Then, each fma rounded once, in this order:
 //       part = 0; for each sub-block of the span:
@@ -36,7 +37,7 @@ struct CpuKernels {
   // y[t * y_stride + n - row_begin] = sum_k W[n, k] * x[t, k] for rows n in [row_begin, row_end) of W, t in [0,
   // tokens). x: BF16 [tokens, x_stride], of which W.cols elements per row are read. y: F32 [tokens, y_stride], of which
   // only the first row_end - row_begin columns are written. row_begin is a multiple of 64; row_end a multiple of 64 or
-  // W.rows. W.dtype is FP8, BF16, F16 or a format of blocks, of which W.cols is a multiple of row_block.
+  // W.rows. W.dtype is any but F32; of a format of blocks, W.cols is a multiple of row_block.
   void (*linear)(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end);
 
@@ -52,6 +53,10 @@ struct CpuKernels {
   // CodingOf(w.dtype). Otherwise as `linear`. All tables have the same bits.
   void (*linear_coded)(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y,
                        int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);
+
+  // The setting of this process. No function of the table takes notice of it: their callers choose between `linear`
+  // and `linear_coded` by it (common/model/linear.h). AvailableKernels have the default; a role copies one and sets it.
+  Int8Activations int8_activations = Int8Activations::kPublished;
 
   // out[e] = sum_h w[e, h] * x[h] in F32 for e in [0, experts): w is F32 [experts, hidden] row-major.
   void (*router_logits)(const float* w, int64_t experts, int64_t hidden, const float* x, float* out);

@@ -1,6 +1,6 @@
 // `linear` for instruction sets that accumulate with F32 fused multiply-adds, for any vector width. Works on blocks of
 // 128 inputs x 64 rows, or on sub-blocks. FP8 codes are expanded once, for all tokens, into a panel of F16 values; one
-// conversion on load turns these into F32. BF16 weights are converted on load.
+// conversion on load turns these into F32. BF16 weights are converted on load. I8 codes are decoded as those of Q8_0.
 //
 // E4M3 as F16: the code's 7 lower bits move to F16's 4 lower exponent bits and 3 upper mantissa bits. The result is the
 // code's value times 2^-8, the difference of the biases, subnormals included. The block's scale absorbs the 2^8. NaN
@@ -34,6 +34,7 @@ static inline void AddBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x
                              F32Scratch& scratch) {
   const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
   const uint8_t* group = w.data + row / kRowGroup * PackedGroupBytes(w.dtype, w.cols);
+  if (w.dtype == DType::kI8) __builtin_memcpy(scratch.scales, w.scales + row, kRowGroup * sizeof(float));  // aligned
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t col = b * kScaleBlock;
     const int64_t cols = Min(kScaleBlock, w.cols - col);
@@ -47,6 +48,9 @@ static inline void AddBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x
       add(PanelWeights<Isa>{scratch.panel}, w.scales[row / kScaleBlock * blocks + b] * kPanelScale);
     } else if (w.dtype == DType::kF16) {
       AddDecodedTokens<Isa>(F16Weights<Isa>{tiles}, cols, x + col, x_stride, tokens, UniformScale<Isa>{1.0f}, scratch);
+    } else if (w.dtype == DType::kI8) {  // codes lie as those of Q8_0
+      AddDecodedTokens<Isa>(Codes<Isa, DType::kQ8_0>{tiles}, cols, x + col, x_stride, tokens,
+                            RowScales<Isa>{scratch.scales, nullptr, nullptr}, scratch);
     } else {
       add(Bf16Weights<Isa>{tiles}, 1.0f);
     }

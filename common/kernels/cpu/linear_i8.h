@@ -1,6 +1,6 @@
-// The loops of `linear` for INT8 weights and activations (W8A8), for any vector width. A token's inputs become 8-bit
-// codes of one scale, max|x| / 127; sums of products of codes are exact integers. So every instruction set gives the
-// same bits, as long as it computes the few F32 operations around them alike:
+// The loops of `linear_coded` for INT8 weights and activations (W8A8), for any vector width. A token's inputs become
+// 8-bit codes of one scale, max|x| / 127; sums of products of codes are exact integers. So every instruction set gives
+// the same bits, as long as it computes the few F32 operations around them alike:
 //   code = round to nearest even(x / scale); output = (float(sum) * the token's scale) * the row's scale
 // A token with an infinity or NaN has a scale that is not finite, and so are its outputs; a token of zeros has scale 0
 // and outputs 0.
@@ -210,20 +210,6 @@ static inline void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t 
       Scale<Isa>(w, row, Min(kRowGroup, row_end - row), rows, count, scratch, y + t * y_stride + (row - row_begin),
                  y_stride, add);
     }
-  }
-}
-
-// The same for BF16 inputs: they are encoded for this call only.
-template <typename Isa>
-static inline void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
-                          int64_t y_stride, int64_t row_begin, int64_t row_end, bool add) {
-  alignas(kCodedRowAlignment) uint8_t coded[kCodeBytes];
-  const int64_t row_bytes = RowBytes<Isa>(w.cols);
-  const int64_t batch = Min(kMaxBatch, kCodeBytes / row_bytes);
-  for (int64_t t = 0; t < tokens; t += batch) {
-    const int64_t count = Min(batch, tokens - t);
-    for (int64_t i = 0; i < count; ++i) EncodeRow<Isa>(x + (t + i) * x_stride, w.cols, coded + i * row_bytes);
-    LinearCoded<Isa>(w, coded, row_bytes, count, y + t * y_stride, y_stride, row_begin, row_end, add);
   }
 }
 

@@ -76,8 +76,8 @@ void FillAvx512(CpuKernels& table) {
   table.softmax_step = avx512::SoftmaxStep;
 }
 
-constexpr LinearKernel kBf16Linear = OwnOrBefore<HasExactBf16Codes, avx512_bf16::Linear, avx512::Linear>;
-constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<HasExactBf16Codes, avx512_bf16::LinearAdd, avx512::LinearAdd>;
+constexpr LinearKernel kBf16Linear = OwnOrBefore<MultipliesInBf16, avx512_bf16::Linear, avx512::Linear>;
+constexpr LinearKernel kBf16LinearAdd = OwnOrBefore<MultipliesInBf16, avx512_bf16::LinearAdd, avx512::LinearAdd>;
 
 void FillAvx512Bf16(CpuKernels& table) {
   table.linear = kBf16Linear;

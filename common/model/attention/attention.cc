@@ -22,7 +22,7 @@ void NormInput(const EngineContext& context, const AttentionWeights& weights, co
 // residual += o(attn_out)
 void AddAttnOut(const AttentionContext& context, const AttentionWeights& weights, const RowsView& rows) {
   AddLinear(context, weights.o, {context.buffers.attn_out.get(), AttnOutStride(context.spec), rows.count},
-            rows.residual);
+            rows.residual, context.buffers.coded.get());
   if (weights.o_bias == nullptr) return;
   const int64_t hidden = context.spec.hidden_size;
   context.pool.Run(rows.count, [&](int64_t row, int) {

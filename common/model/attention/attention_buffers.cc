@@ -18,6 +18,7 @@ void AttentionBuffers::Visit(const weights::ModelSpec& spec, int64_t max_rows, i
   take(queries, spec.num_heads * std::max(max_rows * spec.qk_head_dim(), absorbed_queries));
   take(latents, kAbsorbedRows * spec.num_heads * spec.kv_lora_rank);
   take(attn_out, max_rows * AttnOutStride(spec));
+  take(coded, max_rows * MostCodedBytes(std::max({spec.hidden_size, spec.q_lora_rank, AttnOutStride(spec)})));
   if (!has_latents) return;
   workers.resize(static_cast<size_t>(threads));
   for (Scratch& worker : workers) {

@@ -40,6 +40,7 @@ struct AttentionBuffers {
   Buffer<uint16_t> queries;      // [kv heads, R, group, qk_head_dim]; absorbed [kAbsorbedRows, A, kv_dim]
   Buffer<uint16_t> latents;      // [kAbsorbedRows, A, kv_lora_rank]: sums of the absorbed form
   Buffer<uint16_t> attn_out;     // [R, AttnOutStride]
+  Buffer<uint8_t> coded;         // [R, MostCodedBytes(its widest input)]: inputs of one linear layer
   std::vector<Scratch> workers;  // empty for GQA
 
   std::optional<FlashAttention> over_latents;  // MLA, absorbed: all heads are one group

@@ -52,7 +52,8 @@ void Project(const AttentionContext& context, const AttentionWeights& weights, i
   float* values = keys + rows.count * width;
   const LinearInput x{rows.x, spec.hidden_size, rows.count};
   const LinearJob jobs[] = {{weights.q_b, x, context.buffers.q.get()}, {weights.k, x, keys}, {weights.v, x, values}};
-  RunLinears(context, std::span(jobs).subspan(wanted.queries ? 0 : 1, (wanted.queries ? 1 : 0) + (wanted.kv ? 2 : 0)));
+  RunLinears(context, std::span(jobs).subspan(wanted.queries ? 0 : 1, (wanted.queries ? 1 : 0) + (wanted.kv ? 2 : 0)),
+             context.buffers.coded.get());
   if (!wanted.kv) return;
   context.pool.Run(rows.count, [&](int64_t row, int) {
     uint16_t* entry = batch.pages(row).Token(layer, batch.rows[row].position);

@@ -35,7 +35,8 @@ void ProjectLatents(const AttentionContext& context, const AttentionWeights& wei
   const int64_t rank = context.spec.q_lora_rank;
   const bool wants_q_a = wanted.queries && rank > 0;
   const LinearJob jobs[] = {{weights.kv_a, x, buffers.kv.get()}, {weights.q_a, x, buffers.q_a.get()}};
-  RunLinears(context, std::span(jobs).subspan(wanted.kv ? 0 : 1, (wanted.kv ? 1 : 0) + (wants_q_a ? 1 : 0)));
+  RunLinears(context, std::span(jobs).subspan(wanted.kv ? 0 : 1, (wanted.kv ? 1 : 0) + (wants_q_a ? 1 : 0)),
+             buffers.coded.get());
   context.pool.Run(rows.count, [&](int64_t row, int) {
     if (wanted.kv) {
       StoreLatent(context, weights, rows, row, batch.pages(row).Token(layer, batch.rows[row].position));
@@ -45,7 +46,7 @@ void ProjectLatents(const AttentionContext& context, const AttentionWeights& wei
   if (!wanted.queries) return;
   const LinearInput query_input = rank > 0 ? LinearInput{buffers.q_a_bf16.get(), rank, rows.count} : x;
   const LinearJob q_b[] = {{weights.q_b, query_input, buffers.q.get()}};
-  RunLinears(context, q_b);
+  RunLinears(context, q_b, buffers.coded.get());
 }
 
 void RotateToRow(const AttentionContext& context, const RowsView& rows, int64_t row, float* x) {

@@ -15,9 +15,10 @@ int64_t DenseWidth(const weights::ModelSpec& spec) {
 template <typename Take>
 void ExpertBuffers::Visit(const weights::ModelSpec& spec, int threads, int64_t dense_width, Take&& take) {
   const int64_t routed = max_rows * spec.experts_per_token;
-  take(gathered, routed * spec.hidden_size);
+  take(gathered, routed * GatheredBytes(spec));
   take(routed_gated, routed * RowStride(spec.moe_intermediate_size));
   take(dense_gated, dense_width > 0 ? max_rows * RowStride(dense_width) : 0);
+  take(dense_coded, dense_width > 0 ? max_rows * MostCodedBytes(std::max(spec.hidden_size, dense_width)) : 0);
   workers.resize(static_cast<size_t>(threads));
   for (Scratch& worker : workers) {
     take(worker.group_a, max_rows * kMaxTaskGroups * kRowGroup);

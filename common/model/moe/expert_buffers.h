@@ -1,11 +1,13 @@
 // The buffers of a layer's MLPs, besides the rows. R = max_rows, K = experts_per_token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "common/model/buffer.h"
 #include "common/model/context.h"
+#include "common/model/linear.h"
 #include "common/model/moe/expert_plan.h"
 #include "common/platform/countdown.h"
 #include "common/weights/model_spec.h"
@@ -14,6 +16,11 @@ namespace moestro::model {
 
 // Width of the widest MLP that all rows pass through: a dense one or the shared expert.
 int64_t DenseWidth(const weights::ModelSpec& spec);
+
+// Bytes of a gathered row: in BF16, or coded as input of an expert's first or second projection.
+inline int64_t GatheredBytes(const weights::ModelSpec& spec) {
+  return MostCodedBytes(std::max(spec.hidden_size, spec.moe_intermediate_size));
+}
 
 class ExpertBuffers {
  public:
@@ -31,18 +38,20 @@ class ExpertBuffers {
   // The progress of an expert's tasks, for the tasks that wait for them.
   struct Progress {
     Countdown gathered;  // its input rows
-    Countdown gated;     // its groups of silu(gate x) * up x
+    Countdown gated;     // its groups of silu(gate x) * up x, and one more if these are coded
   };
 
   const int64_t max_rows;
   ExpertPlan plan;                 // of the choices
   std::vector<ExpertRows> pieces;  // parts of experts for one run of the pool
-  Buffer<uint16_t> gathered;       // [R * K, hidden_size]: input rows by expert
+  // [R * K, GatheredBytes(spec)]: by expert its input rows, BF16 or coded; then coded inputs of its down projection.
+  Buffer<uint8_t> gathered;
   Buffer<uint16_t> routed_gated;   // [R * K, RowStride(moe_intermediate_size)]
   Buffer<uint16_t> dense_gated;    // [R, RowStride(width)] of the dense MLP or the shared expert
+  Buffer<uint8_t> dense_coded;     // [R, MostCodedBytes(hidden_size or width)]: as `gathered`, coded rows only
   std::vector<Scratch> workers;
   std::vector<Progress> progress;  // by index among the experts with rows
-  Countdown dense_progress;        // groups of the dense MLP or the shared expert
+  Progress dense_progress;         // of the dense MLP or the shared expert
 
  private:
   explicit ExpertBuffers(int64_t rows) : max_rows(rows) {}

@@ -38,8 +38,12 @@ class MoeLayer {
         kernels_(context.kernels),
         buffers_(context.buffers),
         work_(work),
+        dense_coding_(work.has_dense() ? CodingOfInput(*work.dense) : InputCoding::kNone),
         tasks_(context.spec, work.routed, work.experts, work.has_dense() ? work.dense->gate.rows : 0,
-               context.pool.domains(), context.pool.active_threads()) {}
+               context.pool.domains(), context.pool.active_threads(),
+               {.routed = std::ranges::any_of(
+                    work.experts, [&](const ExpertRows& expert) { return CodingOf(expert) != InputCoding::kNone; }),
+                .dense_rows = dense_coding_ == InputCoding::kNone ? 0 : work.rows}) {}
 
   void Run(MoeSync sync) {
     Reset();
@@ -69,11 +73,24 @@ class MoeLayer {
   void Reset() {
     for (size_t i = 0; i < work_.experts.size(); ++i) {
       const ExpertRows& expert = work_.experts[i];
-      buffers_.progress[i].gathered.Reset(LiesTogether(work_.routed, expert) ? 0 : expert.count);
-      buffers_.progress[i].gated.Reset(tasks_.AllExpertTasks());
+      buffers_.progress[i].gathered.Reset(IsGathered(expert) ? expert.count : 0);
+      buffers_.progress[i].gated.Reset(tasks_.AllExpertTasks() + (IsDownCoded(WeightsOf(expert)) ? 1 : 0));
     }
-    buffers_.dense_progress.Reset(tasks_.AllAlwaysTasks());
+    if (!work_.has_dense()) return;
+    buffers_.dense_progress.gathered.Reset(dense_coding_ == InputCoding::kNone ? 0 : work_.rows);
+    buffers_.dense_progress.gated.Reset(tasks_.AllAlwaysTasks() + (IsDownCoded(*work_.dense) ? 1 : 0));
   }
+
+  // Of the input of gate and up, which share it. Where they differ, each task codes it.
+  InputCoding CodingOfInput(const MlpWeights& mlp) const {
+    const InputCoding coding = InputsOf(kernels_, mlp.gate);
+    return coding == InputsOf(kernels_, mlp.up) ? coding : InputCoding::kNone;
+  }
+  InputCoding CodingOf(const ExpertRows& expert) const { return CodingOfInput(WeightsOf(expert)); }
+  bool IsGathered(const ExpertRows& expert) const {
+    return CodingOf(expert) != InputCoding::kNone || !LiesTogether(work_.routed, expert);
+  }
+  bool IsDownCoded(const MlpWeights& mlp) const { return InputsOf(kernels_, mlp.down) != InputCoding::kNone; }
 
   void GatherOrGate(int domain, int64_t task, int worker) {
     const IndexRange gather = tasks_.Gather(domain);
@@ -84,19 +101,43 @@ class MoeLayer {
     }
   }
 
-  void Gather(int64_t routed) {
+  void Gather(int64_t row) {
+    if (row < tasks_.routed_rows()) return GatherRouted(row);
+    row -= tasks_.routed_rows();
+    Encode(dense_coding_, work_.x + row * spec_.hidden_size, spec_.hidden_size, row, buffers_.dense_coded.get());
+    buffers_.dense_progress.gathered.Arrive();
+  }
+
+  void GatherRouted(int64_t routed) {
     const auto after = std::ranges::upper_bound(work_.experts, routed, {}, &ExpertRows::begin);
     const auto expert = after - work_.experts.begin() - 1;
-    if (LiesTogether(work_.routed, work_.experts[expert])) return;
-    std::memcpy(buffers_.gathered.get() + routed * spec_.hidden_size,
-                work_.x + work_.routed[routed].row * spec_.hidden_size, spec_.hidden_size * sizeof(uint16_t));
+    const ExpertRows& rows = work_.experts[expert];
+    if (!IsGathered(rows)) return;
+    const uint16_t* const x = work_.x + work_.routed[routed].row * spec_.hidden_size;
+    const InputCoding coding = CodingOf(rows);
+    if (coding == InputCoding::kNone) {
+      const int64_t bytes = spec_.hidden_size * static_cast<int64_t>(sizeof(uint16_t));
+      std::memcpy(GatheredOf(rows) + (routed - rows.begin) * bytes, x, bytes);
+    } else {
+      Encode(coding, x, spec_.hidden_size, routed - rows.begin, GatheredOf(rows));
+    }
     buffers_.progress[expert].gathered.Arrive();
   }
 
+  // Writes row `row` of the coded rows at `rows`.
+  void Encode(InputCoding coding, const uint16_t* x, int64_t cols, int64_t row, uint8_t* rows) const {
+    kernels_.encode_inputs(coding, x, cols, rows + row * CodedRowBytes(coding, cols));
+  }
+
+  uint8_t* GatheredOf(const ExpertRows& expert) const {
+    return buffers_.gathered.get() + expert.begin * GatheredBytes(spec_);
+  }
   LinearInput InputOf(const ExpertRows& expert) const {
+    const InputCoding coding = CodingOf(expert);
+    if (coding != InputCoding::kNone) return {nullptr, 0, expert.count, coding, GatheredOf(expert)};
     const uint16_t* x = LiesTogether(work_.routed, expert)
                             ? work_.x + work_.routed[expert.begin].row * spec_.hidden_size
-                            : buffers_.gathered.get() + expert.begin * spec_.hidden_size;
+                            : reinterpret_cast<const uint16_t*>(GatheredOf(expert));
     return {x, spec_.hidden_size, expert.count};
   }
   int64_t GatedStride() const { return RowStride(spec_.moe_intermediate_size); }
@@ -110,15 +151,35 @@ class MoeLayer {
 
   void Gate(const GateTask& task, const ExpertBuffers::Scratch& scratch) {
     if (task.expert == std::ssize(work_.experts)) {
-      const LinearInput input{work_.x, spec_.hidden_size, work_.rows};
+      buffers_.dense_progress.gathered.Wait();
+      const LinearInput input{work_.x, spec_.hidden_size, work_.rows, dense_coding_, buffers_.dense_coded.get()};
       GateRows(*work_.dense, input, task.rows, scratch, buffers_.dense_gated.get(), DenseStride(), /*routed=*/false);
-      buffers_.dense_progress.Arrive();
+      FinishGate(*work_.dense, DenseDownInput(), buffers_.dense_coded.get(), buffers_.dense_progress);
       return;
     }
     const ExpertRows& expert = work_.experts[task.expert];
-    buffers_.progress[task.expert].gathered.Wait();
+    ExpertBuffers::Progress& progress = buffers_.progress[task.expert];
+    progress.gathered.Wait();
     GateRows(WeightsOf(expert), InputOf(expert), task.rows, scratch, GatedOf(expert), GatedStride(), /*routed=*/true);
-    buffers_.progress[task.expert].gated.Arrive();
+    FinishGate(WeightsOf(expert), DownInputOf(expert), GatheredOf(expert), progress);
+  }
+
+  // The worker of the MLP's last task codes what all of them have written, over the inputs that nobody reads any more.
+  void FinishGate(const MlpWeights& mlp, const LinearInput& down, uint8_t* coded, ExpertBuffers::Progress& progress) {
+    const int64_t left = progress.gated.Arrive();
+    if (down.coding == InputCoding::kNone || left > 1) return;
+    for (int64_t row = 0; row < down.rows; ++row) {
+      Encode(down.coding, down.x + row * down.stride, mlp.down.cols, row, coded);
+    }
+    progress.gated.Arrive();
+  }
+  LinearInput DownInputOf(const ExpertRows& expert) const {
+    return {GatedOf(expert), GatedStride(), expert.count, InputsOf(kernels_, WeightsOf(expert).down),
+            GatheredOf(expert)};
+  }
+  LinearInput DenseDownInput() const {
+    return {buffers_.dense_gated.get(), DenseStride(), work_.rows, InputsOf(kernels_, work_.dense->down),
+            buffers_.dense_coded.get()};
   }
 
   void GateRows(const MlpWeights& mlp, const LinearInput& input, IndexRange rows, const ExpertBuffers::Scratch& scratch,
@@ -155,7 +216,7 @@ class MoeLayer {
     for (size_t i = 0; i < work_.experts.size(); ++i) {
       const ExpertRows& expert = work_.experts[i];
       buffers_.progress[i].gated.Wait();
-      LinearRows(kernels_, WeightsOf(expert).down, {GatedOf(expert), GatedStride(), expert.count}, rows, output);
+      LinearRows(kernels_, WeightsOf(expert).down, DownInputOf(expert), rows, output);
       AddBias(WeightsOf(expert).down_bias, rows, expert.count, output);
       for (int64_t row = 0; row < expert.count; ++row) {
         const RoutedRow& routed = work_.routed[expert.begin + row];
@@ -163,8 +224,8 @@ class MoeLayer {
       }
     }
     if (work_.has_dense()) {
-      buffers_.dense_progress.Wait();
-      LinearRows(kernels_, work_.dense->down, {buffers_.dense_gated.get(), DenseStride(), work_.rows}, rows, output);
+      buffers_.dense_progress.gated.Wait();
+      LinearRows(kernels_, work_.dense->down, DenseDownInput(), rows, output);
       for (int64_t row = 0; row < work_.rows; ++row) {
         const float weight = work_.dense_weights == nullptr ? 1.0f : work_.dense_weights[row];
         kernels_.axpy(weight, output + row * rows.size(), rows.size(), sums + row * stride);
@@ -181,6 +242,7 @@ class MoeLayer {
   const CpuKernels& kernels_;
   ExpertBuffers& buffers_;
   const MoeWork& work_;
+  const InputCoding dense_coding_;
   const MoeTasks tasks_;
 };
 

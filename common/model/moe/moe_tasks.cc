@@ -17,16 +17,18 @@ bool LiesTogether(std::span<const RoutedRow> routed, const ExpertRows& expert) {
 }
 
 MoeTasks::MoeTasks(const weights::ModelSpec& spec, std::span<const RoutedRow> routed,
-                   std::span<const ExpertRows> experts, int64_t dense_width, int domains, int threads)
+                   std::span<const ExpertRows> experts, int64_t dense_width, int domains, int threads,
+                   const CodedRows& coded)
     : experts_(std::ssize(experts)),
       expert_width_(spec.moe_intermediate_size),
       dense_width_(dense_width),
       hidden_(spec.hidden_size),
+      coded_(coded),
       domains_(domains),
       gate_groups_(TaskGroups(experts_ * Groups(expert_width_) + Groups(dense_width), threads)),
       down_groups_(TaskGroups(Groups(hidden_), threads)) {
   const auto lies_together = [&](const ExpertRows& expert) { return LiesTogether(routed, expert); };
-  gathered_rows_ = std::ranges::all_of(experts, lies_together) ? 0 : std::ssize(routed);
+  routed_rows_ = !coded.routed && std::ranges::all_of(experts, lies_together) ? 0 : std::ssize(routed);
 }
 
 int64_t MoeTasks::ExpertTasks(int domain) const {

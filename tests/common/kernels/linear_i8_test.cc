@@ -1,5 +1,5 @@
-// INT8 weights and activations. Sums are exact, so there is no tolerance: every table has the bits of the NumPy model
-// in tests/golden/int8_linear.
+// INT8 weights. With inputs in codes, sums are exact and there is no tolerance: every table has the bits of the NumPy
+// model in tests/golden/int8_linear. With BF16 inputs: against double precision.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,6 +34,7 @@ struct alignas(kPackedAlignment) Line {
 
 struct Layer {
   int64_t rows = 0, cols = 0, tokens = 0;
+  std::vector<int8_t> codes;  // [rows, cols]
   std::vector<Line> packed;
   std::vector<float> scales;
   std::vector<int32_t> compensation;
@@ -80,6 +81,7 @@ Layer MakeLayer(int64_t index) {
     codes.push_back(code);
   }
   Pack(codes, &layer);
+  layer.codes.assign(codes.begin(), codes.end());
   for (int64_t row = 0; row < PaddedRows(layer.rows); ++row) {
     const uint32_t bits = static_cast<uint32_t>(RandomBits(seed + 1, row) >> 32 & 0x7fffff) | 0x3c000000;
     float scale;
@@ -98,9 +100,29 @@ Layer MakeLayer(int64_t index) {
   return layer;
 }
 
+// The inputs as coded rows, `gap` bytes further apart than they need be.
+struct CodedInputs {
+  std::vector<Line> lines;
+  int64_t stride = 0;
+
+  const uint8_t* row(int64_t t) const { return lines[0].bytes + t * stride; }
+};
+CodedInputs Encode(const CpuKernels& kernels, const Layer& layer, int64_t gap = 0) {
+  CodedInputs coded;
+  coded.stride = CodedRowBytes(InputCoding::kRow, layer.cols) + gap;
+  coded.lines.resize(static_cast<size_t>(layer.tokens * coded.stride / kPackedAlignment));
+  for (int64_t t = 0; t < layer.tokens; ++t) {
+    kernels.encode_inputs(InputCoding::kRow, layer.x.data() + t * layer.stride, layer.cols,
+                          coded.lines[0].bytes + t * coded.stride);
+  }
+  return coded;
+}
+
 std::vector<float> Multiply(const CpuKernels& kernels, const Layer& layer) {
-  std::vector<float> y(static_cast<size_t>(layer.tokens * layer.rows));
-  kernels.linear(layer.weights(), layer.x.data(), layer.stride, layer.tokens, y.data(), layer.rows, 0, layer.rows);
+  std::vector<float> y(static_cast<size_t>(layer.tokens * layer.rows), NAN);
+  const CodedInputs coded = Encode(kernels, layer);
+  kernels.linear_coded(layer.weights(), coded.row(0), coded.stride, layer.tokens, y.data(), layer.rows, 0, layer.rows,
+                       /*add=*/false);
   return y;
 }
 
@@ -130,12 +152,13 @@ TEST_P(LinearI8Test, HasTheBitsOfTheIntegerModel) {
 TEST_P(LinearI8Test, RowsAndTokensAloneHaveTheSameBits) {
   const Layer layer = MakeLayer(1);  // 70 rows, 131 tokens
   const std::vector<float> all = Multiply(*kernels_, layer);
+  const CodedInputs coded = Encode(*kernels_, layer, kCodedRowAlignment);
   for (int64_t t = 0; t < layer.tokens; t += 13) {
     for (const int64_t begin : {int64_t{0}, kRowGroup}) {
       const int64_t end = std::min(begin + kRowGroup, layer.rows);
       std::vector<float> y(static_cast<size_t>(end - begin));
-      kernels_->linear(layer.weights(), layer.x.data() + t * layer.stride, layer.stride, 1, y.data(), end - begin,
-                       begin, end);
+      kernels_->linear_coded(layer.weights(), coded.row(t), coded.stride, 1, y.data(), end - begin, begin, end,
+                             /*add=*/false);
       EXPECT_EQ(std::memcmp(y.data(), &all[static_cast<size_t>(t * layer.rows + begin)], y.size() * sizeof(float)), 0)
           << "token " << t << ", rows from " << begin;
     }
@@ -178,8 +201,9 @@ TEST_P(LinearI8Test, AddsToTheOutput) {
   const std::vector<float> product = Multiply(*kernels_, layer);
   const std::vector<float> before = RandomFloats(std::ssize(product), 7);
   std::vector<float> y = before;
-  kernels_->linear_add(layer.weights(), layer.x.data(), layer.stride, layer.tokens, y.data(), layer.rows, 0,
-                       layer.rows);
+  const CodedInputs coded = Encode(*kernels_, layer);
+  kernels_->linear_coded(layer.weights(), coded.row(0), coded.stride, layer.tokens, y.data(), layer.rows, 0, layer.rows,
+                         /*add=*/true);
   for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], before[i] + product[i]) << i;
 }
 
@@ -205,6 +229,62 @@ TEST_P(LinearI8Test, SmallestInputsHaveCodes) {
   layer.x.assign(static_cast<size_t>(layer.cols), 0);
   for (const float zero : Multiply(*kernels_, layer)) EXPECT_EQ(zero, 0);
   EXPECT_TRUE(std::ranges::any_of(ones, [](float value) { return value != 0; }));
+}
+
+// BF16 inputs: a product of a code and an input is exact in F32. Of a chain of n inputs the n additions round; each of
+// the B chains adds one fused multiply-add with the row's scale: |y - truth| <= Gamma(n + B) * sum |scale * code * x|.
+// The inputs are normal numbers.
+TEST_P(LinearI8Test, Bf16InputsAgainstDoubleAndSameBitsForAnyBatchAndSplit) {
+  for (const int64_t index : {0, 1, 2, 5, 8, 10, 13, 15, 18, 50}) {
+    const Layer layer = MakeLayer(index);
+    SCOPED_TRACE(testing::Message() << "[" << layer.rows << ", " << layer.cols << "] x " << layer.tokens);
+    std::vector<float> y(static_cast<size_t>(layer.tokens * layer.rows), NAN);
+    kernels_->linear(layer.weights(), layer.x.data(), layer.stride, layer.tokens, y.data(), layer.rows, 0, layer.rows);
+    const auto blocks = static_cast<double>((layer.cols + kScaleBlock - 1) / kScaleBlock);
+    const double roundings = static_cast<double>(std::min(layer.cols, kScaleBlock)) + blocks;
+    for (int64_t t = 0; t < layer.tokens; ++t) {
+      const uint16_t* const x = layer.x.data() + t * layer.stride;
+      for (int64_t row = 0; row < layer.rows; ++row) {
+        double sum = 0, magnitude = 0;
+        for (int64_t col = 0; col < layer.cols; ++col) {
+          const double term = static_cast<double>(layer.codes[static_cast<size_t>(row * layer.cols + col)]) *
+                              FromBf16(x[col]) * layer.scales[static_cast<size_t>(row)];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        ASSERT_NEAR(y[static_cast<size_t>(t * layer.rows + row)], sum, Gamma(roundings) * magnitude)
+            << "token " << t << ", row " << row;
+      }
+      for (int64_t begin = 0; begin < layer.rows; begin += kRowGroup) {
+        const int64_t end = std::min(begin + kRowGroup, layer.rows);
+        std::vector<float> part(static_cast<size_t>(end - begin), NAN);
+        kernels_->linear(layer.weights(), x, layer.stride, 1, part.data(), end - begin, begin, end);
+        const float* const same = &y[static_cast<size_t>(t * layer.rows + begin)];
+        ASSERT_EQ(std::memcmp(part.data(), same, part.size() * sizeof(float)), 0) << "token " << t << " alone";
+      }
+    }
+    const std::vector<float> before = RandomFloats(std::ssize(y), 7);
+    std::vector<float> added = before;
+    kernels_->linear_add(layer.weights(), layer.x.data(), layer.stride, layer.tokens, added.data(), layer.rows, 0,
+                         layer.rows);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(added[i], before[i] + y[i]) << i;
+  }
+}
+
+TEST_P(LinearI8Test, SettingsDecideWhichWeightsTakeCodes) {
+  using enum Int8Activations;
+  EXPECT_EQ(kernels_->int8_activations, kPublished);
+  EXPECT_EQ(CodingOf(DType::kI8, kPublished), InputCoding::kRow);
+  EXPECT_EQ(CodingOf(DType::kI8, kAll), InputCoding::kRow);
+  EXPECT_EQ(CodingOf(DType::kI8, kBf16), InputCoding::kNone);
+  EXPECT_EQ(CodingOf(DType::kQ4K, kPublished), InputCoding::kNone);
+  EXPECT_EQ(CodingOf(DType::kQ4K, kAll), InputCoding::kSpans);
+  EXPECT_EQ(CodingOf(DType::kQ4K, kBf16), InputCoding::kNone);
+  for (const Int8Activations setting : {kPublished, kAll, kBf16}) {
+    for (const DType type : {DType::kF8E4M3, DType::kBF16, DType::kF16}) {
+      EXPECT_EQ(CodingOf(type, setting), InputCoding::kNone);
+    }
+  }
 }
 
 MOE_INSTANTIATE_PER_ISA(LinearI8Test);

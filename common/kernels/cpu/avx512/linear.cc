@@ -258,17 +258,11 @@ struct Avx512Spans {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return linear_i8::Linear<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
-  }
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return linear_i8::Linear<Avx512I8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
-  }
   linear_f32::Linear<Avx512Isa>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

@@ -20,9 +20,6 @@ void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* 
 void LinearCoded(const PackedMatrix& w, const uint8_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                  int64_t row_begin, int64_t row_end, bool add);
 
-// Both for I8 weights.
-void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
-              int64_t row_begin, int64_t row_end, bool add);
 // Both for formats of blocks.
 void LinearOfBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y,
                     int64_t y_stride, int64_t row_begin, int64_t row_end, bool add);

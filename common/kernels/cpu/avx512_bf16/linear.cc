@@ -167,9 +167,6 @@ static inline void RunPasses(const PackedMatrix& w, const uint16_t* x, int64_t x
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
-  }
   if (IsBlockFormat(w.dtype)) {
     return LinearOfBlocks(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
   }
@@ -178,9 +175,6 @@ void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t 
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return LinearI8(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
-  }
   if (IsBlockFormat(w.dtype)) {
     return LinearOfBlocks(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
   }

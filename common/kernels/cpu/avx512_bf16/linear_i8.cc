@@ -39,11 +39,6 @@ struct VnniI8 {
 
 }  // namespace
 
-void LinearI8(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
-              int64_t row_begin, int64_t row_end, bool add) {
-  linear_i8::Linear<VnniI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, add);
-}
-
 void EncodeInputs(InputCoding coding, const uint16_t* x, int64_t cols, uint8_t* out) {
   if (coding == InputCoding::kSpans) return EncodeSpans(x, cols, out);
   linear_i8::EncodeRow<VnniI8>(x, cols, out);

@@ -27,7 +27,7 @@ const std::array<float, 256>& E4M3Table() {
   return table;
 }
 
-// Both functions read `cols` columns, rounded up to whole steps, from the tile's first byte in the block.
+// These functions read `cols` columns, rounded up to whole steps, from the tile's first byte in the block.
 void DecodeFp8(const uint8_t* tile, int64_t cols, Chain& out) {
   const std::array<float, 256>& table = E4M3Table();
   for (int64_t col = 0; col < cols; col += 4, tile += kStepBytes) {
@@ -40,6 +40,14 @@ void DecodeFp8(const uint8_t* tile, int64_t cols, Chain& out) {
         }
       }
     }
+  }
+}
+
+void DecodeI8(const uint8_t* tile, int64_t cols, Chain& out) {
+  constexpr int64_t kPlaces[] = {0, 2, 1, 3};
+  for (int64_t col = 0; col < cols; ++col) {
+    const uint8_t* codes = tile + col / 4 * kStepBytes + kPlaces[col % 4];
+    for (int64_t row = 0; row < kTileRows; ++row) out.weights[col][row] = static_cast<int8_t>(codes[row * 4]);
   }
 }
 
@@ -77,6 +85,11 @@ void Decode(const PackedMatrix& w, int64_t row, int64_t col, Chain& chain) {
   if (IsBlockFormat(w.dtype)) return DecodeSubBlock(w.dtype, group, tile, col, chain);
   const uint8_t* data = group + col * kRowGroup * DTypeBytes(w.dtype) + tile * kTileBytes;
   chain.cols = std::min(kScaleBlock, w.cols - col);
+  if (w.dtype == DType::kI8) {
+    DecodeI8(data, chain.cols, chain);
+    std::copy_n(w.scales + row, kTileRows, chain.scales);
+    return;
+  }
   float scale = 1;
   if (w.dtype == DType::kF8E4M3) {
     scale = w.scales[row / kScaleBlock * CeilDiv(w.cols, kScaleBlock) + col / kScaleBlock];
@@ -156,17 +169,11 @@ struct PlainI8 {
 
 void Linear(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
             int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return linear_i8::Linear<PlainI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
-  }
   RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/false);
 }
 
 void LinearAdd(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, float* y, int64_t y_stride,
                int64_t row_begin, int64_t row_end) {
-  if (w.dtype == DType::kI8) {
-    return linear_i8::Linear<PlainI8>(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
-  }
   RunTiles(w, x, x_stride, tokens, y, y_stride, row_begin, row_end, /*add=*/true);
 }
 

@@ -63,6 +63,18 @@ TEST(MoeTasks, NothingIsGatheredWhereRowsLieTogether) {
   EXPECT_EQ(MoeTasks(Spec(), kRouted, together, 0, 1, 4).Gather(0).size(), 0);
 }
 
+TEST(MoeTasks, CodedRowsAreGatheredWhereverTheyLie) {
+  const std::vector<ExpertRows> together = {kExperts[1], kExperts[2]};
+  for (const int domains : {1, 3}) {
+    const MoeTasks tasks(Spec(), kRouted, together, kDenseWidth, domains, 4, {.routed = true, .dense_rows = 5});
+    EXPECT_EQ(tasks.routed_rows(), std::ssize(kRouted));
+    EXPECT_EQ(tasks.Gather(domains - 1).end, std::ssize(kRouted) + 5);
+    const MoeTasks dense(Spec(), kRouted, together, kDenseWidth, domains, 4, {.dense_rows = 5});
+    EXPECT_EQ(dense.routed_rows(), 0);
+    EXPECT_EQ(dense.Gather(domains - 1).end, 5);
+  }
+}
+
 TEST(MoeTasks, WithoutExpertsOrWithoutWhatAllRowsTake) {
   const MoeTasks dense(Spec(), {}, {}, kDenseWidth, 2, 4);
   EXPECT_EQ(dense.GateTasks(0) + dense.GateTasks(1), dense.AllAlwaysTasks());
