@@ -29,4 +29,12 @@ absl::StatusOr<const CpuKernels*> SelectKernels() {
   return ChooseKernels(forced == nullptr ? "" : forced, AvailableKernels(), CompiledKernels());
 }
 
+absl::StatusOr<CpuKernels> SelectKernels(Int8Activations setting) {
+  absl::StatusOr<const CpuKernels*> table = SelectKernels();
+  if (!table.ok()) return table.status();
+  CpuKernels kernels = **table;
+  kernels.int8_activations = setting;
+  return kernels;
+}
+
 }  // namespace moestro

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/kernels/cpu/input_coding.h"
 #include "common/process/choice.h"
 #include "common/process/cpu_options.h"
 #include "common/process/node_options.h"
@@ -21,6 +22,7 @@ struct DecodeConfig {
   NodeOptions node;
   CpuShare share;
   CpuOptions cpu;
+  Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
   int max_batch = 6;                   // sequences in one step (the paper's Y)
   int itl_bound_ms = 50;               // prompt chunks are sized so that steps stay below this
   int64_t max_chunk_tokens = 256;      // of prompts in one step, even when no sequence decodes

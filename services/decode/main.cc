@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 
 #include "common/base/status.h"
+#include "common/kernels/dispatch.h"
+#include "common/process/choice.h"
 #include "common/process/process.h"
 #include "services/decode/server.h"
 
@@ -15,6 +17,11 @@ int main(int argc, char** argv) {
   moestro::AddNodeOptions(app, "decode", config.node);
   moestro::AddCpuShare(app, moestro::CpuRole::kDecode, config.share);
   moestro::AddCpuOptions(app, config.cpu);
+  moestro::AddWords(
+      app, "--int8-activations", {moestro::kInt8ActivationsWords.begin(), moestro::kInt8ActivationsWords.end()},
+      std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
+      [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
+      std::string(moestro::kInt8ActivationsHelp));
   app.add_option("--max-batch", config.max_batch,
                  "Most sequences in one decode step, including those still in their prompt");
   app.add_option(

@@ -91,7 +91,7 @@ class DecodeServer {
         server_("decode", config.node, registry_, termination) {}
 
   absl::Status Run() {
-    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels());
+    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::DecodeService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     workers_.emplace(PoolOptions(config_.cpu));
@@ -104,7 +104,7 @@ class DecodeServer {
     rpc_.Serve(pool_.get(), &*leases_, &*loop_, weights_->header().fingerprint);
     server_.rpc().SetServing(true);
     spdlog::info("ready: {} kernels, {} threads on CPUs {} in {} NUMA domains (weights placed for {}), batch up to {}",
-                 kernels_->isa, workers_->threads(), FormatCpuList(AllowedCpus()), workers_->domains(),
+                 kernels_.isa, workers_->threads(), FormatCpuList(AllowedCpus()), workers_->domains(),
                  weights_->numa_domains(), config_.max_batch);
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
@@ -126,7 +126,7 @@ class DecodeServer {
     const int64_t max_rows = loop_options_.max_rows();
     if (config_.device != "none") {
       MOE_ASSIGN_OR_RETURN(
-          hybrid_, HybridDevice::Create(config_, *weights_, *kernels_, *workers_, *pool_, max_rows, trace_.get()));
+          hybrid_, HybridDevice::Create(config_, *weights_, kernels_, *workers_, *pool_, max_rows, trace_.get()));
       MOE_ASSIGN_OR_RETURN(lent_device_, LentDevice::Lend(DecodeDevicePath(config_.node)));
       loop_options_.lent_device = lent_device_.get();
       return &hybrid_->forward();
@@ -138,7 +138,7 @@ class DecodeServer {
         trace_->Note(weights_->spec().MoeLayersBelow(layer), 0, choices);
       };
     }
-    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, *kernels_, *workers_, options));
+    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
     return &cpu_forward_.emplace(*engine_);
   }
 
@@ -159,7 +159,7 @@ class DecodeServer {
   }
 
   const DecodeConfig& config_;
-  const CpuKernels* kernels_ = nullptr;
+  CpuKernels kernels_ = {};
   MetricsRegistry registry_;
   DecodeMetrics metrics_;
   WeightClient weight_client_;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device_name.h"
+#include "common/kernels/cpu/input_coding.h"
 #include "common/model/engine.h"
 #include "common/process/choice.h"
 #include "common/process/cpu_options.h"
@@ -62,6 +63,7 @@ struct PrefillConfig {
   // soon as they wake. On CPUs of its own it costs nothing.
   CpuShare share{.nice = 5};
   CpuOptions cpu;
+  Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
   std::vector<int> lent_cpus;  // CPUs that TakeCpuShare leaves to others; whole-machine prompts use them too
   int chunk_tokens = 256;      // tokens of one forward pass
   int queue_limit = 256;       // requests that may wait

@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 
 #include "common/base/status.h"
+#include "common/kernels/dispatch.h"
+#include "common/process/choice.h"
 #include "common/process/process.h"
 #include "services/prefill/server.h"
 
@@ -15,6 +17,11 @@ int main(int argc, char** argv) {
   moestro::AddNodeOptions(app, "prefill", config.node);
   moestro::AddCpuShare(app, moestro::CpuRole::kPrefill, config.share);
   moestro::AddCpuOptions(app, config.cpu);
+  moestro::AddWords(
+      app, "--int8-activations", {moestro::kInt8ActivationsWords.begin(), moestro::kInt8ActivationsWords.end()},
+      std::string(moestro::kInt8ActivationsWords[static_cast<size_t>(config.int8_activations)]),
+      [&](size_t word) { config.int8_activations = static_cast<moestro::Int8Activations>(word); },
+      std::string(moestro::kInt8ActivationsHelp));
   app.add_option("--chunk-tokens", config.chunk_tokens, "Tokens of one forward pass; bounds the activation memory");
   app.add_option("--queue-limit", config.queue_limit, "Prompts that may wait; further prompts are refused");
   moestro::AddChoice(app, "--mla-form", moestro::prefill::kMlaFormWords, config.mla_form.choice,

@@ -36,7 +36,7 @@ class PrefillServer {
         server_("prefill", config.node, registry_, termination) {}
 
   absl::Status Run() {
-    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels());
+    MOE_ASSIGN_OR_RETURN(kernels_, SelectKernels(config_.int8_activations));
     MOE_RETURN_IF_ERROR(server_.BuildAndStart({{v1::PrefillService::service_full_name(), &rpc_}}));
     MOE_ASSIGN_OR_RETURN(weights_, weight_client_.Attach([this] { return server_.Terminated(); }));
     MOE_RETURN_IF_ERROR(BuildRunner());
@@ -46,7 +46,7 @@ class PrefillServer {
     spdlog::info(
         "ready: {} kernels, {} threads on CPUs {} ({} for whole-machine prompts) in {} NUMA domains (weights "
         "placed for {}), chunks of {} tokens, MLA form {}",
-        kernels_->isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
+        kernels_.isa, workers_->own_threads(), FormatCpuList(AllowedCpus()), workers_->threads(), workers_->domains(),
         weights_->numa_domains(), config_.chunk_tokens, WordOf(kMlaFormWords, config_.mla_form.choice));
     const absl::Status ended = server_.Tick(kTick, [this] { return Tick(); });
     server_.Drain(ended.ok() ? server_.drain_time() : RoleServer::kFailureGrace);
@@ -62,8 +62,8 @@ class PrefillServer {
     workers_.emplace(pool_options);
     model::Engine::Options options;
     options.max_rows = config_.chunk_tokens;
-    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, *kernels_, *workers_, options));
-    MOE_ASSIGN_OR_RETURN(streaming_, PrefillBackends::Create(config_, weights_, *kernels_, *workers_));
+    MOE_ASSIGN_OR_RETURN(engine_, model::Engine::Create(*weights_, kernels_, *workers_, options));
+    MOE_ASSIGN_OR_RETURN(streaming_, PrefillBackends::Create(config_, weights_, kernels_, *workers_));
     StreamPath path;
     if (streaming_ != nullptr) {
       path = {.prefill = &streaming_->prefill(),
@@ -86,7 +86,7 @@ class PrefillServer {
   }
 
   const PrefillConfig& config_;
-  const CpuKernels* kernels_ = nullptr;
+  CpuKernels kernels_ = {};
   MetricsRegistry registry_;
   PrefillMetrics metrics_;
   WeightClient weight_client_;

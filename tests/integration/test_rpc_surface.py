@@ -143,6 +143,7 @@ def test_wrong_flags_are_usage_errors(bin_dir):
     for binary, flags, word in [
         ("moestro-decode", ["--max-batch", "0"], "--max-batch"),
         ("moestro-prefill", ["--mla-form", "folded"], "--mla-form"),
+        ("moestro-decode", ["--int8-activations", "eight"], "--int8-activations"),
         ("moestro-weight-store", ["--model", "/nowhere"], "--model"),
         ("moestro-decode", ["--run-dir", "/" + "x" * 200], "--run-dir"),
         ("moestro-router", ["--log-level", "loud"], "--log-level"),

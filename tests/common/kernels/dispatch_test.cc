@@ -35,6 +35,17 @@ TEST_F(SelectKernelsTest, EachAvailableOneCanBeForced) {
   }
 }
 
+TEST_F(SelectKernelsTest, ATableWithASetting) {
+  unsetenv("MOESTRO_ISA");
+  const absl::StatusOr<CpuKernels> kernels = SelectKernels(Int8Activations::kAll);
+  ASSERT_TRUE(kernels.ok());
+  EXPECT_EQ(kernels->int8_activations, Int8Activations::kAll);
+  EXPECT_EQ(kernels->linear, AvailableKernels().back()->linear);
+  EXPECT_EQ(AvailableKernels().back()->int8_activations, Int8Activations::kPublished) << "the original has its own";
+  setenv("MOESTRO_ISA", "avx1024", 1);
+  EXPECT_FALSE(SelectKernels(Int8Activations::kAll).ok());
+}
+
 TEST_F(SelectKernelsTest, UnknownNameIsInvalidAndListsTheKnownOnes) {
   setenv("MOESTRO_ISA", "avx1024", 1);
   const auto selected = SelectKernels();
