@@ -33,7 +33,11 @@ template <typename Isa>
 static inline void AddBlocks(const PackedMatrix& w, const uint16_t* x, int64_t x_stride, int64_t tokens, int64_t row,
                              F32Scratch& scratch) {
   const int64_t blocks = (w.cols + kScaleBlock - 1) / kScaleBlock;
-  const uint8_t* group = w.data + row / kRowGroup * PackedGroupBytes(w.dtype, w.cols);
+  // Of a type known here, or the compiler would keep a weak function of this instruction set.
+  const int64_t group_bytes = w.dtype == DType::kI8       ? PackedGroupBytes(DType::kI8, w.cols)
+                              : w.dtype == DType::kF8E4M3 ? PackedGroupBytes(DType::kF8E4M3, w.cols)
+                                                          : PackedGroupBytes(DType::kBF16, w.cols);
+  const uint8_t* group = w.data + row / kRowGroup * group_bytes;
   if (w.dtype == DType::kI8) __builtin_memcpy(scratch.scales, w.scales + row, kRowGroup * sizeof(float));  // aligned
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t col = b * kScaleBlock;
