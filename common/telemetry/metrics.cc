@@ -1,10 +1,16 @@
 #include "common/telemetry/metrics.h"
 
+#include <netinet/in.h>
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "common/base/mutex.h"
@@ -39,6 +45,33 @@ class RegistryOfModel final : public prometheus::Collectable {
   std::string model_name_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Connects to the port on loopback, and closes.
+void Knock(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  static_cast<void>(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to));
+  close(fd);
+}
+
+// The server looks only every two seconds whether it shall stop, or when a client connects.
+void Stop(std::unique_ptr<prometheus::Exposer> exposer) {
+  const std::vector<int> ports = exposer->GetListeningPorts();
+  std::atomic<bool> stopped = false;
+  std::thread stop([&] {
+    exposer.reset();
+    stopped = true;
+  });
+  while (!stopped) {
+    for (const int port : ports) Knock(port);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  stop.join();
+}
+
 }  // namespace
 
 struct MetricsRegistry::Impl {
@@ -49,7 +82,9 @@ struct MetricsRegistry::Impl {
 };
 
 MetricsRegistry::MetricsRegistry(const std::string& role) : impl_(std::make_unique<Impl>()) { impl_->role = role; }
-MetricsRegistry::~MetricsRegistry() = default;
+MetricsRegistry::~MetricsRegistry() {
+  if (impl_->exposer != nullptr) Stop(std::move(impl_->exposer));
+}
 
 prometheus::Counter& MetricsRegistry::AddCounter(const std::string& name, const std::string& help,
                                                  const Labels& labels) {
