@@ -173,7 +173,9 @@ static inline void AddSpans(const PackedMatrix& w, int64_t row, int64_t begin, i
   constexpr BlockFormat kFormat = FormatOf(kType);
   constexpr int64_t kBlockSpans = kFormat.block / kCodeSpan;
   constexpr int64_t kSpanBytes = kCodeSpan * kRowGroup * kFormat.code_bits / 8;
-  const uint8_t* group = w.data + row / kRowGroup * PackedGroupBytes(kType, w.cols);
+  // As PackedGroupBytes says; a call would leave a weak function of this instruction set.
+  const int64_t group_bytes = (w.cols + kFormat.block - 1) / kFormat.block * kFormat.packed_block_bytes();
+  const uint8_t* group = w.data + row / kRowGroup * group_bytes;
   for (int64_t s = 0; s < count; ++s) {
     const int64_t span = (begin + s) % kBlockSpans;
     const uint8_t* header = group + (begin + s) / kBlockSpans * kFormat.packed_block_bytes();
