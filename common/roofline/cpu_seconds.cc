@@ -82,8 +82,9 @@ CpuSeconds PromptSeconds(const CpuMachine& machine, const weights::ModelSpec& sp
   for (int64_t l = 0; l < spec.num_layers; ++l) {
     const LayerCount& layer = model.layers[static_cast<size_t>(l)];
     bytes += layer.attention.bytes + layer.router.bytes + layer.dense.bytes + met * layer.expert.bytes;
-    products += 2 * rows * (layer.attention.elements + layer.router.elements + layer.dense.elements +
-                            taken * layer.expert.elements);
+    products +=
+        2 * rows *
+        (layer.attention.elements + layer.router.elements + layer.dense.elements + taken * layer.expert.elements);
     attention += AttentionFlops(spec, model::MlaForm::kUnabsorbed, VisiblePairs(0, rows, spec.WindowOf(l)));
   }
   return {.read = bytes / ReadRate(machine),

@@ -23,7 +23,7 @@ struct DecodeConfig {
   CpuShare share;
   CpuOptions cpu;
   Int8Activations int8_activations = Int8Activations::kPublished;  // the same for all roles that compute
-  int max_batch = 6;                   // sequences in one step (the paper's Y)
+  int max_batch = 6;                                               // sequences in one step (the paper's Y)
   int itl_bound_ms = 50;               // prompt chunks are sized so that steps stay below this
   int64_t max_chunk_tokens = 256;      // of prompts in one step, even when no sequence decodes
   int64_t kv_tokens = 0;               // capacity of the KV pool; 0 = chosen at start, see ChooseKvTokens

@@ -46,9 +46,9 @@ class ExpertBuffers {
   std::vector<ExpertRows> pieces;  // parts of experts for one run of the pool
   // [R * K, GatheredBytes(spec)]: by expert its input rows, BF16 or coded; then coded inputs of its down projection.
   Buffer<uint8_t> gathered;
-  Buffer<uint16_t> routed_gated;   // [R * K, RowStride(moe_intermediate_size)]
-  Buffer<uint16_t> dense_gated;    // [R, RowStride(width)] of the dense MLP or the shared expert
-  Buffer<uint8_t> dense_coded;     // [R, MostCodedBytes(hidden_size or width)]: as `gathered`, coded rows only
+  Buffer<uint16_t> routed_gated;  // [R * K, RowStride(moe_intermediate_size)]
+  Buffer<uint16_t> dense_gated;   // [R, RowStride(width)] of the dense MLP or the shared expert
+  Buffer<uint8_t> dense_coded;    // [R, MostCodedBytes(hidden_size or width)]: as `gathered`, coded rows only
   std::vector<Scratch> workers;
   std::vector<Progress> progress;  // by index among the experts with rows
   Progress dense_progress;         // of the dense MLP or the shared expert

@@ -19,8 +19,8 @@ namespace {
 constexpr double kBandwidthTarget = 0.85;  // of read bandwidth: the article's share in INT8 MoE
 constexpr char kInt8[] = "INT8";
 constexpr DType kTypes[] = {DType::kI8, DType::kF8E4M3, DType::kBF16};
-constexpr int64_t kMostExperts = 64;       // two layers of them must fit; far more than caches hold
-constexpr int64_t kTasksPerThread = 64;    // of a run of the pool: its end, where workers wait, must not count
+constexpr int64_t kMostExperts = 64;     // two layers of them must fit; far more than caches hold
+constexpr int64_t kTasksPerThread = 64;  // of a run of the pool: its end, where workers wait, must not count
 
 std::string NameOf(DType dtype) { return dtype == DType::kI8 ? kInt8 : WeightsName(dtype); }
 
@@ -70,8 +70,8 @@ absl::StatusOr<Findings> MeasureLinear(BenchContext& context, const Shape& shape
   const auto series = context.timer.Measure(works);
   const std::string what = absl::StrFormat("%s, %d token%s", shape.ToString(), tokens, tokens == 1 ? "" : "s");
   const char* unit = tokens == 1 ? "GB/s" : "GFLOP/s";
-  const std::string counted = absl::StrFormat(
-      "%s of %d matrices after one another", tokens == 1 ? "weights" : "2 operations per weight and token", matrices);
+  const std::string counted = absl::StrFormat("%s of %d matrices after one another",
+                                              tokens == 1 ? "weights" : "2 operations per weight and token", matrices);
   Findings findings;
   Row of_ceiling = MakeRow(NameOf(DType::kI8) + " " + what, context.pool.threads(), unit, series[1], counted);
   CompareRates(series[1], tokens == 1 ? kReadBandwidth : kDotRate, series[0],

@@ -64,9 +64,8 @@ class KvStore {
   // A buffer for the normalised latents and rotated keys, then a copy of its rows to their places.
   void StoreStaged() {
     context_.pool.Run(tokens_, [&](int64_t i, int) { Finish(i, staged_.get() + i * kRow); });
-    context_.pool.Run(tokens_, [&](int64_t i, int) {
-      std::memcpy(Place(i), staged_.get() + i * kRow, kRow * sizeof(uint16_t));
-    });
+    context_.pool.Run(
+        tokens_, [&](int64_t i, int) { std::memcpy(Place(i), staged_.get() + i * kRow, kRow * sizeof(uint16_t)); });
   }
   void Attend() {
     attention_.Run(

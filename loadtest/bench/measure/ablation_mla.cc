@@ -52,14 +52,14 @@ class MlaToken {
   void Folded(int64_t fold) {
     auto& attention = folded_[fold];
     if (attention == nullptr) {
-      attention = std::make_unique<model::FlashAttention>(
-          context_.kernels, context_.pool,
-          model::AttentionShape{.heads = kHeads,
-                                .kv_heads = kHeads / fold,
-                                .key_dim = kKey,
-                                .value_dim = kLatent,
-                                .scale = Scale(),
-                                .step_blocks = model::kLatentStepBlocks});
+      attention =
+          std::make_unique<model::FlashAttention>(context_.kernels, context_.pool,
+                                                  model::AttentionShape{.heads = kHeads,
+                                                                        .kv_heads = kHeads / fold,
+                                                                        .key_dim = kKey,
+                                                                        .value_dim = kLatent,
+                                                                        .scale = Scale(),
+                                                                        .step_blocks = model::kLatentStepBlocks});
     }
     const uint8_t* sequence = NextSequence();
     attention->Run(
@@ -129,14 +129,14 @@ class MlaToken {
   // Every head's keys and values of all tokens are expanded from the latents, as in the engine's un-absorbed form.
   void Unabsorbed() {
     if (unabsorbed_ == nullptr) {
-      unabsorbed_ = std::make_unique<model::FlashAttention>(
-          context_.kernels, context_.pool,
-          model::AttentionShape{.heads = kHeads,
-                                .kv_heads = kHeads,
-                                .key_dim = kHeadDim,
-                                .value_dim = kValue,
-                                .scale = Scale(),
-                                .step_blocks = model::kLatentStepBlocks});
+      unabsorbed_ =
+          std::make_unique<model::FlashAttention>(context_.kernels, context_.pool,
+                                                  model::AttentionShape{.heads = kHeads,
+                                                                        .kv_heads = kHeads,
+                                                                        .key_dim = kHeadDim,
+                                                                        .value_dim = kValue,
+                                                                        .scale = Scale(),
+                                                                        .step_blocks = model::kLatentStepBlocks});
     }
     const uint8_t* sequence = NextSequence();
     unabsorbed_->Run(
@@ -176,10 +176,7 @@ class MlaToken {
       std::copy_n(rows + t * kKey + kLatent, kRope, key + kNope);
       context_.kernels.to_bf16(expanded + kNope, kValue, scratch.values.get() + t * kValue);
     }
-    return {.keys = scratch.keys.get(),
-            .key_stride = kHeadDim,
-            .values = scratch.values.get(),
-            .value_stride = kValue};
+    return {.keys = scratch.keys.get(), .key_stride = kHeadDim, .values = scratch.values.get(), .value_stride = kValue};
   }
 
   BenchContext& context_;
@@ -242,10 +239,11 @@ absl::StatusOr<Findings> MeasureAbsorption(BenchContext& context, int64_t tokens
   MlaToken token(context, tokens);
   MOE_RETURN_IF_ERROR(token.PrepareUpProjection());
   const double bytes = static_cast<double>(token.bytes());
-  const Work works[] = {{.run = [&] {
-                           token.Unabsorbed();
-                           return bytes;
-                         }},
+  const Work works[] = {{.run =
+                             [&] {
+                               token.Unabsorbed();
+                               return bytes;
+                             }},
                         {.run = [&] {
                           token.Absorbed();
                           return bytes;

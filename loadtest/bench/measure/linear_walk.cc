@@ -47,8 +47,7 @@ LinearWalk::LinearWalk(BenchContext& context, const WeightPool& weights, DType d
 }
 
 PackedMatrix LinearWalk::Matrix(int64_t i) const {
-  PackedMatrix matrix =
-      weights_.Matrix(i, shape_.rows, shape_.cols, scales_.empty() ? nullptr : scales_.data());
+  PackedMatrix matrix = weights_.Matrix(i, shape_.rows, shape_.cols, scales_.empty() ? nullptr : scales_.data());
   if (!compensation_.empty()) matrix.compensation = compensation_.data() + i * PaddedRows(shape_.rows);
   return matrix;
 }

@@ -41,8 +41,8 @@ class RandomLayer {
   weights::ModelSpec spec_;
   int64_t max_rows_;
   HugeBuffer buffer_;
-  std::vector<uint32_t> exceptions_;    // of FP8
-  std::vector<int32_t> compensation_;   // of I8: of an expert's gate, up and down
+  std::vector<uint32_t> exceptions_;   // of FP8
+  std::vector<int32_t> compensation_;  // of I8: of an expert's gate, up and down
   std::vector<float> gate_scales_;
   std::vector<float> down_scales_;
   std::vector<model::ExpertChoice> choices_;

@@ -37,23 +37,21 @@ absl::Status Fill(const nlohmann::json& json, const Fields& numbers, const Field
 }
 
 absl::Status Fill(const nlohmann::json& json, device::HardwareSpec* hardware) {
-  const Fields numbers = {
-      {"gpu_memory_bytes", &hardware->gpu_memory_bytes},
-      {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
-      {"gpu_processors", &hardware->gpu_processors},
-      {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
-      {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
-      {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
-      {"copy_seconds", &hardware->copy_seconds},
-      {"launch_seconds", &hardware->launch_seconds},
-      {"fp8_linear_fraction", &hardware->fp8_linear_fraction},
-      {"bf16_linear_fraction", &hardware->bf16_linear_fraction},
-      {"attention_fraction", &hardware->attention_fraction},
-      {"memory_fraction", &hardware->memory_fraction}};
-  const Fields optional_numbers = {
-      {"decode_memory_fraction", &hardware->decode_memory_fraction},
-      {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
-      {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
+  const Fields numbers = {{"gpu_memory_bytes", &hardware->gpu_memory_bytes},
+                          {"gpu_memory_bytes_per_second", &hardware->gpu_memory_bytes_per_second},
+                          {"gpu_processors", &hardware->gpu_processors},
+                          {"fp8_flops_per_second", &hardware->fp8_flops_per_second},
+                          {"bf16_flops_per_second", &hardware->bf16_flops_per_second},
+                          {"copy_bytes_per_second", &hardware->copy_bytes_per_second},
+                          {"copy_seconds", &hardware->copy_seconds},
+                          {"launch_seconds", &hardware->launch_seconds},
+                          {"fp8_linear_fraction", &hardware->fp8_linear_fraction},
+                          {"bf16_linear_fraction", &hardware->bf16_linear_fraction},
+                          {"attention_fraction", &hardware->attention_fraction},
+                          {"memory_fraction", &hardware->memory_fraction}};
+  const Fields optional_numbers = {{"decode_memory_fraction", &hardware->decode_memory_fraction},
+                                   {"cpu_memory_bytes_per_second", &hardware->cpu_memory_bytes_per_second},
+                                   {"cpu_memory_fraction", &hardware->cpu_memory_fraction}};
   return Fill(json, numbers, optional_numbers, &hardware->name);
 }
 

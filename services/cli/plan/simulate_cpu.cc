@@ -139,8 +139,8 @@ Json Table1Claims(const roofline::CpuMachine& machine) {
     const roofline::CpuSeconds prompt = roofline::PromptSeconds(part, spec, row.format, kArticleTokens);
     const roofline::CpuSeconds token =
         roofline::DecodeSeconds(part, spec, row.format, MiddlePosition(kArticleTokens, kArticleTokens));
-    claims.push_back(ClaimJson(row, "TTFT", row.llama_ttft, row.ttft, 1e3 * prompt.total(), ArticleTtft(row),
-                               row.fits_ttft));
+    claims.push_back(
+        ClaimJson(row, "TTFT", row.llama_ttft, row.ttft, 1e3 * prompt.total(), ArticleTtft(row), row.fits_ttft));
     claims.push_back(
         ClaimJson(row, "TPOT", row.llama_tpot, row.tpot, 1e3 * token.total(), ArticleTpot(row), row.fits_tpot));
   }

@@ -17,9 +17,8 @@
 namespace moestro {
 namespace {
 
-constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0,  DType::kQ5_0,   DType::kQ4K,  DType::kQ5K,
-                            DType::kQ6K,  DType::kI4G32, DType::kI4G128, DType::kMXFP4,
-                            DType::kI4Z32, DType::kI4Z128};
+constexpr DType kTypes[] = {DType::kQ8_0,  DType::kQ4_0,   DType::kQ5_0,  DType::kQ4K,   DType::kQ5K,   DType::kQ6K,
+                            DType::kI4G32, DType::kI4G128, DType::kMXFP4, DType::kI4Z32, DType::kI4Z128};
 
 void Store16(uint8_t* p, uint16_t bits) { std::memcpy(p, &bits, sizeof bits); }
 

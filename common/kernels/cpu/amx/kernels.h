@@ -1,5 +1,5 @@
-// Kernels for CPUs with AMX for BF16 and bytes besides the requirements of common/kernels/cpu/avx512_bf16 (Sapphire Rapids and
-// later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
+// Kernels for CPUs with AMX for BF16 and bytes besides the requirements of common/kernels/cpu/avx512_bf16 (Sapphire
+// Rapids and later). Contracts: common/kernels/cpu/kernels.h; rules for the sources: common/kernels/README.md.
 #pragma once
 
 #include <cstdint>

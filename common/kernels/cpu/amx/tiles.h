@@ -62,8 +62,8 @@ struct Tiles {
   [[gnu::always_inline]] static inline void AddProduct() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));
   }
-  // S32 sum[m][n] += U8 a[m][0 .. 63] * S8 b[0 .. 63][n], exactly, modulo 2^32. Row r of b holds inputs 4 r .. 4 r + 3 of
-  // column n side by side.
+  // S32 sum[m][n] += U8 a[m][0 .. 63] * S8 b[0 .. 63][n], exactly, modulo 2^32. Row r of b holds inputs 4 r .. 4 r + 3
+  // of column n side by side.
   template <int kSum, int kA, int kB>
   [[gnu::always_inline]] static inline void AddByteProduct() {
     __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kA), "i"(kB));

@@ -1,5 +1,5 @@
-// softmax_step for up to eight queries of one block, with the same bits: their reductions run side by side, so that none
-// waits for its own chain.
+// softmax_step for up to eight queries of one block, with the same bits: their reductions run side by side, so that
+// none waits for its own chain.
 #pragma once
 
 #include <immintrin.h>
