@@ -224,7 +224,7 @@ CASES = {
     "a wrapper around a relative": (edit_config(text_config={"model_type": "qwen3_5_moe_text"}), "linear attention"),
     "attention within a window": (edit_config(layer_types=["sliding_attention"]), "layer_types"),
     "part of a head rotates": (edit_config(partial_rotary_factor=0.5), "partial_rotary_factor"),
-    "half precision in config": (edit_config(torch_dtype="float16"), "torch_dtype"),
+    "double precision in config": (edit_config(torch_dtype="float64"), "torch_dtype"),
     "other rope": (edit_config(rope_scaling={"type": "longrope", "factor": 4}), "rope"),
     "huge config": (lambda m: os.truncate(m / "config.json", 1 << 30), "config.json"),
     "no tokenizer": (unlink("tokenizer.json"), "tokenizer.json"),
